@@ -1,0 +1,160 @@
+// Package clitest runs the tests of a command against its real binary, and
+// holds its help text, man page and completions to its registered options.
+package clitest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"pikuri/lib/cli"
+)
+
+// Root returns the top of the source tree.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+	}
+	t.Fatal("not inside the source tree")
+	return ""
+}
+
+// Bin returns a directory that holds the real binaries: $PK_BIN when set (a
+// test binary that runs as another user has no Go at hand), else a temporary
+// one into which they are built.
+func Bin(t testing.TB) string {
+	t.Helper()
+	if dir := os.Getenv("PK_BIN"); dir != "" {
+		return dir
+	}
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-trimpath", "-tags", "urfave_cli_no_docs", "-o", dir+"/", "./cmd/...")
+	build.Dir = Root(t)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// Scripts runs testdata/*.txtar (see testscript) with the real binaries first
+// in PATH. Beyond the built-in commands there is one:
+//
+//	status N COMMAND [ARG...]
+//
+// runs COMMAND, remembers its stdout and stderr for the next commands, and
+// fails unless it exits with N.
+func Scripts(t *testing.T, env ...string) {
+	t.Helper()
+	bin := Bin(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			for _, kv := range env {
+				name, value, _ := strings.Cut(kv, "=")
+				e.Setenv(name, value)
+			}
+			return os.Mkdir(filepath.Join(e.WorkDir, "home"), 0o755)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"status": status},
+	})
+}
+
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N command [arg...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%s: %v", args[1], err)
+	}
+	if got != want {
+		ts.Fatalf("%s: exit status %d, want %d", args[1], got, want)
+	}
+}
+
+var typed = regexp.MustCompile(`(^|[\s,\[|('/])(--?[a-z][a-z-]*)`)
+
+// Consistent fails when the registered options of c, its help text, its man
+// page or one of its three completion files disagree.
+func Consistent(t *testing.T, c *cli.Command) {
+	t.Helper()
+	root := Root(t)
+	names := c.OptionNames()
+	for _, text := range []struct{ name, body string }{
+		{"--help", c.Help},
+		{"man page", read(t, root, "man", c.Name+".1")},
+		{"bash completion", read(t, root, "scripts", "completions", c.Name+".bash")},
+		{"zsh completion", read(t, root, "scripts", "completions", c.Name+".zsh")},
+		{"fish completion", read(t, root, "scripts", "completions", c.Name+".fish")},
+	} {
+		if problem := disagree(text.name, text.body, names); problem != "" {
+			t.Error(problem)
+		}
+	}
+}
+
+// disagree names an option that is registered but missing from body. Help
+// texts must not name an unknown option either; the other texts name options
+// of other programs.
+func disagree(name, body string, names []string) string {
+	body = strings.NewReplacer(`\-`, "-", `\fB`, "", `\fR`, "", `\fI`, "").Replace(body)
+	var found []string
+	for _, m := range typed.FindAllStringSubmatch(body, -1) {
+		found = append(found, m[2])
+	}
+	for _, n := range names {
+		if strings.HasPrefix(name, "fish") {
+			// fish writes -l long -s x.
+			n = strings.TrimLeft(n, "-")
+			if !regexp.MustCompile(`-[ls] ` + regexp.QuoteMeta(n) + `(\s|$)`).MatchString(body) {
+				return fmt.Sprintf("%s: option %q is missing", name, n)
+			}
+			continue
+		}
+		if !slices.Contains(found, n) {
+			return fmt.Sprintf("%s: option %q is missing", name, n)
+		}
+	}
+	if name != "--help" {
+		return ""
+	}
+	for _, f := range found {
+		if !slices.Contains(names, f) {
+			return fmt.Sprintf("%s: %q is not a registered option", name, f)
+		}
+	}
+	return ""
+}
+
+func read(t *testing.T, elem ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}

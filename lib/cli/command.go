@@ -1,0 +1,177 @@
+// Package cli is what every pk command shares: how options are read, what
+// goes to which stream, and how a failure becomes an exit status. It is the
+// only package that knows urfave/cli.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Command is one pk command.
+type Command struct {
+	Name    string // "pk-resolve"
+	Version string // set by the linker; "" means: ask the build info
+	Help    string // what --help prints, verbatim
+	Options []Option
+
+	// Wraps is set by commands that run another command and pass its status
+	// on: their own failures then answer 125 instead of 1 and 2.
+	Wraps bool
+
+	// Interspersed lets options follow operands. For commands whose first
+	// operand is a verb; never for one that takes somebody else's words.
+	Interspersed bool
+
+	// JSON points at the command's own --json, for commands that have one;
+	// the others take the option for --version --json alone.
+	JSON *bool
+
+	// Action does the work once all options are read.
+	Action func(*Context) error
+
+	help, version, versionJSON bool
+}
+
+// Context is what an Action works with: the operands and the three streams.
+// stdout carries the product and nothing else.
+type Context struct {
+	Args   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+
+	name       string
+	stdinTaken bool
+}
+
+// Run reads args (without the program's name), runs the Action and returns the
+// exit status. It prints at most one line and one hint about a failure.
+func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, name: c.Name}
+	err := c.parse(ctx, args)
+	if err == nil {
+		err = c.dispatch(ctx)
+	}
+	if f, ok := errors.AsType[*failure](err); ok && f.kind == kindUsage && f.hint == "" {
+		err = WithHint(err, "%s --help lists the options", c.Name)
+	}
+	if err != nil {
+		ctx.Report(err)
+	}
+	return c.statusOf(err)
+}
+
+// OptionNames returns all options as they are typed, long ones first. Tests
+// compare them with the help text, the man page and the completions.
+func (c *Command) OptionNames() []string {
+	var names []string
+	for _, o := range c.allOptions() {
+		names = append(names, "--"+o.Long)
+		if o.Short != "" {
+			names = append(names, "-"+o.Short)
+		}
+	}
+	return names
+}
+
+func (c *Command) allOptions() []Option {
+	own := []Option{Switch(&c.help, "help", "h"), Switch(&c.version, "version", "")}
+	if c.JSON == nil {
+		c.JSON, c.versionJSON = new(bool), true
+	}
+	own = append(own, Switch(c.JSON, "json", ""))
+	return append(own, c.Options...)
+}
+
+// parse sets every option and leaves the operands in ctx.Args.
+//
+// The settings are those under which urfave/cli v2.27.7 neither prints nor
+// exits by itself: without HideHelpCommand, `pk-bwrap -- help` would show help
+// instead of running help; without OnUsageError, a usage error prints the help
+// on stdout; ExitErrHandler keeps it from calling os.Exit.
+func (c *Command) parse(ctx *Context, args []string) error {
+	canonical, err := c.normalize(args)
+	if err != nil {
+		return err
+	}
+	app := &cli.App{
+		Name:                      c.Name,
+		HelpName:                  c.Name,
+		Reader:                    ctx.Stdin,
+		Writer:                    ctx.Stdout,
+		ErrWriter:                 ctx.Stderr,
+		HideHelp:                  true,
+		HideHelpCommand:           true,
+		HideVersion:               true,
+		DisableSliceFlagSeparator: true,
+		OnUsageError:              func(_ *cli.Context, err error, _ bool) error { return err },
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Action: func(parsed *cli.Context) error {
+			ctx.Args = parsed.Args().Slice()
+			return nil
+		},
+	}
+	var rejected error
+	for _, o := range c.allOptions() {
+		app.Flags = append(app.Flags, &cli.GenericFlag{Name: o.Long, Value: &generic{Option{Value: o.Value, set: func(v string) error {
+			if err := o.set(v); err != nil && rejected == nil {
+				rejected = Usage("option %q: %w", "--"+o.Long, err)
+			}
+			return nil
+		}}}})
+	}
+	if err := app.Run(append([]string{c.Name}, canonical...)); err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	return rejected
+}
+
+func (c *Command) dispatch(ctx *Context) error {
+	switch {
+	case c.help:
+		_, err := io.WriteString(ctx.Stdout, c.Help)
+		return err
+	case c.version:
+		return c.printVersion(ctx)
+	case c.versionJSON && *c.JSON:
+		return Usage("--json goes with --version only")
+	}
+	return c.Action(ctx)
+}
+
+// Report prints one failure: what happened, then what to type next. A failure
+// made by Exit prints nothing.
+func (ctx *Context) Report(err error) {
+	if f, ok := errors.AsType[*failure](err); ok && f.err == nil {
+		return
+	}
+	ctx.line("%s", err)
+	if hint := HintOf(err); hint != "" {
+		ctx.line("hint: %s", hint)
+	}
+}
+
+// Warn prints one line about something that works, but not as asked.
+func (ctx *Context) Warn(format string, args ...any) {
+	ctx.line("warning: "+format, args...)
+}
+
+// line writes one diagnostic. Whatever it holds stays on one line and cannot
+// drive the terminal: errors of the system quote paths as they are.
+func (ctx *Context) line(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintf(ctx.Stderr, "%s: %s\n", ctx.name, strings.Map(printable, text))
+}
+
+func printable(r rune) rune {
+	if unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Option is one command-line option: a long name, at most one short name, and
+// what to do with its value.
+//
+// Options are set in the order of the command line, so two options that append
+// to one list keep the order in which they were typed.
+type Option struct {
+	Long  string // without the dashes
+	Short string // one letter, or ""
+	Value bool   // takes a value
+
+	set func(string) error
+}
+
+// Switch is an option without a value. It can be turned on only: an option
+// that turns something off has a name of its own (--no-x).
+func Switch(dst *bool, long, short string) Option {
+	return Option{Long: long, Short: short, set: func(string) error { *dst = true; return nil }}
+}
+
+// Text is an option with one value; the last one given wins.
+func Text(dst *string, long, short string) Option {
+	return Func(func(v string) error { *dst = v; return nil }, long, short)
+}
+
+// List is an option that may be repeated. Its values are never split or
+// trimmed: a comma or a blank belongs to the value.
+func List(dst *[]string, long, short string) Option {
+	return Func(func(v string) error { *dst = append(*dst, v); return nil }, long, short)
+}
+
+// Int is an option whose value is a whole number from least to most.
+func Int(dst *int, least, most int, long, short string) Option {
+	return Func(func(v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", v)
+		}
+		if n < least || n > most {
+			return fmt.Errorf("%q is not between %d and %d", v, least, most)
+		}
+		*dst = n
+		return nil
+	}, long, short)
+}
+
+// Func is an option whose value is handed to set as it was typed. An error of
+// set becomes a usage error that names the option.
+func Func(set func(string) error, long, short string) Option {
+	return Option{Long: long, Short: short, Value: true, set: set}
+}
+
+// generic makes an Option look like a flag.Value to urfave/cli.
+//
+// String must be empty: urfave/cli sets a flag again from its String when it
+// has more than one name (seen in v2.27.7).
+type generic struct{ option Option }
+
+func (g *generic) Set(v string) error { return g.option.set(v) }
+func (g *generic) String() string     { return "" }
+func (g *generic) IsBoolFlag() bool   { return !g.option.Value }

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// maxRecord bounds one record of a list. Paths end at 4096 bytes; the rest is
+// room for whatever else a list may hold one day.
+const maxRecord = 1 << 20
+
+// terminator is the byte that ends a record: newline, or NUL with -z.
+func terminator(zero bool) byte {
+	if zero {
+		return 0
+	}
+	return '\n'
+}
+
+// WriteRecord writes one record and its terminator. A record that holds a
+// newline is refused unless zero is set: it would read as two.
+func WriteRecord(w io.Writer, record string, zero bool) error {
+	end := terminator(zero)
+	if bytes.IndexByte([]byte(record), end) >= 0 {
+		return WithHint(fmt.Errorf("%q holds a newline", record), "add -z: records then end in NUL")
+	}
+	_, err := w.Write(append([]byte(record), end))
+	return err
+}
+
+// ReadRecords reads a list: one record a line, or NUL-terminated with zero.
+// The last terminator may be missing. An empty record is an error that names
+// its place, for an empty line in a list of paths is a mistake upstream.
+func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
+	end := terminator(zero)
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(nil, maxRecord)
+	scanner.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		if i := bytes.IndexByte(data, end); i >= 0 {
+			return i + 1, data[:i], nil
+		}
+		if atEOF && len(data) > 0 {
+			return len(data), data, nil
+		}
+		return 0, nil, nil
+	})
+	var records []string
+	for scanner.Scan() {
+		if len(scanner.Bytes()) == 0 {
+			return nil, fmt.Errorf("%s: record %d is empty", name, len(records)+1)
+		}
+		records = append(records, scanner.Text())
+	}
+	if err := scanner.Err(); err != nil {
+		return nil, fmt.Errorf("%s: record %d: %w", name, len(records)+1, err)
+	}
+	return records, nil
+}
+
+// readList reads the list in a file, or on standard input for "-".
+func (ctx *Context) readList(file string, zero bool) ([]string, error) {
+	if file == "-" {
+		if ctx.stdinTaken {
+			return nil, errors.New("standard input can be read only once")
+		}
+		ctx.stdinTaken = true
+		return ReadRecords(ctx.Stdin, "standard input", zero)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read list %q: %w", file, errors.Unwrap(err))
+	}
+	defer f.Close()
+	return ReadRecords(f, fmt.Sprintf("%q", file), zero)
+}
