@@ -1,0 +1,85 @@
+// Package shell runs one shell command for an agent: it asks, supervises,
+// captures what the command says and tells how it ended.
+package shell
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Limits of a command.
+const (
+	DefaultTimeout   = 120 * time.Second
+	MaxTimeout       = 600 * time.Second
+	DefaultKillAfter = 5 * time.Second
+
+	// maxCommand is what the kernel takes as one argument, less its NUL.
+	maxCommand = 128<<10 - 1
+)
+
+// Check returns why a command cannot be run at all, or "". The words are those
+// that agents know.
+func Check(command string, timeout int) string {
+	switch {
+	case strings.TrimSpace(command) == "":
+		return "empty bash command."
+	case timeout < 1:
+		return fmt.Sprintf("timeout must be >= 1, got %d", timeout)
+	case timeout > int(MaxTimeout.Seconds()):
+		return fmt.Sprintf("timeout must be <= %d, got %d", int(MaxTimeout.Seconds()), timeout)
+	case strings.ContainsRune(command, 0):
+		return fmt.Sprintf("the command holds a NUL byte, at byte %d.", strings.IndexByte(command, 0))
+	case len(command) > maxCommand:
+		return fmt.Sprintf("the command is %d bytes long, and %d is the most; put it into a file and run that.", len(command), maxCommand)
+	}
+	return ""
+}
+
+// Argv is how bash is called: no start-up files, and a command that begins
+// with a dash is still a command.
+func Argv(command string) []string {
+	return []string{"bash", "--noprofile", "--norc", "-c", "--", command}
+}
+
+// Quiet are variables under which programs neither ask nor page nor keep their
+// output in a buffer that dies with them. They yield to the caller's own.
+var Quiet = []string{
+	"DEBIAN_FRONTEND=noninteractive", "GIT_EDITOR=true", "GIT_PAGER=cat", "GIT_TERMINAL_PROMPT=0",
+	"MANPAGER=cat", "NO_COLOR=1", "PAGER=cat", "PIP_NO_INPUT=1", "PYTHONUNBUFFERED=1",
+	"SSH_ASKPASS_REQUIRE=never", "SYSTEMD_PAGER=", "TERM=dumb", "npm_config_yes=false",
+}
+
+// startup are variables that make bash run or change something before the
+// command does.
+var startup = []string{"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE"}
+
+// Unfenced prepares bash without a sandbox: the caller's environment, less
+// what would run before the command.
+func Unfenced(command, dir string) (*exec.Cmd, error) {
+	path, err := exec.LookPath("bash")
+	if err != nil {
+		return nil, fmt.Errorf("cannot find bash: %w", err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(startup, name) || strings.HasPrefix(name, "BASH_FUNC_")
+	})
+	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: WithQuiet(env)}, nil
+}
+
+// WithQuiet adds those of Quiet that env does not set, and PK_BASH=1, by which
+// a program can tell that an agent runs it.
+func WithQuiet(env []string) []string {
+	env = slices.Clone(env)
+	for _, kv := range Quiet {
+		name, _, _ := strings.Cut(kv, "=")
+		if !slices.ContainsFunc(env, func(have string) bool { return strings.HasPrefix(have, name+"=") }) {
+			env = append(env, kv)
+		}
+	}
+	return append(env, "PK_BASH=1")
+}
