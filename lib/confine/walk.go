@@ -1,0 +1,181 @@
+package confine
+
+import (
+	"bytes"
+	"iter"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks is how many links a path may lead through. It is the kernel's own
+// number: with more patience than the kernel's, an answer could be given for a
+// path that nobody can open; and it ends every loop.
+const maxLinks = 40
+
+// walk returns where path, absolute and as it was typed, would be found or
+// created by the kernel. It needs nothing but readlink, and is what canonical
+// is held to.
+//
+// What is missing is kept as it is written. Whatever else keeps a component
+// from being looked at (permission, a loop, a device error) ends the walk: a
+// component that cannot be seen may be a link to anywhere.
+func walk(path string) (string, error) { return trace(path, nil) }
+
+// step is one component of a walk, for those who want to watch.
+type step struct {
+	place  string // what was looked at
+	target string // what the link says, for a link
+	kind   stepKind
+}
+
+type stepKind int
+
+const (
+	stepExists stepKind = iota
+	stepMissing
+	stepLink
+)
+
+func trace(path string, watch func(step)) (string, error) {
+	w := walker{rest: path, watch: watch, missing: -1}
+	for w.rest != "" {
+		var name string
+		name, w.rest, _ = strings.Cut(w.rest, "/")
+		if err := w.enter(name); err != nil {
+			return "", err
+		}
+	}
+	if len(w.place) == 0 {
+		return "/", nil
+	}
+	return string(w.place), nil
+}
+
+// walker is a walk under way. place is where it has come to, canonical, and
+// empty for the root directory; rest is what is left to do.
+type walker struct {
+	place   []byte
+	rest    string
+	links   int
+	missing int // nothing exists beyond place[:missing]; -1: all of it does
+	watch   func(step)
+}
+
+// enter takes one component.
+func (w *walker) enter(name string) error {
+	switch name {
+	case "", ".":
+		return nil
+	case "..":
+		w.leave()
+		return nil
+	}
+	above := len(w.place)
+	w.place = append(append(w.place, '/'), name...)
+	if len(w.place) >= unix.PathMax {
+		return unix.ENAMETOOLONG
+	}
+	if w.missing >= 0 {
+		w.saw(step{kind: stepMissing})
+		return nil
+	}
+	return w.look(above)
+}
+
+// leave goes up. place is canonical, so its parent is the parent directory.
+// Having left what is missing, the walk has to look again: in missing/../link,
+// link may well exist.
+func (w *walker) leave() {
+	w.place = w.place[:max(bytes.LastIndexByte(w.place, '/'), 0)]
+	if len(w.place) <= w.missing {
+		w.missing = -1
+	}
+}
+
+// look finds out what place is.
+func (w *walker) look(above int) error {
+	target, err := readlinkat(unix.AT_FDCWD, string(w.place))
+	switch err {
+	case nil:
+		return w.follow(above, target)
+	case unix.EINVAL: // not a link
+		w.saw(step{kind: stepExists})
+	case unix.ENOENT, unix.ENOTDIR:
+		w.missing = above
+		w.saw(step{kind: stepMissing})
+	default:
+		return err
+	}
+	return nil
+}
+
+// follow replaces the link at the end of place by its target.
+func (w *walker) follow(above int, target string) error {
+	w.saw(step{kind: stepLink, target: target})
+	if w.links++; w.links > maxLinks {
+		return unix.ELOOP
+	}
+	if err := checkProcLink(string(w.place[:above]) + "/"); err != nil {
+		return err
+	}
+	w.place = w.place[:above]
+	if target[0] == '/' {
+		w.place = w.place[:0]
+	}
+	w.rest = target + "/" + w.rest
+	return nil
+}
+
+func (w *walker) saw(s step) {
+	if w.watch != nil {
+		s.place = string(w.place)
+		w.watch(s)
+	}
+}
+
+// checkProcLink refuses links on a procfs. Below /proc/PID, a link leads straight
+// to an open file, another root or another namespace, and its text ("pipe:[1]",
+// "/x (deleted)") is for people. The honest ones, /proc/self and those through
+// it, mean another process to everyone who follows them: the answer would be
+// about the process that resolves, not about the one that asks.
+func checkProcLink(dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	if fs.Type == unix.PROC_SUPER_MAGIC {
+		return ErrProcLink
+	}
+	return nil
+}
+
+// readlinkat returns the target of a link. A target is never empty.
+func readlinkat(dir int, name string) (string, error) {
+	var buf [unix.PathMax]byte
+	for {
+		n, err := unix.Readlinkat(dir, name, buf[:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return "", err
+		case n == 0:
+			return "", unix.ENOENT
+		case n == len(buf):
+			return "", unix.ENAMETOOLONG
+		}
+		return string(buf[:n]), nil
+	}
+}
+
+// names yields the components of a clean absolute path.
+func names(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name := range strings.SplitSeq(path, "/") {
+			if name != "" && !yield(name) {
+				return
+			}
+		}
+	}
+}
