@@ -1,0 +1,293 @@
+// Package umbrella keeps the private directories of sessions: it makes them,
+// holds them as in use, and removes them once nobody does.
+//
+// An umbrella is a directory <base>/workspace-NAME of mode 0700. Whoever uses
+// it holds a shared flock(2) on the directory itself. The kernel drops that
+// lock when the last process that shares it is gone, however it ended, so a
+// held lock means "in use" and nothing else does: an age only says what may be
+// removed among those that nobody holds.
+//
+// Locks are seen by the processes of one machine. On a network file system,
+// another machine sees the age alone.
+package umbrella
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names inside the base and inside an umbrella.
+const (
+	prefix     = "workspace-" // of an umbrella
+	reaped     = ".reap-"     // of one that is being removed
+	stamp      = ".stamp"     // its mtime says when the umbrella was last used
+	playground = "playground"
+)
+
+const (
+	// stampEvery is how old the stamp may grow while commands use the umbrella.
+	// Ages are counted in days, and a write for each command would wear on
+	// laptops that sleep their disks.
+	stampEvery = time.Hour
+
+	// lockTries and lockPause bound the wait for a sweeper that holds the lock.
+	// It holds it from its last check to the rename, a few system calls; five
+	// seconds cover one that was swapped out in between.
+	lockTries = 1000
+	lockPause = 5 * time.Millisecond
+
+	// mintTries bounds the search for an unused random name. Two in a row do
+	// not happen by chance: 26 letters hold 130 random bits.
+	mintTries = 8
+
+	// farewell is how long Remove waits for the last process of a sandbox,
+	// which dies some milliseconds after the command it was made for.
+	farewell = 5 * time.Second
+)
+
+// Umbrella is an umbrella in use. Release it or remove it.
+type Umbrella struct {
+	base  *os.File
+	name  string // of the directory in the base
+	named bool   // a session that outlives the command
+	lock  *os.File
+}
+
+// Mint makes an umbrella that lives for one command: the caller removes it.
+// base, as Base returns it, is made when it is missing.
+func Mint(base string) (*Umbrella, error) {
+	dir, err := makeBase(base)
+	if err != nil {
+		return nil, err
+	}
+	for range mintTries {
+		name := prefix + rand.Text()
+		if err := unix.Mkdirat(fd(dir), name, 0o700); errors.Is(err, unix.EEXIST) {
+			continue
+		} else if err != nil {
+			dir.Close()
+			return nil, fmt.Errorf("cannot make session directory %q: %w", filepath.Join(base, name), err)
+		}
+		return hold(dir, name, false)
+	}
+	dir.Close()
+	return nil, fmt.Errorf("internal error: no unused name found in %q", base)
+}
+
+var sessionName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// Join makes the session called name, or joins it when it exists. It lasts
+// until it is swept.
+func Join(base, name string) (*Umbrella, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	dir, err := makeBase(base)
+	if err != nil {
+		return nil, err
+	}
+	return hold(dir, prefix+name, true)
+}
+
+// CheckName refuses a name that a session cannot have.
+func CheckName(name string) error {
+	if sessionName.MatchString(name) {
+		return nil
+	}
+	return refuse("use 1 to 64 letters, digits, dots, underscores and dashes", "session name %q is not allowed", name)
+}
+
+// hold locks the umbrella and marks it as used. A named one that is missing,
+// or that a sweeper takes before the lock is held, is made. base is closed
+// with the umbrella, or here on failure.
+func hold(base *os.File, name string, named bool) (*Umbrella, error) {
+	u := &Umbrella{base: base, name: name, named: named}
+	var err error
+	for range lockTries {
+		if u.lock, err = take(base, name); err == nil {
+			err = u.touch()
+		}
+		if err == nil {
+			return u, nil
+		}
+		u.closeLock()
+		if !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	base.Close()
+	return nil, fmt.Errorf("cannot use session directory %q: %w", u.Path(), err)
+}
+
+// errTaken says that a sweeper holds the umbrella, or has removed it.
+var errTaken = errors.New("it is being removed by another process")
+
+// take makes the umbrella unless it exists and takes the shared lock. After
+// the lock, the directory must still be the one that the name leads to: a
+// sweeper may have renamed and removed it between the two system calls.
+//
+// It never waits for the lock itself. A sweeper keeps it until the last file is
+// gone, but the name is free again after the first rename.
+func take(base *os.File, name string) (*os.File, error) {
+	if err := unix.Mkdirat(fd(base), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, err
+	}
+	dir, err := openPrivate(base, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errTaken
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = flock(dir, unix.LOCK_SH)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		time.Sleep(lockPause)
+		err = errTaken
+	}
+	if err == nil && !inPlace(base, name, dir) {
+		err = errTaken
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+// touch bumps the stamp when it is older than an hour, or lies in the future
+// after the clock was set. Nothing is opened: a name in a directory is never a
+// reason to follow it.
+func (u *Umbrella) touch() error {
+	var st unix.Stat_t
+	err := unix.Fstatat(fd(u.lock), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return createEmpty(u.lock, stamp)
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	if err == nil && (age > stampEvery || age < 0) {
+		err = unix.UtimesNanoAt(fd(u.lock), stamp, nil, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return err
+}
+
+// Path is the umbrella's directory, absolute when the base was.
+func (u *Umbrella) Path() string { return filepath.Join(u.base.Name(), u.name) }
+
+// Playground returns the session's scratch directory, made when it is missing.
+// What is seen as /tmp belongs to the sandboxed command, which may well have
+// changed its mode; it is made 0700 again. Anything but a directory of the
+// user's own is refused.
+func (u *Umbrella) Playground() (string, error) {
+	path := filepath.Join(u.Path(), playground)
+	err := unix.Mkdirat(fd(u.lock), playground, 0o700)
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		err = u.checkPlayground()
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot use playground %q: %w", path, err)
+	}
+	return path, nil
+}
+
+func (u *Umbrella) checkPlayground() error {
+	n, err := unix.Openat(fd(u.lock), playground, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return explain(u.lock, playground, err)
+	}
+	defer unix.Close(n)
+	var st unix.Stat_t
+	if err := unix.Fstat(n, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return foreign(st.Uid)
+	}
+	if st.Mode&0o7777 == 0o700 {
+		return nil
+	}
+	return chmodPath(n, 0o700)
+}
+
+// Lock is the descriptor that holds the umbrella as in use. A process that
+// inherits it keeps the umbrella in use until it ends. It is closed on exec
+// unless passed on explicitly.
+func (u *Umbrella) Lock() *os.File { return u.lock }
+
+// Release gives the lock back and keeps the directory. Processes that
+// inherited the lock still hold it.
+func (u *Umbrella) Release() error {
+	err := u.closeLock()
+	if closing := u.base.Close(); err == nil && !errors.Is(closing, fs.ErrClosed) {
+		err = closing
+	}
+	return err
+}
+
+func (u *Umbrella) closeLock() error {
+	if u.lock == nil {
+		return nil
+	}
+	err := u.lock.Close()
+	u.lock = nil
+	return err
+}
+
+// Remove releases the umbrella and, unless it is a named session, which
+// outlives its commands, removes it. A process that inherited the lock gets
+// some seconds to end; after that the directory is left to the next sweep, and
+// Remove says so.
+func (u *Umbrella) Remove() error {
+	defer u.Release()
+	if u.lock == nil || u.named {
+		return nil
+	}
+	if err := u.closeLock(); err != nil {
+		return err
+	}
+	s := &sweep{base: u.base}
+	for waited := time.Duration(0); ; waited += lockPause {
+		r := s.one(u.name)
+		switch {
+		case r.Action == Failed:
+			return fmt.Errorf("cannot remove session directory %q: %w", u.Path(), r.Err)
+		case r.Reason == InUse && waited < farewell:
+			time.Sleep(lockPause)
+		case r.Action == Kept && r.Reason != Gone:
+			return fmt.Errorf("cannot remove session directory %q: %s", u.Path(), r.Reason)
+		default:
+			return nil
+		}
+	}
+}
+
+// refusal is an error with advice on what to do about it.
+type refusal struct{ reason, advice string }
+
+func (r *refusal) Error() string { return r.reason }
+
+// Hint is what to do next.
+func (r *refusal) Hint() string { return r.advice }
+
+func refuse(advice, format string, args ...any) error {
+	return &refusal{reason: fmt.Sprintf(format, args...), advice: advice}
+}
+
+func foreign(uid uint32) error {
+	return refuse("remove it, or have its owner do so", "it belongs to user %d", uid)
+}
+
+// isUmbrella reports whether a directory entry has the name of an umbrella, or
+// of one that a sweeper was removing.
+func isUmbrella(name string) bool {
+	session, ok := strings.CutPrefix(name, prefix)
+	return strings.HasPrefix(name, reaped) || ok && sessionName.MatchString(session)
+}
