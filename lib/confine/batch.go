@@ -157,34 +157,36 @@ func (b *Batch) canon(lexical string) (string, error) {
 	if b.parents == nil || slash <= 0 {
 		return b.workspace.canon(lexical)
 	}
-	parent, err := b.parent(lexical[:slash])
-	if err != nil {
-		return b.workspace.canon(lexical)
+	parent, ok := b.parents[lexical[:slash]]
+	if !ok {
+		return b.learn(lexical, slash)
 	}
 	where := parent + lexical[slash:]
-	switch _, err := readlinkat(unix.AT_FDCWD, where); err {
+	switch linkTest(unix.AT_FDCWD, where) {
 	case unix.EINVAL, unix.ENOENT, unix.ENOTDIR:
 		return where, nil
 	}
 	return b.workspace.canon(lexical)
 }
 
-// parent returns the canonical path of a directory, "" for the root directory.
-func (b *Batch) parent(lexical string) (string, error) {
-	if where, ok := b.parents[lexical]; ok {
-		return where, nil
-	}
+// learn finds the canonical path and remembers its directory. A path without
+// links tells where its directory is, too: most directories cost nothing.
+func (b *Batch) learn(lexical string, slash int) (string, error) {
 	where, err := b.workspace.canon(lexical)
 	if err != nil {
 		return "", err
 	}
-	if where == "/" {
-		where = ""
+	dir := lexical[:slash]
+	parent := dir
+	if where != lexical {
+		if parent, err = b.workspace.canon(dir); err != nil {
+			return "", err
+		}
 	}
 	if len(b.parents) >= maxParents {
 		clear(b.parents)
 	}
-	b.parents[strings.Clone(lexical)] = where
+	b.parents[dir] = strings.TrimSuffix(parent, "/") // "" for the root directory
 	return where, nil
 }
 

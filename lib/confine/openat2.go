@@ -59,7 +59,7 @@ func canonicalMissing(path string) (string, error) {
 		if err != nil {
 			return walk(path)
 		}
-		_, err = readlinkat(fd, name)
+		err = linkTest(fd, name)
 		unix.Close(fd)
 		if err == unix.ENOENT {
 			return path, nil

@@ -60,6 +60,7 @@ type walker struct {
 	links   int
 	missing int // nothing exists beyond place[:missing]; -1: all of it does
 	watch   func(step)
+	buf     []byte
 }
 
 // enter takes one component.
@@ -95,7 +96,7 @@ func (w *walker) leave() {
 
 // look finds out what place is.
 func (w *walker) look(above int) error {
-	target, err := readlinkat(unix.AT_FDCWD, string(w.place))
+	target, err := w.readlink(string(w.place))
 	switch err {
 	case nil:
 		return w.follow(above, target)
@@ -150,22 +151,37 @@ func checkProcLink(dir string) error {
 	return nil
 }
 
-// readlinkat returns the target of a link. A target is never empty.
-func readlinkat(dir int, name string) (string, error) {
-	var buf [unix.PathMax]byte
+// readlink returns the target of a link. A target is never empty.
+func (w *walker) readlink(path string) (string, error) {
+	if w.buf == nil {
+		w.buf = make([]byte, unix.PathMax)
+	}
+	n, err := readlinkat(unix.AT_FDCWD, path, w.buf)
+	switch {
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "", unix.ENOENT
+	case n == len(w.buf):
+		return "", unix.ENAMETOOLONG
+	}
+	return string(w.buf[:n]), nil
+}
+
+// linkTest finds out whether name is a link: nil, it is; EINVAL, it is
+// something else; ENOENT or ENOTDIR, it is missing.
+func linkTest(dir int, name string) error {
+	var first [1]byte
+	_, err := readlinkat(dir, name, first[:])
+	return err
+}
+
+func readlinkat(dir int, name string, buf []byte) (int, error) {
 	for {
-		n, err := unix.Readlinkat(dir, name, buf[:])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return "", err
-		case n == 0:
-			return "", unix.ENOENT
-		case n == len(buf):
-			return "", unix.ENAMETOOLONG
+		n, err := unix.Readlinkat(dir, name, buf)
+		if err != unix.EINTR {
+			return n, err
 		}
-		return string(buf[:n]), nil
 	}
 }
 
