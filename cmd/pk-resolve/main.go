@@ -1,0 +1,9 @@
+// Pk-resolve prints where paths really are, and refuses those outside a
+// workspace.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

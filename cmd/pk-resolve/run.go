@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+)
+
+const help = `Usage: pk-resolve [OPTION]... [--] PATH...
+       pk-resolve [OPTION]... --stdin
+
+Prints where each PATH really is: absolute, every symbolic link followed. A
+path that is not in the workspace, or whose place cannot be told, is refused:
+nothing on standard output, one line on standard error. What is missing at the
+end of a path may be missing. Nothing is opened and nothing is created.
+
+An answer is a snapshot: whoever may rename things in the workspace can change
+what it means before it is used.
+
+Workspace:
+  -C, --project-root DIR     where relative paths begin; readable and writable
+                             (default $PK_PROJECT_ROOT, else the working directory)
+      --readable PATH        a further root, not writable; repeatable
+      --writable DIR         a further root, writable; repeatable
+      --readable-from FILE   the same from a list, one a line; - is standard input
+      --writable-from FILE
+      --session NAME         join a session: its playground is a writable root,
+                             and what /tmp means (default $PK_SESSION)
+      --temp DIR             use DIR as the playground instead
+      --no-alias-tmp         /tmp keeps its meaning
+      --allow-all            refuse only what cannot be told
+
+Options:
+      --read                 paths are to be read (default)
+      --write                paths are to be written
+  -e, --existing             refuse what does not exist
+  -P, --physical             take ".." as the kernel does, after following links
+  -q, --quiet                say nothing about refused paths
+      --stdin                read paths from standard input, one a line, and
+                             answer each as it comes; an empty record is a refusal
+  -z, --zero                 records end in NUL, in lists, input and output
+  -h, --help                 this text
+      --version [--json]     the version
+
+Exit status: 0 all paths were printed; 1 some were refused; 2 called wrongly, or
+the workspace is invalid.
+
+Examples:
+  pk-resolve -C ~/project src/main.c
+  pk-resolve --write --readable /usr/include -- "$path"
+  find . -type l -print0 | pk-resolve -z --stdin
+`
+
+// options of pk-resolve.
+type options struct {
+	cli.Workspace
+	read, write        bool
+	existing, physical bool
+	quiet, zero        bool
+	stdin              bool
+}
+
+func command() *cli.Command {
+	o := &options{}
+	o.Zero = &o.zero
+	return &cli.Command{
+		Name:    "pk-resolve",
+		Version: version,
+		Help:    help,
+		Options: append(o.Workspace.Options(),
+			cli.Switch(&o.AllowAll, "allow-all", ""),
+			cli.Switch(&o.read, "read", ""),
+			cli.Switch(&o.write, "write", ""),
+			cli.Switch(&o.existing, "existing", "e"),
+			cli.Switch(&o.physical, "physical", "P"),
+			cli.Switch(&o.quiet, "quiet", "q"),
+			cli.Switch(&o.stdin, "stdin", ""),
+			cli.Switch(&o.zero, "zero", "z"),
+		),
+		Action: o.run,
+	}
+}
+
+// Run is the whole command.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return command().Run(args, stdin, stdout, stderr)
+}
+
+func (o *options) run(ctx *cli.Context) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	workspace, err := o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer workspace.Close()
+	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize)}
+	a.batch = workspace.Batch(confine.Request{Mode: o.mode(), Physical: o.physical, Existing: o.existing})
+	if o.stdin {
+		return a.answerStream(ctx.Stdin)
+	}
+	return a.answerAll(ctx.Args)
+}
+
+// check refuses combinations that mean nothing, before anything is opened.
+func (o *options) check(ctx *cli.Context) error {
+	switch {
+	case o.read && o.write:
+		return cli.Usage("--read cannot be used with --write")
+	case o.stdin && len(ctx.Args) > 0:
+		return cli.Usage("--stdin cannot be used with operands, such as %q", ctx.Args[0])
+	case o.stdin && o.ListsFromStdin():
+		return cli.Usage("--stdin cannot be used with a list of roots from standard input")
+	case !o.stdin && len(ctx.Args) == 0:
+		return cli.Usage("no path given")
+	}
+	return nil
+}
+
+func (o *options) mode() confine.Mode {
+	if o.write {
+		return confine.Write
+	}
+	return confine.Read
+}
+
+// answerer writes one answer for each path and remembers whether one was
+// refused.
+type answerer struct {
+	*options
+	ctx     *cli.Context
+	batch   *confine.Batch
+	out     *bufio.Writer
+	refused bool
+}
+
+// answerAll answers operands: those that are refused leave no record.
+func (a *answerer) answerAll(paths []string) error {
+	for _, path := range paths {
+		if _, err := a.answer(path); err != nil {
+			return err
+		}
+	}
+	return a.finish()
+}
+
+// answer writes the record of one path, unless it is refused. The error is one
+// of writing.
+func (a *answerer) answer(path string) (refused bool, err error) {
+	where, err := a.batch.Resolve(path)
+	if err == nil {
+		err = cli.WriteRecord(a.out, where, a.zero)
+	}
+	if err == nil {
+		return false, nil
+	}
+	if _, failed := a.out.Write(nil); failed != nil { // a bufio.Writer repeats its first error
+		return false, failedWrite(failed)
+	}
+	a.refused = true
+	if !a.quiet {
+		a.ctx.Report(err)
+	}
+	return true, nil
+}
+
+// finish hands over what is buffered and makes the exit status.
+func (a *answerer) finish() error {
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if a.refused {
+		return cli.Exit(cli.StatusRefused)
+	}
+	return nil
+}
+
+func (a *answerer) flush() error {
+	if err := a.out.Flush(); err != nil {
+		return failedWrite(err)
+	}
+	return nil
+}
+
+func failedWrite(err error) error {
+	return fmt.Errorf("cannot write to standard output: %w", err)
+}

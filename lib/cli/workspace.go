@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/umbrella"
+)
+
+// Workspace is the set of options that describe a workspace, with the same
+// meaning in every command that takes them.
+type Workspace struct {
+	ProjectRoot string
+	Session     string
+	Temp        string
+	NoAliasTmp  bool
+	AllowAll    bool  // for commands with --allow-all
+	Zero        *bool // the command's -z: lists are NUL-terminated too
+
+	roots []rootOption
+}
+
+// rootOption is one --readable, --writable, --readable-from or
+// --writable-from, in the order of the command line.
+type rootOption struct {
+	value    string
+	writable bool
+	list     bool
+}
+
+// Options returns the options, to be added to a command's own.
+func (w *Workspace) Options() []Option {
+	return []Option{
+		name(&w.ProjectRoot, "project-root", "C"),
+		w.root("readable", false, false),
+		w.root("writable", true, false),
+		w.root("readable-from", false, true),
+		w.root("writable-from", true, true),
+		name(&w.Session, "session", ""),
+		name(&w.Temp, "temp", ""),
+		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
+	}
+}
+
+// name is a text option that cannot be empty. An empty name is a variable that
+// was never set, and must not be taken for an option that was left out: the
+// working directory would become the project root.
+func name(dst *string, long, short string) Option {
+	return Func(func(v string) error {
+		if v == "" {
+			return errors.New("the name is empty")
+		}
+		*dst = v
+		return nil
+	}, long, short)
+}
+
+func (w *Workspace) root(long string, writable, list bool) Option {
+	return Func(func(v string) error {
+		w.roots = append(w.roots, rootOption{value: v, writable: writable, list: list})
+		return nil
+	}, long, "")
+}
+
+// Opened is a workspace that is ready for use. Close it.
+type Opened struct {
+	*confine.Workspace
+
+	// Umbrella is the session's directory, locked as in use; nil without a
+	// session.
+	Umbrella *umbrella.Umbrella
+}
+
+// Close gives back the workspace's descriptors and the session's lock. The
+// session itself lives on.
+func (o *Opened) Close() {
+	o.Workspace.Close()
+	if o.Umbrella != nil {
+		o.Umbrella.Release()
+	}
+}
+
+// ListsFromStdin tells whether a list of roots is to be read from standard
+// input, for commands that have another use for it.
+func (w *Workspace) ListsFromStdin() bool {
+	return slices.ContainsFunc(w.roots, func(r rootOption) bool { return r.list && r.value == "-" })
+}
+
+// Open reads the lists, opens the roots and joins the session. Errors are the
+// caller's mistakes and end in status 2 or 125; they leave nothing behind.
+func (w *Workspace) Open(ctx *Context) (*Opened, error) {
+	cfg, err := w.config(ctx)
+	if err != nil {
+		return nil, Invalid(err)
+	}
+	opened, err := confine.Open(cfg)
+	if err != nil {
+		return nil, Invalid(err)
+	}
+	session := w.session()
+	if session == "" {
+		return &Opened{Workspace: opened}, nil
+	}
+	opened.Close() // the roots are good; a session may be made now
+	return openInSession(cfg, session)
+}
+
+// session names the session to join: by option, else by $PK_SESSION; "" for
+// none.
+func (w *Workspace) session() string {
+	if w.Session != "" {
+		return w.Session
+	}
+	return os.Getenv("PK_SESSION")
+}
+
+// openInSession joins the session and opens the roots with its playground,
+// unless there is another one.
+func openInSession(cfg confine.Config, session string) (*Opened, error) {
+	joined, err := join(session)
+	if err != nil {
+		return nil, Invalid(err)
+	}
+	if cfg.Temp == "" {
+		cfg.Temp, err = joined.Playground()
+	}
+	var opened *confine.Workspace
+	if err == nil {
+		opened, err = confine.Open(cfg)
+	}
+	if err != nil {
+		return nil, Invalid(errors.Join(err, joined.Release()))
+	}
+	return &Opened{Workspace: opened, Umbrella: joined}, nil
+}
+
+func join(session string) (*umbrella.Umbrella, error) {
+	base, err := umbrella.Base(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("cannot join session %q: %w", session, err)
+	}
+	return umbrella.Join(base, session)
+}
+
+// config reads everything that the options name, before anything is made.
+func (w *Workspace) config(ctx *Context) (confine.Config, error) {
+	cfg := confine.Config{
+		ProjectRoot: w.ProjectRoot,
+		Temp:        w.Temp,
+		AliasTmp:    !w.NoAliasTmp,
+		AllowAll:    w.AllowAll,
+		Home:        os.Getenv("HOME"),
+	}
+	if cfg.ProjectRoot == "" {
+		cfg.ProjectRoot = os.Getenv("PK_PROJECT_ROOT")
+	}
+	if cfg.ProjectRoot == "" {
+		cfg.ProjectRoot = "."
+	}
+	for _, r := range w.roots {
+		paths := []string{r.value}
+		if r.list {
+			var err error
+			if paths, err = ctx.ReadList(r.value, w.Zero != nil && *w.Zero); err != nil {
+				return cfg, err
+			}
+		}
+		if r.writable {
+			cfg.Writable = append(cfg.Writable, paths...)
+		} else {
+			cfg.Readable = append(cfg.Readable, paths...)
+		}
+	}
+	return cfg, nil
+}
