@@ -1,0 +1,74 @@
+# make build, try, test, bench, install, uninstall, clean.
+# GNU make 4.3 or newer; recipes are POSIX sh.
+
+PREFIX = /usr/local
+DESTDIR =
+BIN = bin
+
+GO = go
+INSTALL = install
+
+prefix = $(DESTDIR)$(PREFIX)
+bindir = $(prefix)/bin
+mandir = $(prefix)/share/man
+bashdir = $(prefix)/share/bash-completion/completions
+zshdir = $(prefix)/share/zsh/site-functions
+fishdir = $(prefix)/share/fish/vendor_completions.d
+
+COMMANDS = $(notdir $(wildcard cmd/*))
+PAGES = $(notdir $(wildcard man/*.[1-8]))
+
+# Without git or its history, the version says so. VERSION=1.2.3 overrides it.
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+# Go refuses to build in a tree whose git it cannot read (somebody else's clone,
+# an export); the commit is then left out.
+VCS := $(shell git status >/dev/null 2>&1 && echo true || echo false)
+
+.DELETE_ON_ERROR:
+.PHONY: build try test bench install uninstall clean
+
+# Go knows best what is up to date. The tag keeps a documentation generator out
+# of the binaries, and its start-up time with it.
+build:
+	@mkdir -p '$(BIN)'
+	CGO_ENABLED=0 $(GO) build -buildvcs=$(VCS) -trimpath -tags urfave_cli_no_docs \
+		-ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/' ./cmd/...
+
+try:
+	@scripts/try
+
+test:
+	@scripts/test
+
+bench: build
+	@scripts/bench
+
+# What was built is installed, so that `sudo make install` needs no Go.
+install:
+	@for c in $(COMMANDS); do test -x "$(BIN)/$$c" || \
+		{ echo "make: $(BIN)/$$c is missing: run make build first" >&2; exit 1; }; done
+	$(INSTALL) -d '$(bindir)' '$(bashdir)' '$(zshdir)' '$(fishdir)'
+	set -e; for c in $(COMMANDS); do \
+		$(INSTALL) -m 755 "$(BIN)/$$c" '$(bindir)'; \
+		$(INSTALL) -m 644 "scripts/completions/$$c.bash" "$(bashdir)/$$c"; \
+		$(INSTALL) -m 644 "scripts/completions/$$c.zsh" "$(zshdir)/_$$c"; \
+		$(INSTALL) -m 644 "scripts/completions/$$c.fish" "$(fishdir)/$$c.fish"; \
+	done
+	set -e; for p in $(PAGES); do \
+		$(INSTALL) -d "$(mandir)/man$${p##*.}"; \
+		$(INSTALL) -m 644 "man/$$p" "$(mandir)/man$${p##*.}"; \
+	done
+
+# Directories stay, except for empty ones: others install into them too.
+uninstall:
+	set -e; for c in $(COMMANDS); do \
+		rm -f "$(bindir)/$$c" "$(bashdir)/$$c" "$(zshdir)/_$$c" "$(fishdir)/$$c.fish"; \
+	done
+	set -e; for p in $(PAGES); do rm -f "$(mandir)/man$${p##*.}/$$p"; done
+	@for d in '$(bindir)' '$(mandir)'/man* '$(mandir)' '$(bashdir)' '$(zshdir)' '$(fishdir)'; do \
+		test ! -d "$$d" || rmdir -p "$$d" 2>/dev/null || :; \
+	done
+
+clean:
+	rm -rf '$(BIN)' .testenv
