@@ -1,0 +1,160 @@
+// Package toolchain knows where compilers, interpreters, version managers and
+// their caches live, which of that exists on this machine, and which files
+// inside it are nobody else's business.
+//
+// The table is data: toolchains.tsv describes its own format. What it lists is
+// chosen narrowly: a cache without the login beside it, never a whole
+// configuration directory.
+package toolchain
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+//go:embed toolchains.tsv
+var builtin string
+
+// Kind says how a path is to be shown.
+type Kind string
+
+// The kinds.
+const (
+	Readable Kind = "readable" // read-only
+	Overlay  Kind = "overlay"  // writable in appearance; writes stay in the session
+)
+
+// Row is one line of the table.
+type Row struct {
+	Kind      Kind
+	Tool      string
+	Path      string   // default place, as a template
+	Variables []string // templates that move it, the strongest first
+	Inside    []string // patterns relative to the path: to be hidden
+	Risks     []string // inside, but left visible: the tool needs them
+	Beside    []string // outside: why the path is not larger
+	Source    string   // where the layout is documented
+}
+
+// Table is the list of rows, in the order of the output.
+type Table struct{ rows []Row }
+
+// Load returns the built-in table.
+func Load() (Table, error) { return Parse("toolchains.tsv", builtin) }
+
+// columns of a row.
+const columns = 6
+
+// Parse reads a table from text. name is for messages, which give the line.
+func Parse(name, text string) (Table, error) {
+	t := Table{rows: make([]Row, 0, strings.Count(text, "\n"))}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		row, err := parseRow(line)
+		if err != nil {
+			return Table{}, fmt.Errorf("%s: line %d: %w", name, number, err)
+		}
+		t.rows = append(t.rows, row)
+	}
+	return t, nil
+}
+
+func parseRow(line string) (Row, error) {
+	field := strings.Split(line, "\t")
+	if len(field) != columns {
+		return Row{}, fmt.Errorf("%d columns, want %d with one tab between them", len(field), columns)
+	}
+	r := Row{Kind: Kind(field[0]), Tool: field[1], Path: field[2], Variables: list(field[3]), Source: field[5]}
+	if r.Kind != Readable && r.Kind != Overlay {
+		return Row{}, fmt.Errorf("kind %q is neither %q nor %q", r.Kind, Readable, Overlay)
+	}
+	if r.Tool == "" || r.Tool == "-" {
+		return Row{}, errors.New("the tool has no name")
+	}
+	if err := checkPath(r.Path); err != nil {
+		return Row{}, err
+	}
+	for _, v := range r.Variables {
+		if !strings.HasPrefix(v, "$") {
+			return Row{}, fmt.Errorf("template %q does not begin with a variable", v)
+		}
+	}
+	return r, r.exclude(list(field[4]))
+}
+
+// exclude sorts the excluded files by their marks.
+func (r *Row) exclude(files []string) error {
+	for _, f := range files {
+		if inside, ok := strings.CutPrefix(f, "in:"); ok {
+			rel, ok := below(r.Path, inside)
+			if !ok {
+				return fmt.Errorf("%q is not inside %q", inside, r.Path)
+			}
+			if err := checkPath(inside); err != nil {
+				return err
+			}
+			r.Inside = append(r.Inside, rel)
+		} else if risk, ok := strings.CutPrefix(f, "risk:"); ok {
+			r.Risks = append(r.Risks, risk)
+		} else {
+			r.Beside = append(r.Beside, f)
+		}
+	}
+	return nil
+}
+
+// below returns file relative to dir. Both are patterns, compared as they are
+// written.
+func below(dir, file string) (string, bool) {
+	rel, ok := strings.CutPrefix(file, strings.TrimSuffix(dir, "/")+"/")
+	return rel, ok && rel != ""
+}
+
+// checkPath refuses what would mean something else than it says: a relative
+// path, one that is not clean, a bad pattern.
+func checkPath(p string) error {
+	switch _, err := path.Match(p, ""); {
+	case !strings.HasPrefix(p, "/") && !strings.HasPrefix(p, "~/"):
+		return fmt.Errorf("path %q begins with neither %q nor %q", p, "/", "~/")
+	case p != path.Clean(p) || p == "/":
+		return fmt.Errorf("path %q is not clean, or is the root", p)
+	case err != nil || strings.Contains(p, "**"):
+		return fmt.Errorf("path %q is not a pattern that is understood here", p)
+	}
+	return nil
+}
+
+// list splits a column at its semicolons.
+func list(column string) []string {
+	if column == "-" {
+		return nil
+	}
+	items := strings.Split(column, ";")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return slices.DeleteFunc(items, func(s string) bool { return s == "" })
+}
+
+// Rows returns all rows, in order.
+func (t Table) Rows() []Row { return slices.Clone(t.rows) }
+
+// Tools returns the names of all tools, each once, in the order of the table.
+func (t Table) Tools() []string {
+	var names []string
+	for _, r := range t.rows {
+		if !slices.Contains(names, r.Tool) {
+			names = append(names, r.Tool)
+		}
+	}
+	return names
+}
