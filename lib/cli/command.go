@@ -46,14 +46,14 @@ type Context struct {
 	Stdout io.Writer
 	Stderr io.Writer
 
-	name       string
+	command    *Command
 	stdinTaken bool
 }
 
 // Run reads args (without the program's name), runs the Action and returns the
 // exit status. It prints at most one line and one hint about a failure.
 func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, name: c.Name}
+	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, command: c}
 	err := c.parse(ctx, args)
 	if err == nil {
 		err = c.dispatch(ctx)
@@ -157,6 +157,9 @@ func (ctx *Context) Report(err error) {
 	}
 }
 
+// StatusOf is the exit status that err will end in when an Action returns it.
+func (ctx *Context) StatusOf(err error) int { return ctx.command.statusOf(err) }
+
 // Warn prints one line about something that works, but not as asked.
 func (ctx *Context) Warn(format string, args ...any) {
 	ctx.line("warning: "+format, args...)
@@ -166,7 +169,7 @@ func (ctx *Context) Warn(format string, args ...any) {
 // drive the terminal: errors of the system quote paths as they are.
 func (ctx *Context) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	fmt.Fprintf(ctx.Stderr, "%s: %s\n", ctx.name, strings.Map(printable, text))
+	fmt.Fprintf(ctx.Stderr, "%s: %s\n", ctx.command.Name, strings.Map(printable, text))
 }
 
 func printable(r rune) rune {

@@ -13,6 +13,9 @@ import (
 // room for whatever else a list may hold one day.
 const maxRecord = 1 << 20
 
+// maxText bounds what is read whole; it is more than any use of it takes.
+const maxText = 16 << 20
+
 // terminator is the byte that ends a record: newline, or NUL with -z.
 func terminator(zero bool) byte {
 	if zero {
@@ -61,8 +64,8 @@ func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
 	return records, nil
 }
 
-// readList reads the list in a file, or on standard input for "-".
-func (ctx *Context) readList(file string, zero bool) ([]string, error) {
+// ReadList reads the list in a file, or on standard input for "-".
+func (ctx *Context) ReadList(file string, zero bool) ([]string, error) {
 	if file == "-" {
 		if ctx.stdinTaken {
 			return nil, errors.New("standard input can be read only once")
@@ -76,4 +79,18 @@ func (ctx *Context) readList(file string, zero bool) ([]string, error) {
 	}
 	defer f.Close()
 	return ReadRecords(f, fmt.Sprintf("%q", file), zero)
+}
+
+// ReadAll reads standard input to its end, as a text that an option or an
+// operand stands for.
+func (ctx *Context) ReadAll() (string, error) {
+	if ctx.stdinTaken {
+		return "", Usage("standard input can be read only once")
+	}
+	ctx.stdinTaken = true
+	text, err := io.ReadAll(io.LimitReader(ctx.Stdin, maxText))
+	if err != nil {
+		return "", fmt.Errorf("cannot read standard input: %w", err)
+	}
+	return string(text), nil
 }

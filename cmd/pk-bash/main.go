@@ -1,0 +1,9 @@
+// Pk-bash asks, runs one shell command under a time limit and reports what
+// happened.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

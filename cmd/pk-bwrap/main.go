@@ -1,0 +1,8 @@
+// Pk-bwrap runs a command in a sandbox that shows a workspace and little else.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

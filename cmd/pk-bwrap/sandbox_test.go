@@ -1,0 +1,300 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// inside runs a shell script in the sandbox.
+func inside(t *testing.T, b *clitest.Box, script string, options ...string) clitest.Outcome {
+	t.Helper()
+	return b.Run(t, "pk-bwrap", append(options, "--", "bash", "-c", script)...)
+}
+
+func TestEverydayWorkSucceeds(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range []struct{ name, script, want string }{
+		{"starts in the project", "pwd", b.Project + "\n"},
+		{"writes in the project", "echo x > f && cat f", "x\n"},
+		{"has a name", "id -un | grep -cx '[a-z_][a-z0-9_-]*'", "1\n"},
+		{"keeps the caller's uid", "id -u", fmt.Sprintln(os.Getuid())},
+		{"has a writable home", "cd ~ && pwd && echo x > f && cat f", b.Home + "\nx\n"},
+		{"has a /tmp with the usual mode", "mktemp -p /tmp > /dev/null && stat -c %a /tmp", "1777\n"},
+		{"has devices", "head -c1 /dev/zero | wc -c", "1\n"},
+		{"follows the links of update-alternatives", "awk 'BEGIN { print 6 * 7 }'", "42\n"},
+		{"knows root by name", "getent passwd 0 | cut -d: -f1", "root\n"},
+		{"knows localhost", "getent hosts localhost | wc -l", "1\n"},
+		{"has a scratch directory for tools", "echo $TMPDIR", "/tmp\n"},
+		{"can commit", "git init -q . && echo x > f && git add f && git -c user.name=a -c user.email=b commit -qm x && git log --format=%an", "a\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, clitest.Outcome{Stdout: test.want}, inside(t, b, test.script))
+		})
+	}
+}
+
+// Each attack is a script that prints "in" when it has got what it wanted.
+func TestAttacksFail(t *testing.T) {
+	b := clitest.NewBox(t)
+	outside := filepath.Join(filepath.Dir(b.Project), "outside")
+	b.Write(t, filepath.Join(outside, "secret"), "in\n")
+	b.Write(t, filepath.Join(b.Home, ".ssh", "id_ed25519"), "in\n")
+	require.NoError(t, os.Symlink(outside, filepath.Join(b.Project, "link")))
+	before := clitest.Listing(t, filepath.Dir(b.Project))
+
+	for _, test := range []struct{ name, script string }{
+		{"read a neighbour of the project", "cat " + outside + "/secret"},
+		{"read through a link in the project", "cat link/secret"},
+		{"write through a link in the project", "echo x > link/new && echo in"},
+		{"read a key in the home", "cat " + b.Home + "/.ssh/id_ed25519"},
+		{"list the keys in the home", "ls " + b.Home + "/.ssh && echo in"},
+		{"read the shadow file", "cat /etc/shadow && echo in"},
+		{"read the host's accounts", "[ $(wc -l < /etc/passwd) -gt 3 ] && echo in"},
+		{"write to the system", "touch /usr/x && echo in"},
+		{"write to the root directory", "touch /x && echo in"},
+		{"write to /etc", "touch /etc/x && echo in"},
+		{"change an account", "echo x >> /etc/passwd && echo in"},
+		{"remount the system writable", "mount -o remount,bind,rw /usr && echo in"},
+		{"mount something", "mount -t tmpfs none /tmp && echo in"},
+		{"unmount the empty home", "umount " + b.Home + " && echo in"},
+		{"make a user namespace", "unshare -Ur true && echo in"},
+		{"change the kernel's settings", "echo x > /proc/sys/kernel/core_pattern && echo in"},
+		{"see a process of the host", "[ -e /proc/" + fmt.Sprint(os.Getpid()) + "/cmdline ] && echo in"},
+		{"signal the caller's process group", "kill -TERM 0; sleep 1"},
+		{"read a descriptor that was left open", "cat <&9"},
+		{"reach the host through init's root", "ls /proc/1/root/home && echo in"},
+		{"gain a capability", "[ $(grep -c 'CapEff:.0000000000000000' /proc/self/status) = 1 ] || echo in"},
+		{"gain privileges by a setuid program", "[ $(grep -c 'NoNewPrivs:.1' /proc/self/status) = 1 ] || echo in"},
+		{"find a directory of the run time", "ls /run /var/run && echo in"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := b.Command("pk-bwrap", "--", "bash", "-c", test.script)
+			secret, err := os.Open(filepath.Join(outside, "secret"))
+			require.NoError(t, err)
+			defer secret.Close()
+			cmd.ExtraFiles = []*os.File{nil, nil, nil, nil, nil, nil, secret} // descriptor 9
+			got := clitest.Finish(t, cmd)
+			assert.NotContains(t, got.Stdout, "in\n")
+			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
+		})
+	}
+	assert.Equal(t, before, clitest.Listing(t, filepath.Dir(b.Project)))
+}
+
+func TestEnvironmentIsFiltered(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Env = []string{"API_TOKEN=hunter2", "LD_PRELOAD=hunter2.so", "BASH_ENV=hunter2", "PROXY=http://u:hunter2@h/", "EDITOR=vi"}
+	const everywhere = "{ env; cat /proc/*/environ; cat /proc/1/cmdline; } 2>/dev/null | tr '\\0' '\\n'"
+
+	got := inside(t, b, everywhere)
+	assert.NotContains(t, got.Stdout, "hunter2")
+	assert.Contains(t, got.Stdout, "EDITOR=vi\n")
+
+	got = inside(t, b, everywhere, "--pass-env", "API_TOKEN", "--setenv", "A=b,c")
+	assert.Contains(t, got.Stdout, "API_TOKEN=hunter2\n")
+	assert.Contains(t, got.Stdout, "A=b,c\n")
+	assert.NotContains(t, got.Stdout, "LD_PRELOAD")
+
+	got = inside(t, b, "env", "--env-inherit")
+	assert.Contains(t, got.Stdout, "PROXY=http://u:hunter2@h/\n")
+}
+
+func TestStatusIsTheCommands(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, filepath.Join(b.Project, "plain"), "x")
+	b.Write(t, filepath.Join(b.Project, "script"), "#!/no/such/interpreter\n")
+	require.NoError(t, os.Chmod(filepath.Join(b.Project, "script"), 0o755))
+	for _, test := range []struct {
+		name   string
+		argv   []string
+		status int
+		stderr string
+	}{
+		{"success", []string{"true"}, 0, ""},
+		{"failure", []string{"sh", "-c", "exit 3"}, 3, ""},
+		{"death by a signal", []string{"sh", "-c", "kill -TERM $$"}, 143, ""},
+		{"no such program", []string{"nonesuch"}, 127, "pk-bwrap: cannot run \"nonesuch\": not found in the sandbox's PATH\n"},
+		{"no such path", []string{"./nonesuch"}, 127, "pk-bwrap: cannot run \"./nonesuch\": not there in the sandbox\n"},
+		{"not executable", []string{"./plain"}, 126, "pk-bwrap: cannot run \"./plain\": permission denied\n"},
+		{"a directory", []string{"/usr"}, 126, "pk-bwrap: cannot run \"/usr\": is a directory\n"},
+		{"no interpreter", []string{"./script"}, 127, "pk-bwrap: cannot run \"./script\": its interpreter \"/no/such/interpreter\" is not there in the sandbox\n"},
+		{"an option of the command", []string{"sh", "-c", "exit $#", "--", "--print", "-z"}, 2, ""},
+		{"a command called help", []string{"help"}, 127, "pk-bwrap: cannot run \"help\": not found in the sandbox's PATH\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, clitest.Outcome{Stderr: test.stderr, Status: test.status}, b.Run(t, "pk-bwrap", append([]string{"--"}, test.argv...)...))
+		})
+	}
+}
+
+func TestRootsAreShownAsTheyWereGiven(t *testing.T) {
+	b := clitest.NewBox(t)
+	base := filepath.Dir(b.Project)
+	b.Write(t, base+"/ro/f", "read\n")
+	b.Write(t, base+"/ro/rw/f", "both\n")
+	b.Write(t, base+"/one-file", "file\n")
+	b.Write(t, b.Project+"/sub/f", "sub\n")
+	options := []string{"--readable", base + "/ro", "--writable", base + "/ro/rw", "--readable", base + "/one-file", "--readable", b.Project + "/sub"}
+	for _, test := range []struct {
+		name, script string
+		status       int
+	}{
+		{"a readable root is read", "cat " + base + "/ro/f", 0},
+		{"a readable root is not written", "touch " + base + "/ro/new", 1},
+		{"a writable root inside it is written", "touch " + base + "/ro/rw/new", 0},
+		{"a file is a root", "cat " + base + "/one-file", 0},
+		{"a file root is not written", "echo x >> " + base + "/one-file", 1},
+		{"what any root allows is allowed", "touch sub/new", 0},
+		{"a neighbour of a file root is not there", "cat " + base + "/ro-not", 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := inside(t, b, test.script, options...)
+			assert.Equal(t, test.status, got.Status, got.Stderr)
+		})
+	}
+}
+
+func TestOverlaysLeaveTheHostAlone(t *testing.T) {
+	b := clitest.NewBox(t)
+	cache := filepath.Join(b.Home, ".cache", "go-build")
+	other := filepath.Join(filepath.Dir(b.Project), "with,comma:and\\back slash")
+	b.Write(t, cache+"/entry", "warm\n")
+	b.Write(t, other+"/f", "old\n")
+	require.NoError(t, os.Chmod(other, 0o750))
+	before := clitest.Listing(t, b.Home) + clitest.Listing(t, other)
+
+	got := b.Run(t, "pk-bwrap", "--overlay", other, "--", "bash", "-c", `cat ~/.cache/go-build/entry && rm ~/.cache/go-build/entry && touch ~/.cache/go-build/new &&
+		cd "$1" && echo new > f && cat f && mkdir d && stat -c %a . && ls /proc/self/fd | wc -l; exit 7`, "sh", other)
+	assert.Equal(t, clitest.Outcome{Stdout: "warm\nnew\n750\n4\n", Status: 7}, got)
+	assert.Equal(t, before, clitest.Listing(t, b.Home)+clitest.Listing(t, other))
+}
+
+func TestPrintedLineMakesTheSameSandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, filepath.Join(b.Home, ".cache", "go-build", "entry"), "warm\n")
+	const script = "pwd; env | sort; cat ~/.cache/go-build/entry; touch ~/.cache/go-build/x; ls /etc | grep -v -x -e passwd -e group; touch /usr/x || echo closed"
+	printed := b.Run(t, "pk-bwrap", "--print", "-z", "--", "bash", "-c", script)
+	require.Equal(t, 0, printed.Status, printed.Stderr)
+	words := strings.Split(strings.TrimSuffix(printed.Stdout, "\x00"), "\x00")
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env = []string{}
+	cmd.Dir = b.Project
+
+	want := inside(t, b, script)
+	require.Contains(t, want.Stdout, "closed\n")
+	assert.Equal(t, want, clitest.Finish(t, cmd))
+}
+
+func TestNetNone(t *testing.T) {
+	b := clitest.NewBox(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	port := listener.Addr().(*net.TCPAddr).Port
+	script := fmt.Sprintf("exec 3<>/dev/tcp/127.0.0.1/%d", port)
+
+	assert.Equal(t, 0, inside(t, b, script).Status)
+	assert.Equal(t, 1, inside(t, b, script, "--net", "none").Status)
+}
+
+func TestNothingOutlivesTheCommand(t *testing.T) {
+	b := clitest.NewBox(t)
+	// The orphan holds the pipe: the read ends when it does.
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := b.Command("pk-bwrap", "--", "bash", "-c", "setsid sleep 1000 & exit 0")
+	cmd.Stdout = w
+	require.NoError(t, cmd.Run())
+	w.Close()
+	_, err = r.Read(make([]byte, 1))
+	assert.EqualError(t, err, "EOF")
+}
+
+func TestGitIdentityOfTheHostHolds(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.gitconfig", "[user]\n\tname = Everywhere\n\temail = e@example.org\n[includeIf \"gitdir:"+b.Project+"/\"]\n\tpath = work\n")
+	b.Write(t, b.Home+"/work", "[user]\n\temail = work@example.org\n")
+	got := inside(t, b, "git init -q . && git commit -q --allow-empty -m x && git log --format='%an <%ae>'")
+	assert.Equal(t, "Everywhere <e@example.org>\n", got.Stdout, got.Stderr)
+
+	got = inside(t, b, "git commit -q --allow-empty -m x && git log -1 --format='%an <%ae>'")
+	assert.Equal(t, "Everywhere <work@example.org>\n", got.Stdout, got.Stderr)
+}
+
+func TestNoIdentityIsMadeUp(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := inside(t, b, "env | grep ^GIT_ | grep -v -x -e GIT_TERMINAL_PROMPT=0")
+	if _, err := os.Stat("/etc/gitconfig"); err == nil {
+		t.Log("this machine has a system-wide git configuration: whatever it names is allowed")
+		return
+	}
+	assert.Equal(t, clitest.Outcome{Status: 1}, got)
+}
+
+func TestRefusals(t *testing.T) {
+	b := clitest.NewBox(t)
+	base := filepath.Dir(b.Project)
+	b.Write(t, b.Project+"/bwrap", "#!/bin/sh\n")
+	require.NoError(t, os.Chmod(b.Project+"/bwrap", 0o755))
+	b.Mkdir(t, base+"/play")
+	before := clitest.Listing(t, base)
+	const help = "pk-bwrap: hint: pk-bwrap --help lists the options\n"
+	for _, test := range []struct {
+		name    string
+		options []string
+		stderr  string
+	}{
+		{"an unknown option", []string{"--nonesuch"}, "pk-bwrap: unknown option \"--nonesuch\"\n" + help},
+		{"a wrong network", []string{"--net", "some"}, "pk-bwrap: option \"--net\": \"some\" is neither \"host\" nor \"none\"\n" + help},
+		{"a variable without a value", []string{"--setenv", "A"}, "pk-bwrap: cannot set \"A\" in the environment\npk-bwrap: hint: write --setenv NAME=VALUE\n"},
+		{"a playground that is not /tmp", []string{"--temp", base + "/play", "--no-alias-tmp"}, "pk-bwrap: cannot make a sandbox in which /tmp is not the playground\npk-bwrap: hint: leave --no-alias-tmp out\n"},
+		{"the run-time directory", []string{"--readable", "/run"}, "pk-bwrap: cannot show \"/run\": it holds the sockets of running services\npk-bwrap: hint: name a narrower directory\n"},
+		{"everything", []string{"--readable", "/"}, "pk-bwrap: cannot show \"/\": it would show the control socket \"/run/docker.sock\"\npk-bwrap: hint: name a narrower directory\n"},
+		{"the host's processes", []string{"--readable", "/proc"}, "pk-bwrap: cannot show \"/proc\": the sandbox has a /proc of its own\npk-bwrap: hint: name a directory elsewhere\n"},
+		{"an overlay that is a root", []string{"--overlay", b.Project}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is a root already\npk-bwrap: hint: name it once\n", b.Project)},
+		{"an overlay that is missing", []string{"--overlay", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: no such file or directory\n", base+"/nonesuch")},
+		{"a bwrap from the project", []string{"--bwrap", b.Project + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: it lies under the writable root %q\npk-bwrap: hint: name one outside with --bwrap PATH\n", b.Project+"/bwrap", b.Project)},
+		{"a bwrap that is missing", []string{"--bwrap", base + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: no such file or directory\npk-bwrap: hint: name one with --bwrap PATH\n", base+"/bwrap")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := inside(t, b, "echo in", test.options...)
+			assert.Equal(t, clitest.Outcome{Stderr: test.stderr, Status: 125}, got)
+		})
+	}
+	assert.Equal(t, before, clitest.Listing(t, base), "a refusal leaves nothing behind")
+}
+
+func TestSocketsOfContainersAreRefused(t *testing.T) {
+	b := clitest.NewBox(t)
+	runtime := filepath.Join(filepath.Dir(b.Project), "runtime")
+	b.Mkdir(t, runtime)
+	listener, err := net.Listen("unix", runtime+"/docker.sock")
+	require.NoError(t, err)
+	defer listener.Close()
+	b.Mkdir(t, b.Project+"/sockets")
+	require.NoError(t, os.Link(runtime+"/docker.sock", b.Project+"/sockets/harmless"))
+	b.Env = []string{"XDG_RUNTIME_DIR=" + runtime}
+	for _, test := range []struct{ name, root string }{
+		{"the directory", runtime},
+		{"the socket", runtime + "/docker.sock"},
+		{"a directory above", filepath.Dir(runtime)},
+		{"a directory with a hard link to it", b.Project + "/sockets"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := inside(t, b, "echo in", "--readable", test.root)
+			assert.Equal(t, 125, got.Status)
+			assert.Empty(t, got.Stdout)
+			assert.Contains(t, got.Stderr, fmt.Sprintf("pk-bwrap: cannot show %q: ", test.root))
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package bwrap
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// rendering turns a plan into options of bwrap. Content that pk makes up, and
+// small files, travel on descriptors; the printed form cannot carry those, so
+// it binds the files and leaves the made-up ones out.
+type rendering struct {
+	args    []string
+	staging string                                             // where a stage shows the overlays; "": bwrap makes them
+	staged  int                                                // overlays rendered so far
+	file    func(name string, data []byte) (fd int, err error) // nil: printed
+	failure error
+}
+
+// Printable returns the whole command line of bwrap for argv. Run with an empty
+// environment it makes the same sandbox, but for what only descriptors can
+// carry: the synthetic /etc/passwd and /etc/group.
+func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
+	r := &rendering{staging: p.staging(bwrap)}
+	r.add("--clearenv")
+	for _, kv := range p.Env {
+		name, value, _ := strings.Cut(kv, "=")
+		r.add("--setenv", name, value)
+	}
+	r.plan(p)
+	line := append([]string{bwrap.Path}, r.args...)
+	if len(argv) > 0 {
+		line = append(append(line, "--"), argv...)
+	}
+	if r.staging == "" {
+		return line, nil
+	}
+	self, err := os.Executable()
+	return p.stageLine(r.staging, self, line), err
+}
+
+func (r *rendering) add(args ...string) { r.args = append(r.args, args...) }
+
+// plan renders everything but the environment.
+//
+// --unshare-user is said apart from --unshare-all, which only tries: as root on
+// a machine without user namespaces it would run with every capability.
+// --die-with-parent ends what a command left behind; --new-session keeps it
+// from typing into the caller's terminal (TIOCSTI) and from signalling the
+// caller's process group.
+func (r *rendering) plan(p *Plan) {
+	r.add("--unshare-user", "--unshare-all")
+	if p.Net {
+		r.add("--share-net")
+	}
+	if !p.AllowNested {
+		r.add("--disable-userns")
+	}
+	r.add("--die-with-parent", "--new-session", "--cap-drop", "ALL")
+	if r.staging != "" { // the stage is uid 0 of its namespace; map back
+		r.add("--uid", strconv.Itoa(os.Geteuid()), "--gid", strconv.Itoa(os.Getegid()))
+	}
+	for _, m := range p.Mounts {
+		r.mount(m)
+	}
+	r.add("--remount-ro", "/", "--chdir", p.Chdir)
+}
+
+func (r *rendering) mount(m Mount) {
+	switch m.Op {
+	case OpReadOnly:
+		r.add("--ro-bind", m.Source, m.Dest)
+	case OpWritable:
+		r.add("--bind", m.Source, m.Dest)
+	case OpOverlay:
+		r.overlay(m)
+	case OpLink:
+		r.add("--symlink", m.Source, m.Dest)
+	case OpProc:
+		r.add("--proc", m.Dest)
+	case OpDev:
+		r.add("--dev", m.Dest)
+	case OpEmpty:
+		r.add("--perms", m.Perms, "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", m.Dest)
+	case OpMask:
+		r.mask(m)
+	case OpCopy, OpData:
+		r.content(m)
+	}
+}
+
+func (r *rendering) overlay(m Mount) {
+	if r.staging == "" {
+		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest)
+		return
+	}
+	r.add("--bind", merged(r.staging, r.staged), m.Dest)
+	r.staged++
+}
+
+// mask hides a file behind /dev/null, which cannot be read here, as the mount
+// allows no devices; and a directory behind an empty one.
+func (r *rendering) mask(m Mount) {
+	if m.Dir {
+		r.add("--perms", "0555", "--tmpfs", m.Dest, "--remount-ro", m.Dest)
+		return
+	}
+	r.add("--ro-bind", "/dev/null", m.Dest)
+}
+
+func (r *rendering) content(m Mount) {
+	if r.file == nil {
+		if m.Op == OpCopy {
+			r.add("--ro-bind", m.Source, m.Dest)
+		}
+		return
+	}
+	data, err := m.Data, error(nil)
+	if m.Op == OpCopy {
+		data, err = os.ReadFile(m.Source)
+	}
+	fd := -1
+	if err == nil {
+		fd, err = r.file(m.Dest, data)
+	}
+	if err != nil && r.failure == nil {
+		r.failure = err
+	}
+	r.add("--perms", m.Perms, "--file", strconv.Itoa(fd), m.Dest)
+}
+
+// memFile returns a descriptor from which data can be read. It is closed when
+// another program is started, unless it is handed on by name.
+func memFile(name string, data []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("pk"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err = f.Write(data); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

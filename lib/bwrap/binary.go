@@ -1,0 +1,127 @@
+package bwrap
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// trustedDirs hold the programs that pk itself starts outside the sandbox.
+// PATH is not asked: it may name a directory that an agent can write.
+var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
+
+// Binary is a bwrap that may be started.
+type Binary struct {
+	Path     string // absolute
+	Overlays bool   // has --tmp-overlay (bwrap 0.11 and later)
+}
+
+// FindBinary returns the bwrap at path, or with path "" the first root-owned
+// one in /usr/bin, /bin, /usr/local/bin. One that lies under a root that the
+// sandbox may write is refused: the next run would start what the last wrote.
+func FindBinary(path string, writable []string) (Binary, error) {
+	if path == "" {
+		if path = findTrusted("bwrap"); path == "" {
+			return Binary{}, &Refusal{
+				Reason: "cannot find bwrap in /usr/bin, /bin or /usr/local/bin",
+				Advice: "install it: " + installLine(),
+			}
+		}
+	}
+	real, err := checkBinary(path)
+	if err != nil {
+		return Binary{}, err
+	}
+	for _, root := range writable {
+		if within(real, root) {
+			return Binary{}, &Refusal{
+				Reason: fmt.Sprintf("cannot use bwrap %q: it lies under the writable root %q", path, root),
+				Advice: "name one outside with --bwrap PATH",
+			}
+		}
+	}
+	return Binary{Path: real, Overlays: hasOption(real, "--tmp-overlay")}, nil
+}
+
+// checkBinary resolves path and refuses what others could have replaced. A
+// setuid bwrap is refused too: it cannot do what the plan needs (overlays, no
+// nested user namespaces), and it is one more program that runs as root.
+func checkBinary(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
+	}
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Stat(abs, &st)
+	}
+	if err != nil {
+		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: %v", path, cause(err)), Advice: "name one with --bwrap PATH"}
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || unix.Access(abs, unix.X_OK) != nil:
+		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: not an executable file", path), Advice: "name one with --bwrap PATH"}
+	case st.Mode&unix.S_ISUID != 0:
+		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: it is setuid", path), Advice: fmt.Sprintf("chmod u-s %s", abs)}
+	case st.Mode&0o022 != 0, st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: others may change it", path), Advice: "name one that belongs to root with --bwrap PATH"}
+	}
+	return abs, nil
+}
+
+// findTrusted returns the first program of that name that root owns and nobody
+// else may write, or "".
+func findTrusted(name string) string {
+	for _, dir := range trustedDirs {
+		path := filepath.Join(dir, name)
+		var st unix.Stat_t
+		if unix.Stat(path, &st) == nil && st.Uid == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// hasOption reports whether this bwrap knows an option. It looks for the name
+// in the program's bytes, for asking the program costs a quarter of a run;
+// only what is no ELF file (a wrapper script) is asked.
+func hasOption(path, option string) bool {
+	program, err := os.ReadFile(path)
+	if err == nil && bytes.HasPrefix(program, []byte("\x7fELF")) {
+		return bytes.Contains(program, []byte(option))
+	}
+	help, _ := exec.Command(path, "--help").CombinedOutput()
+	return bytes.Contains(help, []byte(option))
+}
+
+// installers by the file that tells the package manager apart.
+var installers = []struct{ file, line string }{
+	{"/usr/bin/apt-get", "apt-get install bubblewrap"},
+	{"/usr/bin/dnf", "dnf install bubblewrap"},
+	{"/usr/bin/pacman", "pacman -S bubblewrap"},
+	{"/usr/bin/zypper", "zypper install bubblewrap"},
+	{"/sbin/apk", "apk add bubblewrap"},
+}
+
+func installLine() string {
+	for _, i := range installers {
+		if _, err := os.Stat(i.file); err == nil {
+			return i.line
+		}
+	}
+	return "the package is called bubblewrap"
+}
+
+// cause strips the operation and path that the message names already.
+func cause(err error) error {
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}

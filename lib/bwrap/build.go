@@ -1,0 +1,403 @@
+package bwrap
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/toolchain"
+)
+
+// Sizes of the directories that live in memory: enough for a cold build cache
+// or an npm install, small enough that a runaway command meets ENOSPC before
+// the machine does.
+const (
+	tmpSize  = 2 << 30
+	homeSize = 2 << 30
+)
+
+// Options is what a plan is made from.
+type Options struct {
+	Roots      []confine.Root // the project root first
+	Playground string         // seen as /tmp; "" for an empty /tmp
+	PlayOwned  bool           // the playground is pk's own, so that mount points may be made in it
+	Overlays   []string       // --overlay
+	Toolchains []toolchain.Entry
+	Masks      []string // what to hide inside the toolchains
+	Umbrellas  string   // directory of all umbrellas, which no overlay may contain
+
+	Bwrap       Binary
+	Net         bool
+	AllowNested bool
+	Env         EnvPolicy
+	Identity    *Identity
+}
+
+// New makes the plan, or refuses. Nothing is created or changed by it.
+func New(o Options) (*Plan, error) {
+	if len(o.Roots) == 0 {
+		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
+	}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
+	b.guard = newGuard(b.user.home, b.getenv)
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, UserIsRoot: b.user.uid == 0}
+	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.mountPoints, b.stageable, b.environment} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	return b.plan, nil
+}
+
+type builder struct {
+	Options
+	user  user
+	guard *guard
+	plan  *Plan
+}
+
+func (b *builder) add(mounts ...Mount) { b.plan.Mounts = append(b.plan.Mounts, mounts...) }
+
+func (b *builder) getenv(name string) string { return lookupEnv(b.Env.Caller, name) }
+
+// taken reports whether dest has been decided by an earlier, stronger rule.
+func (b *builder) taken(dest string) bool {
+	return slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == dest })
+}
+
+// refuse looks at every directory that the caller wants shown.
+func (b *builder) refuse() error {
+	if b.Playground != "" && !b.PlayOwned {
+		if err := b.refuseBelowTmp(); err != nil {
+			return err
+		}
+	}
+	for _, root := range b.allRoots() {
+		for _, own := range []string{"/proc", "/dev"} {
+			if within(root, own) {
+				return &Refusal{Reason: fmt.Sprintf("cannot show %q: the sandbox has a %s of its own", root, own), Advice: "name a directory elsewhere"}
+			}
+		}
+		if err := b.guard.refuse(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) allRoots() []string {
+	var paths []string
+	for _, r := range b.Roots {
+		paths = append(paths, r.Path)
+	}
+	return append(paths, b.Overlays...)
+}
+
+// refuseBelowTmp: bwrap would have to make a mount point for the root inside
+// the directory that the caller gave as /tmp, and leave it there.
+func (b *builder) refuseBelowTmp() error {
+	for _, r := range b.Roots {
+		if within(r.Path, "/tmp") && r.Path != b.Playground {
+			return &Refusal{
+				Reason: fmt.Sprintf("cannot show %q: it lies below /tmp, which means %q here", r.Path, b.Playground),
+				Advice: "leave --temp out, or move the directory out of /tmp",
+			}
+		}
+	}
+	return nil
+}
+
+// roots shows what the workspace consists of. A root given twice is shown the
+// way that allows more, which is what the workspace itself says of it.
+func (b *builder) roots() error {
+	if b.Playground != "" {
+		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp"})
+	}
+	for i, r := range b.Roots {
+		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: "option --readable"}
+		if r.Writable {
+			m.Op, m.Rule = OpWritable, "option --writable"
+		}
+		switch {
+		case i == 0:
+			m.Rule = "project root"
+		case r.Path == b.Playground && within(r.Path, "/tmp"):
+			continue // already there, as /tmp
+		case r.Path == b.Playground:
+			m.Rule = "playground"
+		}
+		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
+			b.add(m)
+		} else if r.Writable {
+			b.plan.Mounts[at].Op = OpWritable
+		}
+	}
+	return nil
+}
+
+// overlays shows the overlay roots that were asked for by name. One that
+// cannot be had is refused: its caller counts on writing there.
+func (b *builder) overlays() error {
+	for _, dir := range b.Overlays {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err))}
+		}
+		if why := b.noOverlay(real); why != "" {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %s", dir, why), Advice: "show it with --readable or --writable"}
+		}
+		if b.taken(real) {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a root already", dir), Advice: "name it once"}
+		}
+		b.add(Mount{Op: OpOverlay, Source: real, Dest: real, Rule: "option --overlay"})
+	}
+	return nil
+}
+
+// noOverlay says why dir cannot be an overlay, or "".
+func (b *builder) noOverlay(dir string) string {
+	if !b.Bwrap.Overlays && findTrusted("unshare") == "" {
+		return fmt.Sprintf("%q is older than 0.11, and unshare (util-linux) is missing", b.Bwrap.Path)
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return "it is not a directory"
+	}
+	if b.Umbrellas != "" && within(b.Umbrellas, dir) {
+		return fmt.Sprintf("it contains the session directories, %q", b.Umbrellas)
+	}
+	if below := mountBelow(dir); below != "" {
+		return fmt.Sprintf("%q is mounted below it", below)
+	}
+	return ""
+}
+
+// toolchains shows what the table found on this machine. Unlike a named
+// overlay, a cache that cannot be overlaid is shown read-only, and said so.
+func (b *builder) toolchains() error {
+	var readOnly []string
+	for _, e := range b.Toolchains {
+		real, err := filepath.EvalSymlinks(e.Path)
+		if err != nil {
+			continue // gone since the table was read
+		}
+		if b.guard.refuse(real) != nil {
+			b.warn("%q is not shown: it would show a container's control socket", e.Path)
+			continue
+		}
+		op := OpReadOnly
+		if e.Kind == toolchain.Overlay {
+			op = OpOverlay
+			if b.noOverlay(real) != "" {
+				op, readOnly = OpReadOnly, append(readOnly, e.Path)
+			}
+		}
+		b.entry(e, real, op)
+	}
+	if len(readOnly) > 0 {
+		b.warn("read-only inside, as they cannot be overlaid: %q", readOnly)
+	}
+	return nil
+}
+
+// entry shows one row of the table where it really lies, and the link that
+// leads there, if the row's path is one.
+func (b *builder) entry(e toolchain.Entry, real string, op Op) {
+	rule := "toolchain " + e.Tool
+	if above, ok := cover(b.plan.Mounts, real); ok && above.Op == OpWritable && above.Dest != "/tmp" {
+		return // the caller made the tree around it writable
+	}
+	if !b.taken(real) {
+		b.add(Mount{Op: op, Source: real, Dest: real, Rule: rule})
+	}
+	named := filepath.Join(canonical(filepath.Dir(e.Path)), filepath.Base(e.Path))
+	if named != real && !b.taken(named) && !b.rooted(named) {
+		b.add(Mount{Op: OpLink, Source: real, Dest: named, Rule: rule})
+	}
+}
+
+// rooted reports whether path lies in a tree of the host that is shown. A
+// playground of pk's own does not count: mount points may be made in it.
+func (b *builder) rooted(path string) bool {
+	m, ok := cover(b.plan.Mounts, path)
+	_, shown := m.host(path)
+	return ok && shown && !(m.Dest == "/tmp" && b.PlayOwned)
+}
+
+// masks hides the credentials that lie inside a toolchain.
+func (b *builder) masks() error {
+	for _, path := range b.Masks {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil || !b.rooted(real) || b.taken(real) {
+			continue // not shown, so there is nothing to hide
+		}
+		info, err := os.Stat(real)
+		if err == nil {
+			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Rule: "toolchain mask"})
+		}
+	}
+	return nil
+}
+
+// defaults adds what every sandbox has, where no root of the caller's lies
+// over it.
+func (b *builder) defaults() error {
+	mounts := append(systemMounts(), etcMounts()...)
+	mounts = append(mounts, accountMounts(b.user)...)
+	mounts = append(mounts, b.homeMounts()...)
+	for _, m := range mounts {
+		if !b.taken(m.Dest) && !b.rooted(m.Dest) {
+			b.add(m)
+		}
+	}
+	b.add(
+		Mount{Op: OpProc, Dest: "/proc", Rule: "default"},
+		Mount{Op: OpDev, Dest: "/dev", Rule: "default"},
+	)
+	if b.plan.UserIsRoot {
+		// Its files are writable to the kernel's uid 0 with every capability
+		// dropped, core_pattern among them; bwrap covers only what access(2)
+		// calls writable, and the directory is not.
+		b.add(Mount{Op: OpReadOnly, Source: "/proc/sys", Dest: "/proc/sys", Rule: "default: the caller is root"})
+	}
+	if !b.taken("/tmp") {
+		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})
+	}
+	sortMounts(b.plan.Mounts)
+	b.plan.Mounts = merge(b.plan.Mounts)
+	return nil
+}
+
+// homeMounts makes the home empty and writable, and with it the directories
+// that take its place for caches and settings when XDG variables move them.
+func (b *builder) homeMounts() []Mount {
+	var mounts []Mount
+	empty := func(dir, rule string) {
+		real := canonical(dir)
+		mounts = append(mounts, Mount{Op: OpEmpty, Dest: real, Perms: "0700", Size: homeSize, Rule: rule})
+		if real != dir {
+			mounts = append(mounts, Mount{Op: OpLink, Source: real, Dest: dir, Rule: rule})
+		}
+	}
+	empty(b.user.home, "default: empty home")
+	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
+		dir := filepath.Clean(b.getenv(name))
+		if filepath.IsAbs(dir) && !within(dir, b.user.home) && !within(dir, "/tmp") && !within("/usr", dir) && !within("/etc", dir) {
+			empty(dir, "default: empty "+name)
+		}
+	}
+	return mounts
+}
+
+// mountPoints refuses a mount for which bwrap would have to make a directory
+// inside a tree of the host: it would stay there when the sandbox is gone. The
+// playground is pk's own, and goes with its session.
+func (b *builder) mountPoints() error {
+	for i, m := range b.plan.Mounts {
+		above, ok := cover(b.plan.Mounts[:i], m.Dest)
+		if !ok || above.Dest == "/tmp" && b.PlayOwned {
+			continue
+		}
+		host, ok := above.host(m.Dest)
+		if !ok {
+			continue
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(host, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			return &Refusal{
+				Reason: fmt.Sprintf("cannot show %q (%s): its mount point would have to be made in %q", m.Dest, m.Rule, above.Source),
+				Advice: "name a root that does not hide it",
+			}
+		}
+	}
+	return nil
+}
+
+// stageable refuses overlays that an old bwrap leaves to the stage, where the
+// stage has no directory to work in.
+func (b *builder) stageable() error {
+	if b.Bwrap.Overlays || len(b.plan.lowers()) == 0 || b.plan.staging(b.Bwrap) != "" {
+		return nil
+	}
+	return &Refusal{
+		Reason: fmt.Sprintf("cannot overlay %q: each of %q is missing or holds a root", b.plan.lowers()[0], stagingDirs),
+		Advice: "leave the overlays out, with --no-toolchains, or use bwrap 0.11 or later",
+	}
+}
+
+// environment filters the caller's variables, then keeps of PATH what is there.
+func (b *builder) environment() error {
+	own := []string{"HOME=" + b.user.home, "TMPDIR=/tmp"}
+	if b.getenv("PATH") == "" {
+		own = append(own, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	}
+	if b.plan.UserIsRoot {
+		own = append(own, "TAR_OPTIONS=--no-same-owner") // only one uid is mapped: chown fails
+	}
+	env, err := b.Env.environ(append(own, b.Identity.Env()...))
+	if err != nil {
+		return err
+	}
+	for i, kv := range env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			env[i] = "PATH=" + strings.Join(b.present(filepath.SplitList(path)), ":")
+		}
+	}
+	b.plan.Env = env
+	return nil
+}
+
+func (b *builder) present(dirs []string) []string {
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		_, ok := b.plan.locate(dir)
+		return !filepath.IsAbs(dir) || !ok
+	})
+}
+
+func (b *builder) warn(format string, args ...any) {
+	b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))
+}
+
+// mountBelow returns a mount point below dir that is not in ignored, or "". The
+// kernel refuses an overlay whose lower tree has one, in a user namespace.
+func mountBelow(dir string, ignored ...string) string {
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		point := unescapeMount(fields[4])
+		if point != dir && within(point, dir) && !slices.Contains(ignored, point) {
+			return point
+		}
+	}
+	return ""
+}
+
+// unescapeMount undoes the octal escapes of mountinfo, \040 and the like.
+func unescapeMount(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var out []byte
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			out = append(out, (s[i+1]-'0')<<6|(s[i+2]-'0')<<3|(s[i+3]-'0'))
+			i += 3
+			continue
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}

@@ -1,0 +1,125 @@
+package bwrap
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// EnvPolicy says which of the caller's variables the sandbox gets. The zero
+// value passes what carries neither code nor secrets.
+type EnvPolicy struct {
+	Caller  []string // NAME=VALUE, as from os.Environ
+	Inherit bool     // pass everything
+	Pass    []string // names that are passed whatever they carry
+	Set     []string // NAME=VALUE, added last
+}
+
+// codeNames are variables that make a program run code or load it: the shell's
+// start-up files, the dynamic linker, the interpreters' own options.
+var codeNames = words(`BASH_ENV ENV SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND CDPATH GLOBIGNORE
+	GCONV_PATH GLIBC_TUNABLES NLSPATH LESSOPEN LESSCLOSE
+	NODE_OPTIONS NODE_PATH PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT
+	PERL5OPT PERL5LIB PERL5DB PERLLIB RUBYOPT RUBYLIB
+	JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS`)
+
+// hostNames lead to services, terminals and files of the host: they name
+// sockets that are not there inside, or are secrets by another name.
+var hostNames = words(`KUBECONFIG CONTAINER_HOST XAUTHORITY DISPLAY WAYLAND_DISPLAY KRB5CCNAME
+	NETRC PGPASSFILE PGSERVICEFILE BOTO_CONFIG CLOUDSDK_CONFIG STY INVOCATION_ID JOURNAL_STREAM NOTIFY_SOCKET
+	OLDPWD PWD TMPDIR TMP TEMP XDG_RUNTIME_DIR`)
+
+// droppedPrefixes are families of both kinds.
+var droppedPrefixes = words(`LD_ BASH_FUNC_ GIT_ AWS_ AZURE_ DOCKER_ SSH_ DBUS_ GPG_ TMUX VSCODE_
+	XDG_SESSION_ SUDO_ LISTEN_ PK_`)
+
+// gitIdentity is the part of GIT_ that says who commits, and nothing else.
+var gitIdentity = words(`GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
+	GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE`)
+
+// secretWords mark a secret when they are one of a name's words (between
+// underscores); secretParts do so wherever they stand.
+var (
+	secretWords = words(`KEY KEYS AUTH PASS PWD PAT COOKIE CREDS DSN`)
+	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL APIKEY PRIVATE`)
+)
+
+func words(list string) []string { return strings.Fields(list) }
+
+// dropped says why a variable is kept from the sandbox, or "" when it is not.
+func dropped(name, value string) string {
+	upper := strings.ToUpper(name)
+	switch {
+	case slices.Contains(gitIdentity, name):
+		return ""
+	case slices.Contains(codeNames, name):
+		return "carries code"
+	case slices.Contains(hostNames, name):
+		return "leads to the host"
+	case slices.ContainsFunc(droppedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
+		return "carries code, or leads to the host"
+	case slices.ContainsFunc(strings.Split(upper, "_"), func(w string) bool { return slices.Contains(secretWords, w) }),
+		slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(upper, p) }):
+		return "is named like a secret"
+	case hasPassword(value):
+		return "holds an address with a password"
+	}
+	return ""
+}
+
+// hasPassword finds scheme://user:password@host.
+func hasPassword(value string) bool {
+	for {
+		_, rest, ok := strings.Cut(value, "://")
+		if !ok {
+			return false
+		}
+		authority := rest
+		if i := strings.IndexAny(rest, "/?# \t\n"); i >= 0 {
+			authority = rest[:i]
+		}
+		if at := strings.LastIndexByte(authority, '@'); at >= 0 && strings.Contains(authority[:at], ":") {
+			return true
+		}
+		value = rest
+	}
+}
+
+// environ applies the policy. What pk itself sets (the home, the scratch
+// directory, who commits) comes before what the caller sets by option.
+func (p EnvPolicy) environ(own []string) ([]string, error) {
+	env := map[string]string{}
+	for _, kv := range p.Caller {
+		name, value, ok := strings.Cut(kv, "=")
+		if ok && name != "" && (p.Inherit || slices.Contains(p.Pass, name) || dropped(name, value) == "") {
+			env[name] = value
+		}
+	}
+	for _, kv := range own {
+		name, value, _ := strings.Cut(kv, "=")
+		env[name] = value
+	}
+	for _, kv := range p.Set {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return nil, &Refusal{Reason: fmt.Sprintf("cannot set %q in the environment", kv), Advice: "write --setenv NAME=VALUE"}
+		}
+		env[name] = value
+	}
+	list := make([]string, 0, len(env))
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// lookupEnv returns the value of name in a list of NAME=VALUE.
+func lookupEnv(env []string, name string) string {
+	for _, kv := range env {
+		if n, value, _ := strings.Cut(kv, "="); n == name {
+			return value
+		}
+	}
+	return ""
+}

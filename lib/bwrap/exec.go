@@ -1,0 +1,128 @@
+package bwrap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Held are descriptors that the sandbox's own processes keep. The command gets
+// neither.
+type Held struct {
+	Lock   *os.File // kept open as long as the sandbox lives: the session's lock
+	Status *os.File // gets what bwrap's --json-status-fd writes
+}
+
+// Exec becomes bwrap, and through it argv. It returns only when that fails.
+// The caller's terminal, signals and place in the process tree stay as they
+// are; every other inherited descriptor is closed.
+func (p *Plan) Exec(bwrap Binary, argv []string, held Held) error {
+	runtime.LockOSThread() // what follows is set per thread, and this one execs
+	line, files, err := p.commandLine(bwrap, argv, held, func(_ int, f *os.File) int { return int(f.Fd()) })
+	if err != nil {
+		return err
+	}
+	if err := CloseInherited(); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+			return fmt.Errorf("cannot hand a descriptor to bwrap: %w", err)
+		}
+	}
+	clearAmbient()
+	err = syscall.Exec(line[0], line, p.Env)
+	runtime.KeepAlive(files)
+	return fmt.Errorf("cannot start bwrap %q: %w", bwrap.Path, err)
+}
+
+// Command prepares bwrap around argv as a child process, to be supervised.
+// Call started once it runs: it closes what only the child needs, the write
+// end held.Status among it, but not the lock.
+func (p *Plan) Command(bwrap Binary, argv []string, held Held) (cmd *exec.Cmd, started func(), err error) {
+	line, files, err := p.commandLine(bwrap, argv, held, func(i int, _ *os.File) int { return 3 + i })
+	if err != nil {
+		return nil, nil, err
+	}
+	started = func() {
+		for _, f := range files {
+			if f != held.Lock {
+				f.Close()
+			}
+		}
+	}
+	return &exec.Cmd{Path: line[0], Args: line, Env: p.Env, Dir: "/", ExtraFiles: files}, started, nil
+}
+
+// commandLine renders the plan for running. The options go through a
+// descriptor, so that the list of processes shows the command and not the
+// plan; number tells the number that a file will have in bwrap.
+func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(int, *os.File) int) ([]string, []*os.File, error) {
+	var files []*os.File
+	hand := func(f *os.File) int {
+		files = append(files, f)
+		return number(len(files)-1, f)
+	}
+	r := &rendering{staging: p.staging(bwrap), file: func(name string, data []byte) (int, error) {
+		f, err := memFile(name, data)
+		if err != nil {
+			return -1, err
+		}
+		return hand(f), nil
+	}}
+	if held.Lock != nil {
+		r.add("--sync-fd", strconv.Itoa(hand(held.Lock)))
+	}
+	if held.Status != nil {
+		r.add("--json-status-fd", strconv.Itoa(hand(held.Status)))
+	}
+	r.plan(p)
+	if r.failure != nil {
+		return nil, nil, r.failure
+	}
+	options, err := memFile("options", []byte(strings.Join(r.args, "\x00")+"\x00"))
+	if err != nil {
+		return nil, nil, err
+	}
+	line := append([]string{bwrap.Path, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
+	if r.staging == "" {
+		return line, files, nil
+	}
+	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced while this runs
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open this program: %w", err)
+	}
+	return p.stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), line), files, nil
+}
+
+// CloseInherited marks every descriptor above standard error to be closed when
+// another program is started. Go does that for the files that it opens, not
+// for those it was given: an open directory among them would be a way out of
+// any sandbox.
+func CloseInherited() error {
+	if unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // before Linux 5.11
+	if err != nil {
+		return fmt.Errorf("cannot close inherited descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// clearAmbient drops ambient capabilities, with which bwrap refuses to start.
+// Failing means that there are none to drop.
+func clearAmbient() {
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+}

@@ -1,0 +1,129 @@
+// Package bwrap puts a command into a sandbox made by bubblewrap. A Plan says
+// what the sandbox shows and what may be written in it; from the one plan come
+// the arguments of bwrap, the printed form and the answer to "is this command
+// there". The plan knows nothing of how a sandbox is made, so that another
+// engine can read it later.
+package bwrap
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Op is what a mount does at its destination.
+type Op string
+
+// The operations of a plan.
+const (
+	OpReadOnly Op = "read-only" // the host's Source, not writable
+	OpWritable Op = "writable"  // the host's Source, writable
+	OpOverlay  Op = "overlay"   // the host's Source, writes go to memory and are lost
+	OpCopy     Op = "copy"      // a small file of the host, copied in when the sandbox starts
+	OpData     Op = "data"      // a file that pk makes up
+	OpLink     Op = "link"      // a symbolic link to Source
+	OpEmpty    Op = "empty"     // an empty directory in memory, writable
+	OpMask     Op = "mask"      // something inside a root that must not be seen
+	OpProc     Op = "proc"      // the sandbox's own processes
+	OpDev      Op = "dev"       // null, zero, full, random, urandom, tty, pts, shm
+)
+
+// Mount is one thing that the sandbox shows.
+type Mount struct {
+	Op     Op
+	Dest   string // where it is seen: absolute, clean
+	Source string // host path; for OpLink the text of the link
+	Data   []byte // OpData: the content
+	Dir    bool   // OpMask: a directory is hidden, not a file
+	Perms  string // octal, "" for bwrap's default
+	Size   int64  // OpEmpty: the most it may hold, in bytes; 0 means half of the memory
+	Rule   string // what caused it, for people
+}
+
+// Plan is what a sandbox contains. The same input makes the same plan.
+type Plan struct {
+	Mounts      []Mount  // parents before children
+	Env         []string // NAME=VALUE, sorted by name
+	Chdir       string
+	Net         bool // the host's network; false means none but a loopback of its own
+	AllowNested bool // user namespaces may be made inside
+	UserIsRoot  bool // the caller is uid 0, which needs more closing
+	Warnings    []string
+}
+
+// Refusal is a sandbox that must not or cannot be made, with what to type
+// instead.
+type Refusal struct {
+	Reason string
+	Advice string
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// Hint is what to type instead, or "".
+func (r *Refusal) Hint() string { return r.Advice }
+
+// sortMounts puts parents before children, since bwrap works in order and a
+// later mount hides what lies below it. Equal destinations keep their order.
+func sortMounts(mounts []Mount) {
+	slices.SortStableFunc(mounts, func(a, b Mount) int { return comparePaths(a.Dest, b.Dest) })
+}
+
+// comparePaths orders paths by component, so that "/a/b" comes before "/a-b".
+func comparePaths(a, b string) int {
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+}
+
+// within reports whether path is dir or lies below it. Both are clean.
+func within(path, dir string) bool {
+	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+}
+
+// cover returns the mount that decides what is seen at path: the one with the
+// longest destination at or above it.
+func cover(mounts []Mount, path string) (Mount, bool) {
+	var best Mount
+	found := false
+	for _, m := range mounts {
+		if within(path, m.Dest) && (!found || len(m.Dest) >= len(best.Dest)) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
+
+// host returns the host path behind path in the tree that m shows, for the
+// operations that show a tree of the host.
+func (m Mount) host(path string) (string, bool) {
+	switch m.Op {
+	case OpReadOnly, OpWritable, OpOverlay:
+		return filepath.Join(m.Source, strings.TrimPrefix(path, m.Dest)), true
+	case OpCopy:
+		return m.Source, path == m.Dest
+	}
+	return "", false
+}
+
+// merge drops every mount that shows what the mount above it shows anyway:
+// each bind makes bwrap read the mount table again, so their cost is
+// quadratic. A readable root inside a writable one goes too, since a workspace
+// allows what any of its roots allows.
+func merge(mounts []Mount) []Mount {
+	var kept []Mount
+	for _, m := range mounts {
+		above, ok := cover(kept, m.Dest)
+		if ok && adds(above, m) || !ok {
+			kept = append(kept, m)
+		}
+	}
+	return kept
+}
+
+// adds reports whether m shows anything that above does not.
+func adds(above, m Mount) bool {
+	host, ok := above.host(m.Dest)
+	if !ok || host != m.Source {
+		return true
+	}
+	return m.Op != OpReadOnly && m.Op != above.Op || above.Op == OpOverlay
+}

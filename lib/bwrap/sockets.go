@@ -1,0 +1,145 @@
+package bwrap
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// controlSockets of container engines and virtual machines. Whoever can
+// connect to one of them can start a container that shows the host's root, so
+// a root that shows one is refused, whether or not the daemon runs today.
+var controlSockets = []string{
+	"/run/docker.sock",
+	"/run/containerd/containerd.sock",
+	"/run/crio/crio.sock",
+	"/run/podman/podman.sock",
+	"/run/buildkit/buildkitd.sock",
+	"/run/libvirt/libvirt-sock",
+	"/run/k3s/containerd/containerd.sock",
+	"/var/lib/lxd/unix.socket",
+	"/var/lib/incus/unix.socket",
+	"/var/snap/lxd/common/lxd/unix.socket",
+}
+
+// userSockets are the same for engines that run without root, below the
+// runtime directory.
+var userSockets = []string{"docker.sock", "podman/podman.sock", "containerd/containerd.sock", "buildkit/buildkitd.sock"}
+
+// homeSockets hold sockets below the home directory; they are refused where
+// they exist, so that a home without them can be shown.
+var homeSockets = []string{".docker/run", ".docker/desktop", ".colima", ".rd", ".lima"}
+
+// guard knows where the control sockets are, under every name they have.
+type guard struct {
+	crowded []string             // directories that hold sockets by design
+	sockets []string             // as listed, and with their links resolved
+	inodes  map[[2]uint64]string // device and inode of those that exist
+}
+
+func newGuard(home string, getenv func(string) string) *guard {
+	g := &guard{inodes: map[[2]uint64]string{}}
+	runtime := []string{fmt.Sprintf("/run/user/%d", os.Getuid())}
+	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		runtime = append(runtime, filepath.Clean(dir))
+	}
+	for _, dir := range append([]string{"/run", "/var/run", "/run/user"}, runtime...) {
+		g.crowded = append(g.crowded, dir, canonical(dir))
+	}
+	listed := slices.Clone(controlSockets)
+	for _, dir := range runtime {
+		for _, name := range userSockets {
+			listed = append(listed, filepath.Join(dir, name))
+		}
+	}
+	for _, name := range homeSockets {
+		if path := filepath.Join(home, name); exists(path) {
+			listed = append(listed, path)
+		}
+	}
+	for _, socket := range listed {
+		g.know(socket)
+	}
+	return g
+}
+
+func (g *guard) know(socket string) {
+	g.sockets = append(g.sockets, socket)
+	var st unix.Stat_t
+	if unix.Stat(socket, &st) != nil {
+		// It may come later; the link above it is there now.
+		g.sockets = append(g.sockets, filepath.Join(canonical(filepath.Dir(socket)), filepath.Base(socket)))
+		return
+	}
+	g.sockets = append(g.sockets, canonical(socket))
+	if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
+		g.inodes[[2]uint64{st.Dev, st.Ino}] = socket
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// refuse refuses a root that would show a control socket: because it is one,
+// lies above one, or holds a hard link to one.
+func (g *guard) refuse(root string) error {
+	if slices.Contains(g.crowded, root) {
+		return socketRefusal(root, "it holds the sockets of running services")
+	}
+	for _, socket := range g.sockets {
+		if within(socket, root) {
+			return socketRefusal(root, fmt.Sprintf("it would show the control socket %q", socket))
+		}
+	}
+	if len(g.inodes) == 0 {
+		return nil
+	}
+	return g.refuseLinked(root)
+}
+
+func socketRefusal(root, why string) error {
+	return &Refusal{
+		Reason: fmt.Sprintf("cannot show %q: %s", root, why),
+		Advice: "name a narrower directory",
+	}
+}
+
+// refuseLinked finds another name of a control socket: the root itself, or an
+// entry directly in it. Deeper hard links are not looked for.
+func (g *guard) refuseLinked(root string) error {
+	names := []string{root}
+	entries, _ := os.ReadDir(root) // a file has no entries
+	for _, e := range entries {
+		if e.Type()&fs.ModeSocket != 0 {
+			names = append(names, filepath.Join(root, e.Name()))
+		}
+	}
+	for _, name := range names {
+		var st unix.Stat_t
+		if unix.Lstat(name, &st) != nil {
+			continue
+		}
+		if socket, ok := g.inodes[[2]uint64{st.Dev, st.Ino}]; ok {
+			return socketRefusal(root, fmt.Sprintf("%q is the control socket %q", name, socket))
+		}
+	}
+	return nil
+}
+
+// canonical resolves the links of path as far as it exists. It serves
+// comparisons with lists of known paths; it is no check of containment.
+func canonical(path string) string {
+	rest := ""
+	for dir := path; ; dir = filepath.Dir(dir) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" || dir == "." {
+			return filepath.Join(real, rest)
+		}
+		rest = filepath.Join(filepath.Base(dir), rest)
+	}
+}

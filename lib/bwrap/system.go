@@ -1,0 +1,180 @@
+package bwrap
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// systemLinks are links into /usr where /usr is merged, and directories
+// elsewhere.
+var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
+
+// etcAllowed is what of /etc everyday tools need: names, addresses, time,
+// trusted certificates, the links of update-alternatives, and the halves of
+// packages that live outside /usr. Nothing else of /etc is there: not shadow,
+// no keys, no configuration of services.
+var etcAllowed = []string{
+	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies",
+	"gai.conf", "host.conf", "hosts", "inputrc", "java", "java-*", "ld.so.cache",
+	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+	"maven", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
+	"pki/java", "pki/tls/certs", "pki/tls/cert.pem", "protocols", "python3*",
+	"resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
+	"terminfo", "timezone",
+}
+
+// maxCopy is the largest file that is copied in rather than bound. A copy
+// costs its bytes twice; a bind costs a look at every mount there is.
+const maxCopy = 64 << 10
+
+// systemMounts shows /usr and the directories that belong to it.
+func systemMounts() []Mount {
+	mounts := []Mount{{Op: OpReadOnly, Source: "/usr", Dest: "/usr", Rule: "default: system root"}}
+	for _, dir := range systemLinks {
+		if m, ok := linkOrBind(dir, "default: system root"); ok {
+			mounts = append(mounts, m)
+		}
+	}
+	return mounts
+}
+
+// etcMounts shows the allowed part of /etc.
+func etcMounts() []Mount {
+	var mounts []Mount
+	for _, pattern := range etcAllowed {
+		paths, _ := filepath.Glob("/etc/" + pattern) // the patterns are constant and well formed
+		for _, path := range paths {
+			if m, ok := etcMount(path); ok {
+				mounts = append(mounts, m)
+			}
+		}
+	}
+	return mounts
+}
+
+// etcMount shows one entry of /etc. A link that ends in /usr stays a link, as
+// it resolves inside too. Another link (resolv.conf into /run, as a rule) is
+// replaced by what it leads to. What others may not read stays out, for root
+// would show it.
+func etcMount(path string) (Mount, bool) {
+	const rule = "default: /etc allowlist"
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Mount{}, false
+	}
+	if link, err := os.Readlink(path); err == nil && within(target, "/usr") {
+		return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, true
+	}
+	info, err := os.Stat(target)
+	if err != nil || info.Mode().Perm()&0o004 == 0 {
+		return Mount{}, false
+	}
+	if info.Mode().IsRegular() && info.Size() <= maxCopy {
+		return Mount{Op: OpCopy, Source: target, Dest: path, Perms: "0444", Rule: rule}, true
+	}
+	if info.IsDir() || info.Mode().IsRegular() {
+		return Mount{Op: OpReadOnly, Source: target, Dest: path, Rule: rule}, true
+	}
+	return Mount{}, false
+}
+
+// linkOrBind shows path as the link it is, or binds the directory it is.
+// Never both: bwrap 0.12 refuses a destination that is a link.
+func linkOrBind(path, rule string) (Mount, bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return Mount{}, false
+	}
+	if info.Mode()&os.ModeSymlink != 0 {
+		link, err := os.Readlink(path)
+		return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, err == nil
+	}
+	return Mount{Op: OpReadOnly, Source: path, Dest: path, Rule: rule}, info.IsDir()
+}
+
+// accountMounts makes up /etc/passwd and /etc/group with three entries each.
+// Without them ssh refuses to start, Java has no home directory and ~user does
+// not expand; with the host's own, every account would be shown.
+func accountMounts(u user) []Mount {
+	const rule = "default: synthetic accounts"
+	passwd := fmt.Sprintf("root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", rootHome(u))
+	group := "root:x:0:\nnogroup:x:65534:\n"
+	if u.uid != 0 && u.uid != 65534 {
+		passwd += fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/bash\n", u.name, u.uid, u.gid, u.name, u.home)
+	}
+	if u.gid != 0 && u.gid != 65534 {
+		group += fmt.Sprintf("%s:x:%d:\n", u.group, u.gid)
+	}
+	return []Mount{
+		{Op: OpData, Dest: "/etc/passwd", Data: []byte(passwd), Perms: "0444", Rule: rule},
+		{Op: OpData, Dest: "/etc/group", Data: []byte(group), Perms: "0444", Rule: rule},
+	}
+}
+
+func rootHome(u user) string {
+	if u.uid == 0 {
+		return u.home
+	}
+	return "/root"
+}
+
+// user is whom the sandbox runs as: the caller.
+type user struct {
+	uid, gid    int
+	name, group string
+	home        string // absolute, clean
+}
+
+// accountName is what may stand in a passwd file without further thought.
+var accountName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+
+// currentUser describes the caller. An account without an entry in
+// /etc/passwd (a container's, or one of a directory service) is called "user".
+func currentUser(home string) user {
+	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
+	entry := accountEntry("/etc/passwd", u.uid)
+	u.name, u.group = "user", "user"
+	if accountName.MatchString(entry.name) {
+		u.name, u.group = entry.name, entry.name
+	}
+	if g := accountEntry("/etc/group", u.gid); accountName.MatchString(g.name) {
+		u.group = g.name
+	}
+	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {
+		u.home = entry.home
+	}
+	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") {
+		u.home = "/home/" + u.name
+	}
+	return u
+}
+
+type account struct{ name, home string }
+
+// accountEntry finds the line of a passwd or group file whose third field is
+// id. os/user would do, but links the resolver of every directory service
+// into a start that is measured in tenths of a millisecond.
+func accountEntry(file string, id int) account {
+	f, err := os.Open(file)
+	if err != nil {
+		return account{}
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) < 3 || fields[2] != strconv.Itoa(id) {
+			continue
+		}
+		found := account{name: fields[0]}
+		if len(fields) > 5 {
+			found.home = fields[5]
+		}
+		return found
+	}
+	return account{}
+}

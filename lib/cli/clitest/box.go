@@ -1,0 +1,122 @@
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Box is what a test of a sandbox needs: the real binaries, a bwrap, a project
+// and a home that are thrown away.
+type Box struct {
+	Bin     string // directory of the binaries
+	Bwrap   string // the bwrap to test with
+	Project string
+	Home    string
+	Env     []string // added to HOME and PATH
+}
+
+// NewBox needs $PK_TEST_BWRAP. Without it the test is not meant to run in this
+// pass; with it, a sandbox that cannot be made is a failure.
+func NewBox(t testing.TB) *Box {
+	t.Helper()
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Box{Bin: Bin(t), Bwrap: bwrap, Project: filepath.Join(dir, "project"), Home: filepath.Join(dir, "home")}
+	b.Mkdir(t, b.Project)
+	b.Mkdir(t, b.Home)
+	return b
+}
+
+// Mkdir makes a directory and those above it.
+func (b *Box) Mkdir(t testing.TB, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Write makes a file and the directories above it.
+func (b *Box) Write(t testing.TB, path, content string) {
+	t.Helper()
+	b.Mkdir(t, filepath.Dir(path))
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Outcome is what came of a command.
+type Outcome struct {
+	Stdout, Stderr string
+	Status         int
+}
+
+// Command prepares one of the binaries in the project, with this box's bwrap
+// where the command takes one and no environment but the box's.
+func (b *Box) Command(name string, args ...string) *exec.Cmd {
+	if name == "pk-bwrap" || name == "pk-bash" {
+		args = append([]string{"--bwrap", b.Bwrap}, args...)
+	}
+	cmd := exec.Command(filepath.Join(b.Bin, name), args...)
+	cmd.Dir = b.Project
+	cmd.Env = append([]string{"HOME=" + b.Home, "PATH=" + os.Getenv("PATH")}, b.Env...)
+	return cmd
+}
+
+// Run runs one of the binaries to its end.
+func (b *Box) Run(t testing.TB, name string, args ...string) Outcome {
+	t.Helper()
+	return Finish(t, b.Command(name, args...))
+}
+
+// Finish runs cmd to its end.
+func Finish(t testing.TB, cmd *exec.Cmd) Outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if _, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		t.Fatal(err)
+	}
+	return Outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// Listing names everything below dir with type, mode, size and content, so that
+// two listings are equal when nothing has changed.
+func Listing(t testing.TB, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		out.WriteString(path + " " + info.Mode().String())
+		if info.Mode().IsRegular() {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			out.WriteString(" " + info.ModTime().String() + " " + string(content))
+		}
+		out.WriteString("\n")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
