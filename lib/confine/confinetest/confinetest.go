@@ -1,0 +1,58 @@
+// Package confinetest builds the trees that tests of containment need, and
+// replays the cases of lib/confine/testdata/path-corpus.json.
+package confinetest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Dir returns an empty directory with a canonical name that any user can enter.
+// It is not below /tmp, which an alias may give another meaning.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "pk-test-")
+	check(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	check(t, os.Chmod(dir, 0o755))
+	dir, err = filepath.EvalSymlinks(dir)
+	check(t, err)
+	return dir
+}
+
+// Tree makes a tree in a new directory: "d/" is a directory, "f" a file,
+// "a => b" a link to b, in which {base} stands for the new directory. Missing
+// parents are made.
+func Tree(t testing.TB, lines ...string) string {
+	t.Helper()
+	base := Dir(t)
+	Grow(t, base, lines...)
+	return base
+}
+
+// Grow adds lines to a tree.
+func Grow(t testing.TB, base string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		name, target, isLink := strings.Cut(line, " => ")
+		path := base + "/" + name
+		check(t, os.MkdirAll(filepath.Dir(strings.TrimSuffix(path, "/")), 0o755))
+		switch {
+		case isLink:
+			check(t, os.Symlink(strings.ReplaceAll(target, "{base}", base), path))
+		case strings.HasSuffix(name, "/"):
+			check(t, os.MkdirAll(path, 0o755))
+		default:
+			check(t, os.WriteFile(path, []byte("text\n"), 0o644))
+		}
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
