@@ -51,7 +51,7 @@ the workspace is invalid.
 Examples:
   pk-resolve -C ~/project src/main.c
   pk-resolve --write --readable /usr/include -- "$path"
-  find . -type l -print0 | pk-resolve -z --stdin
+  git ls-files -z | pk-resolve -z --stdin -q
 `
 
 // options of pk-resolve.

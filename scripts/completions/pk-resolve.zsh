@@ -1,0 +1,24 @@
+#compdef pk-resolve
+# zsh completion for pk-resolve. It never runs the command.
+
+_arguments -s -S -A '-*' \
+	'(-C --project-root)'{-C,--project-root}'[where relative paths begin]:directory:_files -/' \
+	'*--readable[a further root, not writable]:path:_files' \
+	'*--writable[a further root, writable]:directory:_files -/' \
+	'*--readable-from[readable roots from a list]:file:_files' \
+	'*--writable-from[writable roots from a list]:file:_files' \
+	'--session[join a session]:name:' \
+	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'--allow-all[refuse only what cannot be told]' \
+	'(--write)--read[paths are to be read]' \
+	'(--read)--write[paths are to be written]' \
+	'(-e --existing)'{-e,--existing}'[refuse what does not exist]' \
+	'(-P --physical)'{-P,--physical}'[take .. as the kernel does]' \
+	'(-q --quiet)'{-q,--quiet}'[say nothing about refused paths]' \
+	'--stdin[read paths from standard input]' \
+	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
+	'(- *)'{-h,--help}'[print a summary]' \
+	'--version[print the version]' \
+	'--json[with --version, as one object]' \
+	'*:path:_files'
