@@ -96,7 +96,7 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-var typed = regexp.MustCompile(`(^|[\s,\[|('/])(--?[a-z][a-z-]*)`)
+var typed = regexp.MustCompile(`(^|[\s,\[|('/{*])(--?[a-zA-Z][a-z-]*)`)
 
 // Consistent fails when the registered options of c, its help text, its man
 // page or one of its three completion files disagree.
