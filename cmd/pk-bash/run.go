@@ -328,7 +328,10 @@ func (o *options) failed(ctx *cli.Context, err error) error {
 	if status > cli.StatusSignal { // a signal came while asking
 		return err
 	}
-	result := &shell.Result{Outcome: shell.SandboxFailed, Status: status, Error: err.Error()}
+	result := &shell.Result{Outcome: shell.Refused, Status: status, Error: err.Error()}
+	if _, ok := errors.AsType[*bwrap.Unavailable](err); ok {
+		result.Outcome = shell.SandboxFailed
+	}
 	if rerr := o.report(ctx, result); rerr != nil && ctx.StatusOf(rerr) != status {
 		return rerr
 	}

@@ -91,9 +91,11 @@ func (r *rendering) mount(m Mount) {
 	}
 }
 
+// overlay gives the directory the mode that it has on the host, which bwrap's
+// own overlay would not.
 func (r *rendering) overlay(m Mount) {
 	if r.staging == "" {
-		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest)
+		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest, "--chmod", m.Perms, m.Dest)
 		return
 	}
 	r.add("--bind", merged(r.staging, r.staged), m.Dest)

@@ -28,7 +28,7 @@ type Binary struct {
 func FindBinary(path string, writable []string) (Binary, error) {
 	if path == "" {
 		if path = findTrusted("bwrap"); path == "" {
-			return Binary{}, &Refusal{
+			return Binary{}, &Unavailable{
 				Reason: "cannot find bwrap in /usr/bin, /bin or /usr/local/bin",
 				Advice: "install it: " + installLine(),
 			}

@@ -126,8 +126,8 @@ func (b *builder) roots() error {
 		switch {
 		case i == 0:
 			m.Rule = "project root"
-		case r.Path == b.Playground && within(r.Path, "/tmp"):
-			continue // already there, as /tmp
+		case r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp"):
+			continue // it is there as /tmp; a mount point for it would have to be made in it
 		case r.Path == b.Playground:
 			m.Rule = "playground"
 		}
@@ -157,9 +157,18 @@ func (b *builder) overlays() error {
 		if b.taken(real) {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a root already", dir), Advice: "name it once"}
 		}
-		b.add(Mount{Op: OpOverlay, Source: real, Dest: real, Rule: "option --overlay"})
+		b.add(Mount{Op: OpOverlay, Source: real, Dest: real, Perms: mode(real), Rule: "option --overlay"})
 	}
 	return nil
+}
+
+// mode is the permission bits of dir, in octal.
+func mode(dir string) string {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "0700"
+	}
+	return fmt.Sprintf("%04o", info.Mode().Perm())
 }
 
 // noOverlay says why dir cannot be an overlay, or "".
@@ -215,7 +224,11 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 		return // the caller made the tree around it writable
 	}
 	if !b.taken(real) {
-		b.add(Mount{Op: op, Source: real, Dest: real, Rule: rule})
+		m := Mount{Op: op, Source: real, Dest: real, Rule: rule}
+		if op == OpOverlay {
+			m.Perms = mode(real)
+		}
+		b.add(m)
 	}
 	named := filepath.Join(canonical(filepath.Dir(e.Path)), filepath.Base(e.Path))
 	if named != real && !b.taken(named) && !b.rooted(named) {

@@ -73,25 +73,25 @@ func knob(name string) string {
 // message of bwrap is kept: it is what people search for.
 func Diagnose(message string) error {
 	said := strings.TrimPrefix(firstLine(message), "bwrap: ")
-	refusal := &Refusal{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
+	no := &Unavailable{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
 	if said == "" {
-		refusal.Reason = "cannot make a sandbox: bwrap failed and said nothing"
+		no.Reason = "cannot make a sandbox: bwrap failed and said nothing"
 	}
 	switch {
 	case knob("user/max_user_namespaces") == "0":
-		refusal.Advice = "user namespaces are off: sysctl user.max_user_namespaces=15000"
+		no.Advice = "user namespaces are off: sysctl user.max_user_namespaces=15000"
 	case knob("kernel/unprivileged_userns_clone") == "0" && os.Geteuid() != 0:
-		refusal.Advice = "user namespaces are off: sysctl kernel.unprivileged_userns_clone=1"
+		no.Advice = "user namespaces are off: sysctl kernel.unprivileged_userns_clone=1"
 	case knob("kernel/apparmor_restrict_unprivileged_userns") == "1" && strings.Contains(said, "ermi"):
-		refusal.Advice = "AppArmor denies user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap a profile with userns"
+		no.Advice = "AppArmor denies user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap a profile with userns"
 	case strings.Contains(said, "mount proc"):
-		refusal.Advice = "the container hides parts of /proc: start it with --security-opt systempaths=unconfined"
+		no.Advice = "the container hides parts of /proc: start it with --security-opt systempaths=unconfined"
 	case strings.Contains(said, "ENOSPC"):
-		refusal.Advice = "no more namespaces are allowed here: see user.max_user_namespaces, or whether this is a sandbox already"
+		no.Advice = "no more namespaces are allowed here: see user.max_user_namespaces, or whether this is a sandbox already"
 	case strings.Contains(said, "No permissions to create"), strings.Contains(said, "Operation not permitted"):
-		refusal.Advice = "the container's seccomp profile denies namespaces: start it with --security-opt seccomp=unconfined"
+		no.Advice = "the container's seccomp profile denies namespaces: start it with --security-opt seccomp=unconfined"
 	}
-	return refusal
+	return no
 }
 
 func firstLine(s string) string {

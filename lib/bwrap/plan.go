@@ -35,7 +35,7 @@ type Mount struct {
 	Source string // host path; for OpLink the text of the link
 	Data   []byte // OpData: the content
 	Dir    bool   // OpMask: a directory is hidden, not a file
-	Perms  string // octal, "" for bwrap's default
+	Perms  string // octal: of what the mount makes anew
 	Size   int64  // OpEmpty: the most it may hold, in bytes; 0 means half of the memory
 	Rule   string // what caused it, for people
 }
@@ -51,7 +51,7 @@ type Plan struct {
 	Warnings    []string
 }
 
-// Refusal is a sandbox that must not or cannot be made, with what to type
+// Refusal is a sandbox that must not be made as described, with what to type
 // instead.
 type Refusal struct {
 	Reason string
@@ -62,6 +62,14 @@ func (r *Refusal) Error() string { return r.Reason }
 
 // Hint is what to type instead, or "".
 func (r *Refusal) Hint() string { return r.Advice }
+
+// Unavailable is a machine on which no sandbox can be made, with what to change.
+type Unavailable Refusal
+
+func (u *Unavailable) Error() string { return u.Reason }
+
+// Hint is what to change, or "".
+func (u *Unavailable) Hint() string { return u.Advice }
 
 // sortMounts puts parents before children, since bwrap works in order and a
 // later mount hides what lies below it. Equal destinations keep their order.

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// terminal is the user's side of a pseudo terminal.
+type terminal struct {
+	t      *testing.T
+	user   *os.File
+	screen strings.Builder // all that was shown
+}
+
+// startOnTerminal starts cmd with a controlling terminal that is none of its
+// three streams.
+func startOnTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
+	t.Helper()
+	user, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { user.Close() })
+	require.NoError(t, unix.IoctlSetPointerInt(int(user.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(user.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer tty.Close()
+	cmd.ExtraFiles = []*os.File{tty}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 3}
+	require.NoError(t, cmd.Start())
+	return &terminal{t: t, user: user}
+}
+
+// await reads until the screen shows text that it has not shown before.
+func (u *terminal) await(text string) {
+	u.t.Helper()
+	seen := u.screen.Len()
+	buf := make([]byte, 4096)
+	for !strings.Contains(u.screen.String()[seen:], text) {
+		n, err := u.user.Read(buf)
+		u.screen.Write(buf[:n])
+		require.NoError(u.t, err, "waiting for %q, got %q", text, u.screen.String()[seen:])
+	}
+}
+
+func (u *terminal) type_(text string) {
+	u.t.Helper()
+	_, err := io.WriteString(u.user, text)
+	require.NoError(u.t, err)
+}

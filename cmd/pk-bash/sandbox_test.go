@@ -1,0 +1,349 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// run runs one command without asking.
+func run(t *testing.T, b *clitest.Box, command string, options ...string) clitest.Outcome {
+	t.Helper()
+	return b.Run(t, "pk-bash", append(append([]string{"-y"}, options...), "--", command)...)
+}
+
+// umbrellas lists what pk has left in the cache.
+func umbrellas(t *testing.T, b *clitest.Box) []string {
+	t.Helper()
+	left, err := filepath.Glob(b.Home + "/.cache/pikuri/*workspace*")
+	require.NoError(t, err)
+	return left
+}
+
+// leash hands the command a descriptor that pk-bash must not pass on. When the
+// read ends, pk-bash has ended and nobody else has it.
+func leash(t *testing.T, cmd *exec.Cmd) (allGone func()) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	cmd.ExtraFiles = append(cmd.ExtraFiles, w)
+	return func() {
+		t.Helper()
+		w.Close()
+		_, err := r.Read(make([]byte, 1))
+		assert.EqualError(t, err, "EOF")
+	}
+}
+
+// modes are the two ways to run a command.
+var modes = []struct {
+	name    string
+	options []string
+	stderr  string
+}{
+	{"sandboxed", nil, ""},
+	{"without a sandbox", []string{"--no-sandbox"}, "pk-bash: warning: no sandbox: the command can read and write all that you can\n"},
+}
+
+func TestCommands(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, test := range []struct {
+			name, command string
+			status        int
+			output        string
+		}{
+			{"output", "echo hi", 0, "$ echo hi\nhi\n\nexit status: 0\n"},
+			{"status", "exit 7", 7, "$ exit 7\n\nexit status: 7\n"},
+			{"status of a time limit", "exit 124", 124, "$ exit 124\n\nexit status: 124\n"},
+			{"both streams in order", "echo a; echo b >&2; echo c", 0, "$ echo a; echo b >&2; echo c\na\nb\nc\n\nexit status: 0\n"},
+			{"command not found", "nonesuch 2>/dev/null", 127, "$ nonesuch 2>/dev/null\n\nexit status: 127\n"},
+			{"killed by itself", "kill -9 $$", 137, "$ kill -9 $$\n\nexit status: 137\n"},
+			{"a dash first", "-x", 127, "$ -x\nbash: line 1: -x: command not found\n\nexit status: 127\n"},
+			{"an option of bash", "--version", 127, "$ --version\nbash: line 1: --version: command not found\n\nexit status: 127\n"},
+			{"reads nothing", "cat; read x; echo $?", 0, "$ cat; read x; echo $?\n1\n\nexit status: 0\n"},
+			{"has no terminal", "echo x 2>/dev/null >/dev/tty || echo none", 0, "$ echo x 2>/dev/null >/dev/tty || echo none\nnone\n\nexit status: 0\n"},
+			{"background child that holds the pipe", "echo hi; sleep 1000 &", 0, "$ echo hi; sleep 1000 &\nhi\n\nexit status: 0\n"},
+			{"background child in a session of its own", "setsid sleep 1000 & echo hi", 0, "$ setsid sleep 1000 & echo hi\nhi\n\nexit status: 0\n"},
+			{"closed streams", "exec >&- 2>&-; sleep 0.01; exit 3", 3, "$ exec >&- 2>&-; sleep 0.01; exit 3\n\nexit status: 3\n"},
+			{"bytes that are not text", `printf '\xff\x00\x1b[2K'`, 0, `$ printf '\xff\x00\x1b[2K'` + "\n" + `\xff\x00\x1b[2K` + "\n\nexit status: 0\n"},
+			{"marks itself", "echo $PK_BASH", 0, "$ echo $PK_BASH\n1\n\nexit status: 0\n"},
+		} {
+			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
+				cmd := b.Command("pk-bash", append(append([]string{"-y"}, mode.options...), "--", test.command)...)
+				allGone := leash(t, cmd)
+				got := clitest.Finish(t, cmd)
+				assert.Equal(t, clitest.Outcome{Stdout: test.output, Stderr: mode.stderr, Status: test.status}, got)
+				allGone()
+			})
+		}
+	}
+	assert.Empty(t, umbrellas(t, b))
+}
+
+func TestTimeouts(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, test := range []struct{ name, command, output string }{
+			{"sleeps", "echo a; sleep 1000", "Error: command timed out after 1s (sent SIGTERM).\n\n$ echo a; sleep 1000\na\n"},
+			{"cleans up", `trap "echo bye; exit 0" TERM; sleep 1000 & wait`, "Error: command timed out after 1s (sent SIGTERM).\n\n$ trap \"echo bye; exit 0\" TERM; sleep 1000 & wait\nbye\n"},
+			{"ignores the signal", `trap "" TERM; echo a; sleep 1000`, "Error: command timed out after 1s (sent SIGTERM, then SIGKILL).\n\n$ trap \"\" TERM; echo a; sleep 1000\na\n"},
+		} {
+			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
+				t.Parallel()
+				cmd := b.Command("pk-bash", append(append([]string{"-y", "--timeout", "1", "--kill-after", "1"}, mode.options...), "--", test.command)...)
+				allGone := leash(t, cmd)
+				got := clitest.Finish(t, cmd)
+				assert.Equal(t, test.output, got.Stdout)
+				assert.Equal(t, 124, got.Status)
+				allGone()
+			})
+		}
+	}
+}
+
+func TestNoProcessIsLeft(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, test := range []struct{ name, command string }{
+			{"plain child", "sleep 1000 &"},
+			{"child in its own session", "setsid sleep 1000 & sleep 0.05"},
+			{"double fork", "(setsid bash -c 'sleep 1000 & sleep 1000 &' &) ; sleep 0.05"},
+			{"child that ignores signals", "bash -c 'trap \"\" TERM HUP INT; sleep 1000' & sleep 0.05"},
+			{"stopped child", "sleep 1000 & kill -STOP $!"},
+		} {
+			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
+				// Each process of the command holds this file open and locked.
+				lock := filepath.Join(b.Project, "held")
+				command := fmt.Sprintf("exec 8>%s; flock -s 8; %s", lock, test.command)
+				got := run(t, b, command, mode.options...)
+				require.Equal(t, 0, got.Status, got.Stdout)
+				f, err := os.Open(lock)
+				require.NoError(t, err)
+				defer f.Close()
+				assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), "a process of the command still lives")
+			})
+		}
+	}
+}
+
+func TestKilledPkBashLeavesNoProcess(t *testing.T) {
+	b := clitest.NewBox(t)
+	lock := filepath.Join(b.Project, "held")
+	cmd := b.Command("pk-bash", "-y", "--raw", "exec 8>held; flock -s 8; setsid sleep 1000 & echo ready; sleep 1000")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 16))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	f, err := os.Open(lock)
+	require.NoError(t, err)
+	defer f.Close()
+	assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // returns when the last holder is gone
+}
+
+func TestSignalsArePassedOn(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			cmd := b.Command("pk-bash", append(mode.options, "-y", "--raw", `trap "echo bye; exit 9" TERM; echo ready; sleep 1000 & wait`)...)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			buf := make([]byte, 64)
+			n, err := out.Read(buf)
+			require.NoError(t, err)
+			require.Equal(t, "ready\n", string(buf[:n]))
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			n, err = out.Read(buf)
+			require.NoError(t, err)
+			assert.Equal(t, "bye\n", string(buf[:n]))
+			_ = cmd.Wait()
+			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
+			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+func TestLongOutputIsCut(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, "seq 1 100000")
+	require.Equal(t, 0, got.Status)
+	assert.Less(t, len(got.Stdout), 31*1024)
+	assert.Contains(t, got.Stdout, "$ seq 1 100000\n1\n2\n")
+	assert.Contains(t, got.Stdout, "\n... [558175 bytes omitted of 588895 total] ...\n")
+	assert.True(t, strings.HasSuffix(got.Stdout, "\n99999\n100000\n\nexit status: 0\n"))
+
+	got = run(t, b, "printf abcdefgh", "--head", "2", "--tail", "3")
+	assert.Equal(t, "$ printf abcdefgh\nab\n... [3 bytes omitted of 8 total] ...\nfgh\n\nexit status: 0\n", got.Stdout)
+}
+
+func TestRawIsRaw(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, `printf 'a\x00\xff'; printf b >&2; exit 4`, "--raw")
+	assert.Equal(t, clitest.Outcome{Stdout: "a\x00\xff", Stderr: "b", Status: 4}, got)
+
+	got = b.Run(t, "pk-bash", "-y", "--raw", "-c", "seq 1 200000 | tail -n 1")
+	assert.Equal(t, clitest.Outcome{Stdout: "200000\n"}, got)
+}
+
+func TestJSONTellsHowItEnded(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, test := range []struct {
+			name    string
+			args    []string
+			outcome string
+			status  int
+			signal  any
+		}{
+			{"exited", []string{"-y", "exit 3"}, "exited", 3, nil},
+			{"exited with the status of a time limit", []string{"-y", "exit 124"}, "exited", 124, nil},
+			{"signaled", []string{"-y", "kill -9 $$"}, "signaled", 137, "SIGKILL"},
+			{"timed out", []string{"-y", "--timeout", "1", "sleep 1000"}, "timed-out", 124, nil},
+			{"declined", []string{"-n", "true"}, "declined", 126, nil},
+			{"refused", []string{"-y", " "}, "refused", 125, nil},
+			{"workspace that is missing", []string{"-y", "-C", "nonesuch", "true"}, "refused", 125, nil},
+		} {
+			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
+				got := b.Run(t, "pk-bash", append(append([]string{"--json"}, mode.options...), test.args...)...)
+				var record map[string]any
+				require.NoError(t, json.Unmarshal([]byte(got.Stdout), &record), got.Stdout)
+				assert.Equal(t, test.outcome, record["outcome"])
+				assert.Equal(t, float64(test.status), record["exit_status"])
+				if test.outcome != "timed-out" {
+					assert.Equal(t, test.signal, record["signal"])
+				}
+				assert.Equal(t, test.status, got.Status)
+			})
+		}
+	}
+}
+
+func TestStatusDescriptor(t *testing.T) {
+	b := clitest.NewBox(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd := b.Command("pk-bash", "-y", "--raw", "--status-fd", "3", "ls /proc/self/fd; exit 3")
+	cmd.ExtraFiles = []*os.File{w}
+	got := clitest.Finish(t, cmd)
+	w.Close()
+	assert.Equal(t, clitest.Outcome{Stdout: "0\n1\n2\n3\n", Status: 3}, got) // 3 is ls's own
+	var record map[string]any
+	require.NoError(t, json.NewDecoder(r).Decode(&record))
+	assert.Equal(t, "exited", record["outcome"])
+}
+
+func TestCommandFromStandardInput(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "-y", "-")
+	cmd.Stdin = strings.NewReader("cat <<'E'\nhi\nE\n")
+	assert.Equal(t, clitest.Outcome{Stdout: "$ cat <<'E'\n> hi\n> E\n> \nhi\n\nexit status: 0\n"}, clitest.Finish(t, cmd))
+}
+
+func TestStartUpFilesAreNotRead(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/evil", "echo in\n")
+	b.Write(t, b.Home+"/.bashrc", "echo in\n")
+	b.Env = []string{"BASH_ENV=" + b.Project + "/evil", "ENV=" + b.Project + "/evil", "BASH_FUNC_ls%%=() { echo in; }", "SHELLOPTS=xtrace", "SSH_CLIENT=x"}
+	for _, mode := range modes {
+		got := run(t, b, "ls -d /usr", mode.options...)
+		assert.Equal(t, "$ ls -d /usr\n/usr\n\nexit status: 0\n", got.Stdout, mode.name)
+	}
+}
+
+func TestSessionsKeepTheirPlayground(t *testing.T) {
+	b := clitest.NewBox(t)
+	require.Equal(t, 0, run(t, b, "echo x > /tmp/f", "--session", "s").Status)
+	assert.Equal(t, "$ cat /tmp/f\nx\n\nexit status: 0\n", run(t, b, "cat /tmp/f", "--session", "s").Stdout)
+	assert.Equal(t, 1, run(t, b, "cat /tmp/f", "--session", "other").Status)
+	assert.Equal(t, 1, run(t, b, "cat /tmp/f").Status)
+	assert.Equal(t, clitest.Outcome{Stdout: b.Home + "/.cache/pikuri/workspace-s/playground/f\n"},
+		b.Run(t, "pk-resolve", "--session", "s", "--write", "/tmp/f"))
+}
+
+// The scratch directory of a command has the same name inside and out.
+func TestPlaygroundIsSeenAtItsOwnPlace(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, "echo x > /tmp/f; cat ~/.cache/pikuri/workspace-*/playground/f")
+	assert.Contains(t, got.Stdout, "\nx\n\nexit status: 0\n")
+	assert.Empty(t, umbrellas(t, b))
+}
+
+func TestNobodyToAsk(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "touch in")
+	cmd.Stdin = strings.NewReader("y\n")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	assert.Equal(t, clitest.Outcome{
+		Stdout: "Error: user declined the bash command.\n",
+		Stderr: "pk-bash: cannot ask: no terminal\npk-bash: hint: pass --yes to run commands without asking\n",
+		Status: 126,
+	}, clitest.Finish(t, cmd))
+	assert.NoFileExists(t, b.Project+"/in")
+	assert.Empty(t, umbrellas(t, b))
+}
+
+func TestAnswers(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range []struct {
+		name   string
+		typed  []string
+		status int
+	}{
+		{"y", []string{"y\n"}, 0},
+		{"yes in capitals", []string{"YES\n"}, 0},
+		{"n", []string{"n\n"}, 126},
+		{"nothing", []string{"\n"}, 126},
+		{"the end of input", []string{"\x04"}, 126},
+		{"neither, then y", []string{"what?\n", "y\n"}, 0},
+		{"neither, then nothing", []string{"yy\n", "\n"}, 126},
+		{"an interrupt", []string{"\x03"}, 130},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := b.Command("pk-bash", "--description", "make a file", "touch in")
+			var stdout, stderr bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &stdout, &stderr
+			user := startOnTerminal(t, cmd)
+			for _, line := range test.typed {
+				user.await("Run it (y/N)? ")
+				user.type_(line)
+			}
+			_ = cmd.Wait()
+			assert.Equal(t, test.status, cmd.ProcessState.ExitCode(), stderr.String())
+			assert.Contains(t, user.screen.String(), "(sandboxed, with the network, 120 s)\r\n  make a file\r\n$ touch in\r\n")
+			assert.Empty(t, umbrellas(t, b))
+			if test.status == 0 {
+				assert.NoError(t, os.Remove(b.Project+"/in"))
+			} else {
+				assert.NoFileExists(t, b.Project+"/in")
+			}
+		})
+	}
+}
+
+func TestWhatWasTypedBeforeTheQuestionIsNoAnswer(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "touch in")
+	user := startOnTerminal(t, cmd)
+	user.type_("y\ny\ny\n")
+	user.await("Run it (y/N)? ")
+	user.type_("n\n")
+	_ = cmd.Wait()
+	assert.NoFileExists(t, b.Project+"/in")
+}
