@@ -1,0 +1,67 @@
+package bwrap
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestDroppedVariables(t *testing.T) {
+	for _, test := range []struct {
+		variable string
+		dropped  bool
+	}{
+		{"LANG=C", false}, {"LC_ALL=C", false}, {"TERM=xterm", false}, {"EDITOR=vi", false},
+		{"GOFLAGS=-mod=mod", false}, {"KEYBOARD=us", false}, {"MONKEY=1", false}, {"AUTHOR=me", false},
+		{"CI=true", false}, {"JAVA_HOME=/usr/lib/jvm", false}, {"http_proxy=http://proxy:3128/", false},
+		{"URL=http://host/a:b@c", false}, {"GIT_AUTHOR_NAME=me", false}, {"SSL_CERT_FILE=/etc/ssl/cert.pem", false},
+
+		{"LD_PRELOAD=x", true}, {"BASH_ENV=x", true}, {"ENV=x", true}, {"BASH_FUNC_ls%%=() { :; }", true},
+		{"PYTHONSTARTUP=x", true}, {"NODE_OPTIONS=x", true}, {"PERL5OPT=x", true}, {"PROMPT_COMMAND=x", true},
+		{"GIT_SSH_COMMAND=x", true}, {"GIT_CONFIG_COUNT=1", true}, {"JAVA_TOOL_OPTIONS=x", true},
+
+		{"GITHUB_TOKEN=x", true}, {"githubtoken=x", true}, {"AWS_ACCESS_KEY_ID=x", true}, {"OPENAI_API_KEY=x", true},
+		{"MYSQL_PWD=x", true}, {"DB_PASSWORD=x", true}, {"client_secret=x", true}, {"NPM_AUTH=x", true},
+		{"https_proxy=http://u:p@proxy:3128/", true}, {"DSN=x", true}, {"DATABASE_URL=postgres://u:p@h/db", true},
+		{"LIST=a http://x/ http://u:p@h", true},
+
+		{"SSH_AUTH_SOCK=x", true}, {"DBUS_SESSION_BUS_ADDRESS=x", true}, {"DISPLAY=:0", true}, {"TMUX=x", true},
+		{"TMUX_PANE=x", true}, {"DOCKER_HOST=x", true}, {"XDG_RUNTIME_DIR=x", true}, {"VSCODE_IPC_HOOK=x", true},
+	} {
+		t.Run(test.variable, func(t *testing.T) {
+			got, err := EnvPolicy{Caller: []string{test.variable}}.environ(nil)
+			require.NoError(t, err)
+			assert.Equal(t, test.dropped, len(got) == 0)
+		})
+	}
+}
+
+func TestEnvironmentIsWidenedByName(t *testing.T) {
+	caller := []string{"TOKEN=a", "OTHER_TOKEN=b", "PLAIN=c"}
+	for _, test := range []struct {
+		name   string
+		policy EnvPolicy
+		own    []string
+		want   []string
+	}{
+		{"by default", EnvPolicy{Caller: caller}, nil, []string{"PLAIN=c"}},
+		{"one name", EnvPolicy{Caller: caller, Pass: []string{"TOKEN"}}, nil, []string{"PLAIN=c", "TOKEN=a"}},
+		{"all", EnvPolicy{Caller: caller, Inherit: true}, nil, []string{"OTHER_TOKEN=b", "PLAIN=c", "TOKEN=a"}},
+		{"a value", EnvPolicy{Caller: caller, Set: []string{"PLAIN=d=e", "EMPTY="}}, nil, []string{"EMPTY=", "PLAIN=d=e"}},
+		{"what pk sets beats the caller's", EnvPolicy{Caller: caller}, []string{"PLAIN=own"}, []string{"PLAIN=own"}},
+		{"an option beats what pk sets", EnvPolicy{Set: []string{"A=option"}}, []string{"A=own"}, []string{"A=option"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.policy.environ(test.own)
+			require.NoError(t, err)
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestTheZeroPolicyPassesNothing(t *testing.T) {
+	got, err := EnvPolicy{}.environ(nil)
+	require.NoError(t, err)
+	assert.Empty(t, got)
+}

@@ -1,0 +1,287 @@
+package bwrap
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/toolchain"
+)
+
+// tree builds files from lines: "d/" is a directory, "a => b" a link, "f" a
+// file that holds its name, "x!" an executable script.
+func tree(t *testing.T, lines ...string) string {
+	t.Helper()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for _, line := range lines {
+		name, target, isLink := strings.Cut(line, " => ")
+		path := filepath.Join(base, strings.TrimRight(name, "/!"))
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		switch {
+		case isLink:
+			require.NoError(t, os.Symlink(strings.ReplaceAll(target, "{base}", base), path))
+		case strings.HasSuffix(name, "/"):
+			require.NoError(t, os.MkdirAll(path, 0o755))
+		case strings.HasSuffix(name, "!"):
+			require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
+		default:
+			require.NoError(t, os.WriteFile(path, []byte(name), 0o644))
+		}
+	}
+	return base
+}
+
+// options for a plan over base/project and base/home.
+func options(base string) Options {
+	return Options{
+		Roots: []confine.Root{{Path: base + "/project", Writable: true, Dir: true}},
+		Bwrap: Binary{Path: "/usr/bin/bwrap", Overlays: true},
+		Env:   EnvPolicy{Caller: []string{"HOME=" + base + "/home", "PATH=/usr/bin:/nonesuch:relative:" + base + "/project"}},
+	}
+}
+
+func find(p *Plan, dest string) (Mount, bool) {
+	for _, m := range p.Mounts {
+		if m.Dest == dest {
+			return m, true
+		}
+	}
+	return Mount{}, false
+}
+
+func TestPlanIsTheSameForTheSameInput(t *testing.T) {
+	base := tree(t, "project/", "home/", "cache/")
+	o := options(base)
+	o.Overlays = []string{base + "/cache"}
+	first, err := New(o)
+	require.NoError(t, err)
+	second, err := New(o)
+	require.NoError(t, err)
+	assert.Equal(t, first, second)
+}
+
+func TestPlanShowsParentsFirst(t *testing.T) {
+	base := tree(t, "project/", "home/", "project/in/deep/", "home/.cache/go-build/")
+	o := options(base)
+	o.Toolchains = []toolchain.Entry{{Kind: toolchain.Overlay, Tool: "go", Path: base + "/home/.cache/go-build"}}
+	p, err := New(o)
+	require.NoError(t, err)
+	at := map[string]int{}
+	for i, m := range p.Mounts {
+		assert.NotContains(t, at, m.Dest, "shown twice")
+		at[m.Dest] = i
+	}
+	for dest, i := range at {
+		for dir := parent(dest); dir != "/"; dir = parent(dir) {
+			if j, ok := at[dir]; ok {
+				assert.Less(t, j, i, "%s comes before what lies above it", dest)
+			}
+		}
+	}
+}
+
+func TestPlanWithoutAProjectIsRefused(t *testing.T) {
+	_, err := New(Options{})
+	assert.ErrorContains(t, err, "internal error")
+}
+
+func TestMerge(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		in   []Mount
+		want []string
+	}{
+		{"the same below the same", []Mount{{Op: OpReadOnly, Source: "/a", Dest: "/a"}, {Op: OpReadOnly, Source: "/a/b", Dest: "/a/b"}}, []string{"/a"}},
+		{"writable below read-only", []Mount{{Op: OpReadOnly, Source: "/a", Dest: "/a"}, {Op: OpWritable, Source: "/a/b", Dest: "/a/b"}}, []string{"/a", "/a/b"}},
+		{"read-only below writable: any root allows", []Mount{{Op: OpWritable, Source: "/a", Dest: "/a"}, {Op: OpReadOnly, Source: "/a/b", Dest: "/a/b"}}, []string{"/a"}},
+		{"read-only below an overlay", []Mount{{Op: OpOverlay, Source: "/a", Dest: "/a"}, {Op: OpReadOnly, Source: "/a/b", Dest: "/a/b"}}, []string{"/a", "/a/b"}},
+		{"another tree at the place", []Mount{{Op: OpReadOnly, Source: "/a", Dest: "/a"}, {Op: OpReadOnly, Source: "/x", Dest: "/a/b"}}, []string{"/a", "/a/b"}},
+		{"a name that only begins alike", []Mount{{Op: OpReadOnly, Source: "/a", Dest: "/a"}, {Op: OpReadOnly, Source: "/a-b", Dest: "/a-b"}}, []string{"/a", "/a-b"}},
+		{"something in between", []Mount{{Op: OpReadOnly, Source: "/a", Dest: "/a"}, {Op: OpEmpty, Dest: "/a/b"}, {Op: OpReadOnly, Source: "/a/b/c", Dest: "/a/b/c"}}, []string{"/a", "/a/b", "/a/b/c"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var got []string
+			for _, m := range merge(test.in) {
+				got = append(got, m.Dest)
+			}
+			assert.Equal(t, test.want, got)
+		})
+	}
+}
+
+func TestSortPutsParentsFirst(t *testing.T) {
+	mounts := []Mount{{Dest: "/a-b"}, {Dest: "/a/b/c"}, {Dest: "/a/b"}, {Dest: "/a"}, {Dest: "/"}}
+	sortMounts(mounts)
+	var got []string
+	for _, m := range mounts {
+		got = append(got, m.Dest)
+	}
+	assert.Equal(t, []string{"/", "/a", "/a/b", "/a/b/c", "/a-b"}, got)
+}
+
+func TestToolchains(t *testing.T) {
+	base := tree(t, "project/tools/", "home/.cache/go-build/", "home/.nvm => {base}/elsewhere", "elsewhere/etc/npmrc", "home/.asdfrc")
+	home := base + "/home"
+	o := options(base)
+	o.Toolchains = []toolchain.Entry{
+		{Kind: toolchain.Overlay, Tool: "go", Path: home + "/.cache/go-build"},
+		{Kind: toolchain.Readable, Tool: "nvm", Path: home + "/.nvm"},
+		{Kind: toolchain.Readable, Tool: "asdf", Path: home + "/.asdfrc"},
+		{Kind: toolchain.Readable, Tool: "gone", Path: home + "/.gone"},
+		{Kind: toolchain.Readable, Tool: "mine", Path: base + "/project/tools"},
+	}
+	o.Masks = []string{home + "/.nvm/etc/npmrc", home + "/.ssh"}
+	p, err := New(o)
+	require.NoError(t, err)
+
+	cache, _ := find(p, home+"/.cache/go-build")
+	assert.Equal(t, OpOverlay, cache.Op)
+	nvm, _ := find(p, base+"/elsewhere")
+	assert.Equal(t, OpReadOnly, nvm.Op, "where it really is")
+	link, _ := find(p, home+"/.nvm")
+	assert.Equal(t, Mount{Op: OpLink, Source: base + "/elsewhere", Dest: home + "/.nvm", Rule: "toolchain nvm"}, link)
+	mask, _ := find(p, base+"/elsewhere/etc/npmrc")
+	assert.Equal(t, OpMask, mask.Op)
+	_, ok := find(p, base+"/project/tools")
+	assert.False(t, ok, "a toolchain does not make a part of the project read-only")
+	_, ok = find(p, home+"/.ssh")
+	assert.False(t, ok, "what is not shown needs no mask")
+	assert.Empty(t, p.Warnings)
+}
+
+func TestACacheThatCannotBeOverlaidIsReadOnly(t *testing.T) {
+	base := tree(t, "project/", "home/.cache/pikuri/workspace-x/")
+	o := options(base)
+	o.Umbrellas = base + "/home/.cache/pikuri"
+	o.Toolchains = []toolchain.Entry{{Kind: toolchain.Overlay, Tool: "all", Path: base + "/home/.cache"}}
+	p, err := New(o)
+	require.NoError(t, err)
+	cache, _ := find(p, base+"/home/.cache")
+	assert.Equal(t, OpReadOnly, cache.Op)
+	assert.Equal(t, []string{`read-only inside, as they cannot be overlaid: ["` + base + `/home/.cache"]`}, p.Warnings)
+
+	o.Toolchains, o.Overlays = nil, []string{base + "/home/.cache"}
+	_, err = New(o)
+	assert.EqualError(t, err, `cannot overlay "`+base+`/home/.cache": it contains the session directories, "`+base+`/home/.cache/pikuri"`)
+}
+
+func TestNoMountPointIsMadeOnTheHost(t *testing.T) {
+	base := tree(t, "project/", "home/")
+	o := options(base)
+	o.Env.Caller = []string{"HOME=" + base + "/project/no/such/home"}
+	p, err := New(o)
+	require.NoError(t, err)
+	_, ok := find(p, base+"/project/no/such/home")
+	assert.False(t, ok, "a home below the project is the project's")
+}
+
+func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
+	base := tree(t, "project/", "home/", "play/")
+	if !within(base, "/tmp") {
+		t.Setenv("TMPDIR", "/tmp")
+		base = tree(t, "project/", "home/", "play/")
+	}
+	o := options(base)
+	o.Playground = base + "/play"
+	_, err := New(o)
+	assert.EqualError(t, err, `cannot show "`+base+`/project": it lies below /tmp, which means "`+base+`/play" here`)
+
+	o.PlayOwned = true
+	p, err := New(o)
+	require.NoError(t, err)
+	tmp, _ := find(p, "/tmp")
+	assert.Equal(t, o.Playground, tmp.Source)
+	_, ok := find(p, base+"/project")
+	assert.True(t, ok)
+}
+
+func TestPathKeepsWhatIsThere(t *testing.T) {
+	base := tree(t, "project/", "home/")
+	p, err := New(options(base))
+	require.NoError(t, err)
+	assert.Equal(t, "/usr/bin:"+base+"/project", lookupEnv(p.Env, "PATH"))
+}
+
+func TestFindCommand(t *testing.T) {
+	base := tree(t, "project/run!", "project/plain", "project/dir/", "project/out => {base}/secret!", "secret!",
+		"project/in => run", "project/loop => loop", "project/up => ../project/run", "home/")
+	o := options(base)
+	o.Env.Caller = []string{"HOME=" + base + "/home", "PATH=" + base + "/project:/bin"}
+	p, err := New(o)
+	require.NoError(t, err)
+	for _, test := range []struct{ name, command, want string }{
+		{"in a directory of PATH", "run", ""},
+		{"in a directory that is a link", "sh", ""},
+		{"a relative path", "./run", ""},
+		{"an absolute path", base + "/project/run", ""},
+		{"a link inside", "in", ""},
+		{"a link inside, by way of the parent", "up", ""},
+		{"a link to what is not shown", "./out", `cannot run "./out": not there in the sandbox`},
+		{"a link to itself", "./loop", `cannot run "./loop": not there in the sandbox`},
+		{"a path that is not shown", base + "/secret", `cannot run "` + base + `/secret": not there in the sandbox`},
+		{"nowhere", "nonesuch", `cannot run "nonesuch": not found in the sandbox's PATH`},
+		{"not executable", "plain", `cannot run "plain": permission denied`},
+		{"a directory", "./dir", `cannot run "./dir": is a directory`},
+		{"nothing", "", `cannot run "": is a directory`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			err := p.FindCommand(test.command)
+			if test.want == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.EqualError(t, err, test.want)
+		})
+	}
+}
+
+func TestControlSocketsAreGuarded(t *testing.T) {
+	base := tree(t, "home/.docker/run/", "runtime/", "other/", "alias => runtime")
+	listener, err := net.Listen("unix", base+"/runtime/docker.sock")
+	require.NoError(t, err)
+	defer listener.Close()
+	require.NoError(t, os.Link(base+"/runtime/docker.sock", base+"/other/x"))
+	g := newGuard(base+"/home", func(name string) string {
+		return map[string]string{"XDG_RUNTIME_DIR": base + "/alias"}[name]
+	})
+	for _, test := range []struct {
+		name, root string
+		refused    bool
+	}{
+		{"the root directory", "/", true},
+		{"run", "/run", true},
+		{"var, for what may come to be there", "/var/lib", true},
+		{"the run-time directory by its real name", base + "/runtime", true},
+		{"the run-time directory as named", base + "/alias", true},
+		{"the socket", base + "/runtime/docker.sock", true},
+		{"a directory with another link to it", base + "/other", true},
+		{"another link to it", base + "/other/x", true},
+		{"a home with a docker directory", base + "/home", true},
+		{"usr", "/usr", false},
+		{"a directory of one service", "/run/nonesuch", false},
+		{"a name that only begins alike", base + "/runtime-not", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, test.refused, g.refuse(test.root) != nil)
+		})
+	}
+}
+
+func TestCanonical(t *testing.T) {
+	base := tree(t, "real/d/", "link => real")
+	assert.Equal(t, base+"/real/d/missing/too", canonical(base+"/link/d/missing/too"))
+	assert.Equal(t, "/", canonical("/"))
+	assert.Equal(t, "/nonesuch", canonical("/nonesuch"))
+}
+
+func TestUnescapeMount(t *testing.T) {
+	assert.Equal(t, "/a b\tc\\d", unescapeMount(`/a\040b\011c\134d`))
+	assert.Equal(t, `/a\04`, unescapeMount(`/a\04`))
+}
