@@ -2,7 +2,7 @@
 // what `go test` would have printed, and counts the tests.
 //
 //	testlog -results FILE [-row ROW] <EVENTS    print a run and append its results to FILE
-//	testlog -tally FILE...                      print "N passed, N failed, N skipped"
+//	testlog -tally FILE...                      name failures and skips, then print "N passed, N failed, N skipped"
 //
 // A line of a results file is STATUS<TAB>ROW<TAB>PACKAGE<TAB>TEST, where STATUS
 // is pass, fail or skip. A row is one of several runs of the same tests, under
@@ -81,6 +81,9 @@ func printTally(files []string, stdout io.Writer) (failed bool, err error) {
 		all = append(all, some...)
 	}
 	c := count(all)
+	for _, line := range c.named {
+		fmt.Fprintln(stdout, line)
+	}
 	_, err = fmt.Fprintln(stdout, c)
 	return c.failed > 0, err
 }

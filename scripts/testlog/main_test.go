@@ -82,12 +82,12 @@ func TestTally(t *testing.T) {
 		"nothing":                                   {"", "0 passed, 0 failed"},
 		"each row counts":                           {"pass|a|p|T\npass|b|p|T\n", "2 passed, 0 failed"},
 		"skipped in one row, run in another":        {"skip||p|T\npass|a|p|T\n", "1 passed, 0 failed"},
-		"skipped in every row":                      {"skip|a|p|T\nskip|b|p|T\n", "0 passed, 0 failed, 1 skipped"},
+		"skipped in every row":                      {"skip|a|p|T\nskip|b|p|T\n", "skipped: p T\n0 passed, 0 failed, 1 skipped"},
 		"subtests, not the test around them":        {"pass||p|T/x\npass||p|T/y/z\npass||p|T/y\npass||p|T\n", "2 passed, 0 failed"},
-		"a test that fails because a subtest did":   {"fail||p|T/x\nfail||p|T\n", "0 passed, 1 failed"},
-		"a test that fails beside passing subtests": {"pass||p|T/x\nfail||p|T\n", "1 passed, 1 failed"},
-		"a skipped subtest of a passing test":       {"skip||p|T/x\npass||p|T\n", "0 passed, 0 failed, 1 skipped"},
-		"a package that failed as a whole":          {"fail||p|\n", "0 passed, 1 failed"},
+		"a test that fails because a subtest did":   {"fail||p|T/x\nfail||p|T\n", "failed: p T/x\n0 passed, 1 failed"},
+		"a test that fails beside passing subtests": {"pass||p|T/x\nfail|a|p|T\n", "failed: p T [a]\n1 passed, 1 failed"},
+		"a skipped subtest of a passing test":       {"skip||p|T/x\npass||p|T\n", "skipped: p T/x\n0 passed, 0 failed, 1 skipped"},
+		"a package that failed as a whole":          {"fail||p|\n", "failed: p\n0 passed, 1 failed"},
 		"a test of the same name elsewhere":         {"pass||p|T\npass||q|T/x\n", "2 passed, 0 failed"},
 	} {
 		t.Run(name, func(t *testing.T) {

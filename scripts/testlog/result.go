@@ -30,7 +30,11 @@ func parseResults(text string) ([]result, error) {
 	return all, nil
 }
 
-type counts struct{ passed, failed, skipped int }
+// counts is the tally, with the failures and skips by name.
+type counts struct {
+	passed, failed, skipped int
+	named                   []string
+}
 
 func (c counts) String() string {
 	s := fmt.Sprintf("%d passed, %d failed", c.passed, c.failed)
@@ -55,24 +59,34 @@ func count(all []result) counts {
 		}
 	}
 	var c counts
-	skipped := map[result]bool{}
 	for _, r := range all {
 		switch where := (result{row: r.row, pkg: r.pkg, test: r.test}); {
 		case r.status == "fail" && !blamed[where]:
 			c.failed++
+			c.named = append(c.named, "failed: "+r.name())
 		case parents[where]:
 		case r.status == "pass":
 			c.passed++
 		case r.status == "skip" && !ran[r.anywhere()]:
-			skipped[r.anywhere()] = true
+			ran[r.anywhere()] = true // once is enough
+			c.skipped++
+			c.named = append(c.named, "skipped: "+r.anywhere().name())
 		}
 	}
-	c.skipped = len(skipped)
 	return c
 }
 
 // anywhere is the test, in whatever row and however it ended.
 func (r result) anywhere() result { return result{pkg: r.pkg, test: r.test} }
+
+// name is how the test is called in the tally.
+func (r result) name() string {
+	name := strings.TrimSpace(r.pkg + " " + r.test)
+	if r.row != "" {
+		name += " [" + r.row + "]"
+	}
+	return name
+}
 
 // above names the tests that r is a subtest of, in its row.
 func above(r result) []result {
