@@ -53,7 +53,7 @@ was not found.
 Examples:
   pk-bwrap -- make test
   pk-bwrap --net none --readable ~/data -- python3 report.py
-  pk-toolchains readable | pk-bwrap --no-toolchains --readable-from - -- cc -c a.c
+  pk-toolchains readable | pk-bwrap --no-toolchains --readable-from - -- make
 `
 
 // options of pk-bwrap.

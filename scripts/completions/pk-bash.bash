@@ -1,0 +1,36 @@
+# bash completion for pk-bash. It never runs the command.
+
+_pk_bash() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+	case $prev in
+	--project-root | -C | --writable | --temp | --overlay)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	--readable | --readable-from | --writable-from | --overlay-from | --bwrap)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--net)
+		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
+		return
+		;;
+	--command | -c | --timeout | --kill-after | --description | --status-fd | --head | --tail | --session | --pass-env | --setenv) return ;;
+	esac
+	if [[ $cur == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W '
+			-c --command --timeout --kill-after --description -y --yes -n --no
+			--no-sandbox --json --raw --status-fd --head --tail -C --project-root
+			--readable --writable --readable-from --writable-from --session --temp
+			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
+			--env-inherit --pass-env --setenv --allow-nested --bwrap -h --help
+			--version
+		' -- "$cur")
+		return
+	fi
+	mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+}
+
+complete -F _pk_bash pk-bash

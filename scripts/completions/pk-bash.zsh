@@ -1,0 +1,37 @@
+#compdef pk-bash
+# zsh completion for pk-bash. It never runs the command.
+
+_arguments -s -S -A '-*' \
+	'(-c --command)'{-c,--command}'[the command to run]:value: ' \
+	'--timeout[seconds that it may take]:value: ' \
+	'--kill-after[seconds from SIGTERM to SIGKILL]:value: ' \
+	'--description[a label, shown when asking]:value: ' \
+	'(-y --yes)'{-y,--yes}'[do not ask, run]' \
+	'(-n --no)'{-n,--no}'[do not ask, decline]' \
+	'--no-sandbox[run without a sandbox]' \
+	'--json[print one JSON object]' \
+	'--raw[pass the bytes on as they come]' \
+	'--status-fd[write the JSON object to a descriptor]:value: ' \
+	'--head[bytes to keep of the beginning]:value: ' \
+	'--tail[bytes to keep of the end]:value: ' \
+	'(-C --project-root)'{-C,--project-root}'[where the command starts]:directory:_files -/' \
+	'*--readable[a further root, not writable]:path:_files' \
+	'*--writable[a further root, writable]:directory:_files -/' \
+	'*--readable-from[readable roots from a list]:path:_files' \
+	'*--writable-from[writable roots from a list]:path:_files' \
+	'--session[join a session]:value: ' \
+	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
+	'*--overlay[a root that looks writable]:directory:_files -/' \
+	'*--overlay-from[overlay roots from a list]:path:_files' \
+	'--no-toolchains[do not show the tool chains]' \
+	'--net[the network]:network:(host none)' \
+	'--env-inherit[pass the whole environment]' \
+	'*--pass-env[pass a variable]:value: ' \
+	'*--setenv[set a variable]:value: ' \
+	'--allow-nested[allow user namespaces inside]' \
+	'--bwrap[the bwrap to use]:path:_files' \
+	'(-h --help)'{-h,--help}'[print a summary]' \
+	'--version[print the version]' \
+	'1:command:_command_names -e'

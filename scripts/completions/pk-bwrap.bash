@@ -1,0 +1,34 @@
+# bash completion for pk-bwrap. It never runs the command.
+
+_pk_bwrap() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+	case $prev in
+	--project-root | -C | --writable | --temp | --overlay)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	--readable | --readable-from | --writable-from | --overlay-from | --bwrap)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--net)
+		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
+		return
+		;;
+	--session | --pass-env | --setenv) return ;;
+	esac
+	if [[ $cur == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W '
+			-C --project-root --readable --writable --readable-from --writable-from
+			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
+			--net --env-inherit --pass-env --setenv --allow-nested --bwrap --print
+			-z --zero -h --help --version --json
+		' -- "$cur")
+		return
+	fi
+	mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+}
+
+complete -F _pk_bwrap pk-bwrap

@@ -1,0 +1,27 @@
+#compdef pk-bwrap
+# zsh completion for pk-bwrap. It never runs the command.
+
+_arguments -s -S -A '-*' \
+	'(-C --project-root)'{-C,--project-root}'[where the command starts]:directory:_files -/' \
+	'*--readable[a further root, not writable]:path:_files' \
+	'*--writable[a further root, writable]:directory:_files -/' \
+	'*--readable-from[readable roots from a list]:path:_files' \
+	'*--writable-from[writable roots from a list]:path:_files' \
+	'--session[join a session]:value: ' \
+	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'*--overlay[a root that looks writable]:directory:_files -/' \
+	'*--overlay-from[overlay roots from a list]:path:_files' \
+	'--no-toolchains[do not show the tool chains]' \
+	'--net[the network]:network:(host none)' \
+	'--env-inherit[pass the whole environment]' \
+	'*--pass-env[pass a variable]:value: ' \
+	'*--setenv[set a variable]:value: ' \
+	'--allow-nested[allow user namespaces inside]' \
+	'--bwrap[the bwrap to use]:path:_files' \
+	'--print[print the command line of bwrap]' \
+	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
+	'(-h --help)'{-h,--help}'[print a summary]' \
+	'--version[print the version]' \
+	'--json[with --version, as one object]' \
+	'*:::command: _normal'
