@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -109,6 +110,9 @@ func (c claim) failed(err error) error {
 func absolute(name string) (string, error) {
 	if name == "" {
 		return "", ErrNoName
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", ErrNUL
 	}
 	if name[0] == '/' {
 		return name, nil

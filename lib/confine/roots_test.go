@@ -42,7 +42,7 @@ func TestRootsThatCannotBeUsed(t *testing.T) {
 		{"dangling link", with(func(c *Config) { c.ProjectRoot = base + "/gone" }), unix.ENOENT},
 		{"loop", with(func(c *Config) { c.Readable = []string{base + "/loop"} }), unix.ELOOP},
 		{"through a file", with(func(c *Config) { c.Readable = []string{base + "/f/x"} }), unix.ENOTDIR},
-		{"NUL", with(func(c *Config) { c.Readable = []string{base + "/d\x00"} }), unix.EINVAL},
+		{"NUL", with(func(c *Config) { c.Readable = []string{base + "/d\x00"} }), ErrNUL},
 		{"home as project root", with(func(c *Config) { c.ProjectRoot = base + "/home" }), ErrDenied},
 		{"home as writable root", with(func(c *Config) { c.Writable = []string{base + "/home/."} }), ErrDenied},
 		{"everything writable", with(func(c *Config) { c.Writable = []string{"/"} }), ErrDenied},

@@ -20,25 +20,8 @@ const maxLinks = 40
 // What is missing is kept as it is written. Whatever else keeps a component
 // from being looked at (permission, a loop, a device error) ends the walk: a
 // component that cannot be seen may be a link to anywhere.
-func walk(path string) (string, error) { return trace(path, nil) }
-
-// step is one component of a walk, for those who want to watch.
-type step struct {
-	place  string // what was looked at
-	target string // what the link says, for a link
-	kind   stepKind
-}
-
-type stepKind int
-
-const (
-	stepExists stepKind = iota
-	stepMissing
-	stepLink
-)
-
-func trace(path string, watch func(step)) (string, error) {
-	w := walker{rest: path, watch: watch, missing: -1}
+func walk(path string) (string, error) {
+	w := walker{rest: path, missing: -1}
 	for w.rest != "" {
 		var name string
 		name, w.rest, _ = strings.Cut(w.rest, "/")
@@ -59,7 +42,6 @@ type walker struct {
 	rest    string
 	links   int
 	missing int // nothing exists beyond place[:missing]; -1: all of it does
-	watch   func(step)
 	buf     []byte
 }
 
@@ -78,7 +60,6 @@ func (w *walker) enter(name string) error {
 		return unix.ENAMETOOLONG
 	}
 	if w.missing >= 0 {
-		w.saw(step{kind: stepMissing})
 		return nil
 	}
 	return w.look(above)
@@ -101,19 +82,16 @@ func (w *walker) look(above int) error {
 	case nil:
 		return w.follow(above, target)
 	case unix.EINVAL: // not a link
-		w.saw(step{kind: stepExists})
+		return nil
 	case unix.ENOENT, unix.ENOTDIR:
 		w.missing = above
-		w.saw(step{kind: stepMissing})
-	default:
-		return err
+		return nil
 	}
-	return nil
+	return err
 }
 
 // follow replaces the link at the end of place by its target.
 func (w *walker) follow(above int, target string) error {
-	w.saw(step{kind: stepLink, target: target})
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
 	}
@@ -126,13 +104,6 @@ func (w *walker) follow(above int, target string) error {
 	}
 	w.rest = target + "/" + w.rest
 	return nil
-}
-
-func (w *walker) saw(s step) {
-	if w.watch != nil {
-		s.place = string(w.place)
-		w.watch(s)
-	}
 }
 
 // checkProcLink refuses links on a procfs. Below /proc/PID, a link leads straight

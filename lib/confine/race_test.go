@@ -1,0 +1,87 @@
+package confine
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine/confinetest"
+)
+
+// While an attacker swaps a directory for a link to outside and back, an answer
+// may be old, but it never names a place outside and never one it has not been.
+func TestSwappingAttacker(t *testing.T) {
+	everyWay(t, func(t *testing.T, openat2 bool) {
+		base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f", "ro/", "rw/")
+		stop := attack(t, base+"/proj/d", base+"/proj/evil")
+		w := workspace(t, base, openat2)
+		batch := w.Batch(Request{})
+		var answered, refused int
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+			for _, resolve := range []func(string) (string, error){
+				func(path string) (string, error) { return w.Resolve(path, Read) },
+				batch.Resolve,
+			} {
+				where, err := resolve("d/f")
+				if err != nil {
+					refused++
+					continue
+				}
+				answered++
+				require.Contains(t, []string{base + "/proj/d/f", base + "/proj/evil/f"}, where)
+			}
+			batch.Forget()
+		}
+		stop()
+		t.Logf("%d answers, %d refusals", answered, refused)
+		assert.NotZero(t, answered)
+		assert.NotZero(t, refused)
+	})
+}
+
+// attack exchanges two names until the function it returns is called.
+func attack(t *testing.T, one, two string) (stop func()) {
+	t.Helper()
+	var done atomic.Bool
+	var running sync.WaitGroup
+	running.Go(func() {
+		for !done.Load() {
+			if err := unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, two, unix.RENAME_EXCHANGE); err != nil {
+				t.Errorf("exchange: %v", err)
+				return
+			}
+		}
+	})
+	return func() {
+		done.Store(true)
+		running.Wait()
+	}
+}
+
+// While directories are renamed away and back, a path with ".." is found inside
+// or refused.
+func TestRenamingAttacker(t *testing.T) {
+	everyWay(t, func(t *testing.T, openat2 bool) {
+		base := confinetest.Tree(t, "proj/a/b/c/", "out/a/b/c/", "ro/", "rw/", "proj/l => a/b/c/../../../a")
+		require.NoError(t, os.WriteFile(base+"/secret", nil, 0o600))
+		stop := attack(t, base+"/proj/a/b", base+"/out/a")
+		w := workspace(t, base, openat2)
+		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+			for _, path := range []string{"a/b/c/../../../secret", "l/../secret", "a/b/../../f"} {
+				for _, physical := range []bool{false, true} {
+					where, err := w.Lookup(path, Request{Physical: physical})
+					if err == nil {
+						require.True(t, contains(base+"/proj", where), "%q", where)
+					}
+				}
+			}
+		}
+		stop()
+	})
+}
