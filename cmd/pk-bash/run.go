@@ -149,7 +149,8 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
 
 	job, err := o.prepare(ctx)
 	if err != nil {
@@ -359,7 +360,10 @@ func (o *options) report(ctx *cli.Context, r *shell.Result) error {
 	default:
 		_, err = io.WriteString(ctx.Stdout, r.Observation())
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return cli.Exit(cli.StatusSignal + int(syscall.SIGPIPE))
+	case err != nil:
 		return fmt.Errorf("cannot write the result: %w", err)
 	}
 	return cli.Exit(r.Status)

@@ -347,3 +347,25 @@ func TestWhatWasTypedBeforeTheQuestionIsNoAnswer(t *testing.T) {
 	_ = cmd.Wait()
 	assert.NoFileExists(t, b.Project+"/in")
 }
+
+func TestAReaderThatHasGoneEndsTheCommand(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		for _, output := range [][]string{{"--raw"}, nil} {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			command := "yes"
+			if output == nil {
+				command = "echo hi" // the observation is written at the end
+			}
+			cmd := b.Command("pk-bash", append(append(append([]string{"-y"}, output...), mode.options...), command)...)
+			cmd.Stdout = w
+			r.Close()
+			require.NoError(t, cmd.Start())
+			w.Close()
+			_ = cmd.Wait()
+			assert.Equal(t, 141, cmd.ProcessState.ExitCode(), "%s %v", mode.name, output)
+			assert.Empty(t, umbrellas(t, b))
+		}
+	}
+}

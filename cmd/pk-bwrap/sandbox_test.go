@@ -298,3 +298,13 @@ func TestSocketsOfContainersAreRefused(t *testing.T) {
 		})
 	}
 }
+
+func TestTooManyArguments(t *testing.T) {
+	b := clitest.NewBox(t)
+	many := strings.Fields(strings.Repeat("x ", 9000))
+	got := b.Run(t, "pk-bwrap", append([]string{"--", "true"}, many...)...)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "pk-bwrap: bwrap takes 9000 words at most, and this would be ")
+
+	assert.Equal(t, 0, b.Run(t, "pk-bwrap", append([]string{"--", "true"}, many[:8000]...)...).Status)
+}

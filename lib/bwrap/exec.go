@@ -60,6 +60,10 @@ func (p *Plan) Command(bwrap Binary, argv []string, held Held) (cmd *exec.Cmd, s
 	return &exec.Cmd{Path: line[0], Args: line, Env: p.Env, Dir: "/", ExtraFiles: files}, started, nil
 }
 
+// maxWords is how many words bwrap takes, its own options and those of the
+// command together.
+const maxWords = 9000
+
 // commandLine renders the plan for running. The options go through a
 // descriptor, so that the list of processes shows the command and not the
 // plan; number tells the number that a file will have in bwrap.
@@ -85,6 +89,12 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(i
 	r.plan(p)
 	if r.failure != nil {
 		return nil, nil, r.failure
+	}
+	if words := len(r.args) + len(argv) + 3; words > maxWords {
+		return nil, nil, &Refusal{
+			Reason: fmt.Sprintf("bwrap takes %d words at most, and this would be %d", maxWords, words),
+			Advice: "give the command fewer arguments, as with xargs -n 5000",
+		}
 	}
 	options, err := memFile("options", []byte(strings.Join(r.args, "\x00")+"\x00"))
 	if err != nil {

@@ -197,12 +197,13 @@ func (s *supervisor) wait() {
 			s.signal(syscall.SIGTERM)
 			kill = time.After(s.job.KillAfter)
 		case sig := <-s.job.Signals:
-			if kill != nil {
+			switch {
+			case kill == nil:
+				s.signal(sig.(syscall.Signal))
+				kill = time.After(s.job.KillAfter)
+			case sig != syscall.SIGPIPE: // that one comes once for each write
 				s.signal(syscall.SIGKILL) // asked twice
-				continue
 			}
-			s.signal(sig.(syscall.Signal))
-			kill = time.After(s.job.KillAfter)
 		case <-kill:
 			s.signal(syscall.SIGKILL)
 		}
