@@ -67,23 +67,25 @@ type spelling struct {
 
 // spell makes path absolute.
 func (w *Workspace) spell(typed string) (spelling, error) {
-	base, rest := w.ProjectRoot(), typed
 	switch {
 	case typed == "":
 		return spelling{}, ErrEmpty
 	case strings.IndexByte(typed, 0) >= 0:
 		return spelling{}, ErrNUL
-	case base == "":
+	case len(w.roots) == 0:
 		return spelling{}, ErrOutside
-	case w.aliasTmp && (typed == "/tmp" || strings.HasPrefix(typed, "/tmp/")):
-		base, rest = w.temp, typed[len("/tmp"):]
+	}
+	raw, rest := typed, typed
+	switch {
+	case w.aliasTmp && contains("/tmp", typed):
+		rest = typed[len("/tmp"):]
 		if above(rest) {
 			return spelling{}, ErrAboveTmp
 		}
-	case typed[0] == '/':
-		base = ""
+		raw = w.temp + rest
+	case typed[0] != '/':
+		raw = w.ProjectRoot() + "/" + typed
 	}
-	raw := base + "/" + rest
 	return spelling{raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
 }
 
