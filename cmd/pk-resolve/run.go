@@ -163,7 +163,7 @@ func (a *answerer) answer(path string) (refused bool, err error) {
 	}
 	a.refused = true
 	if !a.quiet {
-		a.ctx.Report(err)
+		a.ctx.ReportLine(err)
 	}
 	return true, nil
 }

@@ -157,6 +157,10 @@ func (ctx *Context) Report(err error) {
 	}
 }
 
+// ReportLine prints a failure in exactly one line, without its hint: for
+// commands that answer many records, so that lines can be counted.
+func (ctx *Context) ReportLine(err error) { ctx.line("%s", err) }
+
 // StatusOf is the exit status that err will end in when an Action returns it.
 func (ctx *Context) StatusOf(err error) int { return ctx.command.statusOf(err) }
 

@@ -29,7 +29,7 @@ func terminator(zero bool) byte {
 func WriteRecord(w io.Writer, record string, zero bool) error {
 	end := terminator(zero)
 	if bytes.IndexByte([]byte(record), end) >= 0 {
-		return WithHint(fmt.Errorf("%q holds a newline", record), "add -z: records then end in NUL")
+		return fmt.Errorf("%q holds a newline: with -z records end in NUL", record)
 	}
 	_, err := w.Write(append([]byte(record), end))
 	return err
