@@ -1,0 +1,207 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/umbrella"
+)
+
+// reporter tells what became of each umbrella, as asked.
+type reporter struct {
+	*options
+	ctx    *cli.Context
+	out    io.Writer
+	total  total
+	status int
+}
+
+// total is what became of the umbrellas of one base.
+type total struct {
+	removed, kept, failed int
+	usage                 umbrella.Usage
+}
+
+// base sweeps one base. A failure there does not keep the others from being
+// swept.
+func (r *reporter) base(path string) {
+	r.total = total{}
+	if err := umbrella.Sweep(path, r.sweep, r.result); err != nil {
+		r.status = cli.StatusRefused
+		r.ctx.Report(err)
+		return
+	}
+	switch {
+	case r.json:
+		r.encode(r.total.record(path, r.sweep.DryRun))
+	case r.verbose || r.sweep.DryRun:
+		fmt.Fprintf(r.out, "total: %s, in %q\n", r.total.text(r.sweep.DryRun), path)
+	}
+}
+
+func (r *reporter) result(u umbrella.Result) {
+	r.total.add(u)
+	switch {
+	case u.Action == umbrella.Failed:
+		r.status = cli.StatusRefused
+		r.ctx.Report(failure(u))
+	case u.Action == umbrella.Kept && len(r.sessions) > 0:
+		r.status = cli.StatusRefused
+		r.ctx.Report(fmt.Errorf("cannot remove %q: it is %s", u.Path, u.Reason))
+	case u.Reason == umbrella.Future:
+		r.ctx.Warn("%q is kept: its times lie in the future", u.Path)
+	}
+	switch {
+	case r.json:
+		r.encode(resultRecord(u))
+	case u.Action == umbrella.Failed:
+	case r.verbose, u.Action == umbrella.WouldRemove:
+		fmt.Fprintln(r.out, line(u))
+	}
+}
+
+func failure(u umbrella.Result) error {
+	if u.Failures > 1 {
+		return fmt.Errorf("cannot remove %q: %w (and %d more)", u.Path, u.Err, u.Failures-1)
+	}
+	return fmt.Errorf("cannot remove %q: %w", u.Path, u.Err)
+}
+
+// line describes one umbrella to a person.
+func line(u umbrella.Result) string {
+	switch u.Action {
+	case umbrella.Kept:
+		if u.Reason == umbrella.Young {
+			return fmt.Sprintf("kept %q: used %s ago", u.Path, rough(u.Age))
+		}
+		return fmt.Sprintf("kept %q: %s", u.Path, u.Reason)
+	case umbrella.WouldRemove:
+		return fmt.Sprintf("would remove %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
+	}
+	return fmt.Sprintf("removed %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
+}
+
+func (t *total) add(u umbrella.Result) {
+	t.usage.Entries += u.Usage.Entries
+	t.usage.Bytes += u.Usage.Bytes
+	t.usage.AtLeast = t.usage.AtLeast || u.Usage.AtLeast
+	switch u.Action {
+	case umbrella.Failed:
+		t.failed++
+	case umbrella.Kept:
+		t.kept++
+	default:
+		t.removed++
+	}
+}
+
+func (t *total) text(dryRun bool) string {
+	verb := "removed"
+	if dryRun {
+		verb = "to remove"
+	}
+	text := fmt.Sprintf("%d %s, %d kept", t.removed, verb, t.kept)
+	if t.failed > 0 {
+		text += fmt.Sprintf(", %d failed", t.failed)
+	}
+	return text + ", " + size(t.usage)
+}
+
+// rough is a duration as a person would say it.
+func rough(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// size says how much of the disk an umbrella takes.
+func size(u umbrella.Usage) string {
+	text := fmt.Sprintf("%d B", u.Bytes)
+	scaled := float64(u.Bytes)
+	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if scaled /= 1024; scaled < 1 {
+			break
+		}
+		text = fmt.Sprintf("%.1f %s", scaled, unit)
+	}
+	if u.AtLeast {
+		text = "at least " + text
+	}
+	if u.Entries == 1 {
+		return text + " in 1 entry"
+	}
+	return fmt.Sprintf("%s in %d entries", text, u.Entries)
+}
+
+// record is one line of --json.
+type record struct {
+	Path      string          `json:"path,omitempty"`
+	PathBytes []byte          `json:"path_base64,omitempty"`
+	Action    umbrella.Action `json:"action"`
+	Reason    umbrella.Reason `json:"reason,omitempty"`
+	LastUsed  *time.Time      `json:"last_used,omitempty"`
+	Age       *int64          `json:"age_s,omitempty"`
+	Bytes     *int64          `json:"bytes,omitempty"`
+	Entries   *int64          `json:"entries,omitempty"`
+	AtLeast   bool            `json:"at_least,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Failures  int             `json:"failures,omitempty"`
+}
+
+// summary is the last line of --json for one base.
+type summary struct {
+	Base      string `json:"base,omitempty"`
+	BaseBytes []byte `json:"base_base64,omitempty"`
+	DryRun    bool   `json:"dry_run,omitempty"`
+	Removed   int    `json:"removed"`
+	Kept      int    `json:"kept"`
+	Failed    int    `json:"failed"`
+	Bytes     int64  `json:"bytes"`
+	Entries   int64  `json:"entries"`
+}
+
+func resultRecord(u umbrella.Result) record {
+	r := record{Action: u.Action, Reason: u.Reason, Failures: u.Failures, AtLeast: u.Usage.AtLeast}
+	r.Path, r.PathBytes = twin(u.Path)
+	if !u.LastUsed.IsZero() {
+		last, age := u.LastUsed.UTC().Truncate(time.Second), int64(u.Age.Seconds())
+		r.LastUsed, r.Age = &last, &age
+	}
+	if u.Action != umbrella.Kept {
+		r.Bytes, r.Entries = &u.Usage.Bytes, &u.Usage.Entries
+	}
+	if u.Err != nil {
+		r.Error = u.Err.Error()
+	}
+	return r
+}
+
+func (t *total) record(path string, dryRun bool) map[string]summary {
+	s := summary{DryRun: dryRun, Removed: t.removed, Kept: t.kept, Failed: t.failed, Bytes: t.usage.Bytes, Entries: t.usage.Entries}
+	s.Base, s.BaseBytes = twin(path)
+	return map[string]summary{"summary": s}
+}
+
+// twin returns a path as text, or as bytes when it is not UTF-8.
+func twin(path string) (string, []byte) {
+	if utf8.ValidString(path) {
+		return path, nil
+	}
+	return "", []byte(path)
+}
+
+func (r *reporter) encode(v any) {
+	lines := json.NewEncoder(r.out)
+	lines.SetEscapeHTML(false)
+	_ = lines.Encode(v) // a failed write comes back from Flush
+}

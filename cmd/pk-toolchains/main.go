@@ -1,0 +1,8 @@
+// Pk-toolchains prints the tool chains and caches that exist on this machine.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+	"pikuri/lib/toolchain"
+)
+
+func TestScripts(t *testing.T) { clitest.Scripts(t) }
+
+func TestTextsAgree(t *testing.T) { clitest.Consistent(t, command()) }
+
+// The names of tools are written out in the completions.
+func TestCompletionsKnowAllTools(t *testing.T) {
+	table, err := toolchain.Load()
+	require.NoError(t, err)
+	names := strings.Join(table.Tools(), " ")
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		text, err := os.ReadFile(filepath.Join(clitest.Root(t), "scripts/completions/pk-toolchains."+shell))
+		require.NoError(t, err)
+		assert.Contains(t, string(text), names, shell)
+	}
+}
+
+// run runs the command in this process with a made-up home.
+func run(t *testing.T, home string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("HOME", home)
+	var out, err bytes.Buffer
+	status = Run(args, strings.NewReader(""), &out, &err)
+	return status, out.String(), err.String()
+}
+
+// Names that a script file cannot hold.
+func TestOddNames(t *testing.T) {
+	for _, test := range []struct {
+		name, dir  string
+		args       []string
+		status     int
+		stdout     string
+		diagnostic string
+	}{
+		{"newline", "a\nb", []string{"readable"}, 1, "{d}/n\n", `holds a newline`},
+		{"newline in a labelled record", "a\nb", nil, 1, "readable\tnvm\t{d}/n\n", `holds a newline`},
+		{"newline with -z", "a\nb", []string{"readable", "-z"}, 0, "{d}/a\nb\x00{d}/n\x00", ""},
+		{"newline with --json", "a\nb", []string{"--json"}, 0,
+			`{"kind":"readable","tool":"pyenv","path":"{d}/a\nb"}` + "\n" + `{"kind":"readable","tool":"nvm","path":"{d}/n"}` + "\n", ""},
+		{"not UTF-8", "\xff", []string{"readable"}, 0, "{d}/\xff\n{d}/n\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("PYENV_ROOT", filepath.Join(dir, test.dir))
+			t.Setenv("NVM_DIR", filepath.Join(dir, "n"))
+			require.NoError(t, os.Mkdir(filepath.Join(dir, test.dir), 0o755))
+			require.NoError(t, os.Mkdir(filepath.Join(dir, "n"), 0o755))
+			args := append([]string{"--tool", "pyenv", "--tool", "nvm"}, test.args...)
+			status, stdout, stderr := run(t, dir, args...)
+			assert.Equal(t, test.status, status)
+			assert.Equal(t, strings.ReplaceAll(test.stdout, "{d}", dir), stdout)
+			assert.Contains(t, stderr, test.diagnostic)
+			assert.Equal(t, test.diagnostic == "", stderr == "")
+		})
+	}
+}
+
+func TestBytesTravelInBase64(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PYENV_ROOT", filepath.Join(dir, "\xff"))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "\xff"), 0o755))
+	status, stdout, _ := run(t, dir, "--json", "--tool", "pyenv")
+	assert.Equal(t, 0, status)
+	assert.Regexp(t, `^\{"kind":"readable","tool":"pyenv","path_base64":"[A-Za-z0-9+/=]+"\}\n$`, stdout)
+}
+
+func TestFullDiskIsAnError(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	var stderr bytes.Buffer
+	assert.Equal(t, 1, Run(nil, strings.NewReader(""), full, &stderr))
+	assert.Contains(t, stderr.String(), "pk-toolchains: cannot write: ")
+}
