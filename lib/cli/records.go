@@ -58,7 +58,11 @@ func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
 		}
 		records = append(records, scanner.Text())
 	}
-	if err := scanner.Err(); err != nil {
+	err := scanner.Err()
+	if errors.Is(err, bufio.ErrTooLong) {
+		err = fmt.Errorf("longer than %d bytes", maxRecord)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: record %d: %w", name, len(records)+1, err)
 	}
 	return records, nil
