@@ -1,6 +1,6 @@
 module pikuri
 
-go 1.26
+go 1.26.0
 
 toolchain go1.26.5
 
