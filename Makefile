@@ -60,13 +60,14 @@ install:
 		$(INSTALL) -m 644 "man/$$p" "$(mandir)/man$${p##*.}"; \
 	done
 
-# Directories stay, except for empty ones: others install into them too.
+# Directories stay, since others install into them too; only below a DESTDIR do
+# the empty ones go.
 uninstall:
 	set -e; for c in $(COMMANDS); do \
 		rm -f "$(bindir)/$$c" "$(bashdir)/$$c" "$(zshdir)/_$$c" "$(fishdir)/$$c.fish"; \
 	done
 	set -e; for p in $(PAGES); do rm -f "$(mandir)/man$${p##*.}/$$p"; done
-	@for d in '$(bindir)' '$(mandir)'/man* '$(mandir)' '$(bashdir)' '$(zshdir)' '$(fishdir)'; do \
+	@test -z '$(DESTDIR)' || for d in '$(bindir)' '$(mandir)'/man* '$(bashdir)' '$(zshdir)' '$(fishdir)'; do \
 		test ! -d "$$d" || rmdir -p "$$d" 2>/dev/null || :; \
 	done
 
