@@ -308,3 +308,26 @@ func TestTooManyArguments(t *testing.T) {
 
 	assert.Equal(t, 0, b.Run(t, "pk-bwrap", append([]string{"--", "true"}, many[:8000]...)...).Status)
 }
+
+// A sandbox is a machine on which no sandbox can be made, unless it is told
+// otherwise.
+func TestInsideASandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	bwrap := filepath.Dir(b.Bwrap) // with what lies beside it
+	nested := []string{"--readable", b.Bin, "--", b.Bin + "/pk-bwrap", "--bwrap", b.Bwrap, "--no-toolchains", "--", "echo", "in"}
+	if bwrap != "/usr/bin" {
+		nested = append([]string{"--readable", bwrap}, nested...)
+	}
+	got := b.Run(t, "pk-bwrap", nested...)
+	assert.Equal(t, 125, got.Status)
+	assert.Empty(t, got.Stdout)
+	assert.Regexp(t, `^pk-bwrap: cannot make a sandbox: .*\npk-bwrap: hint: no more namespaces are allowed here: .*\n$`, got.Stderr)
+
+	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
+	if os.Getuid() == 0 { // the kernel lets nobody without capabilities map uid 0
+		assert.Equal(t, 125, got.Status)
+		assert.Contains(t, got.Stderr, "cannot make a sandbox: setting up uid map")
+		return
+	}
+	assert.Equal(t, clitest.Outcome{Stdout: "in\n"}, got)
+}

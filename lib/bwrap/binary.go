@@ -69,23 +69,34 @@ func checkBinary(path string) (string, error) {
 		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: not an executable file", path), Advice: "name one with --bwrap PATH"}
 	case st.Mode&unix.S_ISUID != 0:
 		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: it is setuid", path), Advice: fmt.Sprintf("chmod u-s %s", abs)}
-	case st.Mode&0o022 != 0, st.Uid != 0 && int(st.Uid) != os.Geteuid():
+	case st.Mode&0o022 != 0, st.Uid != systemOwner() && int(st.Uid) != os.Geteuid():
 		return "", &Refusal{Reason: fmt.Sprintf("cannot use bwrap %q: others may change it", path), Advice: "name one that belongs to root with --bwrap PATH"}
 	}
 	return abs, nil
 }
 
-// findTrusted returns the first program of that name that root owns and nobody
-// else may write, or "".
+// findTrusted returns the first program of that name that the system's owner
+// owns and nobody else may write, or "".
 func findTrusted(name string) string {
+	owner := systemOwner()
 	for _, dir := range trustedDirs {
 		path := filepath.Join(dir, name)
 		var st unix.Stat_t
-		if unix.Stat(path, &st) == nil && st.Uid == 0 && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 {
+		if unix.Stat(path, &st) == nil && st.Uid == owner && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o022 == 0 && st.Mode&0o111 != 0 {
 			return path
 		}
 	}
 	return ""
+}
+
+// systemOwner is root, or what root looks like from inside a user namespace
+// that does not map it: a sandbox of pk's own, where /usr is read-only.
+func systemOwner() uint32 {
+	var st unix.Stat_t
+	if unix.Stat("/usr", &st) != nil || int(st.Uid) == os.Geteuid() {
+		return 0
+	}
+	return st.Uid
 }
 
 // hasOption reports whether this bwrap knows an option. It looks for the name

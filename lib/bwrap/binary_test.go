@@ -39,6 +39,7 @@ func TestDiagnosisKeepsWhatBwrapSaid(t *testing.T) {
 		{"bwrap: Can't mount proc on /newroot/proc: Operation not permitted\n", "systempaths=unconfined"},
 		{"bwrap: No permissions to create a new namespace, likely because ...\n", "seccomp"},
 		{"bwrap: Creating new namespace failed: nesting depth or ... exceeded (ENOSPC)\n", "namespaces"},
+		{"bwrap: setting up uid map: Operation not permitted\n", "ordinary user"},
 		{"bwrap: something else\n", "bwrap"},
 	} {
 		t.Run(test.said, func(t *testing.T) {
@@ -63,5 +64,30 @@ func TestAccountNamesAreChecked(t *testing.T) {
 		case "/etc/group":
 			assert.Equal(t, "root:x:0:\nnogroup:x:65534:\nus:x:1000:\n", string(m.Data))
 		}
+	}
+}
+
+func TestNoBwrapAtAll(t *testing.T) {
+	dirs := trustedDirs
+	t.Cleanup(func() { trustedDirs = dirs })
+	trustedDirs = []string{t.TempDir()}
+	_, err := FindBinary("", nil)
+	assert.EqualError(t, err, "cannot find bwrap in /usr/bin, /bin or /usr/local/bin")
+	none, ok := err.(*Unavailable)
+	require.True(t, ok)
+	assert.Contains(t, none.Hint(), "bubblewrap")
+}
+
+// A program that anybody could have put there is not found.
+func TestFoundProgramsBelongToTheSystem(t *testing.T) {
+	dirs := trustedDirs
+	t.Cleanup(func() { trustedDirs = dirs })
+	base := tree(t, "open/bwrap!", "dir/bwrap/", "plain/bwrap")
+	require.NoError(t, os.Chmod(base+"/open/bwrap", 0o777))
+	trustedDirs = []string{base + "/open", base + "/dir", base + "/plain"}
+	assert.Empty(t, findTrusted("bwrap"))
+	if os.Geteuid() != 0 {
+		trustedDirs = []string{tree(t, "bwrap!")}
+		assert.Empty(t, findTrusted("bwrap"), "one of the caller's own")
 	}
 }

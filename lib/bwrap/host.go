@@ -86,6 +86,8 @@ func Diagnose(message string) error {
 		no.Advice = "AppArmor denies user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or give bwrap a profile with userns"
 	case strings.Contains(said, "mount proc"):
 		no.Advice = "the container hides parts of /proc: start it with --security-opt systempaths=unconfined"
+	case strings.Contains(said, "uid map"):
+		no.Advice = "this user cannot be mapped from here, which may be inside a sandbox: run it outside, or as an ordinary user"
 	case strings.Contains(said, "ENOSPC"):
 		no.Advice = "no more namespaces are allowed here: see user.max_user_namespaces, or whether this is a sandbox already"
 	case strings.Contains(said, "No permissions to create"), strings.Contains(said, "Operation not permitted"):

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -167,13 +166,7 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			abandoned(t, base, "over")
 			before := v.state(t)
 
-			cmd := child(t, "mounts", base, v.dir, how)
-			cmd.SysProcAttr = &syscall.SysProcAttr{
-				Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-				UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
-				GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
-			}
-			out, err := cmd.Output()
+			out, err := asRoot(t, child(t, "mounts", base, v.dir, how)).Output()
 			require.NoError(t, err)
 			assert.Regexp(t, `playground/(dir|file)" in it`, string(out))
 			assert.Equal(t, before, v.state(t))
@@ -208,4 +201,42 @@ func TestReplacedUmbrella(t *testing.T) {
 	_, err = s.putAside(claimed, "workspace-s")
 	assert.ErrorContains(t, err, "replaced meanwhile")
 	assert.FileExists(t, filepath.Join(dir, "precious"))
+}
+
+// taskOverlay works in an overlay whose layers are in an umbrella.
+func taskOverlay(args []string) error {
+	lower, dir := args[0], args[1]
+	at := func(name string) string { return filepath.Join(dir, name) }
+	options := "userxattr,lowerdir=" + lower + ",upperdir=" + at("upper") + ",workdir=" + at("work")
+	err := unix.Mount("overlay", at("merged"), "overlay", 0, options)
+	if err != nil {
+		return fmt.Errorf("mount an overlay: %w", err)
+	}
+	return errors.Join(
+		os.Remove(at("merged/mod/deleted")),
+		os.RemoveAll(at("merged/replaced")),
+		os.Mkdir(at("merged/replaced"), 0o755),
+		os.WriteFile(at("merged/mod/changed"), []byte("changed"), 0o644),
+		os.Rename(at("merged/mod/changed"), at("merged/mod/renamed")),
+		os.Chmod(at("merged/mod"), 0o555),
+	)
+}
+
+// What a real overlay leaves defeats rm -rf of an ordinary user: a work
+// directory of mode 000 with a whiteout in it, and copied-up 0555 directories.
+func TestRemainsOfAnOverlay(t *testing.T) {
+	base := newBase(t)
+	lower := filepath.Join(filepath.Dir(base), "lower")
+	grow(t, filepath.Dir(base), "lower/", "lower/mod/", "lower/replaced/", "lower/mod/changed", "lower/mod/deleted", "lower/replaced/f")
+	dir := abandoned(t, base, "s")
+	grow(t, dir, "upper/", "work/", "merged/")
+	out, err := asRoot(t, child(t, "overlay", lower, dir)).CombinedOutput()
+	require.NoError(t, err, string(out))
+	before := fingerprint(t, filepath.Join(lower, "mod")) + fingerprint(t, filepath.Join(lower, "mod/changed"))
+
+	r := sweepAll(t, base, Options{All: true})["workspace-s"]
+	assert.NoError(t, r.Err)
+	assert.Empty(t, leftIn(t, base))
+	assert.Equal(t, before, fingerprint(t, filepath.Join(lower, "mod"))+fingerprint(t, filepath.Join(lower, "mod/changed")))
+	assert.FileExists(t, filepath.Join(lower, "mod/deleted"))
 }

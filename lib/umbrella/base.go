@@ -59,6 +59,9 @@ func homeOf(passwd string, uid int) string {
 
 // makeBase opens the base, made and tagged when that is missing.
 func makeBase(path string) (*os.File, error) {
+	if err := checkGround(path); err != nil {
+		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
+	}
 	// 0700 for what is missing above it too: $XDG_CACHE_HOME asks for that.
 	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, errors.Unwrap(err))
@@ -72,6 +75,23 @@ func makeBase(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot use cache directory %q: %w", path, err)
 	}
 	return base, nil
+}
+
+// checkGround keeps root from making directories in somebody else's home, as
+// sudo(8) would have it when it keeps $HOME: their owner could not use them.
+func checkGround(path string) error {
+	for os.Geteuid() == 0 {
+		var st unix.Stat_t
+		err := unix.Stat(path, &st)
+		if err == nil && st.Uid != 0 {
+			return refuse("set HOME or XDG_CACHE_HOME to a directory of root", "it would be in a directory of user %d", st.Uid)
+		}
+		if err == nil || path == filepath.Dir(path) {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return nil
 }
 
 // settle tightens a base that others can read, and tags it. The tag is a

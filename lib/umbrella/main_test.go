@@ -25,6 +25,7 @@ var tasks = map[string]func(args []string) error{
 	"hold":     taskHold,
 	"mounts":   taskMounts,
 	"fewFiles": taskFewFiles,
+	"overlay":  taskOverlay,
 }
 
 func TestMain(m *testing.M) {
@@ -45,7 +46,24 @@ func child(t *testing.T, task ...string) *exec.Cmd {
 	require.NoError(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), taskVariable+"="+strings.Join(task, " "))
-	cmd.Stderr = os.Stderr
+
+	return cmd
+}
+
+// asRoot makes the child root of user and mount namespaces of its own: what it
+// mounts is seen by nobody else and gone with it.
+func asRoot(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}},
+	}
+	probe := exec.Command("/proc/self/exe", "-test.run=^$")
+	probe.SysProcAttr = cmd.SysProcAttr
+	if err := probe.Run(); err != nil && os.Getenv("CI") != "true" {
+		t.Skip("this machine has no user namespaces:", err)
+	}
 	return cmd
 }
 

@@ -147,6 +147,7 @@ func growHostile(t *testing.T, dir string) {
 	grow(t, dir, parents...)
 	grow(t, dir, hostile...)
 	require.NoError(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	require.NoError(t, unix.Mknod(filepath.Join(dir, "whiteout"), unix.S_IFCHR, 0))
 	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	defer unix.Close(socket)

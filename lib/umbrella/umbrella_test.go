@@ -143,13 +143,30 @@ func TestJoinRefusesForeignOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
-	for _, gift := range []string{"pikuri/workspace-s/", "pikuri/"} {
+	for gift, want := range map[string]string{
+		"pikuri/workspace-s/": "it belongs to user 4321",
+		"pikuri/":             "it would be in a directory of user 4321",
+		".":                   "it would be in a directory of user 4321",
+	} {
 		base := newBase(t)
 		grow(t, filepath.Dir(base), gift)
 		require.NoError(t, os.Chown(filepath.Join(filepath.Dir(base), gift), 4321, 4321))
 		_, err := Join(base, "s")
-		assert.ErrorContains(t, err, "it belongs to user 4321", gift)
+		assert.ErrorContains(t, err, want, gift)
+		if gift == "." {
+			assert.NoDirExists(t, base)
+		}
 	}
+}
+
+func TestForeignBaseIsNotSwept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	base := newBase(t)
+	abandoned(t, base, "s")
+	require.NoError(t, os.Chown(base, 4321, 4321))
+	assert.ErrorContains(t, Sweep(base, Options{All: true}, nil), "it belongs to user 4321")
 }
 
 func TestReadableBaseIsTightened(t *testing.T) {
