@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/confine"
 	"pikuri/lib/umbrella"
 )
 
@@ -120,6 +122,21 @@ func (o *options) check(args []string) error {
 	for _, name := range o.sessions {
 		if err := umbrella.CheckName(name); err != nil {
 			return cli.Invalid(err)
+		}
+	}
+	return o.checkBases()
+}
+
+// checkBases refuses places where a directory called workspace-x is likely to
+// be somebody's work.
+func (o *options) checkBases() error {
+	for _, base := range o.bases {
+		real, err := filepath.Abs(base)
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		if err == nil && confine.DeniedRoot(real, os.Getenv("HOME")) {
+			return cli.Usage("--base %q is a home or a system directory, not one of session directories", base)
 		}
 	}
 	return nil

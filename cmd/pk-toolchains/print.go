@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"pikuri/lib/cli"
@@ -65,7 +66,7 @@ func (p *printer) print(kind, tool, path string) error {
 		text = kind + "\t" + tool + "\t" + path
 	}
 	err := cli.WriteRecord(p.out, text, p.zero)
-	if cli.HintOf(err) != "" { // the record is at fault, not the output: go on
+	if err != nil && !p.zero && strings.Contains(text, "\n") { // the record is at fault, not the output: go on
 		p.ctx.Report(err)
 		p.status = cli.StatusRefused
 		return nil

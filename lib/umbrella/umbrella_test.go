@@ -146,14 +146,14 @@ func TestJoinRefusesForeignOwner(t *testing.T) {
 	for gift, want := range map[string]string{
 		"pikuri/workspace-s/": "it belongs to user 4321",
 		"pikuri/":             "it would be in a directory of user 4321",
-		".":                   "it would be in a directory of user 4321",
+		"./":                  "it would be in a directory of user 4321",
 	} {
 		base := newBase(t)
 		grow(t, filepath.Dir(base), gift)
 		require.NoError(t, os.Chown(filepath.Join(filepath.Dir(base), gift), 4321, 4321))
 		_, err := Join(base, "s")
 		assert.ErrorContains(t, err, want, gift)
-		if gift == "." {
+		if gift == "./" {
 			assert.NoDirExists(t, base)
 		}
 	}
