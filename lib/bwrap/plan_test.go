@@ -183,14 +183,15 @@ func TestNoMountPointIsMadeOnTheHost(t *testing.T) {
 }
 
 func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
-	base := tree(t, "project/", "home/", "play/")
-	if !within(base, "/tmp") {
-		t.Setenv("TMPDIR", "/tmp")
-		base = tree(t, "project/", "home/", "play/")
+	base, err := os.MkdirTemp("/tmp", "pk-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(base) })
+	for _, dir := range []string{"project", "home", "play"} {
+		require.NoError(t, os.Mkdir(filepath.Join(base, dir), 0o755))
 	}
 	o := options(base)
 	o.Playground = base + "/play"
-	_, err := New(o)
+	_, err = New(o)
 	assert.EqualError(t, err, `cannot show "`+base+`/project": it lies below /tmp, which means "`+base+`/play" here`)
 
 	o.PlayOwned = true
