@@ -127,3 +127,27 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestForbids(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		line never
+		dir  string
+		want bool
+	}{
+		{"the place", never{"/a/b", false}, "/a/b", true},
+		{"above it", never{"/a/b", false}, "/a", true},
+		{"the root", never{"/a/b", false}, "/", true},
+		{"in it", never{"/a/b", false}, "/a/b/c", true},
+		{"beside it", never{"/a/b", false}, "/a/c", false},
+		{"a longer name", never{"/a/b", false}, "/a/bc", false},
+		{"a pattern", never{"/a/b*", false}, "/a/bc", true},
+		{"the top of a place", never{"/run/user/*", true}, "/run/user/1000", true},
+		{"above the top", never{"/run/user/*", true}, "/run", true},
+		{"below the top", never{"/run/user/*", true}, "/run/user/1000/fnm", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, test.want, test.line.forbids(test.dir))
+		})
+	}
+}

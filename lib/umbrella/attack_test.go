@@ -70,9 +70,9 @@ func TestHardLinksKeepTheirOtherName(t *testing.T) {
 // TestDirectoriesSwappedForLinks races the sweep: each directory of the tree
 // changes places with a link to the victim, over and over, while it is swept.
 func TestDirectoriesSwappedForLinks(t *testing.T) {
-	rounds := 40
+	rounds := 15
 	if testing.Short() {
-		rounds = 20
+		rounds = 5
 	}
 	eachOpener(t, func(t *testing.T) {
 		v := newVictim(t)

@@ -290,7 +290,7 @@ func TestTwoSweepersAtOnce(t *testing.T) {
 func TestJoinersAgainstSweepers(t *testing.T) {
 	base := newBase(t)
 	abandoned(t, base, "first")
-	rounds := 300
+	rounds := 150
 	if testing.Short() {
 		rounds = 50
 	}
