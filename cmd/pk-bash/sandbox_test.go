@@ -139,21 +139,29 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 }
 
+// Without a sandbox only the shell itself is sure to go.
 func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	b := clitest.NewBox(t)
-	lock := filepath.Join(b.Project, "held")
-	cmd := b.Command("pk-bash", "-y", "--raw", "exec 8>held; flock -s 8; setsid sleep 1000 & echo ready; sleep 1000")
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = out.Read(make([]byte, 16))
-	require.NoError(t, err)
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
-	f, err := os.Open(lock)
-	require.NoError(t, err)
-	defer f.Close()
-	assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // returns when the last holder is gone
+	for _, test := range []struct {
+		mode    []string
+		command string
+	}{
+		{nil, "exec 8>held; flock -s 8; setsid sleep 1000 & echo ready; sleep 1000"},
+		{[]string{"--no-sandbox"}, "exec 8>held; flock -s 8; echo ready; exec sleep 1000"},
+	} {
+		cmd := b.Command("pk-bash", append(test.mode, "-y", "--raw", test.command)...)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = out.Read(make([]byte, 16))
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		f, err := os.Open(filepath.Join(b.Project, "held"))
+		require.NoError(t, err)
+		assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // returns when the last holder is gone
+		f.Close()
+	}
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
@@ -367,5 +375,40 @@ func TestAReaderThatHasGoneEndsTheCommand(t *testing.T) {
 			assert.Equal(t, 141, cmd.ProcessState.ExitCode(), "%s %v", mode.name, output)
 			assert.Empty(t, umbrellas(t, b))
 		}
+	}
+}
+
+// A directory that was left open would be a way out of any sandbox.
+func TestInheritedDescriptorsAreClosed(t *testing.T) {
+	b := clitest.NewBox(t)
+	dir, err := os.Open("/")
+	require.NoError(t, err)
+	defer dir.Close()
+	for _, mode := range modes {
+		cmd := b.Command("pk-bash", append(mode.options, "-y", "ls /proc/self/fd")...)
+		cmd.ExtraFiles = make([]*os.File, 60)
+		cmd.ExtraFiles[59] = dir // descriptor 62
+		assert.Equal(t, "$ ls /proc/self/fd\n0\n1\n2\n3\n\nexit status: 0\n", clitest.Finish(t, cmd).Stdout, mode.name)
+	}
+}
+
+// Ctrl-C reaches the command, not the sandbox around it.
+func TestInterruptOnTheTerminal(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		t.Run(mode.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			require.NoError(t, err)
+			defer r.Close()
+			cmd := b.Command("pk-bash", append(mode.options, "-y", "--raw", `trap "exit 9" INT; echo ready; sleep 1000 & wait`)...)
+			cmd.Stdout = w
+			user := startOnTerminal(t, cmd)
+			w.Close()
+			_, err = r.Read(make([]byte, 16))
+			require.NoError(t, err)
+			user.type_("\x03")
+			_ = cmd.Wait()
+			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
+		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -330,4 +331,61 @@ func TestInsideASandbox(t *testing.T) {
 		return
 	}
 	assert.Equal(t, clitest.Outcome{Stdout: "in\n"}, got)
+}
+
+// The sandbox itself holds the session as in use, for pk-bwrap has become it.
+func TestASessionInUseIsNotSwept(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bwrap", "--session", "s", "--", "bash", "-c", "echo ready; read _; cat /tmp/f")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	buf := make([]byte, 16)
+	_, err = out.Read(buf)
+	require.NoError(t, err)
+	playground := b.Home + "/.cache/pikuri/workspace-s/playground"
+	b.Write(t, playground+"/f", "kept\n")
+
+	assert.Equal(t, 1, b.Run(t, "pk-sweep", "--session", "s").Status)
+	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
+	in.Close()
+	n, err := out.Read(buf)
+	require.NoError(t, err)
+	assert.Equal(t, "kept\n", string(buf[:n]))
+	require.NoError(t, cmd.Wait())
+
+	// The last process of a sandbox dies a little after its command.
+	lock, err := os.Open(filepath.Dir(playground))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	lock.Close()
+	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "s"))
+	assert.NoDirExists(t, playground)
+}
+
+// Ambient capabilities come with some logins and containers.
+func TestAmbientCapabilitiesAreNoObstacle(t *testing.T) {
+	b := clitest.NewBox(t)
+	if os.Getuid() != 0 {
+		return // only root can hand any out
+	}
+	cmd := b.Command("pk-bwrap", "-C", "/usr/share", "--", "true")
+	cmd.Args = append([]string{"setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", "--inh-caps=+chown", "--ambient-caps=+chown", cmd.Path}, cmd.Args[1:]...)
+	cmd.Path, _ = exec.LookPath("setpriv")
+	cmd.Dir = "/"
+	assert.Equal(t, clitest.Outcome{}, clitest.Finish(t, cmd))
+}
+
+func TestIdentityIsThatOfTheProject(t *testing.T) {
+	b := clitest.NewBox(t)
+	for dir, name := range map[string]string{b.Project: "Here", b.Home + "/other": "Elsewhere"} {
+		b.Write(t, dir+"/.git/config", "[core]\n\trepositoryformatversion = 0\n[user]\n\tname = "+name+"\n")
+		b.Write(t, dir+"/.git/HEAD", "ref: refs/heads/main\n")
+		b.Mkdir(t, dir+"/.git/objects")
+		b.Mkdir(t, dir+"/.git/refs")
+	}
+	b.Env = []string{"GIT_DIR=" + b.Home + "/other/.git"}
+	assert.Equal(t, "Here\n", inside(t, b, "echo $GIT_AUTHOR_NAME").Stdout)
 }

@@ -182,6 +182,24 @@ func TestNoMountPointIsMadeOnTheHost(t *testing.T) {
 	assert.False(t, ok, "a home below the project is the project's")
 }
 
+func TestAMountPointOnTheHostIsRefused(t *testing.T) {
+	base := tree(t, "project/dir/", "project/link => dir")
+	shown := Mount{Op: OpWritable, Source: base + "/project", Dest: base + "/project"}
+	for _, test := range []struct {
+		name, dest string
+		refused    bool
+	}{
+		{"one that is there", "/dir", false},
+		{"one that is missing", "/missing", true},
+		{"a link", "/link", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := &builder{plan: &Plan{Mounts: []Mount{shown, {Op: OpEmpty, Dest: base + "/project" + test.dest}}}}
+			assert.Equal(t, test.refused, b.mountPoints() != nil)
+		})
+	}
+}
+
 func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
 	base, err := os.MkdirTemp("/tmp", "pk-")
 	require.NoError(t, err)
