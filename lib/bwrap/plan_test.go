@@ -212,7 +212,14 @@ func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
 	_, err = New(o)
 	assert.EqualError(t, err, `cannot show "`+base+`/project": it lies below /tmp, which means "`+base+`/play" here`)
 
-	o.PlayOwned = true
+	project := o.Roots[0].Path
+	o.Roots[0].Path = "/usr/share"
+	require.NoError(t, os.MkdirAll(base+"/cache/go-build", 0o755))
+	o.Toolchains = []toolchain.Entry{{Kind: toolchain.Overlay, Tool: "go", Path: base + "/cache/go-build"}}
+	_, err = New(o)
+	assert.EqualError(t, err, `cannot show "`+base+`/cache/go-build" (toolchain go): its mount point would have to be made in "`+base+`/play"`)
+
+	o.PlayOwned, o.Roots[0].Path = true, project
 	p, err := New(o)
 	require.NoError(t, err)
 	tmp, _ := find(p, "/tmp")
