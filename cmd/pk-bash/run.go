@@ -253,6 +253,10 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
+	lock, err := f.Lock()
+	if err != nil {
+		return err
+	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -260,7 +264,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func() error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, bwrap.Held{Lock: f.Lock(), Status: w})
+	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, bwrap.Held{Lock: lock, Status: w})
 	return err
 }
 

@@ -101,7 +101,11 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
-	return f.Plan.Exec(f.Bwrap, ctx.Args, bwrap.Held{Lock: f.Lock()})
+	lock, err := f.Lock()
+	if err != nil {
+		return err
+	}
+	return f.Plan.Exec(f.Bwrap, ctx.Args, bwrap.Held{Lock: lock})
 }
 
 func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {

@@ -25,10 +25,7 @@ type rendering struct {
 func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	r := &rendering{staging: p.staging(bwrap)}
 	r.add("--clearenv")
-	for _, kv := range p.Env {
-		name, value, _ := strings.Cut(kv, "=")
-		r.add("--setenv", name, value)
-	}
+	r.env(p.Env)
 	r.plan(p)
 	line := append([]string{bwrap.Path}, r.args...)
 	if len(argv) > 0 {
@@ -42,6 +39,13 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 }
 
 func (r *rendering) add(args ...string) { r.args = append(r.args, args...) }
+
+func (r *rendering) env(list []string) {
+	for _, kv := range list {
+		name, value, _ := strings.Cut(kv, "=")
+		r.add("--setenv", name, value)
+	}
+}
 
 // plan renders everything but the environment.
 //

@@ -21,7 +21,9 @@ var codeNames = words(`BASH_ENV ENV SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND CDPATH
 	GCONV_PATH GLIBC_TUNABLES NLSPATH LESSOPEN LESSCLOSE
 	NODE_OPTIONS NODE_PATH PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT
 	PERL5OPT PERL5LIB PERL5DB PERLLIB RUBYOPT RUBYLIB
-	JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS`)
+	JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS CLASSPATH
+	RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER MAKEFLAGS MFLAGS GNUMAKEFLAGS
+	LUA_INIT PHPRC PHP_INI_SCAN_DIR PYTHONUSERBASE ZDOTDIR npm_config_node_options npm_config_script_shell`)
 
 // hostNames lead to services, terminals and files of the host: they name
 // sockets that are not there inside, or are secrets by another name.
@@ -40,9 +42,19 @@ var gitIdentity = words(`GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
 // secretWords mark a secret when they are one of a name's words (between
 // underscores); secretParts do so wherever they stand.
 var (
-	secretWords = words(`KEY KEYS AUTH PASS PWD PAT COOKIE CREDS DSN`)
-	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL APIKEY PRIVATE`)
+	secretWords = words(`KEYS AUTH PASS PWD PAT COOKIE CREDS DSN SESSION SK`)
+	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL PRIVATE WEBHOOK`)
 )
+
+// codeParts make a value code, whatever its name: agents of the Java machine,
+// and programs to be run around a build's own.
+var codeParts = words(`-javaagent: -agentlib: -agentpath: -toolexec -XX:OnError -XX:OnOutOfMemoryError`)
+
+// secretMarks are what private keys begin with, or are called in JSON.
+var secretMarks = []string{"PRIVATE KEY-----", `"private_key"`}
+
+// ownNames are set by pk, though the caller's value is not passed on.
+var ownNames = words(`TMPDIR`)
 
 func words(list string) []string { return strings.Fields(list) }
 
@@ -59,30 +71,37 @@ func dropped(name, value string) string {
 	case slices.ContainsFunc(droppedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) }):
 		return "carries code, or leads to the host"
 	case slices.ContainsFunc(strings.Split(upper, "_"), func(w string) bool { return slices.Contains(secretWords, w) }),
-		slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(upper, p) }):
+		slices.ContainsFunc(secretParts, func(p string) bool { return strings.Contains(upper, p) }),
+		strings.HasSuffix(upper, "KEY"), strings.Contains(upper, "_KEY_"):
 		return "is named like a secret"
-	case hasPassword(value):
-		return "holds an address with a password"
+	case holds(value, codeParts):
+		return "carries code"
+	case hasPassword(value), holds(value, secretMarks):
+		return "holds a secret"
 	}
 	return ""
 }
 
-// hasPassword finds scheme://user:password@host.
+func holds(value string, parts []string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(value, p) })
+}
+
+// hasPassword finds an address with somebody's name or password before its
+// host: scheme://user:password@host, scheme://token@host, user:password@host. A
+// password may hold slashes, so anything up to the next blank is looked at.
 func hasPassword(value string) bool {
-	for {
-		_, rest, ok := strings.Cut(value, "://")
-		if !ok {
-			return false
+	for _, word := range strings.Fields(value) {
+		before, _, found := strings.Cut(word, "@")
+		if !found {
+			continue
 		}
-		authority := rest
-		if i := strings.IndexAny(rest, "/?# \t\n"); i >= 0 {
-			authority = rest[:i]
-		}
-		if at := strings.LastIndexByte(authority, '@'); at >= 0 && strings.Contains(authority[:at], ":") {
+		_, user, hasScheme := strings.Cut(before, "://")
+		name, password, hasPassword := strings.Cut(before, ":")
+		if hasScheme && user != "" || hasPassword && name != "" && password != "" && !strings.Contains(name, "/") {
 			return true
 		}
-		value = rest
 	}
+	return false
 }
 
 // environ applies the policy. What pk itself sets (the home, the scratch

@@ -13,9 +13,9 @@ func TestDroppedVariables(t *testing.T) {
 		dropped  bool
 	}{
 		{"LANG=C", false}, {"LC_ALL=C", false}, {"TERM=xterm", false}, {"EDITOR=vi", false},
-		{"GOFLAGS=-mod=mod", false}, {"KEYBOARD=us", false}, {"MONKEY=1", false}, {"AUTHOR=me", false},
+		{"GOFLAGS=-mod=mod", false}, {"KEYBOARD=us", false}, {"KEYMAP=us", false}, {"AUTHOR=me", false},
 		{"CI=true", false}, {"JAVA_HOME=/usr/lib/jvm", false}, {"http_proxy=http://proxy:3128/", false},
-		{"URL=http://host/a:b@c", false}, {"GIT_AUTHOR_NAME=me", false}, {"SSL_CERT_FILE=/etc/ssl/cert.pem", false},
+		{"MAIL=me@host", false}, {"REMOTE=git@host:path", false}, {"JAVA_OPTS=-Xmx1g", false}, {"GIT_AUTHOR_NAME=me", false}, {"SSL_CERT_FILE=/etc/ssl/cert.pem", false},
 
 		{"LD_PRELOAD=x", true}, {"BASH_ENV=x", true}, {"ENV=x", true}, {"BASH_FUNC_ls%%=() { :; }", true},
 		{"PYTHONSTARTUP=x", true}, {"NODE_OPTIONS=x", true}, {"PERL5OPT=x", true}, {"PROMPT_COMMAND=x", true},
@@ -24,6 +24,11 @@ func TestDroppedVariables(t *testing.T) {
 		{"GITHUB_TOKEN=x", true}, {"githubtoken=x", true}, {"AWS_ACCESS_KEY_ID=x", true}, {"OPENAI_API_KEY=x", true},
 		{"MYSQL_PWD=x", true}, {"DB_PASSWORD=x", true}, {"client_secret=x", true}, {"NPM_AUTH=x", true},
 		{"https_proxy=http://u:p@proxy:3128/", true}, {"DSN=x", true}, {"DATABASE_URL=postgres://u:p@h/db", true},
+		{"OPENAIKEY=x", true}, {"BW_SESSION=x", true}, {"SLACK_WEBHOOK_URL=x", true}, {"STRIPE_SK=x", true},
+		{"http_proxy=u:p@proxy:3128", true}, {"GOPROXY=https://tok@host", true}, {"A=postgres://u:p/w@h/db", true},
+		{"SA={\"private_key\":\"x\"}", true}, {"PEM=-----BEGIN RSA PRIVATE KEY-----", true},
+		{"MAVEN_OPTS=-javaagent:x.jar", true}, {"GOFLAGS=-toolexec=x", true}, {"MAKEFLAGS=--eval=x", true},
+		{"RUSTC_WRAPPER=x", true}, {"npm_config_script_shell=x", true},
 		{"LIST=a http://x/ http://u:p@h", true},
 
 		{"SSH_AUTH_SOCK=x", true}, {"DBUS_SESSION_BUS_ADDRESS=x", true}, {"DISPLAY=:0", true}, {"TMUX=x", true},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Held are descriptors that the sandbox's own processes keep. The command gets
-// neither.
+// Held are descriptors that the sandbox's own processes keep. The command does
+// not inherit them, but it can look at them in /proc: what they lead to must be
+// harmless in its hands, and never a directory.
 type Held struct {
 	Lock   *os.File // kept open as long as the sandbox lives: the session's lock
 	Status *os.File // gets what bwrap's --json-status-fd writes
@@ -37,7 +39,7 @@ func (p *Plan) Exec(bwrap Binary, argv []string, held Held) error {
 		}
 	}
 	clearAmbient()
-	err = syscall.Exec(line[0], line, p.Env)
+	err = syscall.Exec(line[0], line, p.plain())
 	runtime.KeepAlive(files)
 	return fmt.Errorf("cannot start bwrap %q: %w", bwrap.Path, err)
 }
@@ -57,7 +59,7 @@ func (p *Plan) Command(bwrap Binary, argv []string, held Held) (cmd *exec.Cmd, s
 			}
 		}
 	}
-	return &exec.Cmd{Path: line[0], Args: line, Env: p.Env, Dir: "/", ExtraFiles: files}, started, nil
+	return &exec.Cmd{Path: line[0], Args: line, Env: p.plain(), Dir: "/", ExtraFiles: files}, started, nil
 }
 
 // maxWords is how many words bwrap takes, its own options and those of the
@@ -86,6 +88,7 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(i
 	if held.Status != nil {
 		r.add("--json-status-fd", strconv.Itoa(hand(held.Status)))
 	}
+	r.env(p.widened())
 	r.plan(p)
 	if r.failure != nil {
 		return nil, nil, r.failure
@@ -109,6 +112,23 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(i
 		return nil, nil, fmt.Errorf("cannot open this program: %w", err)
 	}
 	return p.stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), line), files, nil
+}
+
+// plain is the part of the environment that bwrap itself starts with. It runs
+// on the host, and so does the chain before it: what makes a program load code
+// is not for them, even if the caller passes it to the command.
+func (p *Plan) plain() []string {
+	return slices.DeleteFunc(slices.Clone(p.Env), carriesMore)
+}
+
+// widened is the rest: it is set by bwrap, for the command alone.
+func (p *Plan) widened() []string {
+	return slices.DeleteFunc(slices.Clone(p.Env), func(kv string) bool { return !carriesMore(kv) })
+}
+
+func carriesMore(kv string) bool {
+	name, value, _ := strings.Cut(kv, "=")
+	return dropped(name, value) != "" && !slices.Contains(ownNames, name)
 }
 
 // CloseInherited marks every descriptor above standard error to be closed when

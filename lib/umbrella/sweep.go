@@ -170,6 +170,8 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		*r = r.fail(fmt.Errorf("cannot lock it: %w", err))
 	case !inPlace(s.base, name, dir):
 		r.keep(Gone)
+	case lentOut(dir):
+		r.keep(InUse)
 	default:
 		s.judgeAge(dir, name, r)
 	}
@@ -178,6 +180,18 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		return nil
 	}
 	return dir
+}
+
+// lentOut reports whether a sandbox holds the umbrella by the file that Lock
+// handed to it. Nobody can take that lock anew while dir is locked.
+func lentOut(dir *os.File) bool {
+	n, err := unix.Openat(fd(dir), lockFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false // never lent
+	}
+	f := os.NewFile(uintptr(n), lockFile)
+	defer f.Close()
+	return errors.Is(flock(f, unix.LOCK_EX), unix.EWOULDBLOCK)
 }
 
 // lookAt sorts out what is not an umbrella of ours, without opening it.

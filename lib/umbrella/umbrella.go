@@ -30,6 +30,7 @@ const (
 	prefix     = "workspace-" // of an umbrella
 	reaped     = ".reap-"     // of one that is being removed
 	stamp      = ".stamp"     // its mtime says when the umbrella was last used
+	lockFile   = ".lock"      // held by sandboxes, which must not hold a directory
 	playground = "playground"
 )
 
@@ -60,6 +61,7 @@ type Umbrella struct {
 	name  string // of the directory in the base
 	named bool   // a session that outlives the command
 	lock  *os.File
+	lent  *os.File // what Lock returned
 }
 
 // Mint makes an umbrella that lives for one command: the caller removes it.
@@ -217,10 +219,37 @@ func (u *Umbrella) checkPlayground() error {
 	return chmodPath(n, 0o700)
 }
 
-// Lock is the descriptor that holds the umbrella as in use. A process that
+// Lock returns a descriptor that holds the umbrella as in use: a process that
 // inherits it keeps the umbrella in use until it ends. It is closed on exec
-// unless passed on explicitly.
-func (u *Umbrella) Lock() *os.File { return u.lock }
+// unless passed on explicitly, and with the umbrella here.
+//
+// It is that of an empty file, not of the directory that this process locks
+// itself. A sandbox keeps it in a process that the command inside can look at,
+// and from an open directory there is a way to its parent, out of any sandbox
+// (/proc/1/fd/3/..).
+func (u *Umbrella) Lock() (*os.File, error) {
+	if u.lent != nil {
+		return u.lent, nil
+	}
+	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o400)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
+	}
+	f := os.NewFile(uintptr(n), lockFile)
+	var st unix.Stat_t
+	if err = unix.Fstat(n, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errors.New("its lock is not a file")
+	}
+	if err == nil {
+		err = flock(f, unix.LOCK_SH)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
+	}
+	u.lent = f
+	return f, nil
+}
 
 // Release gives the lock back and keeps the directory. Processes that
 // inherited the lock still hold it.
@@ -237,7 +266,10 @@ func (u *Umbrella) closeLock() error {
 		return nil
 	}
 	err := u.lock.Close()
-	u.lock = nil
+	if u.lent != nil {
+		err = errors.Join(err, u.lent.Close())
+	}
+	u.lock, u.lent = nil, nil
 	return err
 }
 

@@ -254,7 +254,9 @@ func TestLockOutlivesRelease(t *testing.T) {
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
 	u, err := Join(base, "s")
 	require.NoError(t, err)
-	cmd.ExtraFiles = []*os.File{u.Lock()}
+	lent, err := u.Lock()
+	require.NoError(t, err)
+	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -271,7 +273,9 @@ func TestRemoveWaitsForTheSandbox(t *testing.T) {
 	u, err := Mint(base)
 	require.NoError(t, err)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
-	cmd.ExtraFiles = []*os.File{u.Lock()}
+	lent, err := u.Lock()
+	require.NoError(t, err)
+	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())

@@ -88,14 +88,14 @@ type Fence struct {
 
 // Lock is the lock of the umbrella whose playground the sandbox shows, to be
 // held by the sandbox itself, or nil.
-func (f *Fence) Lock() *os.File {
+func (f *Fence) Lock() (*os.File, error) {
 	switch {
 	case f.scratch != nil:
 		return f.scratch.Lock()
 	case f.Umbrella != nil:
 		return f.Umbrella.Lock()
 	}
-	return nil
+	return nil, nil
 }
 
 // Close ends the use of the session, and removes a scratch playground.
