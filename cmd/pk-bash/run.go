@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/fence"
@@ -87,7 +89,7 @@ type options struct {
 	yes, no         bool
 	noSandbox       bool
 	json, raw, zero bool
-	statusFD        int
+	status          *os.File // --status-fd
 	head, tail      int
 }
 
@@ -95,7 +97,6 @@ func command() *cli.Command {
 	o := &options{
 		timeout:   strconv.Itoa(int(shell.DefaultTimeout.Seconds())),
 		killAfter: int(shell.DefaultKillAfter.Seconds()),
-		statusFD:  -1,
 		head:      shell.DefaultHead,
 		tail:      shell.DefaultTail,
 	}
@@ -115,7 +116,7 @@ func command() *cli.Command {
 			cli.Switch(&o.no, "no", "n"),
 			cli.Switch(&o.noSandbox, "no-sandbox", ""),
 			cli.Switch(&o.raw, "raw", ""),
-			cli.Int(&o.statusFD, 3, 1<<20, "status-fd", ""),
+			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
 			cli.Int(&o.tail, 0, 64<<20, "tail", ""),
 			cli.Switch(&o.zero, "zero", "z"),
@@ -132,6 +133,26 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 func (o *options) setCommand(v string) error {
 	o.command, o.given = v, true
 	return nil
+}
+
+// setStatus takes the descriptor at once: later, its number may be one of this
+// program's own.
+func (o *options) setStatus(v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 3 {
+		return fmt.Errorf("%q is not the number of a descriptor above 2", v)
+	}
+	flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFL, 0)
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(n, &st)
+	}
+	if err != nil || flags&unix.O_ACCMODE == unix.O_RDONLY || st.Mode&unix.S_IFMT == 0 {
+		return fmt.Errorf("descriptor %d is not open for writing", n)
+	}
+	copied, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+	o.status = os.NewFile(uintptr(copied), "status")
+	return err
 }
 
 // run: refuse, prepare, ask, run, clean up, report. What was prepared is gone
@@ -152,7 +173,7 @@ func (o *options) run(ctx *cli.Context) error {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
 
-	job, err := o.prepare(ctx)
+	job, err := o.prepareUnless(ctx, signals)
 	if err != nil {
 		return o.failed(ctx, err)
 	}
@@ -161,11 +182,44 @@ func (o *options) run(ctx *cli.Context) error {
 	if cerr := job.cleanUp(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
+	// From here on there is nothing to undo, and a reader that stalls must not
+	// keep the program.
+	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	if err != nil {
 		return o.failed(ctx, err)
 	}
 	return o.report(ctx, result)
 }
+
+// prepareUnless prepares, unless a signal comes: a list may be a pipe that
+// nobody writes to. Nothing has been made then, as making comes last.
+func (o *options) prepareUnless(ctx *cli.Context, signals <-chan os.Signal) (*job, error) {
+	type prepared struct {
+		job *job
+		err error
+	}
+	done := make(chan prepared, 1)
+	go func() {
+		j, err := o.prepare(ctx)
+		done <- prepared{j, err}
+	}()
+	select {
+	case p := <-done:
+		return p.job, p.err
+	case sig := <-signals:
+		select { // it may have been just about done
+		case p := <-done:
+			if p.err == nil {
+				p.err = p.job.cleanUp()
+			}
+		case <-time.After(settleTime):
+		}
+		return nil, cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal)))
+	}
+}
+
+// settleTime is what preparing takes at most, when it waits for nobody.
+const settleTime = 200 * time.Millisecond
 
 // check finds what is wrong with the call, and the command to run.
 func (o *options) check(ctx *cli.Context) (seconds int, err error) {
@@ -198,13 +252,14 @@ type job struct {
 	shell.Job
 	where, fence string
 	sink         *shell.Capture
-	undo         []func() error
+	ran          bool
+	undo         []func(ran bool) error
 }
 
 func (j *job) cleanUp() error {
 	var errs []error
 	for _, undo := range slices.Backward(j.undo) {
-		errs = append(errs, undo())
+		errs = append(errs, undo(j.ran))
 	}
 	return errors.Join(errs...)
 }
@@ -232,7 +287,7 @@ func (o *options) unfenced(ctx *cli.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	j.undo = append(j.undo, func() error { opened.Close(); return nil })
+	j.undo = append(j.undo, func(bool) error { opened.Close(); return nil })
 	ctx.Warn("no sandbox: the command can read and write all that you can")
 	j.where, j.fence = opened.ProjectRoot(), "NO SANDBOX"
 	j.Cmd, err = shell.Unfenced(o.command, j.where)
@@ -244,7 +299,12 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	j.undo = append(j.undo, f.Close)
+	j.undo = append(j.undo, func(ran bool) error {
+		if !ran {
+			return f.Undo()
+		}
+		return f.Close()
+	})
 	f.Plan.Env = shell.WithQuiet(f.Plan.Env)
 	argv := shell.Argv(o.command)
 	if err := f.Plan.FindCommand(argv[0]); err != nil {
@@ -261,7 +321,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	if err != nil {
 		return err
 	}
-	j.undo = append(j.undo, func() error { r.Close(); return nil })
+	j.undo = append(j.undo, func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
 	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, bwrap.Held{Lock: lock, Status: w})
@@ -288,9 +348,14 @@ func (o *options) askAndRun(ctx *cli.Context, j *job) (*shell.Result, error) {
 	if !yes {
 		return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: "user declined the bash command."}, nil
 	}
+	j.ran = true
 	result, err := j.Run()
 	if err != nil {
 		return nil, err
+	}
+	if result.WriteErr != nil && !errors.Is(result.WriteErr, syscall.EPIPE) {
+		ctx.Report(fmt.Errorf("cannot write the command's output: %w", errors.Unwrap(result.WriteErr)))
+		result.Status = max(result.Status, cli.StatusRefused)
 	}
 	result.Output, result.Total, result.Omitted = j.sink.Bytes(), j.sink.Total(), j.sink.Omitted()
 	if result.Outcome == shell.SandboxFailed {
@@ -351,9 +416,9 @@ func (o *options) report(ctx *cli.Context, r *shell.Result) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if o.statusFD >= 0 {
-		if _, err := os.NewFile(uintptr(o.statusFD), "status").Write(record); err != nil {
-			return fmt.Errorf("cannot write to descriptor %d: %w", o.statusFD, errors.Unwrap(err))
+	if o.status != nil {
+		if _, err := o.status.Write(record); err != nil {
+			ctx.Report(fmt.Errorf("cannot write to the descriptor of --status-fd: %w", errors.Unwrap(err)))
 		}
 	}
 	switch {
@@ -368,7 +433,7 @@ func (o *options) report(ctx *cli.Context, r *shell.Result) error {
 	case errors.Is(err, syscall.EPIPE):
 		return cli.Exit(cli.StatusSignal + int(syscall.SIGPIPE))
 	case err != nil:
-		return fmt.Errorf("cannot write the result: %w", err)
+		return fmt.Errorf("cannot write the result: %w", errors.Unwrap(err))
 	}
 	return cli.Exit(r.Status)
 }

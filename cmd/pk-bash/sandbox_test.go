@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -411,4 +412,85 @@ func TestInterruptOnTheTerminal(t *testing.T) {
 			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 		})
 	}
+}
+
+func TestRefusalsLeaveNothing(t *testing.T) {
+	b := clitest.NewBox(t)
+	before := clitest.Listing(t, filepath.Dir(b.Home))
+	for _, args := range [][]string{
+		{"-y", "-C", "/nonesuch", "true"}, {"-y", "--bwrap", "/nonesuch", "true"}, {"-y", "--readable", "/nonesuch", "true"},
+		{"-y", "--readable", "/run", "true"}, {"-y", "--setenv", "x", "true"}, {"-y", " "}, {"-y", "--timeout", "0", "true"},
+		{"-y", "--status-fd", "99", "touch in"}, {"-y", "-n", "true"},
+	} {
+		got := b.Run(t, "pk-bash", args...)
+		assert.Equal(t, 125, got.Status, args)
+		assert.Equal(t, before, clitest.Listing(t, filepath.Dir(b.Home)), args)
+	}
+}
+
+// A command could put a link where the session directories are.
+func TestSessionDirectoriesInTheProjectAreRefused(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Env = []string{"XDG_CACHE_HOME=" + b.Project + "/.cache"}
+	got := run(t, b, "true")
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, fmt.Sprintf("it lies in the writable root %q\npk-bash: hint: set XDG_CACHE_HOME", b.Project))
+	assert.NoDirExists(t, b.Project+"/.cache")
+}
+
+func TestASignalWhilePreparing(t *testing.T) {
+	b := clitest.NewBox(t)
+	require.NoError(t, syscall.Mkfifo(b.Home+"/list", 0o600))
+	cmd := b.Command("pk-bash", "-y", "--readable-from", b.Home+"/list", "true")
+	require.NoError(t, cmd.Start())
+	list, err := os.OpenFile(b.Home+"/list", os.O_WRONLY, 0) // returns when pk-bash reads it
+	require.NoError(t, err)
+	defer list.Close()
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	_ = cmd.Wait()
+	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
+	assert.NoDirExists(t, b.Home+"/.cache")
+}
+
+func TestASignalAtAnyMoment(t *testing.T) {
+	b := clitest.NewBox(t)
+	for i := range 30 {
+		cmd := b.Command("pk-bash", "-y", "--kill-after", "600", "sleep 1000")
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(i) * time.Millisecond) // the moment is what is tried
+		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		_ = cmd.Wait() // and not after ten minutes
+		assert.NotEqual(t, 0, cmd.ProcessState.ExitCode())
+	}
+	assert.Empty(t, umbrellas(t, b))
+}
+
+// Nobody reads what the command writes without end.
+func TestAReaderThatStallsDoesNotStopTheClock(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		r, w, err := os.Pipe()
+		require.NoError(t, err)
+		cmd := b.Command("pk-bash", append(mode.options, "-y", "--raw", "--timeout", "1", "yes")...)
+		cmd.Stdout = w
+		require.NoError(t, cmd.Start())
+		w.Close()
+		_ = cmd.Wait()
+		r.Close()
+		assert.Equal(t, 124, cmd.ProcessState.ExitCode(), mode.name)
+		assert.Empty(t, umbrellas(t, b))
+	}
+}
+
+func TestLostOutputIsNoSuccess(t *testing.T) {
+	b := clitest.NewBox(t)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	var stderr bytes.Buffer
+	cmd := b.Command("pk-bash", "-y", "--raw", "echo x")
+	cmd.Stdout, cmd.Stderr = full, &stderr
+	_ = cmd.Run()
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	assert.Equal(t, "pk-bash: cannot write the command's output: no space left on device\n", stderr.String())
 }

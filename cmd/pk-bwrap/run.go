@@ -91,14 +91,22 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	if o.print {
+		defer f.Close()
 		return o.printPlan(ctx, f)
 	}
+	return errors.Join(start(ctx, f), f.Undo())
+}
+
+// start returns only when the command cannot be run.
+func start(ctx *cli.Context, f *fence.Fence) error {
 	if err := findCommand(f.Plan, ctx.Args[0]); err != nil {
 		return err
 	}
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+		return err
+	}
+	if err := bwrap.CheckStreams(); err != nil {
 		return err
 	}
 	lock, err := f.Lock()

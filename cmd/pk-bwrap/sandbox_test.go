@@ -357,7 +357,7 @@ func TestASessionInUseIsNotSwept(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 
 	// The last process of a sandbox dies a little after its command.
-	lock, err := os.Open(filepath.Dir(playground))
+	lock, err := os.Open(filepath.Dir(playground) + "/.lock")
 	require.NoError(t, err)
 	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	lock.Close()
@@ -388,4 +388,93 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 	}
 	b.Env = []string{"GIT_DIR=" + b.Home + "/other/.git"}
 	assert.Equal(t, "Here\n", inside(t, b, "echo $GIT_AUTHOR_NAME").Stdout)
+}
+
+// From an open directory there is a way to its parent, and so out. No process
+// in the sandbox may hold one, its init included.
+func TestNoProcessInsideHoldsADirectory(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.cache/go-build")
+	// bwrap's init lists its own descriptors as it starts, so each is awaited.
+	const script = `for f in /proc/[0-9]*/fd/*; do
+		for i in {1..100}; do [ -d "$f/" ] || break; sleep 0.02; done
+		[ ! -d "$f/" ] || echo "in: $f"
+	done; [ -e /proc/1/fd/0 ] && echo looked`
+	for _, options := range [][]string{nil, {"--no-toolchains"}, {"--session", "s"}, {"--session", "s", "--no-toolchains"}} {
+		got := inside(t, b, script, options...)
+		assert.Equal(t, clitest.Outcome{Stdout: "looked\n"}, got, "pk-bwrap %v", options)
+		got = b.Run(t, "pk-bash", append(options, "-y", "--raw", script)...)
+		assert.Equal(t, clitest.Outcome{Stdout: "looked\n"}, got, "pk-bash %v", options)
+	}
+}
+
+// What the caller sets for the command is not for bwrap, which runs outside.
+// With this variable, a dynamic linker lists libraries and runs nothing.
+func TestVariablesOfTheCommandDoNotReachBwrap(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, options := range [][]string{
+		{"--setenv", "LD_TRACE_LOADED_OBJECTS=1"},
+		{"--pass-env", "LD_TRACE_LOADED_OBJECTS"},
+		{"--env-inherit"},
+	} {
+		cmd := b.Command("pk-bwrap", append(options, "--readable", b.Bin, "--", b.Bin+"/pk-resolve", "--version")...)
+		cmd.Env = append(cmd.Env, "LD_TRACE_LOADED_OBJECTS=1")
+		got := clitest.Finish(t, cmd)
+		assert.Regexp(t, "^pk-resolve ", got.Stdout, options)
+	}
+}
+
+func TestStandardStreamsMayNotBeDirectories(t *testing.T) {
+	b := clitest.NewBox(t)
+	dir, err := os.Open("/")
+	require.NoError(t, err)
+	defer dir.Close()
+	cmd := b.Command("pk-bwrap", "--", "true")
+	cmd.Stdin = dir
+	assert.Equal(t, clitest.Outcome{
+		Stderr: "pk-bwrap: cannot hand on standard input: it is a directory\npk-bwrap: hint: redirect it from a file or /dev/null\n",
+		Status: 125,
+	}, clitest.Finish(t, cmd))
+}
+
+// A command leaves a link where the next one names a root.
+func TestAPlantedLinkDoesNotWidenTheNextSandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.ssh/id", "secret\n")
+	b.Mkdir(t, b.Project+"/data")
+	require.Equal(t, 0, inside(t, b, "rmdir data && ln -s ~/.ssh data").Status)
+	for _, option := range []string{"--readable", "--writable", "--overlay"} {
+		got := inside(t, b, "cat data/id", option, "data")
+		assert.Equal(t, 125, got.Status, option)
+		assert.Contains(t, got.Stderr, "it leads out of a writable root, through a link in it\n")
+	}
+}
+
+// In a session /tmp lasts, and a project may lie below the host's /tmp.
+func TestALinkInTheSessionDoesNotLeadToTheHost(t *testing.T) {
+	b := clitest.NewBox(t)
+	base, err := os.MkdirTemp("/tmp", "pk-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(base) })
+	b.Mkdir(t, base+"/in/project")
+	b.Mkdir(t, b.Home+"/victim")
+	options := []string{"--session", "s", "--no-toolchains", "-C", base + "/in/project"}
+	require.Equal(t, 0, inside(t, b, "pwd", options...).Status)
+
+	require.Equal(t, 0, inside(t, b, fmt.Sprintf("rm -rf %[1]s; ln -s /oldroot%[2]s/victim %[1]s", base, b.Home), "--session", "s", "--no-toolchains").Status)
+	got := inside(t, b, "pwd", options...)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, fmt.Sprintf("pk-bwrap: cannot show %q", base))
+	left, err := os.ReadDir(b.Home + "/victim")
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestRefusalsMakeNoSession(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, args := range [][]string{{"--readable", "/run", "--", "true"}, {"--", "nonesuch"}, {"--setenv", "x", "--", "true"}, {"--bwrap", "/nonesuch", "--", "true"}} {
+		got := b.Run(t, "pk-bwrap", append([]string{"--session", "s"}, args...)...)
+		assert.GreaterOrEqual(t, got.Status, 125)
+		assert.NoDirExists(t, b.Home+"/.cache/pikuri/workspace-s", args)
+	}
 }

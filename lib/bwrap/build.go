@@ -77,6 +77,15 @@ func (b *builder) refuse() error {
 			return err
 		}
 	}
+	if !enterable(b.Roots[0].Path) {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot start in %q: permission denied", b.Roots[0].Path),
+			Advice: "run as the user that it belongs to",
+		}
+	}
+	if err := b.resolveOverlays(); err != nil {
+		return err
+	}
 	for _, root := range b.allRoots() {
 		for _, own := range []string{"/proc", "/dev"} {
 			if within(root, own) {
@@ -96,6 +105,33 @@ func (b *builder) allRoots() []string {
 		paths = append(paths, r.Path)
 	}
 	return append(paths, b.Overlays...)
+}
+
+// resolveOverlays replaces the overlay roots by what they lead to, which is
+// what is shown, and what is checked.
+func (b *builder) resolveOverlays() error {
+	var writable []string
+	for _, r := range b.Roots {
+		if r.Writable {
+			writable = append(writable, r.Path)
+		}
+	}
+	resolved := make([]string, len(b.Overlays))
+	for i, dir := range b.Overlays {
+		real, err := filepath.Abs(dir)
+		if err == nil {
+			real, err = filepath.EvalSymlinks(real)
+		}
+		switch {
+		case err != nil:
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err))}
+		case confine.Planted(dir, writable):
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, confine.ErrPlanted), Advice: fmt.Sprintf("name %q itself", real)}
+		}
+		resolved[i] = real
+	}
+	b.Overlays = resolved
+	return nil
 }
 
 // refuseBelowTmp: bwrap would have to make a mount point for the root inside
@@ -144,20 +180,13 @@ func (b *builder) roots() error {
 // cannot be had is refused: its caller counts on writing there.
 func (b *builder) overlays() error {
 	for _, dir := range b.Overlays {
-		real, err := filepath.EvalSymlinks(dir)
-		if err == nil {
-			real, err = filepath.Abs(real)
-		}
-		if err != nil {
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err))}
-		}
-		if why := b.noOverlay(real); why != "" {
+		if why := b.noOverlay(dir); why != "" {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %s", dir, why), Advice: "show it with --readable or --writable"}
 		}
-		if b.taken(real) {
+		if b.taken(dir) {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a root already", dir), Advice: "name it once"}
 		}
-		b.add(Mount{Op: OpOverlay, Source: real, Dest: real, Perms: mode(real), Rule: "option --overlay"})
+		b.add(Mount{Op: OpOverlay, Source: dir, Dest: dir, Perms: mode(dir), Rule: "option --overlay"})
 	}
 	return nil
 }
@@ -230,10 +259,32 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 		}
 		b.add(m)
 	}
-	named := filepath.Join(canonical(filepath.Dir(e.Path)), filepath.Base(e.Path))
-	if named != real && !b.taken(named) && !b.rooted(named) {
-		b.add(Mount{Op: OpLink, Source: real, Dest: named, Rule: rule})
+	for _, link := range linksOn(e.Path, rule) {
+		if !b.taken(link.Dest) && !b.rooted(link.Dest) {
+			b.add(link)
+		}
 	}
+}
+
+// linksOn returns the links on the way along path, as links at their places.
+func linksOn(path, rule string) []Mount {
+	var links []Mount
+	at, rest := "/", strings.Split(path, "/")
+	for len(rest) > 0 && len(links) < maxLinks {
+		at = filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(at)
+		if err != nil {
+			continue
+		}
+		links = append(links, Mount{Op: OpLink, Source: target, Dest: at, Rule: rule})
+		at = filepath.Dir(at)
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return links
 }
 
 // rooted reports whether path lies in a tree of the host that is shown. A
@@ -283,9 +334,27 @@ func (b *builder) defaults() error {
 	if !b.taken("/tmp") {
 		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})
 	}
+	b.shieldTmp()
 	sortMounts(b.plan.Mounts)
 	b.plan.Mounts = merge(b.plan.Mounts)
 	return nil
+}
+
+// shieldTmp puts an empty directory over what the playground has where a root
+// lies deeper below /tmp. A session's commands write in the playground: one of
+// them may have left a link there, and a bwrap before 0.12 would follow it to
+// the host when it makes the mount point of the root.
+func (b *builder) shieldTmp() {
+	if !b.PlayOwned {
+		return
+	}
+	for _, m := range slices.Clone(b.plan.Mounts) {
+		rest, below := strings.CutPrefix(m.Dest, "/tmp/")
+		top, _, deeper := strings.Cut(rest, "/")
+		if below && deeper && !b.taken("/tmp/"+top) {
+			b.add(Mount{Op: OpEmpty, Dest: "/tmp/" + top, Perms: "0755", Size: tmpSize, Rule: "default: a root lies below it"})
+		}
+	}
 }
 
 // homeMounts makes the home empty and writable, and with it the directories
@@ -293,11 +362,8 @@ func (b *builder) defaults() error {
 func (b *builder) homeMounts() []Mount {
 	var mounts []Mount
 	empty := func(dir, rule string) {
-		real := canonical(dir)
-		mounts = append(mounts, Mount{Op: OpEmpty, Dest: real, Perms: "0700", Size: homeSize, Rule: rule})
-		if real != dir {
-			mounts = append(mounts, Mount{Op: OpLink, Source: real, Dest: dir, Rule: rule})
-		}
+		mounts = append(mounts, Mount{Op: OpEmpty, Dest: Canonical(dir), Perms: "0700", Size: homeSize, Rule: rule})
+		mounts = append(mounts, linksOn(dir, rule)...)
 	}
 	empty(b.user.home, "default: empty home")
 	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
@@ -310,20 +376,22 @@ func (b *builder) homeMounts() []Mount {
 }
 
 // mountPoints refuses a mount for which bwrap would have to make a directory
-// inside a tree of the host: it would stay there when the sandbox is gone. The
-// playground is pk's own, and goes with its session.
+// inside a tree of the host: it would stay there when the sandbox is gone. A
+// playground of pk's own goes with its session, so there it may; but not where
+// a link has been put.
 func (b *builder) mountPoints() error {
 	for i, m := range b.plan.Mounts {
-		above, ok := cover(b.plan.Mounts[:i], m.Dest)
-		if !ok || above.Dest == "/tmp" && b.PlayOwned {
-			continue
-		}
+		above, _ := cover(b.plan.Mounts[:i], m.Dest)
 		host, ok := above.host(m.Dest)
-		if !ok {
-			continue
+		if !ok || b.PlayOwned && m.Dest == b.Playground {
+			continue // the second is made before the sandbox is
 		}
 		var st unix.Stat_t
-		if err := unix.Lstat(host, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		err := unix.Lstat(host, &st)
+		if err == unix.ENOENT && above.Dest == "/tmp" && b.PlayOwned {
+			continue
+		}
+		if err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
 			return &Refusal{
 				Reason: fmt.Sprintf("cannot show %q (%s): its mount point would have to be made in %q", m.Dest, m.Rule, above.Source),
 				Advice: "name a root that does not hide it",

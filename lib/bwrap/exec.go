@@ -131,6 +131,18 @@ func carriesMore(kv string) bool {
 	return dropped(name, value) != "" && !slices.Contains(ownNames, name)
 }
 
+// CheckStreams refuses a standard stream that is a directory: from an open
+// directory there is a way to its parent, out of any sandbox.
+func CheckStreams() error {
+	for fd, name := range []string{"standard input", "standard output", "standard error"} {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return &Refusal{Reason: "cannot hand on " + name + ": it is a directory", Advice: "redirect it from a file or /dev/null"}
+		}
+	}
+	return nil
+}
+
 // CloseInherited marks every descriptor above standard error to be closed when
 // another program is started. Go does that for the files that it opens, not
 // for those it was given: an open directory among them would be a way out of

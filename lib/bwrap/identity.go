@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -84,8 +85,9 @@ func gitEnv(environ []string) []string {
 	return env
 }
 
-// mayHaveIdentity saves the start of git, a third of the whole, where there is
-// no configuration that could name anybody.
+// mayHaveIdentity saves the start of git, a tenth of the whole, where no
+// configuration could name anybody: where none has a section [user] and none
+// includes another.
 func mayHaveIdentity(dir string) bool {
 	home, xdg := os.Getenv("HOME"), os.Getenv("XDG_CONFIG_HOME")
 	if xdg == "" {
@@ -93,17 +95,31 @@ func mayHaveIdentity(dir string) bool {
 	}
 	files := []string{"/etc/gitconfig", "/usr/local/etc/gitconfig", home + "/.gitconfig", xdg + "/git/config"}
 	for ; ; dir = parent(dir) {
-		files = append(files, strings.TrimSuffix(dir, "/")+"/.git")
+		git := strings.TrimSuffix(dir, "/") + "/.git"
+		if info, err := os.Lstat(git); err == nil && !info.IsDir() {
+			return true // it leads to a repository elsewhere
+		}
+		files = append(files, git+"/config", git+"/config.worktree")
 		if dir == "/" {
 			break
 		}
 	}
-	for _, file := range files {
-		if _, err := os.Lstat(file); err == nil {
-			return true
-		}
+	return slices.ContainsFunc(files, namesSomebody)
+}
+
+// namesSomebody looks for the names of two sections, wherever they stand. What
+// is no plain file is git's to judge.
+func namesSomebody(file string) bool {
+	info, err := os.Stat(file)
+	if err != nil {
+		return false
 	}
-	return false
+	if !info.Mode().IsRegular() || info.Size() > maxCopy {
+		return true
+	}
+	text, err := os.ReadFile(file)
+	lower := bytes.ToLower(text)
+	return err != nil || bytes.Contains(lower, []byte("user")) || bytes.Contains(lower, []byte("include"))
 }
 
 func parent(dir string) string {

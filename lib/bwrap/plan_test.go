@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
 	"pikuri/lib/toolchain"
@@ -238,6 +239,7 @@ func TestPathKeepsWhatIsThere(t *testing.T) {
 func TestFindCommand(t *testing.T) {
 	base := tree(t, "project/run!", "project/plain", "project/dir/", "project/out => {base}/secret!", "secret!",
 		"project/in => run", "project/loop => loop", "project/up => ../project/run", "home/")
+	require.NoError(t, os.WriteFile(base+"/project/elf", elfWith("/no/such/ld.so"), 0o755))
 	o := options(base)
 	o.Env.Caller = []string{"HOME=" + base + "/home", "PATH=" + base + "/project:/bin"}
 	p, err := New(o)
@@ -255,7 +257,14 @@ func TestFindCommand(t *testing.T) {
 		{"nowhere", "nonesuch", `cannot run "nonesuch": not found in the sandbox's PATH`},
 		{"not executable", "plain", `cannot run "plain": permission denied`},
 		{"a directory", "./dir", `cannot run "./dir": is a directory`},
-		{"nothing", "", `cannot run "": is a directory`},
+		{"nothing", "", `cannot run "": not found in the sandbox's PATH`},
+		{"a file as a directory", "./run/", `cannot run "./run/": not a directory`},
+		{"the root directory", "/", `cannot run "/": is a directory`},
+		{"the empty home", base + "/home", `cannot run "` + base + `/home": is a directory`},
+		{"a device", "/dev/null", `cannot run "/dev/null": permission denied`},
+		{"a file made up", "/etc/passwd", `cannot run "/etc/passwd": permission denied`},
+		{"without the interpreter it names", "./elf", `cannot run "./elf": its interpreter "/no/such/ld.so" is not there in the sandbox`},
+		{"with the interpreter it names", "/usr/bin/env", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			err := p.FindCommand(test.command)
@@ -302,12 +311,70 @@ func TestControlSocketsAreGuarded(t *testing.T) {
 
 func TestCanonical(t *testing.T) {
 	base := tree(t, "real/d/", "link => real")
-	assert.Equal(t, base+"/real/d/missing/too", canonical(base+"/link/d/missing/too"))
-	assert.Equal(t, "/", canonical("/"))
-	assert.Equal(t, "/nonesuch", canonical("/nonesuch"))
+	assert.Equal(t, base+"/real/d/missing/too", Canonical(base+"/link/d/missing/too"))
+	assert.Equal(t, "/", Canonical("/"))
+	assert.Equal(t, "/nonesuch", Canonical("/nonesuch"))
 }
 
 func TestUnescapeMount(t *testing.T) {
 	assert.Equal(t, "/a b\tc\\d", unescapeMount(`/a\040b\011c\134d`))
 	assert.Equal(t, `/a\04`, unescapeMount(`/a\04`))
+}
+
+// elfWith is the beginning of a program for a dynamic linker of that name.
+func elfWith(interpreter string) []byte {
+	elf := make([]byte, 64+56, 512)
+	copy(elf, "\x7fELF\x02\x01\x01")
+	elf[32], elf[54], elf[56] = 64, 56, 1 // where the segments are, how long and how many
+	elf[64] = 3                           // PT_INTERP
+	elf[64+8], elf[64+32] = 64+56, byte(len(interpreter)+1)
+	return append(elf, interpreter+"\x00"...)
+}
+
+// A hostile file must not make the reader look beyond it.
+func FuzzELFInterpreter(f *testing.F) {
+	f.Add(elfWith("/lib64/ld-linux-x86-64.so.2"))
+	f.Fuzz(func(_ *testing.T, head []byte) { elfInterpreter(head) })
+}
+
+func TestLinksOn(t *testing.T) {
+	base := tree(t, "real/home/me/", "home => real/home", "a => {base}/home")
+	var got []string
+	for _, m := range linksOn(base+"/a/me", "") {
+		got = append(got, strings.TrimPrefix(m.Dest, base)+" => "+strings.TrimPrefix(m.Source, base))
+	}
+	assert.Equal(t, []string{"/a => /home", "/home => real/home"}, got)
+	assert.Len(t, linksOn(tree(t, "loop => loop")+"/loop", ""), maxLinks)
+}
+
+func TestAHomeThroughALinkKeepsItsName(t *testing.T) {
+	base := tree(t, "project/", "real/me/", "home => real")
+	o := options(base)
+	o.Env.Caller = []string{"HOME=" + base + "/home/me", "PATH=/bin"}
+	p, err := New(o)
+	require.NoError(t, err)
+	link, _ := find(p, base+"/home")
+	assert.Equal(t, OpLink, link.Op)
+	home, _ := find(p, base+"/real/me")
+	assert.Equal(t, OpEmpty, home.Op)
+}
+
+func TestRootMayNotEnterWhatItCouldNotEnterInside(t *testing.T) {
+	mine := unix.Stat_t{Uid: uint32(os.Geteuid()), Mode: 0o100700}
+	theirs := unix.Stat_t{Uid: 12345, Gid: 12345, Mode: 0o100700}
+	assert.True(t, permits(mine, 1))
+	assert.False(t, permits(theirs, 1))
+	theirs.Mode = 0o100705
+	assert.True(t, permits(theirs, 1))
+}
+
+func TestAPlantedLinkIsNotAnOverlay(t *testing.T) {
+	base := tree(t, "project/data => {base}/secret", "secret/", "home/", "way => secret")
+	o := options(base)
+	o.Overlays = []string{base + "/project/data"}
+	_, err := New(o)
+	assert.EqualError(t, err, `cannot overlay "`+base+`/project/data": it leads out of a writable root, through a link in it`)
+	o.Overlays = []string{base + "/way"}
+	_, err = New(o)
+	assert.NoError(t, err)
 }

@@ -48,7 +48,7 @@ func newGuard(home string, getenv func(string) string) *guard {
 		runtime = append(runtime, filepath.Clean(dir))
 	}
 	for _, dir := range append([]string{"/run", "/var/run", "/run/user"}, runtime...) {
-		g.crowded = append(g.crowded, dir, canonical(dir))
+		g.crowded = append(g.crowded, dir, Canonical(dir))
 	}
 	listed := slices.Clone(controlSockets)
 	for _, dir := range runtime {
@@ -72,10 +72,10 @@ func (g *guard) know(socket string) {
 	var st unix.Stat_t
 	if unix.Stat(socket, &st) != nil {
 		// It may come later; the link above it is there now.
-		g.sockets = append(g.sockets, filepath.Join(canonical(filepath.Dir(socket)), filepath.Base(socket)))
+		g.sockets = append(g.sockets, filepath.Join(Canonical(filepath.Dir(socket)), filepath.Base(socket)))
 		return
 	}
-	g.sockets = append(g.sockets, canonical(socket))
+	g.sockets = append(g.sockets, Canonical(socket))
 	if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		g.inodes[[2]uint64{st.Dev, st.Ino}] = socket
 	}
@@ -132,9 +132,9 @@ func (g *guard) refuseLinked(root string) error {
 	return nil
 }
 
-// canonical resolves the links of path as far as it exists. It serves
+// Canonical resolves the links of path as far as it exists. It serves
 // comparisons with lists of known paths; it is no check of containment.
-func canonical(path string) string {
+func Canonical(path string) string {
 	rest := ""
 	for dir := path; ; dir = filepath.Dir(dir) {
 		if real, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" || dir == "." {

@@ -82,9 +82,12 @@ func (p *Plan) stageLine(staging, self string, bwrapLine []string) []string {
 // StageOption. It returns only when that fails.
 func Stage(args []string) error {
 	if len(args) < 3 {
-		return fmt.Errorf("internal error: %s wants a directory and a number", StageOption)
+		return fmt.Errorf("%s is for pk's own use", StageOption)
 	}
 	closeOnExec(os.Args[0])
+	if !insideOwnNamespace() {
+		return fmt.Errorf("%s is for pk's own use", StageOption)
+	}
 	staging, rest := args[0], args[2:]
 	n, err := strconv.Atoi(args[1])
 	if err != nil || n < 0 || n >= len(rest) {
@@ -100,6 +103,14 @@ func Stage(args []string) error {
 	}
 	line := rest[n:]
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
+}
+
+// insideOwnNamespace tells a namespace that unshare made for one user from the
+// machine's own, in which the mounts would be everybody's.
+func insideOwnNamespace() bool {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	fields := strings.Fields(string(ids))
+	return err == nil && len(fields) == 3 && fields[2] == "1"
 }
 
 // closeOnExec keeps the descriptor through which this program was started from

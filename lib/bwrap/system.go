@@ -148,7 +148,7 @@ func currentUser(home string) user {
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {
 		u.home = entry.home
 	}
-	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") {
+	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") || within(u.home, "/proc") || within(u.home, "/dev") {
 		u.home = "/home/" + u.name
 	}
 	return u

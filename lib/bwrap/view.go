@@ -2,9 +2,12 @@ package bwrap
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -124,22 +127,24 @@ func (p *Plan) FindCommand(name string) error {
 // would answer "no such file" about a script that is plainly there.
 func (p *Plan) executable(name, path string) error {
 	host, ok := p.locate(path)
-	if !ok {
+	if !ok || name == "" {
 		return &NotFound{name, "not there in the sandbox"}
 	}
 	if host == "" {
-		return nil // only the sandbox knows
+		return p.synthetic(name, path)
 	}
-	info, err := os.Stat(host)
-	switch {
+	var st unix.Stat_t
+	switch err := unix.Stat(host, &st); {
 	case err != nil:
-		return &NotFound{name, cause(err).Error()}
-	case info.IsDir():
+		return &NotFound{name, err.Error()}
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return &NotExecutable{name, "is a directory"}
-	case !info.Mode().IsRegular() || unix.Access(host, unix.X_OK) != nil:
+	case strings.HasSuffix(name, "/"):
+		return &NotExecutable{name, "not a directory"}
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || !permits(st, 1):
 		return &NotExecutable{name, "permission denied"}
 	}
-	if interpreter := shebang(host); interpreter != "" {
+	if interpreter := interpreter(host); interpreter != "" {
 		if _, ok := p.locate(interpreter); !ok {
 			return &NotFound{name, fmt.Sprintf("its interpreter %q is not there in the sandbox", interpreter)}
 		}
@@ -147,23 +152,84 @@ func (p *Plan) executable(name, path string) error {
 	return nil
 }
 
-// shebang returns the interpreter that a script names, or "".
-func shebang(path string) string {
+// synthetic answers for what only the sandbox has. None of it can be executed
+// but what lies in /proc, which the kernel fills.
+func (p *Plan) synthetic(name, path string) error {
+	m, covered := cover(p.Mounts, filepath.Clean(path))
+	switch {
+	case covered && m.Op == OpProc && m.Dest != filepath.Clean(path):
+		return nil
+	case covered && (m.Op == OpData || m.Op == OpDev && m.Dest != filepath.Clean(path)):
+		return &NotExecutable{name, "permission denied"}
+	}
+	return &NotExecutable{name, "is a directory"}
+}
+
+// permits asks the permission bits (4, 2, 1) of what the kernel will ask
+// inside: root has no capabilities there, and files of others are nobody's.
+func permits(st unix.Stat_t, want uint32) bool {
+	switch groups, _ := os.Getgroups(); {
+	case int(st.Uid) == os.Geteuid():
+		want <<= 6
+	case int(st.Gid) == os.Getegid(), slices.Contains(groups, int(st.Gid)):
+		want <<= 3
+	}
+	return st.Mode&want == want
+}
+
+// enterable reports whether a command could start in dir.
+func enterable(dir string) bool {
+	var st unix.Stat_t
+	return unix.Stat(dir, &st) != nil || permits(st, 1)
+}
+
+// interpreter returns the program that is needed to start a script or a
+// dynamic program, as both name it by path, or "".
+func interpreter(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	head := make([]byte, 256) // what the kernel reads
-	n, _ := f.Read(head)
-	line, isScript := bytes.CutPrefix(head[:n], []byte("#!"))
-	if !isScript {
+	head := make([]byte, 4096)
+	n, _ := io.ReadFull(f, head)
+	head = head[:n]
+	name := elfInterpreter(head)
+	if line, isScript := bytes.CutPrefix(head, []byte("#!")); isScript {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		if fields := bytes.Fields(line); len(fields) > 0 {
+			name = string(fields[0])
+		}
+	}
+	if !filepath.IsAbs(name) {
 		return ""
 	}
-	line, _, _ = bytes.Cut(line, []byte("\n"))
-	fields := bytes.Fields(line)
-	if len(fields) == 0 || !filepath.IsAbs(string(fields[0])) {
+	return name
+}
+
+// elfInterpreter finds PT_INTERP in the first page of a 64-bit little-endian
+// ELF file, where linkers put it, or returns "". debug/elf would find it
+// anywhere, and adds to every start of this program.
+func elfInterpreter(head []byte) string {
+	const sizeofHeader, sizeofSegment, segmentInterp = 64, 56, 3
+	if len(head) < sizeofHeader || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) {
 		return ""
 	}
-	return string(fields[0])
+	segments := binary.LittleEndian.Uint64(head[32:])
+	for i := range uint64(binary.LittleEndian.Uint16(head[56:])) {
+		at := segments + i*sizeofSegment
+		if at > uint64(len(head)-sizeofSegment) {
+			return ""
+		}
+		segment := head[at:]
+		if binary.LittleEndian.Uint32(segment) != segmentInterp {
+			continue
+		}
+		start, size := binary.LittleEndian.Uint64(segment[8:]), binary.LittleEndian.Uint64(segment[32:])
+		if size == 0 || start > uint64(len(head)) || size > uint64(len(head))-start {
+			return ""
+		}
+		return string(bytes.TrimRight(head[start:start+size], "\x00"))
+	}
+	return ""
 }

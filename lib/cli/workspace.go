@@ -132,7 +132,7 @@ func openInSession(cfg confine.Config, session string) (*Opened, error) {
 		opened, err = confine.Open(cfg)
 	}
 	if err != nil {
-		return nil, Invalid(errors.Join(err, joined.Release()))
+		return nil, Invalid(errors.Join(err, joined.Undo()))
 	}
 	return &Opened{Workspace: opened, Umbrella: joined}, nil
 }

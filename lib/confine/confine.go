@@ -87,6 +87,12 @@ func open(cfg Config, openat2 bool) (*Workspace, error) {
 		}
 		w.add(held)
 	}
+	if !cfg.AllowAll {
+		if err := w.refusePlanted(cfg); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
 	return w, nil
 }
 

@@ -3,6 +3,7 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ var startup = []string{"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMP
 func Unfenced(command, dir string) (*exec.Cmd, error) {
 	path, err := exec.LookPath("bash")
 	if err != nil {
-		return nil, fmt.Errorf("cannot find bash: %w", err)
+		return nil, errors.New("cannot find bash in PATH")
 	}
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

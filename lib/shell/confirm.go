@@ -61,7 +61,7 @@ func (q Question) text() string {
 	if q.Description != "" {
 		fmt.Fprintf(&b, "  %s\n", oneLine(q.Description))
 	}
-	b.WriteString(unpadded(echo(q.Command)) + "\n")
+	b.WriteString(unpadded(withoutGaps(echo(q.Command))) + "\n")
 	return b.String()
 }
 
@@ -73,8 +73,34 @@ func oneLine(s string) string {
 // the rest of a command off the screen.
 const maxBlanks = 8
 
-// unpadded says how long a run of blanks or of empty lines is instead of
-// showing it.
+// maxEmpty is how many empty lines are shown. More could push the lines before
+// them off the screen.
+const maxEmpty = 3
+
+// withoutGaps says how many empty lines there are instead of showing them. A
+// line of blanks is as empty as any.
+func withoutGaps(s string) string {
+	var out []string
+	var gap []string
+	flush := func() {
+		if len(gap) > maxEmpty {
+			gap = []string{fmt.Sprintf("> <%d empty lines>", len(gap))}
+		}
+		out, gap = append(out, gap...), nil
+	}
+	for _, line := range strings.Split(s, "\n") {
+		if strings.TrimSpace(strings.TrimPrefix(line, ">")) == "" {
+			gap = append(gap, line)
+			continue
+		}
+		flush()
+		out = append(out, line)
+	}
+	flush()
+	return strings.Join(out, "\n")
+}
+
+// unpadded says how long a run of blanks is instead of showing it.
 func unpadded(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {

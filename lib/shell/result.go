@@ -38,6 +38,7 @@ type Result struct {
 	Total     int64  // bytes of output
 	Omitted   int64  // of which are not in Output
 	Survivors int    // processes that had to be ended after the command
+	WriteErr  error  // the first failure to write the output on
 
 	Error string // Declined, Refused, SandboxFailed: why
 }

@@ -18,6 +18,7 @@ import (
 // what comes after.
 const (
 	drainQuiet    = 200 * time.Millisecond // a held pipe that is silent this long has said it all
+	drainLimit    = time.Second            // for a reader that is slow, once the time is over
 	teardownLimit = 5 * time.Second        // for the last processes to go
 	reapPause     = time.Millisecond       // between two looks at what is dying
 )
@@ -66,10 +67,9 @@ type supervisor struct {
 	first  chan int      // process id of the sandbox's first process, from bwrap
 	report chan struct{} // bwrap has said all
 
-	child int  // what first said
-	ran   bool // bwrap reported the command's status: it did start
-	init  int  // pidfd of the sandbox's first process; 0 for none
-	late  bool // the time ran out
+	ran  bool // bwrap reported the command's status: it did start
+	init int  // pidfd of the sandbox's first process; 0 for none
+	late bool // the time ran out
 }
 
 // pipe carries one stream of the command to a writer.
@@ -77,6 +77,7 @@ type pipe struct {
 	r    *os.File
 	last chan struct{} // one value for each read
 	done chan struct{}
+	err  error // of writing; to be read after done
 }
 
 func (s *supervisor) start() error {
@@ -142,7 +143,7 @@ func (p *pipe) carry(to io.Writer) {
 	for {
 		n, err := p.r.Read(buf)
 		if n > 0 && to != nil {
-			if _, werr := to.Write(buf[:n]); werr != nil {
+			if _, p.err = to.Write(buf[:n]); p.err != nil {
 				to = nil
 			}
 		}
@@ -190,7 +191,6 @@ func (s *supervisor) wait() {
 			s.status(err)
 			return
 		case pid := <-s.first:
-			s.child = pid
 			s.init, _ = unix.PidfdOpen(pid, 0) // gone already: nothing to wait for
 		case <-clock.C:
 			s.late = true
@@ -214,25 +214,24 @@ func (s *supervisor) wait() {
 //
 // In a sandbox bwrap must not get a SIGTERM: it would die of it, and take the
 // command along before it could clean up. The signal goes to the processes
-// inside; the first of them is the namespace's init and shrugs it off. A
-// SIGKILL goes to that init alone, for all others die with it.
+// inside, but for the first of them, the namespace's init. While there is
+// nobody else the command has not begun, and there is nothing to clean up.
 func (s *supervisor) signal(sig syscall.Signal) {
 	s.result.Sent = append(s.result.Sent, sig)
 	top := s.job.Cmd.Process.Pid
-	inside := descendants(top)
+	all := descendants(top)
 	if !s.job.Sandbox {
-		inside = append([]int{top}, inside...)
+		all = append([]int{top}, all...)
 	}
-	if sig == syscall.SIGKILL || len(inside) == 0 {
-		inside = append(inside, top)
-	}
-	if sig == syscall.SIGKILL && s.init > 0 {
-		_ = unix.PidfdSendSignal(s.init, sig, nil, 0)
+	first := children(top)
+	inside := slices.DeleteFunc(slices.Clone(all), func(pid int) bool {
+		return s.job.Sandbox && slices.Contains(first, pid)
+	})
+	if len(inside) == 0 || sig == syscall.SIGKILL {
+		sig, inside = syscall.SIGKILL, append(all, top)
 	}
 	for _, pid := range inside {
-		if pid != s.child || sig == syscall.SIGKILL {
-			_ = syscall.Kill(pid, sig) // it may have ended meanwhile
-		}
+		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
 	}
 }
 
@@ -321,22 +320,40 @@ func (s *supervisor) awaitTeardown() {
 // drain reads what is left in the pipes. Nobody can hold them open who was
 // started by the command, for nobody is left; but a process from elsewhere
 // that was handed a descriptor can, and is not waited for.
+//
+// Whoever reads our output may be slow, and gets it all; unless the command ran
+// out of time or a signal came, then now or before.
 func (s *supervisor) drain() {
+	var patience <-chan time.Time
+	if s.late || len(s.result.Sent) > 0 {
+		patience = time.After(drainLimit)
+	}
 	for _, p := range s.pipes {
-		quiet := time.NewTimer(drainQuiet)
-		for open := true; open; {
-			select {
-			case <-p.done:
-				open = false
-			case <-p.last:
-				quiet.Reset(drainQuiet)
-			case <-quiet.C:
-				_ = p.r.SetReadDeadline(time.Now())
-				<-p.done
-				open = false
-			}
+		if s.await(p, &patience) && s.result.WriteErr == nil {
+			s.result.WriteErr = p.err
 		}
 		p.r.Close()
+	}
+}
+
+// await reports whether the pipe was carried to its end.
+func (s *supervisor) await(p *pipe, patience *<-chan time.Time) bool {
+	quiet := time.NewTimer(drainQuiet)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-p.done:
+			return true
+		case <-p.last:
+			quiet.Reset(drainQuiet)
+		case <-quiet.C:
+			_ = p.r.SetReadDeadline(time.Now())
+		case <-s.job.Signals:
+			*patience = time.After(0)
+		case <-*patience:
+			*patience = time.After(0)
+			return false
+		}
 	}
 }
 

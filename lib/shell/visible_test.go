@@ -78,3 +78,9 @@ func TestPaddingIsCounted(t *testing.T) {
 	assert.Equal(t, "a        b", unpadded("a        b"))
 	assert.Equal(t, "<9 blanks>", unpadded(strings.Repeat(" \t", 4)+" "))
 }
+
+func TestEmptyLinesAreCounted(t *testing.T) {
+	assert.Equal(t, "$ rm x\n> <20 empty lines>\n> ls", withoutGaps(echo("rm x"+strings.Repeat("\n", 21)+"ls")))
+	assert.Equal(t, "$ a\n> \n> \n> \n> b", withoutGaps(echo("a\n\n\n\nb")))
+	assert.Equal(t, "$ a\n> <5 empty lines>", withoutGaps(echo("a\n \n\t\n\n\n ")))
+}

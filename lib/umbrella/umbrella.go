@@ -46,10 +46,6 @@ const (
 	lockTries = 1000
 	lockPause = 5 * time.Millisecond
 
-	// mintTries bounds the search for an unused random name. Two in a row do
-	// not happen by chance: 26 letters hold 130 random bits.
-	mintTries = 8
-
 	// farewell is how long Remove waits for the last process of a sandbox,
 	// which dies some milliseconds after the command it was made for.
 	farewell = 5 * time.Second
@@ -60,29 +56,37 @@ type Umbrella struct {
 	base  *os.File
 	name  string // of the directory in the base
 	named bool   // a session that outlives the command
+	made  bool   // here, by this process
 	lock  *os.File
 	lent  *os.File // what Lock returned
 }
 
 // Mint makes an umbrella that lives for one command: the caller removes it.
 // base, as Base returns it, is made when it is missing.
-func Mint(base string) (*Umbrella, error) {
-	dir, err := makeBase(base)
+func Mint(base string) (*Umbrella, error) { return Reserve(base).Mint() }
+
+// Reserved is an umbrella of one command that has not been made yet, so that
+// what is to be done with it can be planned, and refused, before anything is
+// there. The name holds 130 random bits and is nobody else's.
+type Reserved struct{ base, name string }
+
+// Reserve names an umbrella.
+func Reserve(base string) Reserved { return Reserved{base, prefix + rand.Text()} }
+
+// Playground is where the umbrella's playground will be.
+func (r Reserved) Playground() string { return filepath.Join(r.base, r.name, playground) }
+
+// Mint makes the umbrella.
+func (r Reserved) Mint() (*Umbrella, error) {
+	dir, err := makeBase(r.base)
 	if err != nil {
 		return nil, err
 	}
-	for range mintTries {
-		name := prefix + rand.Text()
-		if err := unix.Mkdirat(fd(dir), name, 0o700); errors.Is(err, unix.EEXIST) {
-			continue
-		} else if err != nil {
-			dir.Close()
-			return nil, fmt.Errorf("cannot make session directory %q: %w", filepath.Join(base, name), err)
-		}
-		return hold(dir, name, false)
+	if err := unix.Mkdirat(fd(dir), r.name, 0o700); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("cannot make session directory %q: %w", filepath.Join(r.base, r.name), err)
 	}
-	dir.Close()
-	return nil, fmt.Errorf("internal error: no unused name found in %q", base)
+	return hold(dir, r.name, false)
 }
 
 var sessionName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
@@ -115,7 +119,7 @@ func hold(base *os.File, name string, named bool) (*Umbrella, error) {
 	u := &Umbrella{base: base, name: name, named: named}
 	var err error
 	for range lockTries {
-		if u.lock, err = take(base, name); err == nil {
+		if u.lock, u.made, err = take(base, name); err == nil {
 			err = u.touch()
 		}
 		if err == nil {
@@ -139,16 +143,18 @@ var errTaken = errors.New("it is being removed by another process")
 //
 // It never waits for the lock itself. A sweeper keeps it until the last file is
 // gone, but the name is free again after the first rename.
-func take(base *os.File, name string) (*os.File, error) {
-	if err := unix.Mkdirat(fd(base), name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, err
+func take(base *os.File, name string) (dir *os.File, made bool, err error) {
+	err = unix.Mkdirat(fd(base), name, 0o700)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, false, err
 	}
-	dir, err := openPrivate(base, name)
+	made = err == nil
+	dir, err = openPrivate(base, name)
 	if errors.Is(err, unix.ENOENT) {
-		return nil, errTaken
+		return nil, false, errTaken
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	err = flock(dir, unix.LOCK_SH)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -160,9 +166,9 @@ func take(base *os.File, name string) (*os.File, error) {
 	}
 	if err != nil {
 		dir.Close()
-		return nil, err
+		return nil, false, err
 	}
-	return dir, nil
+	return dir, made, nil
 }
 
 // touch bumps the stamp when it is older than an hour, or lies in the future
@@ -282,6 +288,20 @@ func (u *Umbrella) Remove() error {
 	if u.lock == nil || u.named {
 		return nil
 	}
+	return u.remove()
+}
+
+// Undo releases the umbrella, and removes it if it was made here for nothing:
+// for a command that was refused after all.
+func (u *Umbrella) Undo() error {
+	defer u.Release()
+	if u.lock == nil || !u.made {
+		return nil
+	}
+	return u.remove()
+}
+
+func (u *Umbrella) remove() error {
 	if err := u.closeLock(); err != nil {
 		return err
 	}

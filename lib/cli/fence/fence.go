@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/confine"
 	"pikuri/lib/toolchain"
 	"pikuri/lib/umbrella"
 )
@@ -114,17 +116,13 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, cli.Invalid(err)
 	}
-	scratch, err := o.mint()
+	opened, err := o.Workspace.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := o.Workspace.Open(ctx)
-	if err != nil {
-		return nil, errors.Join(err, remove(scratch))
-	}
-	f := &Fence{Opened: opened, scratch: scratch}
-	if err := o.plan(f, overlays); err != nil {
-		return nil, errors.Join(err, f.Close())
+	f := &Fence{Opened: opened}
+	if err := o.make(f, overlays); err != nil {
+		return nil, errors.Join(err, f.Undo())
 	}
 	for _, w := range f.Plan.Warnings {
 		ctx.Warn("%s", w)
@@ -132,30 +130,46 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	return f, nil
 }
 
-// mint makes the scratch playground, if one is wanted.
-func (o *Options) mint() (*umbrella.Umbrella, error) {
-	if !o.Scratch || o.Temp != "" || o.Session != "" || os.Getenv("PK_SESSION") != "" {
-		return nil, nil
-	}
+// make plans first and makes the scratch playground last.
+func (o *Options) make(f *Fence, overlays []string) error {
 	base, err := umbrella.Base(os.Getenv)
+	if !o.Scratch || o.Temp != "" || f.Umbrella != nil {
+		return o.plan(f, overlays, base, nil)
+	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	u, err := umbrella.Mint(base)
-	if err != nil {
-		return nil, err
+	reserved := umbrella.Reserve(bwrap.Canonical(base))
+	if err := o.plan(f, overlays, base, &reserved); err != nil {
+		return err
 	}
-	if o.Temp, err = u.Playground(); err != nil {
-		return nil, errors.Join(err, u.Remove())
+	if f.scratch, err = reserved.Mint(); err == nil {
+		_, err = f.scratch.Playground()
 	}
-	return u, nil
+	return err
 }
 
-func remove(u *umbrella.Umbrella) error {
-	if u == nil {
-		return nil
+// Undo closes a fence in which nothing was run, and leaves nothing of it behind.
+func (f *Fence) Undo() error {
+	var err error
+	if f.Umbrella != nil {
+		err = f.Umbrella.Undo()
 	}
-	return u.Remove()
+	return errors.Join(err, f.Close())
+}
+
+// refuseBase refuses to keep session directories where a command can put a
+// link in their place.
+func refuseBase(base string, writable []string) error {
+	for _, root := range writable {
+		if real := bwrap.Canonical(base); real == root || strings.HasPrefix(real, root+"/") {
+			return &bwrap.Refusal{
+				Reason: fmt.Sprintf("cannot keep session directories in %q: it lies in the writable root %q", base, root),
+				Advice: "set XDG_CACHE_HOME to a directory outside",
+			}
+		}
+	}
+	return nil
 }
 
 func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
@@ -174,8 +188,13 @@ func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
 	return paths, nil
 }
 
-func (o *Options) plan(f *Fence, overlays []string) error {
+func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrella.Reserved) error {
 	opened := f.Opened
+	if scratch != nil || f.Umbrella != nil {
+		if err := refuseBase(base, writable(opened)); err != nil {
+			return err
+		}
+	}
 	if opened.Temp() != "" && !opened.AliasTmp() {
 		return &bwrap.Refusal{
 			Reason: "cannot make a sandbox in which /tmp is not the playground",
@@ -190,7 +209,7 @@ func (o *Options) plan(f *Fence, overlays []string) error {
 	options := bwrap.Options{
 		Roots:       opened.Roots(),
 		Playground:  opened.Temp(),
-		PlayOwned:   f.scratch != nil || opened.Umbrella != nil && o.Temp == "",
+		PlayOwned:   f.Umbrella != nil && o.Temp == "",
 		Overlays:    overlays,
 		Bwrap:       binary,
 		Net:         !o.noNet,
@@ -199,7 +218,11 @@ func (o *Options) plan(f *Fence, overlays []string) error {
 		Identity:    identity,
 	}
 	options.Env.Caller = os.Environ()
-	options.Umbrellas, _ = umbrella.Base(os.Getenv) // without a home there are none to protect
+	options.Umbrellas = base // "" without a home: then there are none to protect
+	if scratch != nil {
+		options.Playground, options.PlayOwned = scratch.Playground(), true
+		options.Roots = append(options.Roots, confine.Root{Path: options.Playground, Writable: true, Dir: true})
+	}
 	if !o.noToolchains {
 		if err := addToolchains(&options); err != nil {
 			return err

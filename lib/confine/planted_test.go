@@ -1,0 +1,45 @@
+package confine
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/confine/confinetest"
+)
+
+func TestRootsThroughPlantedLinks(t *testing.T) {
+	base := confinetest.Tree(t, "proj/in/", "proj/out => {base}/secret", "proj/deep/out => ../../secret", "proj/inside => in",
+		"proj/round => {base}/proj/in", "proj/twice => out", "secret/", "mine => secret", "also/", "also/x => {base}/proj/in")
+	for _, test := range []struct {
+		name, root string
+		refused    bool
+	}{
+		{"a directory", "/proj/in", false},
+		{"a link that stays", "/proj/inside", false},
+		{"an absolute link that stays", "/proj/round", false},
+		{"a link out of the caller's own", "/mine", false},
+		{"a link out", "/proj/out", true},
+		{"a relative link out", "/proj/deep/out", true},
+		{"a link to a link out", "/proj/twice", true},
+		{"a link out with more behind it", "/proj/out/.", true},
+		{"a link out and back by a name of the caller's", "/proj/out/../proj/in", false},
+		{"a link from one writable root to another", "/also/x", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, cfg := range []Config{
+				{ProjectRoot: base + "/proj", Readable: []string{base + test.root}, Writable: []string{base + "/also"}},
+				{ProjectRoot: base + "/proj", Writable: []string{base + test.root, base + "/also"}},
+				{ProjectRoot: base + "/proj", Writable: []string{base + "/also"}, Temp: base + test.root},
+			} {
+				w, err := Open(cfg)
+				if !test.refused {
+					require.NoError(t, err)
+					w.Close()
+					continue
+				}
+				require.ErrorIs(t, err, ErrPlanted)
+			}
+		})
+	}
+}
