@@ -290,8 +290,10 @@ func (o *options) unfenced(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func(bool) error { opened.Close(); return nil })
 	ctx.Warn("no sandbox: the command can read and write all that you can")
 	j.where, j.fence = opened.ProjectRoot(), "NO SANDBOX"
-	j.Cmd, err = shell.Unfenced(o.command, j.where)
-	return err
+	if j.Cmd, err = shell.Unfenced(o.command, j.where); err != nil {
+		return cli.WithStatus(cli.StatusMissing, err)
+	}
+	return nil
 }
 
 func (o *options) sandboxed(ctx *cli.Context, j *job) error {
@@ -307,7 +309,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	})
 	f.Plan.Env = shell.WithQuiet(f.Plan.Env)
 	argv := shell.Argv(o.command)
-	if err := f.Plan.FindCommand(argv[0]); err != nil {
+	if err := f.FindCommand(argv[0]); err != nil {
 		return err
 	}
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {

@@ -494,3 +494,14 @@ func TestLostOutputIsNoSuccess(t *testing.T) {
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
 	assert.Equal(t, "pk-bash: cannot write the command's output: no space left on device\n", stderr.String())
 }
+
+func TestWithoutBash(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Env = []string{"PATH=/nonesuch"}
+	for _, mode := range modes {
+		got := run(t, b, "true", mode.options...)
+		assert.Equal(t, 127, got.Status, mode.name)
+		assert.Contains(t, got.Stderr, "bash")
+		assert.Empty(t, umbrellas(t, b))
+	}
+}

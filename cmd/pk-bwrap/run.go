@@ -100,7 +100,7 @@ func (o *options) run(ctx *cli.Context) error {
 
 // start returns only when the command cannot be run.
 func start(ctx *cli.Context, f *fence.Fence) error {
-	if err := findCommand(f.Plan, ctx.Args[0]); err != nil {
+	if err := f.FindCommand(ctx.Args[0]); err != nil {
 		return err
 	}
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
@@ -127,16 +127,4 @@ func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {
 		}
 	}
 	return nil
-}
-
-// findCommand answers 126 and 127 before the sandbox starts.
-func findCommand(plan *bwrap.Plan, name string) error {
-	err := plan.FindCommand(name)
-	if _, ok := errors.AsType[*bwrap.NotFound](err); ok {
-		return cli.WithStatus(cli.StatusMissing, err)
-	}
-	if _, ok := errors.AsType[*bwrap.NotExecutable](err); ok {
-		return cli.WithStatus(cli.StatusNotExec, err)
-	}
-	return err
 }

@@ -478,3 +478,21 @@ func TestRefusalsMakeNoSession(t *testing.T) {
 		assert.NoDirExists(t, b.Home+"/.cache/pikuri/workspace-s", args)
 	}
 }
+
+func TestOddHomes(t *testing.T) {
+	b := clitest.NewBox(t)
+	require.NoError(t, os.Symlink(b.Home, filepath.Dir(b.Home)+"/way"))
+	for _, home := range []string{"", "relative", "/", "/nonesuch/deep", "/proc/x", "/dev/x", "/lib/zz", "/usr/x", "/bin", "/etc", "/tmp", "/tmp/x",
+		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch"} {
+		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
+		cmd.Env = append(cmd.Env, "HOME="+home)
+		got := clitest.Finish(t, cmd)
+		if home == b.Project {
+			assert.Equal(t, 125, got.Status, "a home is no project")
+			continue
+		}
+		assert.NotEqual(t, 125, got.Status, "%q: %s", home, got.Stderr)
+		assert.NotContains(t, got.Stderr, "bwrap:", home)
+	}
+	assert.NoDirExists(t, b.Project+"/in")
+}

@@ -64,7 +64,7 @@ func makeBase(path string) (*os.File, error) {
 	}
 	// 0700 for what is missing above it too: $XDG_CACHE_HOME asks for that.
 	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, errors.Unwrap(err))
+		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, errors.Unwrap(err))
 	}
 	base, err := openBase(path)
 	if err != nil {

@@ -252,3 +252,15 @@ func writable(opened *cli.Opened) []string {
 	}
 	return paths
 }
+
+// FindCommand answers 126 and 127 before the sandbox starts.
+func (f *Fence) FindCommand(name string) error {
+	err := f.Plan.FindCommand(name)
+	if _, ok := errors.AsType[*bwrap.NotFound](err); ok {
+		return cli.WithStatus(cli.StatusMissing, err)
+	}
+	if _, ok := errors.AsType[*bwrap.NotExecutable](err); ok {
+		return cli.WithStatus(cli.StatusNotExec, err)
+	}
+	return err
+}
