@@ -31,6 +31,10 @@ Workspace:
                              and what /tmp means (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
       --no-alias-tmp         /tmp keeps its meaning
+      --deny PATTERN         neither read nor write what it covers; repeatable
+      --deny-read PATTERN    do not read what it covers; repeatable
+      --allow-write PATTERN  write only what it matches, and what another does;
+                             repeatable
       --allow-all            refuse only what cannot be told
 
 Options:
@@ -70,7 +74,7 @@ func command() *cli.Command {
 		Name:    "pk-resolve",
 		Version: version,
 		Help:    help,
-		Options: append(o.Workspace.Options(),
+		Options: append(append(o.Workspace.Options(), o.RuleOptions()...),
 			cli.Switch(&o.AllowAll, "allow-all", ""),
 			cli.Switch(&o.read, "read", ""),
 			cli.Switch(&o.write, "write", ""),

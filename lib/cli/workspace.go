@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/pattern"
 	"pikuri/lib/umbrella"
 )
 
@@ -21,6 +22,7 @@ type Workspace struct {
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
 	roots []rootOption
+	rules confine.Rules
 }
 
 // rootOption is one --readable, --writable, --readable-from or
@@ -43,6 +45,28 @@ func (w *Workspace) Options() []Option {
 		name(&w.Temp, "temp", ""),
 		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
 	}
+}
+
+// RuleOptions returns the options that narrow a workspace, for commands that can
+// hold to them. For the others they are unknown: a rule that is taken and not
+// kept would be worse than none.
+func (w *Workspace) RuleOptions() []Option {
+	return []Option{
+		rule(&w.rules.Deny, "deny"),
+		rule(&w.rules.DenyRead, "deny-read"),
+		rule(&w.rules.AllowWrite, "allow-write"),
+	}
+}
+
+func rule(dst *[]confine.Rule, long string) Option {
+	return Func(func(v string) error {
+		p, err := pattern.Compile(v)
+		if err != nil {
+			return err
+		}
+		*dst = append(*dst, confine.Rule{Pattern: p})
+		return nil
+	}, long, "")
 }
 
 // name is a text option that cannot be empty. An empty name is a variable that
@@ -152,6 +176,7 @@ func (w *Workspace) config(ctx *Context) (confine.Config, error) {
 		Temp:        w.Temp,
 		AliasTmp:    !w.NoAliasTmp,
 		AllowAll:    w.AllowAll,
+		Rules:       w.rules,
 		Home:        os.Getenv("HOME"),
 	}
 	if cfg.ProjectRoot == "" {

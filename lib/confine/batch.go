@@ -51,7 +51,10 @@ func (b *Batch) Resolve(path string) (string, error) {
 	if err != nil {
 		return "", b.refuse(path, spelled, err)
 	}
-	where, err := b.locate(spelled)
+	where, err := "", b.typed(spelled)
+	if err == nil {
+		where, err = b.locate(spelled)
+	}
 	if err != nil {
 		return "", b.refuse(path, spelled, err)
 	}
@@ -123,6 +126,16 @@ func climbs(rest string) bool {
 	return false
 }
 
+// typed holds the rules against the path as it was typed, before anything is
+// looked up: what is forbidden does not tell whether it exists. The lexical
+// reading is no reading when the kernel's was asked for and is another one.
+func (b *Batch) typed(s spelling) error {
+	if s.climbs && b.Physical {
+		return nil
+	}
+	return b.workspace.rules(s.lexical, false, b.Mode)
+}
+
 // locate looks the path up and checks where it is.
 //
 // With "..", link/../x is lexically x, and the kernel finds it beside the
@@ -145,6 +158,12 @@ func (b *Batch) settle(s spelling, canon func(string) (string, error), reading s
 	where, err := canon(reading)
 	if err == nil {
 		err = b.admit(where)
+	}
+	if err == nil {
+		err = b.workspace.rules(where, true, b.Mode)
+	}
+	if err == nil {
+		err = b.workspace.singular(where, b.Mode)
 	}
 	if err == nil && b.Existing {
 		err = exists(where, s.raw)

@@ -11,6 +11,9 @@
 // RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS.
 //
 // Hard links, bind mounts and device nodes below a root belong to the root.
+//
+// Rules narrow what the roots allow. They are held against the path as it was
+// typed and against the place it leads to.
 package confine
 
 import (
@@ -46,8 +49,10 @@ type Config struct {
 	AliasTmp           bool     // /tmp means Temp, where there is one
 	Home               string   // $HOME, which no writable root may be; "" if unknown
 
+	Rules // narrow what the roots allow
+
 	// AllowAll lets every path pass whose place can be told. Roots are then
-	// only where relative paths and /tmp begin.
+	// only where relative paths and /tmp begin, and where rules apply.
 	AllowAll bool
 }
 
@@ -58,6 +63,7 @@ type Workspace struct {
 	temp     string
 	aliasTmp bool
 	allowAll bool
+	narrow   Rules
 	home     string
 	canon    func(string) (string, error)
 }
@@ -72,7 +78,7 @@ func Open(cfg Config) (*Workspace, error) {
 // workspace. A kernel that answers one lookup in the strong way and the next in
 // the weak way is a kernel somebody is playing with.
 func open(cfg Config, openat2 bool) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, home: cfg.Home, canon: walk}
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, canon: walk}
 	if openat2 {
 		w.canon = canonical
 	}
@@ -111,6 +117,7 @@ func (w *Workspace) add(held heldRoot) {
 	for i := range w.roots {
 		if w.roots[i].Path == held.Path {
 			w.roots[i].Writable = w.roots[i].Writable || held.Writable
+			w.roots[i].scratch = w.roots[i].scratch || held.scratch
 			unix.Close(held.fd)
 			return
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"pikuri/lib/pattern"
 )
 
 // Why a path is refused, beyond what the system says. A refusal never says
@@ -22,8 +24,8 @@ var (
 // workspace, and still one line when a list of toolchains was added to it.
 const maxNamedRoots = 4
 
-// Refusal says which path is refused, and why. Err is one of the errors above
-// or a unix.Errno.
+// Refusal says which path is refused, and why. Err is one of the errors above, a
+// *Denial or a unix.Errno.
 type Refusal struct {
 	Path string // as it was given
 	Mode Mode
@@ -75,16 +77,43 @@ func (b *Batch) refuse(typed string, s spelling, err error) error {
 			r.roots = append(r.roots, root.Path)
 		}
 	}
-	if err == ErrOutside {
-		r.hint = b.hint(s)
-	}
+	r.hint = b.hint(s, err)
 	return r
 }
 
-// hint names the root that would allow the path. It is made from what was typed
-// alone: a hint made from what is there would tell what is there. So there is
-// none for a path that leaves through a link.
-func (b *Batch) hint(s spelling) string {
+// hint names the option that would allow the path. It is made from what was
+// typed alone: a hint made from what is there would tell what is there.
+func (b *Batch) hint(s spelling, err error) string {
+	if d, ok := errors.AsType[*Denial](err); ok {
+		return fmt.Sprintf("leave out %s to allow it", d.rule())
+	}
+	switch err {
+	case ErrOutside:
+		return b.rootHint(s)
+	case ErrNotAllowed:
+		return b.allowHint(s)
+	}
+	return ""
+}
+
+// allowHint names the pattern that would allow the path. There is none for a
+// path that is allowed and leads to one that is not.
+func (b *Batch) allowHint(s spelling) string {
+	w := b.workspace
+	if w.rules(s.lexical, false, b.Mode) == nil {
+		return ""
+	}
+	for _, root := range w.roots {
+		if below, inside := root.relative(s.lexical, false); inside && root.Writable {
+			return fmt.Sprintf("--allow-write %q would allow it", pattern.Quote(below))
+		}
+	}
+	return ""
+}
+
+// rootHint names the root that would allow the path. There is none for a path
+// that leaves through a link.
+func (b *Batch) rootHint(s spelling) string {
 	for _, root := range b.workspace.roots {
 		if s.lexical == "" || root.covers(s.lexical, b.Mode) {
 			return ""

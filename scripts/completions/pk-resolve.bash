@@ -16,12 +16,13 @@ _pk_resolve() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
-	--session) return ;;
+	--session | --deny | --deny-read | --allow-write) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --allow-all --read --write -e --existing
+			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--allow-all --read --write -e --existing
 			-P --physical -q --quiet --stdin -z --zero -h --help --version --json
 		' -- "$cur")
 		return

@@ -10,6 +10,9 @@ _arguments -s -S -A '-*' \
 	'--session[join a session]:name:' \
 	'--temp[use a directory as the playground]:directory:_files -/' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'*--deny[neither read nor write what a pattern covers]:pattern:' \
+	'*--deny-read[do not read what a pattern covers]:pattern:' \
+	'*--allow-write[write only what a pattern matches]:pattern:' \
 	'--allow-all[refuse only what cannot be told]' \
 	'(--write)--read[paths are to be read]' \
 	'(--read)--write[paths are to be written]' \
