@@ -35,6 +35,7 @@ Workspace:
       --deny-read PATTERN    do not read what it covers; repeatable
       --allow-write PATTERN  write only what it matches, and what another does;
                              repeatable
+      --policy FILE          take options of this kind from a file, one a line
       --allow-all            refuse only what cannot be told
 
 Options:
@@ -74,8 +75,7 @@ func command() *cli.Command {
 		Name:    "pk-resolve",
 		Version: version,
 		Help:    help,
-		Options: append(append(o.Workspace.Options(), o.RuleOptions()...),
-			cli.Switch(&o.AllowAll, "allow-all", ""),
+		Options: append(o.policyOptions(),
 			cli.Switch(&o.read, "read", ""),
 			cli.Switch(&o.write, "write", ""),
 			cli.Switch(&o.existing, "existing", "e"),
@@ -86,6 +86,12 @@ func command() *cli.Command {
 		),
 		Action: o.run,
 	}
+}
+
+// policyOptions are those that describe a workspace, and can stand in a policy.
+func (o *options) policyOptions() []cli.Option {
+	all := append(o.Workspace.Options(), o.RuleOptions()...)
+	return o.WithPolicy(append(all, cli.Switch(&o.AllowAll, "allow-all", "")))
 }
 
 // Run is the whole command.

@@ -17,6 +17,11 @@ type Root struct {
 	Dev, Ino uint64 // what Path named when the workspace was opened
 }
 
+// Contains tells whether path, which is resolved, is the root or below it.
+func (r Root) Contains(path string) bool {
+	return path == r.Path || r.Dir && contains(r.Path, path)
+}
+
 // heldRoot is a root with the descriptor that holds it. The descriptor keeps
 // the inode number from being given to another file, so that a root which was
 // removed and made again is seen to be another one.
@@ -191,5 +196,5 @@ func (r heldRoot) covers(path string, mode Mode) bool {
 	if mode == Write && !r.Writable {
 		return false
 	}
-	return path == r.Path || r.Dir && contains(r.Path, path)
+	return r.Contains(path)
 }

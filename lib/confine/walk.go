@@ -22,6 +22,30 @@ const maxLinks = 40
 // component that cannot be seen may be a link to anywhere.
 func walk(path string) (string, error) {
 	w := walker{rest: path, missing: -1}
+	return w.walk()
+}
+
+// walker is a walk under way. place is where it has come to, canonical, and
+// empty for the root directory; rest is what is left to do.
+type walker struct {
+	place   []byte
+	rest    string
+	links   int
+	missing int // nothing exists beyond place[:missing]; -1: all of it does
+	buf     []byte
+
+	visit func(stop) // is told each name that the walk comes by, or nil
+}
+
+// stop is a name that a walk has come by.
+type stop struct {
+	place   string
+	target  string // where a link points, "" for what is none
+	missing bool   // or cannot be looked at
+	rest    int    // how much there is left to walk
+}
+
+func (w *walker) walk() (string, error) {
 	for w.rest != "" {
 		var name string
 		name, w.rest, _ = strings.Cut(w.rest, "/")
@@ -35,14 +59,11 @@ func walk(path string) (string, error) {
 	return string(w.place), nil
 }
 
-// walker is a walk under way. place is where it has come to, canonical, and
-// empty for the root directory; rest is what is left to do.
-type walker struct {
-	place   []byte
-	rest    string
-	links   int
-	missing int // nothing exists beyond place[:missing]; -1: all of it does
-	buf     []byte
+// pass tells whoever looks on about place.
+func (w *walker) pass(target string, missing bool) {
+	if w.visit != nil {
+		w.visit(stop{string(w.place), target, missing, len(w.rest)})
+	}
 }
 
 // enter takes one component.
@@ -60,6 +81,7 @@ func (w *walker) enter(name string) error {
 		return unix.ENAMETOOLONG
 	}
 	if w.missing >= 0 {
+		w.pass("", true)
 		return nil
 	}
 	return w.look(above)
@@ -80,13 +102,17 @@ func (w *walker) look(above int) error {
 	target, err := w.readlink(string(w.place))
 	switch err {
 	case nil:
+		w.pass(target, false)
 		return w.follow(above, target)
 	case unix.EINVAL: // not a link
+		w.pass("", false)
 		return nil
 	case unix.ENOENT, unix.ENOTDIR:
 		w.missing = above
+		w.pass("", true)
 		return nil
 	}
+	w.pass("", true)
 	return err
 }
 

@@ -11,7 +11,7 @@ _pk_resolve() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --)
+	--readable | --readable-from | --writable-from | --policy | --)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -22,7 +22,7 @@ _pk_resolve() {
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --deny --deny-read --allow-write
-			--allow-all --read --write -e --existing
+			--policy --allow-all --read --write -e --existing
 			-P --physical -q --quiet --stdin -z --zero -h --help --version --json
 		' -- "$cur")
 		return

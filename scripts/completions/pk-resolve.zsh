@@ -13,6 +13,7 @@ _arguments -s -S -A '-*' \
 	'*--deny[neither read nor write what a pattern covers]:pattern:' \
 	'*--deny-read[do not read what a pattern covers]:pattern:' \
 	'*--allow-write[write only what a pattern matches]:pattern:' \
+	'*--policy[take options from a file]:file:_files' \
 	'--allow-all[refuse only what cannot be told]' \
 	'(--write)--read[paths are to be read]' \
 	'(--read)--write[paths are to be written]' \
