@@ -49,20 +49,21 @@ func (b *Batch) Forget() {
 func (b *Batch) Resolve(path string) (string, error) {
 	spelled, err := b.workspace.spell(path)
 	if err != nil {
-		return "", b.refuse(path, spelled, err)
+		return "", b.refuse(path, spelled, "", err)
 	}
 	where, err := "", b.typed(spelled)
 	if err == nil {
 		where, err = b.locate(spelled)
 	}
 	if err != nil {
-		return "", b.refuse(path, spelled, err)
+		return "", b.refuse(path, spelled, where, err)
 	}
 	return where, nil
 }
 
 // spelling is a path made absolute, but not yet looked up.
 type spelling struct {
+	start   string // what was put in front of what was typed, "" for nothing
 	raw     string // as typed, "" if it could not be made absolute
 	lexical string // without ".", ".." and double slashes
 	climbs  bool   // ".." follows a name, so the kernel may read it differently
@@ -78,18 +79,19 @@ func (w *Workspace) spell(typed string) (spelling, error) {
 	case len(w.roots) == 0:
 		return spelling{}, ErrOutside
 	}
-	raw, rest := typed, typed
+	start, rest := "", typed
 	switch {
 	case w.aliasTmp && contains("/tmp", typed):
 		rest = typed[len("/tmp"):]
 		if above(rest) {
 			return spelling{}, ErrAboveTmp
 		}
-		raw = w.temp + rest
+		start = w.temp
 	case typed[0] != '/':
-		raw = w.ProjectRoot() + "/" + typed
+		start, rest = w.ProjectRoot(), "/"+typed
 	}
-	return spelling{raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
+	raw := start + rest
+	return spelling{start: start, raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
 }
 
 // above tells whether rest, with ".." taken lexically, leaves where it began:

@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/pattern"
 )
 
@@ -33,6 +35,10 @@ type Refusal struct {
 
 	roots []string // those that would allow the mode
 	hint  string
+
+	where     string // the place outside that the path leads to, "" if unknown
+	whereHint string
+	disclosed bool
 }
 
 func (r *Refusal) Error() string {
@@ -40,13 +46,70 @@ func (r *Refusal) Error() string {
 	if r.Err == ErrOutside {
 		text = fmt.Sprintf("cannot %s %q: outside every %s root (%s)", r.Mode, r.Path, able(r.Mode), r.named())
 	}
+	if r.disclosed && r.where != "" {
+		text += fmt.Sprintf("; it is %q", r.where)
+	}
 	return text
 }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
 // Hint is the option that would allow the path, when there is one.
-func (r *Refusal) Hint() string { return r.hint }
+func (r *Refusal) Hint() string {
+	if r.disclosed && r.hint == "" {
+		return r.whereHint
+	}
+	return r.hint
+}
+
+// Where is the place outside every root that the path leads to, "" if that is
+// not why it is refused. It may be a secret: a link can be planted to learn what
+// is there.
+func (r *Refusal) Where() string { return r.where }
+
+// Disclose returns a refusal whose text and hint say where the path leads.
+func (r *Refusal) Disclose() *Refusal {
+	open := *r
+	open.disclosed = true
+	return &open
+}
+
+// reasons are the words for programs. Any other error is one of the system's.
+var reasons = map[error]string{
+	ErrOutside:        "outside",
+	ErrAboveTmp:       "above-tmp",
+	ErrReplaced:       "root-replaced",
+	ErrEmpty:          "empty",
+	ErrNUL:            "nul",
+	ErrProcLink:       "proc-link",
+	ErrNotAllowed:     "not-allowed",
+	ErrManyNames:      "hard-links",
+	unix.ELOOP:        "loop",
+	unix.ENOENT:       "missing",
+	unix.ENOTDIR:      "not-a-directory",
+	unix.EACCES:       "unreadable",
+	unix.ENAMETOOLONG: "too-long",
+}
+
+// Reason is one word for why the path is refused; it does not change from one
+// release to the next.
+func (r *Refusal) Reason() string {
+	if _, ok := r.Err.(*Denial); ok {
+		return "denied"
+	}
+	if word, ok := reasons[r.Err]; ok {
+		return word
+	}
+	return "system"
+}
+
+// Rule names the rule that forbids the path, "" if none does.
+func (r *Refusal) Rule() string {
+	if d, ok := r.Err.(*Denial); ok {
+		return d.rule()
+	}
+	return ""
+}
 
 func (r *Refusal) named() string {
 	if len(r.roots) == 0 {
@@ -70,14 +133,20 @@ func able(m Mode) string {
 	return "readable"
 }
 
-func (b *Batch) refuse(typed string, s spelling, err error) error {
+func (b *Batch) refuse(typed string, s spelling, where string, err error) error {
 	r := &Refusal{Path: typed, Mode: b.Mode, Err: err}
+	if err == ErrOutside {
+		r.where, r.whereHint = where, b.rootHint(where)
+	}
 	for _, root := range b.workspace.roots {
 		if b.Mode == Read || root.Writable {
 			r.roots = append(r.roots, root.Path)
 		}
 	}
 	r.hint = b.hint(s, err)
+	if r.hint == "" && r.where != "" && b.workspace.RootOf(r.where, Read) != nil {
+		r.hint = r.whereHint // it may be read, so where it is is no secret
+	}
 	return r
 }
 
@@ -89,9 +158,11 @@ func (b *Batch) hint(s spelling, err error) string {
 	}
 	switch err {
 	case ErrOutside:
-		return b.rootHint(s)
+		return b.rootHint(s.lexical)
 	case ErrNotAllowed:
 		return b.allowHint(s)
+	case unix.ENOENT:
+		return "without -e it may be missing"
 	}
 	return ""
 }
@@ -111,18 +182,18 @@ func (b *Batch) allowHint(s spelling) string {
 	return ""
 }
 
-// rootHint names the root that would allow the path. There is none for a path
-// that leaves through a link.
-func (b *Batch) rootHint(s spelling) string {
+// rootHint names the root that would allow a place. There is none for one that
+// is in a root: a path that is typed there leaves it through a link.
+func (b *Batch) rootHint(place string) string {
 	for _, root := range b.workspace.roots {
-		if s.lexical == "" || root.covers(s.lexical, b.Mode) {
+		if place == "" || root.covers(place, b.Mode) {
 			return ""
 		}
 	}
 	if b.Mode == Read {
-		return fmt.Sprintf("--readable %q would allow it", s.lexical)
+		return fmt.Sprintf("--readable %q would allow it", place)
 	}
-	dir := path.Dir(s.lexical)
+	dir := path.Dir(place)
 	if DeniedRoot(dir, b.workspace.home) {
 		return ""
 	}

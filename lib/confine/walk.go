@@ -39,6 +39,7 @@ type walker struct {
 
 // stop is a name that a walk has come by.
 type stop struct {
+	name    string
 	place   string
 	target  string // where a link points, "" for what is none
 	missing bool   // or cannot be looked at
@@ -59,10 +60,10 @@ func (w *walker) walk() (string, error) {
 	return string(w.place), nil
 }
 
-// pass tells whoever looks on about place.
-func (w *walker) pass(target string, missing bool) {
+// pass tells whoever looks on about name, which has led to place.
+func (w *walker) pass(name, target string, missing bool) {
 	if w.visit != nil {
-		w.visit(stop{string(w.place), target, missing, len(w.rest)})
+		w.visit(stop{name, "/" + strings.TrimPrefix(string(w.place), "/"), target, missing, len(w.rest)})
 	}
 }
 
@@ -73,6 +74,7 @@ func (w *walker) enter(name string) error {
 		return nil
 	case "..":
 		w.leave()
+		w.pass(name, "", w.missing >= 0)
 		return nil
 	}
 	above := len(w.place)
@@ -81,10 +83,10 @@ func (w *walker) enter(name string) error {
 		return unix.ENAMETOOLONG
 	}
 	if w.missing >= 0 {
-		w.pass("", true)
+		w.pass(name, "", true)
 		return nil
 	}
-	return w.look(above)
+	return w.look(name, above)
 }
 
 // leave goes up. place is canonical, so its parent is the parent directory.
@@ -98,21 +100,21 @@ func (w *walker) leave() {
 }
 
 // look finds out what place is.
-func (w *walker) look(above int) error {
+func (w *walker) look(name string, above int) error {
 	target, err := w.readlink(string(w.place))
 	switch err {
 	case nil:
-		w.pass(target, false)
+		w.pass(name, target, false)
 		return w.follow(above, target)
 	case unix.EINVAL: // not a link
-		w.pass("", false)
+		w.pass(name, "", false)
 		return nil
 	case unix.ENOENT, unix.ENOTDIR:
 		w.missing = above
-		w.pass("", true)
+		w.pass(name, "", true)
 		return nil
 	}
-	w.pass("", true)
+	w.pass(name, "", true)
 	return err
 }
 

@@ -23,7 +23,8 @@ _pk_resolve() {
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --deny --deny-read --allow-write
 			--policy --allow-all --read --write -e --existing
-			-P --physical -q --quiet --stdin -z --zero -h --help --version --json
+			-P --physical -q --quiet -v --verbose --explain --json --stdin -z --zero
+			-h --help --version
 		' -- "$cur")
 		return
 	fi

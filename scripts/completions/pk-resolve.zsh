@@ -20,9 +20,11 @@ _arguments -s -S -A '-*' \
 	'(-e --existing)'{-e,--existing}'[refuse what does not exist]' \
 	'(-P --physical)'{-P,--physical}'[take .. as the kernel does]' \
 	'(-q --quiet)'{-q,--quiet}'[say nothing about refused paths]' \
+	'(-v --verbose)'{-v,--verbose}'[say where refused paths lead]' \
+	'--explain[say how each path gets its answer]' \
 	'--stdin[read paths from standard input]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(- *)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \
-	'--json[with --version, as one object]' \
+	'--json[one JSON object for each path]' \
 	'*:path:_files'
