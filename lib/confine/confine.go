@@ -65,6 +65,7 @@ type Workspace struct {
 	allowAll bool
 	narrow   Rules
 	home     string
+	openat2  bool
 	canon    func(string) (string, error)
 }
 
@@ -78,7 +79,7 @@ func Open(cfg Config) (*Workspace, error) {
 // workspace. A kernel that answers one lookup in the strong way and the next in
 // the weak way is a kernel somebody is playing with.
 func open(cfg Config, openat2 bool) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, canon: walk}
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, openat2: openat2, canon: walk}
 	if openat2 {
 		w.canon = canonical
 	}
