@@ -7,8 +7,8 @@
 //
 // An answer is a snapshot. Whoever may rename things below a root can make a
 // resolved path mean something else before it is opened; a caller that shares
-// a root with such a process must open the answer relative to the root, with
-// RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS.
+// a root with such a process must not open the answer by its name. OpenFile
+// resolves and opens without a moment in between.
 //
 // Hard links, bind mounts and device nodes below a root belong to the root.
 //

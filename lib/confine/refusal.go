@@ -84,6 +84,8 @@ var reasons = map[error]string{
 	ErrProcLink:       "proc-link",
 	ErrNotAllowed:     "not-allowed",
 	ErrManyNames:      "hard-links",
+	ErrRaced:          "raced",
+	ErrSpecial:        "special-file",
 	unix.ELOOP:        "loop",
 	unix.ENOENT:       "missing",
 	unix.ENOTDIR:      "not-a-directory",

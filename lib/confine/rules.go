@@ -125,11 +125,16 @@ func (r heldRoot) relative(name string, resolved bool) (below string, inside boo
 	return name[len(top)+1:], true
 }
 
+// rulesOnWriting tells whether a rule bears on writing.
+func (w *Workspace) rulesOnWriting() bool {
+	return len(w.narrow.Deny)+len(w.narrow.AllowWrite) > 0
+}
+
 // singular refuses to have a file written that has further names, where one of
 // these might be forbidden. A rule is about names, and a hard link is a second
 // name for the same thing.
 func (w *Workspace) singular(where string, mode Mode) error {
-	if mode == Read || len(w.narrow.Deny)+len(w.narrow.AllowWrite) == 0 {
+	if mode == Read || !w.rulesOnWriting() {
 		return nil
 	}
 	var st unix.Stat_t
