@@ -27,15 +27,18 @@ func BenchmarkResolve(b *testing.B) {
 		defer root.Close()
 		for _, path := range []string{dir + "f", dir + "missing", "l/f"} {
 			what := map[string]string{dir + "f": "exists", dir + "missing": "missing", "l/f": "link"}[path]
-			for way, resolve := range map[string]func(){
-				"one":          func() { _, _ = w.Resolve(path, Read) },
-				"batch":        func() { _, _ = batch.Resolve(path) },
-				"EvalSymlinks": func() { _, _ = filepath.EvalSymlinks(base + "/proj/" + path) },
-				"os.Root":      func() { _, _ = root.Stat(path) },
+			for _, way := range []struct {
+				name    string
+				resolve func()
+			}{
+				{"one", func() { _, _ = w.Resolve(path, Read) }},
+				{"batch", func() { _, _ = batch.Resolve(path) }},
+				{"EvalSymlinks", func() { _, _ = filepath.EvalSymlinks(base + "/proj/" + path) }},
+				{"os.Root", func() { _, _ = root.Stat(path) }},
 			} {
-				b.Run("depth "+strconv.Itoa(depth)+"/"+what+"/"+way, func(b *testing.B) {
+				b.Run("depth "+strconv.Itoa(depth)+"/"+what+"/"+way.name, func(b *testing.B) {
 					for b.Loop() {
-						resolve()
+						way.resolve()
 					}
 				})
 			}
