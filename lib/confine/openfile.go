@@ -25,11 +25,11 @@ const writingFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_TRUNC |
 // OpenFile resolves path and opens what it names, so that nothing can come in
 // between: from the descriptor of its root, through no link. flag and perm are
 // those of os.OpenFile. Who opens for writing has to be allowed to write, and
-// for both, both. Only files and directories are opened; a FIFO does not block.
-// Errors are of type *Refusal.
+// for both, both. Only files and directories are opened, and only below a root,
+// even with AllowAll; a FIFO does not block. Errors are of type *Refusal.
 func (w *Workspace) OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	modes := modesOf(flag)
-	err := ErrRaced
+	var err error
 	for range maxRaces {
 		var file *os.File
 		if file, err = w.openOnce(path, modes, flag, perm); err == nil {
@@ -38,6 +38,8 @@ func (w *Workspace) OpenFile(path string, flag int, perm os.FileMode) (*os.File,
 		if !raced(err) {
 			break
 		}
+	}
+	if raced(err) && err != unix.ENOTDIR { // what is below a file stays there
 		err = ErrRaced
 	}
 	if refusal, ok := errors.AsType[*Refusal](err); ok {
@@ -74,7 +76,7 @@ func (w *Workspace) openOnce(path string, modes []Mode, flag int, perm os.FileMo
 	}
 	root := w.holder(where, modes[0])
 	if root == nil {
-		return nil, ErrOutside // --allow-all: there is no descriptor to open it from
+		return nil, ErrOutside // AllowAll: there is no descriptor to open it from
 	}
 	fd, err := w.openBelow(*root, where, flag&^unix.O_TRUNC, perm)
 	if err != nil {

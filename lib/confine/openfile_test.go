@@ -43,6 +43,7 @@ func TestOpenFile(t *testing.T) {
 			{"directory", "d", os.O_RDONLY, nil},
 			{"the root itself", ".", os.O_RDONLY, nil},
 			{"missing", "none", os.O_RDONLY, unix.ENOENT},
+			{"below a file", "d/f/x", os.O_RDONLY, unix.ENOTDIR},
 			{"dangling link", "new", os.O_WRONLY | os.O_CREATE, nil},
 			{"created, exclusively", "d/made", os.O_WRONLY | os.O_CREATE | os.O_EXCL, unix.EEXIST},
 			{"FIFO, reading", "fifo", os.O_RDONLY, ErrSpecial},
