@@ -77,6 +77,9 @@ func TestChosenResolver(t *testing.T) {
 	want := fault.openat2 || !faulty
 	require.Equal(t, want, hasOpenat2())
 	for _, c := range confinetest.Load(t, "testdata/path-corpus.json") {
+		if c.RunAs != "" { // the test of cmd/pk-resolve runs this one as another user
+			continue
+		}
 		// With nothing in /proc, what these name is missing, and harmless.
 		if len(c.Readable) > 0 && strings.HasSuffix(c.Readable[0], "/proc") && !exist("/proc/self") {
 			continue
