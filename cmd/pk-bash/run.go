@@ -52,6 +52,7 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
+      --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
   -z, --zero                 lists end their records in NUL
 

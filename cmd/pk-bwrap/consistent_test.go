@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"pikuri/lib/cli/clitest"
+	"pikuri/lib/cli/fence"
 )
 
 func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, command()) }
+
+func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(fence.Options).Options()) }

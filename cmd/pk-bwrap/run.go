@@ -26,6 +26,7 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
+      --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
 
 Sandbox:

@@ -36,6 +36,7 @@ func TestRealBinary(t *testing.T) {
 	})
 	t.Run("coprocess", func(t *testing.T) { coprocess(t, bin) })
 	t.Run("longest path", func(t *testing.T) { longest(t, bin) })
+	t.Run("every byte in a name", func(t *testing.T) { everyByte(t, bin) })
 }
 
 // reachable copies the binary to where every user can run it.
@@ -136,6 +137,32 @@ func coprocess(t *testing.T, bin string) {
 	require.NoError(t, in.Close())
 	err = cmd.Wait()
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", err)
+}
+
+// everyByte asks for names that hold each byte there can be, as files and as
+// links to them, with records and with operands.
+func everyByte(t *testing.T, bin string) {
+	base := confinetest.Tree(t, "proj/")
+	var asked, want []string
+	for b := 1; b < 256; b++ {
+		if b == '/' {
+			continue
+		}
+		name := "x" + string([]byte{byte(b)})
+		confinetest.Grow(t, base, "proj/"+name)
+		require.NoError(t, os.Symlink(name, base+"/proj/l"+name))
+		asked = append(asked, name, "l"+name)
+		want = append(want, base+"/proj/"+name, base+"/proj/"+name)
+	}
+	answers := strings.Join(want, "\x00") + "\x00"
+	records := exec.Command(bin, "-z", "-C", base+"/proj", "--stdin")
+	records.Stdin = strings.NewReader(strings.Join(asked, "\x00"))
+	out, err := records.Output()
+	require.NoError(t, err)
+	assert.Equal(t, answers, string(out))
+	out, err = exec.Command(bin, append([]string{"-z", "-C", base + "/proj", "--"}, asked...)...).Output()
+	require.NoError(t, err)
+	assert.Equal(t, answers, string(out))
 }
 
 func longest(t *testing.T, bin string) {

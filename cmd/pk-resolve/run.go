@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 
 	"pikuri/lib/cli"
@@ -31,6 +30,11 @@ Workspace:
                              and what /tmp means (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
       --no-alias-tmp         /tmp keeps its meaning
+      --deny PATTERN         neither read nor write what it covers; repeatable
+      --deny-read PATTERN    do not read what it covers; repeatable
+      --allow-write PATTERN  write only what it matches, and what another does;
+                             repeatable
+      --policy FILE          take options of this kind from a file, one a line
       --allow-all            refuse only what cannot be told
 
 Options:
@@ -39,9 +43,13 @@ Options:
   -e, --existing             refuse what does not exist
   -P, --physical             take ".." as the kernel does, after following links
   -q, --quiet                say nothing about refused paths
+  -v, --verbose              say where refused paths lead
+      --explain              say on standard error how each path gets its answer
+      --json                 one JSON object for each path, refused or not
       --stdin                read paths from standard input, one a line, and
                              answer each as it comes; an empty record is a refusal
-  -z, --zero                 records end in NUL, in lists, input and output
+  -z, --zero                 records end in NUL, in lists, input and output;
+                             those of --json are always lines
   -h, --help                 this text
       --version [--json]     the version
 
@@ -59,8 +67,9 @@ type options struct {
 	cli.Workspace
 	read, write        bool
 	existing, physical bool
-	quiet, zero        bool
-	stdin              bool
+	quiet, verbose     bool
+	explain, json      bool
+	stdin, zero        bool
 }
 
 func command() *cli.Command {
@@ -70,18 +79,26 @@ func command() *cli.Command {
 		Name:    "pk-resolve",
 		Version: version,
 		Help:    help,
-		Options: append(o.Workspace.Options(),
-			cli.Switch(&o.AllowAll, "allow-all", ""),
+		JSON:    &o.json,
+		Options: append(o.policyOptions(),
 			cli.Switch(&o.read, "read", ""),
 			cli.Switch(&o.write, "write", ""),
 			cli.Switch(&o.existing, "existing", "e"),
 			cli.Switch(&o.physical, "physical", "P"),
 			cli.Switch(&o.quiet, "quiet", "q"),
+			cli.Switch(&o.verbose, "verbose", "v"),
+			cli.Switch(&o.explain, "explain", ""),
 			cli.Switch(&o.stdin, "stdin", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
 		Action: o.run,
 	}
+}
+
+// policyOptions are those that describe a workspace, and can stand in a policy.
+func (o *options) policyOptions() []cli.Option {
+	all := append(o.Workspace.Options(), o.RuleOptions()...)
+	return o.WithPolicy(append(all, cli.Switch(&o.AllowAll, "allow-all", "")))
 }
 
 // Run is the whole command.
@@ -100,6 +117,7 @@ func (o *options) run(ctx *cli.Context) error {
 	defer workspace.Close()
 	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize)}
 	a.batch = workspace.Batch(confine.Request{Mode: o.mode(), Physical: o.physical, Existing: o.existing})
+	a.workspace = workspace.Workspace
 	if o.stdin {
 		return a.answerStream(ctx.Stdin)
 	}
@@ -111,6 +129,10 @@ func (o *options) check(ctx *cli.Context) error {
 	switch {
 	case o.read && o.write:
 		return cli.Usage("--read cannot be used with --write")
+	case o.quiet && o.verbose:
+		return cli.Usage("--quiet cannot be used with --verbose")
+	case o.quiet && o.explain:
+		return cli.Usage("--quiet cannot be used with --explain")
 	case o.stdin && len(ctx.Args) > 0:
 		return cli.Usage("--stdin cannot be used with operands, such as %q", ctx.Args[0])
 	case o.stdin && o.ListsFromStdin():
@@ -126,66 +148,4 @@ func (o *options) mode() confine.Mode {
 		return confine.Write
 	}
 	return confine.Read
-}
-
-// answerer writes one answer for each path and remembers whether one was
-// refused.
-type answerer struct {
-	*options
-	ctx     *cli.Context
-	batch   *confine.Batch
-	out     *bufio.Writer
-	refused bool
-}
-
-// answerAll answers operands: those that are refused leave no record.
-func (a *answerer) answerAll(paths []string) error {
-	for _, path := range paths {
-		if _, err := a.answer(path); err != nil {
-			return err
-		}
-	}
-	return a.finish()
-}
-
-// answer writes the record of one path, unless it is refused. The error is one
-// of writing.
-func (a *answerer) answer(path string) (refused bool, err error) {
-	where, err := a.batch.Resolve(path)
-	if err == nil {
-		err = cli.WriteRecord(a.out, where, a.zero)
-	}
-	if err == nil {
-		return false, nil
-	}
-	if _, failed := a.out.Write(nil); failed != nil { // a bufio.Writer repeats its first error
-		return false, failedWrite(failed)
-	}
-	a.refused = true
-	if !a.quiet {
-		a.ctx.ReportLine(err)
-	}
-	return true, nil
-}
-
-// finish hands over what is buffered and makes the exit status.
-func (a *answerer) finish() error {
-	if err := a.flush(); err != nil {
-		return err
-	}
-	if a.refused {
-		return cli.Exit(cli.StatusRefused)
-	}
-	return nil
-}
-
-func (a *answerer) flush() error {
-	if err := a.out.Flush(); err != nil {
-		return failedWrite(err)
-	}
-	return nil
-}
-
-func failedWrite(err error) error {
-	return fmt.Errorf("cannot write to standard output: %w", err)
 }

@@ -14,6 +14,8 @@ import (
 
 func TestConsistent(t *testing.T) { clitest.Consistent(t, command()) }
 
+func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(options).policyOptions()) }
+
 func TestScripts(t *testing.T) { clitest.Scripts(t) }
 
 // run runs the command in process.

@@ -20,8 +20,8 @@ import (
 const bufferSize = 1 << 20
 
 // answerStream answers record by record, in order, until the input ends. A
-// refused path is answered by an empty record, which no path is: the answers
-// line up with the input.
+// refused path is answered by an empty record, which no path is, or by an object
+// that says so: the answers line up with the input.
 //
 // The other side may be a program that waits for an answer, changes the tree
 // and asks again. So before the input may block, all answers are handed over
@@ -65,7 +65,7 @@ func (a *answerer) answerRecord(record string) error {
 		return errors.Join(cli.WithHint(err, "add -z: records then end in NUL"), a.flush())
 	}
 	refused, err := a.answer(record)
-	if err != nil || !refused {
+	if err != nil || !refused || a.json {
 		return err
 	}
 	return a.writeEmpty()
@@ -76,6 +76,9 @@ func (a *answerer) refuse(reason error) error {
 	a.refused = true
 	if !a.quiet {
 		a.ctx.Report(reason)
+	}
+	if a.json {
+		return a.writeJSON(outcome{refusal: reason})
 	}
 	return a.writeEmpty()
 }

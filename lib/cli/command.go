@@ -169,6 +169,10 @@ func (ctx *Context) Warn(format string, args ...any) {
 	ctx.line("warning: "+format, args...)
 }
 
+// Say prints one line that is neither a failure nor a warning, because the caller
+// asked for it.
+func (ctx *Context) Say(format string, args ...any) { ctx.line(format, args...) }
+
 // line writes one diagnostic. Whatever it holds stays on one line and cannot
 // drive the terminal: errors of the system quote paths as they are.
 func (ctx *Context) line(format string, args ...any) {

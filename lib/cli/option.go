@@ -15,8 +15,24 @@ type Option struct {
 	Short string // one letter, or ""
 	Value bool   // takes a value
 
-	set func(string) error
+	set  func(string) error
+	path pathUse
 }
+
+// pathUse tells what a policy makes of a relative value.
+type pathUse int
+
+const (
+	notPath    pathUse = iota // a word: taken as it is
+	isPath                    // begins at the policy's directory
+	isPathOrIn                // the same, but "-" is standard input
+)
+
+// Path marks an option whose value names a file or a directory.
+func (o Option) Path() Option { o.path = isPath; return o }
+
+// PathOrStdin marks one whose value may also be "-", for standard input.
+func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
 
 // Switch is an option without a value. It can be turned on only: an option
 // that turns something off has a name of its own (--no-x).

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
 // maxRecord bounds one record of a list. Paths end at 4096 bytes; the rest is
@@ -28,10 +29,11 @@ func terminator(zero bool) byte {
 // newline is refused unless zero is set: it would read as two.
 func WriteRecord(w io.Writer, record string, zero bool) error {
 	end := terminator(zero)
-	if bytes.IndexByte([]byte(record), end) >= 0 {
+	if strings.IndexByte(record, end) >= 0 {
 		return fmt.Errorf("%q holds a newline: with -z records end in NUL", record)
 	}
-	_, err := w.Write(append([]byte(record), end))
+	line := make([]byte, 0, len(record)+1)
+	_, err := w.Write(append(append(line, record...), end))
 	return err
 }
 

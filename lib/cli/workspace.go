@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/pattern"
 	"pikuri/lib/umbrella"
 )
 
@@ -20,7 +21,10 @@ type Workspace struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
-	roots []rootOption
+	roots    []rootOption
+	rules    confine.Rules
+	policies []policy
+	source   string // the line of the policy that is being read, "" outside
 }
 
 // rootOption is one --readable, --writable, --readable-from or
@@ -34,15 +38,37 @@ type rootOption struct {
 // Options returns the options, to be added to a command's own.
 func (w *Workspace) Options() []Option {
 	return []Option{
-		name(&w.ProjectRoot, "project-root", "C"),
+		name(&w.ProjectRoot, "project-root", "C").Path(),
 		w.root("readable", false, false),
 		w.root("writable", true, false),
 		w.root("readable-from", false, true),
 		w.root("writable-from", true, true),
 		name(&w.Session, "session", ""),
-		name(&w.Temp, "temp", ""),
+		name(&w.Temp, "temp", "").Path(),
 		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
 	}
+}
+
+// RuleOptions returns the options that narrow a workspace, for commands that can
+// hold to them. For the others they are unknown: a rule that is taken and not
+// kept would be worse than none.
+func (w *Workspace) RuleOptions() []Option {
+	return []Option{
+		w.rule(&w.rules.Deny, "deny"),
+		w.rule(&w.rules.DenyRead, "deny-read"),
+		w.rule(&w.rules.AllowWrite, "allow-write"),
+	}
+}
+
+func (w *Workspace) rule(dst *[]confine.Rule, long string) Option {
+	return Func(func(v string) error {
+		p, err := pattern.Compile(v)
+		if err != nil {
+			return err
+		}
+		*dst = append(*dst, confine.Rule{Pattern: p, Source: w.source})
+		return nil
+	}, long, "")
 }
 
 // name is a text option that cannot be empty. An empty name is a variable that
@@ -59,10 +85,14 @@ func name(dst *string, long, short string) Option {
 }
 
 func (w *Workspace) root(long string, writable, list bool) Option {
-	return Func(func(v string) error {
+	o := Func(func(v string) error {
 		w.roots = append(w.roots, rootOption{value: v, writable: writable, list: list})
 		return nil
 	}, long, "")
+	if list {
+		return o.PathOrStdin()
+	}
+	return o.Path()
 }
 
 // Opened is a workspace that is ready for use. Close it.
@@ -96,7 +126,7 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	if err != nil {
 		return nil, Invalid(err)
 	}
-	opened, err := confine.Open(cfg)
+	opened, err := w.open(cfg)
 	if err != nil {
 		return nil, Invalid(err)
 	}
@@ -105,7 +135,22 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 		return &Opened{Workspace: opened}, nil
 	}
 	opened.Close() // the roots are good; a session may be made now
-	return openInSession(cfg, session)
+	return w.openInSession(cfg, session)
+}
+
+// open opens the roots, and refuses policies that are kept in one of them.
+func (w *Workspace) open(cfg confine.Config) (*confine.Workspace, error) {
+	opened, err := confine.Open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range w.policies {
+		if err := p.check(opened.Roots()); err != nil {
+			opened.Close()
+			return nil, err
+		}
+	}
+	return opened, nil
 }
 
 // session names the session to join: by option, else by $PK_SESSION; "" for
@@ -119,7 +164,7 @@ func (w *Workspace) session() string {
 
 // openInSession joins the session and opens the roots with its playground,
 // unless there is another one.
-func openInSession(cfg confine.Config, session string) (*Opened, error) {
+func (w *Workspace) openInSession(cfg confine.Config, session string) (*Opened, error) {
 	joined, err := join(session)
 	if err != nil {
 		return nil, Invalid(err)
@@ -129,7 +174,7 @@ func openInSession(cfg confine.Config, session string) (*Opened, error) {
 	}
 	var opened *confine.Workspace
 	if err == nil {
-		opened, err = confine.Open(cfg)
+		opened, err = w.open(cfg)
 	}
 	if err != nil {
 		return nil, Invalid(errors.Join(err, joined.Undo()))
@@ -152,6 +197,7 @@ func (w *Workspace) config(ctx *Context) (confine.Config, error) {
 		Temp:        w.Temp,
 		AliasTmp:    !w.NoAliasTmp,
 		AllowAll:    w.AllowAll,
+		Rules:       w.rules,
 		Home:        os.Getenv("HOME"),
 	}
 	if cfg.ProjectRoot == "" {

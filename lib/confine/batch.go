@@ -31,6 +31,8 @@ type Batch struct {
 	workspace *Workspace
 	parents   map[string]string // lexical to canonical; nil: remember nothing
 	present   map[int]bool      // the roots that were seen to be in place
+	heldDir   string            // the directory, lexical and canonical, that held holds; ""
+	held      int
 }
 
 // Batch returns a Batch that answers like Lookup with the same request.
@@ -38,9 +40,11 @@ func (w *Workspace) Batch(req Request) *Batch {
 	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}}
 }
 
-// Forget drops everything remembered. To be called before waiting for input:
-// the one who sends it may have changed the tree in the meantime.
+// Forget drops everything remembered, and the descriptor that goes with it. To be
+// called before waiting for input, as the one who sends it may have changed the
+// tree in the meantime, and at the end.
 func (b *Batch) Forget() {
+	b.letGo()
 	clear(b.parents)
 	clear(b.present)
 }
@@ -49,17 +53,21 @@ func (b *Batch) Forget() {
 func (b *Batch) Resolve(path string) (string, error) {
 	spelled, err := b.workspace.spell(path)
 	if err != nil {
-		return "", b.refuse(path, spelled, err)
+		return "", b.refuse(path, spelled, "", err)
 	}
-	where, err := b.locate(spelled)
+	where, err := "", b.typed(spelled)
+	if err == nil {
+		where, err = b.locate(spelled)
+	}
 	if err != nil {
-		return "", b.refuse(path, spelled, err)
+		return "", b.refuse(path, spelled, where, err)
 	}
 	return where, nil
 }
 
 // spelling is a path made absolute, but not yet looked up.
 type spelling struct {
+	start   string // what was put in front of what was typed, "" for nothing
 	raw     string // as typed, "" if it could not be made absolute
 	lexical string // without ".", ".." and double slashes
 	climbs  bool   // ".." follows a name, so the kernel may read it differently
@@ -75,18 +83,19 @@ func (w *Workspace) spell(typed string) (spelling, error) {
 	case len(w.roots) == 0:
 		return spelling{}, ErrOutside
 	}
-	raw, rest := typed, typed
+	start, rest := "", typed
 	switch {
 	case w.aliasTmp && contains("/tmp", typed):
 		rest = typed[len("/tmp"):]
 		if above(rest) {
 			return spelling{}, ErrAboveTmp
 		}
-		raw = w.temp + rest
+		start = w.temp
 	case typed[0] != '/':
-		raw = w.ProjectRoot() + "/" + typed
+		start, rest = w.ProjectRoot(), "/"+typed
 	}
-	return spelling{raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
+	raw := start + rest
+	return spelling{start: start, raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
 }
 
 // above tells whether rest, with ".." taken lexically, leaves where it began:
@@ -123,6 +132,16 @@ func climbs(rest string) bool {
 	return false
 }
 
+// typed holds the rules against the path as it was typed, before anything is
+// looked up: what is forbidden does not tell whether it exists. The lexical
+// reading is no reading when the kernel's was asked for and is another one.
+func (b *Batch) typed(s spelling) error {
+	if s.climbs && b.Physical {
+		return nil
+	}
+	return b.workspace.rules(s.lexical, false, b.Mode)
+}
+
 // locate looks the path up and checks where it is.
 //
 // With "..", link/../x is lexically x, and the kernel finds it beside the
@@ -146,6 +165,12 @@ func (b *Batch) settle(s spelling, canon func(string) (string, error), reading s
 	if err == nil {
 		err = b.admit(where)
 	}
+	if err == nil {
+		err = b.workspace.rules(where, true, b.Mode)
+	}
+	if err == nil {
+		err = b.workspace.singular(where, b.Mode)
+	}
 	if err == nil && b.Existing {
 		err = exists(where, s.raw)
 	}
@@ -159,37 +184,67 @@ func (b *Batch) canon(lexical string) (string, error) {
 	if b.parents == nil || slash <= 0 {
 		return b.workspace.canon(lexical)
 	}
-	parent, ok := b.parents[lexical[:slash]]
+	dir, where := lexical[:slash], lexical
+	parent, ok := b.parents[dir]
 	if !ok {
-		return b.learn(lexical, slash)
+		var err error
+		if parent, err = b.learn(dir); err != nil {
+			return "", err
+		}
 	}
-	where := parent + lexical[slash:]
-	switch linkTest(unix.AT_FDCWD, where) {
+	if parent != dir {
+		where = parent + lexical[slash:]
+	}
+	switch b.lastNameTest(dir, where, lexical[slash+1:]) {
 	case unix.EINVAL, unix.ENOENT, unix.ENOTDIR:
 		return where, nil
 	}
 	return b.workspace.canon(lexical)
 }
 
-// learn finds the canonical path and remembers its directory. A path without
-// links tells where its directory is, too: most directories cost nothing.
-func (b *Batch) learn(lexical string, slash int) (string, error) {
-	where, err := b.workspace.canon(lexical)
+// learn finds a directory's canonical path and remembers it.
+func (b *Batch) learn(dir string) (string, error) {
+	parent, err := b.settleDir(dir)
 	if err != nil {
 		return "", err
-	}
-	dir := lexical[:slash]
-	parent := dir
-	if where != lexical {
-		if parent, err = b.workspace.canon(dir); err != nil {
-			return "", err
-		}
 	}
 	if len(b.parents) >= maxParents {
 		clear(b.parents)
 	}
-	b.parents[dir] = strings.TrimSuffix(parent, "/") // "" for the root directory
-	return where, nil
+	parent = strings.TrimSuffix(parent, "/") // "" for the root directory
+	b.parents[dir] = parent
+	return parent, nil
+}
+
+// settleDir finds a directory's canonical path. One without links is kept open
+// until the next: lists are mostly sorted, and looking at a name costs a third
+// when the kernel need not find its directory.
+func (b *Batch) settleDir(dir string) (string, error) {
+	if !b.workspace.openat2 {
+		return walk(dir)
+	}
+	fd, err := openPlain(dir)
+	if err != nil {
+		return b.workspace.canon(dir)
+	}
+	b.letGo()
+	b.heldDir, b.held = dir, fd
+	return dir, nil
+}
+
+// lastNameTest is linkTest for the last name of a path.
+func (b *Batch) lastNameTest(dir, where, name string) error {
+	if dir == b.heldDir {
+		return linkTest(b.held, name)
+	}
+	return linkTest(unix.AT_FDCWD, where)
+}
+
+func (b *Batch) letGo() {
+	if b.heldDir != "" {
+		unix.Close(b.held)
+		b.heldDir = ""
+	}
 }
 
 // admit checks a canonical path against the roots.

@@ -7,10 +7,13 @@
 //
 // An answer is a snapshot. Whoever may rename things below a root can make a
 // resolved path mean something else before it is opened; a caller that shares
-// a root with such a process must open the answer relative to the root, with
-// RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS.
+// a root with such a process must not open the answer by its name. OpenFile
+// resolves and opens without a moment in between.
 //
 // Hard links, bind mounts and device nodes below a root belong to the root.
+//
+// Rules narrow what the roots allow. They are held against the path as it was
+// typed and against the place it leads to.
 package confine
 
 import (
@@ -46,8 +49,10 @@ type Config struct {
 	AliasTmp           bool     // /tmp means Temp, where there is one
 	Home               string   // $HOME, which no writable root may be; "" if unknown
 
+	Rules // narrow what the roots allow
+
 	// AllowAll lets every path pass whose place can be told. Roots are then
-	// only where relative paths and /tmp begin.
+	// only where relative paths and /tmp begin, and where rules apply.
 	AllowAll bool
 }
 
@@ -58,7 +63,9 @@ type Workspace struct {
 	temp     string
 	aliasTmp bool
 	allowAll bool
+	narrow   Rules
 	home     string
+	openat2  bool
 	canon    func(string) (string, error)
 }
 
@@ -72,7 +79,7 @@ func Open(cfg Config) (*Workspace, error) {
 // workspace. A kernel that answers one lookup in the strong way and the next in
 // the weak way is a kernel somebody is playing with.
 func open(cfg Config, openat2 bool) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, home: cfg.Home, canon: walk}
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, openat2: openat2, canon: walk}
 	if openat2 {
 		w.canon = canonical
 	}
@@ -117,6 +124,7 @@ func (w *Workspace) add(held heldRoot) {
 	for i := range w.roots {
 		if w.roots[i].Path == held.Path {
 			w.roots[i].Writable = w.roots[i].Writable || held.Writable
+			w.roots[i].scratch = w.roots[i].scratch || held.scratch
 			unix.Close(held.fd)
 			return
 		}

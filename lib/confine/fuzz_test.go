@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,8 +21,45 @@ import (
 // FuzzResolvers holds the resolvers to each other, to the kernel and to GNU
 // realpath, on a random tree for each seed.
 func FuzzResolvers(f *testing.F) {
-	f.Add(uint64(1), uint64(2))
+	for _, seed := range [][2]uint64{{1, 2}, {3, 5}, {8, 13}, {21, 34}} {
+		f.Add(seed[0], seed[1])
+	}
 	f.Fuzz(func(t *testing.T, one, two uint64) { compare(t, rand.New(rand.NewPCG(one, two)), 100) })
+}
+
+// FuzzPath puts any bytes as a path to a tree of traps. The seeds are the paths
+// of the corpus and of the attacks.
+func FuzzPath(f *testing.F) {
+	base := confinetest.Tree(f, "proj/d/e/f", "proj/l => d/e", "proj/up => ..", "proj/out => ../out", "proj/loop => loop", "proj/a => b/b",
+		"proj/b => a/a", "proj/dangling => ../out/new", "proj/dot => .", "proj/p => /proc/self/root", "proj/abs => {base}/proj/d", "ro/f", "rw/", "out/f")
+	for _, c := range confinetest.Load(f, "testdata/path-corpus.json") {
+		f.Add(c.Path("{base}"), false)
+	}
+	for _, row := range attacks {
+		f.Add(row.input, row.mode == Write)
+	}
+	strong, plain := workspace(f, base, true), workspace(f, base, false)
+	f.Fuzz(func(t *testing.T, path string, write bool) {
+		req := Request{}
+		if write {
+			req.Mode = Write
+		}
+		path = strings.ReplaceAll(path, "{base}", base)
+		where, err := strong.Lookup(path, req)
+		sameAnswer(t, "walk", path, where, err, plain, req)
+		batch := strong.Batch(req)
+		defer batch.Forget()
+		again, againErr := batch.Resolve(path)
+		require.Equal(t, where, again)
+		require.Equal(t, err, againErr)
+		require.Equal(t, where, strong.Explain(path, req).Where)
+		if err == nil {
+			inside(t, base, path, where, req.Mode)
+			s, err := strong.spell(path)
+			require.NoError(t, err)
+			opened(t, s.lexical, where)
+		}
+	})
 }
 
 // TestRandomTrees is a bounded run of the same. PK_TREES asks for more trees.
@@ -49,9 +87,14 @@ func compare(t *testing.T, random *rand.Rand, paths int) (allowed, refused int) 
 	strong, plain := workspace(t, base, true), workspace(t, base, false)
 	defer strong.Close()
 	defer plain.Close()
+	narrow := rules(t, "deny **/a", "allow-write {b,c,l}/**")
+	ruled, err := Open(Config{ProjectRoot: base + "/proj", Readable: []string{base + "/ro"}, Writable: []string{base + "/rw"}, Rules: narrow})
+	require.NoError(t, err)
+	defer ruled.Close()
 	gnu := map[string]string{}
 	for _, req := range []Request{{}, {Mode: Write}} {
 		batch := strong.Batch(req)
+		defer batch.Forget()
 		for range paths {
 			path := randomPath(random, base)
 			where, err := strong.Lookup(path, req)
@@ -70,6 +113,7 @@ func compare(t *testing.T, random *rand.Rand, paths int) (allowed, refused int) 
 			require.NoError(t, err)
 			opened(t, s.lexical, where)
 			gnu[s.lexical] = where
+			held(t, ruled, base, path, s, where, req)
 		}
 	}
 	askRealpath(t, gnu)
@@ -101,6 +145,32 @@ func inside(t *testing.T, base, path, where string, mode Mode) {
 	t.Helper()
 	top, _, _ := strings.Cut(strings.TrimPrefix(where, base+"/"), "/")
 	require.True(t, top == "proj" || top == "rw" || top == "ro" && mode == Read, "%q is %q", path, where)
+}
+
+// held checks the verdict of the rules that compare gives, spelled out again.
+func held(t *testing.T, ruled *Workspace, base, path string, s spelling, where string, req Request) {
+	t.Helper()
+	kernel, err := walk(s.raw)
+	require.NoError(t, err)
+	want := true
+	for _, place := range []string{s.lexical, where, kernel} {
+		for _, root := range []string{base + "/proj/", base + "/rw/", base + "/ro/"} {
+			below, inside := strings.CutPrefix(place+"/", root)
+			if !inside {
+				continue
+			}
+			top, _, _ := strings.Cut(below, "/")
+			denied := strings.Contains("/"+below, "/a/")
+			allowed := req.Mode == Read || slices.Contains([]string{"b", "c", "l"}, top)
+			want = want && !denied && allowed
+		}
+	}
+	require.Equal(t, want, allows(ruled, path, req), "%q", path)
+}
+
+func allows(w *Workspace, path string, req Request) bool {
+	_, err := w.Lookup(path, req)
+	return err == nil
 }
 
 // opened checks the answer against what the kernel opens, where it opens it.

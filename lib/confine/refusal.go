@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/pattern"
 )
 
 // Why a path is refused, beyond what the system says. A refusal never says
@@ -22,8 +26,8 @@ var (
 // workspace, and still one line when a list of toolchains was added to it.
 const maxNamedRoots = 4
 
-// Refusal says which path is refused, and why. Err is one of the errors above
-// or a unix.Errno.
+// Refusal says which path is refused, and why. Err is one of the errors above, a
+// *Denial or a unix.Errno.
 type Refusal struct {
 	Path string // as it was given
 	Mode Mode
@@ -31,6 +35,10 @@ type Refusal struct {
 
 	roots []string // those that would allow the mode
 	hint  string
+
+	where     string // the place outside that the path leads to, "" if unknown
+	whereHint string
+	disclosed bool
 }
 
 func (r *Refusal) Error() string {
@@ -38,13 +46,72 @@ func (r *Refusal) Error() string {
 	if r.Err == ErrOutside {
 		text = fmt.Sprintf("cannot %s %q: outside every %s root (%s)", r.Mode, r.Path, able(r.Mode), r.named())
 	}
+	if r.disclosed && r.where != "" {
+		text += fmt.Sprintf("; it is %q", r.where)
+	}
 	return text
 }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
 // Hint is the option that would allow the path, when there is one.
-func (r *Refusal) Hint() string { return r.hint }
+func (r *Refusal) Hint() string {
+	if r.disclosed && r.hint == "" {
+		return r.whereHint
+	}
+	return r.hint
+}
+
+// Where is the place outside every root that the path leads to, "" if that is
+// not why it is refused. It may be a secret: a link can be planted to learn what
+// is there.
+func (r *Refusal) Where() string { return r.where }
+
+// Disclose returns a refusal whose text and hint say where the path leads.
+func (r *Refusal) Disclose() *Refusal {
+	open := *r
+	open.disclosed = true
+	return &open
+}
+
+// reasons are the words for programs. Any other error is one of the system's.
+var reasons = map[error]string{
+	ErrOutside:        "outside",
+	ErrAboveTmp:       "above-tmp",
+	ErrReplaced:       "root-replaced",
+	ErrEmpty:          "empty",
+	ErrNUL:            "nul",
+	ErrProcLink:       "proc-link",
+	ErrNotAllowed:     "not-allowed",
+	ErrManyNames:      "hard-links",
+	ErrRaced:          "raced",
+	ErrSpecial:        "special-file",
+	unix.ELOOP:        "loop",
+	unix.ENOENT:       "missing",
+	unix.ENOTDIR:      "not-a-directory",
+	unix.EACCES:       "unreadable",
+	unix.ENAMETOOLONG: "too-long",
+}
+
+// Reason is one word for why the path is refused; it does not change from one
+// release to the next.
+func (r *Refusal) Reason() string {
+	if _, ok := r.Err.(*Denial); ok {
+		return "denied"
+	}
+	if word, ok := reasons[r.Err]; ok {
+		return word
+	}
+	return "system"
+}
+
+// Rule names the rule that forbids the path, "" if none does.
+func (r *Refusal) Rule() string {
+	if d, ok := r.Err.(*Denial); ok {
+		return d.rule()
+	}
+	return ""
+}
 
 func (r *Refusal) named() string {
 	if len(r.roots) == 0 {
@@ -68,32 +135,67 @@ func able(m Mode) string {
 	return "readable"
 }
 
-func (b *Batch) refuse(typed string, s spelling, err error) error {
+func (b *Batch) refuse(typed string, s spelling, where string, err error) error {
 	r := &Refusal{Path: typed, Mode: b.Mode, Err: err}
+	if err == ErrOutside {
+		r.where, r.whereHint = where, b.rootHint(where)
+	}
 	for _, root := range b.workspace.roots {
 		if b.Mode == Read || root.Writable {
 			r.roots = append(r.roots, root.Path)
 		}
 	}
-	if err == ErrOutside {
-		r.hint = b.hint(s)
+	r.hint = b.hint(s, err)
+	if r.hint == "" && r.where != "" && b.workspace.RootOf(r.where, Read) != nil {
+		r.hint = r.whereHint // it may be read, so where it is is no secret
 	}
 	return r
 }
 
-// hint names the root that would allow the path. It is made from what was typed
-// alone: a hint made from what is there would tell what is there. So there is
-// none for a path that leaves through a link.
-func (b *Batch) hint(s spelling) string {
+// hint names the option that would allow the path. It is made from what was
+// typed alone: a hint made from what is there would tell what is there.
+func (b *Batch) hint(s spelling, err error) string {
+	if d, ok := errors.AsType[*Denial](err); ok {
+		return fmt.Sprintf("leave out %s to allow it", d.rule())
+	}
+	switch err {
+	case ErrOutside:
+		return b.rootHint(s.lexical)
+	case ErrNotAllowed:
+		return b.allowHint(s)
+	case unix.ENOENT:
+		return "without -e it may be missing"
+	}
+	return ""
+}
+
+// allowHint names the pattern that would allow the path. There is none for a
+// path that is allowed and leads to one that is not.
+func (b *Batch) allowHint(s spelling) string {
+	w := b.workspace
+	if w.rules(s.lexical, false, b.Mode) == nil {
+		return ""
+	}
+	for _, root := range w.roots {
+		if below, inside := root.relative(s.lexical, false); inside && root.Writable {
+			return fmt.Sprintf("--allow-write %q would allow it", pattern.Quote(below))
+		}
+	}
+	return ""
+}
+
+// rootHint names the root that would allow a place. There is none for one that
+// is in a root: a path that is typed there leaves it through a link.
+func (b *Batch) rootHint(place string) string {
 	for _, root := range b.workspace.roots {
-		if s.lexical == "" || root.covers(s.lexical, b.Mode) {
+		if place == "" || root.covers(place, b.Mode) {
 			return ""
 		}
 	}
 	if b.Mode == Read {
-		return fmt.Sprintf("--readable %q would allow it", s.lexical)
+		return fmt.Sprintf("--readable %q would allow it", place)
 	}
-	dir := path.Dir(s.lexical)
+	dir := path.Dir(place)
 	if DeniedRoot(dir, b.workspace.home) {
 		return ""
 	}

@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,12 +17,19 @@ type Root struct {
 	Dev, Ino uint64 // what Path named when the workspace was opened
 }
 
+// Contains tells whether path, which is resolved, is the root or below it.
+func (r Root) Contains(path string) bool {
+	return path == r.Path || r.Dir && contains(r.Path, path)
+}
+
 // heldRoot is a root with the descriptor that holds it. The descriptor keeps
 // the inode number from being given to another file, so that a root which was
 // removed and made again is seen to be another one.
 type heldRoot struct {
 	Root
-	fd int
+	fd      int
+	given   string // the name it was given by, "" if that is not to be trusted
+	scratch bool   // the scratch directory, which --allow-write leaves writable
 }
 
 // role is what a root is named for.
@@ -70,17 +78,17 @@ var (
 
 // open resolves the claim, checks it, and holds what it found.
 func (c claim) open(cfg Config) (heldRoot, error) {
-	path, err := absolute(c.name)
+	where, err := absolute(c.name)
 	if err == nil {
-		path, err = walk(path)
+		where, err = walk(where)
 	}
 	if err != nil {
 		return heldRoot{}, c.failed(err)
 	}
-	if c.role != roleReadable && !cfg.AllowAll && DeniedRoot(path, cfg.Home) {
+	if c.role != roleReadable && !cfg.AllowAll && DeniedRoot(where, cfg.Home) {
 		return heldRoot{}, c.failed(ErrDenied)
 	}
-	held, err := hold(path)
+	held, err := hold(where)
 	if err != nil {
 		return heldRoot{}, c.failed(err)
 	}
@@ -88,8 +96,19 @@ func (c claim) open(cfg Config) (heldRoot, error) {
 		unix.Close(held.fd)
 		return heldRoot{}, c.failed(unix.ENOTDIR)
 	}
-	held.Writable = c.role != roleReadable
+	held.Writable, held.scratch = c.role != roleReadable, c.role == roleTemp
+	held.given = c.given()
 	return held, nil
+}
+
+// given is the name as somebody might type it, cleaned. With ".." behind a name
+// there is none: cleaned, it may be another place.
+func (c claim) given() string {
+	name, err := absolute(c.name)
+	if err != nil || climbs(name) {
+		return ""
+	}
+	return path.Clean(name)
 }
 
 func (c claim) failed(err error) error {
@@ -137,7 +156,7 @@ func hold(path string) (heldRoot, error) {
 		return heldRoot{}, err
 	}
 	dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	return heldRoot{Root{Path: path, Dir: dir, Dev: st.Dev, Ino: st.Ino}, fd}, nil
+	return heldRoot{Root: Root{Path: path, Dir: dir, Dev: st.Dev, Ino: st.Ino}, fd: fd}, nil
 }
 
 // openNoLinks opens a canonical path component by component. It does not need
@@ -177,5 +196,5 @@ func (r heldRoot) covers(path string, mode Mode) bool {
 	if mode == Write && !r.Writable {
 		return false
 	}
-	return path == r.Path || r.Dir && contains(r.Path, path)
+	return r.Contains(path)
 }

@@ -22,6 +22,31 @@ const maxLinks = 40
 // component that cannot be seen may be a link to anywhere.
 func walk(path string) (string, error) {
 	w := walker{rest: path, missing: -1}
+	return w.walk()
+}
+
+// walker is a walk under way. place is where it has come to, canonical, and
+// empty for the root directory; rest is what is left to do.
+type walker struct {
+	place   []byte
+	rest    string
+	links   int
+	missing int // nothing exists beyond place[:missing]; -1: all of it does
+	buf     []byte
+
+	visit func(stop) // is told each name that the walk comes by, or nil
+}
+
+// stop is a name that a walk has come by.
+type stop struct {
+	name    string
+	place   string
+	target  string // where a link points, "" for what is none
+	missing bool   // or cannot be looked at
+	rest    int    // how much there is left to walk
+}
+
+func (w *walker) walk() (string, error) {
 	for w.rest != "" {
 		var name string
 		name, w.rest, _ = strings.Cut(w.rest, "/")
@@ -35,14 +60,11 @@ func walk(path string) (string, error) {
 	return string(w.place), nil
 }
 
-// walker is a walk under way. place is where it has come to, canonical, and
-// empty for the root directory; rest is what is left to do.
-type walker struct {
-	place   []byte
-	rest    string
-	links   int
-	missing int // nothing exists beyond place[:missing]; -1: all of it does
-	buf     []byte
+// pass tells whoever looks on about name, which has led to place.
+func (w *walker) pass(name, target string, missing bool) {
+	if w.visit != nil {
+		w.visit(stop{name, "/" + strings.TrimPrefix(string(w.place), "/"), target, missing, len(w.rest)})
+	}
 }
 
 // enter takes one component.
@@ -52,6 +74,7 @@ func (w *walker) enter(name string) error {
 		return nil
 	case "..":
 		w.leave()
+		w.pass(name, "", w.missing >= 0)
 		return nil
 	}
 	above := len(w.place)
@@ -60,9 +83,10 @@ func (w *walker) enter(name string) error {
 		return unix.ENAMETOOLONG
 	}
 	if w.missing >= 0 {
+		w.pass(name, "", true)
 		return nil
 	}
-	return w.look(above)
+	return w.look(name, above)
 }
 
 // leave goes up. place is canonical, so its parent is the parent directory.
@@ -76,17 +100,21 @@ func (w *walker) leave() {
 }
 
 // look finds out what place is.
-func (w *walker) look(above int) error {
+func (w *walker) look(name string, above int) error {
 	target, err := w.readlink(string(w.place))
 	switch err {
 	case nil:
+		w.pass(name, target, false)
 		return w.follow(above, target)
 	case unix.EINVAL: // not a link
+		w.pass(name, "", false)
 		return nil
 	case unix.ENOENT, unix.ENOTDIR:
 		w.missing = above
+		w.pass(name, "", true)
 		return nil
 	}
+	w.pass(name, "", true)
 	return err
 }
 

@@ -8,7 +8,7 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --bwrap)
+	--readable | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -26,7 +26,7 @@ _pk_bash() {
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
 			--env-inherit --pass-env --setenv --allow-nested --bwrap -h --help
-			--version
+			--version --policy
 		' -- "$cur")
 		return
 	fi

@@ -21,6 +21,7 @@ _arguments -s -S -A '-*' \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the playground]:directory:_files -/' \
+	'*--policy[take options from a file]:file:_files' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \

@@ -8,7 +8,7 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --bwrap)
+	--readable | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -24,7 +24,7 @@ _pk_bwrap() {
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
 			--net --env-inherit --pass-env --setenv --allow-nested --bwrap --print
-			-z --zero -h --help --version --json
+			--policy -z --zero -h --help --version --json
 		' -- "$cur")
 		return
 	fi

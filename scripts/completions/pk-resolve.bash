@@ -11,18 +11,20 @@ _pk_resolve() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --)
+	--readable | --readable-from | --writable-from | --policy | --)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
-	--session) return ;;
+	--session | --deny | --deny-read | --allow-write) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --allow-all --read --write -e --existing
-			-P --physical -q --quiet --stdin -z --zero -h --help --version --json
+			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--policy --allow-all --read --write -e --existing
+			-P --physical -q --quiet -v --verbose --explain --json --stdin -z --zero
+			-h --help --version
 		' -- "$cur")
 		return
 	fi

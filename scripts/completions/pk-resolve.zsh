@@ -10,15 +10,21 @@ _arguments -s -S -A '-*' \
 	'--session[join a session]:name:' \
 	'--temp[use a directory as the playground]:directory:_files -/' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'*--deny[neither read nor write what a pattern covers]:pattern:' \
+	'*--deny-read[do not read what a pattern covers]:pattern:' \
+	'*--allow-write[write only what a pattern matches]:pattern:' \
+	'*--policy[take options from a file]:file:_files' \
 	'--allow-all[refuse only what cannot be told]' \
 	'(--write)--read[paths are to be read]' \
 	'(--read)--write[paths are to be written]' \
 	'(-e --existing)'{-e,--existing}'[refuse what does not exist]' \
 	'(-P --physical)'{-P,--physical}'[take .. as the kernel does]' \
 	'(-q --quiet)'{-q,--quiet}'[say nothing about refused paths]' \
+	'(-v --verbose)'{-v,--verbose}'[say where refused paths lead]' \
+	'--explain[say how each path gets its answer]' \
 	'--stdin[read paths from standard input]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(- *)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \
-	'--json[with --version, as one object]' \
+	'--json[one JSON object for each path]' \
 	'*:path:_files'

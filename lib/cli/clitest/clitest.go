@@ -150,6 +150,18 @@ func disagree(name, body string, names []string) string {
 	return ""
 }
 
+// PolicyPage fails when pk-policy(5) does not name one of the options that a
+// policy can give.
+func PolicyPage(t *testing.T, options []cli.Option) {
+	t.Helper()
+	page := strings.NewReplacer(`\-`, "-", ",", " ").Replace(read(t, Root(t), "man", "pk-policy.5"))
+	for _, o := range options {
+		if o.Long != "policy" && !slices.Contains(strings.Fields(page), o.Long) {
+			t.Errorf("pk-policy(5): option %q is missing", o.Long)
+		}
+	}
+}
+
 func read(t *testing.T, elem ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(elem...))

@@ -41,17 +41,17 @@ type overlay struct {
 
 // Options returns the options, to be added to a command's own.
 func (o *Options) Options() []cli.Option {
-	return append(o.Workspace.Options(),
-		o.overlay("overlay", false),
-		o.overlay("overlay-from", true),
+	return o.WithPolicy(append(o.Workspace.Options(),
+		o.overlay("overlay", false).Path(),
+		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
 		cli.Func(o.setNet, "net", ""),
 		cli.Switch(&o.env.Inherit, "env-inherit", ""),
 		cli.List(&o.env.Pass, "pass-env", ""),
 		cli.List(&o.env.Set, "setenv", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
-		cli.Text(&o.bwrap, "bwrap", ""),
-	)
+		cli.Text(&o.bwrap, "bwrap", "").Path(),
+	))
 }
 
 func (o *Options) overlay(long string, list bool) cli.Option {

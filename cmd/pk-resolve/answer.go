@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+)
+
+// answerer writes one answer for each path and remembers whether one was
+// refused.
+type answerer struct {
+	*options
+	ctx       *cli.Context
+	workspace *confine.Workspace
+	batch     *confine.Batch
+	out       *bufio.Writer
+	refused   bool
+}
+
+// outcome is what came of one path.
+type outcome struct {
+	path    string
+	where   string
+	refusal error
+	how     *confine.Explanation // nil unless it was asked for
+}
+
+// answerAll answers operands: those that are refused leave no record.
+func (a *answerer) answerAll(paths []string) error {
+	for _, path := range paths {
+		if _, err := a.answer(path); err != nil {
+			return err
+		}
+	}
+	return a.finish()
+}
+
+// answer answers one path. The error is one of writing.
+func (a *answerer) answer(path string) (refused bool, err error) {
+	o := a.resolve(path)
+	if o.refusal == nil && !a.json {
+		o.refusal = cli.WriteRecord(a.out, o.where, a.zero)
+	}
+	if a.json {
+		err = a.writeJSON(o)
+	}
+	if _, failed := a.out.Write(nil); failed != nil { // a bufio.Writer repeats its first error
+		return false, failedWrite(failed)
+	}
+	a.say(o)
+	a.refused = a.refused || o.refusal != nil
+	return o.refusal != nil, err
+}
+
+// resolve finds the answer, and how it is found if that is asked for.
+func (a *answerer) resolve(path string) outcome {
+	o := outcome{path: path}
+	if a.explain {
+		o.how = a.workspace.Explain(path, a.batch.Request)
+		o.where, o.refusal = o.how.Where, o.how.Err
+	} else {
+		o.where, o.refusal = a.batch.Resolve(path)
+	}
+	if refusal, ok := errors.AsType[*confine.Refusal](o.refusal); ok && a.verbose {
+		o.refusal = refusal.Disclose()
+	}
+	return o
+}
+
+// say reports a refusal, in one line; and all that there is to tell, if that is
+// asked for.
+func (a *answerer) say(o outcome) {
+	switch {
+	case o.how != nil:
+		a.tell(o)
+	case o.refusal != nil && !a.quiet:
+		a.ctx.ReportLine(o.refusal)
+	}
+}
+
+// finish hands over what is buffered and makes the exit status.
+func (a *answerer) finish() error {
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if a.refused {
+		return cli.Exit(cli.StatusRefused)
+	}
+	return nil
+}
+
+func (a *answerer) flush() error {
+	if err := a.out.Flush(); err != nil {
+		return failedWrite(err)
+	}
+	return nil
+}
+
+func failedWrite(err error) error {
+	return fmt.Errorf("cannot write to standard output: %w", err)
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+)
+
+// maxPolicy bounds a policy file, which is written by hand.
+const maxPolicy = 1 << 20
+
+// policy is a file that options were read from.
+type policy struct {
+	name  string   // as it was given
+	trail []string // the places that decide which file that is
+}
+
+// WithPolicy returns options and one more, --policy, which takes them from a
+// file: its lines stand for options in the place of --policy itself. What is
+// about one call rather than about what is allowed is to be left out of options.
+func (w *Workspace) WithPolicy(options []Option) []Option {
+	read := func(name string) error { return w.readPolicy(name, options) }
+	return append(options, Func(read, "policy", "").Path())
+}
+
+func (w *Workspace) readPolicy(name string, options []Option) error {
+	p, text, err := loadPolicy(name)
+	if err != nil {
+		return fmt.Errorf("cannot read policy %q: %w", name, err)
+	}
+	w.policies = append(w.policies, p)
+	defer func() { w.source = "" }()
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		w.source = fmt.Sprintf("%q, line %d", name, n)
+		if err := p.apply(strings.TrimSuffix(line, "\n"), options); err != nil {
+			return fmt.Errorf("%s: %w", w.source, err)
+		}
+	}
+	return nil
+}
+
+// loadPolicy reads the file that name leads to, and no other that may have come
+// in its place since.
+func loadPolicy(name string) (policy, string, error) {
+	trail, err := confine.Trail(name)
+	if err != nil {
+		return policy{}, "", err
+	}
+	p := policy{name, trail}
+	fd, err := unix.Open(p.place(), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return p, "", err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return p, "", errors.Join(err, errors.New("it is not a file"))
+	}
+	text, err := io.ReadAll(io.LimitReader(file, maxPolicy+1))
+	if len(text) > maxPolicy {
+		err = fmt.Errorf("it is longer than %d bytes", maxPolicy)
+	}
+	return p, string(text), err
+}
+
+// place is where the file is, every link followed.
+func (p policy) place() string { return p.trail[len(p.trail)-1] }
+
+// apply sets the option of one line.
+func (p policy) apply(line string, options []Option) error {
+	line = strings.Trim(line, " \t")
+	if line == "" || line[0] == '#' {
+		return nil
+	}
+	if i := strings.IndexAny(line, "\r\x00"); i >= 0 {
+		return fmt.Errorf("it holds the byte %q", line[i])
+	}
+	name, value := line, ""
+	if i := strings.IndexAny(line, " \t"); i >= 0 {
+		name, value = line[:i], strings.TrimLeft(line[i:], " \t")
+	}
+	for _, o := range options {
+		if o.Long == name {
+			return p.set(o, value)
+		}
+	}
+	return fmt.Errorf("%q is not an option that a policy can give", name)
+}
+
+func (p policy) set(o Option, value string) error {
+	switch {
+	case o.Value && value == "":
+		return fmt.Errorf("option %q needs a value", o.Long)
+	case !o.Value && value != "":
+		return fmt.Errorf("option %q takes no value", o.Long)
+	case o.path == isPathOrIn && value == "-":
+	case o.path != notPath && value[0] != '/':
+		value = path.Dir(p.place()) + "/" + value
+	}
+	if err := o.set(value); err != nil {
+		return fmt.Errorf("option %q: %w", o.Long, err)
+	}
+	return nil
+}
+
+// check refuses a policy that somebody in the workspace could write, or could
+// put another one in the place of.
+func (p policy) check(roots []confine.Root) error {
+	for _, place := range p.trail {
+		for _, root := range roots {
+			if root.Writable && root.Contains(place) {
+				err := fmt.Errorf("cannot use policy %q: it is in the writable root %q", p.name, root.Path)
+				return WithHint(err, "keep it where nobody in the workspace can write")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// noted are options that write down how they are set.
+func noted(log *[]string) []Option {
+	note := func(name string) func(string) error {
+		return func(v string) error { *log = append(*log, name+"="+v); return nil }
+	}
+	on := false
+	return []Option{
+		Func(note("word"), "word", "w"),
+		Func(note("file"), "file", "").Path(),
+		Func(note("list"), "list-from", "").PathOrStdin(),
+		Switch(&on, "on", ""),
+	}
+}
+
+func writePolicy(t testing.TB, text string) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/p", []byte(text), 0o600))
+	return dir + "/p"
+}
+
+func TestPolicyLines(t *testing.T) {
+	for _, row := range []struct {
+		name, text string
+		want       []string // "{d}" is the policy's directory
+		err        string
+	}{
+		{"nothing", "", nil, ""},
+		{"comments and blanks", "# word x\n\n \t\n  # y\n", nil, ""},
+		{"the last line without an end", "word x", []string{"word=x"}, ""},
+		{"blanks around", " \tword \t x y \t\n", []string{"word=x y"}, ""},
+		{"everything else belongs to the value", "word a,b # \"$x\"'\\\n", []string{`word=a,b # "$x"'\`}, ""},
+		{"bytes", "word \xff\x1b\n", []string{"word=\xff\x1b"}, ""},
+		{"order", "word 2\nword 1\n", []string{"word=2", "word=1"}, ""},
+		{"relative path", "file a/../b\n", []string{"file={d}/a/../b"}, ""},
+		{"absolute path", "file /a\n", []string{"file=/a"}, ""},
+		{"a dash is a file", "file -\n", []string{"file={d}/-"}, ""},
+		{"a dash is standard input", "list-from -\nlist-from l\n", []string{"list=-", "list={d}/l"}, ""},
+		{"switch", "on\n", nil, ""},
+		{"switch with a value", "\non yes\n", nil, `line 2: option "on" takes no value`},
+		{"no value", "word \t\n", nil, `line 1: option "word" needs a value`},
+		{"unknown", "word x\nwrod x\n", []string{"word=x"}, `line 2: "wrod" is not an option that a policy can give`},
+		{"short", "w x\n", nil, `line 1: "w" is not an option`},
+		{"equals sign", "word=x\n", nil, `line 1: "word=x" is not an option`},
+		{"carriage return", "word x\r\n", nil, `line 1: it holds the byte '\r'`},
+		{"NUL", "word x\x00y\n", nil, `line 1: it holds the byte '\x00'`},
+		{"too long", strings.Repeat("#", maxPolicy+1), nil, "it is longer than 1048576 bytes"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var got []string
+			var w Workspace
+			file := writePolicy(t, row.text)
+			err := w.readPolicy(file, noted(&got))
+			if row.err == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, row.err)
+				assert.ErrorContains(t, err, file)
+			}
+			for i := range row.want {
+				row.want[i] = strings.ReplaceAll(row.want[i], "{d}", filepath.Dir(file))
+			}
+			assert.Equal(t, row.want, got)
+			assert.Empty(t, w.source, "what follows on the command line is not the policy's")
+		})
+	}
+}
+
+// FuzzPolicy: each line sets one option, or is a comment, or ends it all.
+func FuzzPolicy(f *testing.F) {
+	f.Add("word x\n# y\nfile a\non\n")
+	f.Add("list-from -\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var got []string
+		var w Workspace
+		if w.readPolicy(writePolicy(t, text), noted(&got)) != nil {
+			return
+		}
+		lines := 0
+		for line := range strings.SplitSeq(text, "\n") {
+			line = strings.Trim(line, " \t")
+			if line != "" && line[0] != '#' && line != "on" {
+				lines++
+			}
+		}
+		assert.Len(t, got, lines, "%q", text)
+	})
+}
