@@ -432,10 +432,25 @@ func TestRefusalsLeaveNothing(t *testing.T) {
 func TestSessionDirectoriesInTheProjectAreRefused(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Env = []string{"XDG_CACHE_HOME=" + b.Project + "/.cache"}
-	got := run(t, b, "true")
+	for _, options := range [][]string{nil, {"--session", "s"}} {
+		got := run(t, b, "true", options...)
+		assert.Equal(t, 125, got.Status)
+		assert.Contains(t, got.Stderr, fmt.Sprintf("it lies in the writable root %q\npk-bash: hint: set XDG_CACHE_HOME", b.Project))
+		assert.NoDirExists(t, b.Project+"/.cache")
+	}
+	b.Mkdir(t, b.Home+"/victim")
+	require.NoError(t, os.Symlink(b.Home+"/victim", b.Project+"/.cache"))
+	for _, options := range [][]string{nil, {"--session", "s"}} {
+		assert.Equal(t, 125, run(t, b, "true", options...).Status)
+		assert.NoDirExists(t, b.Home+"/victim/pikuri")
+	}
+}
+
+func TestTmpIsThePlayground(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, "true", "--no-alias-tmp")
 	assert.Equal(t, 125, got.Status)
-	assert.Contains(t, got.Stderr, fmt.Sprintf("it lies in the writable root %q\npk-bash: hint: set XDG_CACHE_HOME", b.Project))
-	assert.NoDirExists(t, b.Project+"/.cache")
+	assert.Contains(t, got.Stderr, "pk-bash: hint: leave --no-alias-tmp out\n")
 }
 
 func TestASignalWhilePreparing(t *testing.T) {

@@ -134,8 +134,9 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	if session == "" {
 		return &Opened{Workspace: opened}, nil
 	}
+	roots := opened.Roots()
 	opened.Close() // the roots are good; a session may be made now
-	return w.openInSession(cfg, session)
+	return w.openInSession(cfg, session, roots)
 }
 
 // open opens the roots, and refuses policies that are kept in one of them.
@@ -164,8 +165,8 @@ func (w *Workspace) session() string {
 
 // openInSession joins the session and opens the roots with its playground,
 // unless there is another one.
-func (w *Workspace) openInSession(cfg confine.Config, session string) (*Opened, error) {
-	joined, err := join(session)
+func (w *Workspace) openInSession(cfg confine.Config, session string, roots []confine.Root) (*Opened, error) {
+	joined, err := join(session, roots)
 	if err != nil {
 		return nil, Invalid(err)
 	}
@@ -182,12 +183,32 @@ func (w *Workspace) openInSession(cfg confine.Config, session string) (*Opened, 
 	return &Opened{Workspace: opened, Umbrella: joined}, nil
 }
 
-func join(session string) (*umbrella.Umbrella, error) {
+func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
 	base, err := umbrella.Base(os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("cannot join session %q: %w", session, err)
 	}
+	if err := CheckBase(base, roots); err != nil {
+		return nil, err
+	}
 	return umbrella.Join(base, session)
+}
+
+// CheckBase refuses to keep session directories in a writable root: a command
+// could put a link in their place, and the next one would follow it.
+func CheckBase(base string, roots []confine.Root) error {
+	var writable []string
+	for _, r := range roots {
+		if r.Writable {
+			writable = append(writable, r.Path)
+		}
+	}
+	root, ok := confine.LiesIn(base, writable)
+	if !ok {
+		return nil
+	}
+	err := fmt.Errorf("cannot keep session directories in %q: it lies in the writable root %q", base, root)
+	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // config reads everything that the options name, before anything is made.

@@ -3,6 +3,7 @@ package confine
 import (
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -18,15 +19,15 @@ var ErrPlanted = errors.New("it leads out of a writable root, through a link in 
 // writable roots to a place outside that root. Names that do not resolve do
 // not; opening them will tell.
 func Planted(name string, writable []string) bool {
-	path, err := absolute(name)
+	typed, err := absolute(name)
 	if err != nil {
 		return false
 	}
-	final, err := walk(path)
+	final, err := walk(typed)
 	if err != nil {
 		return false
 	}
-	at, rest := "/", strings.Split(path, "/")
+	at, rest := "/", strings.Split(typed, "/")
 	for budget := maxPlanted; len(rest) > 0 && budget > 0; budget-- {
 		name := rest[0]
 		rest = rest[1:]
@@ -82,12 +83,29 @@ func (w *Workspace) refusePlanted(cfg Config) error {
 
 // resolved is where a name leads. The caller typed the name, and may know.
 func resolved(name string) string {
-	path, err := absolute(name)
+	place, err := absolute(name)
 	if err == nil {
-		path, err = walk(path)
+		place, err = walk(place)
 	}
 	if err != nil {
 		return name
 	}
-	return path
+	return place
+}
+
+// LiesIn reports the first of the writable roots that name lies in, as it is
+// typed or where it leads, or out of which it leads through a planted link. What
+// a command may replace must not be where pk keeps its own.
+func LiesIn(name string, writable []string) (root string, ok bool) {
+	typed, err := absolute(name)
+	if err != nil {
+		return "", false
+	}
+	places := []string{path.Clean(typed), resolved(name)}
+	for _, root := range writable {
+		if contains(root, places[0]) || contains(root, places[1]) || Planted(name, []string{root}) {
+			return root, true
+		}
+	}
+	return "", false
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -158,20 +157,6 @@ func (f *Fence) Undo() error {
 	return errors.Join(err, f.Close())
 }
 
-// refuseBase refuses to keep session directories where a command can put a
-// link in their place.
-func refuseBase(base string, writable []string) error {
-	for _, root := range writable {
-		if real := bwrap.Canonical(base); real == root || strings.HasPrefix(real, root+"/") {
-			return &bwrap.Refusal{
-				Reason: fmt.Sprintf("cannot keep session directories in %q: it lies in the writable root %q", base, root),
-				Advice: "set XDG_CACHE_HOME to a directory outside",
-			}
-		}
-	}
-	return nil
-}
-
 func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
 	var paths []string
 	for _, v := range o.overlays {
@@ -190,12 +175,12 @@ func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
 
 func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrella.Reserved) error {
 	opened := f.Opened
-	if scratch != nil || f.Umbrella != nil {
-		if err := refuseBase(base, writable(opened)); err != nil {
+	if scratch != nil {
+		if err := cli.CheckBase(base, opened.Roots()); err != nil {
 			return err
 		}
 	}
-	if opened.Temp() != "" && !opened.AliasTmp() {
+	if o.NoAliasTmp && (opened.Temp() != "" || scratch != nil) {
 		return &bwrap.Refusal{
 			Reason: "cannot make a sandbox in which /tmp is not the playground",
 			Advice: "leave --no-alias-tmp out",
