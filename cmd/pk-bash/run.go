@@ -316,10 +316,6 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
-	lock, err := f.Lock()
-	if err != nil {
-		return err
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -327,7 +323,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, bwrap.Held{Lock: lock, Status: w})
+	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w)
 	return err
 }
 

@@ -114,7 +114,7 @@ func start(ctx *cli.Context, f *fence.Fence) error {
 	if err != nil {
 		return err
 	}
-	return f.Plan.Exec(f.Bwrap, ctx.Args, bwrap.Held{Lock: lock})
+	return f.Plan.Exec(f.Bwrap, ctx.Args, lock)
 }
 
 func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {

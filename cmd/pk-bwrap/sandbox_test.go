@@ -496,3 +496,41 @@ func TestOddHomes(t *testing.T) {
 	}
 	assert.NoDirExists(t, b.Project+"/in")
 }
+
+// Init runs bwrap, and the command may touch what init does.
+func TestTheCommandCannotChangeBwrap(t *testing.T) {
+	b := clitest.NewBox(t)
+	own := filepath.Dir(b.Project) + "/bwrap"
+	program, err := os.ReadFile("/usr/bin/bwrap")
+	if err != nil {
+		program, err = os.ReadFile(b.Bwrap)
+	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(own, program, 0o755))
+	b.Mkdir(t, b.Home+"/.cache/go-build")
+	for _, name := range []string{"pk-bwrap", "pk-bash"} {
+		for _, options := range [][]string{nil, {"--no-toolchains"}} {
+			args := append([]string{"--bwrap", own}, options...)
+			if name == "pk-bash" {
+				args = append(args, "-y", "--raw", "chmod 000 /proc/1/exe; ls /proc/self/fd")
+			} else {
+				args = append(args, "--", "sh", "-c", "chmod 000 /proc/1/exe; ls /proc/self/fd")
+			}
+			got := b.Run(t, name, args...)
+			assert.Equal(t, "0\n1\n2\n3\n", got.Stdout, "%s %v: %s", name, options, got.Stderr)
+			info, err := os.Stat(own)
+			require.NoError(t, err)
+			assert.Equal(t, os.FileMode(0o755), info.Mode())
+		}
+	}
+}
+
+// The session's lock is out of the command's reach, so that it can neither drop
+// it nor break the session for others.
+func TestInitHoldsNoFileOfTheHost(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := inside(t, b, `for f in /proc/1/fd/*; do
+		case $(readlink "$f") in /dev/null | /proc/* | pipe:* | anon_inode:* | "") ;; *) ls -l "$f" ;; esac
+	done; [ -e /proc/1/fd/0 ] && echo looked`, "--session", "s")
+	assert.Equal(t, clitest.Outcome{Stdout: "looked\n"}, got)
+}

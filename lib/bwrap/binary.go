@@ -20,7 +20,41 @@ var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
 type Binary struct {
 	Path     string // absolute
 	Overlays bool   // has --tmp-overlay (bwrap 0.11 and later)
+	own      []byte // its content, when it is bwrap itself and the caller owns it
 }
+
+// program returns the path by which bwrap is started. One that the caller owns
+// is started from a sealed copy in memory: the sandbox's init runs it, and the
+// command inside, which has the same uid, could otherwise change the mode of the
+// file on the host through /proc/1/exe. For root that would be everybody's
+// bwrap.
+//
+// A chain hands the copy on by its number; otherwise its number is high, so that
+// the descriptors a child gets do not take its place.
+func (b Binary) program(chained bool, hand func(*os.File) int) (string, error) {
+	if b.own == nil {
+		return b.Path, nil
+	}
+	f, err := memFile("bwrap", b.own)
+	if err != nil {
+		return "", err
+	}
+	if err := unix.Fchmod(int(f.Fd()), 0o500); err != nil {
+		return "", fmt.Errorf("cannot copy bwrap: %w", err)
+	}
+	if chained {
+		return fmt.Sprintf("%s%d", selfFD, hand(f)), nil
+	}
+	defer f.Close()
+	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, highFD)
+	if err != nil {
+		return "", fmt.Errorf("cannot copy bwrap: %w", err)
+	}
+	return fmt.Sprintf("%s%d", selfFD, high), nil
+}
+
+// highFD is above any number that a child of this program gets.
+const highFD = 200
 
 // FindBinary returns the bwrap at path, or with path "" the first root-owned
 // one in /usr/bin, /bin, /usr/local/bin. One that lies under a root that the
@@ -46,7 +80,26 @@ func FindBinary(path string, writable []string) (Binary, error) {
 			}
 		}
 	}
-	return Binary{Path: real, Overlays: hasOption(real, "--tmp-overlay")}, nil
+	b := Binary{Path: real}
+	program, err := os.ReadFile(real)
+	if err != nil || !isBwrap(program) {
+		// A wrapper, or one that may be run but not read: it has to be asked.
+		help, _ := exec.Command(real, "--help").CombinedOutput()
+		b.Overlays = bytes.Contains(help, []byte("--tmp-overlay"))
+		return b, nil
+	}
+	b.Overlays = bytes.Contains(program, []byte("--tmp-overlay"))
+	var st unix.Stat_t
+	if unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid() {
+		b.own = program
+	}
+	return b, nil
+}
+
+// isBwrap tells bwrap itself from a wrapper by the options that it knows. They
+// are looked for in the program's bytes, for asking it costs a quarter of a run.
+func isBwrap(program []byte) bool {
+	return bytes.HasPrefix(program, []byte("\x7fELF")) && bytes.Contains(program, []byte("--unshare-user"))
 }
 
 // checkBinary resolves path and refuses what others could have replaced. A
@@ -97,18 +150,6 @@ func systemOwner() uint32 {
 		return 0
 	}
 	return st.Uid
-}
-
-// hasOption reports whether this bwrap knows an option. It looks for the name
-// in the program's bytes, for asking the program costs a quarter of a run;
-// only what is no ELF file (a wrapper script) is asked.
-func hasOption(path, option string) bool {
-	program, err := os.ReadFile(path)
-	if err == nil && bytes.HasPrefix(program, []byte("\x7fELF")) {
-		return bytes.Contains(program, []byte(option))
-	}
-	help, _ := exec.Command(path, "--help").CombinedOutput()
-	return bytes.Contains(help, []byte(option))
 }
 
 // installers by the file that tells the package manager apart.

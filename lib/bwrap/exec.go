@@ -13,20 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Held are descriptors that the sandbox's own processes keep. The command does
-// not inherit them, but it can look at them in /proc: what they lead to must be
-// harmless in its hands, and never a directory.
-type Held struct {
-	Lock   *os.File // kept open as long as the sandbox lives: the session's lock
-	Status *os.File // gets what bwrap's --json-status-fd writes
-}
-
 // Exec becomes bwrap, and through it argv. It returns only when that fails.
 // The caller's terminal, signals and place in the process tree stay as they
 // are; every other inherited descriptor is closed.
-func (p *Plan) Exec(bwrap Binary, argv []string, held Held) error {
+//
+// status is a file that bwrap's outer process keeps open as long as the sandbox
+// lives, and in which it reports how it went (--json-status-fd), or nil. It may
+// carry a lock. Nothing is left open in the sandbox's init, as --sync-fd would
+// leave it: the command has the same uid and can reach what init holds through
+// /proc/1/fd, change its mode, or take the lock over.
+func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
-	line, files, err := p.commandLine(bwrap, argv, held, func(_ int, f *os.File) int { return int(f.Fd()) })
+	line, files, err := p.commandLine(bwrap, argv, status, func(_ int, f *os.File) int { return int(f.Fd()) })
 	if err != nil {
 		return err
 	}
@@ -45,18 +43,16 @@ func (p *Plan) Exec(bwrap Binary, argv []string, held Held) error {
 }
 
 // Command prepares bwrap around argv as a child process, to be supervised.
-// Call started once it runs: it closes what only the child needs, the write
-// end held.Status among it, but not the lock.
-func (p *Plan) Command(bwrap Binary, argv []string, held Held) (cmd *exec.Cmd, started func(), err error) {
-	line, files, err := p.commandLine(bwrap, argv, held, func(i int, _ *os.File) int { return 3 + i })
+// Call started once it runs: it closes what only the child needs, status
+// included.
+func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
+	line, files, err := p.commandLine(bwrap, argv, status, func(i int, _ *os.File) int { return 3 + i })
 	if err != nil {
 		return nil, nil, err
 	}
 	started = func() {
 		for _, f := range files {
-			if f != held.Lock {
-				f.Close()
-			}
+			f.Close()
 		}
 	}
 	return &exec.Cmd{Path: line[0], Args: line, Env: p.plain(), Dir: "/", ExtraFiles: files}, started, nil
@@ -69,7 +65,7 @@ const maxWords = 9000
 // commandLine renders the plan for running. The options go through a
 // descriptor, so that the list of processes shows the command and not the
 // plan; number tells the number that a file will have in bwrap.
-func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(int, *os.File) int) ([]string, []*os.File, error) {
+func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, number func(int, *os.File) int) ([]string, []*os.File, error) {
 	var files []*os.File
 	hand := func(f *os.File) int {
 		files = append(files, f)
@@ -82,11 +78,8 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(i
 		}
 		return hand(f), nil
 	}}
-	if held.Lock != nil {
-		r.add("--sync-fd", strconv.Itoa(hand(held.Lock)))
-	}
-	if held.Status != nil {
-		r.add("--json-status-fd", strconv.Itoa(hand(held.Status)))
+	if status != nil {
+		r.add("--json-status-fd", strconv.Itoa(hand(status)))
 	}
 	r.env(p.widened())
 	r.plan(p)
@@ -103,7 +96,11 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, held Held, number func(i
 	if err != nil {
 		return nil, nil, err
 	}
-	line := append([]string{bwrap.Path, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
+	program, err := bwrap.program(r.staging != "", hand)
+	if err != nil {
+		return nil, nil, err
+	}
+	line := append([]string{program, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
 	if r.staging == "" {
 		return line, files, nil
 	}

@@ -102,6 +102,7 @@ func Stage(args []string) error {
 		}
 	}
 	line := rest[n:]
+	closeOnExec(line[0])
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
 }
 

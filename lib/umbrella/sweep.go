@@ -182,16 +182,17 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 	return dir
 }
 
-// lentOut reports whether a sandbox holds the umbrella by the file that Lock
-// handed to it. Nobody can take that lock anew while dir is locked.
+// lentOut reports whether the umbrella is held by the file that Lock handed on.
+// Nobody can take that lock anew while dir is locked. A file that cannot be
+// asked counts as held.
 func lentOut(dir *os.File) bool {
 	n, err := unix.Openat(fd(dir), lockFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return false // never lent
+		return !errors.Is(err, unix.ENOENT) // never lent
 	}
 	f := os.NewFile(uintptr(n), lockFile)
 	defer f.Close()
-	return errors.Is(flock(f, unix.LOCK_EX), unix.EWOULDBLOCK)
+	return flock(f, unix.LOCK_EX) != nil
 }
 
 // lookAt sorts out what is not an umbrella of ours, without opening it.

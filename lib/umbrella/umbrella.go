@@ -30,7 +30,7 @@ const (
 	prefix     = "workspace-" // of an umbrella
 	reaped     = ".reap-"     // of one that is being removed
 	stamp      = ".stamp"     // its mtime says when the umbrella was last used
-	lockFile   = ".lock"      // held by sandboxes, which must not hold a directory
+	lockFile   = ".lock"      // held by what this process becomes
 	playground = "playground"
 )
 
@@ -225,19 +225,19 @@ func (u *Umbrella) checkPlayground() error {
 	return chmodPath(n, 0o700)
 }
 
-// Lock returns a descriptor that holds the umbrella as in use: a process that
-// inherits it keeps the umbrella in use until it ends. It is closed on exec
-// unless passed on explicitly, and with the umbrella here.
+// Lock returns a file that holds the umbrella as in use, to be handed to a
+// process that takes this one's place: it keeps the umbrella in use until it
+// ends. What is written to the file is lost. It is closed on exec unless passed
+// on explicitly, and with the umbrella here.
 //
-// It is that of an empty file, not of the directory that this process locks
-// itself. A sandbox keeps it in a process that the command inside can look at,
-// and from an open directory there is a way to its parent, out of any sandbox
-// (/proc/1/fd/3/..).
+// It is not the directory that this process locks itself: from an open
+// directory there is a way to its parent, so no process near a sandbox should
+// hold one.
 func (u *Umbrella) Lock() (*os.File, error) {
 	if u.lent != nil {
 		return u.lent, nil
 	}
-	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_RDONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o400)
+	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
 	}

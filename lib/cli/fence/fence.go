@@ -87,16 +87,13 @@ type Fence struct {
 	scratch *umbrella.Umbrella
 }
 
-// Lock is the lock of the umbrella whose playground the sandbox shows, to be
-// held by the sandbox itself, or nil.
+// Lock is the lock of the session whose playground the sandbox shows, for what
+// this process becomes, or nil.
 func (f *Fence) Lock() (*os.File, error) {
-	switch {
-	case f.scratch != nil:
-		return f.scratch.Lock()
-	case f.Umbrella != nil:
-		return f.Umbrella.Lock()
+	if f.Umbrella == nil {
+		return nil, nil
 	}
-	return nil, nil
+	return f.Umbrella.Lock()
 }
 
 // Close ends the use of the session, and removes a scratch playground.
