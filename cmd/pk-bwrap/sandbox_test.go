@@ -534,3 +534,16 @@ func TestInitHoldsNoFileOfTheHost(t *testing.T) {
 	done; [ -e /proc/1/fd/0 ] && echo looked`, "--session", "s")
 	assert.Equal(t, clitest.Outcome{Stdout: "looked\n"}, got)
 }
+
+// What a command wrote into a list would be shown to the next one.
+func TestListsInAWritableRootAreRefused(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/list", b.Home+"\n")
+	b.Write(t, b.Home+"/list", b.Project+"\n")
+	for _, option := range []string{"--readable-from", "--writable-from", "--overlay-from"} {
+		got := inside(t, b, "true", option, "list")
+		assert.Equal(t, 125, got.Status, option)
+		assert.NotEmpty(t, got.Stderr)
+	}
+	assert.Equal(t, clitest.Outcome{}, inside(t, b, "true", "--readable-from", b.Home+"/list"))
+}

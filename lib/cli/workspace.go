@@ -145,6 +145,10 @@ func (w *Workspace) open(cfg confine.Config) (*confine.Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkLists(opened.Roots()); err != nil {
+		opened.Close()
+		return nil, err
+	}
 	for _, p := range w.policies {
 		if err := p.check(opened.Roots()); err != nil {
 			opened.Close()
@@ -152,6 +156,39 @@ func (w *Workspace) open(cfg confine.Config) (*confine.Workspace, error) {
 		}
 	}
 	return opened, nil
+}
+
+// checkLists refuses lists of roots that are kept where a command can write.
+func (w *Workspace) checkLists(roots []confine.Root) error {
+	for _, r := range w.roots {
+		if r.list {
+			if err := CheckList(r.value, roots); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CheckList refuses a list that lies in a writable root: a command could add to
+// it, and the next one would be shown what it added.
+func CheckList(file string, roots []confine.Root) error {
+	root, ok := confine.LiesIn(file, writable(roots))
+	if file == "-" || !ok {
+		return nil
+	}
+	err := fmt.Errorf("cannot take the list %q: it lies in the writable root %q", file, root)
+	return WithHint(err, "keep it outside, or pass it on standard input")
+}
+
+func writable(roots []confine.Root) []string {
+	var paths []string
+	for _, r := range roots {
+		if r.Writable {
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
 }
 
 // session names the session to join: by option, else by $PK_SESSION; "" for
@@ -197,13 +234,7 @@ func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
 // CheckBase refuses to keep session directories in a writable root: a command
 // could put a link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
-	var writable []string
-	for _, r := range roots {
-		if r.Writable {
-			writable = append(writable, r.Path)
-		}
-	}
-	root, ok := confine.LiesIn(base, writable)
+	root, ok := confine.LiesIn(base, writable(roots))
 	if !ok {
 		return nil
 	}

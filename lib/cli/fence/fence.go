@@ -117,6 +117,11 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, err
 	}
 	f := &Fence{Opened: opened}
+	for _, v := range o.overlays {
+		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
+			return nil, errors.Join(cli.Invalid(err), f.Undo())
+		}
+	}
 	if err := o.make(f, overlays); err != nil {
 		return nil, errors.Join(err, f.Undo())
 	}
