@@ -42,8 +42,7 @@ type Job struct {
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// Outside a sandbox it makes the calling process the one that orphans of the
-// command fall to (PR_SET_CHILD_SUBREAPER) and ends every one of them, so one
+// It makes the calling process the one that orphans of the command fall to (PR_SET_CHILD_SUBREAPER) and ends every one of them, so one
 // job at a time may run in a process, and no other children.
 func (j *Job) Run() (*Result, error) {
 	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
@@ -83,10 +82,8 @@ type pipe struct {
 func (s *supervisor) start() error {
 	cmd := s.job.Cmd
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if !s.job.Sandbox {
-		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("cannot watch over the command's children: %w", err)
-		}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot watch over the command's children: %w", err)
 	}
 	ends, err := s.connect()
 	if err == nil {
@@ -252,9 +249,14 @@ func (s *supervisor) status(err error) {
 
 // sweep ends what the command left behind.
 func (s *supervisor) sweep() {
-	if s.job.Sandbox {
+	if s.job.Sandbox && len(s.result.Sent) == 0 {
 		s.awaitTeardown()
 		return
+	}
+	// A bwrap that was killed while it started may have left a child that had
+	// not yet asked to die with it.
+	if s.job.Sandbox {
+		defer s.awaitTeardown()
 	}
 	for limit := time.Now().Add(teardownLimit); time.Now().Before(limit); {
 		for _, pid := range descendants(os.Getpid()) {
