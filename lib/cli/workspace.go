@@ -173,7 +173,7 @@ func (w *Workspace) checkLists(roots []confine.Root) error {
 // CheckList refuses a list that lies in a writable root: a command could add to
 // it, and the next one would be shown what it added.
 func CheckList(file string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(file, writable(roots))
+	root, ok := confine.LiesIn(file, WritablePaths(roots))
 	if file == "-" || !ok {
 		return nil
 	}
@@ -181,7 +181,8 @@ func CheckList(file string, roots []confine.Root) error {
 	return WithHint(err, "keep it outside, or pass it on standard input")
 }
 
-func writable(roots []confine.Root) []string {
+// WritablePaths lists the paths of the writable ones among roots.
+func WritablePaths(roots []confine.Root) []string {
 	var paths []string
 	for _, r := range roots {
 		if r.Writable {
@@ -234,7 +235,7 @@ func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
 // CheckBase refuses to keep session directories in a writable root: a command
 // could put a link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(base, writable(roots))
+	root, ok := confine.LiesIn(base, WritablePaths(roots))
 	if !ok {
 		return nil
 	}

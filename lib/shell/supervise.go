@@ -282,7 +282,7 @@ func (s *supervisor) reap() bool {
 			continue
 		case err != nil || pid == 0:
 			return false
-		case ws.Signaled() && ws.Signal() == syscall.SIGKILL:
+		case !s.job.Sandbox && ws.Signaled() && ws.Signal() == syscall.SIGKILL:
 			s.result.Survivors++
 		}
 	}

@@ -189,7 +189,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		}
 	}
 	identity := bwrap.LookUpIdentity(opened.ProjectRoot())
-	binary, err := bwrap.FindBinary(o.bwrap, writable(opened))
+	binary, err := bwrap.FindBinary(o.bwrap, cli.WritablePaths(opened.Roots()))
 	if err != nil {
 		return err
 	}
@@ -228,16 +228,6 @@ func addToolchains(options *bwrap.Options) error {
 	options.Toolchains = table.Present(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv})
 	options.Masks = toolchain.Masks(options.Toolchains)
 	return nil
-}
-
-func writable(opened *cli.Opened) []string {
-	var paths []string
-	for _, r := range opened.Roots() {
-		if r.Writable {
-			paths = append(paths, r.Path)
-		}
-	}
-	return paths
 }
 
 // FindCommand answers 126 and 127 before the sandbox starts.
