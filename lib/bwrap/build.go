@@ -46,7 +46,7 @@ func New(o Options) (*Plan, error) {
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.mountPoints, b.stageable, b.environment} {
+	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.mountPoints, b.hold, b.stageable, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -323,7 +323,7 @@ func (b *builder) defaults() error {
 	}
 	b.add(
 		Mount{Op: OpProc, Dest: "/proc", Rule: "default"},
-		Mount{Op: OpDev, Dest: "/dev", Rule: "default"},
+		Mount{Op: OpDev, Dest: "/dev", Size: tmpSize, Rule: "default"},
 	)
 	if b.plan.UserIsRoot {
 		// Its files are writable to the kernel's uid 0 with every capability
@@ -401,16 +401,32 @@ func (b *builder) mountPoints() error {
 	return nil
 }
 
-// stageable refuses overlays that an old bwrap leaves to the stage, where the
-// stage has no directory to work in.
+func (b *builder) hold() error {
+	if b.PlayOwned {
+		return b.plan.hold(b.Playground)
+	}
+	return b.plan.hold("")
+}
+
+// stageable refuses what an old bwrap leaves to the stage, where there can be
+// none.
 func (b *builder) stageable() error {
-	if b.Bwrap.Overlays || len(b.plan.lowers()) == 0 || b.plan.staging(b.Bwrap) != "" {
+	if !b.plan.staged(b.Bwrap) {
 		return nil
 	}
-	return &Refusal{
-		Reason: fmt.Sprintf("cannot overlay %q: each of %q is missing or holds a root", b.plan.lowers()[0], stagingDirs),
-		Advice: "leave the overlays out, with --no-toolchains, or use bwrap 0.11 or later",
+	if findTrusted("unshare") == "" {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot prepare the sandbox: bwrap %q is older than 0.12, and unshare is missing", b.Bwrap.Path),
+			Advice: "install util-linux, or bwrap 0.12 or later",
+		}
 	}
+	if b.plan.staging(b.Bwrap) == "" {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot prepare the sandbox: each of %q is missing or holds a root", stagingDirs),
+			Advice: "make /mnt, or use bwrap 0.12 or later",
+		}
+	}
+	return nil
 }
 
 // environment filters the caller's variables, then keeps of PATH what is there.

@@ -78,6 +78,15 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, number 
 		}
 		return hand(f), nil
 	}}
+	if bwrap.HoldsPlaces && r.staging == "" {
+		r.held = func(m Mount) (int, error) {
+			fd, err := openHeld(m.Source, identity(m.Dev, m.Ino))
+			if err != nil {
+				return -1, err
+			}
+			return hand(os.NewFile(uintptr(fd), m.Source)), nil
+		}
+	}
 	if status != nil {
 		r.add("--json-status-fd", strconv.Itoa(hand(status)))
 	}
@@ -108,7 +117,7 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, number 
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open this program: %w", err)
 	}
-	return p.stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), line), files, nil
+	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), r.job, line), files, nil
 }
 
 // plain is the part of the environment that bwrap itself starts with. It runs

@@ -24,8 +24,10 @@ const (
 	OpLink     Op = "link"      // a symbolic link to Source
 	OpEmpty    Op = "empty"     // an empty directory in memory, writable
 	OpMask     Op = "mask"      // something inside a root that must not be seen
+	OpProtect  Op = "protect"   // something inside a writable root that must not be written
+	OpPin      Op = "pin"       // a directory in a writable root, made a mount point so that it cannot be renamed
 	OpProc     Op = "proc"      // the sandbox's own processes
-	OpDev      Op = "dev"       // null, zero, full, random, urandom, tty, pts, shm
+	OpDev      Op = "dev"       // null, zero, full, random, urandom, tty, pts; shm is writable
 )
 
 // Mount is one thing that the sandbox shows.
@@ -36,8 +38,13 @@ type Mount struct {
 	Data   []byte // OpData: the content
 	Dir    bool   // OpMask: a directory is hidden, not a file
 	Perms  string // octal: of what the mount makes anew
-	Size   int64  // OpEmpty: the most it may hold, in bytes; 0 means half of the memory
+	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
+
+	// Held: a command that runs elsewhere may change what is at Source or Dest,
+	// so it is mounted by descriptor, and only if it is still this inode.
+	Held     bool
+	Dev, Ino uint64
 }
 
 // Plan is what a sandbox contains. The same input makes the same plan.
@@ -104,7 +111,7 @@ func cover(mounts []Mount, path string) (Mount, bool) {
 // operations that show a tree of the host.
 func (m Mount) host(path string) (string, bool) {
 	switch m.Op {
-	case OpReadOnly, OpWritable, OpOverlay:
+	case OpReadOnly, OpWritable, OpOverlay, OpProtect, OpPin:
 		return filepath.Join(m.Source, strings.TrimPrefix(path, m.Dest)), true
 	case OpCopy:
 		return m.Source, path == m.Dest
