@@ -23,17 +23,21 @@ const (
 
 // Options is what a plan is made from.
 type Options struct {
-	Roots      []confine.Root // the project root first
-	Playground string         // seen as /tmp; "" for an empty /tmp
-	PlayOwned  bool           // the playground is pk's own, so that mount points may be made in it
-	Overlays   []string       // --overlay
+	Roots      []confine.Root            // the project root first
+	RootRule   func(confine.Root) string // what caused a root; nil: nothing is known
+	Playground string                    // seen as /tmp; "" for an empty /tmp
+	PlayOwned  bool                      // the playground is pk's own, so that mount points may be made in it
+	Overlays   []string                  // --overlay
 	Toolchains []toolchain.Entry
 	Masks      []string // what to hide inside the toolchains
-	Umbrellas  string   // directory of all umbrellas, which no overlay may contain
+	Rules      confine.Rules
+	Protect    []Protected // what must not be written though it is in a writable root
+	Umbrellas  string      // directory of all umbrellas, which no overlay may contain
 
 	Bwrap       Binary
 	Net         bool
 	AllowNested bool
+	PassFDs     []int
 	Env         EnvPolicy
 	Identity    *Identity
 }
@@ -45,8 +49,8 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.mountPoints, b.hold, b.stageable, b.environment} {
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, UserIsRoot: b.user.uid == 0}
+	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -155,17 +159,12 @@ func (b *builder) roots() error {
 		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp"})
 	}
 	for i, r := range b.Roots {
-		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: "option --readable"}
+		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r)}
 		if r.Writable {
-			m.Op, m.Rule = OpWritable, "option --writable"
+			m.Op = OpWritable
 		}
-		switch {
-		case i == 0:
-			m.Rule = "project root"
-		case r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp"):
+		if r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp") {
 			continue // it is there as /tmp; a mount point for it would have to be made in it
-		case r.Path == b.Playground:
-			m.Rule = "playground"
 		}
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
 			b.add(m)
@@ -174,6 +173,25 @@ func (b *builder) roots() error {
 		}
 	}
 	return nil
+}
+
+// rootRule says what caused root number i.
+func (b *builder) rootRule(i int, r confine.Root) string {
+	given := ""
+	if b.RootRule != nil {
+		given = b.RootRule(r)
+	}
+	switch {
+	case given != "":
+		return given
+	case i == 0:
+		return "project root"
+	case r.Path == b.Playground:
+		return "playground"
+	case r.Writable:
+		return "option --writable"
+	}
+	return "option --readable"
 }
 
 // overlays shows the overlay roots that were asked for by name. One that
@@ -335,6 +353,11 @@ func (b *builder) defaults() error {
 		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})
 	}
 	b.shieldTmp()
+	return b.arrange()
+}
+
+// arrange puts the mounts in the order in which they are made.
+func (b *builder) arrange() error {
 	sortMounts(b.plan.Mounts)
 	b.plan.Mounts = merge(b.plan.Mounts)
 	return nil
@@ -438,16 +461,19 @@ func (b *builder) environment() error {
 	if b.plan.UserIsRoot {
 		own = append(own, "TAR_OPTIONS=--no-same-owner") // only one uid is mapped: chown fails
 	}
-	env, err := b.Env.environ(append(own, b.Identity.Env()...))
+	vars, err := b.Env.environ(append(own, b.Identity.Env()...))
 	if err != nil {
 		return err
 	}
-	for i, kv := range env {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			env[i] = "PATH=" + strings.Join(b.present(filepath.SplitList(path)), ":")
+	for i := range vars {
+		if v := &vars[i]; v.Name == "PATH" {
+			v.Value = strings.Join(b.present(filepath.SplitList(v.Value)), ":")
+		}
+		if !vars[i].Dropped {
+			b.plan.Env = append(b.plan.Env, vars[i].Name+"="+vars[i].Value)
 		}
 	}
-	b.plan.Env = env
+	b.plan.Vars = vars
 	return nil
 }
 

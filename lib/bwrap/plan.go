@@ -51,11 +51,31 @@ type Mount struct {
 type Plan struct {
 	Mounts      []Mount  // parents before children
 	Env         []string // NAME=VALUE, sorted by name
+	Vars        []Var    // the same with what decided, and what the sandbox does not get
 	Chdir       string
-	Net         bool // the host's network; false means none but a loopback of its own
-	AllowNested bool // user namespaces may be made inside
-	UserIsRoot  bool // the caller is uid 0, which needs more closing
+	Net         bool  // the host's network; false means none but a loopback of its own
+	AllowNested bool  // user namespaces may be made inside
+	UserIsRoot  bool  // the caller is uid 0, which needs more closing
+	PassFDs     []int // descriptors of the caller's that the command gets
+	Watched     []Watch
 	Warnings    []string
+}
+
+// Var is a variable of the environment.
+type Var struct {
+	Name    string
+	Value   string // "" of what is dropped
+	Dropped bool   // the caller has it, the sandbox does not
+	Rule    string // what decided, for people
+}
+
+// Watch is a name in a writable root that nothing can be mounted on, as it is
+// not there or is a link. Whoever supervises the command can see whether it
+// has appeared or changed.
+type Watch struct {
+	Path string
+	Link string // where the link leads; "" when nothing was there
+	Rule string
 }
 
 // Refusal is a sandbox that must not be made as described, with what to type
@@ -105,6 +125,17 @@ func cover(mounts []Mount, path string) (Mount, bool) {
 		}
 	}
 	return best, found
+}
+
+// seen reports whether the host's path is what the sandbox shows at dest:
+// something else may cover it there.
+func (p *Plan) seen(host, dest string) bool {
+	top, ok := cover(p.Mounts, dest)
+	if !ok {
+		return false
+	}
+	at, shown := top.host(dest)
+	return shown && at == host
 }
 
 // host returns the host path behind path in the tree that m shows, for the

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -28,6 +30,9 @@ type Options struct {
 	noToolchains bool
 	noNet        bool
 	allowNested  bool
+	protect      []bwrap.Protected
+	noProtect    bool
+	passFDs      []int
 	bwrap        string
 	env          bwrap.EnvPolicy
 }
@@ -40,7 +45,13 @@ type overlay struct {
 
 // Options returns the options, to be added to a command's own.
 func (o *Options) Options() []cli.Option {
-	return o.WithPolicy(append(o.Workspace.Options(),
+	// Descriptors are the matter of one call, and no policy's.
+	return append(o.WithPolicy(o.Lasting()), cli.Func(o.passFD, "pass-fd", ""))
+}
+
+// Lasting returns the options that can stand in a policy.
+func (o *Options) Lasting() []cli.Option {
+	return append(append(o.Workspace.Options(), o.RuleOptions()...),
 		o.overlay("overlay", false).Path(),
 		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
@@ -48,9 +59,38 @@ func (o *Options) Options() []cli.Option {
 		cli.Switch(&o.env.Inherit, "env-inherit", ""),
 		cli.List(&o.env.Pass, "pass-env", ""),
 		cli.List(&o.env.Set, "setenv", ""),
+		cli.Func(o.addProtected, "protect", "").Path(),
+		cli.Switch(&o.noProtect, "no-protect", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
-	))
+	)
+}
+
+func (o *Options) addProtected(v string) error {
+	if v == "" {
+		return errors.New("the name is empty")
+	}
+	rule := "option --protect"
+	if o.Source() != "" {
+		rule += " of policy " + o.Source()
+	}
+	o.protect = append(o.protect, bwrap.Protected{Path: v, Rule: rule})
+	return nil
+}
+
+// passFD looks at the descriptor at once, while what is open is the caller's.
+func (o *Options) passFD(v string) error {
+	fd, err := strconv.Atoi(v)
+	if err != nil {
+		return fmt.Errorf("%q is not the number of a descriptor", v)
+	}
+	if err := bwrap.CheckPassed(fd); err != nil {
+		return err
+	}
+	if !slices.Contains(o.passFDs, fd) {
+		o.passFDs = append(o.passFDs, fd)
+	}
+	return nil
 }
 
 func (o *Options) overlay(long string, list bool) cli.Option {
@@ -197,10 +237,13 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		Roots:       opened.Roots(),
 		Playground:  opened.Temp(),
 		PlayOwned:   f.Umbrella != nil && o.Temp == "",
+		RootRule:    o.Origin,
 		Overlays:    overlays,
+		Rules:       o.Rules(),
 		Bwrap:       binary,
 		Net:         !o.noNet,
 		AllowNested: o.allowNested,
+		PassFDs:     o.passFDs,
 		Env:         o.env,
 		Identity:    identity,
 	}
@@ -215,9 +258,29 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 			return err
 		}
 	}
+	if options.Protect, err = o.protected(options.Roots); err != nil {
+		return err
+	}
 	f.Bwrap = binary
 	f.Plan, err = bwrap.New(options)
 	return err
+}
+
+// protected lists what is protected by name, and what is by default.
+func (o *Options) protected(roots []confine.Root) ([]bwrap.Protected, error) {
+	var list []bwrap.Protected
+	for _, p := range o.protect {
+		path, err := filepath.Abs(p.Path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot protect %q: %w", p.Path, err)
+		}
+		if !filepath.IsAbs(p.Path) {
+			path = filepath.Join(roots[0].Path, p.Path)
+		}
+		p.Path = path
+		list = append(list, p)
+	}
+	return list, nil
 }
 
 func addToolchains(options *bwrap.Options) error {
