@@ -58,7 +58,9 @@ func (p *Plan) Explain(path string) Verdict {
 	}
 	host, place, ok := p.follow(path)
 	v.Place, v.Host = place, host
-	m, covered := cover(p.Mounts, place)
+	// A pin is there for what lies in it, and shows what would be seen anyway.
+	unpinned := slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
+	m, covered := cover(unpinned, place)
 	switch {
 	case !covered:
 		v.Access, v.Rule = ReadOnly, "default: a directory that leads to what is shown"
