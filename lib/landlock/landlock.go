@@ -40,7 +40,8 @@ func ABI() (int, error) {
 // ScopeThread keeps the calling thread, and what it starts from then on, to
 // themselves: they cannot connect to an abstract Unix socket, nor send a signal,
 // unless the other end has been kept in with them. It cannot be undone. It sets
-// no_new_privs, without which only root could do it.
+// no_new_privs, without which only root could do it: no set-user-ID program
+// gains anything any more, bwrap included.
 //
 // What else changes is that processes outside cannot be traced, so that their
 // /proc/PID/ns, fd, root and environ cannot be opened: open first what is
