@@ -330,6 +330,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	j.Start = f.Plan.Start
 	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w)
 	return err
 }

@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -162,7 +164,10 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 				case <-done:
 					return
 				default:
-					_ = unix.Renameat2(unix.AT_FDCWD, b.Project+"/src", unix.AT_FDCWD, b.Project+"/"+link, unix.RENAME_EXCHANGE)
+					for range 2 { // there and, a moment later, back
+						_ = unix.Renameat2(unix.AT_FDCWD, b.Project+"/src", unix.AT_FDCWD, b.Project+"/"+link, unix.RENAME_EXCHANGE)
+					}
+					time.Sleep(rand.N(4 * time.Millisecond))
 				}
 			}
 		}()

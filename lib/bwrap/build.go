@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/seccomp"
 	"pikuri/lib/toolchain"
 )
 
@@ -50,7 +52,7 @@ func New(o Options) (*Plan, error) {
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -63,6 +65,16 @@ type builder struct {
 	user  user
 	guard *guard
 	plan  *Plan
+}
+
+// filter adds the filter of system calls, where one is known for the processor.
+func (b *builder) filter() error {
+	filter, err := seccomp.Filter()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	b.plan.Filter = filter
+	return nil
 }
 
 func (b *builder) add(mounts ...Mount) { b.plan.Mounts = append(b.plan.Mounts, mounts...) }
@@ -348,6 +360,9 @@ func (b *builder) defaults() error {
 		// dropped, core_pattern among them; bwrap covers only what access(2)
 		// calls writable, and the directory is not.
 		b.add(Mount{Op: OpReadOnly, Source: "/proc/sys", Dest: "/proc/sys", Rule: "default: the caller is root"})
+	}
+	if exists("/proc/keys") && !b.AllowNested { // with it, no proc could be mounted inside
+		b.add(Mount{Op: OpMask, Dest: "/proc/keys", Rule: "default: it names the caller's keys"})
 	}
 	if !b.taken("/tmp") {
 		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})

@@ -36,13 +36,16 @@ func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File) error {
 		return err
 	}
 	clearAmbient()
+	if err := p.harden(); err != nil {
+		return err
+	}
 	err = syscall.Exec(line[0], line, p.plain())
 	runtime.KeepAlive(files)
 	return fmt.Errorf("cannot start bwrap %q: %w", bwrap.Path, err)
 }
 
 // Command prepares bwrap around argv as a child process, to be supervised.
-// Call started once it runs: it closes what only the child needs, status
+// Start it with Start, and call started once it runs: it closes what only the child needs, status
 // included.
 func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
 	files := descriptors{passed: p.PassFDs}
@@ -90,6 +93,13 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand fu
 	}
 	if status != nil {
 		r.add("--json-status-fd", strconv.Itoa(hand(status)))
+	}
+	if p.Filter != nil {
+		filter, err := memFile("filter", p.Filter)
+		if err != nil {
+			return nil, err
+		}
+		r.add("--seccomp", strconv.Itoa(hand(filter)))
 	}
 	r.env(p.widened())
 	r.plan(p)

@@ -92,6 +92,9 @@ func (p *Plan) Flags() []Flag {
 	if !p.AllowNested {
 		flags = append(flags, Flag{"--disable-userns", "default: no user namespaces inside (--allow-nested)"})
 	}
+	if p.Filter != nil {
+		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd; no typing into a terminal"})
+	}
 	for _, fd := range p.PassFDs {
 		flags = append(flags, Flag{fmt.Sprintf("descriptor %d", fd), "option --pass-fd"})
 	}
@@ -99,6 +102,8 @@ func (p *Plan) Flags() []Flag {
 		Flag{"--cap-drop ALL", "default: no capabilities"},
 		Flag{"--new-session", "default: the caller's terminal cannot be typed into"},
 		Flag{"--die-with-parent", "default: nothing outlives the caller"},
+		Flag{"session keyring", "default: a new and empty one"},
+		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
 		Flag{"--remount-ro /", "default: nothing is written beside what is shown"},
 	)
 }

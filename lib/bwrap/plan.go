@@ -53,10 +53,11 @@ type Plan struct {
 	Env         []string // NAME=VALUE, sorted by name
 	Vars        []Var    // the same with what decided, and what the sandbox does not get
 	Chdir       string
-	Net         bool  // the host's network; false means none but a loopback of its own
-	AllowNested bool  // user namespaces may be made inside
-	UserIsRoot  bool  // the caller is uid 0, which needs more closing
-	PassFDs     []int // descriptors of the caller's that the command gets
+	Net         bool   // the host's network; false means none but a loopback of its own
+	AllowNested bool   // user namespaces may be made inside
+	UserIsRoot  bool   // the caller is uid 0, which needs more closing
+	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
+	PassFDs     []int  // descriptors of the caller's that the command gets
 	Watched     []Watch
 	Warnings    []string
 }
