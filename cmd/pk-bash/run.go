@@ -70,6 +70,7 @@ Sandbox:
       --protect PATH         keep PATH in a writable root from being written;
                              repeatable. By default: what makes git run code
       --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
       --bwrap PATH           the bwrap to use

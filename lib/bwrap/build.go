@@ -40,6 +40,8 @@ type Options struct {
 	Net         bool
 	AllowNested bool
 	PassFDs     []int
+	NoProtect   bool     // nothing is protected but what is named
+	Require     []string // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
 	Identity    *Identity
 }
@@ -51,13 +53,13 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, UserIsRoot: b.user.uid == 0}
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	return b.plan, nil
+	return b.plan, b.plan.Require(o.Require)
 }
 
 type builder struct {
@@ -269,6 +271,7 @@ func (b *builder) toolchains() error {
 		}
 		b.entry(e, real, op)
 	}
+	b.plan.Degraded = readOnly
 	if len(readOnly) > 0 {
 		b.warn("read-only inside, as they cannot be overlaid: %q", readOnly)
 	}

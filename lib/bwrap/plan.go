@@ -59,6 +59,8 @@ type Plan struct {
 	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int  // descriptors of the caller's that the command gets
 	Watched     []Watch
+	Unprotected bool     // --no-protect was given
+	Degraded    []string // caches that could not be overlaid, and are read-only
 	Warnings    []string
 }
 

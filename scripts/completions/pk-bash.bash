@@ -25,9 +25,9 @@ _pk_bash() {
 			--no-sandbox --json --raw --status-fd --head --tail -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
-			--env-inherit --pass-env --setenv --protect --no-protect --pass-fd
-			--allow-nested --bwrap -h --help --version --policy --deny --deny-read
-			--allow-write
+			--env-inherit --pass-env --setenv --protect --no-protect --require
+			--pass-fd --allow-nested --bwrap -h --help --version --policy --deny
+			--deny-read --allow-write
 		' -- "$cur")
 		return
 	fi

@@ -36,6 +36,7 @@ _arguments -s -S -A '-*' \
 	'*--setenv[set a variable]:value: ' \
 	'*--protect[keep a path from being written]:path:_files' \
 	'--no-protect[protect nothing by default]' \
+	'*--require[fail unless a guarantee holds]:value: ' \
 	'*--pass-fd[hand on a descriptor]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
 	'--bwrap[the bwrap to use]:path:_files' \

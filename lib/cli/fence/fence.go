@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -32,6 +33,7 @@ type Options struct {
 	allowNested  bool
 	protect      []bwrap.Protected
 	noProtect    bool
+	require      []string
 	passFDs      []int
 	bwrap        string
 	env          bwrap.EnvPolicy
@@ -61,9 +63,21 @@ func (o *Options) Lasting() []cli.Option {
 		cli.List(&o.env.Set, "setenv", ""),
 		cli.Func(o.addProtected, "protect", "").Path(),
 		cli.Switch(&o.noProtect, "no-protect", ""),
+		cli.Func(o.setRequire, "require", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
 	)
+}
+
+// setRequire takes names of guarantees, which hold no comma.
+func (o *Options) setRequire(v string) error {
+	for name := range strings.SplitSeq(v, ",") {
+		if name == "" {
+			return fmt.Errorf("%q names nothing between its commas", v)
+		}
+		o.require = append(o.require, name)
+	}
+	return nil
 }
 
 func (o *Options) addProtected(v string) error {
@@ -244,6 +258,8 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		Net:         !o.noNet,
 		AllowNested: o.allowNested,
 		PassFDs:     o.passFDs,
+		NoProtect:   o.noProtect,
+		Require:     o.require,
 		Env:         o.env,
 		Identity:    identity,
 	}
