@@ -95,6 +95,9 @@ func (p *Plan) Flags() []Flag {
 	if p.Filter != nil {
 		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd; no typing into a terminal"})
 	}
+	if p.RunAs != 0 {
+		flags = append(flags, Flag{fmt.Sprintf("uid %d", p.RunAs), "default: the project's owner, as the caller is root"})
+	}
 	for _, fd := range p.PassFDs {
 		flags = append(flags, Flag{fmt.Sprintf("descriptor %d", fd), "option --pass-fd"})
 	}

@@ -55,6 +55,7 @@ type Plan struct {
 	Chdir       string
 	Net         bool   // the host's network; false means none but a loopback of its own
 	AllowNested bool   // user namespaces may be made inside
+	RunAs       int    // the project's owner, whom root became; 0: nobody
 	UserIsRoot  bool   // the caller is uid 0, which needs more closing
 	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int  // descriptors of the caller's that the command gets

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -270,21 +271,21 @@ func CheckBase(base string, roots []confine.Root) error {
 	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
 }
 
+// Project is the project root as it was given: by option, else by
+// $PK_PROJECT_ROOT, else the working directory.
+func (w *Workspace) Project() string {
+	return cmp.Or(w.ProjectRoot, os.Getenv("PK_PROJECT_ROOT"), ".")
+}
+
 // config reads everything that the options name, before anything is made.
 func (w *Workspace) config(ctx *Context) (confine.Config, error) {
 	cfg := confine.Config{
-		ProjectRoot: w.ProjectRoot,
+		ProjectRoot: w.Project(),
 		Temp:        w.Temp,
 		AliasTmp:    !w.NoAliasTmp,
 		AllowAll:    w.AllowAll,
 		Rules:       w.rules,
 		Home:        os.Getenv("HOME"),
-	}
-	if cfg.ProjectRoot == "" {
-		cfg.ProjectRoot = os.Getenv("PK_PROJECT_ROOT")
-	}
-	if cfg.ProjectRoot == "" {
-		cfg.ProjectRoot = "."
 	}
 	w.origins = map[string]string{}
 	for _, r := range w.roots {

@@ -35,6 +35,7 @@ type Options struct {
 	noProtect    bool
 	require      []string
 	passFDs      []int
+	runAs        int
 	bwrap        string
 	env          bwrap.EnvPolicy
 }
@@ -166,6 +167,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, cli.Invalid(err)
 	}
+	if o.runAs, err = becomeOwner(o.Project()); err != nil {
+		return nil, err
+	}
 	opened, err := o.Workspace.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -258,6 +262,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		Net:         !o.noNet,
 		AllowNested: o.allowNested,
 		PassFDs:     o.passFDs,
+		RunAs:       o.runAs,
 		NoProtect:   o.noProtect,
 		Require:     o.require,
 		Env:         o.env,
