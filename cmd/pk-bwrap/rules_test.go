@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -238,6 +239,17 @@ read-only  `+b.Home+`/.cache
 	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &verdict))
 	assert.Equal(t, map[string]any{"kind": "verdict", "path": ".env", "place": b.Project + "/.env", "access": "hidden",
 		"rule": `--deny "**/.env" of policy "` + policy + `", line 2`, "mount": b.Project + "/.env"}, verdict)
+}
+
+func TestSocketsAreListed(t *testing.T) {
+	b := clitest.NewBox(t)
+	listener, err := net.Listen("unix", filepath.Join(b.Project, "s"))
+	require.NoError(t, err)
+	defer listener.Close()
+	got := b.Run(t, "pk-bwrap", "--explain")
+	assert.Contains(t, got.Stdout, "Sockets it can connect to:\n  "+b.Project+"/s")
+	assert.Contains(t, b.Run(t, "pk-bwrap", "--explain", "--json").Stdout, `{"kind":"socket","path":"`+b.Project+`/s","rule":"project root"}`+"\n")
+	assert.NotContains(t, b.Run(t, "pk-bwrap", "--explain", "--deny", "s").Stdout, "Sockets")
 }
 
 // What is explained is what happens.

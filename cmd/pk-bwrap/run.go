@@ -169,7 +169,7 @@ func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 	switch {
 	case len(ctx.Args) > 0:
 	case o.json:
-		lines = plan.JSON()
+		lines = append(plan.JSON(), plan.SocketsJSON()...)
 	default:
 		lines = plan.Describe()
 	}

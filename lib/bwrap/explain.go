@@ -117,7 +117,7 @@ type Flag struct{ Text, Rule string }
 // record is the form of a plan's parts in JSON, one a line. What does not apply
 // is left out.
 type record struct {
-	Kind      string `json:"kind"` // mount, variable, flag, watch, warning
+	Kind      string `json:"kind"` // mount, variable, flag, watch, socket, warning, verdict
 	Op        Op     `json:"op,omitempty"`
 	Dest      string `json:"dest,omitempty"`
 	DestB64   []byte `json:"dest_base64,omitempty"`
@@ -168,6 +168,21 @@ func (p *Plan) JSON() []string {
 	}
 	for _, w := range p.Warnings {
 		lines = append(lines, record{Kind: "warning", Text: w}.line())
+	}
+	return lines
+}
+
+// SocketsJSON is what Sockets found, as lines of JSON.
+func (p *Plan) SocketsJSON() []string {
+	var lines []string
+	found, complete := p.Sockets()
+	for _, socket := range found {
+		r := record{Kind: "socket", Rule: p.Explain(socket).Rule}
+		r.Path, r.PathB64 = text(socket)
+		lines = append(lines, r.line())
+	}
+	if !complete {
+		lines = append(lines, record{Kind: "warning", Text: tooMany}.line())
 	}
 	return lines
 }
@@ -238,6 +253,7 @@ func (p *Plan) Describe() []string {
 	section("Cannot, though it lies there:", p.describe(OpProtect, OpMask))
 	section("Can be read:", p.describe(OpReadOnly, OpCopy, OpData, OpProc, OpDev))
 	section("Watched, as nothing can be mounted there:", p.describeWatched())
+	section("Sockets it can connect to:", p.describeSockets())
 	section("Variables the command does not get:", p.describeVars(true))
 	section("Variables it gets by an option or from pk:", p.describeVars(false))
 	var flags []string
@@ -271,6 +287,21 @@ func (p *Plan) describeWatched() []string {
 			what += " -> " + Quoted(w.Link)
 		}
 		lines = append(lines, row(what, w.Rule))
+	}
+	return lines
+}
+
+// tooMany is said when sockets were not looked for everywhere.
+const tooMany = "there may be further sockets: the roots hold too many names to look at all of them"
+
+func (p *Plan) describeSockets() []string {
+	var lines []string
+	found, complete := p.Sockets()
+	for _, socket := range found {
+		lines = append(lines, row(Quoted(socket), p.Explain(socket).Rule))
+	}
+	if !complete {
+		lines = append(lines, "  "+tooMany)
 	}
 	return lines
 }
