@@ -175,5 +175,5 @@ func adds(above, m Mount) bool {
 	if !ok || host != m.Source {
 		return true
 	}
-	return m.Op != OpReadOnly && m.Op != above.Op || above.Op == OpOverlay
+	return m.Op == OpPin || m.Op != OpReadOnly && m.Op != above.Op || above.Op == OpOverlay
 }
