@@ -286,7 +286,7 @@ var attacks = []attack{
 	{name: "change a git hook", guard: "git's sinks are protected", script: ": >> .git/hooks/pre-commit && echo in", without: unprotected(".git/hooks")},
 	{name: "add a git hook", guard: "git's sinks are protected", script: "touch .git/hooks/new && rm .git/hooks/new && echo in", without: unprotected(".git/hooks")},
 	{name: "move the hooks away", guard: "git's sinks are protected", script: "mv .git/hooks .git/h && mv .git/h .git/hooks && echo in", without: unprotected(".git/hooks")},
-	{name: "change git's configuration", guard: "git's sinks are protected", script: "git config core.fsmonitor ./evil.sh && git config --unset core.fsmonitor && echo in", without: unprotected(".git/config")},
+	{name: "change git's configuration", guard: "git's sinks are protected", script: "cp -p .git/config /tmp; git config core.fsmonitor ./evil.sh && echo in && cp -p /tmp/config .git/config", without: unprotected(".git/config")},
 	{name: "append to git's configuration", guard: "git's sinks are protected", script: ": >> .git/config && echo in", without: unprotected(".git/config")},
 	{name: "change git's attributes", guard: "git's sinks are protected", script: ": >> .git/info/attributes && echo in", without: unprotected(".git/info/attributes")},
 	{name: "put another repository in the place of the project's", guard: "a pin", script: "mv .git .g && mv .g .git && echo in", without: unpinned(".git")},
@@ -340,6 +340,8 @@ var attacks = []attack{
 
 func TestAttacks(t *testing.T) {
 	g := newGround(t)
+	// Sessions have a directory of their own, which is made with the first one.
+	g.Run(t, "pk-bash", "-y", "true")
 	before := clitest.Listing(t, filepath.Dir(g.Project))
 	require.Greater(t, len(attacks), 60)
 	user := map[bool]string{true: "root", false: "user"}[os.Getuid() == 0]
@@ -348,7 +350,7 @@ func TestAttacks(t *testing.T) {
 			got := g.fenced(t, a)
 			assert.NotContains(t, got.Stdout, "in\n", "it got through")
 			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
-			if a.own { // pk-bash does the same in another way
+			if a.own {                                      // pk-bash does the same in another way
 				argv := append([]string{g.Bin + "/pk-bash", "--bwrap", g.Bwrap, "-y", "--raw"}, g.filled(a.options)...)
 				got = g.run(t, append(argv, g.fill(a.script)), g.environment())
 				assert.NotContains(t, got.Stdout, "in\n", "it got through pk-bash")

@@ -44,7 +44,7 @@ type Options struct {
 	NoProtect   bool     // nothing is protected but what is named
 	Require     []string // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
-	Identity    *Identity
+	Identity    []string // variables that say who commits, as the host would
 }
 
 // New makes the plan, or refuses. Nothing is created or changed by it.
@@ -480,7 +480,7 @@ func (b *builder) environment() error {
 	if b.plan.UserIsRoot {
 		own = append(own, "TAR_OPTIONS=--no-same-owner") // only one uid is mapped: chown fails
 	}
-	vars, err := b.Env.environ(append(own, b.Identity.Env()...))
+	vars, err := b.Env.environ(append(own, b.Identity...))
 	if err != nil {
 		return err
 	}

@@ -11,10 +11,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitrepo"
 	"pikuri/lib/toolchain"
 	"pikuri/lib/umbrella"
 )
@@ -246,7 +248,6 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 			Advice: "leave --no-alias-tmp out",
 		}
 	}
-	identity := bwrap.LookUpIdentity(opened.ProjectRoot())
 	binary, err := bwrap.FindBinary(o.bwrap, cli.WritablePaths(opened.Roots()))
 	if err != nil {
 		return err
@@ -266,7 +267,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		NoProtect:   o.noProtect,
 		Require:     o.require,
 		Env:         o.env,
-		Identity:    identity,
+		Identity:    identity(opened.ProjectRoot()),
 	}
 	options.Env.Caller = os.Environ()
 	options.Umbrellas = base // "" without a home: then there are none to protect
@@ -279,7 +280,11 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 			return err
 		}
 	}
-	if options.Protect, err = o.protected(options.Roots); err != nil {
+	own := ""
+	if options.PlayOwned {
+		own = options.Playground
+	}
+	if options.Protect, err = o.protected(options.Roots, own); err != nil {
 		return err
 	}
 	f.Bwrap = binary
@@ -288,7 +293,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 }
 
 // protected lists what is protected by name, and what is by default.
-func (o *Options) protected(roots []confine.Root) ([]bwrap.Protected, error) {
+func (o *Options) protected(roots []confine.Root, playground string) ([]bwrap.Protected, error) {
 	var list []bwrap.Protected
 	for _, p := range o.protect {
 		path, err := filepath.Abs(p.Path)
@@ -301,7 +306,57 @@ func (o *Options) protected(roots []confine.Root) ([]bwrap.Protected, error) {
 		p.Path = path
 		list = append(list, p)
 	}
+	if o.noProtect {
+		return list, nil
+	}
+	for _, r := range roots {
+		if !r.Writable || r.Path == playground {
+			continue
+		}
+		sinks, err := gitSinks(r.Path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, sinks...)
+	}
 	return list, nil
+}
+
+// patience is for a disk that is asleep or a machine that has much else to do: a
+// usual project takes a millisecond.
+const patience = 10 * time.Second
+
+// gitSinks lists what makes git on the host run code, in the repositories of a
+// root. What git itself writes in the course of its work is left out: it could
+// not work.
+func gitSinks(root string) ([]bwrap.Protected, error) {
+	repos, err := gitrepo.Find(root, gitrepo.Limits{Time: patience}, os.LookupEnv)
+	if err != nil {
+		return nil, &bwrap.Refusal{
+			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
+			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
+		}
+	}
+	var list []bwrap.Protected
+	for _, repo := range repos {
+		for _, sink := range repo.Sinks() {
+			if !sink.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+			}
+		}
+	}
+	return list, nil
+}
+
+// identity carries into the sandbox who commits, since no file of the host's
+// configuration is seen there. A configuration that git would not read either
+// names nobody.
+func identity(project string) []string {
+	id, err := gitrepo.Identify(project, os.LookupEnv)
+	if err != nil {
+		return nil
+	}
+	return id.Env()
 }
 
 func addToolchains(options *bwrap.Options) error {
