@@ -102,11 +102,11 @@ func monitor(file string) []string {
 
 // repository writes a git directory, with its own configuration.
 func repository(dir string) []string {
-	return append([]string{dir + "/HEAD", "ref: refs/heads/main\n", dir + "/objects/x", "", dir + "/refs/x", ""}, monitor(dir+"/config")...)
+	return append([]string{dir + "/HEAD", "ref: refs/heads/main\n", dir + "/objects/x", "", dir + "/refs/x.lock", ""}, monitor(dir+"/config")...)
 }
 
 func bareWithHook(dir string) []string {
-	return append([]string{dir + "/HEAD", "ref: refs/heads/main\n", dir + "/objects/x", "", dir + "/refs/x", "", dir + "/config", "[core]\nrepositoryformatversion=0\nbare=true\n"}, hook(dir+"/hooks/update")...)
+	return append([]string{dir + "/HEAD", "ref: refs/heads/main\n", dir + "/objects/x", "", dir + "/refs/x.lock", "", dir + "/config", "[core]\nrepositoryformatversion=0\nbare=true\n"}, hook(dir+"/hooks/update")...)
 }
 
 // owns makes the project one of a kind.
@@ -138,7 +138,7 @@ func TestGitRunsWhatASinkSays(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			h := newHome(t)
 			h.project()
-			h.write("evil", "#!/bin/sh\n: >{home}/ran\ncat\n")
+			h.write("evil", "#!/bin/sh\n: >{home}/ran\nexec cat </dev/null\n")
 			require.NoError(t, os.Chmod(h.path("evil"), 0o755))
 			if g.prepare != nil {
 				g.prepare(h)
