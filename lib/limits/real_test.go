@@ -1,0 +1,292 @@
+package limits
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// outcome is what came of a task.
+type outcome struct {
+	stdout, stderr string
+	status         int
+}
+
+// run runs this test binary with a task.
+func run(t *testing.T, args ...string) outcome {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	require.NotNil(t, cmd.ProcessState, err)
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// guard runs a command under limits and returns what its supervisor reports.
+func guard(t *testing.T, limits string, command ...string) report {
+	t.Helper()
+	got := run(t, append([]string{"guard", limits}, command...)...)
+	require.Equal(t, 0, got.status, got.stderr)
+	var r report
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r), got.stdout)
+	assert.False(t, r.Left, "the cgroup is left")
+	return r
+}
+
+// fences are the ways to run a command of the test binary: by itself, and in
+// the bwrap to test with.
+func fences(t *testing.T) map[string][]string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ways := map[string][]string{"bare": {self}}
+	if bwrap := os.Getenv("PK_TEST_BWRAP"); bwrap != "" {
+		ways["in bwrap"] = inBwrap(bwrap, self)
+	}
+	return ways
+}
+
+func inBwrap(bwrap, self string, options ...string) []string {
+	line := []string{bwrap, "--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/",
+		"--tmpfs", "/sys", "--tmpfs", "/tmp", "--ro-bind", self, "/tmp/self", "--proc", "/proc", "--dev", "/dev"}
+	return append(append(line, options...), "--", "/tmp/self")
+}
+
+// needs reports whether this machine can enforce the limits, and otherwise
+// holds it to refusing them: a test does not pass for want of a cgroup.
+func needs(t *testing.T, limits string) bool {
+	t.Helper()
+	l, err := parse(limits)
+	require.NoError(t, err)
+	for _, s := range Check() {
+		if s.No == nil || s.Name == Memory && l.Memory == 0 || s.Name == Pids && l.Pids == 0 {
+			continue
+		}
+		for _, task := range []string{"enter", "guard"} {
+			got := run(t, task, limits, "/proc/self/exe", "nothing")
+			assert.Equal(t, 125, got.status, "started without the limit")
+			assert.Empty(t, got.stdout)
+			assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
+			assert.Contains(t, got.stderr, s.No.Reason)
+		}
+		assert.NotEmpty(t, s.No.Hint())
+		t.Logf("refused here, and that is what was tested: %v; hint: %s", s.No, s.No.Hint())
+		return false
+	}
+	return true
+}
+
+func TestCheckNamesAllLimits(t *testing.T) {
+	var names []Name
+	for _, s := range Check() {
+		names = append(names, s.Name)
+	}
+	assert.Equal(t, []Name{Memory, Pids, CPUTime, FileSize}, names)
+}
+
+func TestMemory(t *testing.T) {
+	if !needs(t, "memory=64M") {
+		return
+	}
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			r := guard(t, "memory=64M", append(way, "hold", "16M")...)
+			assert.Equal(t, report{Output: "held 16777216\n", Dir: r.Dir}, r)
+
+			r = guard(t, "memory=64M", append(way, "hold", "256M")...)
+			assert.Equal(t, report{Status: 137, Stopped: Memory, Dir: r.Dir}, r)
+
+			r = guard(t, "memory=64M", append(way, "hold", "256M", "child")...)
+			assert.Equal(t, report{Status: 137, Stopped: Memory, Dir: r.Dir}, r, "all go, not the largest alone")
+
+			got := run(t, append([]string{"enter", "memory=64M"}, append(way, "hold", "256M")...)...)
+			assert.Equal(t, outcome{status: -1}, got, "killed by a signal")
+		})
+	}
+}
+
+func TestLeastMemoryIsEnough(t *testing.T) {
+	if !needs(t, "memory=4M") {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	line := inBwrap(bwrap, "/usr/bin/true")
+	r := guard(t, "memory="+FormatSize(LeastMemory), line...)
+	assert.Equal(t, report{Dir: r.Dir}, r)
+}
+
+func TestPids(t *testing.T) {
+	if !needs(t, "pids=40") {
+		return
+	}
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			r := guard(t, "pids=60", append(way, "fork", "20")...)
+			assert.Equal(t, report{Output: "forked 20\n", Dir: r.Dir}, r)
+
+			r = guard(t, "pids=60", append(way, "fork", "100")...)
+			assert.Equal(t, 125, r.Status)
+			assert.True(t, r.Crowded)
+			assert.Empty(t, r.Stopped, "it was not stopped")
+			assert.Contains(t, r.Output, "resource temporarily unavailable")
+			var n int
+			_, err := fmt.Sscanf(r.Output, "forked %d", &n)
+			require.NoError(t, err)
+			assert.Less(t, n, 60)
+			assert.Greater(t, n, 30, "Go has a few threads, not that many")
+
+			got := run(t, append([]string{"enter", "pids=60"}, append(way, "fork", "100")...)...)
+			assert.Equal(t, 125, got.status)
+			assert.Contains(t, got.stderr, "resource temporarily unavailable")
+		})
+	}
+}
+
+// With one process allowed a program in a sandbox still starts, though Go had
+// more threads than that when it entered.
+func TestOneProcess(t *testing.T) {
+	if !needs(t, "pids=1") {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	for range 20 {
+		got := run(t, append([]string{"enter", "pids=1"}, inBwrap(bwrap, "/usr/bin/true")...)...)
+		require.Equal(t, outcome{}, got)
+	}
+	r := guard(t, "pids=1", inBwrap(bwrap, "/usr/bin/true")...)
+	assert.Equal(t, report{Dir: r.Dir}, r)
+	shell := inBwrap(bwrap, "/bin/sh")
+	r = guard(t, "pids=1", append(shell, "-c", "/bin/true; echo on")...)
+	assert.True(t, r.Crowded)
+	assert.NotEqual(t, 0, r.Status)
+}
+
+func TestCPUTime(t *testing.T) {
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := guard(t, "cpu-time=1", append(way, "spin")...)
+			assert.Equal(t, report{Status: 152, Stopped: CPUTime}, r)
+			r = guard(t, "cpu-time=1", append(way, "spin", "deaf")...)
+			assert.Equal(t, report{Status: 137, Stopped: CPUTime}, r)
+		})
+	}
+}
+
+func TestFileSize(t *testing.T) {
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "f")
+			if name != "bare" {
+				file = "/tmp/f"
+			}
+			r := guard(t, "file-size=64K", append(way, "write", file, "64K")...)
+			assert.Equal(t, report{}, r)
+			r = guard(t, "file-size=64K", append(way, "write", file, "65K")...)
+			assert.Equal(t, report{Status: 153, Stopped: FileSize}, r)
+			r = guard(t, "file-size=64K", append(way, "write", file, "65K", "deaf")...)
+			assert.Equal(t, 125, r.Status)
+			assert.Contains(t, r.Output, "file too large")
+			assert.Empty(t, r.Stopped, "it was not stopped")
+
+			got := run(t, append([]string{"enter", "file-size=64K"}, append(way, "write", file, "65K", "deaf")...)...)
+			assert.Equal(t, 125, got.status)
+			assert.Contains(t, got.stderr, "file too large")
+		})
+	}
+}
+
+// What bwrap copies into a sandbox counts as written by it: the largest that
+// it is given still fits.
+func TestFilesOfTheSandboxFit(t *testing.T) {
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(data, make([]byte, LeastFileSize), 0o644))
+	line := inBwrap(bwrap, "/bin/sh", "--file", "0", "/tmp/data")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	f, err := os.Open(data)
+	require.NoError(t, err)
+	defer f.Close()
+	cmd := exec.Command(self, append([]string{"enter", "file-size=" + FormatSize(LeastFileSize)}, append(line, "-c", "wc -c < /tmp/data")...)...)
+	cmd.Stdin = f
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, fmt.Sprintln(LeastFileSize), string(out))
+}
+
+func TestLimitsCannotBeRaisedInside(t *testing.T) {
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, task := range []string{"enter", "guard"} {
+		got := run(t, append([]string{task, "cpu-time=7,file-size=64K"}, append(inBwrap(bwrap, self), "raise")...)...)
+		text := strings.ReplaceAll(got.stdout, `\n`, "\n")
+		assert.Contains(t, text, "7 8 operation not permitted\n")
+		assert.Contains(t, text, "65536 65536 operation not permitted\n")
+	}
+}
+
+// A command with namespaces of its own can mount the cgroup file system. What
+// it sees there must not be its limits.
+func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
+	if !needs(t, "memory=64M,pids=40") {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	line := inBwrap(bwrap, self)
+	plain := guard(t, "memory=64M,pids=40", append(line, "escape")...)
+	assert.Equal(t, "mount: operation not permitted\n", plain.Output)
+
+	line = inBwrap(bwrap, "/usr/bin/unshare", "--ro-bind", self, "/tmp/task")
+	nested := guard(t, "memory=64M,pids=40", append(line, "--user", "--map-root-user", "--mount", "--cgroup", "/tmp/task", "escape")...)
+	assert.Contains(t, nested.Output, "memory.max: open /tmp/cgroup/memory.max: no such file or directory\n")
+	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
+}
+
+// A command that was started by exec leaves an empty cgroup, which the next
+// one removes; one whose maker lives is let be.
+func TestLeftoversAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	gone := exec.Command("/proc/self/exe", "nothing")
+	require.NoError(t, gone.Run())
+	for _, name := range []string{fmt.Sprintf("pk-%d-a/in", gone.Process.Pid), fmt.Sprintf("pk-%d-b/in", os.Getpid()), "pk-x/in", "pk--1-c", "pk-0-d", "other"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	sweep(dir)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	assert.Equal(t, []string{"other", "pk--1-c", "pk-0-d", fmt.Sprintf("pk-%d-b", os.Getpid()), "pk-x"}, names)
+}
