@@ -88,6 +88,12 @@ func (l Limits) check() error {
 			Advice: "give the command --memory " + FormatSize(LeastMemory) + " or more",
 		}
 	}
+	if l.Pids > 0 && l.Pids < LeastPids {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot limit the processes to %d: no sandbox starts with so few", l.Pids),
+			Advice: fmt.Sprintf("give the command --pids %d or more", int64(LeastPids)),
+		}
+	}
 	if l.FileSize > 0 && l.FileSize < LeastFileSize {
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot limit files to %s: making the sandbox writes larger ones", FormatSize(l.FileSize)),

@@ -55,9 +55,9 @@ func TestParseCount(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, int64(200), n)
 	for in, want := range map[string]string{
-		"0":                    `"0" is not between 1 and 4194304`,
-		"4194305":              `"4194305" is not between 1 and 4194304`,
-		"99999999999999999999": `"99999999999999999999" is not between 1 and 4194304`,
+		"0":                    `"0" is not between 16, what a sandbox starts with, and 4194304`,
+		"4194305":              `"4194305" is not between 16, what a sandbox starts with, and 4194304`,
+		"99999999999999999999": `"99999999999999999999" is not between 16, what a sandbox starts with, and 4194304`,
 		"-1":                   `"-1" is not a whole number, such as 200`,
 		"1K":                   `"1K" is not a whole number, such as 200`,
 		"":                     `"" is not a whole number, such as 200`,
@@ -118,6 +118,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 		{"negative", "internal error: limits out of range: --memory -1", "", Limits{Memory: -1}},
 		{"part of a second", "internal error: limits out of range: --cpu-time 0", "", Limits{CPUTime: time.Millisecond}},
 		{"too little memory", "cannot limit the memory to 1M: no sandbox starts in so little", "give the command --memory 4M or more", Limits{Memory: 1 << 20}},
+		{"too few processes", "cannot limit the processes to 15: no sandbox starts with so few", "give the command --pids 16 or more", Limits{Pids: 15}},
 		{"too small files", "cannot limit files to 1K: making the sandbox writes larger ones", "give the command --file-size 64K or more", Limits{FileSize: 1 << 10}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

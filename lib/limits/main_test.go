@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Limits are for good, so they are taken in other processes: the test binary
@@ -111,12 +113,19 @@ func taskGuard(args []string) error {
 	if err := b.Guard(cmd); err != nil {
 		return err
 	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		return err
 	}
+	for { // bwrap returns before its sandbox is gone
+		if _, err := syscall.Wait4(-1, nil, 0, nil); errors.Is(err, syscall.ECHILD) {
+			break
+		}
+	}
 	r := report{Dir: b.dir, Output: output.String(), Crowded: b.Crowded()}
-	state := cmd.ProcessState
-	ws := state.Sys().(syscall.WaitStatus)
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	var death syscall.Signal
 	if r.Status = ws.ExitStatus(); ws.Signaled() {
 		r.Status = 128 + int(ws.Signal())
@@ -124,7 +133,7 @@ func taskGuard(args []string) error {
 	if r.Status > 128 {
 		death = syscall.Signal(r.Status - 128)
 	}
-	r.Stopped, _ = b.Stopped(death, state.UserTime()+state.SystemTime())
+	r.Stopped, _ = b.Stopped(death, ChildTime())
 	if err := b.Close(); err != nil {
 		return err
 	}

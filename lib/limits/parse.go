@@ -14,8 +14,13 @@ const (
 	LeastMemory = 4 << 20
 
 	// LeastFileSize is the size of the largest file that bwrap copies into a
-	// sandbox: it has the limits already when it does so.
+	// sandbox. It has the limits already when it does so, and would die.
 	LeastFileSize = 64 << 10
+
+	// LeastPids is what the programs need that make the sandbox: those written in
+	// Go have several threads, and die when they cannot start one. They are gone
+	// when the command begins.
+	LeastPids = 16
 
 	// mostPids is the kernel's PID_MAX_LIMIT: the limit would be none.
 	mostPids = 4 << 20
@@ -49,14 +54,15 @@ func ParseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseCount reads a number of processes.
+// ParseCount reads a number of processes. The bound below is not a matter of
+// taste: see LeastPids.
 func ParseCount(s string) (int64, error) {
 	n, err := number(s)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a whole number, such as 200", s)
 	}
-	if n < 1 || n > mostPids {
-		return 0, fmt.Errorf("%q is not between 1 and %d", s, int64(mostPids))
+	if n < LeastPids || n > mostPids {
+		return 0, fmt.Errorf("%q is not between %d, what a sandbox starts with, and %d", s, int64(LeastPids), int64(mostPids))
 	}
 	return n, nil
 }
