@@ -216,6 +216,11 @@ func (e *encoder) u32(n uint32) {
 	*e = binary.LittleEndian.AppendUint32(*e, n)
 }
 
+func (e *encoder) u64(n uint64) {
+	e.align(8)
+	*e = binary.LittleEndian.AppendUint64(*e, n)
+}
+
 func (e *encoder) str(s string) {
 	e.u32(uint32(len(s)))
 	e.bytes(append([]byte(s), 0)...)

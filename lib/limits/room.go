@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,12 +16,12 @@ import (
 
 // host is what decides whether a cgroup can be had. Tests make one up.
 type host struct {
-	proc      string                   // "/proc"
-	systemd   bool                     // systemd manages the machine, and with it the cgroups
-	delegated func(dir string) bool    // systemd has marked the unit as somebody else's to manage
-	writable  func(path string) error  // this user may write to it
-	scope     func(slice string) error // moves this process into a scope of its own
-	swap      bool                     // there is swap to escape into
+	proc      string                     // "/proc"
+	systemd   bool                       // systemd manages the machine, and with it the cgroups
+	delegated func(dir string) bool      // systemd has marked the unit as somebody else's to manage
+	writable  func(path string) error    // this user may write to it
+	scope     func(like scopeLike) error // moves this process into a scope of its own
+	swap      bool                       // there is swap to escape into
 }
 
 func thisHost() host {
@@ -203,11 +204,11 @@ func (h host) room(controllers []string) (room, error) {
 	if no == nil {
 		return r, nil
 	}
-	slice, err := h.slice(here)
+	like, err := h.scopeLike(here)
 	if err != nil {
 		return room{}, err
 	}
-	if err := h.scope(slice); err != nil {
+	if err := h.scope(like); err != nil {
 		return room{}, besides(no, err)
 	}
 	moved, err := h.where()
@@ -271,11 +272,8 @@ func (h host) usable(dir, own string, controllers []string) (room, error) {
 	if kind := words(dir, "cgroup.type"); len(kind) > 0 && (len(kind) > 1 || kind[0] != "domain") {
 		return room{}, &Refusal{Reason: fmt.Sprintf("the cgroup %q is threaded, which excludes limits of memory", dir), Advice: "start this from another cgroup"}
 	}
-	if name, level := limitBetween(own, dir); name != "" {
-		return room{}, &Refusal{
-			Reason: fmt.Sprintf("this process has limits that a cgroup of its own would leave: %s of %q", name, level),
-			Advice: "put those limits on a cgroup above, or remove them",
-		}
+	if err := lost(limitsBetween(own, dir), "a cgroup of its own"); err != nil {
+		return room{}, err
 	}
 	if !slices.ContainsFunc(controllers, func(c string) bool { return !slices.Contains(words(dir, "cgroup.subtree_control"), c) }) {
 		return room{dir: dir}, nil
@@ -331,41 +329,71 @@ func notWritable(dir string, err error) error {
 
 // bounds are the files of a cgroup that limit it, with what stands in them when
 // they do not.
-var bounds = []struct{ name, none string }{
-	{"memory.max", "max"}, {"memory.high", "max"}, {"memory.swap.max", "max"}, {"pids.max", "max"}, {"cpu.max", "max"}, {"cpuset.cpus", ""},
+var bounds = map[string]string{
+	"memory.max": "max", "memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "cpuset.cpus": "", pidsMax: "max",
 }
 
-// limitBetween finds a limit of own or of a cgroup above it, below dir: a
-// process that moved to a child of dir would be rid of it.
-func limitBetween(own, dir string) (name, level string) {
+const pidsMax = "pids.max"
+
+// limitsBetween finds the limits of own and of the cgroups above it, below dir:
+// a process that moved to a child of dir would be rid of them. The lowest level
+// counts.
+func limitsBetween(own, dir string) map[string]limitAt {
+	found := map[string]limitAt{}
 	for ; own != dir && own != "/"; own = filepath.Dir(own) {
-		for _, b := range bounds {
-			if value := words(own, b.name); len(value) > 0 && value[0] != b.none {
-				return b.name, own
+		for name, none := range bounds {
+			value := words(own, name)
+			if _, ok := found[name]; !ok && len(value) > 0 && value[0] != none {
+				found[name] = limitAt{own, value[0]}
 			}
 		}
 	}
-	return "", ""
+	return found
 }
 
-// slice returns the name of the slice that the own cgroup is in, as far as it
-// is the user manager's, else "". The limits of what lies between are lost in a
-// scope of its own, so there must be none.
-func (h host) slice(here place) (string, error) {
+// limitAt is the value of a limit, and the cgroup that has it.
+type limitAt struct{ dir, value string }
+
+// lost names one of the limits.
+func lost(limits map[string]limitAt, who string) error {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		return &Refusal{
+			Reason: fmt.Sprintf("this process has limits that %s would leave: %s of %q", who, name, limits[name].dir),
+			Advice: "put those limits on a cgroup above (in systemd, a slice), or start this where it may divide its cgroup: systemd-run --user --scope -p Delegate=yes",
+		}
+	}
+	return nil
+}
+
+// scopeLike is what a new scope has in common with the cgroup that this
+// process leaves for it.
+type scopeLike struct {
+	slice string // "": systemd's choice
+	tasks uint64 // TasksMax; 0: systemd's choice
+}
+
+// scopeLike finds the slice, as far as it is one of the user manager's, since
+// slices have limits that must go on to count. The limits of what lies below it
+// are lost, so there must be none; but for the number of tasks, which systemd
+// limits in each scope, as a rule. The new scope gets as many.
+func (h host) scopeLike(here place) (scopeLike, error) {
+	var like scopeLike
 	at := here.path
 	for at != "/" && filepath.Ext(at) != ".slice" {
 		at = filepath.Dir(at)
 	}
-	if name, level := limitBetween(here.dir(), filepath.Join(here.mount, at)); name != "" {
-		return "", &Refusal{
-			Reason: fmt.Sprintf("this process has limits that a scope of its own would leave: %s of %q", name, level),
-			Advice: "start it with systemd-run --user --scope -p Delegate=yes, or put those limits on a slice",
-		}
+	limits := limitsBetween(here.dir(), filepath.Join(here.mount, at))
+	if n, err := strconv.ParseUint(limits[pidsMax].value, 10, 64); err == nil {
+		like.tasks = n
+		delete(limits, pidsMax)
 	}
-	if os.Geteuid() != 0 && !strings.Contains(at, fmt.Sprintf("/user@%d.service/", os.Geteuid())) || at == "/" {
-		return "", nil
+	if err := lost(limits, "a scope of its own"); err != nil {
+		return scopeLike{}, err
 	}
-	return filepath.Base(at), nil
+	if at != "/" && (os.Geteuid() == 0 || strings.Contains(at, fmt.Sprintf("/user@%d.service/", os.Geteuid()))) {
+		like.slice = filepath.Base(at)
+	}
+	return like, nil
 }
 
 // words reads a file of a cgroup; one that cannot be read says nothing.

@@ -37,7 +37,7 @@ func fake(t *testing.T, lines ...string) (host, string) {
 		proc:      filepath.Join(base, "proc"),
 		delegated: func(string) bool { return false },
 		writable:  func(string) error { return nil },
-		scope:     func(string) error { return errors.New("cannot reach systemd: there is none") },
+		scope:     func(scopeLike) error { return errors.New("cannot reach systemd: there is none") },
 	}, base
 }
 
@@ -128,7 +128,8 @@ func TestRoom(t *testing.T) {
 			name:   "limits of its own would be left",
 			lines:  []string{"proc/self/cgroup=0::/a/b|", "cg/a/b/memory.max=1048576|", "cg/a/b/cgroup.controllers=", "cg/a/b/cgroup.type=domain", passes("a/")},
 			reason: `this process has limits that a scope of its own would leave: memory.max of "{tree}/a/b"`,
-			hint:   "start it with systemd-run --user --scope -p Delegate=yes, or put those limits on a slice",
+			hint: "put those limits on a cgroup above (in systemd, a slice), or start this where it may divide its cgroup: " +
+				"systemd-run --user --scope -p Delegate=yes",
 		},
 		{name: "limits of its own are kept", lines: []string{"proc/self/cgroup=0::/a/b|", "cg/a/b/memory.max=1048576|", passes("a/b/")}, want: room{dir: "a/b"}},
 		{
@@ -214,7 +215,7 @@ func TestRoom(t *testing.T) {
 			assert.Equal(t, strings.ReplaceAll(test.hint, "{tree}", tree), no.Hint())
 
 			// What is checked says the same as what is done.
-			supports := h.support(func() error { return h.scope("") })
+			supports := h.support(func() error { return h.scope(scopeLike{}) })
 			assert.True(t, supports[0].No != nil || supports[1].No != nil)
 			assert.Nil(t, supports[2].No)
 			assert.Nil(t, supports[3].No)
@@ -227,14 +228,14 @@ func TestScopeIsTheRoom(t *testing.T) {
 	h, base := fake(t, "proc/self/cgroup=0::/user.slice/session-1.scope|",
 		"cg/user.slice/pk-x.scope/cgroup.type=domain", "cg/user.slice/pk-x.scope/cgroup.controllers=memory pids", "cg/user.slice/pk-x.scope/cgroup.procs={pid}|")
 	h.systemd = true
-	h.scope = func(slice string) error {
+	h.scope = func(scopeLike) error {
 		return os.WriteFile(filepath.Join(base, "proc/self/cgroup"), []byte("0::/user.slice/pk-x.scope\n"), 0o644)
 	}
 	r, err := h.room([]string{"memory"})
 	require.NoError(t, err)
 	assert.Equal(t, room{dir: filepath.Join(base, "cg/user.slice/pk-x.scope"), enable: true, leave: true}, r)
 
-	h.scope = func(string) error { return nil } // says so, and has not done it
+	h.scope = func(scopeLike) error { return nil } // says so, and has not done it
 	require.NoError(t, os.WriteFile(filepath.Join(base, "proc/self/cgroup"), []byte("0::/user.slice/session-1.scope\n"), 0o644))
 	_, err = h.room([]string{"memory"})
 	assert.EqualError(t, err, `systemd has made a scope, and this process is in "/user.slice/session-1.scope"`)
@@ -242,7 +243,7 @@ func TestScopeIsTheRoom(t *testing.T) {
 
 // The scope stays in the slice that this process is in, for that may have
 // limits; but not in one of the machine's systemd, which a user cannot add to.
-func TestSlice(t *testing.T) {
+func TestScopeIsLikeWhatItLeaves(t *testing.T) {
 	user := fmt.Sprintf("/user.slice/user-%d.slice", os.Geteuid())
 	manager := fmt.Sprintf("%s/user@%d.service", user, os.Geteuid())
 	outside := map[bool]string{true: filepath.Base(user), false: ""}[os.Geteuid() == 0] // root asks the machine's
@@ -252,9 +253,13 @@ func TestSlice(t *testing.T) {
 		manager + "/app.slice/app-y.slice/z.service": "app-y.slice",
 		user + "/session-1.scope":                    outside,
 	} {
-		h, base := fake(t)
-		got, err := h.slice(place{filepath.Join(base, "cg"), own})
+		h, base := fake(t, "cg"+own+"/pids.max=77|", "cg"+filepath.Dir(own)+"/memory.max=1|")
+		got, err := h.scopeLike(place{filepath.Join(base, "cg"), own})
 		require.NoError(t, err)
+		want := scopeLike{slice: want, tasks: 77}
+		if own == "/" {
+			want.tasks = 0 // the root has no limits, and is not left
+		}
 		assert.Equal(t, want, got, own)
 	}
 }

@@ -33,13 +33,13 @@ var granted string
 // newScope has systemd move this process into a scope of its own that is this
 // process's to divide. systemd removes it, with all below it, when the last
 // process is gone.
-func newScope(slice string) error {
+func newScope(like scopeLike) error {
 	b, err := dialBus(busSocket())
 	if err != nil {
 		return fmt.Errorf("cannot reach systemd: %w", err)
 	}
 	defer b.close()
-	if err := b.scope("pk-"+rand.Text()+".scope", slice); err != nil {
+	if err := b.scope("pk-"+rand.Text()+".scope", like); err != nil {
 		return err
 	}
 	here, err := thisHost().where()
@@ -58,14 +58,14 @@ func canAsk() error {
 }
 
 // scope asks for the scope and waits until this process is in it.
-func (b *bus) scope(name, slice string) error {
+func (b *bus) scope(name string, like scopeLike) error {
 	var match encoder
 	match.str("type='signal',interface='" + systemdInterface + "',member='JobRemoved'")
 	const self = "org.freedesktop.DBus"
 	if _, err := b.call(self, "/org/freedesktop/DBus", self, "AddMatch", "s", match); err != nil {
 		return fmt.Errorf("cannot listen to systemd: %w", err)
 	}
-	answer, err := b.call(systemdName, systemdPath, systemdInterface, "StartTransientUnit", "ssa(sv)a(sa(sv))", scopeRequest(name, slice))
+	answer, err := b.call(systemdName, systemdPath, systemdInterface, "StartTransientUnit", "ssa(sv)a(sa(sv))", scopeRequest(name, like))
 	if err != nil {
 		return fmt.Errorf("systemd does not give a scope: %w", err)
 	}
@@ -94,7 +94,7 @@ func (b *bus) scope(name, slice string) error {
 // scopeRequest is the body of the call. A process id of 0 is whoever asks, as
 // the socket knows it: a number would be another process's in another
 // namespace.
-func scopeRequest(name, slice string) encoder {
+func scopeRequest(name string, like scopeLike) encoder {
 	var e encoder
 	e.str(name)
 	e.str("fail")
@@ -109,8 +109,11 @@ func scopeRequest(name, slice string) encoder {
 		property("PIDs", "au", func() { e.array(4, func() { e.u32(0) }) })
 		property("Delegate", "b", func() { e.u32(1) })
 		property("CollectMode", "s", func() { e.str("inactive-or-failed") })
-		if slice != "" {
-			property("Slice", "s", func() { e.str(slice) })
+		if like.slice != "" {
+			property("Slice", "s", func() { e.str(like.slice) })
+		}
+		if like.tasks != 0 {
+			property("TasksMax", "t", func() { e.u64(like.tasks) })
 		}
 	})
 	e.array(8, func() {})

@@ -29,7 +29,7 @@ func (h host) without(controller string, ask func() error) *Refusal {
 		if _, err = h.find(here, controllers); err == nil {
 			return nil
 		}
-		if _, lost := h.slice(here); lost != nil {
+		if _, lost := h.scopeLike(here); lost != nil {
 			err = lost
 		} else if e := ask(); e != nil {
 			err = besides(err, e)
