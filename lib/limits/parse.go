@@ -10,8 +10,9 @@ import (
 
 // Ranges of the limits.
 const (
-	// LeastMemory is what bwrap and a small program start in, with some room.
-	LeastMemory = 4 << 20
+	// LeastMemory is what a sandbox starts in, with room to spare: bwrap and what
+	// precedes it, the files that are copied in, the kernel's tables of mounts.
+	LeastMemory = 16 << 20
 
 	// LeastFileSize is the size of the largest file that bwrap copies into a
 	// sandbox. It has the limits already when it does so, and would die.

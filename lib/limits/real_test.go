@@ -11,9 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // outcome is what came of a task.
@@ -119,16 +121,18 @@ func TestMemory(t *testing.T) {
 }
 
 func TestLeastMemoryIsEnough(t *testing.T) {
-	if !needs(t, "memory=4M") {
+	least := "memory=" + FormatSize(LeastMemory)
+	if !needs(t, least) {
 		return
 	}
 	bwrap := os.Getenv("PK_TEST_BWRAP")
 	if bwrap == "" {
 		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
 	}
-	line := inBwrap(bwrap, "/usr/bin/true")
-	r := guard(t, "memory="+FormatSize(LeastMemory), line...)
-	assert.Equal(t, report{Dir: r.Dir}, r)
+	for _, limits := range []string{least, least + ",cpu-time=60"} {
+		r := guard(t, limits, inBwrap(bwrap, "/usr/bin/true")...)
+		assert.Equal(t, report{Dir: r.Dir}, r, limits)
+	}
 }
 
 func TestPids(t *testing.T) {
@@ -301,6 +305,62 @@ func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
 	nested := guard(t, "memory=64M,pids=40", append(line, "--user", "--map-root-user", "--mount", "--cgroup", "/tmp/task", "escape")...)
 	assert.Contains(t, nested.Output, "memory.max: open /tmp/cgroup/memory.max: no such file or directory\n")
 	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
+}
+
+// The command dies with its supervisor, though it was started through the stage.
+func TestStageDiesWithParent(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	supervisor := exec.Command(self, "guard", "cpu-time=60", "/bin/sh", "-c", `echo $$ > "$0"; exec sleep 60`, fifo)
+	require.NoError(t, supervisor.Start())
+	text, err := os.ReadFile(fifo)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	command, err := unix.PidfdOpen(pid, 0)
+	require.NoError(t, err)
+	defer unix.Close(command)
+
+	require.NoError(t, supervisor.Process.Kill())
+	_ = supervisor.Wait() // killed, as it was meant to be
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(command), Events: unix.POLLIN}}, 10_000)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n, "it lives on")
+	_ = unix.PidfdSendSignal(command, unix.SIGKILL, nil, 0)
+}
+
+func TestStageIsForOwnUse(t *testing.T) {
+	for _, args := range [][]string{{}, {"1:2:3:4", "/bin/true"}, {"1:2:3", "/bin/true", "true"}, {"x:0:0:0", "/bin/true", "true"}, {"-1:0:0:0", "/bin/true", "true"}} {
+		got := run(t, append([]string{StageOption}, args...)...)
+		assert.Equal(t, outcome{stderr: "--pk-limits is for pk's own use\n", status: 125}, got)
+	}
+	got := run(t, StageOption, "60:0:0:0", "/nonexistent", "x")
+	assert.Equal(t, outcome{stderr: "cannot start \"/nonexistent\": no such file or directory\n", status: 125}, got)
+}
+
+// A bwrap that is started through a descriptor is found by the stage, and the
+// descriptor is not the command's.
+func TestProgramByDescriptor(t *testing.T) {
+	f, err := os.Open("/bin/ls")
+	require.NoError(t, err)
+	defer f.Close()
+	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 200)
+	require.NoError(t, err)
+	defer unix.Close(high)
+	b, err := Prepare(Limits{CPUTime: time.Minute})
+	require.NoError(t, err)
+	list := func(guard func(*exec.Cmd) error) string {
+		var out bytes.Buffer
+		cmd := &exec.Cmd{Path: fmt.Sprintf("%s%d", selfFD, high), Args: []string{"ls", "/proc/self/fd"}, Stdout: &out, Stderr: &out}
+		require.NoError(t, guard(cmd))
+		require.NoError(t, cmd.Run(), out.String())
+		return out.String()
+	}
+	unguarded := list(func(*exec.Cmd) error { return nil })
+	assert.Equal(t, unguarded, list(b.Guard))
+	require.NoError(t, b.Close())
 }
 
 // A command that was started by exec leaves an empty cgroup, which the next
