@@ -15,12 +15,11 @@ import (
 )
 
 // A few calls to systemd over D-Bus, and no more of that protocol than they
-// need. systemd-run(1) would do the same, but it puts a variable into the
-// command's environment, takes longer to start than the sandbox, and from 254
-// on means to expand $NAME in the command.
+// need. systemd-run(1) would do the same, but it puts INVOCATION_ID into the
+// command's environment, and from 254 on means to expand $NAME in the command.
 
-// busTimeout bounds the whole conversation. It takes ten milliseconds; a
-// machine under heavy load gets a thousand times that.
+// busTimeout bounds the whole conversation: a few messages to and fro, and
+// systemd making a directory. That is long even on a machine under heavy load.
 const busTimeout = 10 * time.Second
 
 // maxMessage is far above what systemd answers to these calls.

@@ -24,9 +24,11 @@ import (
 //	enter LIMITS COMMAND...   becomes COMMAND, as pk-bwrap does
 //	guard LIMITS COMMAND...   runs COMMAND and reports, as pk-bash does
 //
+//	close LIMITS COMMAND...   starts COMMAND and ends it by closing its box
+//
 // The others are commands that use something up.
 var tasks = map[string]func(args []string) error{
-	"enter": taskEnter, "guard": taskGuard,
+	"enter": taskEnter, "guard": taskGuard, "close": taskClose,
 	"hold": taskHold, "fork": taskFork, "spin": taskSpin, "write": taskWrite, "raise": taskRaise, "escape": taskEscape,
 	"nothing": func([]string) error { return nil },
 }
@@ -142,6 +144,36 @@ func taskGuard(args []string) error {
 		r.Left = err == nil
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+func taskClose(args []string) error {
+	l, err := parse(args[0])
+	if err != nil {
+		return err
+	}
+	b, err := Prepare(l)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(args[1], args[2:]...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(b.Guard(cmd), cmd.Start()); err != nil {
+		return err
+	}
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is all running
+		return err
+	}
+	dir := b.dir
+	if err := b.Close(); err != nil {
+		return err
+	}
+	fmt.Println(cmd.Wait())
+	_, err = os.Stat(dir)
+	fmt.Println(errors.Is(err, os.ErrNotExist), b.Close())
+	return nil
 }
 
 // taskHold holds so many bytes; with "child" a child does, and this process

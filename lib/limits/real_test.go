@@ -363,6 +363,15 @@ func TestProgramByDescriptor(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
+// Whatever a command has started, in whatever session, goes with its box.
+func TestCloseEndsAll(t *testing.T) {
+	if !needs(t, "pids=40") {
+		return
+	}
+	got := run(t, "close", "pids=40", "/bin/sh", "-c", `trap "" TERM; setsid sleep 60 & setsid sh -c "sleep 60 & echo x; wait"`)
+	assert.Equal(t, outcome{stdout: "signal: killed\ntrue <nil>\n"}, got)
+}
+
 // A command that was started by exec leaves an empty cgroup, which the next
 // one removes; one whose maker lives is let be.
 func TestLeftoversAreSwept(t *testing.T) {
