@@ -223,8 +223,8 @@ func unpinned(place string) func(*ground, []string) []string {
 				i += 2
 			case i+3 < len(words) && words[i] == "keep" && (words[i+1] == place || strings.HasPrefix(words[i+1], place+"/")):
 				i += 3
-			case i+1 < len(words) && words[i] == "hide" && strings.HasPrefix(words[i+1], place+"/"):
-				i++
+			case i+2 < len(words) && words[i] == "hide" && strings.HasPrefix(words[i+1], place+"/"):
+				i += 2
 			default:
 				kept = append(kept, words[i])
 			}
@@ -260,15 +260,15 @@ var attacks = []attack{
 	{name: "list the host's logs", guard: view, script: "ls -A /var/log | grep -q . && echo in", without: add("--ro-bind", "/var/log", "/var/log")},
 	{name: "read the kernel's devices", guard: view, script: "[ -e /sys/kernel ] && echo in", without: add("--ro-bind", "/sys", "/sys")},
 	{name: "read a block device", guard: "a small /dev", script: "ls /dev/vda /dev/sda /dev/kmsg /dev/mem /dev/fuse 2>/dev/null | grep -q . && echo in", without: add("--dev-bind", "/dev", "/dev")},
-	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", ".env"))},
-	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "conf/app"))},
+	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", ".env", "*"))},
+	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "conf/app", "*"))},
 	{name: "read the names of the caller's keys", guard: "a mask", script: "head -c1 /proc/keys >/dev/null && echo in", without: drop("--ro-bind", "/dev/null", "/proc/keys")},
 
 	// Writing.
-	{name: "write to a readable root", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "echo x > LIB/new && rm LIB/new && echo in", without: swap("--ro-bind", "--bind")},
-	{name: "change a readable file through a mapping", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: `perl -e 'open(F, "+<", "LIB/f") and print "in\n"'`, without: swap("--ro-bind", "--bind")},
-	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: swap("--ro-bind", "--bind")},
-	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: swap("--ro-bind", "--bind")},
+	{name: "write to a readable root", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "echo x > LIB/new && rm LIB/new && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
+	{name: "change a readable file through a mapping", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: `perl -e 'open(F, "+<", "LIB/f") and print "in\n"'`, without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
+	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
+	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
 	{name: "write through a link in the project", guard: view, script: "echo x > link/new && rm link/new && echo in", without: add("--bind", "OUTSIDE", "OUTSIDE")},
 	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: drop("--remount-ro", "/")},
 	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: drop("--remount-ro", "/")},
@@ -277,7 +277,7 @@ var attacks = []attack{
 	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
 	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
 	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
-	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: all(swap("--ro-bind", "--bind"))},
+	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
 	{name: "write a protected file", guard: "it is mounted on itself read-only", options: []string{"--protect", "conf/app/key"}, script: ": >> conf/app/key && echo in", without: unprotected("conf/app/key")},
 	{name: "rename the directory of a protected file", guard: "a pin", options: []string{"--protect", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
 	{name: "rename the directory of a denied file", guard: "a pin", options: []string{"--deny", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
@@ -292,7 +292,7 @@ var attacks = []attack{
 	{name: "put another repository in the place of the project's", guard: "a pin", script: "mv .git .g && mv .g .git && echo in", without: unpinned(".git")},
 
 	// Mounts and capabilities.
-	{name: "remount a root writable", guard: noCaps, options: []string{"--readable", "LIB"}, script: "mount -o remount,bind,rw LIB && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
+	{name: "remount the system writable", guard: noCaps, script: "mount -o remount,bind,rw /usr && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
 	{name: "unmount the empty home", guard: noCaps, script: "umount -l ~ && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
 	{name: "mount something", guard: noCaps, script: "mount -t tmpfs none /tmp && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
 	{name: "have a capability", guard: noCaps, script: "grep -q '^CapEff:.0*$' /proc/self/status || echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},

@@ -145,6 +145,57 @@ func TestPassedDescriptors(t *testing.T) {
 	assert.Contains(t, got.Stderr, `descriptor 3 is a directory, which leads out of every sandbox`)
 }
 
+// A command may close a directory, to hide from the next start what is in it, and
+// open it up again.
+func TestAClosedDirectoryHidesNothing(t *testing.T) {
+	for _, test := range []struct {
+		name, closed, attack string
+		options              []string
+	}{
+		{"from a rule", "src", "chmod 755 src; cat src/.env", []string{"--deny", "**/.env"}},
+		{"from a rule without wildcards", "src", "chmod 755 src; cat src/.env", []string{"--deny", "src/.env"}},
+		{"a repository", "vendor", "chmod 755 vendor; (: >> vendor/.git/config) && echo secret", nil},
+		{"a submodule", ".git/modules", "chmod 755 .git/modules; (: >> .git/modules/m/config) && echo secret", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := ruled(t)
+			for _, dir := range []string{".git", ".git/modules/m", "vendor/.git"} {
+				for _, name := range []string{"HEAD", "config", "objects/x", "refs/x"} {
+					b.Write(t, filepath.Join(b.Project, dir, name), "ref: refs/heads/main\n")
+				}
+				b.Write(t, filepath.Join(b.Project, dir, "config"), "[core]\n")
+			}
+			closed := filepath.Join(b.Project, test.closed)
+			require.NoError(t, os.Chmod(closed, 0o311))
+			defer os.Chmod(closed, 0o755)
+			got := inside(t, b, "{ "+test.attack+"; } 2>/dev/null", test.options...)
+			assert.NotContains(t, got.Stdout, "secret")
+			if os.Getuid() != 0 {
+				assert.Equal(t, 125, got.Status)
+				assert.Contains(t, got.Stderr, closed)
+			}
+		})
+	}
+}
+
+// Roots, overlays among them, are at their own places, whatever is in them.
+func TestEachRootIsAtItsOwnPlace(t *testing.T) {
+	b := ruled(t)
+	base := filepath.Dir(b.Project)
+	b.Write(t, b.Project+"/over/f", "over\n")
+	b.Write(t, base+"/two/f", "two\n")
+	b.Write(t, base+"/three/f", "three\n")
+	b.Write(t, base+"/file", "file\n")
+	got := inside(t, b, "cat over/f "+base+"/two/f "+base+"/three/f "+base+"/file; echo new > over/new; cat over/new; touch "+base+"/three/made",
+		"--overlay", b.Project+"/over", "--writable", base+"/two", "--writable", base+"/three", "--readable", base+"/file", "--deny", "x", "--deny", ".env")
+	assert.Equal(t, clitest.Outcome{Stdout: "over\ntwo\nthree\nfile\nnew\n"}, got)
+	assert.NoFileExists(t, b.Project+"/over/new")
+	assert.FileExists(t, base+"/three/made")
+	assert.NoFileExists(t, base+"/two/made")
+	got = inside(t, b, "echo x >> .git/config && git --git-dir=.git config core.x y; echo done", "--overlay", b.Project+"/.git")
+	assert.Equal(t, "done\n", got.Stdout, got.Stderr)
+}
+
 // Another command of the same project swaps what pk is about to mount, back and
 // forth, for a link to somewhere else. Whenever the sandbox starts, it is with
 // what was checked.
@@ -174,11 +225,18 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 		}()
 		return func() { close(done); <-stopped }
 	}
+	racers := [][]string{
+		{"--protect", "src/deep", "--deny", "conf", "--temp", "src"},
+		{"--allow-write", "src/**"},
+		{"--deny", "src/deep"},
+		{"-C", b.Project + "/src"},
+	}
 	started := 0
+	defer func() { assert.NotZero(t, started, "the race was none") }()
 	for _, link := range []string{"old", "plain"} {
 		stop := swap(link)
-		for range 25 {
-			got := inside(t, b, "cat src/key src/deep/x.key conf/app.toml", "--protect", "src/deep", "--deny", "conf", "--temp", "src")
+		for i := range 28 {
+			got := inside(t, b, "cat src/key key src/deep/x.key; touch src/pwned pwned; rm -f src/pwned pwned", racers[i%len(racers)]...)
 			assert.NotContains(t, got.Stdout, "stolen")
 			if got.Status != 125 {
 				started++
@@ -191,7 +249,6 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 		}
 	}
 	assert.Equal(t, before, clitest.Listing(t, victim))
-	t.Logf("%d of 50 started", started)
 }
 
 // Before 0.12, bwrap follows a link in a writable root when it makes a mount

@@ -34,11 +34,30 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	if len(argv) > 0 {
 		line = append(append(line, "--"), argv...)
 	}
-	if r.staging == "" {
+	if r.staging != "" {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, err
+		}
+		line = stageLine(r.staging, self, nobody, r.job, line)
+	}
+	return p.asOwner(line)
+}
+
+// asOwner puts before a line what makes root the project's owner, where this
+// process became that: the plan is the owner's, and not safe for root.
+func (p *Plan) asOwner(line []string) ([]string, error) {
+	if p.RunAs == 0 {
 		return line, nil
 	}
-	self, err := os.Executable()
-	return stageLine(r.staging, self, r.job, line), err
+	setpriv := findTrusted("setpriv")
+	if setpriv == "" {
+		return nil, &Refusal{
+			Reason: fmt.Sprintf("cannot print a line that becomes uid %d, to whom the project belongs: setpriv is missing", p.RunAs),
+			Advice: "install util-linux, or run as that user",
+		}
+	}
+	return append([]string{setpriv, fmt.Sprintf("--reuid=%d", p.RunAs), fmt.Sprintf("--regid=%d", os.Getegid()), "--clear-groups", "--"}, line...), nil
 }
 
 func (r *rendering) add(args ...string) { r.args = append(r.args, args...) }
@@ -81,21 +100,19 @@ func (r *rendering) plan(p *Plan) {
 // is of that kind.
 func (r *rendering) stage(p *Plan, i int) bool {
 	m := p.Mounts[i]
-	switch top := p.topOf(i); {
-	case m.Held && top != i:
+	switch {
+	case m.Held && p.tops[i] != i:
 		return true // it is in the tree of another
-	case m.Held || p.isTop(i):
+	case m.Held:
 		r.job = append(r.job, p.job(i)...)
 	case m.Op == OpOverlay:
 		r.job = append(r.job, jobOverlay, m.Source)
 	default:
 		return false
 	}
-	bind := "--bind"
-	if m.Op == OpReadOnly {
-		bind = "--ro-bind"
-	}
-	r.add(bind, stagedAt(r.staging, r.staged), m.Dest)
+	// What is read-only the stage has made so: --ro-bind would take the writing
+	// from what is held in the tree too.
+	r.add("--bind", stagedAt(r.staging, r.staged), m.Dest)
 	r.staged++
 	return true
 }

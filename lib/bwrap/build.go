@@ -172,10 +172,10 @@ func (b *builder) refuseBelowTmp() error {
 // way that allows more, which is what the workspace itself says of it.
 func (b *builder) roots() error {
 	if b.Playground != "" {
-		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp"})
+		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp", Root: true, Own: b.PlayOwned})
 	}
 	for i, r := range b.Roots {
-		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r)}
+		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r), Root: true, Dev: r.Dev, Ino: r.Ino}
 		if r.Writable {
 			m.Op = OpWritable
 		}
@@ -411,7 +411,7 @@ func (b *builder) homeMounts() []Mount {
 	empty(b.user.home, "default: empty home")
 	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
 		dir := filepath.Clean(b.getenv(name))
-		if filepath.IsAbs(dir) && !within(dir, b.user.home) && !within(dir, "/tmp") && !within("/usr", dir) && !within("/etc", dir) {
+		if filepath.IsAbs(dir) && !within(dir, "/proc") && !within(dir, "/dev") && !within(dir, b.user.home) && !within(dir, "/tmp") && !within("/usr", dir) && !within("/etc", dir) {
 			empty(dir, "default: empty "+name)
 		}
 	}
@@ -459,14 +459,14 @@ func (b *builder) stageable() error {
 	}
 	if findTrusted("unshare") == "" {
 		return &Refusal{
-			Reason: fmt.Sprintf("cannot prepare the sandbox: bwrap %q is older than 0.12, and unshare is missing", b.Bwrap.Path),
-			Advice: "install util-linux, or bwrap 0.12 or later",
+			Reason: "cannot prepare the sandbox: unshare is missing",
+			Advice: "install util-linux",
 		}
 	}
 	if b.plan.staging(b.Bwrap) == "" {
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot prepare the sandbox: each of %q is missing or holds a root", stagingDirs),
-			Advice: "make /mnt, or use bwrap 0.12 or later",
+			Advice: "make /mnt",
 		}
 	}
 	return nil

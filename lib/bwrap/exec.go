@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,7 +29,11 @@ import (
 func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() error) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	var files descriptors
-	line, err := p.commandLine(bwrap, argv, status, files.own)
+	parent := os.Getppid()
+	if err := dieWith(strconv.Itoa(parent)); err != nil {
+		return err
+	}
+	line, err := p.commandLine(bwrap, argv, status, parent, files.own)
 	if err != nil {
 		return err
 	}
@@ -57,7 +62,7 @@ func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() er
 // included.
 func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
 	files := descriptors{passed: p.PassFDs}
-	line, err := p.commandLine(bwrap, argv, status, files.child)
+	line, err := p.commandLine(bwrap, argv, status, os.Getpid(), files.child)
 	if err == nil {
 		err = files.pass()
 	}
@@ -81,8 +86,8 @@ const maxWords = 9000
 // commandLine renders the plan for running. The options go through a
 // descriptor, so that the list of processes shows the command and not the
 // plan; hand takes a file that bwrap is to have and tells the number that it will
-// have there.
-func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand func(*os.File) int) ([]string, error) {
+// have there. parent is the process with which bwrap is to die.
+func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent int, hand func(*os.File) int) ([]string, error) {
 	r := &rendering{staging: p.staging(bwrap), file: func(name string, data []byte) (int, error) {
 		f, err := memFile(name, data)
 		if err != nil {
@@ -136,7 +141,26 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand fu
 	if err != nil {
 		return nil, fmt.Errorf("cannot open this program: %w", err)
 	}
-	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), r.job, line), nil
+	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), parent, r.job, line), nil
+}
+
+// nobody is no process: for a line that is printed, and may be run by anybody.
+const nobody = 0
+
+// dieWith asks to be killed when the parent ends, and fails when it has ended
+// already. bwrap asks too, but later, and the kernel tells only of what happens
+// after one has asked. It forgets when a process enters a user namespace.
+func dieWith(parent string) error {
+	if parent == strconv.Itoa(nobody) {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot tie the sandbox to its starter: %w", err)
+	}
+	if strconv.Itoa(os.Getppid()) != parent {
+		return errors.New("the starter of the sandbox has gone")
+	}
+	return nil
 }
 
 // plain is the part of the environment that bwrap itself starts with. It runs

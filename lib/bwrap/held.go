@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command that runs now, in another sandbox of the same project or session,
-// may rename what lies in its writable roots at any moment. What a plan shows
-// there, or shows from there, is therefore held: it is identified by device and
-// inode when the plan is made, and mounted by descriptor. A place that has
+// A command that runs now, in another sandbox of the same project or session, or
+// of a directory around it, may rename what lies in its writable roots at any
+// moment. Roots, and what a plan shows or hides in them, are therefore held: they
+// are identified by device and inode, and mounted by descriptor. A place that has
 // become something else makes the start fail; nothing is ever mounted through a
 // link, and nothing is made.
 
@@ -59,43 +59,64 @@ func isStill(fd int, seen string) error {
 	return nil
 }
 
-// hold marks the mounts that have to be made by descriptor, and identifies what
-// they show. Mounts are sorted.
+// hold decides which mounts are held, and identifies what they show. Mounts are
+// sorted.
+//
+// Whether this plan may write in a root says nothing: another command may, which
+// has the same root, or one around it. So every root is held, and all that is
+// mounted in one. System directories are not: nobody who runs commands in a
+// sandbox can change them.
 //
 // The playground may be one that is not made before the plan is known to be good.
 func (p *Plan) hold(playground string) error {
+	p.tops = make([]int, len(p.Mounts))
+	live := make([]bool, len(p.Mounts)) // what it shows is another command's to change
+	var around []int                    // the mounts around the one looked at, outermost first
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if !p.exposed(p.Mounts[:i], *m) {
+		for len(around) > 0 && !within(m.Dest, p.Mounts[around[len(around)-1]].Dest) {
+			around = around[:len(around)-1]
+		}
+		above := -1
+		if len(around) > 0 {
+			above = around[len(around)-1]
+		}
+		around = append(around, i)
+		inside := above >= 0 && live[above] && m.placed()
+		m.Held, p.tops[i] = inside || m.Root, i
+		if inside {
+			p.tops[i] = p.tops[above]
+		}
+		live[i] = m.showsHost() && m.Held
+		if !m.Held {
 			continue
 		}
-		m.Held = true
-		if m.Op == OpMask || m.Op == OpEmpty {
-			continue // it shows nothing of the host
-		}
-		if err := p.identify(m); err != nil {
+		if err := p.identify(m, above, playground); err != nil {
 			return fmt.Errorf("cannot show %q (%s): %w", m.Dest, m.Rule, err)
-		}
-	}
-	return p.holdTops(playground)
-}
-
-// holdTops identifies the trees in which something is held: older versions of
-// bwrap get them from the stage.
-func (p *Plan) holdTops(playground string) error {
-	for i := range p.Mounts {
-		if m := &p.Mounts[i]; !m.Held && p.isTop(i) {
-			err := p.identify(m)
-			if err != nil && !(m.Source == playground && errors.Is(err, unix.ENOENT)) {
-				return fmt.Errorf("cannot show %q (%s): %w", m.Dest, m.Rule, err)
-			}
 		}
 	}
 	return nil
 }
 
-func (p *Plan) identify(m *Mount) error {
-	fd, err := openNoLinks(m.Source)
+// placed reports whether m is of a kind that the stage can mount in a tree.
+func (m Mount) placed() bool {
+	return m.showsHost() || m.Op == OpMask || m.Op == OpEmpty
+}
+
+// identify notes the inode that m shows, or for what shows nothing of the host,
+// the one that it covers. A root's was noted when it was opened.
+func (p *Plan) identify(m *Mount, above int, playground string) error {
+	if m.Ino != 0 || m.Source == playground && playground != "" {
+		return nil
+	}
+	path := m.Source
+	if !m.showsHost() {
+		path, _ = p.Mounts[above].host(m.Dest)
+	}
+	fd, err := openNoLinks(path)
+	if errors.Is(err, unix.ENOENT) && !m.showsHost() && p.Mounts[above].Source == playground {
+		return nil // its mount point is made in the playground
+	}
 	if err != nil {
 		return err
 	}
@@ -106,24 +127,6 @@ func (p *Plan) identify(m *Mount) error {
 	return err
 }
 
-// exposed reports whether a command could change the place of m, or what m
-// shows, while the sandbox is made. before are the mounts that come first.
-func (p *Plan) exposed(before []Mount, m Mount) bool {
-	if above, ok := cover(before, m.Dest); ok && above.alive() && m.Op != OpLink {
-		return true
-	}
-	for _, w := range p.Mounts {
-		if w.Op == OpWritable && m.Source != w.Source && within(m.Source, w.Source) && m.showsHost() {
-			return true
-		}
-	}
-	return false
-}
-
-// alive reports whether the tree that m shows is one that a command in another
-// sandbox can change.
-func (m Mount) alive() bool { return m.Op == OpWritable || m.Op == OpPin }
-
 // showsHost reports whether m shows something of the host at all.
 func (m Mount) showsHost() bool {
 	switch m.Op {
@@ -131,31 +134,6 @@ func (m Mount) showsHost() bool {
 		return true
 	}
 	return false
-}
-
-// isTop reports whether mount i is the tree in which other mounts are held.
-func (p *Plan) isTop(i int) bool {
-	for j := i + 1; j < len(p.Mounts); j++ {
-		if p.Mounts[j].Held && p.topOf(j) == i {
-			return true
-		}
-	}
-	return false
-}
-
-// topOf returns the index of the mount in whose tree mount j is held: the first
-// above it that is not itself held in another tree; or j itself.
-func (p *Plan) topOf(j int) int {
-	above := -1
-	for i := range p.Mounts[:j] {
-		if within(p.Mounts[j].Dest, p.Mounts[i].Dest) && (above < 0 || len(p.Mounts[i].Dest) >= len(p.Mounts[above].Dest)) {
-			above = i
-		}
-	}
-	if above < 0 || !p.Mounts[above].alive() {
-		return j
-	}
-	return p.topOf(above)
 }
 
 // below is the place of m relative to the top of its tree.
@@ -167,31 +145,40 @@ func (m Mount) below(top Mount) string {
 // what is held in it.
 func (p *Plan) job(i int) []string {
 	top := p.Mounts[i]
-	words := []string{jobTree, top.Source, identity(top.Dev, top.Ino)}
+	words := []string{jobTree, top.Source, identity(top.Dev, top.Ino), top.mode()}
 	for j := i + 1; j < len(p.Mounts); j++ {
-		if m := p.Mounts[j]; m.Held && p.topOf(j) == i {
+		if m := p.Mounts[j]; m.Held && p.tops[j] == i {
 			words = append(words, m.words(m.below(top), filepath.Join(top.Source, m.below(top)))...)
 		}
 	}
 	return words
 }
 
+// mode is the last word of a tree's or a place's part of a job.
+func (m Mount) mode() string {
+	if m.Own {
+		return "own"
+	}
+	if m.Op == OpReadOnly || m.Op == OpProtect {
+		return "ro"
+	}
+	return "rw"
+}
+
 // words is m as a part of a job. itself is the host's path of its place.
 func (m Mount) words(place, itself string) []string {
-	access := "rw"
-	if m.Op == OpReadOnly || m.Op == OpProtect {
-		access = "ro"
-	}
 	switch m.Op {
 	case OpMask:
-		return []string{jobHide, place}
+		return []string{jobHide, place, identity(m.Dev, m.Ino)}
 	case OpEmpty:
-		return []string{jobEmpty, place, m.Perms, fmt.Sprint(m.Size)}
+		return []string{jobEmpty, place, identity(m.Dev, m.Ino), m.Perms, fmt.Sprint(m.Size)}
 	case OpOverlay:
 		return []string{jobLay, place, identity(m.Dev, m.Ino)}
 	}
-	if m.Source == itself {
-		return []string{jobKeep, place, identity(m.Dev, m.Ino), access}
+	// A part of a read-only root that is written is taken from the host: the tree
+	// that it is put into cannot be written.
+	if m.Source == itself && m.Op != OpWritable {
+		return []string{jobKeep, place, identity(m.Dev, m.Ino), m.mode()}
 	}
-	return []string{jobBind, place, m.Source, identity(m.Dev, m.Ino), access}
+	return []string{jobBind, place, m.Source, identity(m.Dev, m.Ino), m.mode()}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/confine"
 	"pikuri/lib/pattern"
 )
@@ -91,10 +93,10 @@ func (n *narrowing) walk(below string, open bool) error {
 		return nil
 	}
 	entries, err := os.ReadDir(filepath.Join(n.top, below))
-	if err != nil {
-		if os.IsPermission(err) || os.IsNotExist(err) {
-			return nil // nor can the command, which has the same uid, look
-		}
+	switch {
+	case os.IsNotExist(err), os.IsPermission(err) && !owned(filepath.Join(n.top, below)):
+		return nil // nor can the command, which has the same uid, look
+	case err != nil: // its owner can always open it up again
 		return n.failed(below, cause(err))
 	}
 	for _, e := range entries {
@@ -106,6 +108,12 @@ func (n *narrowing) walk(below string, open bool) error {
 		}
 	}
 	return nil
+}
+
+// owned reports whether path belongs to the caller, who is the command's user.
+func owned(path string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(path, &st) != nil || int(st.Uid) == os.Geteuid()
 }
 
 func (n *narrowing) entry(below string, e fs.DirEntry, open bool) error {
@@ -201,7 +209,7 @@ func (n *narrowing) hole(below string, r rule) error {
 			i := slices.IndexFunc(n.plan.Mounts, func(o Mount) bool { return o.Dest == dest })
 			n.plan.Mounts[i].Op, n.plan.Mounts[i].Rule = OpWritable, r.String()
 		} else {
-			n.place(Mount{Op: OpWritable, Source: host, Dest: dest, Rule: r.String()})
+			n.place(Mount{Op: OpWritable, Source: host, Dest: dest, Rule: r.String(), Root: true})
 		}
 		if err := n.count(r); err != nil {
 			return err

@@ -41,6 +41,10 @@ type Mount struct {
 	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
 
+	// Root: it is a root of the workspace, or a part of one that is written.
+	Root bool
+	Own  bool // it is pk's own, so that mount points may be made in it
+
 	// Held: a command that runs elsewhere may change what is at Source or Dest,
 	// so it is mounted by descriptor, and only if it is still this inode.
 	Held     bool
@@ -64,6 +68,8 @@ type Plan struct {
 	Unprotected bool     // --no-protect was given
 	Degraded    []string // caches that could not be overlaid, and are read-only
 	Warnings    []string
+
+	tops []int // by mount: in whose tree it is held, itself if in none
 }
 
 // Var is a variable of the environment.

@@ -86,8 +86,8 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 		case i == len(names)-1:
 			at.Op, at.Rule = OpProtect, p.Rule
 		}
-		if top, _ := cover(b.plan.Mounts, at.Dest); top.Op == OpProtect || top.Op == OpMask || top.Op == OpReadOnly {
-			return nil // what is above is not writable
+		if top, _ := cover(b.plan.Mounts, at.Dest); top.Op != OpWritable && top.Op != OpPin {
+			return nil // what is above is not writable, or not the host's
 		}
 		b.place(at)
 	}

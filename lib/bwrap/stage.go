@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,10 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some of a plan is beyond an older bwrap: before 0.11 it cannot mount
-// overlays, and before 0.12 it follows links when it mounts below a directory
-// that a running command may write. The plan is then carried out by a chain,
-// each link becoming the next:
+// Some of a plan is beyond bwrap. Before 0.11 it cannot mount overlays; before
+// 0.12 it binds no descriptors, and follows links when it mounts below a
+// directory that a running command may write; and no version mounts on what it
+// was shown and nothing else. The plan is then carried out by a chain, each link
+// becoming the next:
 //
 //	unshare(1)  makes a user and a mount namespace, in which mounting is allowed
 //	the stage   (this program again) mounts on a tmpfs what bwrap cannot
@@ -58,15 +60,19 @@ func (p *Plan) staging(bwrap Binary) string {
 
 // staged reports whether the plan needs more than this bwrap can do.
 func (p *Plan) staged(bwrap Binary) bool {
-	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
-		return m.Op == OpOverlay && (m.Held || !bwrap.Overlays) || m.Held && !bwrap.HoldsPlaces
-	})
+	for i, m := range p.Mounts {
+		if m.Op == OpOverlay && !bwrap.Overlays || m.Held && (p.tops[i] != i || !bwrap.HoldsPlaces) {
+			return true
+		}
+	}
+	return false
 }
 
 // stageLine wraps the command line of bwrap. self is this program, as a path
-// that unshare can start.
-func stageLine(staging, self string, job, bwrapLine []string) []string {
-	line := []string{findTrusted("unshare"), "--user", "--map-root-user", "--mount", "--", self, StageOption, staging}
+// that unshare can start, and parent the process with which it is to die, or
+// nobody.
+func stageLine(staging, self string, parent int, job, bwrapLine []string) []string {
+	line := []string{findTrusted("unshare"), "--user", "--map-root-user", "--mount", "--", self, StageOption, strconv.Itoa(parent), staging}
 	return append(append(append(line, job...), "--"), bwrapLine...)
 }
 
@@ -75,31 +81,35 @@ func stageLine(staging, self string, job, bwrapLine []string) []string {
 // those of the inode that was seen when the plan was made.
 const (
 	jobOverlay = "overlay" // LOWER: an overlay of its own, for bwrap to bind
-	jobTree    = "tree"    // SOURCE IDENTITY: a tree of the host, for bwrap to bind
+	jobTree    = "tree"    // SOURCE IDENTITY ro|rw|own: a tree of the host, for bwrap to bind
 	jobKeep    = "keep"    // PLACE IDENTITY ro|rw: PLACE mounted on itself
 	jobBind    = "bind"    // PLACE SOURCE IDENTITY ro|rw
-	jobHide    = "hide"    // PLACE
-	jobEmpty   = "empty"   // PLACE PERMS SIZE
+	jobHide    = "hide"    // PLACE IDENTITY
+	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
 	jobLay     = "lay"     // PLACE IDENTITY: PLACE becomes an overlay of itself
 )
 
 var jobOperands = map[string]int{
-	jobOverlay: 1, jobTree: 2, jobKeep: 3, jobBind: 4, jobHide: 1, jobEmpty: 3, jobLay: 2,
+	jobOverlay: 1, jobTree: 3, jobKeep: 3, jobBind: 4, jobHide: 2, jobEmpty: 4, jobLay: 2,
 }
 
 // Stage does the job and becomes bwrap. args are those behind StageOption. It
 // returns only when that fails.
 func Stage(args []string) error {
+	runtime.LockOSThread() // this one execs, and it is the one that is to die
 	closeOnExec(os.Args[0])
 	end := slices.Index(args, "--")
-	if end < 1 || end+1 == len(args) || !insideOwnNamespace() {
+	if end < 2 || end+1 == len(args) || !insideOwnNamespace() {
 		return fmt.Errorf("%s is for pk's own use", StageOption)
 	}
-	s := &stage{dir: args[0], tree: -1}
+	if err := dieWith(args[0]); err != nil {
+		return err
+	}
+	s := &stage{dir: args[1], tree: -1}
 	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
 	}
-	if err := s.run(args[1:end]); err != nil {
+	if err := s.run(args[2:end]); err != nil {
 		return err
 	}
 	line := args[end+1:]
@@ -110,7 +120,9 @@ func Stage(args []string) error {
 // stage is a job under way.
 type stage struct {
 	dir  string // the tmpfs
-	made int    // directories made on it so far, named by their numbers
+	made int    // what bwrap is to bind, so far
+	laid int    // overlays in trees, so far
+	own  bool   // mount points may be made in the tree
 	tree int    // top of the tree being built, mounted; -1 before the first
 }
 
@@ -133,18 +145,23 @@ func (s *stage) do(word string, args []string) error {
 	case jobOverlay:
 		return s.overlay(args[0])
 	case jobTree:
-		return s.newTree(args[0], args[1])
+		return s.newTree(args[0], args[1], args[2])
 	case jobKeep:
 		return s.keep(args[0], args[1], args[2] == "ro")
 	case jobBind:
 		return s.bind(args[0], args[1], args[2], args[3] == "ro")
 	case jobHide:
-		return s.hide(args[0])
+		return s.hide(args[0], args[1])
 	case jobEmpty:
 		if err := s.mountPoint(args[0], true); err != nil {
 			return err
 		}
-		return s.mountAt(args[0], func(int) (int, error) { return newTmpfs(args[1], args[2], 0) })
+		return s.mountAt(args[0], func(at int) (int, error) {
+			if err := isStill(at, args[1]); err != nil {
+				return -1, err
+			}
+			return newTmpfs(args[2], args[3], 0)
+		})
 	}
 	return s.lay(args[0], args[1])
 }
@@ -152,16 +169,12 @@ func (s *stage) do(word string, args []string) error {
 // stagedAt is where the stage shows number i of what bwrap is to bind.
 func stagedAt(staging string, i int) string { return fmt.Sprintf("%s/%d/top", staging, i) }
 
-// next makes the directories for the next number.
-func (s *stage) next(names ...string) (string, error) {
+// next makes the directory for the next thing that bwrap is to bind, which it
+// knows by its number.
+func (s *stage) next() (string, error) {
 	dir := fmt.Sprintf("%s/%d", s.dir, s.made)
 	s.made++
-	for _, name := range append(names, "top") {
-		if err := os.MkdirAll(dir+"/"+name, 0o700); err != nil {
-			return "", err
-		}
-	}
-	return dir, nil
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 func (s *stage) overlay(lower string) error {
@@ -170,33 +183,38 @@ func (s *stage) overlay(lower string) error {
 		return err
 	}
 	defer unix.Close(fd)
-	_, err = s.overlayOf(fd)
-	return err
+	dir, err := s.next()
+	if err != nil {
+		return err
+	}
+	return overlayIn(dir, fd)
 }
 
-// overlayOf mounts an overlay of the open directory and returns where. Lower
-// is named by its descriptor, since the mount option knows escapes that a path
-// may contain.
-func (s *stage) overlayOf(lower int) (string, error) {
-	dir, err := s.next("upper", "work")
-	if err != nil {
-		return "", err
+// overlayIn mounts an overlay of the open directory on dir/top. Lower is named
+// by its descriptor, since the mount option knows escapes that a path may
+// contain.
+func overlayIn(dir string, lower int) error {
+	for _, name := range []string{"upper", "work", "top"} {
+		if err := os.Mkdir(dir+"/"+name, 0o700); err != nil {
+			return err
+		}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(lower, &st); err != nil {
-		return "", err
+		return err
 	}
 	// The merged directory has the mode of the upper one.
 	if err := unix.Chmod(dir+"/upper", st.Mode&0o777); err != nil {
-		return "", err
+		return err
 	}
 	options := fmt.Sprintf("userxattr,lowerdir=%s%d,upperdir=%s/upper,workdir=%s/work", selfFD, lower, dir, dir)
-	return dir + "/top", unix.Mount("pk", dir+"/top", "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+	return unix.Mount("pk", dir+"/top", "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
 // newTree mounts a copy of the tree at source, to which the words that follow
 // add what lies in it.
-func (s *stage) newTree(source, identity string) error {
+func (s *stage) newTree(source, identity, access string) error {
+	s.own = access == "own"
 	dir, err := s.next()
 	if err != nil {
 		return err
@@ -210,16 +228,32 @@ func (s *stage) newTree(source, identity string) error {
 		return err
 	}
 	defer unix.Close(from)
-	top, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err := likeness(from, dir+"/top"); err != nil {
+		return err
+	}
+	top, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(top)
-	if err := attach(from, top, 0); err != nil {
+	if err := attach(from, top, attributes(access == "ro")); err != nil {
 		return err
 	}
-	s.tree, err = unix.Open(dir+"/top", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	s.tree, err = unix.Open(dir+"/top", unix.O_PATH|unix.O_CLOEXEC, 0)
 	return err
+}
+
+// likeness makes a mount point for what is open: a directory for a directory, a
+// file for anything else.
+func likeness(fd int, path string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return os.Mkdir(path, 0o700)
+	}
+	return os.WriteFile(path, nil, 0o600)
 }
 
 // mountAt mounts what made returns, which may look at the open place, on it.
@@ -281,7 +315,7 @@ func (s *stage) mountPoint(place string, dir bool) error {
 	if err == nil {
 		return unix.Close(at)
 	}
-	if err != unix.ENOENT || strings.Contains(place, "/") {
+	if err != unix.ENOENT || !s.own || strings.Contains(place, "/") {
 		return err
 	}
 	if dir {
@@ -292,8 +326,11 @@ func (s *stage) mountPoint(place string, dir bool) error {
 
 // hide puts an empty directory over a directory, and over anything else a
 // device that cannot be opened, as the mount allows none.
-func (s *stage) hide(place string) error {
+func (s *stage) hide(place, identity string) error {
 	return s.mountAt(place, func(at int) (int, error) {
+		if err := isStill(at, identity); err != nil {
+			return -1, err
+		}
 		var st unix.Stat_t
 		if err := unix.Fstat(at, &st); err != nil {
 			return -1, err
@@ -315,11 +352,12 @@ func (s *stage) lay(place, identity string) error {
 		if err := isStill(at, identity); err != nil {
 			return -1, err
 		}
-		top, err := s.overlayOf(at)
-		if err != nil {
+		dir := fmt.Sprintf("%s/lay%d", s.dir, s.laid)
+		s.laid++
+		if err := errors.Join(os.Mkdir(dir, 0o700), overlayIn(dir, at)); err != nil {
 			return -1, err
 		}
-		merged, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		merged, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return -1, err
 		}

@@ -1,6 +1,7 @@
 package gitrepo
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -72,7 +73,7 @@ type LimitError struct {
 	Path string // where it was given up
 }
 
-func (e *LimitError) Error() string { return fmt.Sprintf("too many %s at %q", e.What, e.Path) }
+func (e *LimitError) Error() string { return fmt.Sprintf("%s at %q", e.What, e.Path) }
 
 // Find returns the repositories below a root, an absolute path: the root's own,
 // its submodules and linked worktrees, the repositories in directories close to
@@ -148,10 +149,10 @@ func (f *finder) absolute(rel string) string { return path.Join(f.root.name, rel
 func (f *finder) mayLook(rel string) bool {
 	f.dirs++
 	if f.limit == nil && f.dirs > f.limits.Dirs {
-		f.limit = &LimitError{What: "directories", Path: f.absolute(rel)}
+		f.limit = &LimitError{What: "too many directories", Path: f.absolute(rel)}
 	}
 	if f.limit == nil && f.dirs%64 == 0 && time.Now().After(f.until) {
-		f.limit = &LimitError{What: "slow directories", Path: f.absolute(rel)}
+		f.limit = &LimitError{What: "too many slow directories", Path: f.absolute(rel)}
 	}
 	return f.limit == nil
 }
@@ -204,7 +205,7 @@ func (f *finder) gitDir(repo *Repo, dir string) {
 	}
 	if len(f.repos) == f.limits.Repos {
 		if f.limit == nil {
-			f.limit = &LimitError{What: "repositories", Path: dir}
+			f.limit = &LimitError{What: "too many repositories", Path: dir}
 		}
 		return
 	}
@@ -266,7 +267,7 @@ func (f *finder) modules(dir string, depth int) {
 		case depth > 0:
 			f.modules(sub, depth-1)
 		case f.limit == nil:
-			f.limit = &LimitError{What: "levels of submodules", Path: f.absolute(sub)}
+			f.limit = &LimitError{What: "too many levels of submodules", Path: f.absolute(sub)}
 		}
 	}
 }
@@ -320,11 +321,27 @@ func (f *finder) list(dir string, fd int) []os.DirEntry {
 	if !f.mayLook(dir) {
 		return nil
 	}
-	entries, _ := names(fd, f.limits.Dirs+1)
-	if len(entries) > f.limits.Dirs && f.limit == nil {
-		f.limit = &LimitError{What: "names", Path: f.absolute(dir)}
+	entries, err := names(fd, maxNames+1)
+	switch {
+	case f.limit != nil:
+	case len(entries) > maxNames:
+		f.limit = &LimitError{What: "too many names", Path: f.absolute(dir)}
+	case errors.Is(err, unix.EACCES) && ownDirectory(fd):
+		f.limit = &LimitError{What: "a directory that is closed to its owner", Path: f.absolute(dir)}
 	}
 	return entries
+}
+
+// maxNames bounds what is read of one directory. A directory of data is no
+// reason to give up; reading so many names takes a few dozen milliseconds.
+const maxNames = 200_000
+
+// ownDirectory reports whether the caller could open the directory up again. So
+// can a command that runs as the caller, which may have closed it to hide what
+// is in it.
+func ownDirectory(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) != nil || int(st.Uid) == os.Geteuid()
 }
 
 // nested adds the repositories in dir and in directories below it. Those at the

@@ -256,11 +256,11 @@ func TestFindGivesUpAloud(t *testing.T) {
 				h.mkdir(fmt.Sprintf("proj/d%d/x/y", i))
 			}
 		}, Limits{Dirs: 30}, "too many directories"},
-		{"a directory with many names", func(h *home) {
+		{"a directory with many files", func(h *home) {
 			for i := range 40 {
 				h.write(fmt.Sprintf("proj/f%d", i), "")
 			}
-		}, Limits{Dirs: 30}, `too many names at "{home}/proj"`},
+		}, Limits{Dirs: 30}, ""},
 		{"no time", func(h *home) {
 			for i := range 100 {
 				h.mkdir(fmt.Sprintf("proj/d%d/x", i))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -353,7 +354,7 @@ func gitSinks(root string) ([]bwrap.Protected, error) {
 			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
 		}
 	}
-	var list []bwrap.Protected
+	list := hostConfigs(root)
 	for _, repo := range repos {
 		for _, sink := range repo.Sinks() {
 			if !sink.Watch {
@@ -362,6 +363,25 @@ func gitSinks(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	return list, nil
+}
+
+// hostConfigs lists the files of the host's own git that lie in a root, and the
+// root's .git where there is none: git would take one that appears.
+func hostConfigs(root string) []bwrap.Protected {
+	var list []bwrap.Protected
+	config := os.Getenv("XDG_CONFIG_HOME")
+	if config == "" {
+		config = os.Getenv("HOME") + "/.config"
+	}
+	for _, file := range []string{os.Getenv("GIT_CONFIG_GLOBAL"), config + "/git/config", os.Getenv("HOME") + "/.gitconfig"} {
+		if strings.HasPrefix(file, root+"/") {
+			list = append(list, bwrap.Protected{Path: filepath.Clean(file), Rule: "default: git: the host's configuration", Default: true})
+		}
+	}
+	if _, err := os.Lstat(root + "/.git"); errors.Is(err, fs.ErrNotExist) {
+		list = append(list, bwrap.Protected{Path: root + "/.git", Rule: "default: git: a repository that appears", Default: true})
+	}
+	return list
 }
 
 // identity carries into the sandbox who commits, since no file of the host's

@@ -58,9 +58,12 @@ func settle(name, home string) error {
 	old := os.Getenv("HOME")
 	for _, kv := range os.Environ() {
 		variable, value, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(variable, "XDG_") && old != "" && strings.HasPrefix(value+"/", old+"/") {
+		if old != "" && strings.HasPrefix(value+"/", old+"/") {
 			os.Unsetenv(variable)
 		}
+	}
+	if name == "" {
+		name = "user" // as the sandbox calls it
 	}
 	if home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
 		if err := os.Setenv("XDG_CACHE_HOME", fmt.Sprintf("/tmp/pk-%d", os.Geteuid())); err != nil {
