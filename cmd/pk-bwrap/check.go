@@ -67,6 +67,7 @@ func runPart(args []string, stdin io.Reader, stdout, stderr io.Writer) (status i
 // opening is what the sandbox tells before it starts, or instead.
 type opening struct {
 	Bwrap      string
+	RunAs      int // the project's owner, whom root became
 	Guarantees []bwrap.Guarantee
 	Refused    string // why there is no sandbox
 	Advice     string
@@ -108,7 +109,7 @@ func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets
 	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && !v.Dropped }) {
 		t.Variable = ""
 	}
-	if err := writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, Guarantees: f.Plan.Guarantees()}); err != nil {
+	if err := writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
 		return err
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})

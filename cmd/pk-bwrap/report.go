@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/user"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,6 +44,7 @@ type machine struct {
 	Kernel  string `json:"kernel"`
 	User    string `json:"user"`
 	UID     int    `json:"uid"`
+	RunAs   int    `json:"run_as,omitempty"` // whom root becomes
 }
 
 type report struct {
@@ -55,7 +55,7 @@ type report struct {
 // judge holds what is promised against what was found. That a sandbox can be
 // made at all is the first line; without one there are no others.
 func judge(f found) report {
-	r := report{machine: describeMachine(f.Bwrap)}
+	r := report{machine: describeMachine(f.opening)}
 	first := verdict{Kind: "check", Guarantee: "sandbox", State: holds, Text: "a command can be fenced in at all"}
 	if f.Refused != "" {
 		first.State, first.Why, first.Fix = fails, f.Refused, f.Advice
@@ -120,10 +120,10 @@ func (r report) status() int {
 
 var bwrapVersion = regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`)
 
-func describeMachine(path string) machine {
-	m := machine{Kind: "machine", Bwrap: path, UID: os.Geteuid()}
-	if path != "" {
-		out, _ := exec.Command(path, "--version").Output()
+func describeMachine(o opening) machine {
+	m := machine{Kind: "machine", Bwrap: o.Bwrap, UID: os.Geteuid(), RunAs: o.RunAs}
+	if o.Bwrap != "" {
+		out, _ := exec.Command(o.Bwrap, "--version").Output()
 		if found := bwrapVersion.FindSubmatch(out); found != nil {
 			m.Version = string(found[1])
 		}
@@ -132,9 +132,7 @@ func describeMachine(path string) machine {
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	if u, err := user.LookupId(fmt.Sprint(m.UID)); err == nil {
-		m.User = u.Username
-	}
+	m.User, _, _ = bwrap.Account(m.UID)
 	return m
 }
 
@@ -172,6 +170,9 @@ func (m machine) lines() []string {
 	user := fmt.Sprintf("uid %d", m.UID)
 	if m.User != "" {
 		user = m.User + ", " + user
+	}
+	if m.RunAs != 0 {
+		user += fmt.Sprintf(", who becomes uid %d", m.RunAs)
 	}
 	return []string{"bwrap   " + program, "kernel  " + m.Kernel, "user    " + user, ""}
 }
