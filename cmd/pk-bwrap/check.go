@@ -204,21 +204,28 @@ func (o *options) attack(limit context.Context, ctx *cli.Context, scene *probe.S
 	return o.read(ctx, scene, stdout.Bytes(), stderr.String())
 }
 
-// read makes sense of what the sandbox said.
+// read makes sense of what the sandbox said: how it was to be, or that it is
+// refused, even at the last moment; and behind that, the results of the probe.
 func (o *options) read(ctx *cli.Context, scene *probe.Scene, stdout []byte, stderr string) (found, error) {
-	first, rest, _ := bytes.Cut(stdout, []byte("\n"))
-	f := found{}
-	if json.Unmarshal(first, &f.opening) != nil {
-		_, err := io.WriteString(ctx.Stderr, stderr) // it says what is wrong
-		return f, errors.Join(err, cli.Exit(cli.StatusFailed))
+	f, opened := found{}, false
+	for line := range bytes.Lines(stdout) {
+		next := f.opening
+		if json.Unmarshal(line, &next) == nil {
+			f.opening, opened = next, true
+		}
 	}
-	f.results = scene.Judge(bytes.NewReader(rest))
+	f.results = scene.Judge(bytes.NewReader(stdout))
 	started := slices.ContainsFunc(f.results, func(r probe.Result) bool { return r.Outcome != probe.Untried })
-	if f.Refused == "" && !started {
+	if f.Refused == "" && opened && !started {
 		no := bwrap.Diagnose(lastLine(stderr))
 		f.Refused, f.Advice = no.Error(), cli.HintOf(no)
+		return f, nil
 	}
-	return f, nil
+	_, err := io.WriteString(ctx.Stderr, stderr) // warnings, or what is wrong with the call
+	if !opened {
+		err = errors.Join(err, cli.Exit(cli.StatusFailed))
+	}
+	return f, err
 }
 
 // lastLine is what ended a program; what came before are warnings.

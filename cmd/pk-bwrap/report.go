@@ -20,9 +20,9 @@ import (
 type state string
 
 const (
-	holds   state = "ok"
-	fails   state = "no"
-	offered state = "off" // an option says so
+	holds state = "ok"
+	fails state = "no"
+	off   state = "off" // an option, or the lack of one, says so
 )
 
 // verdict is one guarantee, judged. Its fields are those of the JSON.
@@ -78,7 +78,7 @@ func judgeOne(g bwrap.Guarantee, results []probe.Result) verdict {
 	}
 	switch {
 	case g.Off:
-		v.State = offered
+		v.State = off
 	case !g.Holds:
 		v.State = fails
 	case v.succeeded() != nil:
@@ -188,11 +188,11 @@ const (
 func (v verdict) lines(colour bool) []string {
 	mark := fmt.Sprintf("%-3s", v.State)
 	if colour {
-		mark = map[state]string{holds: "\x1b[32m", fails: "\x1b[1;31m", offered: "\x1b[33m"}[v.State] + mark + "\x1b[m"
+		mark = map[state]string{holds: "\x1b[32m", fails: "\x1b[1;31m", off: "\x1b[33m"}[v.State] + mark + "\x1b[m"
 	}
 	lines := []string{fmt.Sprintf("%s %-*s  %s", mark, nameWidth, v.Guarantee, v.Text)}
 	switch v.State {
-	case offered:
+	case off:
 		lines = append(lines, wrap(v.Why+"; otherwise: "+v.Fix)...)
 	case fails:
 		for _, a := range v.succeeded() {
@@ -232,7 +232,7 @@ func (r report) summary() string {
 			}
 		}
 	}
-	return fmt.Sprintf("%d ok, %d no, %d off; %d attacks tried", r.count(holds), r.count(fails), r.count(offered), tried)
+	return fmt.Sprintf("%d ok, %d no, %d off; %d attacks tried", r.count(holds), r.count(fails), r.count(off), tried)
 }
 
 // colourful reports whether out is a terminal whose user has nothing against

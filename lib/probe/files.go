@@ -35,7 +35,7 @@ var files = []Attack{
 	{Name: "set the kernel's core_pattern", Guarantee: "files",
 		try: func(*Targets) error { return openToWrite("/proc/sys/kernel/core_pattern") }},
 	{Name: "connect to a socket beside the project", Guarantee: "files",
-		try: func(t *Targets) error { return connect("unix", t.socket()) }},
+		try: connectBeside},
 	{Name: "find a descriptor that was left open", Guarantee: "descriptors",
 		try: leftOpen},
 	{Name: "find a directory that another process holds open", Guarantee: "descriptors",
@@ -54,6 +54,15 @@ func read(path string) error {
 
 func write(path string) error {
 	return os.WriteFile(path, nil, 0o600)
+}
+
+func connectBeside(t *Targets) error {
+	dir, err := os.Open(filepath.Dir(t.socket()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return connect("unix", socketIn(dir))
 }
 
 func writeAndRemove(path string) error {

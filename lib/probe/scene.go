@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,6 +74,7 @@ type Scene struct {
 	leaked   int // the directory's descriptor, that is inherited by what is started here
 	keyed    bool
 	process  *exec.Cmd
+	hold     io.Closer // the target lives until it is closed
 	dead     chan struct{}
 	closers  []io.Closer
 	terminal *os.File // the other end of the pseudo-terminal
@@ -139,7 +140,12 @@ func (s *Scene) makeFiles() error {
 
 // listen opens the three kinds of sockets that a machine's services have.
 func (s *Scene) listen() error {
-	for _, l := range []struct{ network, address string }{{"unix", s.socket()}, {"unix", s.Abstract}, {"tcp", "127.0.0.1:0"}} {
+	dir, err := os.Open(filepath.Dir(s.socket()))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	for _, l := range []struct{ network, address string }{{"unix", socketIn(dir)}, {"unix", s.Abstract}, {"tcp", "127.0.0.1:0"}} {
 		listener, err := net.Listen(l.network, l.address)
 		if err != nil {
 			return err
@@ -149,6 +155,10 @@ func (s *Scene) listen() error {
 	}
 	return nil
 }
+
+// socketIn names the scene's socket in its open directory: the address of a
+// socket ends at 107 bytes, and the path of a temporary directory may not.
+func socketIn(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/socket", dir.Fd()) }
 
 // addKey puts a key into the session keyring, which all of the user's processes
 // may read who know its number. A kernel without keys has nothing to keep.
@@ -196,15 +206,14 @@ func (s *Scene) Terminal() *os.File { return s.terminal }
 func (s *Scene) startTarget(self string) error {
 	s.process = exec.Command(self, TargetOption)
 	s.process.Env = []string{}
-	hold, err := s.process.StdinPipe() // it ends with this process
-	if err == nil {
+	var err error
+	if s.hold, err = s.process.StdinPipe(); err == nil { // it ends with this process too
 		err = s.process.Start()
 	}
 	if err != nil {
 		s.process = nil
 		return err
 	}
-	s.closers = append(s.closers, hold)
 	s.dead = make(chan struct{})
 	go func() { _ = s.process.Wait(); close(s.dead) }()
 	s.PID = s.process.Process.Pid
@@ -276,17 +285,13 @@ func (s *Scene) Judge(output io.Reader) []Result {
 	return results
 }
 
-// mercy is how long the target may take to die of a signal that was sent.
-const mercy = 100 * time.Millisecond
-
-// killed reports whether the target died.
+// killed reports whether the target died of a signal. It is made to end by
+// itself, so that nobody has to guess how long a signal takes.
 func (s *Scene) killed() bool {
-	select {
-	case <-s.dead:
-		return true
-	case <-time.After(mercy):
-		return false
-	}
+	_ = s.hold.Close()
+	<-s.dead
+	status, ok := s.process.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled()
 }
 
 // littered reports whether something came, went or changed in the scene. What
@@ -325,7 +330,7 @@ func (s *Scene) listing() (string, error) {
 // Remove ends the target and removes the scene.
 func (s *Scene) Remove() error {
 	if s.process != nil {
-		_ = s.process.Process.Kill()
+		_ = s.hold.Close()
 		<-s.dead
 	}
 	for _, c := range s.closers {
