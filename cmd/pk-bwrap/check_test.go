@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -408,4 +409,39 @@ func attackScene(t *testing.T, b *clitest.Box, temporary string, prepare func(*p
 		outcomes[r.Name] = r.Outcome
 	}
 	return outcomes
+}
+
+// A bwrap that leaves out one guard, or does the opposite: exactly what the
+// guard is there for is answered with no.
+func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
+	b, temporary := checkBox(t)
+	for _, test := range []struct {
+		name   string
+		sed    string   // on the words of bwrap's options, each ending in NUL
+		named  []string // the guarantees
+		attack string   // on the first, one that gets through
+	}{
+		{"no session of its own", `/^--new-session$/d`, []string{"terminal"}, "open the caller's terminal"},
+		{"no filter", `/^--seccomp$/{N;d}`, []string{"syscalls", "terminal"}, "make a ring with io_uring_setup"},
+		{"capabilities", `/^--cap-drop$/s/drop/add/`, []string{"capabilities"}, "hold a capability"},
+		{"user namespaces", `/^--disable-userns$/d`, []string{"nested"}, "make a user namespace"},
+		{"a writable root directory", `/^--remount-ro$/{N;\,--remount-ro\x00/$,d}`, []string{"files"}, "write to /"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if closed()[test.attack] {
+				return // this machine has a second guard
+			}
+			options := filepath.Join(temporary, "options")
+			b := fakeBwrap(t, b, `sed -z '`+test.sed+`' </proc/self/fd/$2 >`+options+`
+eval "exec $2<&-"
+shift 2
+exec '`+b.Bwrap+`' --args 9 "$@" 9<`+options)
+			verdicts, status := checked(t, b)
+			assert.Equal(t, 1, status)
+			for name, v := range verdicts {
+				assert.Equal(t, slices.Contains(test.named, name), v.State == fails, "%+v", v)
+			}
+			assert.Contains(t, fmt.Sprint(verdicts[test.named[0]].succeeded()), test.attack)
+		})
+	}
 }
