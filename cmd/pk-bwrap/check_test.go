@@ -146,7 +146,7 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 func fakeBwrap(t *testing.T, b *clitest.Box, script string) *clitest.Box {
 	t.Helper()
 	path := filepath.Join(filepath.Dir(b.Project), "fake-bwrap")
-	b.Write(t, path, "#!/bin/sh\ncase $1 in --help|--version) exec '"+b.Bwrap+"' \"$1\" ;; esac\n"+script+"\n")
+	b.Write(t, path, "#!/bin/bash\ncase $1 in --help|--version) exec '"+b.Bwrap+"' \"$1\" ;; esac\n"+script+"\n")
 	require.NoError(t, os.Chmod(path, 0o755))
 	faked := *b
 	faked.Bwrap = path
