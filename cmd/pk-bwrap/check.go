@@ -91,20 +91,14 @@ func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 	o.Stage(t.Project(), t.Second())
 	f, err := o.Open(ctx)
 	if err != nil {
-		return tellRefusal(ctx, "", err)
+		return tellRefusal(ctx, err)
 	}
 	err = o.becomeProbe(ctx, f, t)
-	return errors.Join(tellRefusal(ctx, f.Bwrap.Path, err), f.Undo())
+	return errors.Join(writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)}), f.Undo())
 }
 
+// becomeProbe tells what is promised, and becomes the sandbox.
 func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets) error {
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
-		return err
-	}
-	lock, err := f.Lock()
-	if err != nil {
-		return err
-	}
 	t.Home, t.Passed = os.Getenv("HOME"), f.Plan.PassFDs
 	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && !v.Dropped }) {
 		t.Variable = ""
@@ -113,18 +107,18 @@ func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets
 		return err
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
-	return f.Plan.Exec(f.Bwrap, []string{probePath, probe.Option, t.Argument()}, lock)
+	return o.become(f, []string{probePath, probe.Option, t.Argument()})
 }
 
 // tellRefusal tells of a sandbox that is refused or cannot be made, which is a
 // finding. Other errors are the caller's mistakes.
-func tellRefusal(ctx *cli.Context, path string, err error) error {
+func tellRefusal(ctx *cli.Context, err error) error {
 	_, refused := errors.AsType[*bwrap.Refusal](err)
 	_, unavailable := errors.AsType[*bwrap.Unavailable](err)
 	if !refused && !unavailable {
 		return err
 	}
-	return writeJSON(ctx, opening{Bwrap: path, Refused: err.Error(), Advice: cli.HintOf(err)})
+	return writeJSON(ctx, opening{Refused: err.Error(), Advice: cli.HintOf(err)})
 }
 
 func writeJSON(ctx *cli.Context, v any) error {

@@ -135,6 +135,11 @@ func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 	if err := f.FindCommand(ctx.Args[0]); err != nil {
 		return err
 	}
+	return o.become(f, ctx.Args)
+}
+
+// become becomes the sandbox around argv.
+func (o *options) become(f *fence.Fence, argv []string) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
@@ -150,9 +155,9 @@ func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 		return err
 	}
 	if box == nil {
-		return f.Plan.Exec(f.Bwrap, ctx.Args, lock, nil)
+		return f.Plan.Exec(f.Bwrap, argv, lock, nil)
 	}
-	return errors.Join(f.Plan.Exec(f.Bwrap, ctx.Args, lock, box.Enter), box.Close())
+	return errors.Join(f.Plan.Exec(f.Bwrap, argv, lock, box.Enter), box.Close())
 }
 
 // validate refuses combinations that mean nothing, before anything is opened.
