@@ -100,8 +100,8 @@ func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 // becomeProbe tells what is promised, and becomes the sandbox.
 func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets) error {
 	t.Home, t.Passed = os.Getenv("HOME"), f.Plan.PassFDs
-	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && !v.Dropped }) {
-		t.Variable = ""
+	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && strings.HasPrefix(v.Rule, "option ") }) {
+		t.Variable = "" // as the caller asked for
 	}
 	if err := writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
 		return err
