@@ -12,6 +12,7 @@ import (
 const help = `Usage: pk-bwrap [OPTION]... [--] COMMAND [ARG]...
        pk-bwrap [OPTION]... --print [-z|--json] [--] [COMMAND [ARG]...]
        pk-bwrap [OPTION]... --explain [--json] [--] [PATH]...
+       pk-bwrap [OPTION]... --check [--json]
 
 Runs COMMAND in a sandbox (bubblewrap) that shows the workspace, the system's
 programs, the tool chains and nothing else of the machine. Only the workspace's
@@ -58,7 +59,9 @@ Other:
       --print                print the command line of bwrap, one word a line
       --explain              tell what the sandbox shows at each PATH and which rule
                              decided; without PATH, the whole plan
-      --json                 the same as lines of JSON, with --print and --explain
+      --check                attack such a sandbox from inside, and tell which of the
+                             guarantees hold on this machine; 1 if one does not
+      --json                 the same as lines of JSON, with the three above
   -z, --zero                 lists and --print end their records in NUL
   -h, --help                 this text
       --version [--json]     the version
@@ -76,11 +79,14 @@ Examples:
 // options of pk-bwrap.
 type options struct {
 	fence.Options
-	print, explain, json, zero bool
+	print, explain, check, json, zero bool
+
+	args []string // as they were given
 }
 
-func command() *cli.Command {
-	o := &options{}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
 	o.Zero = &o.zero
 	return &cli.Command{
 		Name:    "pk-bwrap",
@@ -91,6 +97,7 @@ func command() *cli.Command {
 		Options: append(o.Options.Options(),
 			cli.Switch(&o.print, "print", ""),
 			cli.Switch(&o.explain, "explain", ""),
+			cli.Switch(&o.check, "check", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
 		Action: o.run,
@@ -99,12 +106,19 @@ func command() *cli.Command {
 
 // Run is the whole command. It does not return when the sandbox has started.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return fence.Run(command(), args, stdin, stdout, stderr)
+	if status, done := runPart(args, stdin, stdout, stderr); done {
+		return status
+	}
+	o := &options{args: args}
+	return fence.Run(o.command(), args, stdin, stdout, stderr)
 }
 
 func (o *options) run(ctx *cli.Context) error {
-	if err := o.check(ctx); err != nil {
+	if err := o.validate(ctx); err != nil {
 		return err
+	}
+	if o.check {
+		return o.runCheck(ctx)
 	}
 	f, err := o.Open(ctx)
 	if err != nil {
@@ -121,6 +135,11 @@ func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 	if err := f.FindCommand(ctx.Args[0]); err != nil {
 		return err
 	}
+	return o.become(f, ctx.Args)
+}
+
+// become becomes the sandbox around argv.
+func (o *options) become(f *fence.Fence, argv []string) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
@@ -136,21 +155,27 @@ func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 		return err
 	}
 	if box == nil {
-		return f.Plan.Exec(f.Bwrap, ctx.Args, lock, nil)
+		return f.Plan.Exec(f.Bwrap, argv, lock, nil)
 	}
-	return errors.Join(f.Plan.Exec(f.Bwrap, ctx.Args, lock, box.Enter), box.Close())
+	return errors.Join(f.Plan.Exec(f.Bwrap, argv, lock, box.Enter), box.Close())
 }
 
-// check refuses combinations that mean nothing, before anything is opened.
-func (o *options) check(ctx *cli.Context) error {
+// validate refuses combinations that mean nothing, before anything is opened.
+func (o *options) validate(ctx *cli.Context) error {
 	switch {
 	case o.print && o.explain:
 		return cli.Usage("--print cannot be used with --explain")
+	case o.check && o.print:
+		return cli.Usage("--check cannot be used with --print")
+	case o.check && o.explain:
+		return cli.Usage("--check cannot be used with --explain")
+	case o.check && len(ctx.Args) > 0:
+		return cli.Usage("--check takes no operands, and got %q", ctx.Args[0])
 	case o.json && o.zero:
 		return cli.Usage("--json cannot be used with --zero")
-	case o.json && !o.print && !o.explain:
-		return cli.Usage("--json goes with --print, --explain or --version")
-	case len(ctx.Args) == 0 && !o.print && !o.explain:
+	case o.json && !o.print && !o.explain && !o.check:
+		return cli.Usage("--json goes with --print, --explain, --check or --version")
+	case len(ctx.Args) == 0 && !o.print && !o.explain && !o.check:
 		return cli.Usage("no command given")
 	}
 	return nil

@@ -34,23 +34,6 @@ func TestBinariesThatOthersCouldHaveReplaced(t *testing.T) {
 	}
 }
 
-func TestDiagnosisKeepsWhatBwrapSaid(t *testing.T) {
-	for _, test := range []struct{ said, hint string }{
-		{"bwrap: Can't mount proc on /newroot/proc: Operation not permitted\n", "systempaths=unconfined"},
-		{"bwrap: No permissions to create a new namespace, likely because ...\n", "seccomp"},
-		{"bwrap: Creating new namespace failed: nesting depth or ... exceeded (ENOSPC)\n", "namespaces"},
-		{"bwrap: setting up uid map: Operation not permitted\n", "ordinary user"},
-		{"bwrap: something else\n", "bwrap"},
-	} {
-		t.Run(test.said, func(t *testing.T) {
-			err, _ := Diagnose(test.said).(*Unavailable)
-			require.NotNil(t, err)
-			assert.Equal(t, "cannot make a sandbox: "+test.said[len("bwrap: "):len(test.said)-1], err.Error())
-			assert.Contains(t, err.Hint(), test.hint)
-		})
-	}
-}
-
 func TestAccountNamesAreChecked(t *testing.T) {
 	u := currentUser("/home/x:y")
 	assert.NotContains(t, u.home, ":")

@@ -14,7 +14,8 @@ type Guarantee struct {
 	Name  string
 	Text  string // what is promised, for people
 	Holds bool
-	Why   string // why not
+	Off   bool   // an option, or the lack of one, says that it is not to hold
+	Why   string // why it does not hold
 	Fix   string // what would make it hold; "" if nothing here would
 }
 
@@ -33,12 +34,12 @@ func (p *Plan) Guarantees() []Guarantee {
 		{Name: "descriptors", Text: "no descriptor but the standard streams and those passed", Holds: true},
 		{Name: "terminal", Text: "nothing is typed into the caller's terminal", Holds: true},
 		{Name: "litter", Text: "nothing is made on the host to mount on", Holds: true},
-		p.when("network", "no network but a loopback of its own", !p.Net, "the host's network is shared", "--net none"),
-		p.when("nested", "no user namespaces inside", !p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
+		p.unless("network", "no network but a loopback of its own", p.Net, "the host's network is shared", "--net none"),
+		p.unless("nested", "no user namespaces inside", p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
 		p.when("syscalls", "no keys, io_uring, bpf, perf events or userfaultfd", p.Filter != nil, "no filter is known for this processor", ""),
 		p.abstract(),
 		p.when("overlay", "what looks writable is, and never the host's", len(p.Degraded) == 0, degraded(p.Degraded), "unmount what is below, or show it with --readable"),
-		p.when("protect", "what is there and makes git on the host run code stays as it is", !p.Unprotected, "--no-protect was given", "leave --no-protect out"),
+		p.unless("protect", "what is there and makes git on the host run code stays as it is", p.Unprotected, "--no-protect was given", "leave --no-protect out"),
 	}
 	return list
 }
@@ -48,6 +49,13 @@ func (p *Plan) when(name, text string, holds bool, why, fix string) Guarantee {
 	if !holds {
 		g.Why, g.Fix = why, fix
 	}
+	return g
+}
+
+// unless is for what the options decide.
+func (p *Plan) unless(name, text string, off bool, why, fix string) Guarantee {
+	g := p.when(name, text, !off, why, fix)
+	g.Off = off
 	return g
 }
 

@@ -112,6 +112,11 @@ func (w *Workspace) root(long string, writable, list bool) Option {
 	return o.Path()
 }
 
+// AddWritable adds a writable root, as the option does.
+func (w *Workspace) AddWritable(dir string) {
+	w.roots = append(w.roots, rootOption{value: dir, writable: true})
+}
+
 // Rules returns the rules that the options gave.
 func (w *Workspace) Rules() confine.Rules { return w.rules }
 

@@ -25,8 +25,8 @@ _pk_bwrap() {
 			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
 			--net --env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
-			--print --explain --policy --deny --deny-read --allow-write -z --zero -h
-			--help --version --json
+			--print --explain --check --policy --deny --deny-read --allow-write -z
+			--zero -h --help --version --json
 		' -- "$cur")
 		return
 	fi

@@ -33,8 +33,9 @@ _arguments -s -S -A '-*' \
 	'--bwrap[the bwrap to use]:path:_files' \
 	'--print[print the command line of bwrap]' \
 	'--explain[tell what is shown at a path, and why]' \
+	'--check[attack a sandbox, and tell what holds]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(-h --help)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \
-	'--json[with --print, --explain or --version: as JSON]' \
+	'--json[with --print, --explain, --check or --version: as JSON]' \
 	'*:::command: _normal'

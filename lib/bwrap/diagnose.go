@@ -1,0 +1,238 @@
+package bwrap
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Diagnose turns what bwrap said on failing into the line to type. The message
+// of bwrap is kept: it is what people search for.
+func Diagnose(message string) error {
+	return readHost(cmp.Or(findTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
+}
+
+// host is what is known of a machine on which bwrap failed.
+type host struct {
+	bwrap     string
+	root      bool
+	off       string // the first kind of namespaces whose number is 0, or ""
+	clone     string // kernel.unprivileged_userns_clone
+	apparmor  string // kernel.apparmor_restrict_unprivileged_userns
+	container string // docker, podman, kubernetes, another's name, or ""
+	wsl1      string // the name of the WSL 1 distribution, or ""
+	gvisor    bool
+	inside    bool   // a sandbox of bwrap is around
+	nested    bool   // a user namespace is around
+	filtered  bool   // a system call filter is around
+	masked    string // what is mounted below /proc, or ""
+}
+
+func readHost(bwrap string) *host {
+	h := &host{
+		bwrap:     bwrap,
+		root:      os.Geteuid() == 0,
+		clone:     knob("kernel/unprivileged_userns_clone"),
+		apparmor:  knob("kernel/apparmor_restrict_unprivileged_userns"),
+		container: container(exists, os.Getenv),
+		nested:    nested(),
+		filtered:  filtered(),
+		masked:    mountBelow("/proc", binfmt),
+	}
+	for _, kind := range namespaceKinds {
+		if knob("user/max_"+kind+"_namespaces") == "0" {
+			h.off = kind
+			break
+		}
+	}
+	version, _ := os.ReadFile("/proc/version")
+	h.wsl1, h.gvisor = kernelKind(string(version), os.Getenv("WSL_DISTRO_NAME"))
+	init, _ := os.ReadFile("/proc/1/cmdline")
+	h.inside = bwrapIsInit(init)
+	return h
+}
+
+// container tells which engine started the container that this is, by what
+// each leaves in it.
+func container(exists func(string) bool, getenv func(string) string) string {
+	switch {
+	case getenv("KUBERNETES_SERVICE_HOST") != "":
+		return "kubernetes"
+	case exists("/run/.containerenv"):
+		return "podman"
+	case exists("/.dockerenv"):
+		return "docker"
+	}
+	return getenv("container")
+}
+
+// gvisorVersion is what gVisor has said of itself in all its versions, in which
+// nothing of it is called by its name.
+const gvisorVersion = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
+
+// kernelKind tells from /proc/version the two that are called Linux and are
+// another kernel. That of WSL 2 is a Linux, and writes microsoft small.
+func kernelKind(version, distribution string) (wsl1 string, gvisor bool) {
+	if strings.Contains(version, "-Microsoft") {
+		wsl1 = cmp.Or(distribution, "DISTRIBUTION")
+	}
+	return wsl1, strings.Contains(version, gvisorVersion)
+}
+
+// bwrapIsInit reports whether the first process is bwrap's, by its command line.
+func bwrapIsInit(cmdline []byte) bool {
+	words := bytes.Split(cmdline, []byte{0})
+	return bytes.HasSuffix(words[0], []byte("bwrap")) || len(words) > 1 && string(words[1]) == "--args"
+}
+
+// The lines to type, where more than one ailment has the same cure.
+const (
+	setting   = "as root: echo %s=%s >/etc/sysctl.d/60-userns.conf && sysctl --system"
+	onTheHost = "on the machine around the container, "
+
+	// No tool takes a part of this: all three are in the way, one after the
+	// other.
+	dockerFlags = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
+	podmanFlags = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
+	podSpec     = "in the pod: hostUsers: false, and in the container's securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"
+	nspawnFlags = "let the container make namespaces and mount a proc of its own (no seccomp filter, nothing mounted below /proc)"
+)
+
+// ailment is one reason why bwrap fails, and what to type.
+type ailment struct {
+	has    func(h *host, said string) bool
+	advice func(h *host) string
+}
+
+// ailments in the order in which they are looked for: what explains everything
+// comes before what explains one message, and a setting that is read before a
+// message that is guessed from.
+var ailments = []ailment{
+	{func(h *host, _ string) bool { return h.wsl1 != "" }, func(h *host) string {
+		return "WSL 1 has no namespaces; in Windows: wsl --set-version " + h.wsl1 + " 2"
+	}},
+	{func(h *host, _ string) bool { return h.gvisor }, always(
+		"gVisor lacks what bwrap needs; start the container with --runtime=runc, or let it be the fence: pk-bash --no-sandbox")},
+	{anyOf("setuid use of", "not permitted in setuid mode"), func(h *host) string {
+		return "as root: chmod u-s " + h.bwrap
+	}},
+	{anyOf("Unexpected capabilities"), always(
+		"the caller has capabilities; start it with: setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all")},
+	{func(h *host, said string) bool { return h.inside && deniesNamespace(said) }, always(
+		"this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested")},
+	{func(h *host, _ string) bool { return h.off != "" }, func(h *host) string {
+		return h.kind("%s namespaces are off; ", h.off) + h.where() + fmt.Sprintf(setting, "user.max_"+h.off+"_namespaces", "15000")
+	}},
+	{func(h *host, said string) bool { return h.clone == "0" && !h.root && deniesNamespace(said) }, func(h *host) string {
+		return "only root may make user namespaces; " + h.where() + fmt.Sprintf(setting, "kernel.unprivileged_userns_clone", "1")
+	}},
+	{func(h *host, said string) bool { return h.apparmor == "1" && deniesUse(said) }, func(h *host) string {
+		return "AppArmor denies user namespaces; " + h.where() + profileLine(h.bwrap)
+	}},
+	{anyOf("does not support user namespaces", "CONFIG_USER_NS"), always(
+		"this kernel was built without user namespaces; boot one with CONFIG_USER_NS=y, as every distribution has")},
+	{anyOf("mount proc"), func(h *host) string {
+		return "parts of /proc are hidden" + h.maskedBy() + ", so no other can be mounted; " + h.flags("unmount what is mounted below /proc")
+	}},
+	{anyOf("make / slave"), func(h *host) string {
+		return "mounting is denied, by a filter or by Landlock; " + h.flags("start it outside that sandbox")
+	}},
+	{func(h *host, said string) bool { return h.container != "" && deniesUse(said) }, func(h *host) string {
+		return "the container may not make namespaces; " + h.flags("")
+	}},
+	{func(h *host, said string) bool { return h.filtered && deniesUse(said) }, always(
+		"a system call filter denies namespaces; in a systemd unit: RestrictNamespaces=no, and no SystemCallFilter= without @mount")},
+	{anyOf("uid map", "gid map"), always(
+		"this user cannot be mapped from here, as in a user namespace that does not know it; start it outside, or as an ordinary user")},
+	{anyOf("ENOSPC", "nesting depth"), always(
+		"no more namespaces are allowed; this is too deep in other sandboxes, or as root: sysctl user.max_user_namespaces=15000")},
+	{anyOf("RTM_NEWADDR", "loopback"), always(
+		"the loopback address of the new network cannot be set; leave --net none out")},
+	{deniesUseOf, always(
+		"something denies namespaces that says no name; see what the kernel logged: as root: dmesg | tail")},
+}
+
+func anyOf(parts ...string) func(*host, string) bool {
+	return func(_ *host, said string) bool {
+		return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(said, part) })
+	}
+}
+
+func always(advice string) func(*host) string { return func(*host) string { return advice } }
+
+// deniesNamespace: bwrap was not let make one.
+func deniesNamespace(said string) bool {
+	return anyOf("No permissions to create", "namespace failed", "uid map", "gid map")(nil, said)
+}
+
+// deniesUse: nor, having made one, use it.
+func deniesUse(said string) bool {
+	return deniesNamespace(said) || anyOf("Operation not permitted", "Permission denied", "RTM_NEWADDR")(nil, said)
+}
+
+func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
+
+func (h *host) diagnose(message string) error {
+	said := strings.TrimPrefix(firstLine(message), "bwrap: ")
+	no := &Unavailable{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
+	if said == "" {
+		no.Reason = "cannot make a sandbox: bwrap failed and said nothing"
+	}
+	for _, a := range ailments {
+		if a.has(h, said) {
+			no.Advice = a.advice(h)
+			break
+		}
+	}
+	return no
+}
+
+func (h *host) kind(format, kind string) string {
+	names := map[string]string{"mnt": "mount", "pid": "process", "ipc": "IPC", "uts": "host name", "net": "network"}
+	return fmt.Sprintf(format, cmp.Or(names[kind], kind))
+}
+
+// where: a container's kernel is another's to set.
+func (h *host) where() string {
+	if h.container != "" {
+		return onTheHost
+	}
+	return ""
+}
+
+func (h *host) maskedBy() string {
+	if h.masked == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%q)", h.masked)
+}
+
+// flags is what lets a container of this kind make a sandbox; otherwise what
+// to do outside a container.
+func (h *host) flags(otherwise string) string {
+	switch h.container {
+	case "docker":
+		return dockerFlags
+	case "podman":
+		return podmanFlags
+	case "kubernetes":
+		return podSpec
+	case "":
+		return otherwise
+	}
+	return nspawnFlags
+}
+
+// profileLine makes a profile for this bwrap alone. The setting that frees
+// every program is not proposed.
+func profileLine(bwrap string) string {
+	return fmt.Sprintf("as root: printf 'abi <abi/4.0>,\\nprofile bwrap %s flags=(unconfined) { userns, }\\n' >/etc/apparmor.d/bwrap && apparmor_parser -r /etc/apparmor.d/bwrap", bwrap)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

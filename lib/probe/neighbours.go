@@ -1,0 +1,70 @@
+package probe
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// neighbours: services of the machine that are not files.
+var neighbours = []Attack{
+	{Name: "connect to an abstract socket of the host", Guarantee: "abstract-sockets",
+		try: func(t *Targets) error { return connect("unix", t.Abstract) }},
+	{Name: "connect to a service on the loopback address", Guarantee: "network",
+		try: func(t *Targets) error { return connect("tcp", t.TCP) }},
+}
+
+// kept: what can be written, and yet has to stay as it is.
+var kept = []Attack{
+	{Name: "write a git hook", Guarantee: "protect",
+		try: func(t *Targets) error { return writeAndRemove(t.Project() + "/.git/hooks/pre-commit") }},
+	{Name: "change git's configuration", Guarantee: "protect",
+		try: func(t *Targets) error { return openToWrite(t.Project() + "/.git/config") }},
+	{Name: "rename the directory of the hooks' directory", Guarantee: "protect", try: renameParent},
+	{Name: "have a mount point made behind a planted link", Guarantee: "litter",
+		try: inTheMaking,
+		got: func(s *Scene) bool {
+			entries, err := os.ReadDir(s.victim())
+			return err != nil || len(entries) > 0
+		}},
+	{Name: "leave something in the project or the home", Guarantee: "litter",
+		try: inTheMaking, got: (*Scene).littered},
+	{Name: "poison a cache of the host", Guarantee: "overlay", try: poison,
+		got: func(s *Scene) bool { return exists(s.cache() + "/poison") }},
+}
+
+// patience bounds a connection that nobody answers.
+const patience = 2 * time.Second
+
+func connect(network, address string) error {
+	conn, err := net.DialTimeout(network, address, patience)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func renameParent(t *Targets) error {
+	git := filepath.Join(t.Project(), ".git")
+	if err := os.Rename(git, git+"2"); err != nil {
+		return err
+	}
+	return os.Rename(git+"2", git)
+}
+
+// inTheMaking is for attacks that are over, one way or the other, before the
+// command starts.
+func inTheMaking(*Targets) error { return nil }
+
+func poison(t *Targets) error {
+	if !exists(t.cache()) {
+		return absent("no cache is shown")
+	}
+	return write(t.cache() + "/poison")
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
