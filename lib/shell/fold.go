@@ -120,7 +120,8 @@ func (f *Fold) text(p []byte) {
 		f.overwrite()
 	}
 	f.returned, f.back = false, 0
-	if end := bytes.LastIndexByte(p, '\n') + 1; end > 0 {
+	if first := bytes.IndexByte(p, '\n'); first >= 0 { // looking back for what is not there takes long
+		end := first + 1 + bytes.LastIndexByte(p[first+1:], '\n') + 1
 		f.emit(f.line)
 		f.emit(p[:end])
 		f.line, f.torn = f.line[:0], false

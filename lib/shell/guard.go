@@ -40,6 +40,11 @@ const (
 	gateFD   = 250 // the socket of a gate
 	scriptFD = 251 // what bash reads first
 	longFD   = 252 // a command that is too long for an argument
+
+	// programFD is far above them, where nothing takes its place on the way: the
+	// program that is started, if it is not to be had by its name. It is closed
+	// then.
+	programFD = 512
 )
 
 // placed is a file and the number at which the command has it.
@@ -77,6 +82,16 @@ func startGuard(cmd *exec.Cmd, sandbox bool, files []placed) (*guarded, error) {
 		words = append(words, fmt.Sprintf("%d=%d", f.at, 3+len(extra)))
 		extra = append(extra, f.file)
 	}
+	program, err := openProgram(cmd)
+	if err != nil {
+		unix.Close(pair[0])
+		return nil, err
+	}
+	if program != nil {
+		defer program.Close()
+		words = append(words, fmt.Sprintf("%d=%d", programFD, 3+len(extra)))
+		extra = append(extra, program)
+	}
 	control := 3 + len(extra)
 	args := []string{guardName, GuardOption, strconv.Itoa(control), strings.Join(words, ","), cmd.Path}
 	g := &guarded{
@@ -96,6 +111,24 @@ func startGuard(cmd *exec.Cmd, sandbox bool, files []placed) (*guarded, error) {
 	go g.listen()
 	return g, nil
 }
+
+// openProgram opens a program that is named by a descriptor of this process, which
+// the guard does not have. Those that the command gets are named as it has them.
+func openProgram(cmd *exec.Cmd) (*os.File, error) {
+	number, ok := strings.CutPrefix(cmd.Path, selfFD)
+	fd, err := strconv.Atoi(number)
+	if !ok || err != nil || fd < 3+len(cmd.ExtraFiles) {
+		return nil, nil
+	}
+	opened, err := unix.Open(cmd.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %q: %w", cmd.Path, err)
+	}
+	return os.NewFile(uintptr(opened), cmd.Path), nil
+}
+
+// selfFD is where a descriptor is a path.
+const selfFD = "/proc/self/fd/"
 
 func (g *guarded) listen() {
 	defer close(g.said)
@@ -143,6 +176,7 @@ type guard struct {
 	control *os.File
 	sandbox bool
 	files   []uintptr // of the command, by number
+	program int       // what it is, 0 if the path says it
 	main    int       // the command's process
 	after   bool      // it has ended
 	ended   int       // processes that had to be ended after it
@@ -165,7 +199,14 @@ func Guard(args []string) error {
 		return g.say("failed", errnoOf(err))
 	}
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
-	g.main, err = syscall.ForkExec(args[2], args[3:], &syscall.ProcAttr{
+	path := args[2]
+	if g.program > 0 {
+		if err := unix.Dup3(g.program, programFD, unix.O_CLOEXEC); err != nil {
+			return g.say("failed", errnoOf(err))
+		}
+		path = fmt.Sprintf("%s%d", selfFD, programFD)
+	}
+	g.main, err = syscall.ForkExec(path, args[3:], &syscall.ProcAttr{
 		Env: os.Environ(), Files: g.files,
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
@@ -204,8 +245,12 @@ func parseGuard(args []string) (*guard, error) {
 	}
 	for _, word := range words[2:] {
 		var at, fd int
-		if _, err := fmt.Sscanf(word, "%d=%d", &at, &fd); err != nil || at < len(g.files) || at > longFD || fd < 3 || fd >= control {
+		if _, err := fmt.Sscanf(word, "%d=%d", &at, &fd); err != nil || at < len(g.files) || at > programFD || fd < 3 || fd >= control {
 			return nil, errOwnUse
+		}
+		if at == programFD {
+			g.program = fd
+			break
 		}
 		for len(g.files) < at {
 			g.files = append(g.files, ^uintptr(0)) // closed
