@@ -146,31 +146,6 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 }
 
-// Without a sandbox only the shell itself is sure to go.
-func TestKilledPkBashLeavesNoProcess(t *testing.T) {
-	b := clitest.NewBox(t)
-	for _, test := range []struct {
-		mode    []string
-		command string
-	}{
-		{nil, "exec 8>held; flock -s 8; setsid sleep 1000 & echo ready; sleep 1000"},
-		{[]string{"--no-sandbox"}, "exec 8>held; flock -s 8; echo ready; exec sleep 1000"},
-	} {
-		cmd := b.Command("pk-bash", append(test.mode, "-y", "--raw", test.command)...)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		_, err = out.Read(make([]byte, 16))
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		f, err := os.Open(filepath.Join(b.Project, "held"))
-		require.NoError(t, err)
-		assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // returns when the last holder is gone
-		f.Close()
-	}
-}
-
 func TestSignalsArePassedOn(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
