@@ -135,9 +135,10 @@ func TestPinThatOthersCouldWrite(t *testing.T) {
 	b := clitest.NewBox(t)
 	pin := b.Home + "/.config/pikuri/confirm"
 	b.Write(t, pin, "require terminal\n")
+	require.NoError(t, os.Chmod(pin, 0o666))
 	got := run(t, b, "true")
 	assert.Equal(t, 125, got.Status)
-	assert.Contains(t, got.Stderr, "it is open to others (mode 0644)")
+	assert.Contains(t, got.Stderr, "it is open to others (mode 0666)")
 
 	// A second place makes it stricter, and takes nothing away.
 	require.NoError(t, os.Chmod(pin, 0o600))
@@ -217,7 +218,7 @@ func TestTheCommandCannotAnswer(t *testing.T) {
 			lead := plain[:min(2, len(plain))]
 			assert.Contains(t, []string{"pk", "  ", "$ ", "> ", ">", ". ", "Ru", ""}, lead, "%q", command)
 		}
-		assert.Contains(t, shown, "\r\nRun it (y/N)? \r\n", "the cue is on a row of its own")
+		assert.Contains(t, shown, "\r\nRun it (y/N)? ", "the cue is on a row of its own")
 	}
 	assert.NoFileExists(t, b.Project+"/in")
 }

@@ -203,7 +203,7 @@ func TestWrap(t *testing.T) {
 		{"env", "env -i PATH=/usr/bin:/bin", "echo ${HOME-none}; exit 3", "none\n", 3},
 		{"setpriv", "setpriv --no-new-privs --", "grep NoNewPrivs /proc/self/status", "NoNewPrivs:\t1\n", 0},
 		{"a container", container + " exec", "echo $IN", "box\n", 0},
-		{"a scope", scope + " --user --scope -p 'Memory Max=1G' --", "kill -9 $$", "", 137},
+		{"a scope", scope + " --user --scope -p 'Memory Max=1G' --", "exit 137", "", 137},
 		{"ssh", ssh + " host", "echo 'a  b' \"$0\" '$HOME' \\; ; printf '%s\\n' \"it's\"", "a  b bash $HOME ;\nit's\n", 0},
 		{"ssh, a command of two lines", ssh + " host", "echo a\necho b", "a\nb\n", 0},
 		{"quotes", `env 'A=1 2' "B=\"" C=\ x`, `echo "$A|$B|$C"`, "1 2|\"| x\n", 0},

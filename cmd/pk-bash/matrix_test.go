@@ -17,7 +17,7 @@ import (
 )
 
 // nasty are commands that hang, leak, lie or drown those who run them. Each is
-// run with one second of time and one more until SIGKILL, holding a lock that
+// run with two seconds of time and one more until SIGKILL, holding a lock that
 // nobody may hold afterwards.
 var nasty = []struct {
 	name, command string
@@ -103,14 +103,14 @@ func TestNastyCommands(t *testing.T) {
 					t.Parallel()
 					lock := filepath.Join(b.Project, "held-"+strconv.Itoa(i))
 					command := "exec 8>" + lock + "; flock -s 8\n" + test.command
-					cmd := b.Command("pk-bash", append(append([]string{"-y", "--json", "--no-log", "--timeout", "1", "--kill-after", "1"}, mode.options...), "-")...)
+					cmd := b.Command("pk-bash", append(append([]string{"-y", "--json", "--no-log", "--timeout", "2", "--kill-after", "1"}, mode.options...), "-")...)
 					cmd.Stdin = strings.NewReader(command)
 					if !strings.Contains(test.outcome, "timed") {
 						cmd.Args = append(cmd.Args[:len(cmd.Args)-1], "--timeout", "60", "-")
 					}
 					begun := time.Now()
 					got := clitest.Finish(t, cmd)
-					assert.Less(t, time.Since(begun), 2*time.Second+grace)
+					assert.Less(t, time.Since(begun), 3*time.Second+grace)
 					var r struct {
 						Outcome, Output string
 						ExitStatus      int `json:"exit_status"`

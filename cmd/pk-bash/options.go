@@ -60,6 +60,9 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
+      --deny PATTERN         what matches is neither read nor written; repeatable
+      --deny-read PATTERN    what matches is not read (nor written, in the sandbox)
+      --allow-write PATTERN  only what matches is written
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
   -z, --zero                 lists end their records in NUL
@@ -72,7 +75,16 @@ Sandbox:
       --env-inherit          pass the whole environment, secrets and all
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
       --bwrap PATH           the bwrap to use
 
   -h, --help                 this text
@@ -91,26 +103,25 @@ Examples:
 // options of pk-bash.
 type options struct {
 	fence.Options
-	command      string
-	given        bool // -c was
-	timeout      string
-	killAfter    int
-	description  string
-	yes, no      bool
-	confirmer    string // --confirm-command
-	noSandbox    bool
-	wrap         string
-	wrapWords    []string
-	loop         bool
-	json, raw    bool
-	zero         bool
-	status       *os.File // --status-fd
-	head, tail   int
-	log          string
-	noLog        bool
-	follow       bool
-	noFollow     bool
-	warnedUnsafe bool
+	command     string
+	given       bool // -c was
+	timeout     string
+	killAfter   int
+	description string
+	yes, no     bool
+	confirmer   string // --confirm-command
+	noSandbox   bool
+	wrap        string
+	wrapWords   []string
+	loop        bool
+	json, raw   bool
+	zero        bool
+	status      *os.File // --status-fd
+	head, tail  int
+	log         string
+	noLog       bool
+	follow      bool
+	noFollow    bool
 }
 
 func newOptions() *options {

@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/limits"
 	"pikuri/lib/shell"
 	"pikuri/lib/umbrella"
 )
@@ -25,6 +26,7 @@ type job struct {
 	workspace *cli.Opened
 	output    *shell.Output // nil with --raw
 	live      *shell.Live   // nil for none
+	box       *limits.Box   // nil without limits
 	logKept   bool
 	ran       bool
 	undo      []func(ran bool) error
@@ -140,7 +142,16 @@ func (s *session) sandboxed(j *job) error {
 	j.later(func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Gated, j.Status = true, true, r
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w)
+	j.Start = f.Plan.Start
+	if j.box, err = s.Limit(); err != nil {
+		return err
+	}
+	if j.box != nil {
+		j.later(func(bool) error { return j.box.Close() })
+	}
+	if j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w); err == nil && j.box != nil {
+		err = j.box.Guard(j.Cmd)
+	}
 	return err
 }
 

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/limits"
 	"pikuri/lib/shell"
 )
 
@@ -166,7 +168,11 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 	if err := j.begin(s); err != nil {
 		return nil, err
 	}
+	before := limits.ChildTime()
 	result, err := j.Run()
+	if err == nil && j.box != nil {
+		nameLimit(result, j.box, limits.ChildTime()-before)
+	}
 	if err == nil && j.output != nil {
 		j.output.Finish(result)
 		j.logKept = result.Log != ""
@@ -188,4 +194,16 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 		return nil, bwrap.Diagnose(string(result.Output))
 	}
 	return result, nil
+}
+
+// nameLimit says which limit stopped the command, if one did. A SIGKILL of ours
+// is none.
+func nameLimit(r *shell.Result, box *limits.Box, used time.Duration) {
+	death := r.Signal
+	if slices.Contains(r.Sent, syscall.SIGKILL) {
+		death = 0
+	}
+	if name, stopped := box.Stopped(death, used); stopped {
+		r.Limit = string(name)
+	}
 }

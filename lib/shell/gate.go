@@ -120,7 +120,7 @@ func (g *gate) listen() {
 		}
 		if text == "hello\n" && g.pidfd == 0 {
 			g.pidfd, _ = unix.PidfdOpen(pid, 0)
-			_, _ = g.ours.WriteString("\n")
+			tell(g.ours, "\n")
 			continue
 		}
 		heard.WriteString(text)

@@ -45,6 +45,9 @@ const (
 	// program that is started, if it is not to be had by its name. It is closed
 	// then.
 	programFD = 512
+
+	// cgroupFD only names the cgroup among the others; it is nobody's number.
+	cgroupFD = 513
 )
 
 // placed is a file and the number at which the command has it.
@@ -59,6 +62,7 @@ type guarded struct {
 	control *os.File
 	said    chan report // closed when the guard has gone
 	spared  []int       // children that were there before
+	release func()      // to be called when the guard has ended
 }
 
 // report is one line of a guard.
@@ -67,16 +71,17 @@ type report struct {
 	n    [2]int // process id; errno; wait status; survivors and processes left
 }
 
-// startGuard starts a guard, and cmd below it. files are the command's beyond
-// its own ExtraFiles.
-func startGuard(cmd *exec.Cmd, sandbox bool, files []placed) (*guarded, error) {
+// startGuard starts a guard, and the job's command below it. files are the
+// command's beyond its own ExtraFiles.
+func startGuard(job *Job, files []placed) (*guarded, error) {
+	cmd := job.Cmd
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	defer theirs.Close()
-	words := []string{strconv.FormatBool(sandbox), strconv.Itoa(len(cmd.ExtraFiles))}
+	words := []string{strconv.FormatBool(job.Sandbox), strconv.Itoa(len(cmd.ExtraFiles))}
 	extra := slices.Clone(cmd.ExtraFiles)
 	for _, f := range files {
 		words = append(words, fmt.Sprintf("%d=%d", f.at, 3+len(extra)))
@@ -92,6 +97,11 @@ func startGuard(cmd *exec.Cmd, sandbox bool, files []placed) (*guarded, error) {
 		words = append(words, fmt.Sprintf("%d=%d", programFD, 3+len(extra)))
 		extra = append(extra, program)
 	}
+	if cgroup := cgroupOf(cmd); cgroup != nil {
+		defer cgroup.Close()
+		words = append(words, fmt.Sprintf("%d=%d", cgroupFD, 3+len(extra)))
+		extra = append(extra, cgroup)
+	}
 	control := 3 + len(extra)
 	args := []string{guardName, GuardOption, strconv.Itoa(control), strings.Join(words, ","), cmd.Path}
 	g := &guarded{
@@ -104,7 +114,7 @@ func startGuard(cmd *exec.Cmd, sandbox bool, files []placed) (*guarded, error) {
 		said:    make(chan report, 4),
 		spared:  children(os.Getpid()),
 	}
-	if err := g.cmd.Start(); err != nil {
+	if g.release, err = job.start(g.cmd); err != nil {
 		g.control.Close()
 		return nil, fmt.Errorf("cannot start the command's guard: %w", err)
 	}
@@ -127,6 +137,26 @@ func openProgram(cmd *exec.Cmd) (*os.File, error) {
 	return os.NewFile(uintptr(opened), cmd.Path), nil
 }
 
+// cgroupOf is the cgroup that the command, and not its guard, is to start in.
+func cgroupOf(cmd *exec.Cmd) *os.File {
+	if cmd.SysProcAttr == nil || !cmd.SysProcAttr.UseCgroupFD {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(cmd.SysProcAttr.CgroupFD), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		fd = -1 // starting it will fail
+	}
+	return os.NewFile(uintptr(fd), "cgroup")
+}
+
+// start starts cmd, by Start if there is one.
+func (j *Job) start(cmd *exec.Cmd) (release func(), err error) {
+	if j.Start != nil {
+		return j.Start(cmd)
+	}
+	return func() {}, cmd.Start()
+}
+
 // selfFD is where a descriptor is a path.
 const selfFD = "/proc/self/fd/"
 
@@ -142,12 +172,21 @@ func (g *guarded) listen() {
 }
 
 // send has the guard signal the command. One that has gone needs no signal.
-func (g *guarded) send(sig syscall.Signal) { _, _ = g.control.Write([]byte{byte(sig)}) }
+func (g *guarded) send(sig syscall.Signal) { tell(g.control, string([]byte{byte(sig)})) }
+
+// tell writes to a socket whose other end may have gone, which is to be no signal
+// to this process.
+func tell(socket *os.File, text string) {
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.SendmsgN(int(fd), []byte(text), nil, nil, unix.MSG_NOSIGNAL) })
+	}
+}
 
 // close ends a guard, and with it what it guards.
 func (g *guarded) close() {
 	g.control.Close()
 	_ = g.cmd.Wait()
+	g.release()
 }
 
 // endOrphans ends what fell to this process when its guard was killed, and
@@ -177,6 +216,7 @@ type guard struct {
 	sandbox bool
 	files   []uintptr // of the command, by number
 	program int       // what it is, 0 if the path says it
+	cgroup  int       // in which it starts, 0 for the guard's own
 	main    int       // the command's process
 	after   bool      // it has ended
 	ended   int       // processes that had to be ended after it
@@ -208,7 +248,9 @@ func Guard(args []string) error {
 	}
 	g.main, err = syscall.ForkExec(path, args[3:], &syscall.ProcAttr{
 		Env: os.Environ(), Files: g.files,
-		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		Sys: &syscall.SysProcAttr{
+			Setsid: true, Pdeathsig: syscall.SIGKILL, UseCgroupFD: g.cgroup > 0, CgroupFD: g.cgroup,
+		},
 	})
 	if err != nil {
 		return g.say("failed", errnoOf(err))
@@ -245,12 +287,16 @@ func parseGuard(args []string) (*guard, error) {
 	}
 	for _, word := range words[2:] {
 		var at, fd int
-		if _, err := fmt.Sscanf(word, "%d=%d", &at, &fd); err != nil || at < len(g.files) || at > programFD || fd < 3 || fd >= control {
+		if _, err := fmt.Sscanf(word, "%d=%d", &at, &fd); err != nil || at < len(g.files) || at > cgroupFD || fd < 3 || fd >= control {
 			return nil, errOwnUse
 		}
-		if at == programFD {
+		switch at {
+		case programFD:
 			g.program = fd
-			break
+			continue
+		case cgroupFD:
+			g.cgroup = fd
+			continue
 		}
 		for len(g.files) < at {
 			g.files = append(g.files, ^uintptr(0)) // closed
@@ -275,8 +321,8 @@ func (g *guard) letGo() {
 
 func (g *guard) say(what string, n ...int) error {
 	n = append(n, 0, 0)
-	_, err := fmt.Fprintln(g.control, what, n[0], n[1])
-	return err
+	tell(g.control, fmt.Sprintln(what, n[0], n[1]))
+	return nil
 }
 
 func errnoOf(err error) int {

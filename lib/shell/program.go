@@ -52,9 +52,18 @@ func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, rea
 	if err != nil {
 		return false, "", err
 	}
+	// A file, not a pipe: a program that does not read it does no harm.
+	stdin, err := memFile("question", string(input))
+	if err == nil {
+		_, err = stdin.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return false, "", err
+	}
+	defer stdin.Close()
 	said := &limited{most: maxReason}
-	cmd := exec.Command(program, strings.TrimPrefix(q.Text(), "\n"))
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), said, os.Stderr
+	cmd := exec.Command(program, q.argument())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, os.Stderr
 	cmd.Env = append(os.Environ(), "SSH_ASKPASS_PROMPT=confirm")
 	cmd.WaitDelay = drainQuiet // what it left in the background holds nobody up
 	if err := cmd.Start(); err != nil {
@@ -83,6 +92,18 @@ func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, rea
 		return false, err.Error(), nil
 	}
 	return verdict(program, cmd.ProcessState, said.buf)
+}
+
+// argument is the question as an argument, of which only so much may be. What is
+// left out there is in the object.
+func (q Question) argument() string {
+	text := strings.TrimPrefix(q.Text(), "\n")
+	if len(text) <= maxArgument {
+		return text
+	}
+	c := NewCapture(maxArgument/2-maxSlack, maxArgument/2-maxSlack)
+	_, _ = c.Write([]byte(text))
+	return string(c.Kept().Join("all of it is on standard input"))
 }
 
 func verdict(program string, state *os.ProcessState, said []byte) (yes bool, reason string, err error) {

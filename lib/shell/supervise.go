@@ -38,6 +38,9 @@ type Job struct {
 	Sandbox bool      // Cmd is bwrap, and Status is what it reports on
 	Status  *os.File  // read end of bwrap's --json-status-fd
 
+	// Start starts the guard, and with it Cmd, in a special way; release is called
+	// when it has ended. nil stands for cmd.Start.
+	Start   func(cmd *exec.Cmd) (release func(), err error)
 	Started func() // called once Cmd runs: the files handed to it may be closed
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
@@ -108,7 +111,7 @@ func (s *supervisor) start() error {
 	}
 	ends, err := s.connect()
 	if err == nil {
-		s.guard, err = startGuard(s.job.Cmd, s.job.Sandbox, files)
+		s.guard, err = startGuard(s.job, files)
 	}
 	for _, w := range ends {
 		w.Close()
@@ -391,9 +394,9 @@ func (s *supervisor) conclude() {
 	switch {
 	case s.late:
 		r.Outcome, r.Status = TimedOut, 124
-	case s.job.Sandbox && !s.ran && len(r.Sent) == 0:
+	case s.job.Sandbox && !s.ran && len(r.Sent) == 0 && r.Signal == 0:
 		r.Outcome, r.Status = SandboxFailed, 125
-	case s.job.Sandbox && !s.ran: // ended from outside, before it could report
+	case s.job.Sandbox && !s.ran && len(r.Sent) > 0: // ended from outside, before it could report
 		r.Outcome, r.Signal = Signaled, r.Sent[len(r.Sent)-1]
 		r.Status = 128 + int(r.Signal)
 	case r.Signal != 0:
@@ -415,6 +418,7 @@ func (s *supervisor) fromGate() {
 			var ws syscall.WaitStatus
 			if ws, told = s.gate.exit(); told {
 				s.status(ws)
+				s.ran = true
 			}
 		}
 		r.Pipeline = failedStages(s.gate.stages, r.Status)

@@ -54,4 +54,3 @@ func FuzzVisible(f *testing.F) {
 		}
 	})
 }
-
