@@ -79,6 +79,7 @@ func startGuard(job *Job, files []placed) (*guarded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
+	_ = unix.SetNonblock(pair[0], true) // so that closing it ends the reading
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	defer theirs.Close()
 	words := []string{strconv.FormatBool(job.Sandbox), strconv.Itoa(len(cmd.ExtraFiles))}
