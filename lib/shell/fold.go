@@ -26,6 +26,7 @@ type Fold struct {
 	returned bool   // to the beginning of the line: what comes next overwrites it
 	back     int    // characters to be overwritten from its end
 	sequence []byte // that has begun and not ended
+	out      []byte // what is to be passed on, in pieces that are too small alone
 	removed  int64
 }
 
@@ -57,6 +58,7 @@ func (f *Fold) Write(p []byte) (int, error) {
 		}
 		at = next
 	}
+	f.flush()
 	return n, nil
 }
 
@@ -66,6 +68,7 @@ func (f *Fold) Close() error {
 	f.sequence = nil
 	f.emit(f.line)
 	f.line = nil
+	f.flush()
 	return nil
 }
 
@@ -106,8 +109,20 @@ func (m *marks) next(at int) int {
 }
 
 func (f *Fold) emit(p []byte) {
-	if len(p) > 0 {
+	if len(f.out)+len(p) > maxSequence {
+		f.flush()
+	}
+	if len(p) > maxSequence {
 		_, _ = f.to.Write(p)
+		return
+	}
+	f.out = append(f.out, p...)
+}
+
+func (f *Fold) flush() {
+	if len(f.out) > 0 {
+		_, _ = f.to.Write(f.out)
+		f.out = f.out[:0]
 	}
 }
 
