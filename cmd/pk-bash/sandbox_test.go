@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,6 +63,10 @@ var modes = []struct {
 func TestCommands(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
+		survivor := ""
+		if mode.options != nil {
+			survivor = "ended 1 process that the command left behind\n"
+		}
 		for _, test := range []struct {
 			name, command string
 			status        int
@@ -76,10 +82,10 @@ func TestCommands(t *testing.T) {
 			{"an option of bash", "--version", 127, "$ --version\nbash: line 1: --version: command not found\n\nexit status: 127\n"},
 			{"reads nothing", "cat; read x; echo $?", 0, "$ cat; read x; echo $?\n1\n\nexit status: 0\n"},
 			{"has no terminal", "echo x 2>/dev/null >/dev/tty || echo none", 0, "$ echo x 2>/dev/null >/dev/tty || echo none\nnone\n\nexit status: 0\n"},
-			{"background child that holds the pipe", "echo hi; sleep 1000 &", 0, "$ echo hi; sleep 1000 &\nhi\n\nexit status: 0\n"},
-			{"background child in a session of its own", "setsid sleep 1000 & echo hi", 0, "$ setsid sleep 1000 & echo hi\nhi\n\nexit status: 0\n"},
+			{"background child that holds the pipe", "echo hi; sleep 1000 &", 0, "$ echo hi; sleep 1000 &\nhi\n\n" + survivor + "exit status: 0\n"},
+			{"background child in a session of its own", "setsid sleep 1000 & echo hi", 0, "$ setsid sleep 1000 & echo hi\nhi\n\n" + survivor + "exit status: 0\n"},
 			{"closed streams", "exec >&- 2>&-; sleep 0.01; exit 3", 3, "$ exec >&- 2>&-; sleep 0.01; exit 3\n\nexit status: 3\n"},
-			{"bytes that are not text", `printf '\xff\x00\x1b[2K'`, 0, `$ printf '\xff\x00\x1b[2K'` + "\n" + `\xff\x00\x1b[2K` + "\n\nexit status: 0\n"},
+			{"bytes that are not text", `printf '\x1b[1m\xff\x00'`, 0, `$ printf '\x1b[1m\xff\x00'` + "\n" + `\xff\x00` + "\n\n(1 control sequence removed)\nexit status: 0\n"},
 			{"marks itself", "echo $PK_BASH", 0, "$ echo $PK_BASH\n1\n\nexit status: 0\n"},
 		} {
 			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
@@ -98,9 +104,9 @@ func TestTimeouts(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
 		for _, test := range []struct{ name, command, output string }{
-			{"sleeps", "echo a; sleep 1000", "Error: command timed out after 1s (sent SIGTERM).\n\n$ echo a; sleep 1000\na\n"},
-			{"cleans up", `trap "echo bye; exit 0" TERM; sleep 1000 & wait`, "Error: command timed out after 1s (sent SIGTERM).\n\n$ trap \"echo bye; exit 0\" TERM; sleep 1000 & wait\nbye\n"},
-			{"ignores the signal", `trap "" TERM; echo a; sleep 1000`, "Error: command timed out after 1s (sent SIGTERM, then SIGKILL).\n\n$ trap \"\" TERM; echo a; sleep 1000\na\n"},
+			{"sleeps", "echo a; sleep 1000", "Error: command timed out after 1s (sent SIGTERM).\n\n$ echo a; sleep 1000\na\n\nexit status: 124\n"},
+			{"cleans up", `trap "echo bye; exit 0" TERM; sleep 1000 & wait`, "Error: command timed out after 1s (sent SIGTERM).\n\n$ trap \"echo bye; exit 0\" TERM; sleep 1000 & wait\nbye\n\nexit status: 124\n"},
+			{"ignores the signal", `trap "" TERM; echo a; sleep 1000`, "Error: command timed out after 1s (sent SIGTERM, then SIGKILL).\n\n$ trap \"\" TERM; echo a; sleep 1000\na\n\nexit status: 124\n"},
 		} {
 			t.Run(mode.name+"/"+test.name, func(t *testing.T) {
 				t.Parallel()
@@ -140,31 +146,6 @@ func TestNoProcessIsLeft(t *testing.T) {
 	}
 }
 
-// Without a sandbox only the shell itself is sure to go.
-func TestKilledPkBashLeavesNoProcess(t *testing.T) {
-	b := clitest.NewBox(t)
-	for _, test := range []struct {
-		mode    []string
-		command string
-	}{
-		{nil, "exec 8>held; flock -s 8; setsid sleep 1000 & echo ready; sleep 1000"},
-		{[]string{"--no-sandbox"}, "exec 8>held; flock -s 8; echo ready; exec sleep 1000"},
-	} {
-		cmd := b.Command("pk-bash", append(test.mode, "-y", "--raw", test.command)...)
-		out, err := cmd.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		_, err = out.Read(make([]byte, 16))
-		require.NoError(t, err)
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait()
-		f, err := os.Open(filepath.Join(b.Project, "held"))
-		require.NoError(t, err)
-		assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)) // returns when the last holder is gone
-		f.Close()
-	}
-}
-
 func TestSignalsArePassedOn(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
@@ -188,17 +169,36 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// The cuts are between lines, and what was cut is in a log that outlives the
+// command.
 func TestLongOutputIsCut(t *testing.T) {
 	b := clitest.NewBox(t)
-	got := run(t, b, "seq 1 100000")
-	require.Equal(t, 0, got.Status)
-	assert.Less(t, len(got.Stdout), 31*1024)
-	assert.Contains(t, got.Stdout, "$ seq 1 100000\n1\n2\n")
-	assert.Contains(t, got.Stdout, "\n... [558175 bytes omitted of 588895 total] ...\n")
-	assert.True(t, strings.HasSuffix(got.Stdout, "\n99999\n100000\n\nexit status: 0\n"))
+	var whole strings.Builder
+	for i := range 100000 {
+		fmt.Fprintln(&whole, i+1)
+	}
+	for _, options := range [][]string{nil, {"--no-sandbox"}, {"--session", "s"}} {
+		got := run(t, b, "seq 1 100000", options...)
+		require.Equal(t, 0, got.Status)
+		assert.Less(t, len(got.Stdout), 31*1024)
+		assert.Contains(t, got.Stdout, "$ seq 1 100000\n1\n2\n")
+		cut := regexp.MustCompile(`\n(\d+)\n\.\.\. \[(\d+) bytes omitted of 588895 total; full output: (/.*)\] \.\.\.\n(\d+)\n`).FindStringSubmatch(got.Stdout)
+		require.NotNil(t, cut, got.Stdout)
+		assert.Contains(t, whole.String(), "\n"+cut[1]+"\n")
+		assert.Contains(t, whole.String(), "\n"+cut[4]+"\n")
+		omitted := whole.String()[strings.Index(whole.String(), "\n"+cut[1]+"\n")+len(cut[1])+2 : strings.Index(whole.String(), "\n"+cut[4]+"\n")+1]
+		assert.Equal(t, cut[2], strconv.Itoa(len(omitted)))
+		assert.True(t, strings.HasSuffix(got.Stdout, "\n99999\n100000\n\nexit status: 0\n"))
+		log, err := os.ReadFile(cut[3])
+		require.NoError(t, err)
+		assert.Equal(t, whole.String(), string(log))
+		assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--older-than", "0s"))
+	}
+	assert.Empty(t, umbrellas(t, b))
 
-	got = run(t, b, "printf abcdefgh", "--head", "2", "--tail", "3")
+	got := run(t, b, "printf abcdefgh", "--head", "2", "--tail", "3", "--no-log")
 	assert.Equal(t, "$ printf abcdefgh\nab\n... [3 bytes omitted of 8 total] ...\nfgh\n\nexit status: 0\n", got.Stdout)
+	assert.Empty(t, umbrellas(t, b))
 }
 
 func TestRawIsRaw(t *testing.T) {
@@ -301,7 +301,7 @@ func TestNobodyToAsk(t *testing.T) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	assert.Equal(t, clitest.Outcome{
 		Stdout: "Error: user declined the bash command.\n",
-		Stderr: "pk-bash: cannot ask: no terminal\npk-bash: hint: pass --yes to run commands without asking\n",
+		Stderr: "pk-bash: cannot ask: no terminal\npk-bash: hint: pass --yes to run commands without asking, or --confirm-command PROGRAM\n",
 		Status: 126,
 	}, clitest.Finish(t, cmd))
 	assert.NoFileExists(t, b.Project+"/in")
@@ -335,7 +335,7 @@ func TestAnswers(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			assert.Equal(t, test.status, cmd.ProcessState.ExitCode(), stderr.String())
-			assert.Contains(t, user.screen.String(), "(sandboxed, with the network, 120 s)\r\n  make a file\r\n$ touch in\r\n")
+			assert.Contains(t, user.screen.String(), "\r\n  sandboxed, with the network, 120 s\r\n  description: make a file\r\n$ touch in\r\n")
 			assert.Empty(t, umbrellas(t, b))
 			if test.status == 0 {
 				assert.NoError(t, os.Remove(b.Project+"/in"))

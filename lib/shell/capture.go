@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -10,6 +12,9 @@ const (
 	DefaultHead = 15 * 1024
 	DefaultTail = 15 * 1024
 )
+
+// maxSlack is how much less is kept so that a cut falls between two lines.
+const maxSlack = 1024
 
 // Capture keeps the beginning and the end of what is written to it, in
 // constant memory. The zero value keeps nothing but the count.
@@ -53,37 +58,34 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Total is how many bytes were written.
-func (c *Capture) Total() int64 { return c.total }
-
-// Omitted is how many of them are not in Bytes: those between head and tail,
-// and what is left of a character that a cut went through.
-func (c *Capture) Omitted() int64 {
-	if c.total <= int64(len(c.head)+len(c.tail)) {
-		return 0
-	}
-	head, tail := c.cut()
-	return c.total - int64(len(head)+len(tail))
+// Kept is what was kept of a text: all of it, in Head, or its two ends.
+type Kept struct {
+	Head, Tail []byte
+	Omitted    int64 // bytes between the two
+	Total      int64 // bytes that the text had
 }
 
-// Bytes returns what was kept, with a line between head and tail that says how
-// much is missing.
-func (c *Capture) Bytes() []byte {
-	if c.Omitted() == 0 {
-		return append(append([]byte(nil), c.head...), c.tail...)
+// Kept returns what was kept. Where something is missing the cuts are between
+// lines, if there is an end of a line nearby, and between characters in any
+// case.
+func (c *Capture) Kept() Kept {
+	tail := append(append([]byte(nil), c.tail[c.start:]...), c.tail[:c.start]...)
+	if c.total <= int64(len(c.head)+len(tail)) {
+		return Kept{Head: append(append([]byte(nil), c.head...), tail...), Total: c.total}
 	}
-	head, tail := c.cut()
-	marker := fmt.Sprintf("... [%d bytes omitted of %d total] ...\n", c.Omitted(), c.total)
-	out := append([]byte(nil), head...)
-	if len(head) > 0 && head[len(head)-1] != '\n' {
-		marker = "\n" + marker
-	}
-	return append(append(out, marker...), tail...)
+	head := trimEnd(c.head, slack(c.headSize))
+	tail = trimStart(tail, slack(c.tailSize))
+	return Kept{Head: head, Tail: tail, Omitted: c.total - int64(len(head)+len(tail)), Total: c.total}
 }
 
-// cut returns head and tail without the halves of characters at the gap.
-func (c *Capture) cut() (head, tail []byte) {
-	head = c.head
+func slack(size int) int { return min(maxSlack, size/8) }
+
+// trimEnd shortens head to the end of a line, or else of a character.
+func trimEnd(head []byte, slack int) []byte {
+	from := max(0, len(head)-slack)
+	if i := bytes.LastIndexByte(head[from:], '\n'); i >= 0 {
+		return head[:from+i+1]
+	}
 	for i := 1; i < utf8.UTFMax && i <= len(head); i++ {
 		last := head[len(head)-i:]
 		if utf8.RuneStart(last[0]) {
@@ -93,9 +95,88 @@ func (c *Capture) cut() (head, tail []byte) {
 			break
 		}
 	}
-	tail = append(append([]byte(nil), c.tail[c.start:]...), c.tail[:c.start]...)
+	return head
+}
+
+// trimStart shortens tail to the beginning of a line, or else of a character.
+func trimStart(tail []byte, slack int) []byte {
+	if i := bytes.IndexByte(tail[:min(slack, len(tail))], '\n'); i >= 0 {
+		return tail[i+1:]
+	}
 	for i := 0; i < utf8.UTFMax-1 && len(tail) > 0 && !utf8.RuneStart(tail[0]); i++ {
 		tail = tail[1:]
 	}
-	return head, tail
+	return tail
+}
+
+// Join returns head and tail as they are, with a line between them that says how
+// much is missing, and note if there is one.
+func (k Kept) Join(note string) []byte {
+	head := slices.Clip(k.Head)
+	if k.Omitted == 0 {
+		return append(head, k.Tail...)
+	}
+	if note != "" {
+		note = "; " + note
+	}
+	marker := fmt.Sprintf("... [%d bytes omitted of %d total%s] ...\n", k.Omitted, k.Total, note)
+	if len(head) > 0 && head[len(head)-1] != '\n' {
+		marker = "\n" + marker
+	}
+	return append(append(head, marker...), k.Tail...)
+}
+
+// Visible is Kept with both parts made visible. That makes some texts longer, as
+// it does with binary data; of what was kept within head and tail bytes, no more
+// is shown.
+func (k Kept) Visible(head, tail int) Kept {
+	if k.Omitted == 0 {
+		whole := Visible(string(k.Head))
+		if len(whole) <= max(head+tail, len(k.Head)) {
+			return Kept{Head: []byte(whole), Total: k.Total}
+		}
+		k.Head, k.Tail = halve(k.Head, head)
+	}
+	var lost [2]int
+	k.Head, lost[0] = visibleStart(string(k.Head), head)
+	k.Tail, lost[1] = visibleEnd(string(k.Tail), tail)
+	k.Omitted += int64(lost[0] + lost[1])
+	return k
+}
+
+// halve cuts b at a character, not behind its size-th byte.
+func halve(b []byte, size int) (head, tail []byte) {
+	at := min(size, len(b))
+	for at > 0 && at < len(b) && !utf8.RuneStart(b[at]) {
+		at--
+	}
+	return b[:at], b[at:]
+}
+
+// visibleStart makes as much of text visible as fits into size bytes, and returns
+// how many bytes of it are left out.
+func visibleStart(text string, size int) (shown []byte, lost int) {
+	lost = len(text)
+	for piece, n := range pieces(text) {
+		if len(shown)+len(piece) > size {
+			break
+		}
+		shown = append(shown, piece...)
+		lost -= n
+	}
+	return shown, lost
+}
+
+// visibleEnd is visibleStart for the end of text.
+func visibleEnd(text string, size int) (shown []byte, lost int) {
+	over := len(Visible(text)) - size
+	for piece, n := range pieces(text) {
+		if over > 0 {
+			over -= len(piece)
+			lost += n
+			continue
+		}
+		shown = append(shown, piece...)
+	}
+	return shown, lost
 }

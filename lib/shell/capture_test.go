@@ -33,9 +33,9 @@ func TestCapture(t *testing.T) {
 			n, err := c.Write([]byte(test.in))
 			assert.NoError(t, err)
 			assert.Equal(t, len(test.in), n)
-			assert.Equal(t, test.want, string(c.Bytes()))
-			assert.Equal(t, test.omitted, c.Omitted())
-			assert.Equal(t, int64(len(test.in)), c.Total())
+			assert.Equal(t, test.want, string(c.Kept().Join("")))
+			assert.Equal(t, test.omitted, c.Kept().Omitted)
+			assert.Equal(t, int64(len(test.in)), c.Kept().Total)
 		})
 	}
 }
@@ -56,7 +56,7 @@ func TestCaptureDoesNotDependOnTheSizeOfWrites(t *testing.T) {
 			pieces.Write(rest[:n])
 			rest = rest[n:]
 		}
-		assert.Equal(t, string(whole.Bytes()), string(pieces.Bytes()), "%q, %d and %d", in, head, tail)
+		assert.Equal(t, string(whole.Kept().Join("")), string(pieces.Kept().Join("")), "%q, %d and %d", in, head, tail)
 		assert.Equal(t, string(in[:min(head, len(in))]), string(pieces.head))
 	}
 }
@@ -66,8 +66,8 @@ func TestCaptureKeepsWholeCharacters(t *testing.T) {
 	for size := range 12 {
 		c := NewCapture(size, size)
 		c.Write([]byte(text))
-		assert.True(t, utf8.Valid(c.Bytes()), size)
-		kept := bytes.Count(c.Bytes(), []byte("→"))
-		assert.Contains(t, string(c.Bytes()), fmt.Sprintf("[%d bytes omitted of 300 total]", 300-3*kept))
+		assert.True(t, utf8.Valid(c.Kept().Join("")), size)
+		kept := bytes.Count(c.Kept().Join(""), []byte("→"))
+		assert.Contains(t, string(c.Kept().Join("")), fmt.Sprintf("[%d bytes omitted of 300 total]", 300-3*kept))
 	}
 }

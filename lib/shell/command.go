@@ -18,8 +18,11 @@ const (
 	MaxTimeout       = 600 * time.Second
 	DefaultKillAfter = 5 * time.Second
 
-	// maxCommand is what the kernel takes as one argument, less its NUL.
-	maxCommand = 128<<10 - 1
+	// MaxCommand bounds what is read as one command.
+	MaxCommand = 16 << 20
+
+	// maxArgument is what the kernel takes as one argument, less its NUL.
+	maxArgument = 128<<10 - 1
 )
 
 // Check returns why a command cannot be run at all, or "". The words are those
@@ -34,15 +37,23 @@ func Check(command string, timeout int) string {
 		return fmt.Sprintf("timeout must be <= %d, got %d", int(MaxTimeout.Seconds()), timeout)
 	case strings.ContainsRune(command, 0):
 		return fmt.Sprintf("the command holds a NUL byte, at byte %d.", strings.IndexByte(command, 0))
-	case len(command) > maxCommand:
-		return fmt.Sprintf("the command is %d bytes long, and %d is the most; put it into a file and run that.", len(command), maxCommand)
+	case len(command) > MaxCommand:
+		return tooLong(command, MaxCommand)
 	}
 	return ""
 }
 
+func tooLong(command string, most int) string {
+	return fmt.Sprintf("the command is %d bytes long, and %d is the most; put it into a file and run that.", len(command), most)
+}
+
 // Argv is how bash is called: no start-up files, and a command that begins
-// with a dash is still a command.
+// with a dash is still a command. One that is too long for an argument is read
+// from a descriptor.
 func Argv(command string) []string {
+	if len(command) > maxArgument {
+		command = fmt.Sprintf(". /dev/fd/%d", longFD)
+	}
 	return []string{"bash", "--noprofile", "--norc", "-c", "--", command}
 }
 
@@ -58,18 +69,32 @@ var Quiet = []string{
 // command does.
 var startup = []string{"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE"}
 
-// Unfenced prepares bash without a sandbox: the caller's environment, less
+// Environ is the caller's environment for a command without a sandbox: less
 // what would run before the command.
+func Environ() []string {
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(startup, name) || strings.HasPrefix(name, "BASH_FUNC_")
+	})
+	return WithQuiet(env)
+}
+
+// GateEnv are the variables that a gated Job needs in its environment; nil if
+// there is nothing to learn, and the Job is not to be gated.
+func GateEnv(command string, sandbox bool) []string {
+	if !sandbox && !hasPipeline(command) {
+		return nil
+	}
+	return []string{(&gate{}).env()}
+}
+
+// Unfenced prepares bash without a sandbox.
 func Unfenced(command, dir string) (*exec.Cmd, error) {
 	path, err := exec.LookPath("bash")
 	if err != nil {
 		return nil, errors.New("cannot find bash in PATH")
 	}
-	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		name, _, _ := strings.Cut(kv, "=")
-		return slices.Contains(startup, name) || strings.HasPrefix(name, "BASH_FUNC_")
-	})
-	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: WithQuiet(env)}, nil
+	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: append(Environ(), GateEnv(command, false)...)}, nil
 }
 
 // WithQuiet adds those of Quiet that env does not set, and PK_BASH=1, by which

@@ -1,121 +1,197 @@
 package shell
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoTerminal means that there is nobody to ask.
-var ErrNoTerminal = errors.New("cannot ask: no terminal")
+// What keeps a question from being answered.
+var (
+	ErrNoTerminal  = errors.New("cannot ask: no terminal")
+	ErrInterrupted = errors.New("interrupted while asking")
+)
 
-// Question is what the user is asked about.
-type Question struct {
-	Command     string
-	Description string // "" for none
-	Where       string // project root
-	Fence       string // one line: how it will run
-}
+// cue ends the question.
+const cue = "Run it (y/N)? "
+
+// What was typed or pasted before the question could be read is thrown away
+// until nothing has come for settleQuiet; a paste arrives in pieces. Whoever goes
+// on typing for settleLimit is asked nevertheless.
+const (
+	settleQuiet = 100 * time.Millisecond
+	settleLimit = 2 * time.Second
+)
+
+// maxAnswer bounds an answer. A longer one is none.
+const maxAnswer = 1024
 
 // Ask asks on the controlling terminal, never on standard input, and returns
 // true for a yes. What was typed before the question counts for nothing. Any
 // answer but y, yes, n, no and nothing is asked again; nothing, and the end of
-// input, mean no.
-func Ask(q Question) (bool, error) {
+// input, mean no. Closing stop ends the asking.
+func Ask(q Question, stop <-chan struct{}) (bool, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
 		return false, ErrNoTerminal
 	}
-	defer tty.Close()
-	if _, err := tty.WriteString(q.text()); err != nil {
+	t := &terminal{file: tty}
+	defer t.close()
+	if t.raw, err = tty.SyscallConn(); err != nil {
+		return false, err
+	}
+	if err := tty.SetDeadline(time.Time{}); err != nil { // it cannot be waited for
+		return false, fmt.Errorf("%w: %w", ErrNoTerminal, err)
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-stop:
+			_ = tty.SetReadDeadline(past)
+		case <-done:
+		}
+	}()
+	yes, err := t.ask(q, stop)
+	select {
+	case <-stop:
+		return false, ErrInterrupted
+	default:
+		return yes, err
+	}
+}
+
+// terminal is one that a question is asked on.
+type terminal struct {
+	file  *os.File
+	raw   interface{ Control(func(uintptr)) error }
+	saved *unix.Termios // how it was before; nil if it was as it should be
+}
+
+func (t *terminal) close() {
+	if t.saved != nil {
+		t.control(func(fd int) error { return unix.IoctlSetTermios(fd, unix.TCSETS, t.saved) })
+	}
+	t.file.Close()
+}
+
+func (t *terminal) control(f func(fd int) error) (err error) {
+	if cerr := t.raw.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+func (t *terminal) ask(q Question, stop <-chan struct{}) (bool, error) {
+	if err := t.cook(); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrNoTerminal, err)
+	}
+	width := 0
+	if columns := Columns(t.file); columns != nil {
+		width = columns()
+	}
+	if _, err := t.file.WriteString(q.render(width, reversed)); err != nil {
 		return false, fmt.Errorf("cannot write to the terminal: %w", err)
 	}
 	// After the question, so that nobody can have answered what he has not read.
-	if err := unix.IoctlSetInt(int(tty.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
-		return false, fmt.Errorf("cannot flush the terminal: %w", err)
-	}
-	for answers := bufio.NewScanner(tty); ; {
-		fmt.Fprint(tty, "Run it (y/N)? ")
-		if !answers.Scan() {
-			fmt.Fprintln(tty)
-			return false, answers.Err()
+	t.settle(stop)
+	for {
+		if _, err := t.file.WriteString(cue); err != nil {
+			return false, fmt.Errorf("cannot write to the terminal: %w", err)
 		}
-		switch strings.ToLower(strings.TrimSpace(answers.Text())) {
+		answer, err := t.line()
+		switch strings.ToLower(strings.TrimSpace(answer)) {
 		case "y", "yes":
-			return true, nil
+			return err == nil, nil // the end of input is no end of a line
 		case "", "n", "no":
+			if answer == "" {
+				fmt.Fprintln(t.file)
+			}
+			return false, nil
+		}
+		if err != nil {
 			return false, nil
 		}
 	}
 }
 
-// text is the question as shown. Every part of it may come from an agent, so
-// every part is made visible, and only the command has more than one line.
-func (q Question) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\npk-bash in %s (%s)\n", oneLine(q.Where), q.Fence)
-	if q.Description != "" {
-		fmt.Fprintf(&b, "  %s\n", oneLine(q.Description))
-	}
-	b.WriteString(unpadded(withoutGaps(echo(q.Command))) + "\n")
-	return b.String()
+// reversed shows an escape in reverse video: a command can hold the characters,
+// but not that.
+func reversed(escape string) string { return "\x1b[7m" + escape + "\x1b[27m" }
+
+// cook makes the terminal hand over lines and show what is typed. A program that
+// draws its own screen, and started this one, may have turned that off.
+func (t *terminal) cook() error {
+	return t.control(func(fd int) error {
+		state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+		if err != nil {
+			return err
+		}
+		cooked := *state
+		cooked.Lflag |= unix.ICANON | unix.ECHO | unix.ECHOE | unix.ISIG
+		cooked.Iflag |= unix.ICRNL
+		cooked.Oflag |= unix.OPOST | unix.ONLCR
+		if cooked == *state {
+			return nil
+		}
+		t.saved = state
+		return unix.IoctlSetTermios(fd, unix.TCSETS, &cooked)
+	})
 }
 
-func oneLine(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\t", " ").Replace(Visible(s))
+// settle throws away what has been typed already, until there is nothing more.
+func (t *terminal) settle(stop <-chan struct{}) {
+	for limit := time.Now().Add(settleLimit); time.Now().Before(limit); {
+		_ = t.control(func(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
+		fds := []unix.PollFd{{Events: unix.POLLIN}}
+		quiet := false
+		_ = t.control(func(fd int) error {
+			fds[0].Fd = int32(fd)
+			n, err := unix.Poll(fds, int(settleQuiet.Milliseconds()))
+			quiet = n == 0 && err == nil
+			return nil
+		})
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		if quiet {
+			return
+		}
+	}
 }
 
-// maxBlanks is the longest run of blanks shown as it is. Longer ones could push
-// the rest of a command off the screen.
-const maxBlanks = 8
-
-// maxEmpty is how many empty lines are shown. More could push the lines before
-// them off the screen.
-const maxEmpty = 3
-
-// withoutGaps says how many empty lines there are instead of showing them. A
-// line of blanks is as empty as any.
-func withoutGaps(s string) string {
-	var out []string
-	var gap []string
-	flush := func() {
-		if len(gap) > maxEmpty {
-			gap = []string{fmt.Sprintf("> <%d empty lines>", len(gap))}
+// line reads one line. What is too long is read to its end and is no answer.
+func (t *terminal) line() (string, error) {
+	var line []byte
+	var char [1]byte
+	for {
+		n, err := t.file.Read(char[:])
+		switch {
+		case n == 0 && err == nil:
+			err = io.EOF
+			fallthrough
+		case err != nil:
+			return string(line), err
+		case char[0] == '\n' && len(line) > maxAnswer:
+			return "?", nil
+		case char[0] == '\n':
+			return string(line) + "\n", nil
+		case len(line) <= maxAnswer:
+			line = append(line, char[0])
 		}
-		out, gap = append(out, gap...), nil
 	}
-	for _, line := range strings.Split(s, "\n") {
-		if strings.TrimSpace(strings.TrimPrefix(line, ">")) == "" {
-			gap = append(gap, line)
-			continue
-		}
-		flush()
-		out = append(out, line)
-	}
-	flush()
-	return strings.Join(out, "\n")
 }
 
-// unpadded says how long a run of blanks is instead of showing it.
-func unpadded(s string) string {
-	var b strings.Builder
-	for len(s) > 0 {
-		blanks := len(s) - len(strings.TrimLeft(s, " \t"))
-		if blanks > maxBlanks {
-			fmt.Fprintf(&b, "<%d blanks>", blanks)
-			s = s[blanks:]
-			continue
-		}
-		next := strings.IndexAny(s[blanks:], " \t")
-		if next < 0 {
-			next = len(s) - blanks
-		}
-		b.WriteString(s[:blanks+next])
-		s = s[blanks+next:]
-	}
-	return b.String()
+// trimReason is what a program says about its answer, in one visible line.
+func trimReason(said []byte) string {
+	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
+	return oneLine(string(bytes.TrimSpace(line)))
 }

@@ -1,7 +1,9 @@
 package shell
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -9,16 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// process is one as it was found: its number, and the parent below which it was.
+type process struct{ pid, parent int }
+
 // descendants lists the processes below pid, parents first. It is a snapshot:
 // what forks meanwhile is found by looking again.
-func descendants(pid int) []int {
-	var found []int
+func descendants(pid int) []process {
+	var found []process
+	kids := family()
 	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
-		kids := children(queue[0])
-		found = append(found, kids...)
-		queue = append(queue, kids...)
+		for _, kid := range kids(queue[0]) {
+			found = append(found, process{kid, queue[0]})
+			queue = append(queue, kid)
+		}
 	}
 	return found
+}
+
+// family returns what tells the children of a process. Kernels that were built
+// without that list are asked for every process there is.
+func family() func(pid int) []int {
+	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
+		return children
+	}
+	byParent := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
+			parent := parentOf(pid)
+			byParent[parent] = append(byParent[parent], pid)
+		}
+	}
+	return func(pid int) []int { return byParent[pid] }
 }
 
 // children lists the children of every thread of pid.
@@ -41,6 +65,35 @@ func children(pid int) []int {
 		}
 	}
 	return pids
+}
+
+// parentOf returns the parent of a process, 0 when it has ended. What stands
+// between the parentheses is the process's own choice.
+func parentOf(pid int) int {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
+
+// send signals a process if it still is the one that was found: where many come
+// and go, a number is soon somebody else's. One whose parent has ended belongs
+// to this process by now.
+func (p process) send(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
+		_ = unix.Kill(p.pid, sig)
+	}
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if parent := parentOf(p.pid); parent == p.parent || parent == os.Getpid() {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may have ended meanwhile
+	}
 }
 
 // signalName is the name that kill -l prints, with SIG.

@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -26,42 +28,102 @@ const (
 
 // Result is everything there is to say of one command.
 type Result struct {
+	ID       json.RawMessage // of the request, nil for none
 	Command  string
 	Outcome  Outcome
 	Status   int            // what pk-bash exits with
 	Signal   syscall.Signal // that ended it; 0 for none
 	Sent     []syscall.Signal
+	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
 
-	Output    []byte // what was kept
-	Total     int64  // bytes of output
-	Omitted   int64  // of which are not in Output
-	Survivors int    // processes that had to be ended after the command
-	WriteErr  error  // the first failure to write the output on
+	Output    []byte // what was kept; visible, unless Raw
+	Raw       bool
+	Total     int64  // bytes that the command wrote
+	Omitted   int64  // bytes that are not in Output
+	Folded    int64  // control sequences and lines drawn over that are not in it
+	Log       string // the file that has it all, "" for none
+	LogErr    error
+	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
+	Survivors int       // processes that had to be ended after the command
+	Left      int       // processes that could not be ended
+	Held      bool      // somebody else still holds the output open
+	WriteErr  error     // the first failure to write the output on
+	Interrupt os.Signal // that came from outside while it ran; nil for none
 
-	Error string // Declined, Refused, SandboxFailed: why
+	MovedAside []Moved  // what appeared where nothing may
+	Guarantees []string // what held while it ran
+
+	Error string // why it did not run, or what else went wrong
 }
 
 // Observation is the result as a reader of a conversation wants it: the
-// command, its output, its status. It is safe to show on a terminal.
+// command, its output, its status. It is safe to show on a terminal. Its first
+// and its last line are never the command's.
 func (r *Result) Observation() string {
 	switch r.Outcome {
 	case Declined, Refused, SandboxFailed:
 		return fmt.Sprintf("Error: %s\n", oneLine(r.Error))
-	case TimedOut:
-		return fmt.Sprintf("Error: command timed out after %ds (sent %s).\n\n%s\n", int(r.Timeout.Seconds()), r.sent(), r.transcript())
 	}
-	return fmt.Sprintf("%s\n\nexit status: %d\n", r.transcript(), r.Status)
+	first := ""
+	if r.Outcome == TimedOut {
+		first = fmt.Sprintf("Error: command timed out after %ds (sent %s).\n\n", int(r.Timeout.Seconds()), r.sent())
+	}
+	return fmt.Sprintf("%s%s\n\n%sexit status: %d\n", first, r.transcript(), r.notes(), r.Status)
 }
 
 // transcript is the command and its output, without a newline at the end.
 func (r *Result) transcript() string {
-	output := strings.TrimSuffix(Visible(string(r.Output)), "\n")
-	if output == "" {
+	output := string(r.Output)
+	if r.Raw {
+		output = Visible(output)
+	}
+	if output = strings.TrimSuffix(output, "\n"); output == "" {
 		return echo(r.Command)
 	}
 	return echo(r.Command) + "\n" + output
+}
+
+// notes are lines about what the status does not tell.
+func (r *Result) notes() string {
+	var b strings.Builder
+	note := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	if r.Limit != "" {
+		note("stopped by the limit: %s", oneLine(r.Limit))
+	}
+	if r.Error != "" {
+		note("%s", oneLine(r.Error))
+	}
+	for _, m := range r.MovedAside {
+		note("moved aside: %s, which git would run outside, is now %s", oneLine(m.From), oneLine(m.To))
+	}
+	if r.Pipeline != nil {
+		note("pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
+	}
+	if r.Outcome == TimedOut && r.Total == 0 {
+		note("no output; standard input is /dev/null")
+	}
+	if r.Survivors > 0 {
+		note("ended %s that the command left behind", count(r.Survivors, "process", "processes"))
+	}
+	if r.Left > 0 {
+		note("could not end %s", count(r.Left, "process", "processes"))
+	}
+	if r.Held {
+		note("something else holds the output open; what it writes is lost")
+	}
+	if r.Folded > 0 {
+		note("(%s removed)", count(int(r.Folded), "control sequence", "control sequences"))
+	}
+	return b.String()
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return strconv.Itoa(n) + " " + many
 }
 
 // sent says which signals were really sent, in words.
@@ -75,25 +137,46 @@ func (r *Result) sent() string {
 
 // record is the JSON form of a Result; what does not apply is left out.
 type record struct {
-	Command       string   `json:"command,omitempty"`
-	CommandBase64 string   `json:"command_base64,omitempty"`
-	Outcome       Outcome  `json:"outcome"`
-	ExitStatus    int      `json:"exit_status"`
-	Signal        string   `json:"signal,omitempty"`
-	Sent          []string `json:"sent,omitempty"`
-	DurationMS    *int64   `json:"duration_ms,omitempty"`
-	Output        *string  `json:"output,omitempty"`
-	OutputBase64  string   `json:"output_base64,omitempty"`
-	OutputBytes   *int64   `json:"output_bytes,omitempty"`
-	OmittedBytes  int64    `json:"omitted_bytes,omitempty"`
-	Survivors     int      `json:"survivors,omitempty"`
-	Error         string   `json:"error,omitempty"`
+	ID            json.RawMessage `json:"id,omitempty"`
+	Command       string          `json:"command,omitempty"`
+	CommandBase64 string          `json:"command_base64,omitempty"`
+	Outcome       Outcome         `json:"outcome"`
+	ExitStatus    int             `json:"exit_status"`
+	Signal        string          `json:"signal,omitempty"`
+	Sent          []string        `json:"sent,omitempty"`
+	Limit         string          `json:"limit,omitempty"`
+	DurationMS    *int64          `json:"duration_ms,omitempty"`
+	Output        *string         `json:"output,omitempty"`
+	OutputBase64  string          `json:"output_base64,omitempty"`
+	OutputBytes   *int64          `json:"output_bytes,omitempty"`
+	OmittedBytes  int64           `json:"omitted_bytes,omitempty"`
+	Folded        int64           `json:"folded,omitempty"`
+	Log           string          `json:"log,omitempty"`
+	LogBase64     string          `json:"log_base64,omitempty"`
+	Pipeline      []int           `json:"pipeline,omitempty"`
+	Survivors     int             `json:"survivors,omitempty"`
+	Left          int             `json:"left,omitempty"`
+	Held          bool            `json:"held,omitempty"`
+	MovedAside    []movedRecord   `json:"moved_aside,omitempty"`
+	Guarantees    []string        `json:"guarantees,omitempty"`
+	Error         string          `json:"error,omitempty"`
+}
+
+type movedRecord struct {
+	From       string `json:"from"`
+	FromBase64 string `json:"from_base64,omitempty"`
+	To         string `json:"to"`
+	ToBase64   string `json:"to_base64,omitempty"`
 }
 
 // JSON returns the record that the manual page of pk-bash documents, and a
 // newline. Bytes that are not UTF-8 travel in a twin of the field, in base64.
 func (r *Result) JSON() ([]byte, error) {
-	rec := record{Outcome: r.Outcome, ExitStatus: r.Status, OmittedBytes: r.Omitted, Survivors: r.Survivors, Error: r.Error}
+	rec := record{
+		ID: r.ID, Outcome: r.Outcome, ExitStatus: r.Status, Limit: r.Limit,
+		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees,
+		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
+	}
 	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))
 	if r.Signal != 0 {
 		rec.Signal = signalName(r.Signal)
@@ -101,10 +184,18 @@ func (r *Result) JSON() ([]byte, error) {
 	for _, s := range r.Sent {
 		rec.Sent = append(rec.Sent, signalName(s))
 	}
+	for _, m := range r.MovedAside {
+		var moved movedRecord
+		moved.From, moved.FromBase64 = textOrBase64([]byte(m.From))
+		moved.To, moved.ToBase64 = textOrBase64([]byte(m.To))
+		rec.MovedAside = append(rec.MovedAside, moved)
+	}
 	if r.ran() {
 		ms := r.Duration.Milliseconds()
 		text, encoded := textOrBase64(r.Output)
 		rec.DurationMS, rec.OutputBytes, rec.Output, rec.OutputBase64 = &ms, &r.Total, &text, encoded
+		rec.OmittedBytes, rec.Folded, rec.Pipeline = r.Omitted, r.Folded, r.Pipeline
+		rec.Log, rec.LogBase64 = textOrBase64([]byte(r.Log))
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)

@@ -2,12 +2,12 @@ package shell
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,15 +23,24 @@ const (
 	reapPause     = time.Millisecond       // between two looks at what is dying
 )
 
+// pipeSize is what is asked for: with the usual 64 KiB a fast writer and its
+// reader wait for each other most of the time.
+const pipeSize = 1 << 20
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
 // Job is one command that is ready to start.
 type Job struct {
 	Cmd     *exec.Cmd // argv, environment, directory; streams and attributes are set here
+	Command string    // what the shell in Cmd runs
+	Gated   bool      // the shell has GateEnv in its environment
 	Sandbox bool      // Cmd is bwrap, and Status is what it reports on
 	Status  *os.File  // read end of bwrap's --json-status-fd
 
-	// Start starts Cmd in a special way; release is called when it has ended. nil
-	// stands for Cmd.Start.
-	Start   func(*exec.Cmd) (release func(), err error)
+	// Start starts the guard, and with it Cmd, in a special way; release is called
+	// when it has ended. nil stands for cmd.Start.
+	Start   func(cmd *exec.Cmd) (release func(), err error)
 	Started func() // called once Cmd runs: the files handed to it may be closed
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
@@ -45,15 +54,17 @@ type Job struct {
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// It makes the calling process the one that orphans of the command fall to (PR_SET_CHILD_SUBREAPER) and ends every one of them, so one
-// job at a time may run in a process, and no other children.
+// The calling program has to call Guard when it is started with GuardOption.
+// While a job runs the calling process is a subreaper, for the case that the
+// guard is killed; so one job at a time may run in a process.
 func (j *Job) Run() (*Result, error) {
 	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
+	defer s.close()
 	if err := s.start(); err != nil {
 		return nil, err
 	}
 	s.wait()
-	s.sweep()
+	s.hear()
 	s.drain()
 	s.result.Duration = time.Since(s.begun)
 	s.conclude()
@@ -61,18 +72,17 @@ func (j *Job) Run() (*Result, error) {
 }
 
 type supervisor struct {
-	job     *Job
-	result  *Result
-	begun   time.Time
-	pipes   []*pipe
-	release func()        // to be called when it has
-	exited  chan error    // the main process has ended
-	first   chan int      // process id of the sandbox's first process, from bwrap
-	report  chan struct{} // bwrap has said all
+	job    *Job
+	result *Result
+	begun  time.Time
+	pipes  []*pipe
+	guard  *guarded
+	gate   *gate         // nil for none
+	report chan struct{} // bwrap has said all
 
-	ran  bool // bwrap reported the command's status: it did start
-	init int  // pidfd of the sandbox's first process; 0 for none
-	late bool // the time ran out
+	ran   bool // bwrap reported the command's status: it did start
+	ended bool // the main process has
+	late  bool // the time ran out
 }
 
 // pipe carries one stream of the command to a writer.
@@ -84,43 +94,79 @@ type pipe struct {
 }
 
 func (s *supervisor) start() error {
-	cmd := s.job.Cmd
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if s.job.Started != nil {
+		defer s.job.Started()
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot watch over the command's children: %w", err)
 	}
+	files, err := s.files()
+	defer func() {
+		for _, f := range files {
+			f.file.Close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
 	ends, err := s.connect()
 	if err == nil {
-		s.release, err = s.job.start()
+		s.guard, err = startGuard(s.job, files)
 	}
 	for _, w := range ends {
 		w.Close()
 	}
-	if s.job.Started != nil {
-		s.job.Started()
-	}
 	if err != nil {
-		for _, p := range s.pipes {
-			p.r.Close()
-		}
 		return err
 	}
-	s.exited, s.first, s.report = make(chan error, 1), make(chan int, 1), make(chan struct{})
-	go func() {
-		err := cmd.Wait()
-		s.release()
-		s.exited <- err
-	}()
+	s.report = make(chan struct{})
 	go s.listen()
-	return nil
+	return s.started()
 }
 
-// start starts Cmd, by Start if there is one.
-func (j *Job) start() (release func(), err error) {
-	if j.Start != nil {
-		return j.Start(j.Cmd)
+// files are what the command gets besides its streams.
+func (s *supervisor) files() (files []placed, err error) {
+	if s.job.Gated {
+		if s.gate, err = newGate(s.job.Sandbox, hasPipeline(s.job.Command)); err != nil {
+			return nil, err
+		}
 	}
-	return func() {}, j.Cmd.Start()
+	if s.gate != nil {
+		files = s.gate.placed()
+	}
+	if len(s.job.Command) > maxArgument {
+		long, err := memFile("command", s.job.Command)
+		if err != nil {
+			return files, err
+		}
+		files = append(files, placed{longFD, long})
+	}
+	return files, nil
+}
+
+// started waits for the guard to say that the command runs, or why it does not.
+func (s *supervisor) started() error {
+	switch r := <-s.guard.said; r.what {
+	case "started":
+		return nil
+	case "failed":
+		return fmt.Errorf("cannot start %q: %w", s.job.Cmd.Path, syscall.Errno(r.n[0]))
+	}
+	return fmt.Errorf("cannot start %q: its guard has ended", s.job.Cmd.Path)
+}
+
+// close ends what is left, above all after a failure.
+func (s *supervisor) close() {
+	if s.guard != nil {
+		s.guard.close()
+	}
+	if s.gate != nil {
+		s.gate.close()
+	}
+	for _, p := range s.pipes {
+		p.r.Close()
+	}
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
 
 // connect gives the command its pipes and returns the ends to close once it
@@ -139,6 +185,7 @@ func (s *supervisor) connect() ([]*os.File, error) {
 		if err != nil {
 			return ends, fmt.Errorf("cannot make a pipe: %w", err)
 		}
+		widen(r)
 		ends = append(ends, w)
 		*stream.set = w
 		p := &pipe{r: r, last: make(chan struct{}, 1), done: make(chan struct{})}
@@ -148,13 +195,29 @@ func (s *supervisor) connect() ([]*os.File, error) {
 	return ends, nil
 }
 
+// widen makes a pipe larger. A user who has many of them is refused, and does
+// with less.
+func widen(pipe *os.File) {
+	if raw, err := pipe.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
+	}
+}
+
+// gather is how long a pipe is left to fill, once much has come through it. To be
+// woken for each small write of the command would take most of the time of both.
+const gather = 100 * time.Microsecond
+
 // carry always reads on, also when nobody wants the bytes any more: a full
 // pipe would stop the command.
 func (p *pipe) carry(to io.Writer) {
 	defer close(p.done)
-	buf := make([]byte, 64<<10)
+	buf := make([]byte, 256<<10)
+	total := 0
 	for {
 		n, err := p.r.Read(buf)
+		if total += n; total > pipeSize && n < len(buf)/4 {
+			_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(gather)}, nil) // time.Sleep takes ten times as long
+		}
 		if n > 0 && to != nil {
 			if _, p.err = to.Write(buf[:n]); p.err != nil {
 				to = nil
@@ -170,8 +233,7 @@ func (p *pipe) carry(to io.Writer) {
 	}
 }
 
-// listen reads what bwrap reports: the first process of the sandbox, and the
-// command's status if it was started.
+// listen reads what bwrap reports: the command's status, if it was started.
 func (s *supervisor) listen() {
 	defer close(s.report)
 	if s.job.Status == nil {
@@ -180,37 +242,42 @@ func (s *supervisor) listen() {
 	decoder := json.NewDecoder(s.job.Status)
 	for {
 		var line struct {
-			Child *int `json:"child-pid"`
-			Exit  *int `json:"exit-code"`
+			Exit *int `json:"exit-code"`
 		}
 		if decoder.Decode(&line) != nil {
 			return
-		}
-		if line.Child != nil {
-			s.first <- *line.Child
 		}
 		s.ran = s.ran || line.Exit != nil
 	}
 }
 
-// wait returns when the main process has ended, by itself or not.
+// wait returns when nothing of the command is left, or nothing that can be
+// ended.
 func (s *supervisor) wait() {
 	clock := time.NewTimer(s.job.Timeout)
 	defer clock.Stop()
 	var kill <-chan time.Time
 	for {
 		select {
-		case err := <-s.exited:
-			s.status(err)
-			return
-		case pid := <-s.first:
-			s.init, _ = unix.PidfdOpen(pid, 0) // gone already: nothing to wait for
+		case r, ok := <-s.guard.said:
+			if !ok {
+				s.guardKilled()
+			}
+			if !ok || s.note(r) {
+				return
+			}
 		case <-clock.C:
-			s.late = true
-			s.signal(syscall.SIGTERM)
-			kill = time.After(s.job.KillAfter)
+			if !s.ended {
+				s.late = true
+				s.signal(syscall.SIGTERM)
+				kill = time.After(s.job.KillAfter)
+			}
 		case sig := <-s.job.Signals:
+			if sig != syscall.SIGPIPE {
+				s.result.Interrupt = sig
+			}
 			switch {
+			case s.ended:
 			case kill == nil:
 				s.signal(sig.(syscall.Signal))
 				kill = time.After(s.job.KillAfter)
@@ -218,120 +285,71 @@ func (s *supervisor) wait() {
 				s.signal(syscall.SIGKILL) // asked twice
 			}
 		case <-kill:
-			s.signal(syscall.SIGKILL)
+			if !s.ended {
+				s.signal(syscall.SIGKILL)
+			}
 		}
 	}
 }
 
-// signal reaches everything that the command started.
-//
-// In a sandbox bwrap must not get a SIGTERM: it would die of it, and take the
-// command along before it could clean up. The signal goes to the processes
-// inside, but for the first of them, the namespace's init. While there is
-// nobody else the command has not begun, and there is nothing to clean up.
+// note takes what the guard says, and reports whether that was all.
+func (s *supervisor) note(r report) (last bool) {
+	switch r.what {
+	case "exited":
+		s.ended = true
+		s.status(syscall.WaitStatus(r.n[0]))
+	case "done":
+		s.result.Survivors, s.result.Left = r.n[0], r.n[1]
+		return true
+	}
+	return false
+}
+
+// guardKilled ends everything when the guard did not do so: somebody killed it,
+// most likely the command itself.
+func (s *supervisor) guardKilled() {
+	_ = s.guard.cmd.Wait()
+	ended := s.guard.endOrphans()
+	if s.ended {
+		s.result.Survivors = ended
+		return
+	}
+	s.result.Sent = append(s.result.Sent, syscall.SIGKILL)
+	s.result.Signal, s.result.Status = syscall.SIGKILL, 128+int(syscall.SIGKILL)
+	s.result.Error = "the process that watched over the command was killed."
+}
+
 func (s *supervisor) signal(sig syscall.Signal) {
 	s.result.Sent = append(s.result.Sent, sig)
-	top := s.job.Cmd.Process.Pid
-	all := descendants(top)
-	if !s.job.Sandbox {
-		all = append([]int{top}, all...)
-	}
-	first := children(top)
-	inside := slices.DeleteFunc(slices.Clone(all), func(pid int) bool {
-		return s.job.Sandbox && slices.Contains(first, pid)
-	})
-	if len(inside) == 0 || sig == syscall.SIGKILL {
-		sig, inside = syscall.SIGKILL, append(all, top)
-	}
-	for _, pid := range inside {
-		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
-	}
+	s.guard.send(sig)
 }
 
 // status notes how the main process ended.
-func (s *supervisor) status(err error) {
-	exit, _ := errors.AsType[*exec.ExitError](err)
-	state := s.job.Cmd.ProcessState
-	if exit != nil {
-		state = exit.ProcessState
-	}
-	ws := state.Sys().(syscall.WaitStatus)
-	s.result.Status = ws.ExitStatus()
+func (s *supervisor) status(ws syscall.WaitStatus) {
+	s.result.Status, s.result.Signal = ws.ExitStatus(), 0
 	if ws.Signaled() {
 		s.result.Signal = ws.Signal()
 		s.result.Status = 128 + int(ws.Signal())
 	}
 }
 
-// sweep ends what the command left behind.
-func (s *supervisor) sweep() {
-	if s.job.Sandbox && len(s.result.Sent) == 0 {
-		s.awaitTeardown()
-		return
-	}
-	// A bwrap that was killed while it started may have left a child that had
-	// not yet asked to die with it.
-	if s.job.Sandbox {
-		defer s.awaitTeardown()
-	}
-	for limit := time.Now().Add(teardownLimit); time.Now().Before(limit); {
-		for _, pid := range descendants(os.Getpid()) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-		if s.reap() {
-			return
-		}
-		time.Sleep(reapPause)
-	}
-}
-
-// reap collects the orphans that have ended and reports whether none is left.
-// What ended by itself is not called a survivor.
-func (s *supervisor) reap() bool {
-	for {
-		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
-		switch {
-		case errors.Is(err, syscall.ECHILD):
-			return true
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case err != nil || pid == 0:
-			return false
-		case !s.job.Sandbox && ws.Signaled() && ws.Signal() == syscall.SIGKILL:
-			s.result.Survivors++
-		}
-	}
-}
-
-// awaitTeardown waits until the last process of the sandbox is gone: bwrap
-// returns before that, while its mounts still live.
-func (s *supervisor) awaitTeardown() {
+// hear waits for what bwrap and the gate have to say. Everybody who could hold
+// their other ends has ended; but a descriptor can be handed on.
+func (s *supervisor) hear() {
 	select {
 	case <-s.report:
-	case <-time.After(teardownLimit):
-		s.job.Status.Close() // somebody holds its other end
+	case <-time.After(drainLimit):
+		s.job.Status.Close()
 		<-s.report
 	}
-	select {
-	case pid := <-s.first:
-		s.init, _ = unix.PidfdOpen(pid, 0)
-	default:
-	}
-	if s.init <= 0 {
+	if s.gate == nil {
 		return
 	}
-	defer unix.Close(s.init)
-	fds := []unix.PollFd{{Fd: int32(s.init), Events: unix.POLLIN}}
-	for limit := time.Now().Add(teardownLimit); ; {
-		left := time.Until(limit)
-		if left <= 0 {
-			_ = unix.PidfdSendSignal(s.init, unix.SIGKILL, nil, 0)
-			return
-		}
-		if n, err := unix.Poll(fds, int(left.Milliseconds())+1); n > 0 || err != nil && !errors.Is(err, unix.EINTR) {
-			return
-		}
+	select {
+	case <-s.gate.done:
+	case <-time.After(drainQuiet):
+		_ = s.gate.ours.SetReadDeadline(past)
+		<-s.gate.done
 	}
 }
 
@@ -365,7 +383,8 @@ func (s *supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 		case <-p.last:
 			quiet.Reset(drainQuiet)
 		case <-quiet.C:
-			_ = p.r.SetReadDeadline(time.Now())
+			s.result.Held = true
+			_ = p.r.SetReadDeadline(past)
 		case <-s.job.Signals:
 			*patience = time.After(0)
 		case <-*patience:
@@ -379,21 +398,51 @@ func (s *supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 // out; a command may well exit with 124 by itself.
 func (s *supervisor) conclude() {
 	r := s.result
+	s.fromGate()
 	switch {
 	case s.late:
 		r.Outcome, r.Status = TimedOut, 124
-	case s.job.Sandbox && !s.ran && len(r.Sent) == 0:
+	case s.job.Sandbox && !s.ran && len(r.Sent) == 0 && r.Signal == 0:
 		r.Outcome, r.Status = SandboxFailed, 125
-	case s.job.Sandbox && !s.ran: // ended from outside, before it could report
+	case s.job.Sandbox && !s.ran && len(r.Sent) > 0: // ended from outside, before it could report
 		r.Outcome, r.Signal = Signaled, r.Sent[len(r.Sent)-1]
 		r.Status = 128 + int(r.Signal)
 	case r.Signal != 0:
 		r.Outcome = Signaled
-	case s.job.Sandbox && r.Status > 128 && signalName(syscall.Signal(r.Status - 128))[:3] == "SIG":
-		// bwrap reports the death by a signal as a status, like a shell.
-		r.Outcome, r.Signal = Signaled, syscall.Signal(r.Status-128)
 	default:
 		r.Outcome = Exited
 	}
 	r.Sent = slices.Compact(r.Sent)
+}
+
+// fromGate corrects what bwrap says by what the kernel and bash say. A bwrap
+// reports the death by a signal as a status, like a shell; on a kernel that
+// does not tell the two apart, such a status is taken for a signal.
+func (s *supervisor) fromGate() {
+	r := s.result
+	told := false
+	if s.gate != nil {
+		if s.job.Sandbox {
+			var ws syscall.WaitStatus
+			if ws, told = s.gate.exit(); told {
+				s.status(ws)
+				s.ran = true
+			}
+		}
+		r.Pipeline = failedStages(s.gate.stages, r.Status)
+	}
+	if s.job.Sandbox && !told && r.Signal == 0 && r.Status > 128 && strings.HasPrefix(signalName(syscall.Signal(r.Status-128)), "SIG") {
+		r.Signal = syscall.Signal(r.Status - 128)
+	}
+}
+
+// failedStages returns stages if one failed and the whole did not. A stage that
+// died because nobody read its output has done what it could.
+func failedStages(stages []int, status int) []int {
+	const brokenPipe = 128 + int(syscall.SIGPIPE)
+	failed := slices.ContainsFunc(stages, func(n int) bool { return n != 0 && n != brokenPipe })
+	if len(stages) < 2 || status != 0 || !failed {
+		return nil
+	}
+	return stages
 }

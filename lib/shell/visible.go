@@ -2,6 +2,7 @@ package shell
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,56 +13,71 @@ import (
 // \u{HEX}. Newlines and tabs stay. It is for looking at; what runs is the
 // original.
 func Visible(text string) string {
+	if plain(text) {
+		return text
+	}
 	var out strings.Builder
-	marks := -1 // combining marks since the last base; -1: nothing to combine with
-	for len(text) > 0 {
-		r, size := utf8.DecodeRuneInString(text)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&out, `\x%02x`, text[0])
-			marks = -1
-		case r == '\n' || r == '\t':
-			out.WriteRune(r)
-			marks = -1
-		case unicode.IsMark(r) && !ignorable(r):
-			marks = writeMark(&out, r, marks)
-		case hidden(r):
-			writeEscape(&out, r)
-			marks = -1
-		default:
-			out.WriteRune(r)
-			marks = 0
-			if r == ' ' {
-				marks = -1
-			}
-		}
-		text = text[size:]
+	for piece := range pieces(text) {
+		out.WriteString(piece)
 	}
 	return out.String()
+}
+
+// plain reports text of which every byte is shown as it is.
+func plain(text string) bool {
+	for i := range len(text) {
+		if b := text[i]; b >= 0x7f || b < ' ' && b != '\n' && b != '\t' {
+			return false
+		}
+	}
+	return true
 }
 
 // maxMarks is how many combining marks may stand on one letter. Written
 // languages need three; more is a way to draw over neighbouring lines.
 const maxMarks = 4
 
-// writeMark shows a combining mark on its letter, and escapes one that has no
-// letter to stand on (it would change the character before it on the screen)
-// or stands on too many others.
-func writeMark(out *strings.Builder, r rune, marks int) int {
-	if marks < 0 || marks == maxMarks {
-		writeEscape(out, r)
-		return marks
+// pieces yields what each character of text is shown as, and how many bytes of
+// text it is. A piece that is not the character itself is an escape.
+//
+// A combining mark is shown on its letter, and escaped when it has no letter to
+// stand on (it would change the character before it on the screen) or stands on
+// too many others.
+func pieces(text string) iter.Seq2[string, int] {
+	return func(yield func(string, int) bool) {
+		marks := -1 // since the last letter; -1: nothing to combine with
+		for len(text) > 0 {
+			r, size := utf8.DecodeRuneInString(text)
+			shown := text[:size]
+			switch {
+			case r == utf8.RuneError && size == 1:
+				shown, marks = fmt.Sprintf(`\x%02x`, text[0]), -1
+			case r == '\n' || r == '\t' || r == ' ':
+				marks = -1
+			case unicode.IsMark(r) && !ignorable(r):
+				if marks < 0 || marks == maxMarks {
+					shown = escaped(r)
+				} else {
+					marks++
+				}
+			case hidden(r):
+				shown, marks = escaped(r), -1
+			default:
+				marks = 0
+			}
+			if !yield(shown, size) {
+				return
+			}
+			text = text[size:]
+		}
 	}
-	out.WriteRune(r)
-	return marks + 1
 }
 
-func writeEscape(out *strings.Builder, r rune) {
+func escaped(r rune) string {
 	if r < 0x80 {
-		fmt.Fprintf(out, `\x%02x`, r)
-		return
+		return fmt.Sprintf(`\x%02x`, r)
 	}
-	fmt.Fprintf(out, `\u{%X}`, r)
+	return fmt.Sprintf(`\u{%X}`, r)
 }
 
 // hidden reports what a reader would not see as a character of its own:
@@ -93,8 +109,15 @@ var blankGlyphs = &unicode.RangeTable{
 	R32: []unicode.Range32{{Lo: 0x16FE4, Hi: 0x16FE4, Stride: 1}, {Lo: 0x1D159, Hi: 0x1D159, Stride: 1}},
 }
 
+// maxEcho bounds the echo of a command in its observation.
+const maxEcho = 30 * 1024
+
 // echo shows a command as a shell would have: "$ " before its first line and
-// "> " before the others, so that no line of it can pass for something else.
+// "> " before the others, so that no line of it can pass for something else. Of
+// one that is very long, the ends are shown.
 func echo(command string) string {
-	return "$ " + strings.ReplaceAll(Visible(command), "\n", "\n> ")
+	c := NewCapture(maxEcho/2, maxEcho/2)
+	_, _ = c.Write([]byte(command))
+	shown := string(c.Kept().Visible(maxEcho/2, maxEcho/2).Join(""))
+	return "$ " + strings.ReplaceAll(shown, "\n", "\n> ")
 }

@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"strings"
 	"testing"
 	"unicode"
 
@@ -54,33 +53,4 @@ func FuzzVisible(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestQuestionCannotBeImitated(t *testing.T) {
-	q := Question{
-		Command:     "ls\nRun it (y/N)? y\n\npk-bash in /safe",
-		Description: "list\nfiles\x1b[0m",
-		Where:       "/p\nq",
-		Fence:       "sandboxed",
-	}
-	assert.Equal(t, `
-pk-bash in /p\nq (sandboxed)
-  list\nfiles\x1b[0m
-$ ls
-> Run it (y/N)? y
-> 
-> pk-bash in /safe
-`, q.text())
-}
-
-func TestPaddingIsCounted(t *testing.T) {
-	assert.Equal(t, "$ ls<300 blanks>; rm x", unpadded(echo("ls"+strings.Repeat(" ", 300)+"; rm x")))
-	assert.Equal(t, "a        b", unpadded("a        b"))
-	assert.Equal(t, "<9 blanks>", unpadded(strings.Repeat(" \t", 4)+" "))
-}
-
-func TestEmptyLinesAreCounted(t *testing.T) {
-	assert.Equal(t, "$ rm x\n> <20 empty lines>\n> ls", withoutGaps(echo("rm x"+strings.Repeat("\n", 21)+"ls")))
-	assert.Equal(t, "$ a\n> \n> \n> \n> b", withoutGaps(echo("a\n\n\n\nb")))
-	assert.Equal(t, "$ a\n> <5 empty lines>", withoutGaps(echo("a\n \n\t\n\n\n ")))
 }

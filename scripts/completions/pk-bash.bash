@@ -8,21 +8,26 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy | --log)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--confirm-command)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 		return
 		;;
 	--net)
 		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
 		return
 		;;
-	--command | -c | --timeout | --kill-after | --description | --status-fd | --head | --tail | --session | --pass-env | --setenv) return ;;
+	--command | -c | --timeout | --kill-after | --description | --status-fd | --wrap | --head | --tail | --session | --pass-env | --setenv) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-c --command --timeout --kill-after --description -y --yes -n --no
-			--no-sandbox --json --raw --status-fd --head --tail -C --project-root
+			--confirm-command --no-sandbox --wrap --loop --json --raw --status-fd --head
+			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
 			--env-inherit --pass-env --setenv --protect --no-protect --require

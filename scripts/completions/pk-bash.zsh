@@ -8,12 +8,19 @@ _arguments -s -S -A '-*' \
 	'--description[a label, shown when asking]:value: ' \
 	'(-y --yes)'{-y,--yes}'[do not ask, run]' \
 	'(-n --no)'{-n,--no}'[do not ask, decline]' \
+	'--confirm-command[have a program answer]:program:_command_names -e' \
+	'--wrap[run behind another program]:prefix: ' \
+	'--loop[answer requests from standard input]' \
 	'--no-sandbox[run without a sandbox]' \
 	'--json[print one JSON object]' \
 	'--raw[pass the bytes on as they come]' \
 	'--status-fd[write the JSON object to a descriptor]:value: ' \
 	'--head[bytes to keep of the beginning]:value: ' \
 	'--tail[bytes to keep of the end]:value: ' \
+	'--log[write all output to a file]:file:_files' \
+	'--no-log[keep no log]' \
+	'--follow[show the output as it comes]' \
+	'--no-follow[do not show it]' \
 	'(-C --project-root)'{-C,--project-root}'[where the command starts]:directory:_files -/' \
 	'*--readable[a further root, not writable]:path:_files' \
 	'*--writable[a further root, writable]:directory:_files -/' \

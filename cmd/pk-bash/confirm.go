@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/shell"
+)
+
+// answerer is who answers, and where that was said.
+type answerer struct {
+	given   bool // yes or no is the answer
+	yes     bool
+	program string // "" for the terminal
+	source  string // the option or variable, "" if nobody was named
+}
+
+// named is who is to answer according to the call: the options first, then the
+// variables.
+func (o *options) named(getenv func(string) string) (answerer, error) {
+	env := getenv("PK_CONFIRM")
+	switch {
+	case o.yes:
+		return answerer{given: true, yes: true, source: "--yes"}, nil
+	case o.no:
+		return answerer{given: true, source: "--no"}, nil
+	case o.confirmer != "":
+		return answerer{program: o.confirmer, source: "--confirm-command"}, nil
+	case env == "yes" || env == "no":
+		return answerer{given: true, yes: env == "yes", source: "PK_CONFIRM"}, nil
+	case env != "":
+		return answerer{}, cli.Usage("variable PK_CONFIRM: %q is neither \"yes\" nor \"no\"", env)
+	case getenv("PK_CONFIRM_COMMAND") != "":
+		return answerer{program: getenv("PK_CONFIRM_COMMAND"), source: "PK_CONFIRM_COMMAND"}, nil
+	}
+	return answerer{}, nil
+}
+
+// pinned holds the call to what the user has laid down. A no needs nobody's leave.
+func pinned(a answerer, pin shell.Pin) (answerer, error) {
+	switch {
+	case !pin.Set() || a.given && !a.yes:
+		return a, nil
+	case a.source == "" || a.program == pin.Program && a.program != "":
+		return answerer{program: pin.Program}, nil
+	}
+	err := fmt.Errorf("%s cannot be used: only %s may answer, says %q", a.source, pin, pin.Source)
+	return a, cli.WithHint(err, "leave it out, or change that file")
+}
+
+// confirm gets the answer, or gives up on a signal.
+func (s *session) confirm(j *job) (yes bool, reason string, err error) {
+	a, err := s.named(os.Getenv)
+	if err != nil {
+		return false, "", err
+	}
+	pin, err := readPin(j.workspace)
+	if err == nil {
+		a, err = pinned(a, pin)
+	}
+	switch {
+	case err != nil:
+		return false, "", err
+	case a.given:
+		return a.yes, "", nil
+	case a.program != "":
+		if a.program, err = findProgram(a.program, j.workspace); err != nil {
+			return false, "", err
+		}
+	}
+	return s.ask(j, a.program)
+}
+
+// readPin reads who alone may answer. A file that a command could have written
+// says nothing, and is no reason to go on.
+func readPin(opened *cli.Opened) (shell.Pin, error) {
+	pin, err := shell.ReadPin(shell.PinFiles(os.Getenv))
+	if err != nil || !pin.Set() {
+		return pin, err
+	}
+	if root, ok := confine.LiesIn(pin.Source, cli.WritablePaths(opened.Roots())); ok {
+		return pin, fmt.Errorf("cannot use %q: it lies in the writable root %q", pin.Source, root)
+	}
+	return pin, nil
+}
+
+// findProgram finds who answers, once, and refuses one that a command could
+// replace.
+func findProgram(name string, opened *cli.Opened) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot find the program %q, which is to answer", name)
+	}
+	return path, refuseReplaceable("confirm-command", path, opened)
+}
+
+// ask asks a program, or the terminal if it is "".
+func (s *session) ask(j *job, program string) (yes bool, reason string, err error) {
+	type answer struct {
+		yes    bool
+		reason string
+		err    error
+	}
+	stop, answered := make(chan struct{}), make(chan answer, 1)
+	go func() {
+		var a answer
+		if program != "" {
+			a.yes, a.reason, a.err = shell.AskProgram(program, j.question, stop)
+		} else {
+			a.yes, a.err = shell.Ask(j.question, stop)
+		}
+		answered <- a
+	}()
+	select {
+	case a := <-answered:
+		if errors.Is(a.err, shell.ErrNoTerminal) {
+			s.ctx.Report(cli.WithHint(a.err, "pass --yes to run commands without asking, or --confirm-command PROGRAM"))
+			a.err = nil
+		}
+		return a.yes, a.reason, a.err
+	case sig := <-s.signals:
+		close(stop)
+		<-answered // the terminal is as it was
+		return false, "", died(sig)
+	}
+}

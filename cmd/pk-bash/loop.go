@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/shell"
+)
+
+// maxLine bounds a request: a command as large as can be, in base64 or with its
+// odd characters spelt out.
+const maxLine = 2 * shell.MaxCommand
+
+// incoming is a line of standard input, or why there is none.
+type incoming struct {
+	line []byte
+	err  error
+}
+
+// answerAll answers one request after the other until there are no more. A
+// request that is not understood gets its answer, and the next one is read.
+func (s *session) answerAll() error {
+	input := bufio.NewReader(s.ctx.Stdin)
+	for {
+		next := make(chan incoming, 1)
+		go func() {
+			line, err := readLine(input)
+			next <- incoming{line, err}
+		}()
+		select {
+		case sig := <-s.signals:
+			return died(sig)
+		case in := <-next:
+			switch {
+			case errors.Is(in.err, io.EOF):
+				return nil
+			case in.err != nil && !errors.Is(in.err, errTooLong):
+				return fmt.Errorf("cannot read standard input: %w", in.err)
+			}
+			if err := s.answer(in); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// answer answers one request. The error is that the loop is over.
+func (s *session) answer(in incoming) error {
+	request, err := shell.Request{}, in.err
+	if err == nil {
+		request, err = shell.ParseRequest(in.line)
+	}
+	if err != nil {
+		return s.write(&shell.Result{ID: request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()})
+	}
+	if request.Timeout == nil {
+		seconds, _ := strconv.Atoi(s.timeout) // checked
+		request.Timeout = &seconds
+	}
+	result, err := s.one(request)
+	if result == nil { // a signal came
+		return err
+	}
+	if err != nil {
+		s.ctx.Report(err)
+	}
+	if err := s.write(result); err != nil {
+		return err
+	}
+	if result.Interrupt != nil {
+		return died(result.Interrupt)
+	}
+	return nil
+}
+
+// errTooLong is a request that was skipped.
+var errTooLong = fmt.Errorf("the request is longer than %d bytes", maxLine)
+
+// readLine reads one line, without its end. The last one need not have one.
+func readLine(input *bufio.Reader) ([]byte, error) {
+	var line []byte
+	long := false
+	for {
+		part, err := input.ReadSlice('\n')
+		if long = long || len(line)+len(part) > maxLine; long {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF) && (long || len(line) > 0):
+			err = nil
+		case err != nil:
+			return nil, err
+		}
+		if long {
+			return nil, errTooLong
+		}
+		if n := len(line); n > 0 && line[n-1] == '\n' {
+			line = line[:n-1]
+		}
+		return line, nil
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// answers runs a loop over lines.
+func answers(t *testing.T, b *clitest.Box, lines string, options ...string) []map[string]any {
+	t.Helper()
+	cmd := b.Command("pk-bash", append([]string{"-y", "--loop"}, options...)...)
+	cmd.Stdin = strings.NewReader(lines)
+	got := clitest.Finish(t, cmd)
+	require.Equal(t, 0, got.Status, got.Stderr)
+	var list []map[string]any
+	for line := range strings.Lines(got.Stdout) {
+		var a map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &a), line)
+		delete(a, "duration_ms")
+		list = append(list, a)
+	}
+	return list
+}
+
+func TestLoop(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range []struct {
+		name, in string
+		want     map[string]any
+	}{
+		{"a command", `{"id":"a","command":"echo hi"}`,
+			map[string]any{"id": "a", "command": "echo hi", "outcome": "exited", "exit_status": 0.0, "output": "hi\n", "output_bytes": 3.0}},
+		{"a number as id", `{"command":"exit 3","id":12}`, map[string]any{"id": 12.0, "command": "exit 3", "outcome": "exited", "exit_status": 3.0, "output": "", "output_bytes": 0.0}},
+		{"no id", `{"command":"kill -9 $$"}`, map[string]any{"command": "kill -9 $$", "outcome": "signaled", "signal": "SIGKILL", "exit_status": 137.0, "output": "", "output_bytes": 0.0}},
+		{"bytes", `{"command_base64":"cHJpbnRmICf/Jw=="}`, map[string]any{"command": "printf '\ufffd'", "command_base64": "cHJpbnRmICf/Jw==", "outcome": "exited", "exit_status": 0.0, "output": `\xff`, "output_bytes": 1.0}},
+		{"too much time", `{"id":1,"command":"true","timeout":601}`, refused(1.0, "true", "timeout must be <= 600, got 601")},
+		{"an empty command", `{"id":1,"command":" "}`, refused(1.0, " ", "empty bash command.")},
+		{"no command", `{"id":1}`, refused(1.0, nil, "there is no command")},
+		{"no object", `[1]`, refused(nil, nil, "the request is not a JSON object")},
+		{"no JSON", `echo hi`, refused(nil, nil, "the request is not a JSON object")},
+		{"an empty line", ``, refused(nil, nil, "the request is not a JSON object")},
+		{"half an object", `{"id":1,"command":"true"`, refused(1.0, nil, "the request is not a JSON object")},
+		{"two objects", `{"id":1,"command":"true"}{"id":2,"command":"true"}`, refused(1.0, nil, "something follows the request on its line")},
+		{"a field too many", `{"id":1,"command":"true","sandbox":false}`, refused(1.0, nil, `the field "sandbox" is unknown`)},
+		{"a field in capitals", `{"id":1,"Command":"true"}`, refused(1.0, nil, `the field "Command" is unknown`)},
+		{"a field twice", `{"id":1,"command":"true","command":"rm x"}`, refused(1.0, nil, `the field "command" is there twice`)},
+		{"two commands", `{"id":1,"command":"true","command_base64":"cm0="}`, refused(1.0, nil, "there is a command and a command_base64")},
+		{"bad base64", `{"id":1,"command_base64":"***"}`, refused(1.0, nil, "the command_base64 is not base64")},
+		{"a command that is a list", `{"id":1,"command":["true"]}`, refused(1.0, nil, "the command is not a string")},
+		{"a timeout that is a string", `{"id":1,"command":"true","timeout":"5"}`, refused(1.0, nil, "the timeout is not a whole number")},
+		{"a timeout that is null", `{"id":1,"command":"true","timeout":null}`, refused(1.0, nil, "the timeout is not a whole number")},
+		{"an id that is an object", `{"id":{},"command":"true"}`, refused(nil, nil, "the id is neither a string nor a number")},
+		{"bytes that are not UTF-8", "{\"id\":1,\"command\":\"echo \xff\"}", refused(nil, nil, "the request is not UTF-8")},
+		{"half of a surrogate pair", `{"id":1,"command":"echo \ud800"}`, refused(1.0, nil, "the command holds half of a surrogate pair")},
+		{"the sign that stands for it", `{"command":"echo \ufffd"}`, map[string]any{"command": "echo \ufffd", "outcome": "exited", "exit_status": 0.0, "output": "\\u{FFFD}\n", "output_bytes": 4.0}},
+		{"a NUL", `{"id":1,"command":"echo \u0000"}`, refused(1.0, "echo \x00", "the command holds a NUL byte, at byte 5.")},
+		{"a line that is too long", `{"id":1,"command":"` + strings.Repeat("x", maxLine) + `"}`, refused(nil, nil, "the request is longer than 33554432 bytes")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			// Whatever the line was, the next one is answered.
+			got := answers(t, b, test.in+"\n"+`{"id":"next","command":"true"}`)
+			require.Len(t, got, 2)
+			assert.Equal(t, test.want, got[0])
+			assert.Equal(t, "next", got[1]["id"])
+			assert.Equal(t, "exited", got[1]["outcome"])
+		})
+	}
+	t.Cleanup(func() { assert.Empty(t, umbrellas(t, b)) })
+}
+
+func refused(id, command any, why string) map[string]any {
+	a := map[string]any{"outcome": "refused", "exit_status": 125.0, "error": why}
+	if id != nil {
+		a["id"] = id
+	}
+	if command != nil {
+		a["command"] = command
+	}
+	return a
+}
+
+func TestLoopOfNothing(t *testing.T) {
+	b := clitest.NewBox(t)
+	assert.Empty(t, answers(t, b, ""))
+}
+
+// Each answer is there before the next request is made, and the time limit of one
+// is not another's.
+func TestLoopIsAConversation(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, mode := range modes {
+		cmd := b.Command("pk-bash", append(mode.options, "-y", "--loop", "--session", "s", "--kill-after", "1")...)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		d := json.NewDecoder(out)
+		for _, turn := range []struct{ request, outcome string }{
+			{`{"command":"echo x >/tmp/pk-loop-$$; setsid sleep 1000 &"}`, "exited"},
+			{`{"command":"sleep 1000","timeout":1}`, "timed-out"},
+			{`{"command":"kill -9 $PPID; sleep 0.2; exit 4"}`, map[string]string{"sandboxed": "exited"}[mode.name]},
+			{`{"command":"rm -f /tmp/pk-loop-*"}`, "exited"},
+		} {
+			_, err := io.WriteString(in, turn.request+"\n")
+			require.NoError(t, err)
+			var a map[string]any
+			require.NoError(t, d.Decode(&a))
+			if turn.outcome != "" {
+				assert.Equal(t, turn.outcome, a["outcome"], turn.request)
+			}
+		}
+		require.NoError(t, in.Close())
+		assert.NoError(t, cmd.Wait())
+	}
+}
+
+func TestLoopEndsWithASignal(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "-y", "--loop")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = io.WriteString(in, `{"command":"true"}`+"\n"+`{"command":"touch ready; sleep 1000"}`+"\n"+`{"command":"touch never"}`+"\n")
+	require.NoError(t, err)
+	d := json.NewDecoder(out)
+	var a map[string]any
+	require.NoError(t, d.Decode(&a))
+	for {
+		if _, err := os.Stat(b.Project + "/ready"); err == nil {
+			break
+		}
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, d.Decode(&a))
+	assert.Equal(t, "signaled", a["outcome"])
+	_ = cmd.Wait()
+	assert.Equal(t, 143, cmd.ProcessState.ExitCode())
+	assert.NoFileExists(t, b.Project+"/never")
+	assert.Empty(t, umbrellas(t, b))
+}
+
+func TestLoopUsage(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, args := range [][]string{
+		{"--loop", "true"}, {"--loop", "-c", "true"}, {"--loop", "--log", "x"}, {"--loop", "--description", "x"}, {"--loop", "--readable-from", "-"},
+		{"-y", "--confirm-command", "x", "true"}, {"--no-sandbox", "--wrap", "x", "true"}, {"--raw", "--log", "x", "true"}, {"--raw", "--follow", "true"},
+		{"--log", "x", "--no-log", "true"}, {"--wrap", "", "true"}, {"--wrap", "a; b", "true"}, {"--log", "", "true"}, {"--confirm-command", "", "true"},
+	} {
+		got := b.Run(t, "pk-bash", args...)
+		assert.Equal(t, 125, got.Status, args)
+		assert.Empty(t, got.Stdout, args)
+	}
+}
+
+// A program in any language can drive the loop.
+func TestExamples(t *testing.T) {
+	b := clitest.NewBox(t)
+	examples := filepath.Join(clitest.Root(t), "scripts", "examples")
+	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
+		t.Run(example[1], func(t *testing.T) {
+			interpreter, err := exec.LookPath(example[0])
+			require.NoError(t, err, "this test needs it")
+			pk := b.Command("pk-bash", "-y")
+			cmd := exec.Command(interpreter, append([]string{filepath.Join(examples, example[1])}, pk.Args...)...)
+			cmd.Dir, cmd.Env = pk.Dir, pk.Env
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			require.NoError(t, err, stderr.String())
+			assert.Equal(t, "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n", string(out))
+		})
+	}
+}
+
+func TestWrap(t *testing.T) {
+	b := clitest.NewBox(t)
+	container := script(t, b, "container", "box=$1; shift; [ \"$box\" = exec ] && exec env IN=box \"$@\"\n")
+	scope := script(t, b, "scope", "while [ \"$1\" != -- ]; do shift; done; shift; \"$@\"; status=$?; exit $status\n")
+	// A stand-in for the other side of ssh: the words joined, and taken apart by a shell.
+	b.Mkdir(t, b.Home+"/bin")
+	ssh := script(t, b, "bin/ssh", "shift; exec sh -c \"$*\"\n")
+	for _, test := range []struct {
+		name, prefix, command string
+		output                string
+		status                int
+	}{
+		{"env", "env -i PATH=/usr/bin:/bin", "echo ${HOME-none}; exit 3", "none\n", 3},
+		{"setpriv", "setpriv --no-new-privs --", "grep NoNewPrivs /proc/self/status", "NoNewPrivs:\t1\n", 0},
+		{"a container", container + " exec", "echo $IN", "box\n", 0},
+		{"a scope", scope + " --user --scope -p 'Memory Max=1G' --", "exit 137", "", 137},
+		{"ssh", ssh + " host", "echo 'a  b' \"$0\" '$HOME' \\; ; printf '%s\\n' \"it's\"", "a  b bash $HOME ;\nit's\n", 0},
+		{"ssh, a command of two lines", ssh + " host", "echo a\necho b", "a\nb\n", 0},
+		{"quotes", `env 'A=1 2' "B=\"" C=\ x`, `echo "$A|$B|$C"`, "1 2|\"| x\n", 0},
+		{"nothing is expanded", "env A=$HOME B=*", `echo "$A $B"`, "$HOME *\n", 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := run(t, b, test.command, "--json", "--wrap", test.prefix)
+			var r map[string]any
+			require.NoError(t, json.Unmarshal([]byte(got.Stdout), &r), got.Stdout+got.Stderr)
+			assert.Equal(t, test.output, r["output"])
+			assert.Equal(t, test.status, got.Status)
+		})
+	}
+	got := run(t, b, "true", "--wrap", "nonesuch x")
+	assert.Equal(t, clitest.Outcome{Stdout: "Error: cannot find \"nonesuch\" in PATH\n", Stderr: "pk-bash: cannot find \"nonesuch\" in PATH\n", Status: 127}, got)
+	b.Write(t, b.Project+"/w", "#!/bin/sh\n")
+	require.NoError(t, os.Chmod(b.Project+"/w", 0o755))
+	assert.Contains(t, run(t, b, "true", "--wrap", "./w").Stderr, "lies in the writable root")
+	got = run(t, b, "# "+strings.Repeat("x", 100), "--wrap", "env")
+	assert.Equal(t, 0, got.Status)
+}
+
+func TestMakefile(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/Makefile", "SHELL = pk-bash\n.SHELLFLAGS = --bwrap "+b.Bwrap+" -y --raw -c\nall:\n\t@echo \"$$PK_BASH\"; ls ~ | wc -l; exit 3\n")
+	cmd := exec.Command("make", "all")
+	cmd.Dir = b.Project
+	cmd.Env = []string{"HOME=" + b.Home, "PATH=" + b.Bin + ":" + os.Getenv("PATH")}
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, 2, got.Status)
+	assert.Equal(t, "1\n0\n", got.Stdout)
+	assert.Contains(t, got.Stderr, "Error 3")
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/cli/fence"
+	"pikuri/lib/shell"
+)
+
+const help = `Usage: pk-bash [OPTION]... [--] COMMAND
+       pk-bash [OPTION]... -c COMMAND
+       pk-bash [OPTION]... --loop
+
+Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
+the terminal, gives it a time limit, and prints the command, its output and its
+exit status. With - as COMMAND it is read from standard input. Nothing that
+COMMAND starts outlives it.
+
+Running:
+  -c, --command COMMAND      the same as the operand
+      --timeout SECONDS      1 to 600, default 120; then SIGTERM, then SIGKILL
+      --kill-after SECONDS   between the two signals, default 5
+      --description TEXT     a short label, shown when asking
+  -y, --yes                  do not ask, run
+  -n, --no                   do not ask, decline
+      --confirm-command PROGRAM
+                             have PROGRAM answer: exit status 0 is a yes
+      --no-sandbox           run with all that you can read and write
+      --wrap PREFIX          run behind PREFIX, such as "docker exec BOX", instead
+                             of the sandbox
+      --loop                 read requests from standard input, one JSON object a
+                             line, and answer each with one
+
+Output:
+      --json                 one JSON object
+      --raw                  COMMAND's own bytes, as they come; with --json or
+                             --loop: nothing is made visible or folded
+      --status-fd N          write the JSON object to descriptor N as well
+      --head BYTES           how much to keep of the beginning, default 15360
+      --tail BYTES           how much to keep of the end, default 15360
+      --log FILE             write all of it to FILE, up to 64 MiB; the default is
+                             a file of the session, made when something is cut
+      --no-log               keep no log
+      --follow               show the output on standard error as it comes; this is
+                             the default on a terminal
+      --no-follow            do not show it
+
+Workspace:
+  -C, --project-root DIR     the project root, where COMMAND starts
+                             (default $PK_PROJECT_ROOT, else the working directory)
+      --readable PATH        a further root, not writable; repeatable
+      --writable DIR         a further root, writable; repeatable
+      --readable-from FILE   the same from a list, one a line; - is standard input
+      --writable-from FILE
+      --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
+      --temp DIR             use DIR as the playground instead
+      --deny PATTERN         what matches is neither read nor written; repeatable
+      --deny-read PATTERN    what matches is not read (nor written, in the sandbox)
+      --allow-write PATTERN  only what matches is written
+      --policy FILE          take options of this kind and the next from a file
+      --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
+  -z, --zero                 lists end their records in NUL
+
+Sandbox:
+      --overlay DIR          a root that looks writable; what is written is lost
+      --overlay-from FILE    the same from a list
+      --no-toolchains        do not show what pk-toolchains lists
+      --net host|none        the host's network (default), or none
+      --env-inherit          pass the whole environment, secrets and all
+      --pass-env NAME        pass NAME though it may carry code or a secret
+      --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
+      --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
+      --bwrap PATH           the bwrap to use
+
+  -h, --help                 this text
+      --version [--json]     the version
+
+Exit status: COMMAND's own; 128+N when it died of signal N; 124 when it ran out
+of time, 125 when it could not be started, 126 when the user declined.
+
+Examples:
+  pk-bash 'make test 2>&1 | tail'
+  pk-bash -y --timeout 300 --json 'go test ./...'
+  printf %s "$script" | pk-bash -y -
+  pk-bash --wrap 'docker exec box' 'make test'
+`
+
+// options of pk-bash.
+type options struct {
+	fence.Options
+	command     string
+	given       bool // -c was
+	timeout     string
+	killAfter   int
+	description string
+	yes, no     bool
+	confirmer   string // --confirm-command
+	noSandbox   bool
+	wrap        string
+	wrapWords   []string
+	loop        bool
+	json, raw   bool
+	zero        bool
+	status      *os.File // --status-fd
+	head, tail  int
+	log         string
+	noLog       bool
+	follow      bool
+	noFollow    bool
+}
+
+func newOptions() *options {
+	o := &options{
+		timeout:   strconv.Itoa(int(shell.DefaultTimeout.Seconds())),
+		killAfter: int(shell.DefaultKillAfter.Seconds()),
+		head:      shell.DefaultHead,
+		tail:      shell.DefaultTail,
+	}
+	o.Zero, o.Scratch = &o.zero, true
+	return o
+}
+
+func command() *cli.Command {
+	o := newOptions()
+	return &cli.Command{
+		Name:    "pk-bash",
+		Version: version,
+		Help:    help,
+		Wraps:   true,
+		JSON:    &o.json,
+		Options: append(o.Options.Options(),
+			cli.Func(o.setCommand, "command", "c"),
+			cli.Text(&o.timeout, "timeout", ""),
+			cli.Int(&o.killAfter, 0, 600, "kill-after", ""),
+			cli.Text(&o.description, "description", ""),
+			cli.Switch(&o.yes, "yes", "y"),
+			cli.Switch(&o.no, "no", "n"),
+			cli.Func(named(&o.confirmer), "confirm-command", ""),
+			cli.Switch(&o.noSandbox, "no-sandbox", ""),
+			cli.Func(o.setWrap, "wrap", ""),
+			cli.Switch(&o.loop, "loop", ""),
+			cli.Switch(&o.raw, "raw", ""),
+			cli.Func(o.setStatus, "status-fd", ""),
+			cli.Int(&o.head, 0, 64<<20, "head", ""),
+			cli.Int(&o.tail, 0, 64<<20, "tail", ""),
+			cli.Func(named(&o.log), "log", ""),
+			cli.Switch(&o.noLog, "no-log", ""),
+			cli.Switch(&o.follow, "follow", ""),
+			cli.Switch(&o.noFollow, "no-follow", ""),
+			cli.Switch(&o.zero, "zero", "z"),
+		),
+		Action: o.run,
+	}
+}
+
+// Run is the whole command.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	c := command()
+	if len(args) > 0 && args[0] == shell.GuardOption {
+		guard := args[1:]
+		args, c.Action = nil, func(*cli.Context) error { return shell.Guard(guard) }
+	}
+	return fence.Run(c, args, stdin, stdout, stderr)
+}
+
+func (o *options) setCommand(v string) error {
+	o.command, o.given = v, true
+	return nil
+}
+
+// named takes a name, which cannot be empty: an empty one is a variable that was
+// never set.
+func named(dst *string) func(string) error {
+	return func(v string) error {
+		if v == "" {
+			return errEmpty
+		}
+		*dst = v
+		return nil
+	}
+}
+
+var errEmpty = fmt.Errorf("the name is empty")
+
+func (o *options) setWrap(v string) (err error) {
+	o.wrap = v
+	if o.wrapWords, err = shell.SplitWords(v); err == nil && len(o.wrapWords) == 0 {
+		err = errEmpty
+	}
+	return err
+}
+
+// setStatus takes the descriptor at once: later, its number may be one of this
+// program's own.
+func (o *options) setStatus(v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 3 {
+		return fmt.Errorf("%q is not the number of a descriptor above 2", v)
+	}
+	flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFL, 0)
+	var st unix.Stat_t
+	if err == nil {
+		err = unix.Fstat(n, &st)
+	}
+	if err != nil || flags&unix.O_ACCMODE == unix.O_RDONLY || st.Mode&unix.S_IFMT == 0 {
+		return fmt.Errorf("descriptor %d is not open for writing", n)
+	}
+	copied, err := unix.FcntlInt(uintptr(n), unix.F_DUPFD_CLOEXEC, 3)
+	o.status = os.NewFile(uintptr(copied), "status")
+	return err
+}
+
+// object reports whether the product is JSON.
+func (o *options) object() bool { return o.json || o.loop }
+
+// check finds what is wrong with the call, before anything is read or made.
+func (o *options) check(ctx *cli.Context) error {
+	for _, pair := range []struct {
+		both bool
+		a, b string
+	}{
+		{o.yes && o.no, "--yes", "--no"},
+		{o.yes && o.confirmer != "", "--yes", "--confirm-command"},
+		{o.no && o.confirmer != "", "--no", "--confirm-command"},
+		{o.noSandbox && o.wrap != "", "--no-sandbox", "--wrap"},
+		{o.log != "" && o.noLog, "--log", "--no-log"},
+		{o.log != "" && o.loop, "--log", "--loop"},
+		{o.log != "" && o.raw && !o.object(), "--log", "--raw"},
+		{o.follow && o.noFollow, "--follow", "--no-follow"},
+		{o.follow && o.raw && !o.object(), "--follow", "--raw"},
+		{o.loop && o.given, "--loop", "-c"},
+		{o.loop && o.description != "", "--loop", "--description"},
+	} {
+		if pair.both {
+			return cli.Usage("%s cannot be used with %s", pair.a, pair.b)
+		}
+	}
+	switch {
+	case o.loop && len(ctx.Args) > 0:
+		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
+	case o.loop && o.ListsFromStdin():
+		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
+	case o.loop:
+	case o.given && len(ctx.Args) > 0:
+		return cli.Usage("-c cannot be used with the operand %q", ctx.Args[0])
+	case !o.given && len(ctx.Args) == 0:
+		return cli.Usage("no command given")
+	case len(ctx.Args) > 1:
+		return cli.WithHint(cli.Usage("extra operand %q", ctx.Args[1]), "COMMAND is one argument: quote it")
+	}
+	if _, err := strconv.Atoi(o.timeout); err != nil {
+		return cli.Usage("option \"--timeout\": %q is not a whole number of seconds", o.timeout)
+	}
+	return nil
+}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/limits"
+	"pikuri/lib/shell"
+	"pikuri/lib/umbrella"
+)
+
+// job is a shell.Job and what is to be undone when it is over.
+type job struct {
+	shell.Job
+	question  shell.Question
+	workspace *cli.Opened
+	output    *shell.Output // nil with --raw
+	live      *shell.Live   // nil for none
+	box       *limits.Box   // nil without limits
+	logKept   bool
+	ran       bool
+	undo      []func(ran bool) error
+}
+
+func (j *job) cleanUp() error {
+	var errs []error
+	for _, undo := range slices.Backward(j.undo) {
+		errs = append(errs, undo(j.ran))
+	}
+	j.undo = nil
+	return errors.Join(errs...)
+}
+
+func (j *job) later(undo func(ran bool) error) { j.undo = append(j.undo, undo) }
+
+// prepare makes everything ready that can fail, before anybody is asked.
+func (s *session) prepare(request shell.Request) (*job, error) {
+	timeout := time.Duration(*request.Timeout) * time.Second
+	j := &job{
+		Job: shell.Job{
+			Command: request.Command, Timeout: timeout,
+			KillAfter: time.Duration(s.killAfter) * time.Second, Signals: s.signals,
+		},
+		question: shell.Question{Command: request.Command, Description: request.Description, Timeout: *request.Timeout},
+	}
+	prepare := s.sandboxed
+	switch {
+	case s.noSandbox:
+		prepare = s.unfenced
+	case s.wrap != "":
+		prepare = s.wrapped
+	}
+	if err := prepare(j); err != nil {
+		return nil, errors.Join(err, j.cleanUp())
+	}
+	return j, nil
+}
+
+// open opens the workspace of a command that is not fenced by pk.
+func (s *session) open(j *job) error {
+	s.Scratch = false
+	opened, err := s.Workspace.Open(s.ctx)
+	if err != nil {
+		return err
+	}
+	j.later(func(bool) error { opened.Close(); return nil })
+	j.workspace, j.question.Where = opened, opened.ProjectRoot()
+	return nil
+}
+
+func (s *session) unfenced(j *job) (err error) {
+	if err := s.open(j); err != nil {
+		return err
+	}
+	if !s.warned {
+		s.ctx.Warn("no sandbox: the command can read and write all that you can")
+		s.warned = true
+	}
+	j.question.Fence = "NO SANDBOX"
+	j.Gated = shell.GateEnv(j.Command, false) != nil
+	if j.Cmd, err = shell.Unfenced(j.Command, j.question.Where); err != nil {
+		return cli.WithStatus(cli.StatusMissing, err)
+	}
+	return nil
+}
+
+func (s *session) wrapped(j *job) (err error) {
+	if err := s.open(j); err != nil {
+		return err
+	}
+	j.question.Fence = "NO SANDBOX OF OURS, but behind " + strings.Join(s.wrapWords, " ")
+	if j.Cmd, err = shell.Wrapped(s.wrapWords, j.Command, j.question.Where); err != nil {
+		return cli.WithStatus(cli.StatusMissing, err)
+	}
+	return refuseReplaceable("wrap", j.Cmd.Path, j.workspace)
+}
+
+// refuseReplaceable refuses a program that a command could replace: it would
+// decide what happens to the next one.
+func refuseReplaceable(what, program string, opened *cli.Opened) error {
+	root, ok := confine.LiesIn(program, cli.WritablePaths(opened.Roots()))
+	if !ok {
+		return nil
+	}
+	err := fmt.Errorf("--%s: cannot use %q: it lies in the writable root %q", what, program, root)
+	return cli.WithHint(err, "keep it where no command can write")
+}
+
+func (s *session) sandboxed(j *job) error {
+	f, err := s.Open(s.ctx)
+	if err != nil {
+		return err
+	}
+	j.later(func(ran bool) error {
+		if !ran {
+			return f.Undo()
+		}
+		return f.Close()
+	})
+	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
+	argv := shell.Argv(j.Command)
+	if err := f.FindCommand(argv[0]); err != nil {
+		return err
+	}
+	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	j.later(func(bool) error { r.Close(); return nil })
+	j.Sandbox, j.Gated, j.Status = true, true, r
+	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	j.Start = f.Plan.Start
+	if j.box, err = s.Limit(); err != nil {
+		return err
+	}
+	if j.box != nil {
+		j.later(func(bool) error { return j.box.Close() })
+	}
+	if j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w); err == nil && j.box != nil {
+		err = j.box.Guard(j.Cmd)
+	}
+	return err
+}
+
+func network(p *bwrap.Plan) string {
+	if p.Net {
+		return "with the network"
+	}
+	return "no network"
+}
+
+// begin connects the output, once the answer is yes.
+func (j *job) begin(s *session) error {
+	j.ran = true
+	if s.raw && !s.object() {
+		j.Out, j.Err = s.ctx.Stdout, s.ctx.Stderr
+		return nil
+	}
+	log, err := j.newLog(s)
+	if err != nil {
+		return err
+	}
+	j.live = s.newLive(j.Timeout)
+	if j.live == nil {
+		j.output = shell.NewOutput(s.head, s.tail, s.raw, log, nil)
+	} else {
+		j.output = shell.NewOutput(s.head, s.tail, s.raw, log, j.live)
+	}
+	j.Out = j.output
+	return nil
+}
+
+// newLog is the log of the output: the file that was asked for, or one in the
+// umbrella that is made when something is cut.
+func (j *job) newLog(s *session) (*shell.Log, error) {
+	if s.noLog {
+		return nil, nil
+	}
+	if s.log == "" {
+		return shell.NewLog(s.head+s.tail, shell.MaxLog, j.openLog), nil
+	}
+	file, err := j.createLog(s.log)
+	if err != nil {
+		return nil, err
+	}
+	return shell.NewLogFile(shell.MaxLog, file), nil
+}
+
+// createLog opens the file of --log. Where a command can write it may have put a
+// link, or may put one now.
+func (j *job) createLog(name string) (*os.File, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := confine.LiesIn(path, cli.WritablePaths(j.workspace.Roots())); ok {
+		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
+	}
+	return shell.CreateLog(path)
+}
+
+// openLog makes a log in the session's umbrella. Without a session one is minted
+// for the log: the caller may read it for as long as it is not swept.
+func (j *job) openLog() (*os.File, error) {
+	if j.workspace.Umbrella != nil {
+		return shell.OpenLog(j.workspace.Umbrella.Path())
+	}
+	base, err := umbrella.Base(os.Getenv)
+	if err == nil {
+		err = cli.CheckBase(base, j.workspace.Roots())
+	}
+	if err != nil {
+		return nil, err
+	}
+	u, err := umbrella.Mint(base)
+	if err != nil {
+		return nil, err
+	}
+	j.later(func(bool) error {
+		if j.logKept {
+			return u.Release()
+		}
+		return u.Remove()
+	})
+	return shell.OpenLog(u.Path())
+}
+
+// newLive shows the output on standard error while the command runs: all of it,
+// unless what is shown at the end goes to the same terminal.
+func (s *session) newLive(timeout time.Duration) *shell.Live {
+	file, ok := s.ctx.Stderr.(*os.File)
+	columns := shell.Columns(file)
+	if !ok || s.noFollow || columns == nil && !s.follow {
+		return nil
+	}
+	stdout, _ := s.ctx.Stdout.(*os.File)
+	lines := s.follow || shell.Columns(stdout) == nil
+	return shell.NewLive(file, columns, lines, timeout)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/shell"
+)
+
+// report writes the result and turns it into the exit status.
+func (s *session) report(r *shell.Result) error {
+	if err := s.write(r); err != nil {
+		return err
+	}
+	return cli.Exit(r.Status)
+}
+
+// write writes the result in the form that was asked for. What was prepared is
+// gone by then, so that a reader who has gone away cannot keep it alive.
+func (s *session) write(r *shell.Result) error {
+	record, err := r.JSON()
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	if s.status != nil {
+		if _, err := s.status.Write(record); err != nil {
+			s.ctx.Report(fmt.Errorf("cannot write to the descriptor of --status-fd: %w", errors.Unwrap(err)))
+		}
+	}
+	switch {
+	case s.object():
+		_, err = s.ctx.Stdout.Write(record)
+	case s.raw:
+		err = s.rawReport(r)
+	default:
+		_, err = io.WriteString(s.ctx.Stdout, r.Observation())
+	}
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return cli.Exit(cli.StatusSignal + int(syscall.SIGPIPE))
+	case err != nil:
+		return fmt.Errorf("cannot write the result: %w", errors.Unwrap(err))
+	}
+	return nil
+}
+
+// rawReport says on stderr what the command's own bytes cannot.
+func (s *session) rawReport(r *shell.Result) error {
+	switch r.Outcome {
+	case shell.TimedOut:
+		s.ctx.Report(fmt.Errorf("command timed out after %d s", int(r.Timeout.Seconds())))
+	case shell.Declined, shell.Refused:
+		s.ctx.Report(errors.New(r.Error))
+	}
+	return nil
+}

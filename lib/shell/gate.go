@@ -1,0 +1,223 @@
+package shell
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A gate is a socket between the shell and this program, for two things that
+// cannot be known otherwise.
+//
+// What bwrap passes on of a command that was killed by signal 9 is the status
+// 137, and so it is of one that exits with 137. The kernel knows better, and
+// tells it since Linux 6.15 to whoever opened a pidfd in time. So bash, before
+// it looks at the command, says hello and waits: the kernel adds to each message
+// which process it came from. What is learnt this way comes from the kernel
+// alone, and the command cannot forge it.
+//
+// The other is how the stages of the last pipeline ended, which bash knows when
+// it exits. It says so in a trap, which is set only where the command may hold a
+// pipeline: bash becomes the last program of a command only if there is no trap,
+// and a program that crashes looks different in the two cases. What a command
+// says this way about itself is taken for no more than that.
+//
+// Both are in a script that bash reads because of BASH_ENV, which no option
+// turns off. If it cannot be read, the command runs all the same.
+type gate struct {
+	ours, theirs *os.File
+	script       *os.File
+	done         chan struct{} // nothing will be said any more
+
+	shell  int   // the process id of bash
+	pidfd  int   // of bash, 0 for none
+	stages []int // as bash said
+}
+
+// limit of what is read of a gate: a pipeline of some hundred stages.
+const maxReport = 4096
+
+// newGate makes a gate that holds bash up until it is known, or that reports a
+// pipeline, or both.
+func newGate(wait, pipeline bool) (*gate, error) {
+	// Below that, descriptors of these numbers cannot be.
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur <= longFD {
+		return nil, nil
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a socket: %w", err)
+	}
+	_ = unix.SetNonblock(pair[0], true)
+	g := &gate{
+		ours: os.NewFile(uintptr(pair[0]), "gate"), theirs: os.NewFile(uintptr(pair[1]), "gate"),
+		done: make(chan struct{}),
+	}
+	err = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+	if err == nil {
+		g.script, err = memFile("script", gateScript(wait, pipeline))
+	}
+	if err != nil {
+		g.handedOver()
+		g.ours.Close()
+		return nil, err
+	}
+	go g.listen()
+	return g, nil
+}
+
+// gateScript is what bash reads first. Nothing of it is left when the command
+// begins: no variable, no function, no descriptor but the one that the trap
+// needs. The trap makes sure that its descriptor is not another file by now, and
+// is not seen by set -x.
+func gateScript(wait, pipeline bool) string {
+	script := fmt.Sprintf("unset BASH_ENV\nexec %d<&-\n", scriptFD)
+	if wait {
+		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
+	}
+	if !pipeline {
+		return script + fmt.Sprintf("exec %d>&-\n", gateFD)
+	}
+	return script + fmt.Sprintf(`trap '{ __=("${PIPESTATUS[@]}"); set +x; [[ -S /dev/fd/%[1]d ]] && builtin echo "stages ${__[@]}" >&%[1]d; } 2>/dev/null' EXIT`+"\n", gateFD)
+}
+
+// placed are the files of the command.
+func (g *gate) placed() []placed {
+	return []placed{{gateFD, g.theirs}, {scriptFD, g.script}}
+}
+
+// env is what makes bash read the script.
+func (*gate) env() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
+
+// handedOver closes what only the command needs.
+func (g *gate) handedOver() {
+	g.theirs.Close()
+	if g.script != nil {
+		g.script.Close()
+	}
+}
+
+// listen answers the hello and keeps the report. The first to speak is bash
+// itself, before it has run anything; nobody else is listened to.
+func (g *gate) listen() {
+	defer close(g.done)
+	var heard strings.Builder
+	for heard.Len() < maxReport {
+		text, pid := g.receive()
+		if text == "" {
+			return
+		}
+		if g.shell == 0 {
+			g.shell = pid
+		}
+		if pid != g.shell {
+			continue
+		}
+		if text == "hello\n" && g.pidfd == 0 {
+			g.pidfd, _ = unix.PidfdOpen(pid, 0)
+			tell(g.ours, "\n")
+			continue
+		}
+		heard.WriteString(text)
+		g.stages = stagesIn(heard.String())
+	}
+}
+
+// receive returns one message and the process that sent it, "" at the end.
+// Descriptors that come along are not taken: there is no room for them.
+func (g *gate) receive() (text string, pid int) {
+	raw, err := g.ours.SyscallConn()
+	if err != nil {
+		return "", 0
+	}
+	var buf [512]byte
+	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	_ = raw.Read(func(fd uintptr) bool {
+		n, space, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EAGAIN || err == unix.EINTR {
+			return false
+		}
+		if err != nil || n <= 0 {
+			return true
+		}
+		text = string(buf[:n])
+		messages, err := unix.ParseSocketControlMessage(oob[:space])
+		for _, m := range messages {
+			if cred, cerr := unix.ParseUnixCredentials(&m); err == nil && cerr == nil {
+				pid = int(cred.Pid)
+			}
+		}
+		return true
+	})
+	return text, pid
+}
+
+// stagesIn reads the last complete report.
+func stagesIn(text string) []int {
+	text = text[:strings.LastIndexByte(text, '\n')+1]
+	list, ok := strings.CutPrefix(strings.TrimSuffix(text, "\n"), "stages ")
+	if !ok {
+		return nil
+	}
+	var stages []int
+	for word := range strings.FieldsSeq(list) {
+		n, err := strconv.ParseUint(word, 10, 8)
+		if err != nil {
+			return nil
+		}
+		stages = append(stages, int(n))
+	}
+	return stages
+}
+
+// exit asks the kernel how bash ended. It knows only what has ended, and older
+// ones know nothing.
+func (g *gate) exit() (syscall.WaitStatus, bool) {
+	if g.pidfd <= 0 {
+		return 0, false
+	}
+	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+	err := unix.IoctlPidfdInfo(g.pidfd, &info)
+	return syscall.WaitStatus(info.Exit_code), err == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0
+}
+
+// close ends the listening and waits for that.
+func (g *gate) close() {
+	_ = g.ours.SetReadDeadline(past)
+	<-g.done
+	g.ours.Close()
+	if g.pidfd > 0 {
+		unix.Close(g.pidfd)
+	}
+}
+
+// hasPipeline tells whether a command may hold a pipeline: a bar that is not one
+// of a pair, nor part of >|. It may be in quotes.
+func hasPipeline(command string) bool {
+	for i := range len(command) {
+		if command[i] == '|' && (i == 0 || command[i-1] != '|' && command[i-1] != '>') &&
+			(i+1 == len(command) || command[i+1] != '|') {
+			return true
+		}
+	}
+	return false
+}
+
+// memFile returns a descriptor from which text can be read.
+func memFile(name, text string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("pk-"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteString(text); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

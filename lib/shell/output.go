@@ -1,0 +1,74 @@
+package shell
+
+import (
+	"io"
+)
+
+// Output is where a command's output goes: what is kept of it in memory, a log
+// of the whole, and somebody who looks on. It takes what the command writes, in
+// pieces of any size, and never fails.
+type Output struct {
+	head, tail int
+	raw        bool
+	capture    *Capture
+	fold       *Fold
+	log        *Log
+	total      int64
+}
+
+// NewOutput keeps head and tail bytes, of the bytes as they come if raw is set,
+// else of what a Fold leaves of them. log and live may be nil; live gets what the
+// Fold passes on.
+func NewOutput(head, tail int, raw bool, log *Log, live io.Writer) *Output {
+	o := &Output{head: head, tail: tail, raw: raw, log: log, capture: NewCapture(head, tail)}
+	switch {
+	case raw && live == nil: // then nobody wants it folded
+	case raw:
+		o.fold = NewFold(live)
+	case live == nil:
+		o.fold = NewFold(o.capture)
+	default:
+		o.fold = NewFold(io.MultiWriter(o.capture, live))
+	}
+	return o
+}
+
+// Write never fails.
+func (o *Output) Write(p []byte) (int, error) {
+	o.total += int64(len(p))
+	if o.log != nil {
+		o.log.write(p)
+	}
+	if o.raw {
+		_, _ = o.capture.Write(p)
+	}
+	if o.fold != nil {
+		_, _ = o.fold.Write(p)
+	}
+	return len(p), nil
+}
+
+// Finish ends the log and puts what was kept into a result.
+func (o *Output) Finish(r *Result) {
+	if o.fold != nil {
+		_ = o.fold.Close()
+	}
+	kept := o.capture.Kept()
+	if !o.raw {
+		r.Folded = o.fold.Removed()
+		kept = kept.Visible(o.head, o.tail)
+	}
+	if o.log != nil {
+		r.Log, r.LogErr = o.log.close(kept.Omitted > 0)
+	}
+	note := ""
+	switch {
+	case r.Log == "":
+	case o.log.capped():
+		note = "the first " + size(o.log.most) + " are in " + oneLine(r.Log)
+	default:
+		note = "full output: " + oneLine(r.Log)
+	}
+	r.Total, r.Omitted, r.Raw = o.total, kept.Omitted, o.raw
+	r.Output = kept.Join(note)
+}

@@ -1,0 +1,153 @@
+package shell
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// answerLimit is how long a program may take to answer. Somebody who is
+	// asked by it may be at lunch; an agent that waits for ever helps nobody.
+	answerLimit = 5 * time.Minute
+
+	// maxReason is how much of what the program says is read.
+	maxReason = 1024
+)
+
+// programVersion is that of the object a program gets. It grows when a field
+// changes its meaning, not when one is added.
+const programVersion = 1
+
+// asked is what a program that answers gets on its standard input.
+type asked struct {
+	Tool          string `json:"tool"`
+	Version       int    `json:"version"`
+	Command       string `json:"command"`
+	CommandBase64 string `json:"command_base64,omitempty"`
+	Display       string `json:"display"`
+	Description   string `json:"description,omitempty"`
+	Cwd           string `json:"cwd"`
+	Fence         string `json:"fence"`
+	Timeout       int    `json:"timeout"`
+	SHA256        string `json:"sha256"`
+}
+
+// AskProgram has a program answer. It gets the question as its argument, so that
+// any program in the manner of ssh-askpass(1) will do, and as a JSON object on
+// standard input. Status 0 is a yes; 1 a no, for which the first line of standard
+// output is the reason; everything else, and no answer within five minutes, is a
+// no as well. Closing stop ends it.
+//
+// The program stays in this session, where it has the terminal.
+func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, reason string, err error) {
+	input, err := q.object()
+	if err != nil {
+		return false, "", err
+	}
+	// A file, not a pipe: a program that does not read it does no harm.
+	stdin, err := memFile("question", string(input))
+	if err == nil {
+		_, err = stdin.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return false, "", err
+	}
+	defer stdin.Close()
+	said := &limited{most: maxReason}
+	cmd := exec.Command(program, q.argument())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, os.Stderr
+	cmd.Env = append(os.Environ(), "SSH_ASKPASS_PROMPT=confirm")
+	cmd.WaitDelay = drainQuiet // what it left in the background holds nobody up
+	if err := cmd.Start(); err != nil {
+		return false, fmt.Sprintf("cannot start %q: %v", program, causeOf(err)), nil
+	}
+	ended := make(chan struct{})
+	why := make(chan error, 1)
+	go func() {
+		select {
+		case <-stop:
+			why <- ErrInterrupted
+		case <-time.After(answerLimit):
+			why <- fmt.Errorf("no answer within %s", answerLimit)
+		case <-ended:
+			why <- nil
+			return
+		}
+		_ = cmd.Process.Kill()
+	}()
+	_ = cmd.Wait()
+	close(ended)
+	switch err := <-why; {
+	case errors.Is(err, ErrInterrupted):
+		return false, "", err
+	case err != nil:
+		return false, err.Error(), nil
+	}
+	return verdict(program, cmd.ProcessState, said.buf)
+}
+
+// argument is the question as an argument, of which only so much may be. What is
+// left out there is in the object.
+func (q Question) argument() string {
+	text := strings.TrimPrefix(q.Text(), "\n")
+	if len(text) <= maxArgument {
+		return text
+	}
+	c := NewCapture(maxArgument/2-maxSlack, maxArgument/2-maxSlack)
+	_, _ = c.Write([]byte(text))
+	return string(c.Kept().Join("all of it is on standard input"))
+}
+
+func verdict(program string, state *os.ProcessState, said []byte) (yes bool, reason string, err error) {
+	ws := state.Sys().(syscall.WaitStatus)
+	switch {
+	case ws.Signaled():
+		return false, fmt.Sprintf("%q died of %s", program, signalName(ws.Signal())), nil
+	case ws.ExitStatus() == 0:
+		return true, "", nil
+	case ws.ExitStatus() == 1:
+		return false, trimReason(said), nil
+	}
+	return false, fmt.Sprintf("%q exited with %d", program, ws.ExitStatus()), nil
+}
+
+func (q Question) object() ([]byte, error) {
+	a := asked{
+		Tool: "pk-bash", Version: programVersion, Display: strings.TrimPrefix(q.Text(), "\n"), Description: oneLine(q.Description),
+		Cwd: Visible(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
+	}
+	a.Command, a.CommandBase64 = textOrBase64([]byte(q.Command))
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(a)
+	return b.Bytes(), err
+}
+
+func causeOf(err error) error {
+	if cause := errors.Unwrap(err); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// limited keeps the beginning of what is written, and takes all of it.
+type limited struct {
+	buf  []byte
+	most int
+}
+
+var _ io.Writer = (*limited)(nil)
+
+func (l *limited) Write(p []byte) (int, error) {
+	l.buf = append(l.buf, p[:min(len(p), l.most-len(l.buf))]...)
+	return len(p), nil
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env python3
+"""Usage: loop.py PK-BASH [OPTION]...
+
+Drives `pk-bash --loop` from Python. One request, one answer, in order."""
+
+import json
+import subprocess
+import sys
+
+
+class Shell:
+    """A conversation with pk-bash, for as long as an agent lives."""
+
+    def __init__(self, argv):
+        self.process = subprocess.Popen(
+            argv + ["--loop"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def run(self, **request):
+        line = json.dumps(request) + "\n"
+        self.process.stdin.write(line.encode("ascii"))
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()  # the end of input ends the loop
+        return self.process.wait()
+
+
+def main():
+    shell = Shell(sys.argv[1:])
+    for request in (
+        {"id": "uname", "command": "uname"},
+        {"id": "fails", "command": "exit 3"},
+        {"id": "slow", "command": "echo begun; sleep 60", "timeout": 1},
+        {"id": "bad"},
+    ):
+        answer = shell.run(**request)
+        text = answer.get("error", answer.get("output", "")).rstrip("\n")
+        print(f"{answer['id']}: {answer['outcome']} {answer['exit_status']}: {text}")
+    return shell.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
