@@ -174,6 +174,10 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		r.keep(InUse)
 	default:
 		s.judgeAge(dir, name, r)
+		// An idle keeper is no use of the umbrella, and leaves when asked.
+		if r.Action == "" && !s.DryRun && !dismiss(dir) {
+			r.keep(InUse)
+		}
 	}
 	if r.Action != "" {
 		dir.Close()
