@@ -322,11 +322,14 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 		return f.Close()
 	})
 	f.Plan.Env = shell.WithQuiet(f.Plan.Env)
-	argv := shell.Argv(o.command)
-	if err := f.FindCommand(argv[0]); err != nil {
+	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := f.Join(ctx); err != nil {
+		return err
+	}
+	argv := shell.Argv(o.command)
+	if err := f.FindCommand(argv[0]); err != nil {
 		return err
 	}
 	r, w, err := os.Pipe()

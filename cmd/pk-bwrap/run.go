@@ -118,13 +118,16 @@ func (o *options) run(ctx *cli.Context) error {
 
 // start returns only when the command cannot be run.
 func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
-	if err := f.FindCommand(ctx.Args[0]); err != nil {
-		return err
-	}
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
 	if err := bwrap.CheckStreams(); err != nil {
+		return err
+	}
+	if err := f.Join(ctx); err != nil {
+		return err
+	}
+	if err := f.FindCommand(ctx.Args[0]); err != nil { // the session may have brought it
 		return err
 	}
 	lock, err := f.Lock()

@@ -28,7 +28,7 @@ import (
 func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() error) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	var files descriptors
-	line, err := p.commandLine(bwrap, argv, status, files.own)
+	line, err := p.commandLine(bwrap, argv, status, os.Getppid(), files.own)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() er
 // included.
 func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
 	files := descriptors{passed: p.PassFDs}
-	line, err := p.commandLine(bwrap, argv, status, files.child)
+	line, err := p.commandLine(bwrap, argv, status, os.Getpid(), files.child)
 	if err == nil {
 		err = files.pass()
 	}
@@ -81,8 +81,8 @@ const maxWords = 9000
 // commandLine renders the plan for running. The options go through a
 // descriptor, so that the list of processes shows the command and not the
 // plan; hand takes a file that bwrap is to have and tells the number that it will
-// have there.
-func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand func(*os.File) int) ([]string, error) {
+// have there. parent is the process whose child bwrap will be.
+func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent int, hand func(*os.File) int) ([]string, error) {
 	r := &rendering{staging: p.staging(bwrap), file: func(name string, data []byte) (int, error) {
 		f, err := memFile(name, data)
 		if err != nil {
@@ -90,7 +90,7 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand fu
 		}
 		return hand(f), nil
 	}}
-	if bwrap.HoldsPlaces && r.staging == "" {
+	if bwrap.HoldsPlaces && r.staging == "" && p.Joined == nil {
 		r.held = func(m Mount) (int, error) {
 			fd, err := openHeld(m.Source, identity(m.Dev, m.Ino))
 			if err != nil {
@@ -124,19 +124,24 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand fu
 	if err != nil {
 		return nil, err
 	}
-	program, err := bwrap.program(r.staging != "", hand)
+	chained := r.staging != "" || p.Joined != nil
+	program, err := bwrap.program(chained, hand)
 	if err != nil {
 		return nil, err
 	}
 	line := append([]string{program, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
-	if r.staging == "" {
+	if !chained {
 		return line, nil
 	}
 	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced while this runs
 	if err != nil {
 		return nil, fmt.Errorf("cannot open this program: %w", err)
 	}
-	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), r.job, line), nil
+	start := fmt.Sprintf("%s%d", selfFD, hand(self))
+	if p.Joined != nil {
+		return p.joinedLine(r.staging, start, parent, hand, r.job, line), nil
+	}
+	return stageLine(r.staging, start, r.job, line), nil
 }
 
 // plain is the part of the environment that bwrap itself starts with. It runs

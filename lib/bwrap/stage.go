@@ -59,6 +59,9 @@ func (p *Plan) staging(bwrap Binary) string {
 // staged reports whether the plan needs more than this bwrap can do.
 func (p *Plan) staged(bwrap Binary) bool {
 	return slices.ContainsFunc(p.Mounts, func(m Mount) bool {
+		if p.Joined != nil {
+			return m.Held // no descriptor from out here can be bound in there
+		}
 		return m.Op == OpOverlay && (m.Held || !bwrap.Overlays) || m.Held && !bwrap.HoldsPlaces
 	})
 }
@@ -95,16 +98,21 @@ func Stage(args []string) error {
 	if end < 1 || end+1 == len(args) || !insideOwnNamespace() {
 		return fmt.Errorf("%s is for pk's own use", StageOption)
 	}
-	s := &stage{dir: args[0], tree: -1}
-	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
-		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
-	}
-	if err := s.run(args[1:end]); err != nil {
+	if err := prepare(args[0], args[1:end]); err != nil {
 		return err
 	}
 	line := args[end+1:]
 	closeOnExec(line[0])
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
+}
+
+// prepare does a job on a tmpfs over the directory dir.
+func prepare(dir string, job []string) error {
+	s := &stage{dir: dir, tree: -1}
+	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
+	}
+	return s.run(job)
 }
 
 // stage is a job under way.

@@ -30,10 +30,10 @@ const Prefix = "workspace-"
 
 // Names inside the base and inside an umbrella.
 const (
-	prefix     = Prefix // of an umbrella
-	reaped     = ".reap-"     // of one that is being removed
-	stamp      = ".stamp"     // its mtime says when the umbrella was last used
-	lockFile   = ".lock"      // held by what this process becomes
+	prefix     = Prefix   // of an umbrella
+	reaped     = ".reap-" // of one that is being removed
+	stamp      = ".stamp" // its mtime says when the umbrella was last used
+	lockFile   = ".lock"  // held by what this process becomes
 	playground = "playground"
 )
 
