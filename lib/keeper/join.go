@@ -265,7 +265,11 @@ func (j *join) start(lock *os.File) error {
 	if left != nil {
 		defer left.Close()
 		files = append(files, left.User, left.Mount)
-		enter = strings.Join(append(Line(j.Nsenter, userFD, mntFD), fdPath(selfFD)), "\x00") + "\x00"
+		words, err := json.Marshal(append(Line(j.Nsenter, userFD, mntFD), fdPath(selfFD)))
+		if err != nil {
+			return err
+		}
+		enter = string(words)
 	}
 	cmd := &exec.Cmd{
 		Path: fdPath(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,

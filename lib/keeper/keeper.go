@@ -20,6 +20,7 @@
 package keeper
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -83,7 +84,7 @@ var errOwnUse = errors.New("the option is for pk's own use")
 // launch starts the keeper and ends, so that the keeper is nobody's child: who
 // waits for his children, or ends them, does not meet it. args are those of the
 // keeper; the first is a line by which the keeper is started in namespaces that
-// exist already, words ended by NUL, or empty.
+// exist already, as JSON, or empty.
 func launch(args []string) error {
 	if len(args) != 4 {
 		return errOwnUse
@@ -106,7 +107,10 @@ func launch(args []string) error {
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
 	} else {
-		line := strings.Split(strings.TrimSuffix(args[0], "\x00"), "\x00")
+		var line []string
+		if err := json.Unmarshal([]byte(args[0]), &line); err != nil || len(line) == 0 {
+			return errOwnUse
+		}
 		cmd.Path, cmd.Args = line[0], append(line, cmd.Args[1:]...)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(userFD, "user"), os.NewFile(mntFD, "mnt"))
 	}
