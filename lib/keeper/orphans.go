@@ -1,0 +1,104 @@
+package keeper
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/umbrella"
+)
+
+// A bwrap that is killed within a millisecond of starting its sandbox may not
+// have told the sandbox yet to die with it. What runs there then belongs to
+// nobody: no lock speaks for it, and no caller waits. It would keep the overlays
+// mounted for good.
+
+// orphanPause is how often a keeper looks for such processes while others use
+// the session.
+const orphanPause = 30 * time.Second
+
+// endOrphans ends, for as long as this process lives, what belongs to nobody.
+func endOrphans(marker string) {
+	for ; ; time.Sleep(orphanPause) {
+		for _, pid := range orphans(marker) {
+			end(pid, marker)
+		}
+	}
+}
+
+// orphans lists the processes in sandboxes of the session whose bwrap is gone.
+// A bwrap is in the session's namespaces, or in a copy of them: there the
+// overlays are where the keeper has them, and not where a command sees them.
+func orphans(marker string) []int {
+	var found []int
+	for _, pid := range umbrella.Seen(marker) {
+		if !outside(pid, marker) && !watched(pid, marker) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// outside reports whether a process sees the overlays where the keeper has
+// them.
+func outside(pid int, marker string) bool {
+	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), marker) {
+		if filepath.Base(m.point) == merged {
+			return true
+		}
+	}
+	return false
+}
+
+// maxAncestors bounds the way up from a process: no tree is that deep.
+const maxAncestors = 10_000
+
+// watched reports whether a process above pid is outside of the sandbox, in the
+// session's namespaces.
+func watched(pid int, marker string) bool {
+	for range maxAncestors {
+		if pid = parent(pid); pid <= 1 {
+			return false
+		}
+		if outside(pid, marker) {
+			return true
+		}
+		if sees, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)); !bytes.Contains(sees, []byte(" "+marker+" ")) {
+			return false // the end of the sandbox
+		}
+	}
+	return true
+}
+
+// parent returns the parent of a process, or 0.
+func parent(pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	ppid, _ := strconv.Atoi(fields[1])
+	return ppid
+}
+
+// end kills a process if it still is one that sees the overlays: its number may
+// have been given to another.
+func end(pid int, marker string) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if len(mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), marker)) > 0 {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+}
