@@ -440,6 +440,11 @@ func TestWhereOverlaysCannotBe(t *testing.T) {
 		"--session", "s", "--", "sh", "-c", "cat ~/go/pkg/mod/host; echo x > ~/go/pkg/mod/x || echo closed; echo y > ~/.cache/pip/y && echo open")
 	assert.Equal(t, "host\nclosed\nopen\n", got.Stdout, got.Stderr)
 	assert.Contains(t, got.Stderr, fmt.Sprintf("pk-bwrap: warning: %q is read-only inside: it lies on an overlay already, which cannot carry a further one\n", b.Home+"/go/pkg/mod"))
+	got = where(t, b, "mount -t tmpfs tmpfs "+dir+"/empty; mkdir "+dir+"/empty/u "+dir+"/empty/w; "+over(b.Home+"/go/pkg/mod", "/u2", "/w2")+
+		fmt.Sprintf("; mount -t overlay overlay -o userxattr,lowerdir=%[1]s,upperdir=%[2]s/u,workdir=%[2]s/w %[1]s", b.Home+"/go/pkg/mod", dir+"/empty"),
+		"--session", "s", "--require", "overlay", "--", "echo", "in")
+	assert.Empty(t, got.Stdout)
+	assert.Contains(t, got.Stderr, "pk-bwrap: cannot promise \"overlay\"")
 	for _, name := range []string{"/u", "/w", "/u2", "/w2"} {
 		_ = exec.Command("chmod", "-R", "u+rwx", dir+name).Run()
 	}

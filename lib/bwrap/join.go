@@ -76,6 +76,7 @@ func (p *Plan) Join(j *Joined, refused map[string]string) error {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %s", m.Source, refused[m.Source]), Advice: "show it with --readable or --writable"}
 		}
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%q is read-only inside: %s", m.Source, refused[m.Source]))
+		p.Degraded = append(p.Degraded, m.Source)
 		m.Op = OpReadOnly
 	}
 	p.Joined = j

@@ -257,10 +257,7 @@ func (j *join) start(lock *os.File) error {
 		return err
 	}
 	defer said.Close()
-	base, err := filepath.Abs(filepath.Dir(j.u.Path()))
-	if err != nil {
-		return err
-	}
+	base := filepath.Dir(filepath.Dir(j.dir))
 	files, enter := []*os.File{tell, self, lock}, ""
 	if left != nil {
 		defer left.Close()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +24,8 @@ const orphanPause = 30 * time.Second
 
 // endOrphans ends, for as long as this process lives, what belongs to nobody.
 func endOrphans(marker string) {
-	for ; ; time.Sleep(orphanPause) {
+	for {
+		time.Sleep(orphanPause)
 		for _, pid := range orphans(marker) {
 			end(pid, marker)
 		}
@@ -33,27 +33,27 @@ func endOrphans(marker string) {
 }
 
 // orphans lists the processes in sandboxes of the session whose bwrap is gone.
-// A bwrap is in the session's namespaces, or in a copy of them: there the
-// overlays are where the keeper has them, and not where a command sees them.
+// It runs in the keeper: a bwrap is in the keeper's user namespace, and what is
+// in a sandbox is in one further inside.
 func orphans(marker string) []int {
 	var found []int
 	for _, pid := range umbrella.Seen(marker) {
-		if !outside(pid, marker) && !watched(pid, marker) {
+		if !outside(pid) && !watched(pid, marker) {
 			found = append(found, pid)
 		}
 	}
 	return found
 }
 
-// outside reports whether a process sees the overlays where the keeper has
-// them.
-func outside(pid int, marker string) bool {
-	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), marker) {
-		if filepath.Base(m.point) == merged {
-			return true
-		}
+// outside reports whether a process is in this one's user namespace. One that
+// is just entering it cannot be asked, and counts as in it.
+func outside(pid int) bool {
+	own, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return true
 	}
-	return false
+	its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
+	return err != nil || its == own
 }
 
 // maxAncestors bounds the way up from a process: no tree is that deep.
@@ -66,11 +66,11 @@ func watched(pid int, marker string) bool {
 		if pid = parent(pid); pid <= 1 {
 			return false
 		}
-		if outside(pid, marker) {
-			return true
+		if len(mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), marker)) == 0 {
+			return false // nobody of the session
 		}
-		if sees, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid)); !bytes.Contains(sees, []byte(" "+marker+" ")) {
-			return false // the end of the sandbox
+		if outside(pid) {
+			return true
 		}
 	}
 	return true

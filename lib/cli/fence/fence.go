@@ -164,6 +164,7 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
+	require []string
 	scratch *umbrella.Umbrella
 	keeper  *keeper.Session // nil before Join, and without overlays of a session
 }
@@ -203,7 +204,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fence{Opened: opened}
+	f := &Fence{Opened: opened, require: o.require}
 	for _, v := range o.overlays {
 		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
 			return nil, errors.Join(cli.Invalid(err), f.Undo())

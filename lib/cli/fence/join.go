@@ -44,5 +44,8 @@ func (f *Fence) Join(ctx *cli.Context) error {
 	if len(session.Memory) > 0 {
 		ctx.Warn("kept in memory, and no longer than commands of the session follow each other: %q", session.Memory)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return f.Plan.Require(f.require) // "overlay" may not hold any more
 }
