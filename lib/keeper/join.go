@@ -311,7 +311,7 @@ func (j *join) survivor() (*Session, error) {
 			}
 		}
 		for _, pid := range pids {
-			end(pid, marker) // in a sandbox that nobody watches over
+			umbrella.End(pid, marker) // in a sandbox that nobody watches over
 		}
 		if time.Now().After(limit) {
 			return nil, fmt.Errorf("its keeper was killed, and a command of it is still there: process %d", pids[0])

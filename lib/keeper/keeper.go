@@ -146,7 +146,7 @@ func keep(args []string) error {
 		// there: nobody uses the umbrella any more.
 		for _, pid := range umbrella.Seen(k.Marker()) {
 			if pid != os.Getpid() {
-				end(pid, k.Marker())
+				umbrella.End(pid, k.Marker())
 			}
 		}
 		if err := k.Resume(); err != nil {

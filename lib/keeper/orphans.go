@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"pikuri/lib/umbrella"
 )
 
@@ -20,14 +18,14 @@ import (
 
 // orphanPause is how often a keeper looks for such processes while others use
 // the session.
-const orphanPause = 30 * time.Second
+const orphanPause = 10 * time.Second
 
 // endOrphans ends, for as long as this process lives, what belongs to nobody.
 func endOrphans(marker string) {
 	for {
 		time.Sleep(orphanPause)
 		for _, pid := range orphans(marker) {
-			end(pid, marker)
+			umbrella.End(pid, marker)
 		}
 	}
 }
@@ -88,17 +86,4 @@ func parent(pid int) int {
 	}
 	ppid, _ := strconv.Atoi(fields[1])
 	return ppid
-}
-
-// end kills a process if it still is one that sees the overlays: its number may
-// have been given to another.
-func end(pid int, marker string) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return
-	}
-	defer unix.Close(fd)
-	if len(mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), marker)) > 0 {
-		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-	}
 }

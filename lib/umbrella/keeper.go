@@ -125,10 +125,12 @@ func (u *Umbrella) Overlays() (*os.File, error) {
 // those are found: an overlay lives as long as any of them.
 func (u *Umbrella) Marker() string { return markerOf(u.lock) }
 
+// markerOf makes it from what the directory is, and from when it was made: the
+// number of an inode is given away again.
 func markerOf(dir *os.File) string {
-	var st unix.Stat_t
-	_ = unix.Fstat(fd(dir), &st) // an open directory: it cannot fail
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %d %d", os.Geteuid(), st.Dev, st.Ino)))
+	var st unix.Statx_t
+	_ = unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) // an open directory: it cannot fail
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %d:%d %d %d.%d", os.Geteuid(), st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)))
 	return "pk-session-" + hex.EncodeToString(sum[:16])
 }
 
@@ -192,12 +194,37 @@ func dismiss(dir *os.File) bool {
 	if !mayBeMounted(dir) {
 		return true
 	}
-	for limit := time.Now().Add(farewell); len(Seen(markerOf(dir))) > 0; time.Sleep(lockPause) {
-		if time.Now().After(limit) {
-			return false
+	marker := markerOf(dir)
+	for began := time.Now(); ; time.Sleep(lockPause) {
+		pids := Seen(marker)
+		waited := time.Since(began)
+		if len(pids) == 0 || waited > farewell {
+			return len(pids) == 0
+		}
+		if waited > forgotten {
+			for _, pid := range pids {
+				End(pid, marker)
+			}
 		}
 	}
-	return true
+}
+
+// forgotten is how long what still sees the overlays of an umbrella that nobody
+// holds is taken to be on its way out.
+const forgotten = 200 * time.Millisecond
+
+// End kills a process if it sees something mounted under marker: its number may
+// have been given to another.
+func End(pid int, marker string) {
+	n, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(n)
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if err == nil && bytes.Contains(table, []byte(" "+marker+" ")) {
+		_ = unix.PidfdSendSignal(n, unix.SIGKILL, nil, 0)
+	}
 }
 
 // endKeeper sends the keeper away. Its mounts go with it: the descriptor of a
