@@ -58,7 +58,8 @@ Workspace:
       --writable DIR         a further root, writable; repeatable
       --readable-from FILE   the same from a list, one a line; - is standard input
       --writable-from FILE
-      --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
+      --session NAME         join a session: its /tmp and what it wrote to caches
+                             (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
       --deny PATTERN         what matches is neither read nor written; repeatable
       --deny-read PATTERN    what matches is not read (nor written, in the sandbox)
@@ -68,7 +69,8 @@ Workspace:
   -z, --zero                 lists end their records in NUL
 
 Sandbox:
-      --overlay DIR          a root that looks writable; what is written is lost
+      --overlay DIR          a root that looks writable; what is written stays
+                             in the session, or is lost with the command
       --overlay-from FILE    the same from a list
       --no-toolchains        do not show what pk-toolchains lists
       --net host|none        the host's network (default), or none

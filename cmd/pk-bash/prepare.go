@@ -129,10 +129,13 @@ func (s *session) sandboxed(j *job) error {
 	})
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
-	if err := f.FindCommand(argv[0]); err != nil {
+	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := f.Join(s.ctx); err != nil {
+		return err
+	}
+	if err := f.FindCommand(argv[0]); err != nil {
 		return err
 	}
 	r, w, err := os.Pipe()

@@ -107,6 +107,9 @@ func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets
 		return err
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
+	if err := possible(f); err != nil {
+		return err
+	}
 	return o.become(f, []string{probePath, probe.Option, t.Argument()})
 }
 

@@ -26,7 +26,8 @@ Workspace:
       --writable DIR         a further root, writable; repeatable
       --readable-from FILE   the same from a list, one a line; - is standard input
       --writable-from FILE
-      --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
+      --session NAME         join a session: its /tmp and what it wrote to caches
+                             (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
       --deny PATTERN         what matches is neither read nor written; repeatable
       --deny-read PATTERN    what matches is not read (nor written, in here)
@@ -35,7 +36,8 @@ Workspace:
       --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
 
 Sandbox:
-      --overlay DIR          a root that looks writable; what is written is lost
+      --overlay DIR          a root that looks writable; what is written stays
+                             in the session, or is lost with the command
       --overlay-from FILE    the same from a list
       --no-toolchains        do not show what pk-toolchains lists
       --net host|none        the host's network (default), or none
@@ -132,20 +134,28 @@ func (o *options) run(ctx *cli.Context) error {
 
 // start returns only when the command cannot be run.
 func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
-	if err := f.FindCommand(ctx.Args[0]); err != nil {
+	if err := possible(f); err != nil {
+		return err
+	}
+	if err := f.Join(ctx); err != nil {
+		return err
+	}
+	if err := f.FindCommand(ctx.Args[0]); err != nil { // the session may have brought it
 		return err
 	}
 	return o.become(f, ctx.Args)
 }
 
-// become becomes the sandbox around argv.
-func (o *options) become(f *fence.Fence, argv []string) error {
+// possible refuses what this machine or the caller's streams do not allow.
+func possible(f *fence.Fence) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
-	if err := bwrap.CheckStreams(); err != nil {
-		return err
-	}
+	return bwrap.CheckStreams()
+}
+
+// become becomes the sandbox around argv.
+func (o *options) become(f *fence.Fence, argv []string) error {
 	lock, err := f.Lock()
 	if err != nil {
 		return err

@@ -75,10 +75,16 @@ func failure(u umbrella.Result) error {
 func line(u umbrella.Result) string {
 	switch u.Action {
 	case umbrella.Kept:
+		text := fmt.Sprintf("kept %q: %s", u.Path, u.Reason)
 		if u.Reason == umbrella.Young {
-			return fmt.Sprintf("kept %q: used %s ago", u.Path, rough(u.Age))
+			text = fmt.Sprintf("kept %q: used %s ago", u.Path, rough(u.Age))
+		} else if !u.LastUsed.IsZero() {
+			text += fmt.Sprintf(", used %s ago", rough(u.Age))
 		}
-		return fmt.Sprintf("kept %q: %s", u.Path, u.Reason)
+		if u.Usage.Entries > 0 || u.Usage.AtLeast {
+			text += ", " + size(u.Usage)
+		}
+		return text
 	case umbrella.WouldRemove:
 		return fmt.Sprintf("would remove %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
 	}
@@ -86,17 +92,18 @@ func line(u umbrella.Result) string {
 }
 
 func (t *total) add(u umbrella.Result) {
-	t.usage.Entries += u.Usage.Entries
-	t.usage.Bytes += u.Usage.Bytes
-	t.usage.AtLeast = t.usage.AtLeast || u.Usage.AtLeast
 	switch u.Action {
-	case umbrella.Failed:
-		t.failed++
 	case umbrella.Kept:
 		t.kept++
+		return // the total is of what goes
+	case umbrella.Failed:
+		t.failed++
 	default:
 		t.removed++
 	}
+	t.usage.Entries += u.Usage.Entries
+	t.usage.Bytes += u.Usage.Bytes
+	t.usage.AtLeast = t.usage.AtLeast || u.Usage.AtLeast
 }
 
 func (t *total) text(dryRun bool) string {
@@ -177,7 +184,7 @@ func resultRecord(u umbrella.Result) record {
 		last, age := u.LastUsed.UTC().Truncate(time.Second), int64(u.Age.Seconds())
 		r.LastUsed, r.Age = &last, &age
 	}
-	if u.Action != umbrella.Kept {
+	if u.Action != umbrella.Kept || u.Usage.Entries > 0 {
 		r.Bytes, r.Entries = &u.Usage.Bytes, &u.Usage.Entries
 	}
 	if u.Err != nil {

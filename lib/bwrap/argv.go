@@ -16,6 +16,7 @@ type rendering struct {
 	args    []string
 	staging string                                             // where a stage shows what bwrap cannot mount; "": there is none
 	staged  int                                                // what the stage has been given to do so far
+	shownAt func(Mount) string                                 // where a session shows an overlay, or ""
 	job     []string                                           // of the stage
 	file    func(name string, data []byte) (fd int, err error) // nil: printed
 	held    func(m Mount) (fd int, err error)                  // nil: bwrap takes no descriptor to bind, or printed
@@ -85,7 +86,8 @@ func (r *rendering) plan(p *Plan) {
 		r.add("--disable-userns")
 	}
 	r.add("--die-with-parent", "--new-session", "--cap-drop", "ALL")
-	if r.staging != "" { // the stage is uid 0 of its namespace; map back
+	r.shownAt = p.shownAt
+	if r.staging != "" || p.Joined != nil { // the stage is uid 0 of its namespace; map back
 		r.add("--uid", strconv.Itoa(os.Geteuid()), "--gid", strconv.Itoa(os.Getegid()))
 	}
 	for i, m := range p.Mounts {
@@ -103,6 +105,8 @@ func (r *rendering) stage(p *Plan, i int) bool {
 	switch {
 	case m.Held && p.tops[i] != i:
 		return true // it is in the tree of another
+	case m.Op == OpOverlay && p.shownAt(m) != "":
+		return false
 	case m.Held:
 		r.job = append(r.job, p.job(i)...)
 	case m.Op == OpOverlay:
@@ -124,6 +128,10 @@ func (r *rendering) mount(m Mount) {
 	case OpWritable, OpPin:
 		r.bind("--bind", m)
 	case OpOverlay:
+		if at := r.shownAt(m); at != "" {
+			r.add("--bind", at, m.Dest)
+			return
+		}
 		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest, "--chmod", m.Perms, m.Dest)
 	case OpLink:
 		r.add("--symlink", m.Source, m.Dest)

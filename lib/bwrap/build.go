@@ -220,7 +220,7 @@ func (b *builder) overlays() error {
 		if b.taken(dir) {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a root already", dir), Advice: "name it once"}
 		}
-		b.add(Mount{Op: OpOverlay, Source: dir, Dest: dir, Perms: mode(dir), Rule: "option --overlay"})
+		b.add(Mount{Op: OpOverlay, Source: dir, Dest: dir, Perms: mode(dir), Rule: overlayRule})
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent 
 		}
 		return hand(f), nil
 	}}
-	if bwrap.HoldsPlaces && r.staging == "" {
+	if bwrap.HoldsPlaces && r.staging == "" && p.Joined == nil {
 		r.held = func(m Mount) (int, error) {
 			fd, err := openHeld(m.Source, identity(m.Dev, m.Ino))
 			if err != nil {
@@ -129,19 +129,24 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent 
 	if err != nil {
 		return nil, err
 	}
-	program, err := bwrap.program(r.staging != "", hand)
+	chained := r.staging != "" || p.Joined != nil
+	program, err := bwrap.program(chained, hand)
 	if err != nil {
 		return nil, err
 	}
 	line := append([]string{program, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
-	if r.staging == "" {
+	if !chained {
 		return line, nil
 	}
 	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced while this runs
 	if err != nil {
 		return nil, fmt.Errorf("cannot open this program: %w", err)
 	}
-	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), parent, r.job, line), nil
+	start := fmt.Sprintf("%s%d", selfFD, hand(self))
+	if p.Joined != nil {
+		return p.joinedLine(r.staging, start, parent, hand, r.job, line), nil
+	}
+	return stageLine(r.staging, start, parent, r.job, line), nil
 }
 
 // nobody is no process: for a line that is printed, and may be run by anybody.

@@ -148,6 +148,10 @@ func (p *Plan) job(i int) []string {
 	words := []string{jobTree, top.Source, identity(top.Dev, top.Ino), top.mode()}
 	for j := i + 1; j < len(p.Mounts); j++ {
 		if m := p.Mounts[j]; m.Held && p.tops[j] == i {
+			if at := p.shownAt(m); m.Op == OpOverlay && at != "" {
+				words = append(words, jobBind, m.below(top), at, unmade, "rw")
+				continue
+			}
 			words = append(words, m.words(m.below(top), filepath.Join(top.Source, m.below(top)))...)
 		}
 	}

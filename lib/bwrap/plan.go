@@ -49,6 +49,8 @@ type Mount struct {
 	// so it is mounted by descriptor, and only if it is still this inode.
 	Held     bool
 	Dev, Ino uint64
+
+	seenAt string // OpOverlay: where this process sees what the sandbox will
 }
 
 // Plan is what a sandbox contains. The same input makes the same plan.
@@ -67,6 +69,7 @@ type Plan struct {
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given
 	Degraded    []string // caches that could not be overlaid, and are read-only
+	Joined      *Joined  // the session whose overlays are shown; nil: each overlay is the command's own
 	Warnings    []string
 
 	tops []int // by mount: in whose tree it is held, itself if in none
@@ -154,6 +157,9 @@ func (p *Plan) seen(host, dest string) bool {
 func (m Mount) host(path string) (string, bool) {
 	switch m.Op {
 	case OpReadOnly, OpWritable, OpOverlay, OpProtect, OpPin:
+		if m.seenAt != "" {
+			return filepath.Join(m.seenAt, strings.TrimPrefix(path, m.Dest)), true
+		}
 		return filepath.Join(m.Source, strings.TrimPrefix(path, m.Dest)), true
 	case OpCopy:
 		return m.Source, path == m.Dest

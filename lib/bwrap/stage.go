@@ -61,7 +61,11 @@ func (p *Plan) staging(bwrap Binary) string {
 // staged reports whether the plan needs more than this bwrap can do.
 func (p *Plan) staged(bwrap Binary) bool {
 	for i, m := range p.Mounts {
-		if m.Op == OpOverlay && !bwrap.Overlays || m.Held && (p.tops[i] != i || !bwrap.HoldsPlaces) {
+		switch {
+		case p.Joined != nil && m.Op == OpOverlay && p.shownAt(m) != "":
+		case p.Joined != nil && m.Held:
+			return true // no descriptor from out here can be bound in there
+		case m.Op == OpOverlay && !bwrap.Overlays || m.Held && (p.tops[i] != i || !bwrap.HoldsPlaces):
 			return true
 		}
 	}
@@ -105,16 +109,21 @@ func Stage(args []string) error {
 	if err := dieWith(args[0]); err != nil {
 		return err
 	}
-	s := &stage{dir: args[1], tree: -1}
-	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
-		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
-	}
-	if err := s.run(args[2:end]); err != nil {
+	if err := prepare(args[1], args[2:end]); err != nil {
 		return err
 	}
 	line := args[end+1:]
 	closeOnExec(line[0])
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
+}
+
+// prepare does a job on a tmpfs over the directory dir.
+func prepare(dir string, job []string) error {
+	s := &stage{dir: dir, tree: -1}
+	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
+	}
+	return s.run(job)
 }
 
 // stage is a job under way.

@@ -163,7 +163,7 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		return nil
 	}
 	dir := os.NewFile(uintptr(n), r.Path)
-	switch err := flock(dir, unix.LOCK_EX); {
+	switch err := lockOut(dir); {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		r.keep(InUse)
 	case err != nil:
@@ -174,13 +174,48 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		r.keep(InUse)
 	default:
 		s.judgeAge(dir, name, r)
+		// An idle keeper is no use of the umbrella, and leaves when asked.
+		if r.Action == "" && !s.DryRun && !dismiss(dir) {
+			r.keep(InUse)
+		}
 	}
 	if r.Action != "" {
+		if s.DryRun && r.Action == Kept && r.Reason != Gone {
+			s.describe(dir, r)
+		}
 		dir.Close()
 		return nil
 	}
 	return dir
 }
+
+// describe tells of an umbrella that is kept what a person wants to know. It
+// reads and changes nothing, so that one in use is none the worse for it.
+func (s *sweep) describe(dir *os.File, r *Result) {
+	_ = flock(dir, unix.LOCK_UN)
+	r.LastUsed = lastUse(dir)
+	r.Age = s.Now().Sub(r.LastUsed)
+	r.Usage = measure(beneath(), fd(dir))
+}
+
+// lockOut takes the lock that keeps everybody out. A keeper takes it for a
+// moment when the last command has ended, which is no use of the umbrella.
+func lockOut(dir *os.File) error {
+	for tries := 0; ; tries++ {
+		err := flock(dir, unix.LOCK_EX)
+		if !errors.Is(err, unix.EWOULDBLOCK) || tries == keeperTries {
+			return err
+		}
+		if pid, kerr := keeperOf(dir); pid == 0 && kerr == nil {
+			return err
+		}
+		time.Sleep(lockPause)
+	}
+}
+
+// keeperTries bounds the wait for a keeper to give the lock back, after a few
+// system calls.
+const keeperTries = 10
 
 // lentOut reports whether the umbrella is held by the file that Lock handed on.
 // Nobody can take that lock anew while dir is locked. A file that cannot be

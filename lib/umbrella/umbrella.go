@@ -25,12 +25,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Prefix begins the name of an umbrella's directory.
+const Prefix = "workspace-"
+
 // Names inside the base and inside an umbrella.
 const (
-	prefix     = "workspace-" // of an umbrella
-	reaped     = ".reap-"     // of one that is being removed
-	stamp      = ".stamp"     // its mtime says when the umbrella was last used
-	lockFile   = ".lock"      // held by what this process becomes
+	prefix     = Prefix   // of an umbrella
+	reaped     = ".reap-" // of one that is being removed
+	stamp      = ".stamp" // its mtime says when the umbrella was last used
+	lockFile   = ".lock"  // held by what this process becomes
 	playground = "playground"
 )
 
@@ -187,6 +190,12 @@ func (u *Umbrella) touch() error {
 	return err
 }
 
+// Name is the name of the umbrella's directory in the base.
+func (u *Umbrella) Name() string { return u.name }
+
+// Named reports whether the umbrella is a session that outlives its commands.
+func (u *Umbrella) Named() bool { return u.named }
+
 // Path is the umbrella's directory, absolute when the base was.
 func (u *Umbrella) Path() string { return filepath.Join(u.base.Name(), u.name) }
 
@@ -247,7 +256,7 @@ func (u *Umbrella) Lock() (*os.File, error) {
 		err = errors.New("its lock is not a file")
 	}
 	if err == nil {
-		err = flock(f, unix.LOCK_SH)
+		err = lend(f)
 	}
 	if err != nil {
 		f.Close()
@@ -255,6 +264,19 @@ func (u *Umbrella) Lock() (*os.File, error) {
 	}
 	u.lent = f
 	return f, nil
+}
+
+// lend takes the lock that is handed on. A keeper that has waited for the last
+// command to end holds it for a moment.
+func lend(f *os.File) error {
+	for range lockTries {
+		err := flock(f, unix.LOCK_SH)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		time.Sleep(lockPause)
+	}
+	return unix.EWOULDBLOCK
 }
 
 // Release gives the lock back and keeps the directory. Processes that

@@ -6,6 +6,10 @@ import "golang.org/x/sys/unix"
 // so each level costs a descriptor. Real trees end at a few dozen.
 const maxMeasured = 512
 
+// overlayWork is the directory that the kernel makes for itself in the work
+// directory of an overlay, with no permissions at all.
+const overlayWork = "work"
+
 // Usage is how much is, or was, in an umbrella.
 type Usage struct {
 	Entries int64 // files and directories
@@ -19,7 +23,7 @@ type Usage struct {
 // measure counts what is in a directory and changes nothing.
 func measure(open opener, dir int) Usage {
 	m := &meter{open: open, links: map[inode]uint64{}}
-	m.walk(dir, 0)
+	m.walk(dir, "", 0)
 	return m.usage
 }
 
@@ -32,7 +36,7 @@ type meter struct {
 
 type inode struct{ dev, ino uint64 }
 
-func (m *meter) walk(dir, depth int) {
+func (m *meter) walk(dir int, in string, depth int) {
 	for {
 		n, err := unix.ReadDirent(dir, m.buf[:])
 		if n <= 0 || err != nil {
@@ -40,12 +44,12 @@ func (m *meter) walk(dir, depth int) {
 			return
 		}
 		for _, entry := range dirents(m.buf[:n]) {
-			m.entry(dir, entry.name, depth)
+			m.entry(dir, in, entry.name, depth)
 		}
 	}
 }
 
-func (m *meter) entry(dir int, name string, depth int) {
+func (m *meter) entry(dir int, in, name string, depth int) {
 	var st unix.Stat_t
 	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return
@@ -57,10 +61,13 @@ func (m *meter) entry(dir int, name string, depth int) {
 	}
 	m.usage.Bytes += st.Blocks * 512
 	n, err := m.open(dir, name, unix.O_RDONLY)
+	if err != nil && name == overlayWork && in == name && st.Mode&0o777 == 0 {
+		return // of an overlay; at rest it holds nothing that takes space
+	}
 	if err != nil || depth >= maxMeasured {
 		m.usage.AtLeast = true
 	} else {
-		m.walk(n, depth+1)
+		m.walk(n, name, depth+1)
 	}
 	if err == nil {
 		unix.Close(n)

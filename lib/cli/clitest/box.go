@@ -35,7 +35,19 @@ func NewBox(t testing.TB) *Box {
 	b := &Box{Bin: Bin(t), Bwrap: bwrap, Project: filepath.Join(dir, "project"), Home: filepath.Join(dir, "home")}
 	b.Mkdir(t, b.Project)
 	b.Mkdir(t, b.Home)
+	t.Cleanup(func() { b.sweep(t) })
 	return b
+}
+
+// sweep ends the sessions of the box: their keepers would wait for the next
+// command, and what overlays leave takes more than os.RemoveAll to remove.
+func (b *Box) sweep(t testing.TB) {
+	t.Helper()
+	cmd := b.Command("pk-sweep", "--all")
+	cmd.Dir = "/"
+	if got := Finish(t, cmd); got.Status != 0 || got.Stdout != "" || got.Stderr != "" {
+		t.Errorf("pk-sweep --all: %+v", got)
+	}
 }
 
 // Mkdir makes a directory and those above it.

@@ -18,6 +18,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
+	"pikuri/lib/keeper"
 	"pikuri/lib/limits"
 	"pikuri/lib/toolchain"
 	"pikuri/lib/umbrella"
@@ -141,14 +142,21 @@ func (o *Options) setNet(v string) error {
 }
 
 // Run runs c, or what a sandbox needs in between: the command started again as
-// the stage of an older bwrap, or to limit itself.
+// a stage on the way to bwrap, as the keeper of a session, or to limit itself.
 func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	stages := map[string]func([]string) error{bwrap.StageOption: bwrap.Stage, limits.StageOption: limits.Stage}
-	if len(args) > 0 && stages[args[0]] != nil {
-		stage, rest := stages[args[0]], args[1:]
-		args, c.Action = nil, func(*cli.Context) error { return stage(rest) }
+	for _, mode := range []func([]string) func() error{bwrap.StageMode, keeper.Mode, limitMode} {
+		if other := mode(args); other != nil {
+			args, c.Action = nil, func(*cli.Context) error { return other() }
+		}
 	}
 	return c.Run(args, stdin, stdout, stderr)
+}
+
+func limitMode(args []string) func() error {
+	if len(args) == 0 || args[0] != limits.StageOption {
+		return nil
+	}
+	return func() error { return limits.Stage(args[1:]) }
 }
 
 // Fence is a plan that is ready to run. Close it.
@@ -157,7 +165,9 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
+	require []string
 	scratch *umbrella.Umbrella
+	keeper  *keeper.Session // nil before Join, and without overlays of a session
 }
 
 // Lock is the lock of the session whose playground the sandbox shows, for what
@@ -171,6 +181,9 @@ func (f *Fence) Lock() (*os.File, error) {
 
 // Close ends the use of the session, and removes a scratch playground.
 func (f *Fence) Close() error {
+	if f.keeper != nil {
+		f.keeper.Close()
+	}
 	f.Opened.Close()
 	if f.scratch == nil {
 		return nil
@@ -192,7 +205,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Fence{Opened: opened}
+	f := &Fence{Opened: opened, require: o.require}
 	for _, v := range o.overlays {
 		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
 			return nil, errors.Join(cli.Invalid(err), f.Undo())
