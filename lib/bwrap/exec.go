@@ -62,7 +62,7 @@ func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() er
 // included.
 func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
 	files := descriptors{passed: p.PassFDs}
-	line, err := p.commandLine(bwrap, argv, status, os.Getpid(), files.child)
+	line, err := p.commandLine(bwrap, argv, status, nobody, files.child) // whoever supervises it sees to its end
 	if err == nil {
 		err = files.pass()
 	}
@@ -149,7 +149,7 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent 
 	return stageLine(r.staging, start, parent, r.job, line), nil
 }
 
-// nobody is no process: for a line that is printed, and may be run by anybody.
+// nobody is no process: for a line that anybody may run.
 const nobody = 0
 
 // dieWith asks to be killed when the parent ends, and fails when it has ended
