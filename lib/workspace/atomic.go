@@ -49,7 +49,11 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 		}
 	}()
 	// Replacing leaves other names of a file alone: they are not asked about.
-	if err := w.ask(Access{Path: p.path, Write: true}); err != nil {
+	err = w.ask(Access{Path: p.path, Write: true})
+	if err == nil && opts.IfHash != "" {
+		err = w.ask(Access{Path: p.path}) // the answer tells about the content
+	}
+	if err != nil {
 		return nil, err
 	}
 	if p.name == "." {
