@@ -61,10 +61,10 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	}
 	old, err := p.regular()
 	switch {
-	case err != nil:
-		return nil, err
 	case old != nil && opts.Exclusive:
 		return nil, ErrExist
+	case err != nil:
+		return nil, err
 	case old == nil && opts.IfHash != "":
 		return nil, ErrNotFound
 	}
@@ -85,7 +85,8 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	return f, nil
 }
 
-// regular returns what a place holds, nil for nothing. It has to be a file.
+// regular returns what a place holds, nil for nothing. That it is no file is an
+// error, beside the result.
 func (p *place) regular() (*unix.Stat_t, error) {
 	if p.missing != nil {
 		return nil, nil
@@ -154,6 +155,9 @@ func (f *atomicFile) publish() error {
 		defer unlock()
 	}
 	old, err := f.p.regular()
+	if old != nil && f.opts.Exclusive {
+		return ErrExist
+	}
 	if err != nil {
 		return err
 	}
