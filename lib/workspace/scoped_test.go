@@ -54,7 +54,10 @@ var (
 func reads(w workspace.Workspace, path string) map[string]error {
 	errs := map[string]error{}
 	_, errs["Read"] = w.Read(ctx, path)
-	_, errs["Open"] = workspace.Open(ctx, w, path)
+	f, err := workspace.Open(ctx, w, path)
+	if errs["Open"] = err; err == nil {
+		f.Close()
+	}
 	_, errs["List"] = w.List(ctx, path)
 	_, errs["Exists"] = w.Exists(ctx, path)
 	_, errs["Stat"] = w.Stat(ctx, path)
