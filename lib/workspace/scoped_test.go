@@ -576,3 +576,21 @@ func TestClimbingOutOfWhatIsDeniedTellsNothing(t *testing.T) {
 		}
 	}
 }
+
+// What comes into a tree while it is being removed is asked about as well.
+func TestLateComersAreAskedAbout(t *testing.T) {
+	w, root := local(t)
+	confinetest.Grow(t, root, "d/a/b", "d/late")
+	asked := 0
+	s := w.Guarded(func(a workspace.Access) error {
+		if a.Path != "d/late" {
+			return nil
+		}
+		if asked++; asked == 1 {
+			return nil // as if it had not been there
+		}
+		return denied
+	})
+	assert.ErrorIs(t, s.RemoveAll(ctx, "d"), denied)
+	assert.FileExists(t, root+"/d/late")
+}
