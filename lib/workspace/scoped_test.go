@@ -467,10 +467,12 @@ func TestSubOfLocal(t *testing.T) {
 	assert.NoError(t, err, "inside the whole")
 	_, err = w.Sub(ctx, "a/b/f")
 	assert.ErrorIs(t, err, workspace.ErrExist)
-	require.NoError(t, os.Symlink("/etc", root+"/esc"))
+	outside := filepath.Dir(root) + "/outside"
+	require.NoError(t, os.Mkdir(outside, 0o755))
+	require.NoError(t, os.Symlink(outside, root+"/esc"))
 	_, err = w.Sub(ctx, "esc/new")
 	assert.ErrorIs(t, err, workspace.ErrPathTraversal)
-	assert.NoDirExists(t, "/etc/new")
+	assert.NoDirExists(t, outside+"/new")
 
 	guarded := w.Guarded(func(a workspace.Access) error {
 		if a.Path == "a/b/f" {
