@@ -295,7 +295,8 @@ func lookPath(name string, env []string) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
+		// A directory that may not be searched has nothing for this user in it.
+		if _, there := os.Stat(path); there == nil {
 			denied = err
 		}
 	}
