@@ -1,0 +1,96 @@
+package workspace
+
+import "io/fs"
+
+// Option changes what NewLocalWorkspace and NewMemWorkspace make. Options that
+// are about a medium that files are kept on mean nothing in memory.
+type Option func(*config)
+
+// config is what options say.
+type config struct {
+	maxFileSize int64 // 0: none
+	maxRead     int64
+	maxEntries  int
+	maxDepth    int // 0: none
+
+	filePerm, dirPerm fs.FileMode
+
+	sync         bool
+	atomicWrites bool
+	hardLinks    bool
+	noLinks      bool
+	oneDevice    bool
+}
+
+const (
+	// defaultMaxRead is what Read has in memory at most. An agent can make a file
+	// of any size out of nothing, and it must not be the host's end.
+	defaultMaxRead = 256 << 20
+
+	// defaultMaxEntries is what List has in memory at most, some 100 MiB.
+	defaultMaxEntries = 1_000_000
+)
+
+func newConfig(opts []Option) config {
+	c := config{maxRead: defaultMaxRead, maxEntries: defaultMaxEntries, filePerm: 0o644, dirPerm: 0o755}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c
+}
+
+// WithMaxFileSize refuses to read, and to write, files of more than n bytes:
+// ErrTooLarge. Without it, Read refuses what is larger than 256 MiB, and Open
+// and all that writes nothing.
+func WithMaxFileSize(n int64) Option {
+	return func(c *config) { c.maxFileSize, c.maxRead = n, n }
+}
+
+// WithMaxEntries refuses to List directories of more than n entries: ErrTooMany.
+// The default is a million. Entries has no limit.
+func WithMaxEntries(n int) Option {
+	return func(c *config) { c.maxEntries = n }
+}
+
+// WithMaxDepth refuses paths of more than n names: ErrTooMany. That bounds Walk
+// and Glob. RemoveAll removes what lies deeper.
+func WithMaxDepth(n int) Option {
+	return func(c *config) { c.maxDepth = n }
+}
+
+// WithPerm sets the permissions of new files and new directories, less the
+// umask. The default is 0644 and 0755.
+func WithPerm(file, dir fs.FileMode) Option {
+	return func(c *config) { c.filePerm, c.dirPerm = file.Perm(), dir.Perm() }
+}
+
+// WithSync has all that writes return only when it is on stable storage.
+func WithSync() Option {
+	return func(c *config) { c.sync = true }
+}
+
+// WithAtomicWrites has Write put the whole file in place in one step, as
+// AtomicWrite does.
+func WithAtomicWrites() Option {
+	return func(c *config) { c.atomicWrites = true }
+}
+
+// WithHardLinks lets files that have several names be written in place. Without
+// it they are refused with ErrAccessDenied, as another name may lie outside.
+// What replaces a file in one step leaves its other names alone, and is allowed
+// in any case.
+func WithHardLinks() Option {
+	return func(c *config) { c.hardLinks = true }
+}
+
+// WithoutSymlinks refuses paths with symbolic links in them, wherever these
+// lead: ErrPathTraversal. Rename, Delete and RemoveAll still act on links.
+func WithoutSymlinks() Option {
+	return func(c *config) { c.noLinks = true }
+}
+
+// WithOneFileSystem refuses paths that lead through a mount point below the
+// root: ErrPathTraversal. RemoveAll never crosses one.
+func WithOneFileSystem() Option {
+	return func(c *config) { c.oneDevice = true }
+}

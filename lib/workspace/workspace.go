@@ -1,0 +1,107 @@
+// Package workspace gives an agent files to work on: a tree that it can read and
+// write, and that nothing it does leads out of.
+//
+// LocalWorkspace is a directory, MemWorkspace is memory. ScopedWorkspace,
+// ReadOnly, Quota and Sub narrow what another workspace allows. All of them,
+// and those of others, are held to the suite of the package workspacetest.
+//
+// A Workspace has nine operations. What some can do beyond them are small
+// interfaces (Opener, Creator, Lister, DirMaker) with a function each (Open,
+// Create, Entries, Mkdir) that makes do with the nine where it can. So every
+// function here takes any Workspace.
+//
+// # Paths
+//
+// Paths are relative to the root of the workspace, with "/" between names; ""
+// and "." are the root. They are cleaned lexically first: "d/../f" is "f",
+// whatever d is, and a slash at the end means nothing. An absolute path and one
+// that climbs above the root are refused with ErrPathTraversal.
+//
+// Names are bytes. A name holds no NUL and is at most 255 bytes long, a path at
+// most 4095; others are refused with ErrInvalid. So are the names that this
+// package gives to files which are not finished (".pk-", 26 capital letters and digits,
+// ".tmp"): lists leave them out, and the next atomic write beside one that was
+// left by a crash removes it.
+//
+// # Symbolic links
+//
+// An operation on a path follows the links in it, as long as they stay inside,
+// the last one included; Rename, Delete and RemoveAll act on the last one
+// itself. A link that leads out, or nowhere that can be told (a loop), makes
+// the operation fail with ErrPathTraversal; nothing outside is touched.
+//
+// # Errors
+//
+// Errors are of type *Error. They match (errors.Is) one of the sentinels of this
+// package, or context.Canceled or context.DeadlineExceeded. Their text holds
+// paths as the caller gave them, never where the workspace really is, nor where
+// a link leads.
+package workspace
+
+import (
+	"context"
+	"io/fs"
+)
+
+// Workspace is a tree of files. Its methods can be used by several goroutines
+// at once. Each looks at the context before it begins, between the pieces of a
+// large file and between the entries of a directory.
+type Workspace interface {
+	// Read returns the content of a file. It fails with ErrNotFound, ErrIsDir, or
+	// ErrNotRegular for what is neither a file nor a directory, such as a FIFO,
+	// on which it does not block.
+	Read(ctx context.Context, path string) ([]byte, error)
+
+	// Write gives a file new content. Missing directories on the way are made. A
+	// reader, or a crash, may find it half done, except where Capabilities say
+	// otherwise: AtomicWrite is never half done.
+	Write(ctx context.Context, path string, data []byte) error
+
+	// Append adds to the end of a file, and makes it like Write if it is missing.
+	Append(ctx context.Context, path string, data []byte) error
+
+	// Rename moves a file. What dst was is replaced, in one step where
+	// Capabilities say AtomicRename; missing directories on the way to dst are
+	// made. It fails with ErrNotFound and without effect when src is missing,
+	// and with ErrIsDir when dst is a directory. A directory can be moved where
+	// Capabilities say RenameDir, to where nothing is; otherwise that is
+	// ErrIsDir. The root stays where it is: ErrAccessDenied.
+	Rename(ctx context.Context, src, dst string) error
+
+	// Delete removes a file. That it is missing is no error. It removes no
+	// directory, not even an empty one: ErrIsDir.
+	Delete(ctx context.Context, path string) error
+
+	// RemoveAll removes a file, or a directory with all that is in it. That it is
+	// missing is no error. It does not remove the root: ErrAccessDenied.
+	RemoveAll(ctx context.Context, path string) error
+
+	// List returns what is in a directory, sorted by name. A directory that is
+	// missing is an empty one; the result is never nil without an error. A file
+	// is ErrNotDir.
+	List(ctx context.Context, dir string) ([]fs.DirEntry, error)
+
+	// Exists tells whether something is there. That it is missing is no error,
+	// and neither is a path below a file.
+	Exists(ctx context.Context, path string) (bool, error)
+
+	// Stat describes what is there. The name of the root is ".".
+	Stat(ctx context.Context, path string) (fs.FileInfo, error)
+}
+
+// GitWorkspace is a Workspace with Git repositories in it.
+type GitWorkspace interface {
+	Workspace
+
+	// GitClone clones the repository at url into dest, which must be missing or
+	// an empty directory.
+	GitClone(ctx context.Context, url, dest string) error
+
+	// GitPull brings the repository in dir up to date. It only goes forward:
+	// what would need a merge is an error.
+	GitPull(ctx context.Context, dir string) error
+
+	// GitHead returns the abbreviated name of the commit that is checked out in
+	// dir.
+	GitHead(ctx context.Context, dir string) (string, error)
+}
