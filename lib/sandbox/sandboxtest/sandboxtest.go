@@ -446,10 +446,18 @@ func (s *suite) hiddenEnvironment() {
 		return
 	}
 	s.Setenv("SUITE_TOKEN", "hunter2-in-the-environment")
+	other := exec.Command("sleep", long)
+	other.Env = []string{"SUITE_OTHER=hunter2-of-another-process"}
+	if err := other.Start(); err != nil {
+		s.Fatal(err)
+	}
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
 	opts := sandbox.ExecOptions{Env: sandbox.EnvPolicy{Inject: map[string]string{"INJECTED": "hunter2-injected"}}}
 	r := s.sh(opts, `cat /proc/*/environ /proc/*/task/*/environ 2>/dev/null | tr '\0' '\n'; true`)
-	if strings.Contains(r.Stdout, "hunter2-in-the-environment") {
-		s.Error("the environment of this program can be read")
+	for _, secret := range []string{"hunter2-in-the-environment", "hunter2-of-another-process"} {
+		if strings.Contains(r.Stdout, secret) {
+			s.Errorf("can be read: %q", secret)
+		}
 	}
 	if !strings.Contains(r.Stdout, "hunter2-injected") {
 		s.Error("not even its own environment can be read: this test is blind")
