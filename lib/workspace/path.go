@@ -35,9 +35,6 @@ func clean(typed string) (string, error) {
 		if len(name) > maxName {
 			return "", &Error{Err: ErrInvalid, Detail: "a name in it is longer than a name can be"}
 		}
-		if isTemp(name) {
-			return "", &Error{Err: ErrInvalid, Detail: "the name is reserved for unfinished files"}
-		}
 	}
 	return rel, nil
 }

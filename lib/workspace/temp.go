@@ -15,6 +15,9 @@ const (
 
 func newTemp() string { return tempPrefix + rand.Text() + tempSuffix }
 
+// errReserved is for who wants to make a file of such a name: it would be swept.
+var errReserved = &Error{Err: ErrInvalid, Detail: "the name is reserved for unfinished files"}
+
 // isTemp tells whether a name is one of those.
 func isTemp(name string) bool {
 	if len(name) != len(tempPrefix)+tempRandom+len(tempSuffix) || !strings.HasPrefix(name, tempPrefix) {

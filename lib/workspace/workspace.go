@@ -18,10 +18,11 @@
 // that climbs above the root are refused with ErrPathTraversal.
 //
 // Names are bytes. A name holds no NUL and is at most 255 bytes long, a path at
-// most 4095; others are refused with ErrInvalid. So are the names that this
-// package gives to files which are not finished (".pk-", 26 capital letters and digits,
-// ".tmp"): lists leave them out, and the next atomic write beside one that was
-// left by a crash removes it.
+// most 4095; others are refused with ErrInvalid.
+//
+// Files that are not finished are called ".pk-", 26 capital letters and digits,
+// ".tmp". Lists leave such files out, nobody else can make one, and the next
+// atomic write beside one that was left by a crash removes it.
 //
 // # Symbolic links
 //

@@ -1,0 +1,364 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxTemps is how often a name is tried for an unfinished file. The names are
+	// random: only a file that is swept away as it is made needs another.
+	maxTemps = 8
+
+	// lockPatience is how long a conditional write waits for others of its kind.
+	// Anyone who can read the directory can hold the lock; what is lost is only
+	// this write.
+	lockPatience = 10 * time.Second
+
+	// sweepAgain is when leftovers are looked for in a directory once more, and
+	// maxSwept how many directories are remembered.
+	sweepAgain = time.Minute
+	maxSwept   = 1024
+)
+
+// atomicFile is a file being written beside its place. While it is, it is locked:
+// what is not locked was left by a crash, and removed by the next who writes
+// there.
+type atomicFile struct {
+	inPlace
+	w    *LocalWorkspace
+	p    *place // kept open until the end
+	temp string
+	opts WriteOptions
+}
+
+// newAtomic begins an atomic write. It owns p.
+func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, opts WriteOptions) (_ Writer, err error) {
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	// Replacing leaves other names of a file alone: they are not asked about.
+	if err := w.ask(Access{Path: p.path, Write: true}); err != nil {
+		return nil, err
+	}
+	if p.name == "." {
+		return nil, ErrIsDir
+	}
+	old, err := p.regular()
+	switch {
+	case err != nil:
+		return nil, err
+	case old != nil && opts.Exclusive:
+		return nil, ErrExist
+	case old == nil && opts.IfHash != "":
+		return nil, ErrNotFound
+	}
+	if err := w.makeParents(p, opts.Sync); err != nil {
+		return nil, err
+	}
+	w.sweep(p.dir)
+	perm := opts.Perm
+	if old != nil {
+		perm = 0o600 // until it is finished, whatever it will be then
+	}
+	f := &atomicFile{w: w, p: p, opts: opts}
+	f.inPlace = inPlace{ctx: ctx, path: path, limit: w.conf.maxFileSize, sync: opts.Sync}
+	f.temp, f.file, err = makeTemp(p.dir, uint32(perm))
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// regular returns what a place holds, nil for nothing. It has to be a file.
+func (p *place) regular() (*unix.Stat_t, error) {
+	if p.missing != nil {
+		return nil, nil
+	}
+	st := new(unix.Stat_t)
+	err := unix.Fstatat(p.dir, p.name, st, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case err == unix.ENOENT:
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return st, isRegular(st)
+}
+
+// makeTemp makes a file that is locked, has one name, and is empty.
+func makeTemp(dir int, perm uint32) (name string, file *os.File, err error) {
+	for range maxTemps {
+		name = newTemp()
+		fd, err := again(func() (int, error) {
+			return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
+		})
+		if err != nil {
+			return "", nil, err
+		}
+		// Between the two calls a sweep may have found it unlocked.
+		lock := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && st.Nlink == 1 && lock != unix.EWOULDBLOCK {
+			return name, os.NewFile(uintptr(fd), name), nil
+		}
+		unix.Close(fd)
+	}
+	return "", nil, ErrRaced
+}
+
+// Close puts the file in its place. The order is: content, then attributes, then
+// stable storage, then the name.
+func (f *atomicFile) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	err := f.ctx.Err()
+	if err == nil {
+		err = f.publish()
+	}
+	if err != nil {
+		_ = f.Abort()
+		return failed("write", f.path, err)
+	}
+	err = f.file.Close()
+	if err == nil && f.sync {
+		err = syncDir(f.p.dir)
+	}
+	f.file = nil
+	f.p.close()
+	return failed("write", f.path, err)
+}
+
+func (f *atomicFile) publish() error {
+	if f.opts.IfHash != "" {
+		unlock, err := lockDir(f.ctx, f.p.dir)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	old, err := f.p.regular()
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		if err := f.resemble(old); err != nil {
+			return err
+		}
+	}
+	if f.sync {
+		if err := f.file.Sync(); err != nil {
+			return err
+		}
+	}
+	if f.opts.IfHash != "" {
+		if err := f.unchanged(); err != nil {
+			return err
+		}
+	}
+	return f.rename()
+}
+
+// resemble gives the file the mode of the one that it is to replace, and the
+// owner where that is possible. A group that does not get the file gets no
+// permissions either: they were meant for another.
+func (f *atomicFile) resemble(old *unix.Stat_t) error {
+	raw, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var change error
+	err = raw.Control(func(fd uintptr) {
+		var st unix.Stat_t
+		if change = unix.Fstat(int(fd), &st); change != nil {
+			return
+		}
+		mode := old.Mode & 0o777
+		if st.Uid != old.Uid || st.Gid != old.Gid {
+			if unix.Fchown(int(fd), int(old.Uid), int(old.Gid)) != nil && unix.Fchown(int(fd), -1, int(old.Gid)) != nil {
+				mode &^= 0o070
+			}
+		}
+		change = unix.Fchmod(int(fd), mode)
+	})
+	return errors.Join(err, change)
+}
+
+// rename is the one step.
+func (f *atomicFile) rename() error {
+	dir := f.p.dir
+	if !f.opts.Exclusive {
+		return unix.Renameat(dir, f.temp, dir, f.p.name)
+	}
+	err := unix.Renameat2(dir, f.temp, dir, f.p.name, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL && err != unix.ENOSYS {
+		return err
+	}
+	// A file system that cannot promise that can still refuse a second link.
+	if err := unix.Linkat(dir, f.temp, dir, f.p.name, 0); err != nil {
+		return err
+	}
+	return unix.Unlinkat(dir, f.temp, 0)
+}
+
+// Abort removes the unfinished file, as long as its name is still its own.
+func (f *atomicFile) Abort() error {
+	if f.file == nil {
+		return nil
+	}
+	st, err := statFile(f.file)
+	if err == nil && sameName(f.p.dir, f.temp, st) {
+		err = unix.Unlinkat(f.p.dir, f.temp, 0)
+	}
+	err = errors.Join(err, f.file.Close())
+	f.file = nil
+	f.p.close()
+	return failed("write", f.path, err)
+}
+
+func statFile(file *os.File) (*unix.Stat_t, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	st := new(unix.Stat_t)
+	var inner error
+	err = raw.Control(func(fd uintptr) { inner = unix.Fstat(int(fd), st) })
+	return st, errors.Join(err, inner)
+}
+
+// unchanged compares the content of the place with the hash that is asked for.
+// The directory is locked.
+func (f *atomicFile) unchanged() error {
+	fd, err := f.w.openPlace(f.p, unix.O_RDONLY)
+	if err == unix.ENOENT {
+		return ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), f.p.name)
+	defer file.Close()
+	before, err := statFile(file)
+	if err != nil {
+		return err
+	}
+	if err := isRegular(before); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, &localFile{ctx: f.ctx, path: f.path, file: file}); err != nil {
+		return err
+	}
+	after, err := statFile(file)
+	if err != nil {
+		return err
+	}
+	want, _ := hex.DecodeString(f.opts.IfHash)
+	still := before.Size == after.Size && before.Mtim == after.Mtim && sameName(f.p.dir, f.p.name, after)
+	if !still || !bytes.Equal(sum.Sum(nil), want) {
+		return ErrChanged
+	}
+	return nil
+}
+
+// lockDir keeps other conditional writes in a directory waiting.
+func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
+	fd, err := again(func() (int, error) { return unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	patience := time.After(lockPatience)
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { unix.Close(fd) }, nil
+		}
+		if err == unix.EWOULDBLOCK || err == unix.EINTR {
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-patience:
+				err = errLocked
+			case <-time.After(wait):
+				continue
+			}
+		}
+		unix.Close(fd)
+		return nil, err
+	}
+}
+
+var errLocked = &Error{Err: ErrAccessDenied, Detail: "somebody keeps its directory locked"}
+
+// sweeps remembers which directories have been looked through.
+type sweeps struct {
+	mu   sync.Mutex
+	when map[[2]uint64]time.Time
+}
+
+func (s *sweeps) due(st *unix.Stat_t) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dir, now := [2]uint64{st.Dev, st.Ino}, time.Now()
+	if last, known := s.when[dir]; known && now.Sub(last) < sweepAgain {
+		return false
+	}
+	if s.when == nil || len(s.when) >= maxSwept {
+		s.when = map[[2]uint64]time.Time{}
+	}
+	s.when[dir] = now
+	return true
+}
+
+// sweep removes unfinished files that nobody works on any more. That one cannot
+// be removed is not the concern of who writes something else.
+func (w *LocalWorkspace) sweep(dir int) {
+	var st unix.Stat_t
+	if unix.Fstat(dir, &st) != nil || !w.tree.swept.due(&st) {
+		return
+	}
+	fd, err := again(func() (int, error) { return unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	_ = eachEntry(fd, func(entry dirent) error {
+		if isTemp(entry.name) {
+			removeStale(dir, entry.name)
+		}
+		return nil
+	})
+}
+
+// removeStale removes an unfinished file unless it is locked. Something else of
+// that name goes as well, except a directory.
+func removeStale(dir int, name string) {
+	fd, err := again(func() (int, error) { return unix.Openat(dir, name, unix.O_RDONLY|safeFlags, 0) })
+	if err != nil {
+		if err == unix.ELOOP || err == unix.ENXIO {
+			_ = unix.Unlinkat(dir, name, 0)
+		}
+		return
+	}
+	defer unix.Close(fd)
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && sameName(dir, name, &st) {
+		_ = unix.Unlinkat(dir, name, 0)
+	}
+}

@@ -1,0 +1,204 @@
+package workspace
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// LocalWorkspace is a directory, and all that is below it. It holds the directory
+// open and reaches everything from there: when the directory is moved, the
+// workspace moves along, and what is put in its old place is none of it. No name
+// is looked up twice in one operation, so nobody who renames things meanwhile
+// leads one outside.
+//
+// Whoever else may write there can of course still change files under it.
+type LocalWorkspace struct {
+	tree   *tree
+	conf   config
+	guards []Guard
+}
+
+// tree is the root, held open, which all views of a workspace share.
+type tree struct {
+	fd      int      // O_PATH: names below it can be looked up, nothing else
+	path    string   // canonical, when it was opened
+	names   []string // of path
+	given   string   // as it was named, absolute and clean; links may use that
+	openat2 bool
+
+	mu     sync.Mutex
+	users  int // operations under way
+	closed bool
+
+	swept sweeps
+}
+
+// NewLocalWorkspace returns the directory root as a workspace, and makes it if it
+// is missing. Links in root are followed now and never again. The workspace is
+// to be closed; files opened in it stay open.
+func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
+	if root == "" {
+		return nil, failed("open workspace", root, &Error{Err: ErrInvalid, Detail: "it has no name"})
+	}
+	conf := newConfig(opts)
+	given, err := filepath.Abs(root)
+	if err != nil {
+		return nil, failed("open workspace", root, err)
+	}
+	if err := os.MkdirAll(given, conf.dirPerm); err != nil {
+		return nil, failed("open workspace", root, err)
+	}
+	path, err := filepath.EvalSymlinks(given)
+	if err != nil {
+		return nil, failed("open workspace", root, err)
+	}
+	// A link that has been put in between would be one to follow now as well.
+	fd, err := again(func() (int, error) { return unix.Open(path, pathFlags|unix.O_DIRECTORY, 0) })
+	if err != nil {
+		return nil, failed("open workspace", root, err)
+	}
+	return &LocalWorkspace{tree: newTree(fd, path, given), conf: conf}, nil
+}
+
+func newTree(fd int, path, given string) *tree {
+	return &tree{
+		fd: fd, path: path, given: given, openat2: hasOpenat2(),
+		names: strings.FieldsFunc(path, func(r rune) bool { return r == '/' }),
+	}
+}
+
+// hasOpenat2 tells whether openat2 works here; any error is a no. It is asked
+// once, and never again for a single lookup: who could make one fail could
+// choose how it is done.
+var hasOpenat2 = sync.OnceValue(func() bool {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: pathFlags, Resolve: noLinks})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+})
+
+// Root returns the path that the directory had when it was opened, absolute and
+// without links. It may have moved since.
+func (w *LocalWorkspace) Root() string { return w.tree.path }
+
+// Close lets go of the directory. Operations under way come to their end, later
+// ones fail with ErrClosed. It closes views of the workspace too.
+func (w *LocalWorkspace) Close() error {
+	t := w.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.closed {
+		t.closed = true
+		t.letGo()
+	}
+	return nil
+}
+
+// use keeps the root open until release.
+func (t *tree) use() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return ErrClosed
+	}
+	t.users++
+	return nil
+}
+
+func (t *tree) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.users--
+	t.letGo()
+}
+
+func (t *tree) letGo() {
+	if t.closed && t.users == 0 {
+		unix.Close(t.fd)
+	}
+}
+
+// Capabilities says what the options have made of it: writes are durable with
+// WithSync, atomic with WithAtomicWrites.
+func (w *LocalWorkspace) Capabilities() Capabilities {
+	return Capabilities{
+		AtomicRename: true, ReadAfterWrite: true, RenameDir: true,
+		DurableOnWrite: w.conf.sync, AtomicWrite: w.conf.atomicWrites,
+	}
+}
+
+// Guarded returns a view of the workspace that asks guard, which must not use
+// the workspace itself.
+func (w *LocalWorkspace) Guarded(guard Guard) Workspace {
+	view := *w
+	view.guards = append(slices.Clone(w.guards), guard)
+	return &view
+}
+
+// Sub returns the directory dir of the workspace as a workspace of its own, and
+// makes it if it is missing. What links lead out of it is outside, even if it is
+// inside w. It has the options of w, and is to be closed on its own.
+func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, error) {
+	var sub *LocalWorkspace
+	err := w.do(ctx, dir, func(rel string) error {
+		if err := w.mkdir(rel); err != nil {
+			return err
+		}
+		fd, where, err := w.open(rel, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(w.tree.path, where)
+		sub = &LocalWorkspace{tree: newTree(fd, path, filepath.Join(w.tree.given, where)), conf: w.conf}
+		sub.tree.openat2 = w.tree.openat2
+		for _, guard := range w.guards {
+			sub.guards = append(sub.guards, func(a Access) error {
+				a.Path = join(where, a.Path)
+				return guard(a)
+			})
+		}
+		return nil
+	})
+	return sub, failed("open", dir, err)
+}
+
+// do runs one operation on one path.
+func (w *LocalWorkspace) do(ctx context.Context, path string, operation func(rel string) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	rel, err := clean(path)
+	if err != nil {
+		return err
+	}
+	if w.conf.maxDepth > 0 && depth(rel) > w.conf.maxDepth {
+		return &Error{Err: ErrTooMany, Detail: "it has more names than a path here may have"}
+	}
+	if err := w.tree.use(); err != nil {
+		return err
+	}
+	defer w.tree.release()
+	for range maxRaces {
+		if err = operation(rel); err != errRaced {
+			return err
+		}
+	}
+	return ErrRaced
+}
+
+// ask asks the guards about an access.
+func (w *LocalWorkspace) ask(a Access) error {
+	for _, guard := range w.guards {
+		if err := guard(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}

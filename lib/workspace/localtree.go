@@ -1,0 +1,380 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// errStop ends the reading of a directory early.
+var errStop = errors.New("internal error: a list was not ended")
+
+// List returns what is in a directory, sorted by name.
+func (w *LocalWorkspace) List(ctx context.Context, dir string) ([]fs.DirEntry, error) {
+	entries := []fs.DirEntry{}
+	for entry, err := range w.Entries(ctx, dir) {
+		if errors.Is(err, ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) >= w.conf.maxEntries {
+			return nil, failed("list", dir, ErrTooMany)
+		}
+		entries = append(entries, entry)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
+// Entries yields what is in a directory as the kernel has it, ErrNotFound if it
+// is missing.
+func (w *LocalWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
+	return func(yield func(fs.DirEntry, error) bool) {
+		var fd int
+		var where string
+		err := w.do(ctx, dir, func(rel string) (err error) {
+			fd, where, err = w.openDir(rel)
+			return err
+		})
+		if err == nil {
+			defer unix.Close(fd)
+			err = eachEntry(fd, func(e dirent) error {
+				entry, err := w.entry(ctx, fd, where, e)
+				if err != nil {
+					return err
+				}
+				if entry != nil && !yield(entry, nil) {
+					return errStop
+				}
+				return nil
+			})
+		}
+		if err != nil && err != errStop {
+			yield(nil, failed("list", dir, err))
+		}
+	}
+}
+
+// openDir opens a directory to be read.
+func (w *LocalWorkspace) openDir(rel string) (fd int, where string, err error) {
+	fd, where, err = w.open(rel, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, where, err
+	}
+	if err := w.ask(Access{Path: where}); err != nil {
+		unix.Close(fd)
+		return -1, where, err
+	}
+	return fd, where, nil
+}
+
+// entry makes an entry for a list, nil if it is not to be in it.
+func (w *LocalWorkspace) entry(ctx context.Context, dir int, where string, e dirent) (fs.DirEntry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	path := join(where, e.name)
+	if w.ask(Access{Path: path}) != nil {
+		return nil, nil
+	}
+	kind, err := kindOf(dir, e)
+	if err == unix.ENOENT || isTemp(e.name) && kind == 0 {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	later := context.WithoutCancel(ctx)
+	return &dirEntry{e.name, kind, func() (fs.FileInfo, error) { return w.lstat(later, path) }}, nil
+}
+
+// lstat describes what is at a place, which has been looked up before.
+func (w *LocalWorkspace) lstat(ctx context.Context, where string) (info fs.FileInfo, err error) {
+	err = w.do(ctx, where, func(rel string) error {
+		p, err := w.locate(rel, false, false)
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		if err := w.ask(Access{Path: p.path}); err != nil {
+			return err
+		}
+		if p.missing != nil {
+			return unix.ENOENT
+		}
+		st := new(unix.Stat_t)
+		if err := unix.Fstatat(p.dir, p.name, st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+		info = newInfo(p.name, st)
+		return nil
+	})
+	return info, failed("stat", where, err)
+}
+
+// Delete removes a file, or a link, wherever it leads.
+func (w *LocalWorkspace) Delete(ctx context.Context, path string) error {
+	err := w.do(ctx, path, func(rel string) error {
+		p, err := w.toRemove(rel)
+		if p == nil || err != nil {
+			return err
+		}
+		defer p.close()
+		if p.name == "." {
+			return ErrIsDir
+		}
+		err = unix.Unlinkat(p.dir, p.name, 0)
+		if err == unix.ENOENT {
+			return nil
+		}
+		if err == nil && w.conf.sync {
+			err = syncDir(p.dir)
+		}
+		return err
+	})
+	return failed("delete", path, err)
+}
+
+// toRemove locates what is to be removed; nil if it is missing already.
+func (w *LocalWorkspace) toRemove(rel string) (*place, error) {
+	p, err := w.locate(rel, true, false)
+	if err == unix.ENOTDIR || err == unix.ENOENT {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = w.ask(Access{Path: p.path, Write: true})
+	if err != nil || p.missing != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// RemoveAll removes a file, or a directory with all that is in it. Somebody who
+// keeps making files in there can make it fail, but not go on for ever.
+func (w *LocalWorkspace) RemoveAll(ctx context.Context, path string) error {
+	err := w.do(ctx, path, func(rel string) error {
+		if rel == "." {
+			return errRoot
+		}
+		p, err := w.toRemove(rel)
+		if p == nil || err != nil {
+			return err
+		}
+		defer p.close()
+		err = unix.Unlinkat(p.dir, p.name, 0)
+		if err == unix.EISDIR {
+			e := eraser{w: w, ctx: ctx, root: p}
+			err = e.removeAll()
+		}
+		if err == unix.ENOENT {
+			return nil
+		}
+		if err == nil && w.conf.sync {
+			err = syncDir(p.dir)
+		}
+		return err
+	})
+	return failed("remove", path, err)
+}
+
+var errRoot = &Error{Err: ErrAccessDenied, Detail: "it is the root of the workspace"}
+
+// Rename moves a file or a directory.
+func (w *LocalWorkspace) Rename(ctx context.Context, src, dst string) error {
+	to, err := clean(dst)
+	if err == nil {
+		err = w.do(ctx, src, func(from string) error { return w.rename(ctx, from, to) })
+	}
+	return failedTo("rename", src, dst, err)
+}
+
+func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
+	if from == "." || to == "." {
+		return errRoot
+	}
+	if w.conf.maxDepth > 0 && depth(to) > w.conf.maxDepth {
+		return ErrTooMany
+	}
+	src, st, err := w.toMove(from)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	dst, err := w.locate(to, true, false)
+	if err != nil {
+		return err
+	}
+	defer func() { dst.close() }()
+	if err := w.ask(Access{Path: dst.path, Write: true}); err != nil {
+		return err
+	}
+	if isTemp(dst.name) {
+		return errReserved
+	}
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if isDir {
+		if err := w.mayMoveTree(ctx, src, dst); err != nil {
+			return err
+		}
+	}
+	if err := w.makeParents(dst, w.conf.sync); err != nil {
+		return err
+	}
+	if err := moveTo(src, dst, isDir); err != nil {
+		return err
+	}
+	if w.conf.sync {
+		return errors.Join(syncDir(dst.dir), syncDir(src.dir))
+	}
+	return nil
+}
+
+// toMove locates what is to be moved. Who moves a file can have it read where it
+// comes to lie, so it has to be readable where it is.
+func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
+	p, err := w.locate(from, true, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	st := new(unix.Stat_t)
+	missing := error(unix.ENOENT)
+	if p.missing == nil {
+		missing = unix.Fstatat(p.dir, p.name, st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	err = w.ask(Access{Path: p.path, Links: links(st)})
+	if err == nil {
+		err = w.ask(Access{Path: p.path, Write: true})
+	}
+	if err == nil {
+		err = missing
+	}
+	if err != nil {
+		p.close()
+		return nil, nil, err
+	}
+	return p, st, nil
+}
+
+// moveTo is the one step. A directory never replaces anything, nor is it replaced.
+func moveTo(src, dst *place, isDir bool) error {
+	if isDir && within(src.path, dst.path) && src.path != dst.path {
+		return &Error{Err: ErrInvalid, Detail: "a directory cannot be moved into itself"}
+	}
+	var err error
+	if isDir && src.path != dst.path {
+		err = renameNoReplace(src.dir, src.name, dst.dir, dst.name)
+	} else {
+		err = unix.Renameat(src.dir, src.name, dst.dir, dst.name)
+	}
+	switch err {
+	case unix.EEXIST, unix.EISDIR, unix.ENOTEMPTY, unix.ENOTDIR:
+		return whatIsThere(dst)
+	case unix.EXDEV:
+		return &Error{Err: ErrUnsupported, Detail: "something is mounted between the two"}
+	}
+	return err
+}
+
+// renameNoReplace never replaces a file, nor a directory with something in it; an
+// empty directory only on file systems that cannot promise that.
+func renameNoReplace(from int, oldName string, to int, newName string) error {
+	err := unix.Renameat2(from, oldName, to, newName, unix.RENAME_NOREPLACE)
+	if err != unix.EINVAL && err != unix.ENOSYS {
+		return err
+	}
+	return unix.Renameat(from, oldName, to, newName)
+}
+
+// whatIsThere says what a directory would have replaced.
+func whatIsThere(dst *place) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(dst.dir, dst.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return ErrIsDir
+	}
+	return ErrExist
+}
+
+// mayMoveTree asks about everything in a directory that is to be moved: whether
+// it may be moved away, and whether it may be what it will be called then. What is
+// put into the directory after that was writable to who did it.
+func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error {
+	if len(w.guards) == 0 {
+		return nil
+	}
+	return w.survey(ctx, src, func(below string) error {
+		for _, a := range []Access{
+			{Path: join(src.path, below)},
+			{Path: join(src.path, below), Write: true},
+			{Path: join(dst.path, below), Write: true},
+		} {
+			if err := w.ask(a); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// survey calls ask for all that is below a directory, with the path from there.
+func (w *LocalWorkspace) survey(ctx context.Context, p *place, ask func(below string) error) error {
+	dir, err := w.openBelow(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return surveyError(err)
+	}
+	return w.surveyDir(ctx, dir, ".", 0, ask)
+}
+
+// surveyDir owns dir. It holds a descriptor for each level, and gives up before
+// there are too many: what it has not seen is not allowed.
+func (w *LocalWorkspace) surveyDir(ctx context.Context, dir int, at string, deep int, ask func(below string) error) error {
+	defer unix.Close(dir)
+	if deep > maxSurvey {
+		return &Error{Err: ErrTooMany, Detail: "its directories are too deep to be looked through"}
+	}
+	return eachEntry(dir, func(e dirent) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		below := join(at, e.name)
+		if err := ask(below); err != nil {
+			return err
+		}
+		if kind, err := kindOf(dir, e); err != nil || !kind.IsDir() {
+			return ignoreMissing(err)
+		}
+		next, err := w.openBelow(dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if err != nil {
+			return ignoreMissing(surveyError(err))
+		}
+		return w.surveyDir(ctx, next, below, deep+1, ask)
+	})
+}
+
+// maxSurvey is how many directories a survey has open at once.
+const maxSurvey = 256
+
+func ignoreMissing(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+// surveyError: what has become a link since it was seen is a race.
+func surveyError(err error) error {
+	if err == unix.ELOOP || err == unix.ENOTDIR {
+		return errRaced
+	}
+	return err
+}

@@ -1,0 +1,464 @@
+package workspace
+
+import (
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxLinks is how many links a path may lead through: the kernel's number.
+	maxLinks = 40
+
+	// maxRaces is how often an operation is begun again because something was not
+	// what it had been a moment before. Who loses that often is being played with.
+	maxRaces = 8
+
+	// pathFlags opens nothing in earnest: no FIFO blocks, no device wakes up, and
+	// no permission on the thing itself is needed.
+	pathFlags = unix.O_PATH | unix.O_CLOEXEC
+
+	// safeFlags are for opening in earnest: without waiting for the other end of
+	// a FIFO or the holder of a lease, and without getting a terminal.
+	safeFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+
+	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+)
+
+// errRaced is an operation to be begun again.
+var errRaced = errors.New("internal error: a race was not run again")
+
+// place is where a path leads: a name in a directory that is open.
+type place struct {
+	dir  int
+	name string // "." if it is the directory itself
+	path string // relative to the root, without links
+
+	missing []string // directories between dir and name that do not exist
+	close   func()
+}
+
+// lookup is a walk from name to name, on its own feet: the kernel is never asked
+// to follow a link. It needs no openat2. What it goes by are directories below
+// the root that it has opened one in the other, so nothing that is renamed
+// meanwhile leads it out.
+type lookup struct {
+	w     *LocalWorkspace
+	at    int      // the directory that it has come to; the root's is borrowed
+	names []string // how it is reached from the root
+	above int      // how many levels above the root it is; at is the root then
+	links int
+	rest  string
+	blame string // what it failed at, "" for where it has come to
+}
+
+// locate finds out where a path leads: the directory and the name in it. With
+// follow, the last name is no link, unless it has just become one.
+func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) {
+	l := lookup{w: w, at: w.tree.fd, rest: rel}
+	p, err := l.direct(rel, follow)
+	if p == nil && err == nil {
+		p, err = l.walk(follow)
+	}
+	if err != nil {
+		if l.blame == "" {
+			l.blame = l.here()
+		}
+		l.letGo()
+		if denied := w.ask(Access{Path: l.blame, Write: write}); denied != nil {
+			return nil, denied // rather than tell what is there
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// direct is for the usual case, in which there is no link. Then one look from
+// the kernel is enough. It returns nil if it does not know.
+func (l *lookup) direct(rel string, follow bool) (*place, error) {
+	if !l.w.tree.openat2 || rel == "." {
+		return nil, nil
+	}
+	dir, name := parent(rel), rel[strings.LastIndexByte(rel, '/')+1:]
+	fd := l.w.tree.fd
+	if dir != "." {
+		var err error
+		if fd, err = l.w.openBelow(fd, dir, pathFlags|unix.O_DIRECTORY); err != nil {
+			return nil, nil
+		}
+		l.at, l.names = fd, strings.Split(dir, "/")
+	}
+	if follow && isLink(fd, name) {
+		l.letGo()
+		return nil, nil
+	}
+	return l.found(name), nil
+}
+
+// walk goes through what is left.
+func (l *lookup) walk(follow bool) (*place, error) {
+	for {
+		var name string
+		name, l.rest, _ = strings.Cut(l.rest, "/")
+		last := strings.Trim(l.rest, "/") == ""
+		var err error
+		switch {
+		case name == "" || name == ".":
+		case name == "..":
+			err = l.leave()
+		case l.above > 0:
+			err = l.comeBack(name)
+		case !last:
+			p, err := l.enter(name)
+			if p != nil || err != nil {
+				return p, err
+			}
+			continue
+		case !follow:
+			return l.found(name), nil
+		default:
+			p, err := l.arrive(name)
+			if p != nil || err != nil {
+				return p, err
+			}
+			continue
+		}
+		if err == nil && last && l.above > 0 {
+			err = errOut
+		}
+		if err != nil {
+			return nil, err
+		}
+		if last {
+			return l.found("."), nil
+		}
+	}
+}
+
+var (
+	errOut    = &Error{Err: ErrPathTraversal, Detail: "a link leads out"}
+	errLoop   = &Error{Err: ErrPathTraversal, Detail: "it leads through too many links"}
+	errALink  = &Error{Err: ErrPathTraversal, Detail: "a symbolic link"}
+	errMounts = &Error{Err: ErrPathTraversal, Detail: "something is mounted there"}
+)
+
+// found makes a place of a name in the directory that the walk has come to.
+func (l *lookup) found(name string) *place {
+	where := l.here()
+	if name != "." {
+		where = join(where, name)
+	}
+	p := &place{dir: l.at, name: name, path: where, close: func() {}}
+	if len(l.names) > 0 {
+		p.close = func() { unix.Close(p.dir) }
+	}
+	return p
+}
+
+func (l *lookup) here() string {
+	if len(l.names) == 0 {
+		return "."
+	}
+	return strings.Join(l.names, "/")
+}
+
+func (l *lookup) letGo() {
+	if len(l.names) > 0 {
+		unix.Close(l.at)
+	}
+	l.at, l.names = l.w.tree.fd, nil
+}
+
+// enter goes into a directory, or follows a link in its place. If it is missing,
+// all of the rest is.
+func (l *lookup) enter(name string) (*place, error) {
+	fd, err := l.w.openBelow(l.at, name, pathFlags|unix.O_DIRECTORY)
+	switch err {
+	case nil:
+		names := append(l.names, name)
+		l.letGo()
+		l.at, l.names = fd, names
+		return nil, nil
+	case unix.ENOTDIR, unix.ELOOP:
+		return nil, l.through(name, unix.ENOTDIR)
+	case unix.ENOENT:
+		return l.missing(name)
+	}
+	l.note(name)
+	return nil, err
+}
+
+// arrive is at the last name, which is one to follow.
+func (l *lookup) arrive(name string) (*place, error) {
+	target, err := readlinkat(l.at, name)
+	switch err {
+	case nil:
+		return nil, l.follow(name, target)
+	case unix.EINVAL, unix.ENOENT:
+		return l.found(name), nil
+	}
+	l.note(name)
+	return nil, err
+}
+
+// through follows a link in the place of a directory. What is none there fails
+// with otherwise.
+func (l *lookup) through(name string, otherwise error) error {
+	target, err := readlinkat(l.at, name)
+	switch err {
+	case nil:
+		return l.follow(name, target)
+	case unix.EINVAL:
+		err = otherwise
+	case unix.ENOENT:
+		err = errRaced
+	}
+	l.note(name)
+	return err
+}
+
+// missing is the place of a path whose directories do not exist. The kernel would
+// not climb back out of them, and neither does this.
+func (l *lookup) missing(name string) (*place, error) {
+	names := []string{name}
+	for next := range strings.SplitSeq(l.rest, "/") {
+		switch next {
+		case "", ".":
+		case "..":
+			l.note(name)
+			return nil, unix.ENOENT
+		default:
+			names = append(names, next)
+		}
+	}
+	p := l.found(strings.Join(names, "/"))
+	p.missing, p.name = names[:len(names)-1], names[len(names)-1]
+	return p, nil
+}
+
+// note says what the walk fails at, for the guards to be asked.
+func (l *lookup) note(name string) { l.blame = join(l.here(), name) }
+
+// follow puts the target of a link in place of its name. An absolute target
+// begins at the host's root, which is above this one by as many levels as this
+// one's path has names.
+func (l *lookup) follow(name, target string) error {
+	l.note(name) // for when it leads out
+	if l.links++; l.links > maxLinks {
+		return errLoop
+	}
+	if l.w.conf.noLinks {
+		return errALink
+	}
+	l.rest = target + "/" + l.rest
+	if target[0] != '/' {
+		return nil
+	}
+	l.letGo()
+	t := l.w.tree
+	if below, ok := strings.CutPrefix(target, t.given); ok && (below == "" || below[0] == '/') {
+		l.rest = below + l.rest[len(target):]
+		return nil
+	}
+	l.above = len(t.names)
+	return nil
+}
+
+// leave goes up. Who climbs out of a directory has found that it is there: that
+// is reading.
+func (l *lookup) leave() error {
+	if len(l.names) == 0 {
+		if l.above < len(l.w.tree.names) {
+			l.above++
+		}
+		return nil
+	}
+	if err := l.w.ask(Access{Path: l.here()}); err != nil {
+		return err
+	}
+	names := l.names[:len(l.names)-1]
+	l.letGo()
+	if len(names) == 0 {
+		return nil
+	}
+	// It is looked up again rather than kept open: a walk needs two descriptors,
+	// however deep it goes. Somebody may have replaced it, by something that is
+	// inside too.
+	fd, err := l.w.openBelow(l.w.tree.fd, strings.Join(names, "/"), pathFlags|unix.O_DIRECTORY)
+	if err != nil {
+		return errRaced
+	}
+	l.at, l.names = fd, names
+	return nil
+}
+
+// comeBack goes down again from above the root: only the root's own names lead
+// there.
+func (l *lookup) comeBack(name string) error {
+	names := l.w.tree.names
+	if name != names[len(names)-l.above] {
+		return errOut
+	}
+	l.above--
+	return nil
+}
+
+// openBelow opens a clean path below a directory, through no link.
+func (w *LocalWorkspace) openBelow(dir int, path string, flags int) (int, error) {
+	return w.createBelow(dir, path, flags, 0)
+}
+
+func (w *LocalWorkspace) createBelow(dir int, path string, flags int, mode uint32) (int, error) {
+	if !w.tree.openat2 {
+		return w.openByName(dir, path, flags, mode)
+	}
+	how := unix.OpenHow{Flags: uint64(flags), Mode: uint64(mode), Resolve: unix.RESOLVE_BENEATH | noLinks}
+	if flags&unix.O_PATH == 0 {
+		// With O_NOFOLLOW, a link in the place of a directory would be ENOTDIR.
+		how.Flags |= safeFlags&^unix.O_NOFOLLOW | unix.O_LARGEFILE
+	} else {
+		how.Flags |= unix.O_CLOEXEC
+	}
+	if w.conf.oneDevice {
+		how.Resolve |= unix.RESOLVE_NO_XDEV
+	}
+	fd, err := again(func() (int, error) { return unix.Openat2(dir, path, &how) })
+	switch {
+	case err == unix.EXDEV && w.conf.oneDevice:
+		err = errMounts
+	case err == unix.EXDEV, err == unix.EAGAIN:
+		err = errRaced
+	}
+	return fd, err
+}
+
+// openByName does the same name by name.
+func (w *LocalWorkspace) openByName(dir int, path string, flags int, mode uint32) (int, error) {
+	if flags&unix.O_PATH == 0 {
+		flags |= safeFlags
+	} else {
+		flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW
+	}
+	at := dir
+	for {
+		name, rest, more := strings.Cut(path, "/")
+		next, nextMode := flags, mode
+		if more {
+			next, nextMode = pathFlags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0
+		}
+		fd, err := again(func() (int, error) { return unix.Openat(at, name, next, nextMode) })
+		if err == nil {
+			err = w.accepts(at, fd)
+		}
+		if at != dir {
+			unix.Close(at)
+		}
+		if err != nil {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+			return -1, err
+		}
+		if !more {
+			return fd, nil
+		}
+		at, path = fd, rest
+	}
+}
+
+// accepts checks what has been opened without the help of openat2: O_PATH opens
+// links themselves, and mount points are to be told.
+func (w *LocalWorkspace) accepts(dir, fd int) error {
+	var in, st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return unix.ELOOP
+	}
+	if !w.conf.oneDevice {
+		return nil
+	}
+	if err := unix.Fstat(dir, &in); err != nil {
+		return err
+	}
+	// A bind mount may be of the same device. A kernel that cannot tell those is
+	// too old for this to be a promise.
+	var stx unix.Statx_t
+	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stx)
+	if in.Dev != st.Dev || err == nil && stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return errMounts
+	}
+	return nil
+}
+
+// open opens what a path leads to, every link followed, and tells where it is.
+// No guard has been asked yet. On an error, where is as far as it came, and all
+// that may be said of it depends on the guards.
+func (w *LocalWorkspace) open(rel string, flags int) (fd int, where string, err error) {
+	if w.tree.openat2 {
+		fd, err := w.openBelow(w.tree.fd, rel, flags)
+		if err == nil || err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES {
+			return fd, rel, w.afterGuard(rel, err)
+		}
+	}
+	p, err := w.locate(rel, false, true)
+	if err != nil {
+		return -1, rel, err
+	}
+	defer p.close()
+	fd, err = w.openPlace(p, flags)
+	return fd, p.path, w.afterGuard(p.path, err)
+}
+
+// afterGuard is err, unless a guard does not want it told.
+func (w *LocalWorkspace) afterGuard(where string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if denied := w.ask(Access{Path: where}); denied != nil {
+		return denied
+	}
+	return err
+}
+
+// openPlace opens what has been located. If it has become a link, that is a race.
+func (w *LocalWorkspace) openPlace(p *place, flags int) (int, error) {
+	if p.missing != nil {
+		return -1, unix.ENOENT
+	}
+	fd, err := w.openBelow(p.dir, p.name, flags)
+	if err == unix.ELOOP || err == unix.ENOTDIR && isLink(p.dir, p.name) {
+		err = errRaced
+	}
+	return fd, err
+}
+
+func isLink(dir int, name string) bool {
+	_, err := readlinkat(dir, name)
+	return err == nil
+}
+
+func readlinkat(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
+	switch {
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "", unix.ENOENT
+	case n == len(buf):
+		return "", unix.ENAMETOOLONG
+	}
+	return string(buf[:n]), nil
+}
+
+// again repeats a call that a signal interrupted, as happens on FUSE and NFS.
+func again(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
