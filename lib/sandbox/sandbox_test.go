@@ -253,7 +253,7 @@ func TestSupervisorIsForThisPackage(t *testing.T) {
 // TestSupervisorIsKilled: the error says so, and no result is made up.
 func TestSupervisorIsKilled(t *testing.T) {
 	r := local(t, t.TempDir())
-	result, err := r.Exec(context.Background(), "sh", []string{"-c", `kill -9 $PPID; sleep 1000`}, sandbox.ExecOptions{})
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", `kill -9 $PPID; exec sleep 1000`}, sandbox.ExecOptions{})
 	assert.Nil(t, result)
 	assert.ErrorContains(t, err, "the supervisor of \"sh\" failed")
 }
