@@ -49,7 +49,11 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 		}
 	}()
 	// Replacing leaves other names of a file alone: they are not asked about.
-	if err := w.ask(Access{Path: p.path, Write: true}); err != nil {
+	err = w.ask(Access{Path: p.path, Write: true})
+	if err == nil && opts.IfHash != "" {
+		err = w.ask(Access{Path: p.path}) // the answer tells about the content
+	}
+	if err != nil {
 		return nil, err
 	}
 	if p.name == "." {
@@ -57,10 +61,10 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	}
 	old, err := p.regular()
 	switch {
-	case err != nil:
-		return nil, err
 	case old != nil && opts.Exclusive:
 		return nil, ErrExist
+	case err != nil:
+		return nil, err
 	case old == nil && opts.IfHash != "":
 		return nil, ErrNotFound
 	}
@@ -81,7 +85,8 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	return f, nil
 }
 
-// regular returns what a place holds, nil for nothing. It has to be a file.
+// regular returns what a place holds, nil for nothing. That it is no file is an
+// error, beside the result.
 func (p *place) regular() (*unix.Stat_t, error) {
 	if p.missing != nil {
 		return nil, nil
@@ -150,6 +155,9 @@ func (f *atomicFile) publish() error {
 		defer unlock()
 	}
 	old, err := f.p.regular()
+	if old != nil && f.opts.Exclusive {
+		return ErrExist
+	}
 	if err != nil {
 		return err
 	}

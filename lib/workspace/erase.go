@@ -2,8 +2,8 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -99,17 +99,17 @@ func (e *eraser) remove(dir int, name, path string, deep int, isDir bool) error 
 	if err == unix.EISDIR {
 		return e.directory(dir, name, path, deep)
 	}
-	return at(path, ignoreMissing(err))
+	return e.at(path, ignoreMissing(err))
 }
 
 // directory removes a directory and all in it.
 func (e *eraser) directory(dir int, name, path string, deep int) error {
 	fd, err := e.enter(dir, name)
 	if err == unix.ENOTDIR || err == unix.ELOOP {
-		return at(path, ignoreMissing(unix.Unlinkat(dir, name, 0)))
+		return e.at(path, ignoreMissing(unix.Unlinkat(dir, name, 0)))
 	}
 	if err != nil {
-		return at(path, ignoreMissing(err))
+		return e.at(path, ignoreMissing(err))
 	}
 	defer unix.Close(fd)
 	if deep > maxEraseDepth {
@@ -127,7 +127,7 @@ func (e *eraser) directory(dir int, name, path string, deep int) error {
 			return err
 		}
 	}
-	return at(path, ignoreMissing(err))
+	return e.at(path, ignoreMissing(err))
 }
 
 // lift moves a subtree that lies too deep to the top.
@@ -137,7 +137,7 @@ func (e *eraser) lift(dir int, name, path string) error {
 	if err == nil {
 		e.deep = append(e.deep, moved{to, path})
 	}
-	return at(path, ignoreMissing(err))
+	return e.at(path, ignoreMissing(err))
 }
 
 // enter opens a directory in which entries can be listed and removed. One that
@@ -176,14 +176,15 @@ func (e *eraser) permit(dir int, name string) error {
 }
 
 // at adds to an error where it has happened, below what was to be removed.
-func at(path string, err error) error {
-	if err == nil || errors.Is(err, errRaced) {
+func (e *eraser) at(path string, err error) error {
+	if err == nil || err == errRaced {
 		return err
 	}
-	e := failed("", "", err).(*Error)
-	if e.Detail != "" {
-		e.Detail = ": " + e.Detail
+	told := failed("", "", err).(*Error)
+	detail := fmt.Sprintf("%q in it", strings.TrimPrefix(path, e.root.path+"/"))
+	if told.Detail != "" {
+		detail += ": " + told.Detail
 	}
-	e.Detail = fmt.Sprintf("%q in it%s", path, e.Detail)
-	return e
+	told.Detail = detail
+	return told
 }

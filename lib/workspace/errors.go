@@ -57,7 +57,7 @@ var (
 
 // Error says which operation failed on which path, and why.
 type Error struct {
-	Op   string // "read", "write", "append", "rename", "delete", "remove", "list", …
+	Op   string // one word: "read", "write", "append", "rename", "delete", "remove", "list", …
 	Path string // as the caller gave it, relative to the workspace
 	To   string // where a rename or a copy was to go, "" otherwise
 	Err  error  // a sentinel, or an error of the context
@@ -70,8 +70,20 @@ type Error struct {
 	Cause error
 }
 
+// verbs are the operations whose word is no verb.
+var verbs = map[string]string{
+	"exists": "look for",
+	"mkdir":  "make directory",
+	"glob":   "look for files that match",
+	"scope":  "use as a pattern",
+}
+
 func (e *Error) Error() string {
-	text := fmt.Sprintf("cannot %s %q", e.Op, e.Path)
+	verb := e.Op
+	if words, ok := verbs[verb]; ok {
+		verb = words
+	}
+	text := fmt.Sprintf("cannot %s %q", verb, e.Path)
 	if e.To != "" {
 		text += fmt.Sprintf(" to %q", e.To)
 	}

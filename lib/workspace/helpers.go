@@ -20,11 +20,11 @@ func Open(ctx context.Context, ws Workspace, path string) (File, error) {
 	}
 	data, err := ws.Read(ctx, path)
 	if err != nil {
-		return nil, failed("open", path, err)
+		return nil, failed("read", path, err)
 	}
 	info, err := ws.Stat(ctx, path)
 	if err != nil {
-		return nil, failed("open", path, err)
+		return nil, failed("read", path, err)
 	}
 	return newMemFile(ctx, path, data, info), nil
 }
@@ -36,10 +36,10 @@ func Create(ctx context.Context, ws Workspace, path string, opts WriteOptions) (
 		return c.Create(ctx, path, opts)
 	}
 	if err := opts.check(); err != nil {
-		return nil, failed("create", path, err)
+		return nil, failed("write", path, err)
 	}
 	if opts.Exclusive || opts.IfHash != "" {
-		return nil, failed("create", path, &Error{Err: ErrUnsupported, Detail: "this workspace cannot write on a condition"})
+		return nil, failed("write", path, &Error{Err: ErrUnsupported, Detail: "this workspace cannot write on a condition"})
 	}
 	return newBuffer(ctx, path, defaultMaxRead, func(data []byte) error {
 		switch {
@@ -181,7 +181,7 @@ func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	if m, ok := ws.(DirMaker); ok {
 		return m.Mkdir(ctx, dir)
 	}
-	return failed("make directory", dir, ErrUnsupported)
+	return failed("mkdir", dir, ErrUnsupported)
 }
 
 // Entries yields what is in a directory, in no order. Where ws is no Lister, it

@@ -26,7 +26,7 @@ func (w *LocalWorkspace) Read(ctx context.Context, path string) ([]byte, error) 
 func (w *LocalWorkspace) Open(ctx context.Context, path string) (File, error) {
 	f, err := w.openFile(ctx, path)
 	if err != nil {
-		return nil, failed("open", path, err)
+		return nil, failed("read", path, err)
 	}
 	return f, nil
 }
@@ -191,7 +191,7 @@ func (w *LocalWorkspace) Exists(ctx context.Context, path string) (bool, error) 
 		return false, nil
 	}
 	if err != nil {
-		return false, failed("look for", path, err)
+		return false, failed("exists", path, err)
 	}
 	return true, nil
 }

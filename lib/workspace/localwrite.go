@@ -38,7 +38,7 @@ func (w *LocalWorkspace) writeAll(ctx context.Context, op, path string, data []b
 // where nobody sees it, and put there by Close.
 func (w *LocalWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (Writer, error) {
 	if err := opts.check(); err != nil {
-		return nil, failed("create", path, err)
+		return nil, failed("write", path, err)
 	}
 	opts.Sync = opts.Sync || w.conf.sync
 	opts.Atomic = opts.Atomic || opts.IfHash != "" || w.conf.atomicWrites && !opts.Append
@@ -63,7 +63,7 @@ func (w *LocalWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 		return err
 	})
 	if err != nil {
-		return nil, failed("create", path, err)
+		return nil, failed("write", path, err)
 	}
 	return out, nil
 }
@@ -205,7 +205,7 @@ func syncDir(dir int) error {
 // Mkdir makes a directory, and those on the way to it.
 func (w *LocalWorkspace) Mkdir(ctx context.Context, dir string) error {
 	err := w.do(ctx, dir, func(rel string) error { return w.mkdir(rel) })
-	return failed("make directory", dir, err)
+	return failed("mkdir", dir, err)
 }
 
 func (w *LocalWorkspace) mkdir(rel string) error {

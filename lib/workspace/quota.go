@@ -1,0 +1,237 @@
+package workspace
+
+import (
+	"context"
+	"sync"
+)
+
+// perEntry is what an entry counts beyond its content, so that empty files and
+// directories are not free.
+const perEntry = 512
+
+// QuotaWorkspace bounds how much a workspace holds. What would be more is
+// ErrNoSpace, and is not written.
+//
+// It counts the content of files, and 512 bytes for each file, directory and
+// link. What has been removed counts until the quota would be exceeded: then the
+// workspace is looked through. What others write into the workspace, past the
+// view, is seen only then.
+type QuotaWorkspace struct {
+	forward
+	count *count
+}
+
+// count is what views of one quota share.
+type count struct {
+	mu    sync.Mutex
+	whole Workspace
+	max   int64
+	used  int64 // at least what there is, as far as it came through here
+	open  int64 // of it, what is in unfinished files
+	loose bool  // used may be more than there is
+}
+
+// NewQuotaWorkspace returns a view of inner through which no more than max bytes
+// can be in it. It looks through inner first.
+func NewQuotaWorkspace(ctx context.Context, inner Workspace, max int64) (*QuotaWorkspace, error) {
+	q := &QuotaWorkspace{forward{inner}, &count{whole: inner, max: max, loose: true}}
+	if err := q.count.again(ctx); err != nil {
+		return nil, failed("count", "", err)
+	}
+	return q, nil
+}
+
+// Used returns how much there is, or has been since it was last counted.
+func (q *QuotaWorkspace) Used() int64 {
+	q.count.mu.Lock()
+	defer q.count.mu.Unlock()
+	return q.count.used
+}
+
+// Guarded returns a view that asks guard, on the same quota.
+func (q *QuotaWorkspace) Guarded(guard Guard) Workspace {
+	return &QuotaWorkspace{forward{Guarded(q.inner, guard)}, q.count}
+}
+
+// again counts what there is. The lock is held.
+func (c *count) again(ctx context.Context) error {
+	if !c.loose {
+		return nil
+	}
+	used := c.open
+	for entry, err := range Tree(ctx, c.whole, ".") {
+		if err != nil {
+			return err
+		}
+		used += perEntry
+		if !entry.Type().IsRegular() {
+			continue
+		}
+		if info, err := entry.Info(); err == nil {
+			used += info.Size()
+		} else if classOf(err) != ErrNotFound {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.used, c.loose = used, false
+	return nil
+}
+
+// take takes so much of what is left. The lock is held.
+func (c *count) take(ctx context.Context, bytes int64) error {
+	if bytes > 0 && c.used > c.max-bytes {
+		if err := c.again(ctx); err != nil {
+			return err
+		}
+		if c.used > c.max-bytes {
+			return &Error{Err: ErrNoSpace, Detail: "the quota of the workspace is used up"}
+		}
+	}
+	c.used += bytes
+	return nil
+}
+
+// held is what a file holds that is to be written, and what it takes to make it
+// if it is missing: how many directories that is, is found out when it matters.
+func (q *QuotaWorkspace) held(ctx context.Context, path string) (content, entries int64) {
+	info, err := q.inner.Stat(ctx, path)
+	if err == nil {
+		return info.Size(), 0
+	}
+	rel, err := clean(path)
+	if err != nil {
+		return 0, 0
+	}
+	return 0, int64(depth(rel)) * perEntry
+}
+
+// change runs an operation that takes bytes, and counts what has become of the file.
+func (q *QuotaWorkspace) change(ctx context.Context, path string, size func(old int64) int64, operation func() error) error {
+	q.count.mu.Lock()
+	defer q.count.mu.Unlock()
+	old, entries := q.held(ctx, path)
+	want := size(old) - old + entries
+	if err := q.count.take(ctx, want); err != nil {
+		return err
+	}
+	err := operation()
+	if err != nil || entries > perEntry {
+		q.count.loose = true
+	}
+	return err
+}
+
+// Write gives a file new content, if there is room for it.
+func (q *QuotaWorkspace) Write(ctx context.Context, path string, data []byte) error {
+	size := func(int64) int64 { return int64(len(data)) }
+	return failed("write", path, q.change(ctx, path, size, func() error { return q.inner.Write(ctx, path, data) }))
+}
+
+// Append adds to a file, if there is room for it.
+func (q *QuotaWorkspace) Append(ctx context.Context, path string, data []byte) error {
+	size := func(old int64) int64 { return old + int64(len(data)) }
+	return failed("append", path, q.change(ctx, path, size, func() error { return q.inner.Append(ctx, path, data) }))
+}
+
+// Mkdir makes a directory, if there is room for it.
+func (q *QuotaWorkspace) Mkdir(ctx context.Context, dir string) error {
+	size := func(old int64) int64 { return old }
+	return failed("mkdir", dir, q.change(ctx, dir, size, func() error { return q.forward.Mkdir(ctx, dir) }))
+}
+
+// Rename moves a file. That makes directories, which are counted.
+func (q *QuotaWorkspace) Rename(ctx context.Context, src, dst string) error {
+	q.count.mu.Lock()
+	defer q.count.mu.Unlock()
+	rel, err := clean(dst)
+	if err == nil {
+		err = q.count.take(ctx, int64(depth(rel)-1)*perEntry)
+	}
+	if err == nil {
+		err = q.inner.Rename(ctx, src, dst)
+	}
+	q.count.loose = true
+	return failedTo("rename", src, dst, err)
+}
+
+// Delete removes a file.
+func (q *QuotaWorkspace) Delete(ctx context.Context, path string) error {
+	return q.remove(func() error { return q.inner.Delete(ctx, path) })
+}
+
+// RemoveAll removes a file or a directory.
+func (q *QuotaWorkspace) RemoveAll(ctx context.Context, path string) error {
+	return q.remove(func() error { return q.inner.RemoveAll(ctx, path) })
+}
+
+func (q *QuotaWorkspace) remove(operation func() error) error {
+	err := operation()
+	q.count.mu.Lock()
+	defer q.count.mu.Unlock()
+	q.count.loose = true
+	return err
+}
+
+// Create opens a file to be written, which takes room as it grows. One that
+// replaces another needs room for both.
+func (q *QuotaWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (Writer, error) {
+	q.count.mu.Lock()
+	defer q.count.mu.Unlock()
+	_, entries := q.held(ctx, path)
+	err := q.count.take(ctx, entries)
+	if err != nil {
+		return nil, failed("write", path, err)
+	}
+	q.count.loose = true
+	out, err := q.forward.Create(ctx, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &quotaWriter{Writer: out, q: q, ctx: ctx, path: path}, nil
+}
+
+// quotaWriter counts what is written. Until it is over it counts as unfinished,
+// wherever it is kept.
+type quotaWriter struct {
+	Writer
+	q       *QuotaWorkspace
+	ctx     context.Context
+	path    string
+	written int64
+	over    bool
+}
+
+func (w *quotaWriter) Write(data []byte) (int, error) {
+	c := w.q.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.over {
+		return 0, failed("write", w.path, ErrClosed)
+	}
+	if err := c.take(w.ctx, int64(len(data))); err != nil {
+		return 0, failed("write", w.path, err)
+	}
+	c.open += int64(len(data))
+	w.written += int64(len(data))
+	return w.Writer.Write(data)
+}
+
+func (w *quotaWriter) Close() error { return w.end(w.Writer.Close) }
+func (w *quotaWriter) Abort() error { return w.end(w.Writer.Abort) }
+
+// end: what is written is in the workspace now, or nowhere.
+func (w *quotaWriter) end(finish func() error) error {
+	c := w.q.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := finish()
+	if !w.over {
+		w.over = true
+		c.open -= w.written
+		c.loose = true
+	}
+	return err
+}

@@ -1,0 +1,381 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"strings"
+	"time"
+
+	"pikuri/lib/pattern"
+)
+
+// ScopedWorkspace narrows what a workspace allows by patterns, in the language of
+// the package pattern. What WithMandatoryDeny covers can be neither read nor
+// written. What WithDenyRead covers cannot be read. Only what WithAllowWrite
+// matches can be written: without it, nothing.
+//
+// A pattern is held against the path as it was given and, where the workspace is
+// a Guarder, against the place that it leads to, so that no link is a way around
+// it. What is denied does not tell whether it exists, and is left out of lists.
+//
+// Rename and Copy need to read what they move. An operation on a directory as a
+// whole, which is RemoveAll or Rename, is refused before it has touched
+// anything if one thing in it may not be written; for Rename, also if it may not
+// be read, or not be written under its new name.
+//
+// A hard link is a second name for the same file, and which others it has cannot
+// be known. A file with several is not written in place; WithoutHardLinks says
+// the same of reading. Replacing one in one step writes a new file, and is
+// allowed.
+type ScopedWorkspace struct {
+	forward // to a view that asks decide where paths lead
+
+	mandatory, denyRead, allowWrite rules
+	single                          bool
+	logger                          ViolationLogger
+}
+
+// ScopedOption is an option of NewScopedWorkspace. Patterns of several options of
+// a kind add up.
+type ScopedOption func(*scope)
+
+// scope is what options say.
+type scope struct {
+	mandatory, denyRead, allowWrite []string
+	single                          bool
+	logger                          ViolationLogger
+}
+
+// WithDenyRead has what the patterns cover not be read.
+func WithDenyRead(patterns ...string) ScopedOption {
+	return func(s *scope) { s.denyRead = append(s.denyRead, patterns...) }
+}
+
+// WithAllowWrite has what the patterns match be written. "src" is one name,
+// "src/**" is the directory with all that is in it, "**" is everything.
+func WithAllowWrite(patterns ...string) ScopedOption {
+	return func(s *scope) { s.allowWrite = append(s.allowWrite, patterns...) }
+}
+
+// WithMandatoryDeny has what the patterns cover be neither read nor written,
+// whatever WithAllowWrite says.
+func WithMandatoryDeny(patterns ...string) ScopedOption {
+	return func(s *scope) { s.mandatory = append(s.mandatory, patterns...) }
+}
+
+// WithoutHardLinks refuses to read files that have several names.
+func WithoutHardLinks() ScopedOption {
+	return func(s *scope) { s.single = true }
+}
+
+// WithViolationLogger has l told what is refused; nil for nobody, which is the
+// default.
+func WithViolationLogger(l ViolationLogger) ScopedOption {
+	return func(s *scope) { s.logger = l }
+}
+
+// NewScopedWorkspace returns a view of inner. It fails with ErrInvalid and a
+// *pattern.SyntaxError on a pattern that is not understood: a rule that denies
+// and matches nothing looks like one that works.
+func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace, error) {
+	if isNil(inner) {
+		return nil, failed("scope", "", &Error{Err: ErrInvalid, Detail: "there is no workspace"})
+	}
+	var conf scope
+	for _, opt := range opts {
+		opt(&conf)
+	}
+	s := &ScopedWorkspace{single: conf.single, logger: conf.logger}
+	for _, list := range []struct {
+		texts []string
+		rules *rules
+	}{{conf.mandatory, &s.mandatory}, {conf.denyRead, &s.denyRead}, {conf.allowWrite, &s.allowWrite}} {
+		for _, text := range list.texts {
+			p, err := pattern.Compile(text)
+			if err != nil {
+				return nil, &Error{Op: "scope", Path: text, Err: ErrInvalid, Detail: err.Error(), Cause: err}
+			}
+			*list.rules = append(*list.rules, p)
+		}
+	}
+	s.inner = Guarded(inner, s.decide)
+	return s, nil
+}
+
+// String is the policy on one line.
+func (s *ScopedWorkspace) String() string {
+	text := fmt.Sprintf("mandatory-deny %s, deny-read %s, allow-write %s", s.mandatory, s.denyRead, s.allowWrite)
+	if s.single {
+		text += ", no hard links"
+	}
+	return text
+}
+
+type rules []*pattern.Pattern
+
+func (r rules) String() string {
+	var quoted []string
+	for _, p := range r {
+		quoted = append(quoted, fmt.Sprintf("%q", p))
+	}
+	return "[" + strings.Join(quoted, " ") + "]"
+}
+
+// covering returns the rule that covers a place, or nil.
+func (r rules) covering(place string) *pattern.Pattern {
+	for _, p := range r {
+		if p.Covers(place) {
+			return p
+		}
+	}
+	return nil
+}
+
+func (r rules) match(place string) bool {
+	for _, p := range r {
+		if p.Match(place) {
+			return true
+		}
+	}
+	return false
+}
+
+// denial is what a rule refuses, as the cause of an ErrAccessDenied.
+type denial struct {
+	kind    ViolationKind
+	place   string
+	reason  string
+	pattern string
+}
+
+func (d *denial) Error() string { return d.reason }
+
+func deny(d *denial, detail string) error {
+	return &Error{Err: ErrAccessDenied, Detail: detail, Cause: d}
+}
+
+// decide is the policy.
+func (s *ScopedWorkspace) decide(a Access) error {
+	if p := s.mandatory.covering(a.Path); p != nil {
+		return deny(&denial{ViolatedPolicy, a.Path, "mandatory deny", p.String()}, "mandatory deny")
+	}
+	if a.Links > 1 && (a.Write || s.single) {
+		return deny(&denial{ViolatedHardLinks, a.Path, "several hard links", ""}, "it has several hard links")
+	}
+	if a.Write {
+		if !s.allowWrite.match(a.Path) {
+			return deny(&denial{ViolatedPolicy, a.Path, "not in allow-write list", ""}, "write denied")
+		}
+		return nil
+	}
+	if p := s.denyRead.covering(a.Path); p != nil {
+		return deny(&denial{ViolatedPolicy, a.Path, "deny-read pattern matched", p.String()}, "read denied")
+	}
+	return nil
+}
+
+// Guarded returns a view that asks guard as well.
+func (s *ScopedWorkspace) Guarded(guard Guard) Workspace {
+	view := *s
+	view.inner = Guarded(s.inner, guard)
+	return &view
+}
+
+// need is what an operation needs of a path.
+type need int
+
+const (
+	toRead need = iota
+	toWrite
+	toMove // read, and write
+)
+
+// admit decides about a path as it was given, before anybody looks where it leads.
+func (s *ScopedWorkspace) admit(path string, n need) error {
+	rel, err := clean(path)
+	if err == nil && n != toWrite {
+		err = s.decide(Access{Path: rel})
+	}
+	if err == nil && n != toRead {
+		err = s.decide(Access{Path: rel, Write: true})
+	}
+	return err
+}
+
+// run admits a path and runs an operation on it.
+func (s *ScopedWorkspace) run(ctx context.Context, op, path string, n need, operation func() error) error {
+	err := s.admit(path, n)
+	if err == nil {
+		err = operation()
+	}
+	return s.told(ctx, op, path, "", err)
+}
+
+// told makes err the error of the operation, and tells the logger about it if it
+// is a violation.
+func (s *ScopedWorkspace) told(ctx context.Context, op, path, to string, err error) error {
+	if err == nil {
+		return nil
+	}
+	err = failedTo(op, path, to, err)
+	if record, ok := violation(op, path, to, err); ok && s.logger != nil {
+		func() {
+			defer func() { _ = recover() }() // the refusal stands, whatever becomes of the record
+			s.logger.LogViolation(ctx, record)
+		}()
+	}
+	return err
+}
+
+// violation makes a record of an error, if it is a refusal.
+func violation(op, path, to string, err error) (ViolationRecord, bool) {
+	record := ViolationRecord{Time: time.Now(), Operation: op, Path: path, To: to}
+	d, denied := errors.AsType[*denial](err)
+	switch {
+	case denied:
+		record.Kind, record.Reason, record.Pattern = d.kind, d.reason, d.pattern
+		if rel, err := clean(path); err != nil || rel != d.place {
+			record.Resolved = d.place
+		}
+	case errors.Is(err, ErrPathTraversal):
+		record.Kind, record.Reason = ViolatedRoot, "path traversal"
+	case errors.Is(err, ErrNotRegular):
+		record.Kind, record.Reason = ViolatedFileKind, "not a regular file"
+	default:
+		return record, false
+	}
+	return record, true
+}
+
+// Read needs to read.
+func (s *ScopedWorkspace) Read(ctx context.Context, path string) (data []byte, err error) {
+	err = s.run(ctx, "read", path, toRead, func() error {
+		data, err = s.inner.Read(ctx, path)
+		return err
+	})
+	return data, err
+}
+
+// Open needs to read.
+func (s *ScopedWorkspace) Open(ctx context.Context, path string) (f File, err error) {
+	err = s.run(ctx, "read", path, toRead, func() error {
+		f, err = s.forward.Open(ctx, path)
+		return err
+	})
+	return f, err
+}
+
+// Write needs to write.
+func (s *ScopedWorkspace) Write(ctx context.Context, path string, data []byte) error {
+	return s.run(ctx, "write", path, toWrite, func() error { return s.inner.Write(ctx, path, data) })
+}
+
+// Append needs to write.
+func (s *ScopedWorkspace) Append(ctx context.Context, path string, data []byte) error {
+	return s.run(ctx, "append", path, toWrite, func() error { return s.inner.Append(ctx, path, data) })
+}
+
+// Create needs to write; with IfHash, which tells about the content, also to read.
+func (s *ScopedWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (out Writer, err error) {
+	n := toWrite
+	if opts.IfHash != "" {
+		n = toMove
+	}
+	err = s.run(ctx, "write", path, n, func() error {
+		out, err = s.forward.Create(ctx, path, opts)
+		return err
+	})
+	return out, err
+}
+
+// Mkdir needs to write.
+func (s *ScopedWorkspace) Mkdir(ctx context.Context, dir string) error {
+	return s.run(ctx, "mkdir", dir, toWrite, func() error { return s.forward.Mkdir(ctx, dir) })
+}
+
+// Rename needs to read and write src, and to write dst.
+func (s *ScopedWorkspace) Rename(ctx context.Context, src, dst string) error {
+	err := s.admit(src, toMove)
+	if err == nil {
+		err = s.admit(dst, toWrite)
+	}
+	if err == nil {
+		err = s.inner.Rename(ctx, src, dst)
+	}
+	return s.told(ctx, "rename", src, dst, err)
+}
+
+// Delete needs to write.
+func (s *ScopedWorkspace) Delete(ctx context.Context, path string) error {
+	return s.run(ctx, "delete", path, toWrite, func() error { return s.inner.Delete(ctx, path) })
+}
+
+// RemoveAll needs to write all that is there.
+func (s *ScopedWorkspace) RemoveAll(ctx context.Context, path string) error {
+	return s.run(ctx, "remove", path, toWrite, func() error { return s.inner.RemoveAll(ctx, path) })
+}
+
+// List needs to read. What may not be read is left out.
+func (s *ScopedWorkspace) List(ctx context.Context, dir string) (entries []fs.DirEntry, err error) {
+	err = s.run(ctx, "list", dir, toRead, func() error {
+		entries, err = s.inner.List(ctx, dir)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	kept := entries[:0]
+	for _, entry := range entries {
+		if s.shows(dir, entry) {
+			kept = append(kept, entry)
+		}
+	}
+	return kept, nil
+}
+
+// Entries needs to read. What may not be read is left out.
+func (s *ScopedWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
+	return func(yield func(fs.DirEntry, error) bool) {
+		if err := s.admit(dir, toRead); err != nil {
+			yield(nil, s.told(ctx, "list", dir, "", err))
+			return
+		}
+		for entry, err := range s.forward.Entries(ctx, dir) {
+			if err != nil {
+				yield(nil, s.told(ctx, "list", dir, "", err))
+				return
+			}
+			if s.shows(dir, entry) && !yield(entry, nil) {
+				return
+			}
+		}
+	}
+}
+
+// shows tells whether an entry may be seen under the name that it has in dir,
+// which may have been reached through a link.
+func (s *ScopedWorkspace) shows(dir string, entry fs.DirEntry) bool {
+	rel, _ := clean(dir)
+	return s.decide(Access{Path: join(rel, entry.Name())}) == nil
+}
+
+// Exists needs to read: whether something is there is part of what is denied.
+func (s *ScopedWorkspace) Exists(ctx context.Context, path string) (there bool, err error) {
+	err = s.run(ctx, "exists", path, toRead, func() error {
+		there, err = s.inner.Exists(ctx, path)
+		return err
+	})
+	return there, err
+}
+
+// Stat needs to read.
+func (s *ScopedWorkspace) Stat(ctx context.Context, path string) (info fs.FileInfo, err error) {
+	err = s.run(ctx, "stat", path, toRead, func() error {
+		info, err = s.inner.Stat(ctx, path)
+		return err
+	})
+	return info, err
+}
