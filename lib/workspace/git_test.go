@@ -603,3 +603,48 @@ func TestGitErrorsAreWhole(t *testing.T) {
 	assert.Equal(t, "repo", e.Path)
 	g.refuses(ErrGit, err)
 }
+
+type violations []ViolationRecord
+
+func (v *violations) LogViolation(_ context.Context, r ViolationRecord) { *v = append(*v, r) }
+
+func TestScopedGitWorkspace(t *testing.T) {
+	ctx := context.Background()
+	g := newGitWorld(t)
+	require.NoError(t, os.Mkdir(g.root+"/secret", 0o755))
+	require.NoError(t, os.Symlink("secret", g.root+"/alias"))
+	var told violations
+	s, err := NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("**"), WithDenyRead("secret"),
+		WithMandatoryDeny("never", "**/d/e", "**/.git"), WithViolationLogger(&told))
+	require.NoError(t, err)
+	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "never"))
+	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "never/below"))
+	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "repo")) // for d/e in it
+	assert.NoDirExists(t, g.root+"/repo")
+	require.Len(t, told, 3)
+	assert.Equal(t, "clone into", told[0].Operation)
+	assert.Equal(t, "repo/d/e", told[2].Resolved)
+
+	require.NoError(t, g.GitClone(ctx, g.url(), "repo"))
+	require.NoError(t, g.GitClone(ctx, g.url(), "secret/repo"))
+	head, err := s.GitHead(ctx, "repo")
+	require.NoError(t, err)
+	assert.Len(t, head, 40)
+	for _, dir := range []string{"secret/repo", "alias/repo"} {
+		_, err = s.GitHead(ctx, dir)
+		g.refuses(ErrAccessDenied, err)
+	}
+	g.advance()
+	g.refuses(ErrAccessDenied, s.GitPull(ctx, "repo"))
+	assert.Equal(t, "one\n", g.sh(g.root+"/repo", `cat f`))
+
+	narrow, err := NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("repo/**"))
+	require.NoError(t, err)
+	g.refuses(ErrAccessDenied, narrow.GitClone(ctx, g.url(), "elsewhere"))
+	require.NoError(t, narrow.GitPull(ctx, "repo"))
+	g.same()
+	_, err = NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("["))
+	assert.ErrorIs(t, err, ErrInvalid)
+	_, err = NewScopedGitWorkspace(nil)
+	assert.ErrorIs(t, err, ErrInvalid)
+}
