@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+	"unicode/utf8"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/pattern"
+	"pikuri/lib/workspace"
+)
+
+// record is one answer in JSON. The manual page describes it field by field.
+type record struct {
+	Path    *string    `json:"path,omitempty"`
+	PathRaw []byte     `json:"path_base64,omitempty"`
+	Exists  *bool      `json:"exists,omitempty"`
+	Type    string     `json:"type,omitempty"`
+	Mode    string     `json:"mode,omitempty"`
+	Size    *int64     `json:"size,omitempty"`
+	Time    *time.Time `json:"mtime,omitempty"`
+	Bytes   *int64     `json:"bytes,omitempty"`
+	SHA256  string     `json:"sha256,omitempty"`
+}
+
+// answers are written to standard output through a buffer.
+type answers struct {
+	out  *bufio.Writer
+	json *json.Encoder
+	zero bool
+}
+
+func (w *work) answers() *answers {
+	if w.answered == nil {
+		out := bufio.NewWriterSize(w.ctx.Stdout, pieceSize)
+		w.answered = &answers{out: out, json: json.NewEncoder(out), zero: w.zero}
+		w.answered.json.SetEscapeHTML(false)
+	}
+	return w.answered
+}
+
+// write writes an answer about a path in JSON.
+func (a *answers) write(r record, path string) error {
+	if utf8.ValidString(path) {
+		r.Path = &path
+	} else {
+		r.PathRaw = []byte(path)
+	}
+	return a.failed(a.json.Encode(r))
+}
+
+// line writes an answer as a record. One that would be read as two is refused, and
+// the others are still written.
+func (a *answers) line(text string) error {
+	err := cli.WriteRecord(a.out, text, a.zero)
+	if failed := a.failed(nil); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// failed is the failure to write, if there was one; a bufio.Writer repeats its
+// first.
+func (a *answers) failed(err error) error {
+	if _, failed := a.out.Write(nil); failed != nil {
+		return &outputError{failed}
+	}
+	return err
+}
+
+func (a *answers) flush() error {
+	if err := a.out.Flush(); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+// dir is the operand that names a directory, and how its entries are called.
+func (w *work) dir(at int) string {
+	if len(w.args) > at {
+		return w.args[at]
+	}
+	return "."
+}
+
+// under is the path of an entry as the user would type it.
+func under(dir, name string) string {
+	switch {
+	case dir == ".":
+		return name
+	case dir[len(dir)-1] == '/':
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+func (w *work) ls() error {
+	typed := w.dir(0)
+	p, err := w.at("ls", typed, toRead)
+	if err != nil {
+		return err
+	}
+	if err := w.listable("ls", p); err != nil {
+		return err
+	}
+	entries, err := p.List(context.Background(), p.path)
+	if err != nil {
+		return w.failed("ls", typed, err)
+	}
+	for _, entry := range entries {
+		if err := w.entry(typed, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listable fails for a directory that is missing, which to a Workspace is an empty
+// one.
+func (w *work) listable(verb string, p *place) error {
+	info, err := p.Stat(context.Background(), p.path)
+	if err == nil && !info.IsDir() {
+		err = &workspace.Error{Op: "list", Err: workspace.ErrNotDir}
+	}
+	return w.failed(verb, p.typed, err)
+}
+
+// entry answers with one entry of a directory.
+func (w *work) entry(dir string, entry fs.DirEntry) error {
+	if !w.json {
+		return w.told(w.answers().line(entry.Name()))
+	}
+	info, err := entry.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone since
+	}
+	if err != nil {
+		return w.told(w.failed("ls", under(dir, entry.Name()), err))
+	}
+	return w.answers().write(described(info), under(dir, entry.Name()))
+}
+
+// told reports what concerns one answer alone, and lets the others follow.
+func (w *work) told(err error) error {
+	if fatal, ok := errors.AsType[*outputError](err); ok || err == nil {
+		if fatal != nil {
+			return fatal
+		}
+		return nil
+	}
+	w.ctx.Report(err)
+	w.refused = true
+	return nil
+}
+
+func (w *work) walk() error {
+	typed := w.dir(0)
+	return w.tree("walk", typed, func(string) bool { return true }, func(string, fs.DirEntry) bool { return true })
+}
+
+func (w *work) glob() error {
+	p, err := pattern.Compile(w.args[0])
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	return w.tree("glob", w.dir(1), p.MayMatchBelow, func(rel string, entry fs.DirEntry) bool {
+		return !entry.IsDir() && p.Match(rel)
+	})
+}
+
+// tree answers with what is wanted below a directory.
+func (w *work) tree(verb, typed string, enter func(rel string) bool, wanted func(rel string, entry fs.DirEntry) bool) error {
+	p, err := w.at(verb, typed, toRead)
+	if err != nil {
+		return err
+	}
+	if err := w.listable(verb, p); err != nil {
+		return err
+	}
+	if !enter(".") {
+		return nil
+	}
+	skip := len(p.path) + 1
+	if p.path == "." {
+		skip = 0
+	}
+	failure := error(nil)
+	for entry, err := range workspace.Tree(context.Background(), enterable{p.Workspace, enter, skip}, p.path) {
+		below := "."
+		if len(entry.Path) > skip {
+			below = entry.Path[skip:]
+		}
+		if err != nil {
+			err = w.told(w.failed(verb, under(typed, below), err))
+		} else if wanted(below, entry.DirEntry) {
+			err = w.told(w.branch(under(typed, below), entry.DirEntry))
+		}
+		if err != nil {
+			failure = err
+			break
+		}
+	}
+	return failure
+}
+
+func (w *work) branch(path string, entry fs.DirEntry) error {
+	if !w.json {
+		return w.answers().line(path)
+	}
+	return w.answers().write(record{Type: kind(entry.Type())}, path)
+}
+
+// enterable leaves directories out in which nothing is wanted: they look empty.
+type enterable struct {
+	workspace.Workspace
+	enter func(rel string) bool
+	skip  int
+}
+
+func (e enterable) List(ctx context.Context, dir string) ([]fs.DirEntry, error) {
+	if len(dir) > e.skip && dir != "." && !e.enter(dir[e.skip:]) {
+		return nil, nil
+	}
+	return e.Workspace.List(ctx, dir)
+}
+
+func (w *work) stat() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("stat", typed, toRead)
+		if err != nil {
+			return err
+		}
+		info, err := p.Stat(context.Background(), p.path)
+		if err != nil {
+			return w.failed("stat", typed, err)
+		}
+		r := described(info)
+		if w.json {
+			return w.answers().write(r, typed)
+		}
+		return w.answers().line(fmt.Sprintf("%s\t%s\t%d\t%s\t%s", r.Type, r.Mode, *r.Size, r.Time.Format(time.RFC3339Nano), typed))
+	})
+}
+
+func described(info fs.FileInfo) record {
+	size, changed := info.Size(), info.ModTime().UTC()
+	return record{Type: kind(info.Mode().Type()), Mode: fmt.Sprintf("%04o", permissions(info.Mode())), Size: &size, Time: &changed}
+}
+
+// permissions are the twelve bits that chmod sets.
+func permissions(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for mode, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if m&mode != 0 {
+			bits |= bit
+		}
+	}
+	return bits
+}
+
+// kind is a word for what a file is.
+func kind(m fs.FileMode) string {
+	switch {
+	case m == 0:
+		return "file"
+	case m&fs.ModeDir != 0:
+		return "directory"
+	case m&fs.ModeSymlink != 0:
+		return "link"
+	case m&fs.ModeNamedPipe != 0:
+		return "fifo"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeCharDevice != 0:
+		return "character-device"
+	case m&fs.ModeDevice != 0:
+		return "block-device"
+	}
+	return "other"
+}
