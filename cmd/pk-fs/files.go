@@ -30,7 +30,7 @@ func (w *work) cat() error {
 		if err != nil {
 			return err
 		}
-		f, err := workspace.Open(context.Background(), p, p.path)
+		f, err := workspace.Open(context.Background(), p.Workspace, p.path)
 		if err != nil {
 			return w.failed("cat", typed, err)
 		}
@@ -106,7 +106,7 @@ func (w *work) write() error {
 	if err != nil {
 		return err
 	}
-	out, err := workspace.Create(context.Background(), p, p.path, workspace.WriteOptions{
+	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{
 		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged, Sync: w.sync,
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func (w *work) append() error {
 	if err != nil {
 		return err
 	}
-	out, err := workspace.Create(context.Background(), p, p.path, workspace.WriteOptions{Append: true, Sync: w.sync})
+	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{Append: true, Sync: w.sync})
 	if err != nil {
 		return w.failed("append", typed, err)
 	}
@@ -188,7 +188,7 @@ func (w *work) cp() error {
 // copy copies a file from one root to another, or within one, in one step.
 func (w *work) copy(verb string, from, to *place) error {
 	ctx := context.Background()
-	in, err := workspace.Open(ctx, from, from.path)
+	in, err := workspace.Open(ctx, from.Workspace, from.path)
 	if err != nil {
 		return w.failed(verb, from.typed, err)
 	}
@@ -197,7 +197,7 @@ func (w *work) copy(verb string, from, to *place) error {
 	if err != nil {
 		return w.failed(verb, from.typed, err)
 	}
-	out, err := workspace.Create(ctx, to, to.path, workspace.WriteOptions{Atomic: true, Perm: info.Mode().Perm(), Sync: w.sync})
+	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Perm: info.Mode().Perm(), Sync: w.sync})
 	if err != nil {
 		return w.failed(verb, to.typed, err)
 	}
@@ -280,7 +280,7 @@ func (w *work) mkdir() error {
 		if err != nil {
 			return err
 		}
-		return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p, p.path))
+		return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
 	})
 }
 

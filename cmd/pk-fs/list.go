@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -32,13 +33,16 @@ type record struct {
 type answers struct {
 	out  *bufio.Writer
 	json *json.Encoder
-	zero bool
+	end  byte // of a record
 }
 
 func (w *work) answers() *answers {
 	if w.answered == nil {
 		out := bufio.NewWriterSize(w.ctx.Stdout, pieceSize)
-		w.answered = &answers{out: out, json: json.NewEncoder(out), zero: w.zero}
+		w.answered = &answers{out: out, json: json.NewEncoder(out), end: '\n'}
+		if w.zero {
+			w.answered.end = 0
+		}
 		w.answered.json.SetEscapeHTML(false)
 	}
 	return w.answered
@@ -57,11 +61,17 @@ func (a *answers) write(r record, path string) error {
 // line writes an answer as a record. One that would be read as two is refused, and
 // the others are still written.
 func (a *answers) line(text string) error {
-	err := cli.WriteRecord(a.out, text, a.zero)
-	if failed := a.failed(nil); failed != nil {
-		return failed
+	if strings.IndexByte(text, a.end) >= 0 {
+		return cli.WriteRecord(a.out, text, a.end == 0) // says why not
 	}
-	return err
+	_, err := a.out.WriteString(text)
+	if err == nil {
+		err = a.out.WriteByte(a.end)
+	}
+	if err != nil {
+		return &outputError{err}
+	}
+	return nil
 }
 
 // failed is the failure to write, if there was one; a bufio.Writer repeats its
@@ -159,8 +169,8 @@ func (w *work) told(err error) error {
 }
 
 func (w *work) walk() error {
-	typed := w.dir(0)
-	return w.tree("walk", typed, func(string) bool { return true }, func(string, fs.DirEntry) bool { return true })
+	everything := func(string) bool { return true }
+	return w.tree("walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
 }
 
 func (w *work) glob() error {
@@ -168,65 +178,50 @@ func (w *work) glob() error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	return w.tree("glob", w.dir(1), p.MayMatchBelow, func(rel string, entry fs.DirEntry) bool {
-		return !entry.IsDir() && p.Match(rel)
+	return w.tree("glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+		return !kind.IsDir() && p.Match(below)
 	})
 }
 
-// tree answers with what is wanted below a directory.
-func (w *work) tree(verb, typed string, enter func(rel string) bool, wanted func(rel string, entry fs.DirEntry) bool) error {
+// tree answers with what is wanted below a directory. Directories that are not to
+// be entered are not looked into.
+func (w *work) tree(verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {
 		return err
 	}
-	if err := w.listable(verb, p); err != nil {
+	if err := w.listable(verb, p); err != nil || !enter(".") {
 		return err
 	}
-	if !enter(".") {
-		return nil
+	skip := 0
+	if p.path != "." {
+		skip = len(p.path) + 1
 	}
-	skip := len(p.path) + 1
-	if p.path == "." {
-		skip = 0
-	}
-	failure := error(nil)
-	for entry, err := range workspace.Tree(context.Background(), enterable{p.Workspace, enter, skip}, p.path) {
+	return workspace.Paths(context.Background(), p.Workspace, p.path, func(path string, kind fs.FileMode, err error) error {
 		below := "."
-		if len(entry.Path) > skip {
-			below = entry.Path[skip:]
+		if len(path) > skip {
+			below = path[skip:]
 		}
 		if err != nil {
-			err = w.told(w.failed(verb, under(typed, below), err))
-		} else if wanted(below, entry.DirEntry) {
-			err = w.told(w.branch(under(typed, below), entry.DirEntry))
+			return w.told(w.failed(verb, under(typed, below), err))
 		}
-		if err != nil {
-			failure = err
-			break
+		if wanted(below, kind) {
+			if err := w.told(w.branch(under(typed, below), kind)); err != nil {
+				return err
+			}
 		}
-	}
-	return failure
+		if kind.IsDir() && !enter(below) {
+			return fs.SkipDir
+		}
+		return nil
+	})
 }
 
-func (w *work) branch(path string, entry fs.DirEntry) error {
+func (w *work) branch(path string, mode fs.FileMode) error {
 	if !w.json {
 		return w.answers().line(path)
 	}
-	return w.answers().write(record{Type: kind(entry.Type())}, path)
-}
-
-// enterable leaves directories out in which nothing is wanted: they look empty.
-type enterable struct {
-	workspace.Workspace
-	enter func(rel string) bool
-	skip  int
-}
-
-func (e enterable) List(ctx context.Context, dir string) ([]fs.DirEntry, error) {
-	if len(dir) > e.skip && dir != "." && !e.enter(dir[e.skip:]) {
-		return nil, nil
-	}
-	return e.Workspace.List(ctx, dir)
+	return w.answers().write(record{Type: kind(mode)}, path)
 }
 
 func (w *work) stat() error {

@@ -1,11 +1,12 @@
 package main
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -147,10 +148,8 @@ func (o *options) verbOptions() []cli.Option {
 	return list
 }
 
-var hash = regexp.MustCompile(`^[0-9a-f]{64}$`)
-
 func (o *options) setHash(v string) error {
-	if !hash.MatchString(v) {
+	if len(v) != hex.EncodedLen(sha256.Size) || strings.Trim(v, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is not a SHA-256 of 64 hexadecimal digits in lower case", v)
 	}
 	o.ifUnchanged = v

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -209,14 +210,20 @@ func (s *gitScratch) complaint(r *sandbox.ExecResult) string {
 			return r
 		}
 		return utf8.RuneError
-	}, urls.ReplaceAllStringFunc(said, RedactURL))
+	}, urls().ReplaceAllStringFunc(said, RedactURL))
 	return said[:min(len(said), maxComplaint)]
 }
 
-var urls = regexp.MustCompile(`[a-z+.-]+://[^\s'"]+`)
+var urls = lazy(`[a-z+.-]+://[^\s'"]+`)
+
+// lazy compiles a pattern when it is first needed: few programs that use this
+// package ever come to git.
+func lazy(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // scpLike is the short form of an ssh URL.
-var scpLike = regexp.MustCompile(`^([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
+var scpLike = lazy(`^([A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:[^:/-][^:]*$`)
 
 // checkURL refuses what is not plainly the address of a repository by one of the
 // protocols.
@@ -235,7 +242,7 @@ func checkURL(address string, protocols []string) error {
 		return invalid("the address is too long")
 	}
 	protocol := "ssh"
-	if !scpLike.MatchString(address) {
+	if !scpLike().MatchString(address) {
 		parsed, err := url.Parse(address)
 		switch {
 		case err != nil || parsed.Scheme == "" || !strings.HasPrefix(address, parsed.Scheme+"://"):
@@ -260,7 +267,7 @@ func checkURL(address string, protocols []string) error {
 // It is "" for what has neither.
 func RedactURL(address string) string {
 	address = strings.TrimSpace(address)
-	if !strings.Contains(address, "://") && !scpLike.MatchString(address) {
+	if !strings.Contains(address, "://") && !scpLike().MatchString(address) {
 		host, _, _ := strings.Cut(address, "/")
 		return host
 	}
@@ -272,14 +279,14 @@ func RedactURL(address string) string {
 }
 
 // gitHash is the full name of a commit, in either of git's two hashes.
-var gitHash = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
+var gitHash = lazy(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
 // gitRef is the name of a branch or the like. What git allows beyond it is not
 // worth what it could lead to.
-var gitRef = regexp.MustCompile(`^refs/([A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*/)*[A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*$`)
+var gitRef = lazy(`^refs/([A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*/)*[A-Za-z0-9_+@][A-Za-z0-9._+@=,#%-]*$`)
 
 func isRef(name string) bool {
-	return gitRef.MatchString(name) && !strings.Contains(name, "..") && !strings.Contains(name, "@{") &&
+	return gitRef().MatchString(name) && !strings.Contains(name, "..") && !strings.Contains(name, "@{") &&
 		!strings.HasSuffix(name, ".lock") && !strings.Contains(name, ".lock/") && !strings.HasSuffix(name, ".")
 }
 
@@ -379,7 +386,7 @@ func (r *repository) head(ctx context.Context) (commit, branch string, err error
 			}
 			continue
 		}
-		if !gitHash.MatchString(text) {
+		if !gitHash().MatchString(text) {
 			return "", "", &Error{Err: ErrGit, Detail: "its HEAD names no commit"}
 		}
 		if name == "HEAD" {
@@ -398,7 +405,7 @@ func (r *repository) packed(ctx context.Context, name string) (string, error) {
 	}
 	for line := range strings.Lines(string(content)) {
 		commit, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		if ref == name && gitHash.MatchString(commit) {
+		if ref == name && gitHash().MatchString(commit) {
 			return commit, nil
 		}
 	}

@@ -146,7 +146,7 @@ func (p *pull) fetch(ctx context.Context) error {
 		return err
 	}
 	p.next, _, _ = strings.Cut(out, "\t")
-	if !gitHash.MatchString(p.next) {
+	if !gitHash().MatchString(p.next) {
 		return &Error{Err: ErrGit, Detail: "the branch that it follows is gone"}
 	}
 	if p.done = p.next == p.commit; p.done {
