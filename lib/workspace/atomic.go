@@ -48,6 +48,9 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 			p.close()
 		}
 	}()
+	if err := p.own(w.tree.fd); err != nil {
+		return nil, err
+	}
 	// Replacing leaves other names of a file alone: they are not asked about.
 	err = w.ask(Access{Path: p.path, Write: true})
 	if err == nil && opts.IfHash != "" {
@@ -83,6 +86,19 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 		return nil, err
 	}
 	return f, nil
+}
+
+// own gives a place a descriptor of its own, for when the workspace is closed
+// before the file is.
+func (p *place) own(borrowed int) error {
+	if p.dir != borrowed {
+		return nil
+	}
+	fd, err := unix.FcntlInt(uintptr(borrowed), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		p.dir, p.close = fd, func() { unix.Close(p.dir) }
+	}
+	return err
 }
 
 // regular returns what a place holds, nil for nothing. That it is no file is an

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -82,7 +83,7 @@ func failedTo(op, path, to string, err error) error {
 		*e = *inner
 	} else {
 		e.Err, e.Cause = classify(err)
-		if e.Cause != nil {
+		if e.Cause != nil && !slices.Contains(plainErrnos, e.Cause) {
 			e.Detail = e.Cause.Error()
 		}
 	}
@@ -109,6 +110,9 @@ func classify(err error) (kind, cause error) {
 	}
 	return ErrIO, err
 }
+
+// plainErrnos say no more than their sentinels.
+var plainErrnos = []error{unix.ENOENT, unix.EEXIST, unix.EISDIR, unix.ENOTDIR, unix.ENOSPC, unix.EROFS, unix.EFBIG}
 
 func classifyErrno(errno unix.Errno) error {
 	switch errno {

@@ -125,10 +125,13 @@ var reading = []part{
 			"..x", "...", "...x/y", "-x", "~", "$HOME", "a\nb", "a b", `a\b`, "*", "\xff\xfe", "é", "e\u0301", "C:x",
 			strings.Repeat("n", 255), "con", " x ", "x.tmp", ".pk-x.tmp", "%2e%2e",
 		} {
-			c.put("d/" + name + "=text")
-			c.holds("d/"+name, "text")
+			for _, path := range []string{name, "d/" + name} {
+				c.put(path + "=text")
+				c.holds(path, "text")
+			}
 		}
 		is(c, 20, len(c.names("d")), "how many there are")
+		is(c, 21, len(c.names("")), "how many there are at the top")
 	}},
 	{"paths that lead out are refused", func(c *check) {
 		c.put("d/f")

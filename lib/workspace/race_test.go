@@ -1,0 +1,280 @@
+package workspace_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/workspace"
+)
+
+// attackTime is how long each operation is attacked: $PK_ATTACK, or a moment.
+func attackTime(t *testing.T) time.Duration {
+	text := os.Getenv("PK_ATTACK")
+	if text == "" {
+		return 15 * time.Millisecond
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return d
+}
+
+// swapper exchanges the directory d and the link evil, over and over, and puts
+// back what the victim takes away.
+type swapper struct {
+	root   int
+	target string
+	swaps  atomic.Int64
+	done   atomic.Bool
+	ended  sync.WaitGroup
+}
+
+func attack(t *testing.T, root, target string) *swapper {
+	t.Helper()
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	s := &swapper{root: fd, target: target}
+	s.restore()
+	s.ended.Go(func() {
+		for !s.done.Load() {
+			if unix.Renameat2(s.root, "d", s.root, "evil", unix.RENAME_EXCHANGE) != nil {
+				s.restore()
+			} else if s.swaps.Add(1)%16 == 0 {
+				s.restore()
+			}
+		}
+	})
+	return s
+}
+
+// restore makes what is missing, without following the link itself.
+func (s *swapper) restore() {
+	_ = unix.Symlinkat(s.target, s.root, "evil")
+	_ = unix.Mkdirat(s.root, "d", 0o755)
+	for _, name := range []string{"d", "evil"} {
+		dir, err := unix.Openat(s.root, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		_ = unix.Mkdirat(dir, "sub", 0o755)
+		for _, file := range []string{"f", "sub/f"} {
+			if fd, err := unix.Openat(dir, file, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644); err == nil {
+				unix.Close(fd)
+			}
+		}
+		unix.Close(dir)
+	}
+}
+
+func (s *swapper) stop() {
+	s.done.Store(true)
+	s.ended.Wait()
+	unix.Close(s.root)
+}
+
+// forbidden makes what must not be reached, and returns what it looks like.
+func forbidden(t *testing.T, dir string) string {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(dir+"/sub", 0o755))
+	for _, name := range []string{"f", "sub/f", "secret"} {
+		require.NoError(t, os.WriteFile(dir+"/"+name, []byte("SECRET"), 0o644))
+	}
+	return picture(t, dir)
+}
+
+// picture is all that is in a directory of the host, with modes.
+func picture(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	require.NoError(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := e.Info()
+		require.NoError(t, err)
+		all.WriteString(strings.TrimPrefix(path, dir) + " " + info.Mode().String())
+		if info.Mode().IsRegular() {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			all.WriteString(" " + string(data))
+		}
+		all.WriteString("\n")
+		return nil
+	}))
+	return all.String()
+}
+
+var errLeak = errors.New("LEAK")
+
+// leaks is an error if text tells what is forbidden.
+func leaks(text string, err error) error {
+	if strings.Contains(text, "SECRET") || strings.Contains(text, "secret") {
+		return errLeak
+	}
+	return err
+}
+
+var attacked = map[string]func(ctx context.Context, w workspace.Workspace) error{
+	"Read": func(ctx context.Context, w workspace.Workspace) error {
+		data, err := w.Read(ctx, "d/f")
+		return leaks(string(data), err)
+	},
+	"Hash": func(ctx context.Context, w workspace.Workspace) error {
+		sum, err := workspace.Hash(ctx, w, "d/sub/f")
+		return leaks(map[bool]string{true: "SECRET"}[sum == workspace.HashOf([]byte("SECRET"))], err)
+	},
+	"Write":           func(ctx context.Context, w workspace.Workspace) error { return w.Write(ctx, "d/f", []byte("x")) },
+	"create":          func(ctx context.Context, w workspace.Workspace) error { return w.Write(ctx, "d/new/new", []byte("x")) },
+	"Append":          func(ctx context.Context, w workspace.Workspace) error { return w.Append(ctx, "d/f", []byte("x")) },
+	"Delete":          func(ctx context.Context, w workspace.Workspace) error { return w.Delete(ctx, "d/f") },
+	"RemoveAll":       func(ctx context.Context, w workspace.Workspace) error { return w.RemoveAll(ctx, "d") },
+	"RemoveAll below": func(ctx context.Context, w workspace.Workspace) error { return w.RemoveAll(ctx, "d/sub") },
+	"Rename from":     func(ctx context.Context, w workspace.Workspace) error { return w.Rename(ctx, "d/f", "got") },
+	"Rename tree": func(ctx context.Context, w workspace.Workspace) error {
+		_ = w.RemoveAll(ctx, "got2")
+		return w.Rename(ctx, "d/sub", "got2")
+	},
+	"Rename to": func(ctx context.Context, w workspace.Workspace) error {
+		_ = w.Write(ctx, "src", []byte("x"))
+		return w.Rename(ctx, "src", "d/f")
+	},
+	"Rename over": func(ctx context.Context, w workspace.Workspace) error {
+		_ = w.Write(ctx, "src", []byte("x"))
+		return w.Rename(ctx, "src", "d/new/f")
+	},
+	"List": func(ctx context.Context, w workspace.Workspace) error {
+		entries, err := w.List(ctx, "d")
+		for _, entry := range entries {
+			err = leaks(entry.Name(), err)
+			if info, infoErr := entry.Info(); infoErr == nil && info.Size() == int64(len("SECRET")) && info.Mode().IsRegular() {
+				return errLeak
+			}
+		}
+		return err
+	},
+	"Exists": func(ctx context.Context, w workspace.Workspace) error {
+		there, err := w.Exists(ctx, "d/secret")
+		return leaks(map[bool]string{true: "SECRET"}[there], err)
+	},
+	"Stat": func(ctx context.Context, w workspace.Workspace) error {
+		info, err := w.Stat(ctx, "d/f")
+		return leaks(map[bool]string{true: "SECRET"}[err == nil && info.Size() == int64(len("SECRET"))], err)
+	},
+	"AtomicWrite": func(ctx context.Context, w workspace.Workspace) error {
+		return workspace.AtomicWrite(ctx, w, "d/f", []byte("x"))
+	},
+	"WriteExclusive": func(ctx context.Context, w workspace.Workspace) error {
+		return workspace.WriteExclusive(ctx, w, "d/exclusive", []byte("x"))
+	},
+	"WriteIfUnchanged": func(ctx context.Context, w workspace.Workspace) error {
+		return workspace.WriteIfUnchanged(ctx, w, "d/f", []byte("x"), workspace.HashOf([]byte("SECRET")))
+	},
+	"Copy from": func(ctx context.Context, w workspace.Workspace) error {
+		err := workspace.Copy(ctx, w, "d/f", "copied")
+		data, _ := w.Read(ctx, "copied")
+		return leaks(string(data), err)
+	},
+	"Copy to": func(ctx context.Context, w workspace.Workspace) error {
+		_ = w.Write(ctx, "src", []byte("x"))
+		return workspace.Copy(ctx, w, "src", "d/f")
+	},
+	"Mkdir": func(ctx context.Context, w workspace.Workspace) error { return workspace.Mkdir(ctx, w, "d/new/dir") },
+	"Walk": func(ctx context.Context, w workspace.Workspace) error {
+		leaked := false
+		err := workspace.Walk(ctx, w, "d", func(path string, _ fs.DirEntry) error {
+			leaked = leaked || strings.Contains(path, "secret")
+			return nil
+		})
+		return leaks(map[bool]string{true: "SECRET"}[leaked], err)
+	},
+	"Glob": func(ctx context.Context, w workspace.Workspace) error {
+		found, err := workspace.Glob(ctx, w, "{d,evil}/**")
+		return leaks(strings.Join(found, " "), err)
+	},
+	"Sub": func(ctx context.Context, w workspace.Workspace) error {
+		sub, err := workspace.Sub(ctx, w, "d")
+		if err != nil {
+			return err
+		}
+		if c, ok := sub.(*workspace.LocalWorkspace); ok {
+			defer c.Close()
+		}
+		data, err := sub.Read(ctx, "f")
+		_ = sub.Write(ctx, "new", []byte("x"))
+		return leaks(string(data), err)
+	},
+}
+
+// While somebody exchanges a directory for a link to where nobody may be, and
+// back, no operation gets there: W2.
+func TestSwapsLeadNobodyOut(t *testing.T) {
+	for name, setup := range map[string]func(t *testing.T) (w workspace.Workspace, root, target string){
+		"local": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			return w, root, "../out"
+		},
+		"local, absolute link": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			return w, root, filepath.Dir(root) + "/out"
+		},
+		"local without openat2": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			workspace.WithoutOpenat2(w)
+			return w, root, "../out"
+		},
+		"scoped": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			s, err := workspace.NewScopedWorkspace(w, workspace.WithAllowWrite("**"), workspace.WithMandatoryDeny("out"))
+			require.NoError(t, err)
+			return s, root, "../out"
+		},
+		"scoped, link to what is denied": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			s, err := workspace.NewScopedWorkspace(w, workspace.WithAllowWrite("**"), workspace.WithMandatoryDeny("denied"))
+			require.NoError(t, err)
+			return s, root, "denied"
+		},
+		"scoped without openat2, link to what is denied": func(t *testing.T) (workspace.Workspace, string, string) {
+			w, root := local(t)
+			workspace.WithoutOpenat2(w)
+			s, err := workspace.NewScopedWorkspace(w, workspace.WithAllowWrite("**"), workspace.WithMandatoryDeny("denied"))
+			require.NoError(t, err)
+			return s, root, "denied"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for op, do := range attacked {
+				w, root, target := setup(t)
+				place := target
+				if !filepath.IsAbs(place) {
+					place = filepath.Join(root, place)
+				}
+				before := forbidden(t, place)
+				s := attack(t, root, target)
+				var done, refused int
+				for end := time.Now().Add(attackTime(t)); time.Now().Before(end); {
+					err := do(context.Background(), w)
+					require.NotErrorIs(t, err, errLeak, op)
+					if err == nil {
+						done++
+					} else {
+						refused++
+					}
+				}
+				s.stop()
+				assert.Equal(t, before, picture(t, place), op)
+				t.Logf("%s: %d done, %d refused, %d swaps", op, done, refused, s.swaps.Load())
+				assert.NotZero(t, s.swaps.Load(), "the attacker did nothing")
+			}
+		})
+	}
+}
