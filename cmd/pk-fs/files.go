@@ -22,9 +22,6 @@ import (
 const pieceSize = 256 << 10
 
 func (w *work) cat() error {
-	if err := outlet(w.ctx.Stdout); err != nil {
-		return err
-	}
 	return w.each(func(typed string) error {
 		p, err := w.at("cat", typed, toRead)
 		if err != nil {
@@ -37,19 +34,6 @@ func (w *work) cat() error {
 		defer f.Close()
 		return w.failed("cat", typed, w.pour(f))
 	})
-}
-
-// outlet refuses a standard output that is a directory or closed, before
-// anything is read.
-func outlet(out io.Writer) error {
-	file, ok := out.(*os.File)
-	if !ok {
-		return nil
-	}
-	if _, err := file.Stat(); err != nil {
-		return &outputError{err}
-	}
-	return nil
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to
@@ -101,8 +85,11 @@ func (o *outlets) Write(p []byte) (n int, err error) {
 type onlyReader struct{ io.Reader }
 
 func (w *work) write() error {
-	typed := w.args[0]
-	p, err := w.at("write", typed, toWrite)
+	typed, req := w.args[0], toWrite
+	if w.exclusive {
+		req = itself // a link has the name, wherever it leads
+	}
+	p, err := w.at("write", typed, req)
 	if err != nil {
 		return err
 	}

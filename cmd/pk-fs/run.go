@@ -116,7 +116,7 @@ func command() *cli.Command {
 		JSON:    &o.json,
 		Verb:    true,
 		Options: append(append(o.policyOptions(),
-			cli.Text(&o.violations, "violations", ""),
+			cli.Func(o.setViolations, "violations", ""),
 			cli.Switch(&o.zero, "zero", "z")),
 			o.verbOptions()...),
 		Action: o.run,
@@ -146,6 +146,14 @@ func (o *options) verbOptions() []cli.Option {
 		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
 	}
 	return list
+}
+
+func (o *options) setViolations(v string) error {
+	if v == "" {
+		return errors.New("the name is empty")
+	}
+	o.violations = v
+	return nil
 }
 
 func (o *options) setHash(v string) error {
