@@ -138,7 +138,7 @@ func TestKilledWrite(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, bytes.Repeat([]byte{'a'}, size), 0o644))
 	command := func() *exec.Cmd {
 		cmd := exec.Command(bin+"/pk-fs", "-C", dir, "write", "--atomic", "f")
-		cmd.Env = []string{"HOME=" + dir}
+		cmd.Env = []string{"HOME=/nonexistent"}
 		return cmd
 	}
 	begun, whole := time.Now(), command()

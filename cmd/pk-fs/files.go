@@ -94,7 +94,10 @@ func (w *work) write() error {
 		return err
 	}
 	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{
-		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged, Sync: w.sync,
+		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged,
+		// A name that is on the disk before its content would be an empty file after
+		// a crash.
+		Sync: w.sync || w.atomic || w.ifUnchanged != "",
 	})
 	if err != nil {
 		return w.failed("write", typed, err)
