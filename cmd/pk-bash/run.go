@@ -52,6 +52,9 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
+      --deny PATTERN         what matches is neither read nor written; repeatable
+      --deny-read PATTERN    what matches is not read (nor written, in the sandbox)
+      --allow-write PATTERN  only what matches is written
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
   -z, --zero                 lists end their records in NUL
@@ -64,6 +67,11 @@ Sandbox:
       --env-inherit          pass the whole environment, secrets and all
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
       --bwrap PATH           the bwrap to use
 
@@ -323,6 +331,7 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	j.Start = f.Plan.Start
 	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w)
 	return err
 }

@@ -9,4 +9,4 @@ import (
 
 func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, command()) }
 
-func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(fence.Options).Options()) }
+func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(fence.Options).Lasting()) }

@@ -10,7 +10,8 @@ import (
 )
 
 const help = `Usage: pk-bwrap [OPTION]... [--] COMMAND [ARG]...
-       pk-bwrap [OPTION]... --print [-z] [--] [COMMAND [ARG]...]
+       pk-bwrap [OPTION]... --print [-z|--json] [--] [COMMAND [ARG]...]
+       pk-bwrap [OPTION]... --explain [--json] [--] [PATH]...
 
 Runs COMMAND in a sandbox (bubblewrap) that shows the workspace, the system's
 programs, the tool chains and nothing else of the machine. Only the workspace's
@@ -26,6 +27,9 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its playground is /tmp (default $PK_SESSION)
       --temp DIR             use DIR as the playground instead
+      --deny PATTERN         what matches is neither read nor written; repeatable
+      --deny-read PATTERN    what matches is not read (nor written, in here)
+      --allow-write PATTERN  only what matches is written
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
 
@@ -37,12 +41,20 @@ Sandbox:
       --env-inherit          pass the whole environment, secrets and all
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
       --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
                              /bin or /usr/local/bin)
 
 Other:
       --print                print the command line of bwrap, one word a line
+      --explain              tell what the sandbox shows at each PATH and which rule
+                             decided; without PATH, the whole plan
+      --json                 the same as lines of JSON, with --print and --explain
   -z, --zero                 lists and --print end their records in NUL
   -h, --help                 this text
       --version [--json]     the version
@@ -60,7 +72,7 @@ Examples:
 // options of pk-bwrap.
 type options struct {
 	fence.Options
-	print, zero bool
+	print, explain, json, zero bool
 }
 
 func command() *cli.Command {
@@ -71,8 +83,10 @@ func command() *cli.Command {
 		Version: version,
 		Help:    help,
 		Wraps:   true,
+		JSON:    &o.json,
 		Options: append(o.Options.Options(),
 			cli.Switch(&o.print, "print", ""),
+			cli.Switch(&o.explain, "explain", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
 		Action: o.run,
@@ -85,16 +99,15 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func (o *options) run(ctx *cli.Context) error {
-	if len(ctx.Args) == 0 && !o.print {
-		return cli.Usage("no command given")
+	if err := o.check(ctx); err != nil {
+		return err
 	}
 	f, err := o.Open(ctx)
 	if err != nil {
 		return err
 	}
-	if o.print {
-		defer f.Close()
-		return o.printPlan(ctx, f)
+	if o.print || o.explain {
+		return errors.Join(o.tell(ctx, f), f.Undo())
 	}
 	return errors.Join(start(ctx, f), f.Undo())
 }
@@ -115,6 +128,61 @@ func start(ctx *cli.Context, f *fence.Fence) error {
 		return err
 	}
 	return f.Plan.Exec(f.Bwrap, ctx.Args, lock)
+}
+
+// check refuses combinations that mean nothing, before anything is opened.
+func (o *options) check(ctx *cli.Context) error {
+	switch {
+	case o.print && o.explain:
+		return cli.Usage("--print cannot be used with --explain")
+	case o.json && o.zero:
+		return cli.Usage("--json cannot be used with --zero")
+	case o.json && !o.print && !o.explain:
+		return cli.Usage("--json goes with --print, --explain or --version")
+	case len(ctx.Args) == 0 && !o.print && !o.explain:
+		return cli.Usage("no command given")
+	}
+	return nil
+}
+
+// tell prints what would be run, instead of running it.
+func (o *options) tell(ctx *cli.Context, f *fence.Fence) error {
+	switch {
+	case o.explain:
+		return o.explainPlan(ctx, f.Plan)
+	case o.json:
+		return writeLines(ctx, f.Plan.JSON())
+	}
+	return o.printPlan(ctx, f)
+}
+
+func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
+	var lines []string
+	for _, path := range ctx.Args {
+		v := plan.Explain(path)
+		if o.json {
+			lines = append(lines, v.JSON())
+		} else {
+			lines = append(lines, v.String())
+		}
+	}
+	switch {
+	case len(ctx.Args) > 0:
+	case o.json:
+		lines = append(plan.JSON(), plan.SocketsJSON()...)
+	default:
+		lines = plan.Describe()
+	}
+	return writeLines(ctx, lines)
+}
+
+func writeLines(ctx *cli.Context, lines []string) error {
+	for _, line := range lines {
+		if _, err := io.WriteString(ctx.Stdout, line+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {

@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -13,9 +14,11 @@ import (
 // it binds the files and leaves the made-up ones out.
 type rendering struct {
 	args    []string
-	staging string                                             // where a stage shows the overlays; "": bwrap makes them
-	staged  int                                                // overlays rendered so far
+	staging string                                             // where a stage shows what bwrap cannot mount; "": there is none
+	staged  int                                                // what the stage has been given to do so far
+	job     []string                                           // of the stage
 	file    func(name string, data []byte) (fd int, err error) // nil: printed
+	held    func(m Mount) (fd int, err error)                  // nil: bwrap takes no descriptor to bind, or printed
 	failure error
 }
 
@@ -35,7 +38,7 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 		return line, nil
 	}
 	self, err := os.Executable()
-	return p.stageLine(r.staging, self, line), err
+	return stageLine(r.staging, self, r.job, line), err
 }
 
 func (r *rendering) add(args ...string) { r.args = append(r.args, args...) }
@@ -66,26 +69,51 @@ func (r *rendering) plan(p *Plan) {
 	if r.staging != "" { // the stage is uid 0 of its namespace; map back
 		r.add("--uid", strconv.Itoa(os.Geteuid()), "--gid", strconv.Itoa(os.Getegid()))
 	}
-	for _, m := range p.Mounts {
-		r.mount(m)
+	for i, m := range p.Mounts {
+		if r.staging == "" || !r.stage(p, i) {
+			r.mount(m)
+		}
 	}
 	r.add("--remount-ro", "/", "--chdir", p.Chdir)
 }
 
+// stage renders what the stage prepares for bwrap, and reports whether mount i
+// is of that kind.
+func (r *rendering) stage(p *Plan, i int) bool {
+	m := p.Mounts[i]
+	switch top := p.topOf(i); {
+	case m.Held && top != i:
+		return true // it is in the tree of another
+	case m.Held || p.isTop(i):
+		r.job = append(r.job, p.job(i)...)
+	case m.Op == OpOverlay:
+		r.job = append(r.job, jobOverlay, m.Source)
+	default:
+		return false
+	}
+	bind := "--bind"
+	if m.Op == OpReadOnly {
+		bind = "--ro-bind"
+	}
+	r.add(bind, stagedAt(r.staging, r.staged), m.Dest)
+	r.staged++
+	return true
+}
+
 func (r *rendering) mount(m Mount) {
 	switch m.Op {
-	case OpReadOnly:
-		r.add("--ro-bind", m.Source, m.Dest)
-	case OpWritable:
-		r.add("--bind", m.Source, m.Dest)
+	case OpReadOnly, OpProtect:
+		r.bind("--ro-bind", m)
+	case OpWritable, OpPin:
+		r.bind("--bind", m)
 	case OpOverlay:
-		r.overlay(m)
+		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest, "--chmod", m.Perms, m.Dest)
 	case OpLink:
 		r.add("--symlink", m.Source, m.Dest)
 	case OpProc:
 		r.add("--proc", m.Dest)
 	case OpDev:
-		r.add("--dev", m.Dest)
+		r.dev(m)
 	case OpEmpty:
 		r.add("--perms", m.Perms, "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", m.Dest)
 	case OpMask:
@@ -95,15 +123,17 @@ func (r *rendering) mount(m Mount) {
 	}
 }
 
-// overlay gives the directory the mode that it has on the host, which bwrap's
-// own overlay would not.
-func (r *rendering) overlay(m Mount) {
-	if r.staging == "" {
-		r.add("--overlay-src", m.Source, "--tmp-overlay", m.Dest, "--chmod", m.Perms, m.Dest)
+// bind names what is held by a descriptor, where bwrap takes one.
+func (r *rendering) bind(option string, m Mount) {
+	if !m.Held || r.held == nil {
+		r.add(option, m.Source, m.Dest)
 		return
 	}
-	r.add("--bind", merged(r.staging, r.staged), m.Dest)
-	r.staged++
+	fd, err := r.held(m)
+	if err != nil && r.failure == nil {
+		r.failure = &Refusal{Reason: fmt.Sprintf("cannot show %q (%s): %v", m.Dest, m.Rule, err), Advice: "try again"}
+	}
+	r.add(option+"-fd", strconv.Itoa(fd), m.Dest)
 }
 
 // mask hides a file behind /dev/null, which cannot be read here, as the mount
@@ -114,6 +144,13 @@ func (r *rendering) mask(m Mount) {
 		return
 	}
 	r.add("--ro-bind", "/dev/null", m.Dest)
+}
+
+// dev keeps the directory of devices from being a place in memory without a
+// bound: only shm can be written, up to its size.
+func (r *rendering) dev(m Mount) {
+	shm := m.Dest + "/shm"
+	r.add("--dev", m.Dest, "--perms", "1777", "--size", strconv.FormatInt(m.Size, 10), "--tmpfs", shm, "--remount-ro", m.Dest)
 }
 
 func (r *rendering) content(m Mount) {

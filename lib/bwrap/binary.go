@@ -20,7 +20,12 @@ var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
 type Binary struct {
 	Path     string // absolute
 	Overlays bool   // has --tmp-overlay (bwrap 0.11 and later)
-	own      []byte // its content, when it is bwrap itself and the caller owns it
+
+	// HoldsPlaces: follows no link when it mounts, and binds descriptors (bwrap
+	// 0.12 and later).
+	HoldsPlaces bool
+
+	own []byte // its content, when it is bwrap itself and the caller owns it
 }
 
 // program returns the path by which bwrap is started. One that the caller owns
@@ -85,15 +90,22 @@ func FindBinary(path string, writable []string) (Binary, error) {
 	if err != nil || !isBwrap(program) {
 		// A wrapper, or one that may be run but not read: it has to be asked.
 		help, _ := exec.Command(real, "--help").CombinedOutput()
-		b.Overlays = bytes.Contains(help, []byte("--tmp-overlay"))
+		b.knows(help)
 		return b, nil
 	}
-	b.Overlays = bytes.Contains(program, []byte("--tmp-overlay"))
+	b.knows(program)
 	var st unix.Stat_t
 	if unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid() {
 		b.own = program
 	}
 	return b, nil
+}
+
+// knows looks for options in what bwrap says of itself, or is made of. The
+// version would not do: distributions backport.
+func (b *Binary) knows(text []byte) {
+	b.Overlays = bytes.Contains(text, []byte("--tmp-overlay"))
+	b.HoldsPlaces = bytes.Contains(text, []byte("--not-a-security-boundary")) && bytes.Contains(text, []byte("--ro-bind-fd"))
 }
 
 // isBwrap tells bwrap itself from a wrapper by the options that it knows. They

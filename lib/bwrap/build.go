@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/seccomp"
 	"pikuri/lib/toolchain"
 )
 
@@ -23,19 +25,26 @@ const (
 
 // Options is what a plan is made from.
 type Options struct {
-	Roots      []confine.Root // the project root first
-	Playground string         // seen as /tmp; "" for an empty /tmp
-	PlayOwned  bool           // the playground is pk's own, so that mount points may be made in it
-	Overlays   []string       // --overlay
+	Roots      []confine.Root            // the project root first
+	RootRule   func(confine.Root) string // what caused a root; nil: nothing is known
+	Playground string                    // seen as /tmp; "" for an empty /tmp
+	PlayOwned  bool                      // the playground is pk's own, so that mount points may be made in it
+	Overlays   []string                  // --overlay
 	Toolchains []toolchain.Entry
 	Masks      []string // what to hide inside the toolchains
-	Umbrellas  string   // directory of all umbrellas, which no overlay may contain
+	Rules      confine.Rules
+	Protect    []Protected // what must not be written though it is in a writable root
+	Umbrellas  string      // directory of all umbrellas, which no overlay may contain
 
 	Bwrap       Binary
 	Net         bool
 	AllowNested bool
+	PassFDs     []int
+	RunAs       int      // the project's owner, if root became that
+	NoProtect   bool     // nothing is protected but what is named
+	Require     []string // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
-	Identity    *Identity
+	Identity    []string // variables that say who commits, as the host would
 }
 
 // New makes the plan, or refuses. Nothing is created or changed by it.
@@ -45,13 +54,13 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.mountPoints, b.stageable, b.environment} {
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	return b.plan, nil
+	return b.plan, b.plan.Require(o.Require)
 }
 
 type builder struct {
@@ -59,6 +68,16 @@ type builder struct {
 	user  user
 	guard *guard
 	plan  *Plan
+}
+
+// filter adds the filter of system calls, where one is known for the processor.
+func (b *builder) filter() error {
+	filter, err := seccomp.Filter()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	b.plan.Filter = filter
+	return nil
 }
 
 func (b *builder) add(mounts ...Mount) { b.plan.Mounts = append(b.plan.Mounts, mounts...) }
@@ -155,17 +174,12 @@ func (b *builder) roots() error {
 		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp"})
 	}
 	for i, r := range b.Roots {
-		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: "option --readable"}
+		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r)}
 		if r.Writable {
-			m.Op, m.Rule = OpWritable, "option --writable"
+			m.Op = OpWritable
 		}
-		switch {
-		case i == 0:
-			m.Rule = "project root"
-		case r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp"):
+		if r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp") {
 			continue // it is there as /tmp; a mount point for it would have to be made in it
-		case r.Path == b.Playground:
-			m.Rule = "playground"
 		}
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
 			b.add(m)
@@ -174,6 +188,25 @@ func (b *builder) roots() error {
 		}
 	}
 	return nil
+}
+
+// rootRule says what caused root number i.
+func (b *builder) rootRule(i int, r confine.Root) string {
+	given := ""
+	if b.RootRule != nil {
+		given = b.RootRule(r)
+	}
+	switch {
+	case given != "":
+		return given
+	case i == 0:
+		return "project root"
+	case r.Path == b.Playground:
+		return "playground"
+	case r.Writable:
+		return "option --writable"
+	}
+	return "option --readable"
 }
 
 // overlays shows the overlay roots that were asked for by name. One that
@@ -239,6 +272,7 @@ func (b *builder) toolchains() error {
 		}
 		b.entry(e, real, op)
 	}
+	b.plan.Degraded = readOnly
 	if len(readOnly) > 0 {
 		b.warn("read-only inside, as they cannot be overlaid: %q", readOnly)
 	}
@@ -323,7 +357,7 @@ func (b *builder) defaults() error {
 	}
 	b.add(
 		Mount{Op: OpProc, Dest: "/proc", Rule: "default"},
-		Mount{Op: OpDev, Dest: "/dev", Rule: "default"},
+		Mount{Op: OpDev, Dest: "/dev", Size: tmpSize, Rule: "default"},
 	)
 	if b.plan.UserIsRoot {
 		// Its files are writable to the kernel's uid 0 with every capability
@@ -331,10 +365,18 @@ func (b *builder) defaults() error {
 		// calls writable, and the directory is not.
 		b.add(Mount{Op: OpReadOnly, Source: "/proc/sys", Dest: "/proc/sys", Rule: "default: the caller is root"})
 	}
+	if exists("/proc/keys") && !b.AllowNested { // with it, no proc could be mounted inside
+		b.add(Mount{Op: OpMask, Dest: "/proc/keys", Rule: "default: it names the caller's keys"})
+	}
 	if !b.taken("/tmp") {
 		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})
 	}
 	b.shieldTmp()
+	return b.arrange()
+}
+
+// arrange puts the mounts in the order in which they are made.
+func (b *builder) arrange() error {
 	sortMounts(b.plan.Mounts)
 	b.plan.Mounts = merge(b.plan.Mounts)
 	return nil
@@ -401,16 +443,32 @@ func (b *builder) mountPoints() error {
 	return nil
 }
 
-// stageable refuses overlays that an old bwrap leaves to the stage, where the
-// stage has no directory to work in.
+func (b *builder) hold() error {
+	if b.PlayOwned {
+		return b.plan.hold(b.Playground)
+	}
+	return b.plan.hold("")
+}
+
+// stageable refuses what an old bwrap leaves to the stage, where there can be
+// none.
 func (b *builder) stageable() error {
-	if b.Bwrap.Overlays || len(b.plan.lowers()) == 0 || b.plan.staging(b.Bwrap) != "" {
+	if !b.plan.staged(b.Bwrap) {
 		return nil
 	}
-	return &Refusal{
-		Reason: fmt.Sprintf("cannot overlay %q: each of %q is missing or holds a root", b.plan.lowers()[0], stagingDirs),
-		Advice: "leave the overlays out, with --no-toolchains, or use bwrap 0.11 or later",
+	if findTrusted("unshare") == "" {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot prepare the sandbox: bwrap %q is older than 0.12, and unshare is missing", b.Bwrap.Path),
+			Advice: "install util-linux, or bwrap 0.12 or later",
+		}
 	}
+	if b.plan.staging(b.Bwrap) == "" {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot prepare the sandbox: each of %q is missing or holds a root", stagingDirs),
+			Advice: "make /mnt, or use bwrap 0.12 or later",
+		}
+	}
+	return nil
 }
 
 // environment filters the caller's variables, then keeps of PATH what is there.
@@ -422,16 +480,19 @@ func (b *builder) environment() error {
 	if b.plan.UserIsRoot {
 		own = append(own, "TAR_OPTIONS=--no-same-owner") // only one uid is mapped: chown fails
 	}
-	env, err := b.Env.environ(append(own, b.Identity.Env()...))
+	vars, err := b.Env.environ(append(own, b.Identity...))
 	if err != nil {
 		return err
 	}
-	for i, kv := range env {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			env[i] = "PATH=" + strings.Join(b.present(filepath.SplitList(path)), ":")
+	for i := range vars {
+		if v := &vars[i]; v.Name == "PATH" {
+			v.Value = strings.Join(b.present(filepath.SplitList(v.Value)), ":")
+		}
+		if !vars[i].Dropped {
+			b.plan.Env = append(b.plan.Env, vars[i].Name+"="+vars[i].Value)
 		}
 	}
-	b.plan.Env = env
+	b.plan.Vars = vars
 	return nil
 }
 

@@ -2,6 +2,7 @@ package bwrap
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -112,35 +113,57 @@ func CarriesCode(name, value string) bool {
 
 // Environ applies the policy alone, for a command that runs outside a sandbox.
 // The list is sorted by name, and never nil: os/exec takes nil for everything.
-func (p EnvPolicy) Environ() ([]string, error) { return p.environ(nil) }
+func (p EnvPolicy) Environ() ([]string, error) {
+	vars, err := p.environ(nil)
+	env := []string{}
+	for _, v := range vars {
+		if !v.Dropped {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	return env, err
+}
 
 // environ applies the policy. What pk itself sets (the home, the scratch
 // directory, who commits) comes before what the caller sets by option.
-func (p EnvPolicy) environ(own []string) ([]string, error) {
-	env := map[string]string{}
+func (p EnvPolicy) environ(own []string) ([]Var, error) {
+	env := map[string]Var{}
 	for _, kv := range p.Caller {
-		name, value, ok := strings.Cut(kv, "=")
-		if ok && name != "" && (p.Inherit || slices.Contains(p.Pass, name) || dropped(name, value) == "") {
-			env[name] = value
+		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
+			env[name] = p.judge(name, value)
 		}
 	}
 	for _, kv := range own {
 		name, value, _ := strings.Cut(kv, "=")
-		env[name] = value
+		env[name] = Var{Name: name, Value: value, Rule: "default: set by pk"}
 	}
 	for _, kv := range p.Set {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok || name == "" {
 			return nil, &Refusal{Reason: fmt.Sprintf("cannot set %q in the environment", kv), Advice: "write --setenv NAME=VALUE"}
 		}
-		env[name] = value
+		env[name] = Var{Name: name, Value: value, Rule: "option --setenv"}
 	}
-	list := make([]string, 0, len(env))
-	for name, value := range env {
-		list = append(list, name+"="+value)
-	}
-	slices.Sort(list)
+	list := slices.Collect(maps.Values(env))
+	slices.SortFunc(list, func(a, b Var) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
+}
+
+// callers is the rule by which most variables are passed.
+const callers = "default: the caller's"
+
+// judge decides about one variable of the caller's.
+func (p EnvPolicy) judge(name, value string) Var {
+	why := dropped(name, value)
+	switch {
+	case why == "":
+		return Var{Name: name, Value: value, Rule: callers}
+	case slices.Contains(p.Pass, name):
+		return Var{Name: name, Value: value, Rule: "option --pass-env"}
+	case p.Inherit:
+		return Var{Name: name, Value: value, Rule: "option --env-inherit"}
+	}
+	return Var{Name: name, Dropped: true, Rule: "default: it " + why}
 }
 
 // lookupEnv returns the value of name in a list of NAME=VALUE.

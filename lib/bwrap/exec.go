@@ -24,38 +24,46 @@ import (
 // /proc/1/fd, change its mode, or take the lock over.
 func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
-	line, files, err := p.commandLine(bwrap, argv, status, func(_ int, f *os.File) int { return int(f.Fd()) })
+	var files descriptors
+	line, err := p.commandLine(bwrap, argv, status, files.own)
 	if err != nil {
 		return err
 	}
 	if err := CloseInherited(); err != nil {
 		return err
 	}
-	for _, f := range files {
-		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
-			return fmt.Errorf("cannot hand a descriptor to bwrap: %w", err)
-		}
+	if err := files.keep(p.PassFDs); err != nil {
+		return err
 	}
 	clearAmbient()
+	if err := p.harden(); err != nil {
+		return err
+	}
 	err = syscall.Exec(line[0], line, p.plain())
 	runtime.KeepAlive(files)
 	return fmt.Errorf("cannot start bwrap %q: %w", bwrap.Path, err)
 }
 
 // Command prepares bwrap around argv as a child process, to be supervised.
-// Call started once it runs: it closes what only the child needs, status
+// Start it with Start, and call started once it runs: it closes what only the child needs, status
 // included.
 func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.Cmd, started func(), err error) {
-	line, files, err := p.commandLine(bwrap, argv, status, func(i int, _ *os.File) int { return 3 + i })
+	files := descriptors{passed: p.PassFDs}
+	line, err := p.commandLine(bwrap, argv, status, files.child)
+	if err == nil {
+		err = files.pass()
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	started = func() {
-		for _, f := range files {
-			f.Close()
+		for _, f := range files.list {
+			if f != nil {
+				f.Close()
+			}
 		}
 	}
-	return &exec.Cmd{Path: line[0], Args: line, Env: p.plain(), Dir: "/", ExtraFiles: files}, started, nil
+	return &exec.Cmd{Path: line[0], Args: line, Env: p.plain(), Dir: "/", ExtraFiles: files.list}, started, nil
 }
 
 // maxWords is how many words bwrap takes, its own options and those of the
@@ -64,13 +72,9 @@ const maxWords = 9000
 
 // commandLine renders the plan for running. The options go through a
 // descriptor, so that the list of processes shows the command and not the
-// plan; number tells the number that a file will have in bwrap.
-func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, number func(int, *os.File) int) ([]string, []*os.File, error) {
-	var files []*os.File
-	hand := func(f *os.File) int {
-		files = append(files, f)
-		return number(len(files)-1, f)
-	}
+// plan; hand takes a file that bwrap is to have and tells the number that it will
+// have there.
+func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, hand func(*os.File) int) ([]string, error) {
 	r := &rendering{staging: p.staging(bwrap), file: func(name string, data []byte) (int, error) {
 		f, err := memFile(name, data)
 		if err != nil {
@@ -78,37 +82,53 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, number 
 		}
 		return hand(f), nil
 	}}
+	if bwrap.HoldsPlaces && r.staging == "" {
+		r.held = func(m Mount) (int, error) {
+			fd, err := openHeld(m.Source, identity(m.Dev, m.Ino))
+			if err != nil {
+				return -1, err
+			}
+			return hand(os.NewFile(uintptr(fd), m.Source)), nil
+		}
+	}
 	if status != nil {
 		r.add("--json-status-fd", strconv.Itoa(hand(status)))
+	}
+	if p.Filter != nil {
+		filter, err := memFile("filter", p.Filter)
+		if err != nil {
+			return nil, err
+		}
+		r.add("--seccomp", strconv.Itoa(hand(filter)))
 	}
 	r.env(p.widened())
 	r.plan(p)
 	if r.failure != nil {
-		return nil, nil, r.failure
+		return nil, r.failure
 	}
 	if words := len(r.args) + len(argv) + 3; words > maxWords {
-		return nil, nil, &Refusal{
+		return nil, &Refusal{
 			Reason: fmt.Sprintf("bwrap takes %d words at most, and this would be %d", maxWords, words),
 			Advice: "give the command fewer arguments, as with xargs -n 5000",
 		}
 	}
 	options, err := memFile("options", []byte(strings.Join(r.args, "\x00")+"\x00"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	program, err := bwrap.program(r.staging != "", hand)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	line := append([]string{program, "--args", strconv.Itoa(hand(options)), "--"}, argv...)
 	if r.staging == "" {
-		return line, files, nil
+		return line, nil
 	}
 	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced while this runs
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot open this program: %w", err)
+		return nil, fmt.Errorf("cannot open this program: %w", err)
 	}
-	return p.stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), line), files, nil
+	return stageLine(r.staging, fmt.Sprintf("%s%d", selfFD, hand(self)), r.job, line), nil
 }
 
 // plain is the part of the environment that bwrap itself starts with. It runs

@@ -24,8 +24,10 @@ const (
 	OpLink     Op = "link"      // a symbolic link to Source
 	OpEmpty    Op = "empty"     // an empty directory in memory, writable
 	OpMask     Op = "mask"      // something inside a root that must not be seen
+	OpProtect  Op = "protect"   // something inside a writable root that must not be written
+	OpPin      Op = "pin"       // a directory in a writable root, made a mount point so that it cannot be renamed
 	OpProc     Op = "proc"      // the sandbox's own processes
-	OpDev      Op = "dev"       // null, zero, full, random, urandom, tty, pts, shm
+	OpDev      Op = "dev"       // null, zero, full, random, urandom, tty, pts; shm is writable
 )
 
 // Mount is one thing that the sandbox shows.
@@ -36,19 +38,48 @@ type Mount struct {
 	Data   []byte // OpData: the content
 	Dir    bool   // OpMask: a directory is hidden, not a file
 	Perms  string // octal: of what the mount makes anew
-	Size   int64  // OpEmpty: the most it may hold, in bytes; 0 means half of the memory
+	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
+
+	// Held: a command that runs elsewhere may change what is at Source or Dest,
+	// so it is mounted by descriptor, and only if it is still this inode.
+	Held     bool
+	Dev, Ino uint64
 }
 
 // Plan is what a sandbox contains. The same input makes the same plan.
 type Plan struct {
 	Mounts      []Mount  // parents before children
 	Env         []string // NAME=VALUE, sorted by name
+	Vars        []Var    // the same with what decided, and what the sandbox does not get
 	Chdir       string
-	Net         bool // the host's network; false means none but a loopback of its own
-	AllowNested bool // user namespaces may be made inside
-	UserIsRoot  bool // the caller is uid 0, which needs more closing
+	Net         bool   // the host's network; false means none but a loopback of its own
+	AllowNested bool   // user namespaces may be made inside
+	RunAs       int    // the project's owner, whom root became; 0: nobody
+	UserIsRoot  bool   // the caller is uid 0, which needs more closing
+	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
+	PassFDs     []int  // descriptors of the caller's that the command gets
+	Watched     []Watch
+	Unprotected bool     // --no-protect was given
+	Degraded    []string // caches that could not be overlaid, and are read-only
 	Warnings    []string
+}
+
+// Var is a variable of the environment.
+type Var struct {
+	Name    string
+	Value   string // "" of what is dropped
+	Dropped bool   // the caller has it, the sandbox does not
+	Rule    string // what decided, for people
+}
+
+// Watch is a name in a writable root that nothing can be mounted on, as it is
+// not there or is a link. Whoever supervises the command can see whether it
+// has appeared or changed.
+type Watch struct {
+	Path string
+	Link string // where the link leads; "" when nothing was there
+	Rule string
 }
 
 // Refusal is a sandbox that must not be made as described, with what to type
@@ -100,11 +131,22 @@ func cover(mounts []Mount, path string) (Mount, bool) {
 	return best, found
 }
 
+// seen reports whether the host's path is what the sandbox shows at dest:
+// something else may cover it there.
+func (p *Plan) seen(host, dest string) bool {
+	top, ok := cover(p.Mounts, dest)
+	if !ok {
+		return false
+	}
+	at, shown := top.host(dest)
+	return shown && at == host
+}
+
 // host returns the host path behind path in the tree that m shows, for the
 // operations that show a tree of the host.
 func (m Mount) host(path string) (string, bool) {
 	switch m.Op {
-	case OpReadOnly, OpWritable, OpOverlay:
+	case OpReadOnly, OpWritable, OpOverlay, OpProtect, OpPin:
 		return filepath.Join(m.Source, strings.TrimPrefix(path, m.Dest)), true
 	case OpCopy:
 		return m.Source, path == m.Dest
@@ -133,5 +175,5 @@ func adds(above, m Mount) bool {
 	if !ok || host != m.Source {
 		return true
 	}
-	return m.Op != OpReadOnly && m.Op != above.Op || above.Op == OpOverlay
+	return m.Op == OpPin || m.Op != OpReadOnly && m.Op != above.Op || above.Op == OpOverlay
 }

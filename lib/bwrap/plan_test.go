@@ -80,7 +80,7 @@ func TestPlanShowsParentsFirst(t *testing.T) {
 		at[m.Dest] = i
 	}
 	for dest, i := range at {
-		for dir := parent(dest); dir != "/"; dir = parent(dir) {
+		for dir := filepath.Dir(dest); dir != "/"; dir = filepath.Dir(dir) {
 			if j, ok := at[dir]; ok {
 				assert.Less(t, j, i, "%s comes before what lies above it", dest)
 			}

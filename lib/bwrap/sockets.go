@@ -143,3 +143,34 @@ func Canonical(path string) string {
 		rest = filepath.Join(filepath.Base(dir), rest)
 	}
 }
+
+// maxListed bounds the search for sockets: whoever asks wants an answer, not a
+// walk through a disk.
+const maxListed = 100_000
+
+// Sockets lists the sockets that lie in the roots and overlays, where the command
+// can connect to them whether or not it may write there: whoever listens is
+// outside. It is what --explain tells, and no part of a start. complete is false
+// when there was too much to look at.
+func (p *Plan) Sockets() (found []string, complete bool) {
+	left := maxListed
+	for _, m := range p.Mounts {
+		if m.Op != OpWritable && m.Op != OpOverlay && m.Op != OpReadOnly || within(m.Source, "/usr") || within(m.Source, "/etc") || within(m.Source, "/proc") {
+			continue
+		}
+		_ = filepath.WalkDir(m.Source, func(path string, d fs.DirEntry, err error) error {
+			if left--; left < 0 {
+				return fs.SkipAll
+			}
+			if err != nil {
+				return fs.SkipDir
+			}
+			if dest := m.Dest + path[len(m.Source):]; d.Type()&fs.ModeSocket != 0 && p.seen(path, dest) {
+				found = append(found, dest)
+			}
+			return nil
+		})
+	}
+	slices.Sort(found)
+	return slices.Compact(found), left >= 0
+}

@@ -154,7 +154,18 @@ func currentUser(home string) user {
 	return u
 }
 
-type account struct{ name, home string }
+// Account looks up a user of the machine: its name and home are "", and its
+// group is -1, where /etc/passwd does not know.
+func Account(uid int) (name, home string, gid int) {
+	entry := accountEntry("/etc/passwd", uid)
+	gid, err := strconv.Atoi(entry.gid)
+	if err != nil {
+		gid = -1
+	}
+	return entry.name, entry.home, gid
+}
+
+type account struct{ name, gid, home string }
 
 // accountEntry finds the line of a passwd or group file whose third field is
 // id. os/user would do, but links the resolver of every directory service
@@ -172,6 +183,7 @@ func accountEntry(file string, id int) account {
 		}
 		found := account{name: fields[0]}
 		if len(fields) > 5 {
+			found.gid = fields[3]
 			found.home = fields[5]
 		}
 		return found

@@ -20,6 +20,13 @@ const maxLinks = 40
 // will resolve inside. host is where that lies on the host, or "" for what
 // only the sandbox has.
 func (p *Plan) locate(path string) (host string, ok bool) {
+	host, _, ok = p.follow(path)
+	return host, ok
+}
+
+// follow is locate, and tells the place inside too: where the path leads, or
+// how far it leads with what is missing behind.
+func (p *Plan) follow(path string) (host, place string, ok bool) {
 	seen, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
 		name := rest[0]
@@ -34,7 +41,7 @@ func (p *Plan) locate(path string) (host string, ok bool) {
 		next := filepath.Join(seen, name)
 		link, found := p.step(next)
 		if !found || link != "" && links == maxLinks {
-			return "", false
+			return "", filepath.Join(next, filepath.Join(rest...)), false
 		}
 		if link == "" {
 			seen = next
@@ -48,10 +55,10 @@ func (p *Plan) locate(path string) (host string, ok bool) {
 	}
 	m, covered := cover(p.Mounts, seen)
 	if !covered {
-		return "", true
+		return "", seen, true
 	}
 	host, _ = m.host(seen)
-	return host, true
+	return host, seen, true
 }
 
 // step looks at one component, all links above it being resolved: is it there,

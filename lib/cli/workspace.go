@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ type Workspace struct {
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
 	roots    []rootOption
+	origins  map[string]string // what a root's name came from, in words
 	rules    confine.Rules
 	policies []policy
 	source   string // the line of the policy that is being read, "" outside
@@ -33,6 +35,22 @@ type rootOption struct {
 	value    string
 	writable bool
 	list     bool
+	source   string // the line of a policy that gave it, or ""
+}
+
+// origin is the option as its user knows it.
+func (r rootOption) origin() string {
+	text := "option --readable"
+	if r.writable {
+		text = "option --writable"
+	}
+	if r.list {
+		text += fmt.Sprintf("-from %q", r.value)
+	}
+	if r.source != "" {
+		text += " of policy " + r.source
+	}
+	return text
 }
 
 // Options returns the options, to be added to a command's own.
@@ -50,8 +68,7 @@ func (w *Workspace) Options() []Option {
 }
 
 // RuleOptions returns the options that narrow a workspace, for commands that can
-// hold to them. For the others they are unknown: a rule that is taken and not
-// kept would be worse than none.
+// hold to them: a rule that is taken and not kept would be worse than none.
 func (w *Workspace) RuleOptions() []Option {
 	return []Option{
 		w.rule(&w.rules.Deny, "deny"),
@@ -86,7 +103,7 @@ func name(dst *string, long, short string) Option {
 
 func (w *Workspace) root(long string, writable, list bool) Option {
 	o := Func(func(v string) error {
-		w.roots = append(w.roots, rootOption{value: v, writable: writable, list: list})
+		w.roots = append(w.roots, rootOption{value: v, writable: writable, list: list, source: w.source})
 		return nil
 	}, long, "")
 	if list {
@@ -94,6 +111,17 @@ func (w *Workspace) root(long string, writable, list bool) Option {
 	}
 	return o.Path()
 }
+
+// Rules returns the rules that the options gave.
+func (w *Workspace) Rules() confine.Rules { return w.rules }
+
+// Origin says which option named the root, or "" for those that have another
+// reason to be there.
+func (w *Workspace) Origin(root confine.Root) string { return w.origins[root.Name] }
+
+// Source is the line of the policy that is being read, or "", for options that
+// want to tell where they came from.
+func (w *Workspace) Source() string { return w.source }
 
 // Opened is a workspace that is ready for use. Close it.
 type Opened struct {
@@ -243,22 +271,23 @@ func CheckBase(base string, roots []confine.Root) error {
 	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
 }
 
+// Project is the project root as it was given: by option, else by
+// $PK_PROJECT_ROOT, else the working directory.
+func (w *Workspace) Project() string {
+	return cmp.Or(w.ProjectRoot, os.Getenv("PK_PROJECT_ROOT"), ".")
+}
+
 // config reads everything that the options name, before anything is made.
 func (w *Workspace) config(ctx *Context) (confine.Config, error) {
 	cfg := confine.Config{
-		ProjectRoot: w.ProjectRoot,
+		ProjectRoot: w.Project(),
 		Temp:        w.Temp,
 		AliasTmp:    !w.NoAliasTmp,
 		AllowAll:    w.AllowAll,
 		Rules:       w.rules,
 		Home:        os.Getenv("HOME"),
 	}
-	if cfg.ProjectRoot == "" {
-		cfg.ProjectRoot = os.Getenv("PK_PROJECT_ROOT")
-	}
-	if cfg.ProjectRoot == "" {
-		cfg.ProjectRoot = "."
-	}
+	w.origins = map[string]string{}
 	for _, r := range w.roots {
 		paths := []string{r.value}
 		if r.list {
@@ -266,6 +295,9 @@ func (w *Workspace) config(ctx *Context) (confine.Config, error) {
 			if paths, err = ctx.ReadList(r.value, w.Zero != nil && *w.Zero); err != nil {
 				return cfg, err
 			}
+		}
+		for _, path := range paths {
+			w.origins[path] = r.origin()
 		}
 		if r.writable {
 			cfg.Writable = append(cfg.Writable, paths...)

@@ -15,6 +15,7 @@ type Root struct {
 	Writable bool
 	Dir      bool
 	Dev, Ino uint64 // what Path named when the workspace was opened
+	Name     string // as it was given, for messages
 }
 
 // Contains tells whether path, which is resolved, is the root or below it.
@@ -96,7 +97,7 @@ func (c claim) open(cfg Config) (heldRoot, error) {
 		unix.Close(held.fd)
 		return heldRoot{}, c.failed(unix.ENOTDIR)
 	}
-	held.Writable, held.scratch = c.role != roleReadable, c.role == roleTemp
+	held.Name, held.Writable, held.scratch = c.name, c.role != roleReadable, c.role == roleTemp
 	held.given = c.given()
 	return held, nil
 }

@@ -86,6 +86,13 @@ func (s *states) hopeful() bool {
 	return false
 }
 
+// takesAll tells whether a globstar at the end has been reached, which takes
+// whatever follows.
+func (s *states) takesAll() bool {
+	last := len(s.components) - 1
+	return last >= 0 && s.components[last].globstar && s.at[last]
+}
+
 // matches holds the component against a name. Only the last star is ever tried
 // again with more: the characters between two stars can be taken where they are
 // found first.

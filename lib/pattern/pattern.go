@@ -49,6 +49,34 @@ func (p *Pattern) MayMatchBelow(dir string) bool {
 	return p.any(dir, func(s *states) bool { return s.hopeful() })
 }
 
+// CoversBelow tells whether every path below dir matches, whatever exists. It is
+// the question of a rule that allows, about a directory as a whole.
+func (p *Pattern) CoversBelow(dir string) bool {
+	return p.any(dir, func(s *states) bool { return s.takesAll() })
+}
+
+// Literal returns the one path that the pattern matches, if there is only one.
+func (p *Pattern) Literal() (path string, ok bool) {
+	if len(p.alternatives) != 1 {
+		return "", false
+	}
+	var names []string
+	for _, c := range p.alternatives[0] {
+		name := ""
+		for _, t := range c.tokens {
+			if t.literal == "" {
+				return "", false
+			}
+			name += t.literal
+		}
+		if c.globstar {
+			return "", false
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "/"), true
+}
+
 // any tells whether one of the alternatives, having read all of path, is in a
 // state that fits.
 func (p *Pattern) any(path string, fits func(*states) bool) bool {

@@ -24,6 +24,11 @@ type BwrapConfig struct {
 	// AllowNested lets commands make user namespaces.
 	AllowNested bool
 
+	// NoProtect leaves writable what makes git on the host run code: hooks and
+	// configuration of the repositories in the roots, which are read-only
+	// otherwise.
+	NoProtect bool
+
 	// Bwrap is the program; "" is the first in the system's own directories.
 	Bwrap string
 }
@@ -60,7 +65,7 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 
 // plan makes the plan once, so that what is wrong with it is said now.
 func (r *BwrapRunner) plan(cfg BwrapConfig) error {
-	r.fence = fence{Bwrap: cfg.Bwrap, Roots: r.workspace.Roots(), AllowNested: cfg.AllowNested, Net: true}
+	r.fence = fence{Bwrap: cfg.Bwrap, Roots: r.workspace.Roots(), AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Net: true}
 	if cfg.Toolchains {
 		table, err := toolchain.Load()
 		if err != nil {

@@ -333,3 +333,25 @@ func TestBwrapHasNoCapability(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "CapEff:\t0000000000000000\n", result.Stdout)
 }
+
+// TestBwrapProtectsWhatGitRuns: the command leaves no hook for the host to run.
+func TestBwrapProtectsWhatGitRuns(t *testing.T) {
+	path := testBwrap(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	init := exec.Command("git", "init", "-q", root)
+	init.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent"}
+	require.NoError(t, init.Run())
+	script := `echo x >.git/hooks/post-commit; git config core.fsmonitor evil; echo x >.git/config; true`
+	for _, noProtect := range []bool{false, true} {
+		want := noProtect
+		r := fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path, NoProtect: noProtect})
+		_, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
+		require.NoError(t, err)
+		_, err = os.Stat(root + "/.git/hooks/post-commit")
+		assert.Equal(t, want, err == nil, "a hook was made")
+		config, err := os.ReadFile(root + "/.git/config")
+		require.NoError(t, err)
+		assert.Equal(t, want, string(config) == "x\n", "the configuration was changed")
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitrepo"
 	"pikuri/lib/shell"
 	"pikuri/lib/toolchain"
 )
@@ -69,6 +70,7 @@ type fence struct {
 	Masks       []string
 	Net         bool
 	AllowNested bool
+	NoProtect   bool
 	Env         bwrap.EnvPolicy
 	Chdir       string
 }
@@ -244,6 +246,7 @@ func (r *request) fenced(job *shell.Job) error {
 		return err
 	}
 	job.Sandbox, job.Status = true, status
+	job.Start = plan.Start
 	job.Cmd, job.Started, err = plan.Command(binary, r.Argv, write)
 	return err
 }
@@ -254,14 +257,45 @@ func (f *fence) plan() (bwrap.Binary, *bwrap.Plan, error) {
 	if err != nil {
 		return binary, nil, err
 	}
+	protect, err := f.protected()
+	if err != nil {
+		return binary, nil, err
+	}
 	plan, err := bwrap.New(bwrap.Options{
-		Roots: f.Roots, Toolchains: f.Toolchains, Masks: f.Masks,
+		Roots: f.Roots, Toolchains: f.Toolchains, Masks: f.Masks, Protect: protect, NoProtect: f.NoProtect,
 		Bwrap: binary, Net: f.Net, AllowNested: f.AllowNested, Env: f.Env,
 	})
 	if err == nil && f.Chdir != "" {
 		plan.Chdir = f.Chdir
 	}
 	return binary, plan, err
+}
+
+// protectTime is for a disk that is asleep: a usual project takes a millisecond.
+const protectTime = 10 * time.Second
+
+// protected lists what makes git on the host run code, in the repositories of the
+// writable roots: a command could have it run once the sandbox is gone. What git
+// itself writes in the course of its work is left out.
+func (f *fence) protected() ([]bwrap.Protected, error) {
+	var list []bwrap.Protected
+	for _, root := range writable(f.Roots) {
+		if f.NoProtect {
+			break
+		}
+		repos, err := gitrepo.Find(root, gitrepo.Limits{Time: protectTime}, os.LookupEnv)
+		if err != nil {
+			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "name a narrower root"}
+		}
+		for _, repo := range repos {
+			for _, sink := range repo.Sinks() {
+				if !sink.Watch {
+					list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "git: " + sink.Why, Default: true})
+				}
+			}
+		}
+	}
+	return list, nil
 }
 
 func writable(roots []confine.Root) []string {

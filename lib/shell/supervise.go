@@ -29,6 +29,9 @@ type Job struct {
 	Sandbox bool      // Cmd is bwrap, and Status is what it reports on
 	Status  *os.File  // read end of bwrap's --json-status-fd
 
+	// Start starts Cmd in a special way; release is called when it has ended. nil
+	// stands for Cmd.Start.
+	Start   func(*exec.Cmd) (release func(), err error)
 	Started func() // called once Cmd runs: the files handed to it may be closed
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
@@ -58,13 +61,14 @@ func (j *Job) Run() (*Result, error) {
 }
 
 type supervisor struct {
-	job    *Job
-	result *Result
-	begun  time.Time
-	pipes  []*pipe
-	exited chan error    // the main process has ended
-	first  chan int      // process id of the sandbox's first process, from bwrap
-	report chan struct{} // bwrap has said all
+	job     *Job
+	result  *Result
+	begun   time.Time
+	pipes   []*pipe
+	release func()        // to be called when it has
+	exited  chan error    // the main process has ended
+	first   chan int      // process id of the sandbox's first process, from bwrap
+	report  chan struct{} // bwrap has said all
 
 	ran  bool // bwrap reported the command's status: it did start
 	init int  // pidfd of the sandbox's first process; 0 for none
@@ -87,7 +91,7 @@ func (s *supervisor) start() error {
 	}
 	ends, err := s.connect()
 	if err == nil {
-		err = cmd.Start()
+		s.release, err = s.job.start()
 	}
 	for _, w := range ends {
 		w.Close()
@@ -102,9 +106,21 @@ func (s *supervisor) start() error {
 		return err
 	}
 	s.exited, s.first, s.report = make(chan error, 1), make(chan int, 1), make(chan struct{})
-	go func() { s.exited <- cmd.Wait() }()
+	go func() {
+		err := cmd.Wait()
+		s.release()
+		s.exited <- err
+	}()
 	go s.listen()
 	return nil
+}
+
+// start starts Cmd, by Start if there is one.
+func (j *Job) start() (release func(), err error) {
+	if j.Start != nil {
+		return j.Start(j.Cmd)
+	}
+	return func() {}, j.Cmd.Start()
 }
 
 // connect gives the command its pipes and returns the ends to close once it

@@ -28,6 +28,10 @@ const (
 	// maxSwept how many directories are remembered.
 	sweepAgain = time.Minute
 	maxSwept   = 1024
+
+	// maxSweep is how many entries of a directory are looked at for that: some 50
+	// ms. In a larger one, what a crash left may stay.
+	maxSweep = 200_000
 )
 
 // atomicFile is a file being written beside its place. While it is, it is locked:
@@ -74,7 +78,7 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	if err := w.makeParents(p, opts.Sync); err != nil {
 		return nil, err
 	}
-	w.sweep(p.dir)
+	w.sweep(ctx, p.dir)
 	perm := opts.Perm
 	if old != nil {
 		perm = 0o600 // until it is finished, whatever it will be then
@@ -349,7 +353,7 @@ func (s *sweeps) due(st *unix.Stat_t) bool {
 
 // sweep removes unfinished files that nobody works on any more. That one cannot
 // be removed is not the concern of who writes something else.
-func (w *LocalWorkspace) sweep(dir int) {
+func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 	var st unix.Stat_t
 	if unix.Fstat(dir, &st) != nil || !w.tree.swept.due(&st) {
 		return
@@ -359,7 +363,11 @@ func (w *LocalWorkspace) sweep(dir int) {
 		return
 	}
 	defer unix.Close(fd)
+	left := maxSweep
 	_ = eachEntry(fd, func(entry dirent) error {
+		if left--; left < 0 || ctx.Err() != nil {
+			return errStop
+		}
 		if isTemp(entry.name) {
 			removeStale(dir, entry.name)
 		}

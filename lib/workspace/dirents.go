@@ -63,21 +63,25 @@ func nextDirent(buf []byte) (entry dirent, size int) {
 }
 
 // direntKinds are the types that a directory tells of its entries.
-var direntKinds = map[byte]fs.FileMode{
-	unix.DT_REG:  0,
-	unix.DT_DIR:  fs.ModeDir,
-	unix.DT_LNK:  fs.ModeSymlink,
-	unix.DT_FIFO: fs.ModeNamedPipe,
-	unix.DT_SOCK: fs.ModeSocket,
-	unix.DT_CHR:  fs.ModeDevice | fs.ModeCharDevice,
-	unix.DT_BLK:  fs.ModeDevice,
+var direntKinds = [...]fs.FileMode{
+	unix.DT_UNKNOWN: fs.ModeIrregular,
+	unix.DT_REG:     0,
+	unix.DT_DIR:     fs.ModeDir,
+	unix.DT_LNK:     fs.ModeSymlink,
+	unix.DT_FIFO:    fs.ModeNamedPipe,
+	unix.DT_SOCK:    fs.ModeSocket,
+	unix.DT_CHR:     fs.ModeDevice | fs.ModeCharDevice,
+	unix.DT_BLK:     fs.ModeDevice,
+
+	// Types that no kernel has told so far.
+	3: fs.ModeIrregular, 5: fs.ModeIrregular, 7: fs.ModeIrregular, 9: fs.ModeIrregular, 11: fs.ModeIrregular,
 }
 
 // kindOf is the type of an entry; a directory that does not tell has it looked
 // up.
 func kindOf(dir int, entry dirent) (fs.FileMode, error) {
-	if kind, known := direntKinds[entry.kind]; known {
-		return kind, nil
+	if int(entry.kind) < len(direntKinds) && direntKinds[entry.kind] != fs.ModeIrregular {
+		return direntKinds[entry.kind], nil
 	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, entry.name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {

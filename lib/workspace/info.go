@@ -63,24 +63,10 @@ func isRegular(st *unix.Stat_t) error {
 	return ErrNotRegular
 }
 
-// names is how many names a file has, 0 for what is none.
+// links is how many names a file has, 0 for what is none.
 func links(st *unix.Stat_t) uint64 {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0
 	}
 	return uint64(st.Nlink)
 }
-
-// dirEntry is an entry of a directory, whose description is looked up when it is
-// asked for.
-type dirEntry struct {
-	name string
-	kind fs.FileMode
-	info func() (fs.FileInfo, error)
-}
-
-func (e *dirEntry) Name() string               { return e.name }
-func (e *dirEntry) IsDir() bool                { return e.kind.IsDir() }
-func (e *dirEntry) Type() fs.FileMode          { return e.kind }
-func (e *dirEntry) Info() (fs.FileInfo, error) { return e.info() }
-func (e *dirEntry) String() string             { return fs.FormatDirEntry(e) }

@@ -18,6 +18,8 @@ import (
 // leads one outside.
 //
 // Whoever else may write there can of course still change files under it.
+//
+// The zero value is closed.
 type LocalWorkspace struct {
 	tree   *tree
 	conf   config
@@ -86,12 +88,20 @@ var hasOpenat2 = sync.OnceValue(func() bool {
 
 // Root returns the path that the directory had when it was opened, absolute and
 // without links. It may have moved since.
-func (w *LocalWorkspace) Root() string { return w.tree.path }
+func (w *LocalWorkspace) Root() string {
+	if w.tree == nil {
+		return ""
+	}
+	return w.tree.path
+}
 
 // Close lets go of the directory. Operations under way come to their end, later
 // ones fail with ErrClosed. It closes views of the workspace too.
 func (w *LocalWorkspace) Close() error {
 	t := w.tree
+	if t == nil {
+		return nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.closed {
@@ -185,6 +195,9 @@ func (w *LocalWorkspace) do(ctx context.Context, path string, operation func(rel
 	rel, err := clean(path)
 	if err != nil {
 		return err
+	}
+	if w.tree == nil {
+		return ErrClosed // the zero value
 	}
 	if w.conf.maxDepth > 0 && depth(rel) > w.conf.maxDepth {
 		return &Error{Err: ErrTooMany, Detail: "it has more names than a path here may have"}

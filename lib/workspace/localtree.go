@@ -45,8 +45,12 @@ func (w *LocalWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.D
 		})
 		if err == nil {
 			defer unix.Close(fd)
+			l := &listing{w: w, ctx: context.WithoutCancel(ctx), dir: where}
 			err = eachEntry(fd, func(e dirent) error {
-				entry, err := w.entry(ctx, fd, where, e)
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				entry, err := l.entry(fd, e)
 				if err != nil {
 					return err
 				}
@@ -75,13 +79,30 @@ func (w *LocalWorkspace) openDir(rel string) (fd int, where string, err error) {
 	return fd, where, nil
 }
 
+// listing is what the entries of a list have in common.
+type listing struct {
+	w   *LocalWorkspace
+	ctx context.Context // for what is looked up later
+	dir string
+}
+
+// localEntry is an entry whose description is looked up when it is asked for.
+type localEntry struct {
+	*listing
+	name string
+	kind fs.FileMode
+}
+
+func (e *localEntry) Name() string      { return e.name }
+func (e *localEntry) IsDir() bool       { return e.kind.IsDir() }
+func (e *localEntry) Type() fs.FileMode { return e.kind }
+func (e *localEntry) String() string    { return fs.FormatDirEntry(e) }
+
+func (e *localEntry) Info() (fs.FileInfo, error) { return e.w.lstat(e.ctx, join(e.dir, e.name)) }
+
 // entry makes an entry for a list, nil if it is not to be in it.
-func (w *LocalWorkspace) entry(ctx context.Context, dir int, where string, e dirent) (fs.DirEntry, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	path := join(where, e.name)
-	if w.ask(Access{Path: path}) != nil {
+func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
+	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.name)}) != nil {
 		return nil, nil
 	}
 	kind, err := kindOf(dir, e)
@@ -91,8 +112,7 @@ func (w *LocalWorkspace) entry(ctx context.Context, dir int, where string, e dir
 	if err != nil {
 		return nil, err
 	}
-	later := context.WithoutCancel(ctx)
-	return &dirEntry{e.name, kind, func() (fs.FileInfo, error) { return w.lstat(later, path) }}, nil
+	return &localEntry{l, e.name, kind}, nil
 }
 
 // lstat describes what is at a place, which has been looked up before.

@@ -84,7 +84,7 @@ func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place,
 	}
 	fd, err := -1, error(unix.ENOENT)
 	if !opts.Exclusive {
-		fd, err = w.openPlace(p, flags)
+		fd, err = w.openFileToWrite(p, flags)
 	}
 	if err == unix.ENOENT {
 		fd, err = w.makeFile(p, flags, opts)
@@ -108,6 +108,18 @@ func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place,
 		return nil, err
 	}
 	return out, nil
+}
+
+// openFileToWrite opens what is there, unless it is seen to be special: to open some
+// devices is to do something to them.
+func (w *LocalWorkspace) openFileToWrite(p *place, flags int) (int, error) {
+	if _, err := p.regular(); err != nil {
+		if err == ErrNotRegular && isLink(p.dir, p.name) {
+			err = errRaced
+		}
+		return -1, err
+	}
+	return w.openPlace(p, flags)
 }
 
 // cmpErr is the first of two errors that is one.

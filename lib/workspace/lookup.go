@@ -66,7 +66,11 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 			l.blame = l.here()
 		}
 		l.letGo()
-		if denied := w.ask(Access{Path: l.blame, Write: write}); denied != nil {
+		denied := w.ask(Access{Path: l.blame, Write: write})
+		if denied == nil && strings.Contains(l.rest, "..") {
+			denied = w.ask(Access{Path: l.blame}) // as if it had been there, and left again
+		}
+		if denied != nil {
 			return nil, denied // rather than tell what is there
 		}
 		return nil, err

@@ -13,7 +13,8 @@ import (
 )
 
 // MemWorkspace is a workspace in memory. There are no links in it. Directories are
-// made by what is written into them, and stay when that is removed.
+// made by what is written into them, and stay when that is removed. The zero value
+// is closed.
 type MemWorkspace struct {
 	conf config
 
@@ -73,6 +74,9 @@ func (m *MemWorkspace) clean(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	rel, err := clean(path)
+	if err == nil && m.root == nil {
+		err = ErrClosed
+	}
 	if err == nil && m.conf.maxDepth > 0 && depth(rel) > m.conf.maxDepth {
 		err = ErrTooMany
 	}

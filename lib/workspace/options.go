@@ -43,15 +43,23 @@ func newConfig(opts []Option) config {
 
 // WithMaxFileSize refuses to read, and to write, files of more than n bytes:
 // ErrTooLarge. Without it, Read refuses what is larger than 256 MiB, and Open
-// and all that writes nothing.
+// and all that writes nothing. Numbers below 1 change nothing.
 func WithMaxFileSize(n int64) Option {
-	return func(c *config) { c.maxFileSize, c.maxRead = n, n }
+	return func(c *config) {
+		if n > 0 {
+			c.maxFileSize, c.maxRead = n, n
+		}
+	}
 }
 
 // WithMaxEntries refuses to List directories of more than n entries: ErrTooMany.
-// The default is a million. Entries has no limit.
+// The default is a million; numbers below 1 change nothing. Entries has no limit.
 func WithMaxEntries(n int) Option {
-	return func(c *config) { c.maxEntries = n }
+	return func(c *config) {
+		if n > 0 {
+			c.maxEntries = n
+		}
+	}
 }
 
 // WithMaxDepth refuses paths of more than n names: ErrTooMany. That bounds Walk

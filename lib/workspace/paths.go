@@ -59,7 +59,7 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 		if err := ctx.Err(); err != nil {
 			return failed("list", dir, err)
 		}
-		path, kind := join(dir, entries[i].name), direntKinds[entries[i].kind]
+		path, kind := join(dir, entries[i].name), entries[i].kind
 		err := fn(path, kind, nil)
 		if err == nil && kind.IsDir() {
 			err = w.pathsBelow(ctx, path, deep+1, fn)
@@ -71,8 +71,14 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 	return nil
 }
 
-// sorted returns what List does, by name, with types that are known.
-func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []dirent, err error) {
+// named is an entry of which no more is known.
+type named struct {
+	name string
+	kind fs.FileMode
+}
+
+// sorted returns the names and types of what List lists.
+func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []named, err error) {
 	err = w.do(ctx, dir, func(rel string) error {
 		entries = entries[:0]
 		fd, where, err := w.openDir(rel)
@@ -87,29 +93,13 @@ func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []dire
 			if len(w.guards) > 0 && w.ask(Access{Path: join(where, e.name)}) != nil {
 				return nil
 			}
-			if err := settleKind(fd, &e); err != nil {
-				return ignoreMissing(err)
+			kind, err := kindOf(fd, e)
+			if err == nil && (kind != 0 || !isTemp(e.name)) {
+				entries = append(entries, named{e.name, kind})
 			}
-			if e.kind != unix.DT_REG || !isTemp(e.name) {
-				entries = append(entries, e)
-			}
-			return nil
+			return ignoreMissing(err)
 		})
 	})
-	slices.SortFunc(entries, func(a, b dirent) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(entries, func(a, b named) int { return strings.Compare(a.name, b.name) })
 	return entries, err
-}
-
-// settleKind looks up a type that the directory does not tell.
-func settleKind(dir int, e *dirent) error {
-	if _, known := direntKinds[e.kind]; known {
-		return nil
-	}
-	mode, err := kindOf(dir, *e)
-	for kind, known := range direntKinds {
-		if err == nil && known == mode {
-			e.kind = kind
-		}
-	}
-	return err
 }

@@ -30,6 +30,9 @@ func attackTime(t *testing.T) time.Duration {
 	return d
 }
 
+// enoughSwaps is how many there are at least, however busy the machine is.
+const enoughSwaps = 50
+
 // swapper exchanges the directory d and the link evil, over and over, and puts
 // back what the victim takes away.
 type swapper struct {
@@ -261,7 +264,7 @@ func TestSwapsLeadNobodyOut(t *testing.T) {
 				before := forbidden(t, place)
 				s := attack(t, root, target)
 				var done, refused int
-				for end := time.Now().Add(attackTime(t)); time.Now().Before(end); {
+				for end := time.Now().Add(attackTime(t)); time.Now().Before(end) || s.swaps.Load() < enoughSwaps; {
 					err := do(context.Background(), w)
 					require.NotErrorIs(t, err, errLeak, op)
 					if err == nil {
@@ -273,7 +276,6 @@ func TestSwapsLeadNobodyOut(t *testing.T) {
 				s.stop()
 				assert.Equal(t, before, picture(t, place), op)
 				t.Logf("%s: %d done, %d refused, %d swaps", op, done, refused, s.swaps.Load())
-				assert.NotZero(t, s.swaps.Load(), "the attacker did nothing")
 			}
 		})
 	}

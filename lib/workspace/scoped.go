@@ -30,13 +30,23 @@ import (
 // be known. A file with several is not written in place; WithoutHardLinks says
 // the same of reading. Replacing one in one step writes a new file, and is
 // allowed.
+//
+// Patterns compare bytes. Where the file system takes names that differ in case
+// for the same, as that of a LocalWorkspace may say of its root, or
+// WithFoldedNames of any, what denies does so too; what allows does not.
+//
+// The zero value denies everything.
 type ScopedWorkspace struct {
 	forward // to a view that asks decide where paths lead
 
 	mandatory, denyRead, allowWrite rules
+	folded                          *foldedRules // nil: case matters
 	single                          bool
 	logger                          ViolationLogger
 }
+
+// foldedRules are rules that deny, in one case.
+type foldedRules struct{ mandatory, denyRead rules }
 
 // ScopedOption is an option of NewScopedWorkspace. Patterns of several options of
 // a kind add up.
@@ -45,7 +55,7 @@ type ScopedOption func(*scope)
 // scope is what options say.
 type scope struct {
 	mandatory, denyRead, allowWrite []string
-	single                          bool
+	single, fold                    bool
 	logger                          ViolationLogger
 }
 
@@ -69,6 +79,13 @@ func WithMandatoryDeny(patterns ...string) ScopedOption {
 // WithoutHardLinks refuses to read files that have several names.
 func WithoutHardLinks() ScopedOption {
 	return func(s *scope) { s.single = true }
+}
+
+// WithFoldedNames has patterns that deny cover names that differ from theirs in
+// case only. It is for trees on a file system that ignores case, in whole or in
+// some directories.
+func WithFoldedNames() ScopedOption {
+	return func(s *scope) { s.fold = true }
 }
 
 // WithViolationLogger has l told what is refused; nil for nobody, which is the
@@ -101,6 +118,10 @@ func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace
 			*list.rules = append(*list.rules, p)
 		}
 	}
+	if folds, ok := inner.(interface{ ignoresCase() bool }); conf.fold || ok && folds.ignoresCase() {
+		s.folded = &foldedRules{s.mandatory.fold(), s.denyRead.fold()}
+	}
+	s.inner = inner // as there is one now, decide may allow something
 	s.inner = Guarded(inner, s.decide)
 	return s, nil
 }
@@ -159,7 +180,10 @@ func deny(d *denial, detail string) error {
 
 // decide is the policy.
 func (s *ScopedWorkspace) decide(a Access) error {
-	if p := s.mandatory.covering(a.Path); p != nil {
+	if s.inner == nil {
+		return deny(&denial{ViolatedPolicy, a.Path, "no policy", ""}, "there is no policy")
+	}
+	if p := s.covering(s.mandatory, a.Path, func(f *foldedRules) rules { return f.mandatory }); p != nil {
 		return deny(&denial{ViolatedPolicy, a.Path, "mandatory deny", p.String()}, "mandatory deny")
 	}
 	if a.Links > 1 && (a.Write || s.single) {
@@ -171,10 +195,19 @@ func (s *ScopedWorkspace) decide(a Access) error {
 		}
 		return nil
 	}
-	if p := s.denyRead.covering(a.Path); p != nil {
+	if p := s.covering(s.denyRead, a.Path, func(f *foldedRules) rules { return f.denyRead }); p != nil {
 		return deny(&denial{ViolatedPolicy, a.Path, "deny-read pattern matched", p.String()}, "read denied")
 	}
 	return nil
+}
+
+// covering returns the rule that covers a place, or nil; in any case, if case does
+// not matter.
+func (s *ScopedWorkspace) covering(r rules, place string, folded func(*foldedRules) rules) *pattern.Pattern {
+	if p := r.covering(place); p != nil || s.folded == nil {
+		return p
+	}
+	return folded(s.folded).covering(fold(place))
 }
 
 // Guarded returns a view that asks guard as well.

@@ -508,3 +508,89 @@ func TestScopesAddUp(t *testing.T) {
 		assert.ErrorIs(t, err, denied, path)
 	}
 }
+
+// W9: where names that differ in case are the same, what denies covers all of
+// them, and what allows only what it says.
+func TestFoldedNames(t *testing.T) {
+	m := workspace.NewMemWorkspace()
+	rules := []workspace.ScopedOption{
+		workspace.WithAllowWrite("pub/**", "No/**"), workspace.WithDenyRead("Secret", "*.KEY"), workspace.WithMandatoryDeny("no", "stra\u00dfe"),
+	}
+	exact, folded := scope(t, m, rules...), scope(t, m, append(rules, workspace.WithFoldedNames())...)
+	for _, path := range []string{"secret/f", "SECRET/f", "secRET", "a.key", "a.Key", "NO/x", "STRA\u1e9eE", "\u017fecret", "a.\u212aey"} {
+		_, err := exact.Exists(ctx, path)
+		assert.NoError(t, err, path)
+		_, err = folded.Exists(ctx, path)
+		assert.ErrorIs(t, err, denied, path)
+	}
+	for _, path := range []string{"secrets", "f", "pub/f"} {
+		_, err := folded.Exists(ctx, path)
+		assert.NoError(t, err, path)
+	}
+	odd := scope(t, m, workspace.WithDenyRead("[W-g]x"), workspace.WithFoldedNames())
+	_, err := odd.Exists(ctx, "f")
+	assert.ErrorIs(t, err, denied, "what cannot be folded denies too much")
+	assert.ErrorIs(t, folded.Write(ctx, "No/f", nil), denied)
+	assert.NoError(t, exact.Write(ctx, "No/f", nil))
+	assert.ErrorIs(t, folded.Write(ctx, "PUB/f", nil), denied)
+}
+
+func TestZeroValuesDoNothing(t *testing.T) {
+	for name, w := range map[string]workspace.Workspace{"local": &workspace.LocalWorkspace{}, "mem": &workspace.MemWorkspace{}} {
+		for what, errs := range map[string]map[string]error{"reads": reads(w, "f"), "writes": writes(w, "f")} {
+			for op, err := range errs {
+				assert.ErrorIs(t, err, workspace.ErrClosed, "%s %s %s", name, what, op)
+			}
+		}
+	}
+	s := &workspace.ScopedWorkspace{}
+	for op, err := range reads(s, "f") {
+		assert.ErrorIs(t, err, denied, op)
+	}
+	for op, err := range writes(s, "f") {
+		assert.ErrorIs(t, err, denied, op)
+	}
+	assert.Zero(t, s.Capabilities())
+	assert.NoError(t, (&workspace.LocalWorkspace{}).Close())
+	assert.Empty(t, (&workspace.LocalWorkspace{}).Root())
+}
+
+// A link that climbs out of what is denied tells nothing of what is in there, to
+// whoever reads or writes.
+func TestClimbingOutOfWhatIsDeniedTellsNothing(t *testing.T) {
+	for _, openat2 := range []bool{true, false} {
+		s, root := fenced(t, []string{
+			"secret/dir/", "secret/file", "pub/x", "pub/dir => ../secret/dir/../../pub/x", "pub/file => ../secret/file/../../pub/x",
+			"pub/none => ../secret/none/../../pub/x",
+		}, all, noRead)
+		if !openat2 {
+			w := must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(root))
+			workspace.WithoutOpenat2(w)
+			s = scope(t, w, all, noRead)
+		}
+		for _, name := range []string{"dir", "file", "none"} {
+			_, err := s.Read(ctx, "pub/"+name)
+			assert.ErrorIs(t, err, denied, name)
+			assert.ErrorIs(t, s.Write(ctx, "pub/"+name, nil), denied, name)
+			assert.ErrorIs(t, workspace.AtomicWrite(ctx, s, "pub/"+name, nil), denied, name)
+		}
+	}
+}
+
+// What comes into a tree while it is being removed is asked about as well.
+func TestLateComersAreAskedAbout(t *testing.T) {
+	w, root := local(t)
+	confinetest.Grow(t, root, "d/a/b", "d/late")
+	asked := 0
+	s := w.Guarded(func(a workspace.Access) error {
+		if a.Path != "d/late" {
+			return nil
+		}
+		if asked++; asked == 1 {
+			return nil // as if it had not been there
+		}
+		return denied
+	})
+	assert.ErrorIs(t, s.RemoveAll(ctx, "d"), denied)
+	assert.FileExists(t, root+"/d/late")
+}

@@ -8,7 +8,7 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -25,8 +25,9 @@ _pk_bash() {
 			--no-sandbox --json --raw --status-fd --head --tail -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
-			--env-inherit --pass-env --setenv --allow-nested --bwrap -h --help
-			--version --policy
+			--env-inherit --pass-env --setenv --protect --no-protect --require
+			--pass-fd --allow-nested --bwrap -h --help --version --policy --deny
+			--deny-read --allow-write
 		' -- "$cur")
 		return
 	fi

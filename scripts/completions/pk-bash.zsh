@@ -22,6 +22,9 @@ _arguments -s -S -A '-*' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the playground]:directory:_files -/' \
 	'*--policy[take options from a file]:file:_files' \
+	'*--deny[neither read nor write what matches]:value: ' \
+	'*--deny-read[do not read what matches]:value: ' \
+	'*--allow-write[write only what matches]:value: ' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \
@@ -31,6 +34,10 @@ _arguments -s -S -A '-*' \
 	'--env-inherit[pass the whole environment]' \
 	'*--pass-env[pass a variable]:value: ' \
 	'*--setenv[set a variable]:value: ' \
+	'*--protect[keep a path from being written]:path:_files' \
+	'--no-protect[protect nothing by default]' \
+	'*--require[fail unless a guarantee holds]:value: ' \
+	'*--pass-fd[hand on a descriptor]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
 	'--bwrap[the bwrap to use]:path:_files' \
 	'(-h --help)'{-h,--help}'[print a summary]' \

@@ -8,7 +8,7 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -17,14 +17,15 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
 		return
 		;;
-	--session | --pass-env | --setenv) return ;;
+	--session | --pass-env | --setenv | --deny | --deny-read | --allow-write | --pass-fd | --require) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
-			--net --env-inherit --pass-env --setenv --allow-nested --bwrap --print
-			--policy -z --zero -h --help --version --json
+			--net --env-inherit --pass-env --setenv --protect --no-protect --require
+			--pass-fd --allow-nested --bwrap --print --explain --policy --deny
+			--deny-read --allow-write -z --zero -h --help --version --json
 		' -- "$cur")
 		return
 	fi

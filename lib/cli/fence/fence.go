@@ -7,11 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitrepo"
 	"pikuri/lib/toolchain"
 	"pikuri/lib/umbrella"
 )
@@ -28,6 +33,11 @@ type Options struct {
 	noToolchains bool
 	noNet        bool
 	allowNested  bool
+	protect      []bwrap.Protected
+	noProtect    bool
+	require      []string
+	passFDs      []int
+	runAs        int
 	bwrap        string
 	env          bwrap.EnvPolicy
 }
@@ -40,7 +50,13 @@ type overlay struct {
 
 // Options returns the options, to be added to a command's own.
 func (o *Options) Options() []cli.Option {
-	return o.WithPolicy(append(o.Workspace.Options(),
+	// Descriptors are the matter of one call, and no policy's.
+	return append(o.WithPolicy(o.Lasting()), cli.Func(o.passFD, "pass-fd", ""))
+}
+
+// Lasting returns the options that can stand in a policy.
+func (o *Options) Lasting() []cli.Option {
+	return append(append(o.Workspace.Options(), o.RuleOptions()...),
 		o.overlay("overlay", false).Path(),
 		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
@@ -48,9 +64,50 @@ func (o *Options) Options() []cli.Option {
 		cli.Switch(&o.env.Inherit, "env-inherit", ""),
 		cli.List(&o.env.Pass, "pass-env", ""),
 		cli.List(&o.env.Set, "setenv", ""),
+		cli.Func(o.addProtected, "protect", "").Path(),
+		cli.Switch(&o.noProtect, "no-protect", ""),
+		cli.Func(o.setRequire, "require", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
-	))
+	)
+}
+
+// setRequire takes names of guarantees, which hold no comma.
+func (o *Options) setRequire(v string) error {
+	for name := range strings.SplitSeq(v, ",") {
+		if name == "" {
+			return fmt.Errorf("%q names nothing between its commas", v)
+		}
+		o.require = append(o.require, name)
+	}
+	return nil
+}
+
+func (o *Options) addProtected(v string) error {
+	if v == "" {
+		return errors.New("the name is empty")
+	}
+	rule := "option --protect"
+	if o.Source() != "" {
+		rule += " of policy " + o.Source()
+	}
+	o.protect = append(o.protect, bwrap.Protected{Path: v, Rule: rule})
+	return nil
+}
+
+// passFD looks at the descriptor at once, while what is open is the caller's.
+func (o *Options) passFD(v string) error {
+	fd, err := strconv.Atoi(v)
+	if err != nil {
+		return fmt.Errorf("%q is not the number of a descriptor", v)
+	}
+	if err := bwrap.CheckPassed(fd); err != nil {
+		return err
+	}
+	if !slices.Contains(o.passFDs, fd) {
+		o.passFDs = append(o.passFDs, fd)
+	}
+	return nil
 }
 
 func (o *Options) overlay(long string, list bool) cli.Option {
@@ -111,6 +168,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	overlays, err := o.readOverlays(ctx)
 	if err != nil {
 		return nil, cli.Invalid(err)
+	}
+	if o.runAs, err = becomeOwner(o.Project()); err != nil {
+		return nil, err
 	}
 	opened, err := o.Workspace.Open(ctx)
 	if err != nil {
@@ -188,7 +248,6 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 			Advice: "leave --no-alias-tmp out",
 		}
 	}
-	identity := bwrap.LookUpIdentity(opened.ProjectRoot())
 	binary, err := bwrap.FindBinary(o.bwrap, cli.WritablePaths(opened.Roots()))
 	if err != nil {
 		return err
@@ -197,12 +256,18 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		Roots:       opened.Roots(),
 		Playground:  opened.Temp(),
 		PlayOwned:   f.Umbrella != nil && o.Temp == "",
+		RootRule:    o.Origin,
 		Overlays:    overlays,
+		Rules:       o.Rules(),
 		Bwrap:       binary,
 		Net:         !o.noNet,
 		AllowNested: o.allowNested,
+		PassFDs:     o.passFDs,
+		RunAs:       o.runAs,
+		NoProtect:   o.noProtect,
+		Require:     o.require,
 		Env:         o.env,
-		Identity:    identity,
+		Identity:    identity(opened.ProjectRoot()),
 	}
 	options.Env.Caller = os.Environ()
 	options.Umbrellas = base // "" without a home: then there are none to protect
@@ -215,9 +280,83 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 			return err
 		}
 	}
+	own := ""
+	if options.PlayOwned {
+		own = options.Playground
+	}
+	if options.Protect, err = o.protected(options.Roots, own); err != nil {
+		return err
+	}
 	f.Bwrap = binary
 	f.Plan, err = bwrap.New(options)
 	return err
+}
+
+// protected lists what is protected by name, and what is by default.
+func (o *Options) protected(roots []confine.Root, playground string) ([]bwrap.Protected, error) {
+	var list []bwrap.Protected
+	for _, p := range o.protect {
+		path, err := filepath.Abs(p.Path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot protect %q: %w", p.Path, err)
+		}
+		if !filepath.IsAbs(p.Path) {
+			path = filepath.Join(roots[0].Path, p.Path)
+		}
+		p.Path = path
+		list = append(list, p)
+	}
+	if o.noProtect {
+		return list, nil
+	}
+	for _, r := range roots {
+		if !r.Writable || r.Path == playground {
+			continue
+		}
+		sinks, err := gitSinks(r.Path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, sinks...)
+	}
+	return list, nil
+}
+
+// patience is for a disk that is asleep or a machine that has much else to do: a
+// usual project takes a millisecond.
+const patience = 10 * time.Second
+
+// gitSinks lists what makes git on the host run code, in the repositories of a
+// root. What git itself writes in the course of its work is left out: it could
+// not work.
+func gitSinks(root string) ([]bwrap.Protected, error) {
+	repos, err := gitrepo.Find(root, gitrepo.Limits{Time: patience}, os.LookupEnv)
+	if err != nil {
+		return nil, &bwrap.Refusal{
+			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
+			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
+		}
+	}
+	var list []bwrap.Protected
+	for _, repo := range repos {
+		for _, sink := range repo.Sinks() {
+			if !sink.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+			}
+		}
+	}
+	return list, nil
+}
+
+// identity carries into the sandbox who commits, since no file of the host's
+// configuration is seen there. A configuration that git would not read either
+// names nobody.
+func identity(project string) []string {
+	id, err := gitrepo.Identify(project, os.LookupEnv)
+	if err != nil {
+		return nil
+	}
+	return id.Env()
 }
 
 func addToolchains(options *bwrap.Options) error {

@@ -1,0 +1,367 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// An attack is a script that prints "in" when it has got what it wanted. It must
+// not, because of the guard that it names: so it is run twice, by pk-bwrap, and
+// by the printed command line of bwrap with that guard taken out, where it has
+// to succeed. What pk does itself (close descriptors, leave the keyring, scope
+// the network, filter system calls) is not in the printed line in the first
+// place.
+//
+// Where taking out one guard lets nothing through, another stands behind it, or
+// this kernel does; alone says which.
+type attack struct {
+	name, guard string
+	script      string
+	options     []string
+	without     func(*ground, []string) []string
+	user        string // "root" or "user": whom the guard is for; "" for both
+	alone       string
+	own         bool // pk does it, and bwrap knows nothing of it
+}
+
+// ground is what the attacks are made on.
+type ground struct {
+	*clitest.Box
+	outside, lib, cache string
+	host                int // a process outside
+	port                int // of a listener outside, on the loopback address
+	abstract            string
+	files               []*os.File // descriptors left open: 9 a file, 10 a directory
+}
+
+func newGround(t *testing.T) *ground {
+	b := clitest.NewBox(t)
+	dir := filepath.Dir(b.Project)
+	g := &ground{Box: b, outside: dir + "/outside", lib: dir + "/lib", cache: b.Home + "/.cache/go-build", host: os.Getpid()}
+	b.Write(t, g.outside+"/secret", "in\n")
+	b.Write(t, g.lib+"/f", "lib\n")
+	b.Write(t, g.cache+"/cached", "cached\n")
+	b.Write(t, b.Home+"/.ssh/id_ed25519", "in\n")
+	b.Write(t, b.Project+"/.env", "in\n")
+	b.Write(t, b.Project+"/conf/app/key", "in\n")
+	b.Write(t, b.Project+"/evil.sh", "echo in\n")
+	require.NoError(t, os.Symlink(g.outside, b.Project+"/link"))
+	for _, args := range [][]string{{"init", "-q", "--template="}, {"config", "user.name", "a"}, {"config", "user.email", "a@example.org"}} {
+		out, err := exec.Command("git", append([]string{"-C", b.Project}, args...)...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	b.Write(t, b.Project+"/.git/hooks/pre-commit", "#!/bin/sh\n")
+	b.Write(t, b.Project+"/.git/info/attributes", "")
+	g.listen(t)
+	for _, name := range []string{g.outside + "/secret", g.outside} {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		t.Cleanup(func() { f.Close() })
+		g.files = append(g.files, f)
+	}
+	return g
+}
+
+func (g *ground) listen(t *testing.T) {
+	g.abstract = fmt.Sprintf("pk-attack-%d", os.Getpid())
+	abstract, err := net.Listen("unix", "@"+g.abstract)
+	require.NoError(t, err)
+	loopback, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { abstract.Close(); loopback.Close() })
+	g.port = loopback.Addr().(*net.TCPAddr).Port
+}
+
+// fill puts the ground's names into a script.
+func (g *ground) fill(script string) string {
+	return strings.NewReplacer("OUTSIDE", g.outside, "LIB", g.lib, "CACHE", g.cache, "HOSTPID", fmt.Sprint(g.host),
+		"PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
+}
+
+// environment is what the caller has: secrets, and code.
+func (g *ground) environment() []string {
+	return append([]string{"HOME=" + g.Home, "PATH=" + os.Getenv("PATH")},
+		"API_TOKEN=hunter2", "BASH_ENV="+g.Project+"/evil.sh", "PROXY=http://u:hunter2@h/")
+}
+
+// withKey becomes its arguments, in a session keyring of their own.
+var withKey = fmt.Sprintf(`@s = ("user", "pk-attack", "in"); syscall(%d, 1, 0) >= 0 or die; syscall(%d, $s[0], $s[1], $s[2], 2, -3) >= 0 or die; exec @ARGV`,
+	onArch(250, 219), onArch(248, 217))
+
+// onArch is the number of a system call on this processor.
+func onArch(amd64, arm64 int) int {
+	if runtime.GOARCH == "arm64" {
+		return arm64
+	}
+	return amd64
+}
+
+func (g *ground) run(t *testing.T, argv, env []string) clitest.Outcome {
+	t.Helper()
+	// The shell around it is in the process group that a command may signal, and
+	// has a session keyring with a key in it.
+	cmd := exec.Command("perl", append([]string{"-e", withKey, "/bin/sh", "-c", `trap 'echo in' USR1; "$@" & wait $!; s=$?; [ $s != 138 ] || wait; exit $s`, "sh"}, argv...)...)
+	cmd.Dir, cmd.Env = g.Project, env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.ExtraFiles = []*os.File{nil, nil, nil, nil, nil, nil, g.files[0], g.files[1]}
+	return clitest.Finish(t, cmd)
+}
+
+func (g *ground) fenced(t *testing.T, a attack) clitest.Outcome {
+	t.Helper()
+	argv := append([]string{g.Bin + "/pk-bwrap", "--bwrap", g.Bwrap}, g.filled(a.options)...)
+	return g.run(t, append(argv, "--", "bash", "-c", g.fill(a.script)), g.environment())
+}
+
+func (g *ground) filled(words []string) []string {
+	var filled []string
+	for _, w := range words {
+		filled = append(filled, g.fill(w))
+	}
+	return filled
+}
+
+// printed is the command line that pk-bwrap prints, word by word.
+func (g *ground) printed(t *testing.T, a attack) []string {
+	t.Helper()
+	args := append([]string{"--print", "-z"}, g.filled(a.options)...)
+	got := g.Run(t, "pk-bwrap", append(args, "--", "bash", "-c", g.fill(a.script))...)
+	require.Equal(t, 0, got.Status, got.Stderr)
+	return strings.Split(strings.TrimSuffix(got.Stdout, "\x00"), "\x00")
+}
+
+// drop takes a run of words out, wherever it stands. "*" stands for any word.
+func drop(run ...string) func(*ground, []string) []string {
+	return func(g *ground, words []string) []string {
+		run := g.filled(run)
+		for i := 0; i+len(run) <= len(words); i++ {
+			if matches(words[i:i+len(run)], run) {
+				return drop(run...)(g, slices.Delete(slices.Clone(words), i, i+len(run)))
+			}
+		}
+		return words
+	}
+}
+
+func matches(words, run []string) bool {
+	if len(words) < len(run) {
+		return false
+	}
+	for i, w := range run {
+		if w != "*" && w != words[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// add puts options where the last mount has been made.
+func add(options ...string) func(*ground, []string) []string {
+	return func(g *ground, words []string) []string {
+		words = slices.Clone(words)
+		for i := range words {
+			if matches(words[i:min(i+2, len(words))], []string{"--remount-ro", "/"}) {
+				return slices.Insert(words, i, g.filled(options)...)
+			}
+		}
+		return words
+	}
+}
+
+// swap puts one word in the place of another, everywhere.
+func swap(old, other string) func(*ground, []string) []string {
+	return func(g *ground, words []string) []string {
+		words = slices.Clone(words)
+		for i := range words {
+			if words[i] == g.fill(old) {
+				words[i] = g.fill(other)
+			}
+		}
+		return words
+	}
+}
+
+func all(steps ...func(*ground, []string) []string) func(*ground, []string) []string {
+	return func(g *ground, words []string) []string {
+		for _, step := range steps {
+			words = step(g, words)
+		}
+		return words
+	}
+}
+
+// unprotected lets PLACE below the project be written: bwrap is told so, or
+// the stage before it.
+func unprotected(place string) func(*ground, []string) []string {
+	return all(
+		drop("--ro-bind", "PROJECT/"+place, "PROJECT/"+place),
+		drop("keep", place, "*", "ro"),
+	)
+}
+
+// unpinned lets PLACE be renamed, and nothing in it be protected.
+func unpinned(place string) func(*ground, []string) []string {
+	return func(g *ground, words []string) []string {
+		at := g.Project + "/" + place
+		var kept []string
+		for i := 0; i < len(words); i++ {
+			switch {
+			case i+2 < len(words) && (words[i] == "--bind" || words[i] == "--ro-bind") && (words[i+2] == at || strings.HasPrefix(words[i+2], at+"/")):
+				i += 2
+			case i+3 < len(words) && words[i] == "keep" && (words[i+1] == place || strings.HasPrefix(words[i+1], place+"/")):
+				i += 3
+			case i+1 < len(words) && words[i] == "hide" && strings.HasPrefix(words[i+1], place+"/"):
+				i++
+			default:
+				kept = append(kept, words[i])
+			}
+		}
+		return kept
+	}
+}
+
+// call is a system call made for its answer: "in" unless it is refused before
+// the kernel looked at its arguments.
+func call(amd64, arm64 int, args string) string {
+	return fmt.Sprintf(`perl -e '@s = ("user", "pk-attack", "y"); $! = 0; $r = syscall(%d, %s); print $r >= 0 || $! != 1 && $! != 38 ? "in\n" : "refused\n"'`, onArch(amd64, arm64), args)
+}
+
+const (
+	noCaps = "no capabilities"
+	view   = "only what is shown is there"
+)
+
+var attacks = []attack{
+	// Reading.
+	{name: "read a neighbour of the project", guard: view, script: "cat OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read through a link in the project", guard: view, script: "cat link/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read by way of ..", guard: view, script: "cat PROJECT/../outside/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read by way of /proc/self/root", guard: view, script: "cat /proc/self/root/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read by way of init's root", guard: view, script: "cat /proc/1/root/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read by way of init's directory", guard: view, script: "cat /proc/1/cwd/../outside/secret /proc/1/cwd/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
+	{name: "read a key in the home", guard: "an empty home", script: "cat ~/.ssh/id_ed25519", without: add("--ro-bind", "PROJECT/../home", "PROJECT/../home")},
+	{name: "read the shadow file", guard: "the /etc allowlist", script: "cat /etc/shadow >/dev/null && echo in", without: add("--ro-bind", "/etc/shadow", "/etc/shadow"), user: "root"},
+	{name: "read the host's accounts", guard: "synthetic accounts", script: "[ $(wc -l < /etc/passwd) -gt 4 ] && echo in", without: add("--ro-bind", "/etc/passwd", "/etc/passwd")},
+	{name: "read the machine's identity", guard: "the /etc allowlist", script: "ls -d /etc/debian_version /etc/fstab && echo in", without: add("--ro-bind", "/etc", "/etc")},
+	{name: "list the run-time directory", guard: view, script: "ls -A /run | grep -q . && echo in", without: add("--ro-bind", "/run", "/run")},
+	{name: "list the host's logs", guard: view, script: "ls -A /var/log | grep -q . && echo in", without: add("--ro-bind", "/var/log", "/var/log")},
+	{name: "read the kernel's devices", guard: view, script: "[ -e /sys/kernel ] && echo in", without: add("--ro-bind", "/sys", "/sys")},
+	{name: "read a block device", guard: "a small /dev", script: "ls /dev/vda /dev/sda /dev/kmsg /dev/mem /dev/fuse 2>/dev/null | grep -q . && echo in", without: add("--dev-bind", "/dev", "/dev")},
+	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", ".env"))},
+	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "conf/app"))},
+	{name: "read the names of the caller's keys", guard: "a mask", script: "head -c1 /proc/keys >/dev/null && echo in", without: drop("--ro-bind", "/dev/null", "/proc/keys")},
+
+	// Writing.
+	{name: "write to a readable root", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "echo x > LIB/new && rm LIB/new && echo in", without: swap("--ro-bind", "--bind")},
+	{name: "change a readable file through a mapping", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: `perl -e 'open(F, "+<", "LIB/f") and print "in\n"'`, without: swap("--ro-bind", "--bind")},
+	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: swap("--ro-bind", "--bind")},
+	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: swap("--ro-bind", "--bind")},
+	{name: "write through a link in the project", guard: view, script: "echo x > link/new && rm link/new && echo in", without: add("--bind", "OUTSIDE", "OUTSIDE")},
+	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: drop("--remount-ro", "/")},
+	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: drop("--remount-ro", "/")},
+	{name: "make an account", guard: "the root directory is read-only", script: "echo evil::0:0::/: >> /etc/passwd && echo in", without: drop("--remount-ro", "/")},
+	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: drop("--remount-ro", "/dev")},
+	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
+	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
+	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
+	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: all(swap("--ro-bind", "--bind"))},
+	{name: "write a protected file", guard: "it is mounted on itself read-only", options: []string{"--protect", "conf/app/key"}, script: ": >> conf/app/key && echo in", without: unprotected("conf/app/key")},
+	{name: "rename the directory of a protected file", guard: "a pin", options: []string{"--protect", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
+	{name: "rename the directory of a denied file", guard: "a pin", options: []string{"--deny", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
+
+	// Git on the host.
+	{name: "change a git hook", guard: "git's sinks are protected", script: ": >> .git/hooks/pre-commit && echo in", without: unprotected(".git/hooks")},
+	{name: "add a git hook", guard: "git's sinks are protected", script: "touch .git/hooks/new && rm .git/hooks/new && echo in", without: unprotected(".git/hooks")},
+	{name: "move the hooks away", guard: "git's sinks are protected", script: "mv .git/hooks .git/h && mv .git/h .git/hooks && echo in", without: unprotected(".git/hooks")},
+	{name: "change git's configuration", guard: "git's sinks are protected", script: "cp -p .git/config /tmp; git config core.fsmonitor ./evil.sh && echo in && cp -p /tmp/config .git/config", without: unprotected(".git/config")},
+	{name: "append to git's configuration", guard: "git's sinks are protected", script: ": >> .git/config && echo in", without: unprotected(".git/config")},
+	{name: "change git's attributes", guard: "git's sinks are protected", script: ": >> .git/info/attributes && echo in", without: unprotected(".git/info/attributes")},
+	{name: "put another repository in the place of the project's", guard: "a pin", script: "mv .git .g && mv .g .git && echo in", without: unpinned(".git")},
+
+	// Mounts and capabilities.
+	{name: "remount a root writable", guard: noCaps, options: []string{"--readable", "LIB"}, script: "mount -o remount,bind,rw LIB && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
+	{name: "unmount the empty home", guard: noCaps, script: "umount -l ~ && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
+	{name: "mount something", guard: noCaps, script: "mount -t tmpfs none /tmp && echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
+	{name: "have a capability", guard: noCaps, script: "grep -q '^CapEff:.0*$' /proc/self/status || echo in", without: all(drop("--cap-drop", "ALL"), drop("--disable-userns")), user: "root"},
+	{name: "gain privileges by a setuid program", guard: "no_new_privs", script: "grep -q '^NoNewPrivs:.1$' /proc/self/status || echo in", alone: "bwrap always sets it"},
+	{name: "make a user namespace", guard: "--disable-userns", script: "unshare --user true && echo in", without: drop("--disable-userns")},
+	{name: "make a mount namespace", guard: "--disable-userns", script: "unshare --user --mount true && echo in", without: drop("--disable-userns")},
+	{name: "make a device", guard: "a user namespace", script: "mknod /tmp/d b 254 0 && echo in", alone: "the kernel makes no devices in a user namespace"},
+	{name: "have core dumps run a program of the host", guard: "/proc/sys is read-only", script: ": >> /proc/sys/kernel/core_pattern && echo in", without: drop("--ro-bind", "/proc/sys", "/proc/sys"), user: "root"},
+	{name: "change another setting of the kernel", guard: "/proc/sys is read-only", script: ": >> /proc/sys/kernel/panic && echo in", without: drop("--ro-bind", "/proc/sys", "/proc/sys"), user: "root"},
+
+	// Processes.
+	{name: "see a process of the host", guard: "processes of its own", script: "[ -e /proc/HOSTPID/cmdline ] && echo in", without: swap("--unshare-all", "--unshare-ipc")},
+	{name: "signal a process of the host", guard: "processes of its own", script: "kill -0 HOSTPID && echo in", without: swap("--unshare-all", "--unshare-ipc")},
+	{name: "signal the caller's process group", guard: "a session of its own", script: "trap '' USR1; kill -USR1 0", without: drop("--new-session")},
+	{name: "read System V memory of the host", guard: "IPC of its own", script: "[ $(wc -l < /proc/sysvipc/shm) -gt 1 ] && echo in", alone: "needs a segment of somebody else's"},
+	{name: "change the host's name", guard: "a host name of its own", script: "echo x > /proc/sys/kernel/hostname && echo in", alone: "nothing but /proc/sys and capabilities would change it"},
+
+	// The environment.
+	{name: "read a secret in the environment", guard: "the filter of variables", script: "env | grep -q hunter2 && echo in", without: drop("--clearenv")},
+	{name: "read a secret in init's environment", guard: "bwrap starts with the filtered one", script: "tr '\\0' '\\n' < /proc/1/environ | grep -q hunter2 && echo in", own: true},
+	{name: "run the caller's start-up file", guard: "the filter of variables", script: ":", without: drop("--clearenv")},
+	{name: "read a secret in the arguments of bwrap", guard: "options go through a descriptor", options: []string{"--setenv", "OWN=in-argv"}, script: "tr '\\0' '\\n' < /proc/1/cmdline | grep -qx in-argv && echo in", own: true},
+
+	// Descriptors.
+	{name: "read a file that was left open", guard: "descriptors are closed", script: "cat <&9", own: true},
+	{name: "read out of a directory that was left open", guard: "descriptors are closed", script: "cat /proc/self/fd/10/secret", own: true},
+	{name: "write out of a directory that was left open", guard: "descriptors are closed", script: "echo x > /proc/self/fd/10/../outside/new && rm /proc/self/fd/10/new && echo in", own: true},
+	{name: "read a descriptor of init's", guard: "descriptors are closed", script: "cat /proc/1/fd/10/secret", alone: "bwrap's init closes what it does not need"},
+
+	// The network.
+	{name: "connect to an abstract socket", guard: "a scope of Landlock", script: `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, own: true},
+	{name: "connect to an abstract socket from a child", guard: "a scope of Landlock", script: `setsid perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, own: true},
+	{name: "connect to the loopback address", guard: "--net none", options: []string{"--net", "none"}, script: "(: < /dev/tcp/127.0.0.1/PORT) && echo in", without: add("--share-net")},
+	{name: "see the host's interfaces", guard: "--net none", options: []string{"--net", "none"}, script: "[ $(wc -l < /proc/net/dev) -gt 3 ] && echo in", without: add("--share-net")},
+
+	// System calls.
+	{name: "find the caller's key", guard: "a keyring of its own", script: call(249, 218, `$s[0], $s[1], 0, 0`), own: true},
+	{name: "use keys", guard: "the filter of system calls", script: call(250, 219, "0, -3, 0, 0, 0"), own: true},
+	{name: "make a key", guard: "the filter of system calls", script: call(248, 217, `$s[0], $s[1], $s[2], 1, -3`), own: true},
+	{name: "set up io_uring", guard: "the filter of system calls", script: call(425, 425, "1, 0"), own: true},
+	{name: "open performance events", guard: "the filter of system calls", script: call(298, 241, "0, 0, -1, -1, 0"), own: true},
+	{name: "load a program into the kernel", guard: "the filter of system calls", script: call(321, 280, "999, 0, 0"), alone: "many kernels refuse it to users anyway"},
+	{name: "handle page faults", guard: "the filter of system calls", script: call(323, 282, "1"), alone: "many kernels refuse it to users anyway"},
+}
+
+func TestAttacks(t *testing.T) {
+	g := newGround(t)
+	// Sessions have a directory of their own, which is made with the first one.
+	g.Run(t, "pk-bash", "-y", "true")
+	before := clitest.Listing(t, filepath.Dir(g.Project))
+	require.Greater(t, len(attacks), 60)
+	user := map[bool]string{true: "root", false: "user"}[os.Getuid() == 0]
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) {
+			got := g.fenced(t, a)
+			assert.NotContains(t, got.Stdout, "in\n", "it got through")
+			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
+			if a.own {                                      // pk-bash does the same in another way
+				argv := append([]string{g.Bin + "/pk-bash", "--bwrap", g.Bwrap, "-y", "--raw"}, g.filled(a.options)...)
+				got = g.run(t, append(argv, g.fill(a.script)), g.environment())
+				assert.NotContains(t, got.Stdout, "in\n", "it got through pk-bash")
+				a.without = func(_ *ground, words []string) []string { return words }
+			}
+			if a.without == nil || a.user != "" && a.user != user {
+				return
+			}
+			got = g.run(t, a.without(g, g.printed(t, a)), g.environment())
+			assert.Contains(t, got.Stdout, "in\n", "without %q it should have got through: %s", a.guard, got.Stderr)
+		})
+	}
+	assert.Equal(t, before, clitest.Listing(t, filepath.Dir(g.Project)), "something was left behind")
+}

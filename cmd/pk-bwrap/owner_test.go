@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// Root works in somebody's project as that somebody. An ordinary user cannot
+// become another: for him the test is that nothing changes.
+func TestRootBecomesTheProjectsOwner(t *testing.T) {
+	b := clitest.NewBox(t)
+	const owner = 54399 // nobody has it
+	want := os.Getuid()
+	if want == 0 {
+		want = owner
+		require.NoError(t, os.Chown(b.Project, owner, owner))
+		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner)) // as it has no home
+		for dir := filepath.Dir(b.Project); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+			require.NoError(t, os.Chmod(dir, 0o755))
+		}
+	}
+	for _, args := range [][]string{{"pk-bwrap", "--", "sh", "-c"}, {"pk-bash", "-y", "--raw"}} {
+		got := b.Run(t, args[0], append(args[1:], `id -u; id -G | wc -w; touch made; cd && pwd; grep -c "^CapEff:.0*$" /proc/self/status`)...)
+		home := b.Home
+		if os.Getuid() == 0 {
+			home = "/home/user"
+		}
+		groups := "1\n"
+		if os.Getuid() != 0 {
+			groups = strings.SplitAfter(got.Stdout, "\n")[1]
+		}
+		assert.Equal(t, clitest.Outcome{Stdout: fmt.Sprint(want) + "\n" + groups + home + "\n1\n"}, got)
+		info, err := os.Stat(filepath.Join(b.Project, "made"))
+		require.NoError(t, err)
+		assert.Equal(t, uint32(want), info.Sys().(*syscall.Stat_t).Uid)
+		require.NoError(t, os.Remove(filepath.Join(b.Project, "made")))
+	}
+}

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// ruled is a box with a project that has something to rule about.
+func ruled(t *testing.T) *clitest.Box {
+	b := clitest.NewBox(t)
+	for name, content := range map[string]string{
+		".env": "secret\n", "src/.env": "secret\n", "src/main.c": "main\n", "src/deep/x.key": "secret\n",
+		"build/old.o": "old\n", "conf/app.toml": "conf\n", "conf/db.toml": "conf\n", ".git/hooks/pre-commit": "#!/bin/sh\n", ".git/config": "[core]\n",
+	} {
+		b.Write(t, filepath.Join(b.Project, name), content)
+	}
+	return b
+}
+
+func TestRulesAreMasks(t *testing.T) {
+	b := ruled(t)
+	for _, test := range []struct {
+		name    string
+		options []string
+		script  string
+		want    string
+	}{
+		{"denied file", []string{"--deny", ".env"}, "cat .env || echo no", "no\n"},
+		{"denied file, written", []string{"--deny", ".env"}, "echo x > .env || echo no", "no\n"},
+		{"denied anywhere", []string{"--deny", "**/.env"}, "cat src/.env .env || echo no", "no\n"},
+		{"denied directory", []string{"--deny", "src"}, "ls src | wc -l; cat src/main.c || echo no", "0\nno\n"},
+		{"unread", []string{"--deny-read", "**/*.key"}, "cat src/deep/x.key || echo no; cat src/main.c", "no\nmain\n"},
+		{"its parent cannot be renamed", []string{"--deny", "src/deep/x.key"}, "mv src s || echo no; mv src/deep d || echo no", "no\nno\n"},
+		{"it cannot be removed", []string{"--deny", ".env"}, "rm -f .env || echo no", "no\n"},
+		{"two in one directory", []string{"--deny", "conf/*.toml"}, "cat conf/app.toml || echo no; cat conf/db.toml || echo no", "no\nno\n"},
+		{"in a readable root", []string{"--readable", "src", "--deny", "**/.env"}, "cat src/.env || echo no", "no\n"},
+		{"allowed directory", []string{"--allow-write", "build/**"}, "echo new > build/new && cat build/new; echo x > src/main.c || echo no; touch new || echo no", "new\nno\nno\n"},
+		{"allowed file", []string{"--allow-write", "conf/app.toml"}, "echo y > conf/app.toml && cat conf/app.toml; echo x > conf/db.toml || echo no; rm -f conf/app.toml || echo no", "y\nno\nno\n"},
+		{"allowed and denied", []string{"--allow-write", "src/**", "--deny", "src/.env"}, "touch src/n && echo yes; cat src/.env || echo no", "yes\nno\n"},
+		{"allowed everywhere", []string{"--allow-write", "**"}, "touch n && echo yes", "yes\n"},
+		{"scratch stays writable", []string{"--allow-write", "build/**", "--session", "rules"}, "touch /tmp/x && echo yes", "yes\n"},
+		{"protected file", []string{"--protect", "conf/app.toml"}, "cat conf/app.toml >/dev/null && echo x > conf/app.toml || echo no; mv conf c || echo no; rm -f conf/app.toml || echo no; echo x > conf/db.toml && echo yes", "no\nno\nno\nyes\n"},
+		{"protected directory", []string{"--protect", b.Project + "/src"}, "touch src/n || echo no; touch src/deep/n || echo no; mv src s || echo no", "no\nno\nno\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := inside(t, b, "{ "+test.script+"; } 2>/dev/null", test.options...)
+			assert.Equal(t, clitest.Outcome{Stdout: test.want}, got)
+		})
+	}
+}
+
+func TestRulesLeaveNothingBehind(t *testing.T) {
+	b := ruled(t)
+	before := clitest.Listing(t, b.Project)
+	got := inside(t, b, "true", "--deny", "**/.env", "--deny", "nonesuch", "--deny-read", "src/deep", "--allow-write", "build/**",
+		"--protect", "conf/app.toml", "--protect", "missing/name", "--protect", ".git/nonesuch")
+	assert.Equal(t, clitest.Outcome{}, got)
+	assert.Equal(t, before, clitest.Listing(t, b.Project))
+}
+
+func TestRulesThatCannotHoldAreRefused(t *testing.T) {
+	b := ruled(t)
+	require.NoError(t, os.Symlink("conf", filepath.Join(b.Project, "link")))
+	for i := range 300 {
+		b.Write(t, filepath.Join(b.Project, "many", fmt.Sprint(i)), "")
+	}
+	for _, test := range []struct {
+		name    string
+		options []string
+		stderr  string
+	}{
+		{"covers a root", []string{"--deny", "**"}, `pk-bwrap: cannot show the root "` + b.Project + `": --deny "**" covers it
+pk-bwrap: hint: leave the root out, or narrow the pattern
+`},
+		{"too many places", []string{"--deny", "many/*"}, `pk-bwrap: cannot hold to --deny "many/*": it bears on more than 250 places
+pk-bwrap: hint: name the directories rather than what is in them
+`},
+		{"protecting through a link", []string{"--protect", "link/app.toml"}, `pk-bwrap: cannot protect "` + b.Project + `/link/app.toml": "` + b.Project + `/link" is a link, and can be replaced
+pk-bwrap: hint: name "` + b.Project + `/conf/app.toml" itself
+`},
+		{"protecting a root", []string{"--protect", "."}, `pk-bwrap: cannot protect "` + b.Project + `": it is a writable root itself
+pk-bwrap: hint: show it with --readable instead
+`},
+		{"protecting what is not shown", []string{"--protect", "/srv/x"}, `pk-bwrap: cannot protect "/srv/x": no root shows it
+pk-bwrap: hint: name something in a writable root
+`},
+		{"passing what is not open", []string{"--pass-fd", "77"}, `pk-bwrap: option "--pass-fd": descriptor 77 is not open
+pk-bwrap: hint: pk-bwrap --help lists the options
+`},
+		{"passing no number", []string{"--pass-fd", "x"}, `pk-bwrap: option "--pass-fd": "x" is not the number of a descriptor
+pk-bwrap: hint: pk-bwrap --help lists the options
+`},
+		{"passing a standard stream", []string{"--pass-fd", "1"}, `pk-bwrap: option "--pass-fd": 1 is not between 3 and 199
+pk-bwrap: hint: pk-bwrap --help lists the options
+`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			assert.Equal(t, clitest.Outcome{Stderr: test.stderr, Status: 125}, inside(t, b, "true", test.options...))
+		})
+	}
+}
+
+func TestPassedDescriptors(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, filepath.Join(b.Home, "passed"), "passed\n")
+	b.Mkdir(t, filepath.Join(b.Home, ".cache", "go-build"))
+	for _, name := range []string{"pk-bwrap", "pk-bash"} {
+		for _, toolchains := range []bool{true, false} {
+			args := []string{"--pass-fd", "7", "--pass-fd", "4", "--", "sh", "-c", "cat <&7; cat <&5 || echo no; ls /proc/self/fd"}
+			if name == "pk-bash" {
+				args = []string{"--pass-fd", "7", "--pass-fd", "4", "-y", "--raw", args[len(args)-1]}
+			}
+			if !toolchains {
+				args = append([]string{"--no-toolchains"}, args...)
+			}
+			cmd := b.Command(name, args...)
+			f, err := os.Open(filepath.Join(b.Home, "passed"))
+			require.NoError(t, err)
+			defer f.Close()
+			cmd.ExtraFiles = []*os.File{f, f, f, f, f} // 3 to 7
+			got := clitest.Finish(t, cmd)
+			assert.Equal(t, "passed\nno\n0\n1\n2\n3\n4\n7\n", got.Stdout, got.Stderr)
+		}
+	}
+	dir, err := os.Open(b.Home)
+	require.NoError(t, err)
+	defer dir.Close()
+	cmd := b.Command("pk-bwrap", "--pass-fd", "3", "true")
+	cmd.ExtraFiles = []*os.File{dir}
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, `descriptor 3 is a directory, which leads out of every sandbox`)
+}
+
+// Another command of the same project swaps what pk is about to mount, back and
+// forth, for a link to somewhere else. Whenever the sandbox starts, it is with
+// what was checked.
+func TestSwappedPlacesAreNotFollowed(t *testing.T) {
+	b := ruled(t)
+	victim := filepath.Join(filepath.Dir(b.Project), "victim")
+	b.Write(t, filepath.Join(victim, "key"), "stolen\n")
+	require.NoError(t, os.Symlink("/oldroot"+victim, filepath.Join(b.Project, "old")))
+	require.NoError(t, os.Symlink(victim, filepath.Join(b.Project, "plain")))
+	before := clitest.Listing(t, victim)
+
+	swap := func(link string) (stop func()) {
+		done, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					for range 2 { // there and, a moment later, back
+						_ = unix.Renameat2(unix.AT_FDCWD, b.Project+"/src", unix.AT_FDCWD, b.Project+"/"+link, unix.RENAME_EXCHANGE)
+					}
+					time.Sleep(rand.N(4 * time.Millisecond))
+				}
+			}
+		}()
+		return func() { close(done); <-stopped }
+	}
+	started := 0
+	for _, link := range []string{"old", "plain"} {
+		stop := swap(link)
+		for range 25 {
+			got := inside(t, b, "cat src/key src/deep/x.key conf/app.toml", "--protect", "src/deep", "--deny", "conf", "--temp", "src")
+			assert.NotContains(t, got.Stdout, "stolen")
+			if got.Status != 125 {
+				started++
+			}
+		}
+		stop()
+		// An odd number of exchanges leaves the link at the name.
+		if info, err := os.Lstat(b.Project + "/src"); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			require.NoError(t, unix.Renameat2(unix.AT_FDCWD, b.Project+"/src", unix.AT_FDCWD, b.Project+"/"+link, unix.RENAME_EXCHANGE))
+		}
+	}
+	assert.Equal(t, before, clitest.Listing(t, victim))
+	t.Logf("%d of 50 started", started)
+}
+
+// Before 0.12, bwrap follows a link in a writable root when it makes a mount
+// point, out of the sandbox that it is making (CVE-2026-87766).
+func TestPlantedLinksAreNotMountPoints(t *testing.T) {
+	b := clitest.NewBox(t)
+	victim := filepath.Join(filepath.Dir(b.Project), "victim")
+	b.Mkdir(t, victim)
+	require.NoError(t, os.Symlink("/oldroot"+victim, filepath.Join(b.Project, ".git")))
+	require.NoError(t, os.Symlink("/oldroot"+victim, filepath.Join(b.Project, "conf")))
+	got := inside(t, b, "echo ran", "--deny", "conf/x", "--deny", "conf/**")
+	assert.Equal(t, clitest.Outcome{Stdout: "ran\n"}, got)
+	got = inside(t, b, "echo ran", "--protect", "conf/x")
+	assert.Equal(t, 125, got.Status)
+	made, err := os.ReadDir(victim)
+	require.NoError(t, err)
+	assert.Empty(t, made)
+}
+
+func TestExplain(t *testing.T) {
+	b := ruled(t)
+	b.Write(t, filepath.Join(b.Home, ".ssh", "id"), "secret\n")
+	require.NoError(t, os.Symlink("/usr/bin", filepath.Join(b.Project, "programs")))
+	policy := filepath.Join(b.Home, "policy")
+	b.Write(t, policy, "readable "+filepath.Dir(b.Project)+"/home/.cache\ndeny **/.env\n")
+	b.Mkdir(t, filepath.Join(b.Home, ".cache"))
+
+	got := b.Run(t, "pk-bwrap", "--policy", policy, "--protect", "conf", "--explain", ".env", "conf/app.toml", "src/main.c", b.Home+"/.ssh/id", "programs/env", b.Home+"/.cache")
+	assert.Equal(t, "hidden     .env -> "+b.Project+`/.env
+           --deny "**/.env" of policy "`+policy+`", line 2
+read-only  conf/app.toml -> `+b.Project+`/conf/app.toml
+           option --protect, at `+b.Project+`/conf
+writable   src/main.c -> `+b.Project+`/src/main.c
+           project root, at `+b.Project+`
+absent     `+b.Home+`/.ssh/id
+           default: empty home, at `+b.Home+`
+read-only  programs/env -> /usr/bin/env
+           default: system root, at /usr
+read-only  `+b.Home+`/.cache
+           option --readable of policy "`+policy+`", line 1
+`, strings.ReplaceAll(got.Stdout, "toolchain system", "default: system root"), got.Stderr)
+
+	got = b.Run(t, "pk-bwrap", "--policy", policy, "--explain", "--json", ".env")
+	var verdict map[string]any
+	require.NoError(t, json.Unmarshal([]byte(got.Stdout), &verdict))
+	assert.Equal(t, map[string]any{"kind": "verdict", "path": ".env", "place": b.Project + "/.env", "access": "hidden",
+		"rule": `--deny "**/.env" of policy "` + policy + `", line 2`, "mount": b.Project + "/.env"}, verdict)
+}
+
+func TestSocketsAreListed(t *testing.T) {
+	b := clitest.NewBox(t)
+	listener, err := net.Listen("unix", filepath.Join(b.Project, "s"))
+	require.NoError(t, err)
+	defer listener.Close()
+	got := b.Run(t, "pk-bwrap", "--explain")
+	assert.Contains(t, got.Stdout, "Sockets it can connect to:\n  "+b.Project+"/s")
+	assert.Contains(t, b.Run(t, "pk-bwrap", "--explain", "--json").Stdout, `{"kind":"socket","path":"`+b.Project+`/s","rule":"project root"}`+"\n")
+	assert.NotContains(t, b.Run(t, "pk-bwrap", "--explain", "--deny", "s").Stdout, "Sockets it")
+}
+
+// What is explained is what happens.
+func TestExplanationIsTrue(t *testing.T) {
+	b := ruled(t)
+	options := []string{"--deny", "src/deep", "--protect", "conf/app.toml", "--allow-write", "{build,conf}/**"}
+	probes := []string{".env", "src/main.c", "src/deep/x.key", "conf/app.toml", "conf/db.toml", "build/old.o", "/etc/passwd", "/etc/shadow", "/usr/bin/env", "/tmp", b.Home, "/"}
+	for _, path := range probes {
+		got := b.Run(t, "pk-bwrap", append(options, "--explain", "--json", path)...)
+		var verdict struct{ Access string }
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &verdict), got.Stderr)
+		script := `p='` + path + `'
+			if [ -d "$p" ]; then if t=$(mktemp "$p/XXXXXX" 2>/dev/null); then rm "$t"; echo writable; else echo read-only; fi
+			elif [ ! -e "$p" ]; then echo absent
+			elif (: >>"$p") 2>/dev/null; then echo writable
+			elif cat "$p" >/dev/null 2>&1; then echo read-only; else echo hidden; fi`
+		truth := inside(t, b, script, options...)
+		want := map[string]string{"scratch": "writable", "overlay": "writable", "synthetic": "read-only"}[verdict.Access]
+		if want == "" {
+			want = verdict.Access
+		}
+		if path == "src/deep/x.key" {
+			assert.Equal(t, "hidden", verdict.Access)
+			want = "absent" // what lies in a hidden directory
+		}
+		assert.Equal(t, want+"\n", truth.Stdout, "%s: %s", path, truth.Stderr)
+	}
+}
+
+func TestPlanAsJSON(t *testing.T) {
+	b := ruled(t)
+	got := b.Run(t, "pk-bwrap", "--print", "--json", "--deny", ".env", "--setenv", "A=b")
+	require.Equal(t, 0, got.Status, got.Stderr)
+	kinds := map[string]int{}
+	for line := range strings.Lines(got.Stdout) {
+		var r map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &r), line)
+		kinds[r["kind"].(string)]++
+		if r["kind"] == "mount" && r["dest"] == b.Project+"/.env" {
+			assert.Equal(t, `--deny ".env"`, r["rule"])
+			assert.Equal(t, "mask", r["op"])
+			assert.Equal(t, true, r["held"])
+		}
+		if r["kind"] != "warning" {
+			assert.NotEmpty(t, r["rule"], line)
+		}
+	}
+	assert.NotZero(t, kinds["mount"])
+	assert.NotZero(t, kinds["variable"])
+	assert.NotZero(t, kinds["flag"])
+	again := b.Run(t, "pk-bwrap", "--print", "--json", "--deny", ".env", "--setenv", "A=b")
+	assert.Equal(t, got, again)
+}

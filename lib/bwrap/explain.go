@@ -1,0 +1,328 @@
+package bwrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Access is what the command can do at a path.
+type Access string
+
+// The ways in which a path can be there.
+const (
+	Absent    Access = "absent"    // nothing is there
+	Hidden    Access = "hidden"    // something is there on the host, behind a mask
+	ReadOnly  Access = "read-only" // it can be read, as far as its mode allows
+	Writable  Access = "writable"  // it can be written, as far as its mode allows
+	Overlaid  Access = "overlay"   // it looks writable; what is written is not the host's
+	Scratch   Access = "scratch"   // writable, in memory, for as long as the sandbox lives
+	Synthetic Access = "synthetic" // made up by pk, or by the kernel
+)
+
+// access is what the mount allows at its destination and below it.
+func (m Mount) access() Access {
+	switch m.Op {
+	case OpWritable, OpPin:
+		return Writable
+	case OpOverlay:
+		return Overlaid
+	case OpEmpty:
+		return Scratch
+	case OpMask:
+		return Hidden
+	case OpData, OpProc, OpDev:
+		return Synthetic
+	}
+	return ReadOnly
+}
+
+// Verdict is what the sandbox shows at a path, and why.
+type Verdict struct {
+	Path   string // as it was asked for
+	Place  string // where it leads inside, every link followed
+	Access Access
+	Host   string // what of the host is shown there; "" for nothing
+	Rule   string // what decided
+	Mount  string // the place of the mount that decided; "" if none did
+}
+
+// Explain answers for one path, which is taken from the project root if it is
+// relative.
+func (p *Plan) Explain(path string) Verdict {
+	v := Verdict{Path: path}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(p.Chdir, path)
+	}
+	host, place, ok := p.follow(path)
+	v.Place, v.Host = place, host
+	// A pin is there for what lies in it, and shows what would be seen anyway.
+	unpinned := slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
+	m, covered := cover(unpinned, place)
+	switch {
+	case !covered:
+		v.Access, v.Rule = ReadOnly, "default: a directory that leads to what is shown"
+		if !ok {
+			v.Access, v.Rule = Absent, "default: nothing shows it"
+		}
+		return v
+	case m.Op == OpMask:
+		v.Access = Hidden
+	case !ok:
+		v.Access = Absent
+	default:
+		v.Access = m.access()
+	}
+	v.Rule, v.Mount = m.Rule, m.Dest
+	return v
+}
+
+// Flags are the properties of the sandbox that are no mounts, as options of
+// bwrap or steps before it, each with what caused it.
+func (p *Plan) Flags() []Flag {
+	flags := []Flag{
+		{"--unshare-user", "default: a user of its own, without capabilities"},
+		{"--unshare-all", "default: processes, IPC and host name of its own"},
+	}
+	if p.Net {
+		flags = append(flags, Flag{"--share-net", "default: the host's network (--net host)"})
+	}
+	if !p.AllowNested {
+		flags = append(flags, Flag{"--disable-userns", "default: no user namespaces inside (--allow-nested)"})
+	}
+	if p.Filter != nil {
+		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd; no typing into a terminal"})
+	}
+	if p.RunAs != 0 {
+		flags = append(flags, Flag{fmt.Sprintf("uid %d", p.RunAs), "default: the project's owner, as the caller is root"})
+	}
+	for _, fd := range p.PassFDs {
+		flags = append(flags, Flag{fmt.Sprintf("descriptor %d", fd), "option --pass-fd"})
+	}
+	return append(flags,
+		Flag{"--cap-drop ALL", "default: no capabilities"},
+		Flag{"--new-session", "default: the caller's terminal cannot be typed into"},
+		Flag{"--die-with-parent", "default: nothing outlives the caller"},
+		Flag{"session keyring", "default: a new and empty one"},
+		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
+		Flag{"--remount-ro /", "default: nothing is written beside what is shown"},
+	)
+}
+
+// Flag is one property of the sandbox.
+type Flag struct{ Text, Rule string }
+
+// record is the form of a plan's parts in JSON, one a line. What does not apply
+// is left out.
+type record struct {
+	Kind      string `json:"kind"` // mount, variable, flag, watch, socket, warning, verdict
+	Op        Op     `json:"op,omitempty"`
+	Dest      string `json:"dest,omitempty"`
+	DestB64   []byte `json:"dest_base64,omitempty"`
+	Source    string `json:"source,omitempty"`
+	SourceB64 []byte `json:"source_base64,omitempty"`
+	Access    Access `json:"access,omitempty"`
+	Perms     string `json:"perms,omitempty"`
+	Size      int64  `json:"size,omitempty"`
+	Held      bool   `json:"held,omitempty"`
+	Name      string `json:"name,omitempty"`
+	Value     string `json:"value,omitempty"`
+	ValueB64  []byte `json:"value_base64,omitempty"`
+	Dropped   bool   `json:"dropped,omitempty"`
+	Path      string `json:"path,omitempty"`
+	PathB64   []byte `json:"path_base64,omitempty"`
+	Place     string `json:"place,omitempty"`
+	PlaceB64  []byte `json:"place_base64,omitempty"`
+	Host      string `json:"host,omitempty"`
+	HostB64   []byte `json:"host_base64,omitempty"`
+	Mount     string `json:"mount,omitempty"`
+	Rule      string `json:"rule,omitempty"`
+	Text      string `json:"text,omitempty"`
+}
+
+// JSON returns the plan as lines of JSON, in the order in which it is carried
+// out.
+func (p *Plan) JSON() []string {
+	var lines []string
+	for _, m := range p.Mounts {
+		r := record{Kind: "mount", Op: m.Op, Access: m.access(), Perms: m.Perms, Size: m.Size, Held: m.Held, Rule: m.Rule}
+		r.Dest, r.DestB64 = text(m.Dest)
+		r.Source, r.SourceB64 = text(m.Source)
+		lines = append(lines, r.line())
+	}
+	for _, v := range p.Vars {
+		r := record{Kind: "variable", Name: v.Name, Dropped: v.Dropped, Rule: v.Rule}
+		r.Value, r.ValueB64 = text(v.Value)
+		lines = append(lines, r.line())
+	}
+	for _, f := range p.Flags() {
+		lines = append(lines, record{Kind: "flag", Text: f.Text, Rule: f.Rule}.line())
+	}
+	for _, w := range p.Watched {
+		r := record{Kind: "watch", Rule: w.Rule}
+		r.Path, r.PathB64 = text(w.Path)
+		r.Source, r.SourceB64 = text(w.Link)
+		lines = append(lines, r.line())
+	}
+	for _, w := range p.Warnings {
+		lines = append(lines, record{Kind: "warning", Text: w}.line())
+	}
+	return lines
+}
+
+// SocketsJSON is what Sockets found, as lines of JSON.
+func (p *Plan) SocketsJSON() []string {
+	var lines []string
+	found, complete := p.Sockets()
+	for _, socket := range found {
+		r := record{Kind: "socket", Rule: p.Explain(socket).Rule}
+		r.Path, r.PathB64 = text(socket)
+		lines = append(lines, r.line())
+	}
+	if !complete {
+		lines = append(lines, record{Kind: "warning", Text: tooMany}.line())
+	}
+	return lines
+}
+
+// JSON is the verdict as one line.
+func (v Verdict) JSON() string {
+	r := record{Kind: "verdict", Access: v.Access, Rule: v.Rule, Mount: v.Mount}
+	r.Path, r.PathB64 = text(v.Path)
+	r.Place, r.PlaceB64 = text(v.Place)
+	r.Host, r.HostB64 = text(v.Host)
+	return r.line()
+}
+
+func (r record) line() string {
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(r); err != nil {
+		panic("internal error: a record that is not JSON: " + err.Error())
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// text is s for a field, and for its twin that takes what is not UTF-8.
+func text(s string) (string, []byte) {
+	if strings.ToValidUTF8(s, "") == s {
+		return s, nil
+	}
+	return "", []byte(s)
+}
+
+// String lays the verdict out for a person: the answer first, the reason after.
+func (v Verdict) String() string {
+	line := fmt.Sprintf("%-9s  %s", v.Access, Quoted(v.Path))
+	if v.Place != filepath.Clean(v.Path) {
+		line += " -> " + Quoted(v.Place)
+	}
+	if v.Host != "" && v.Host != v.Place {
+		line += ", on the host " + Quoted(v.Host)
+	}
+	line += "\n           " + v.Rule
+	if v.Mount != "" && v.Mount != v.Place {
+		line += ", at " + Quoted(v.Mount)
+	}
+	return line
+}
+
+// Quoted is a path as a person reads it: bare where that is unmistakable.
+func Quoted(path string) string {
+	if q := fmt.Sprintf("%q", path); q != `"`+path+`"` || strings.ContainsRune(path, ' ') || path == "" {
+		return q
+	}
+	return path
+}
+
+// Describe lays the whole plan out for a person, one thing a line, what matters
+// most first: what can be written, then what is kept from being written or
+// seen, then the rest.
+func (p *Plan) Describe() []string {
+	var lines []string
+	section := func(title string, body []string) {
+		if len(body) > 0 {
+			lines = append(lines, title)
+			lines = append(lines, body...)
+		}
+	}
+	section("Can be written:", p.describe(OpWritable, OpOverlay, OpEmpty))
+	section("Cannot, though it lies there:", p.describe(OpProtect, OpMask))
+	section("Can be read:", p.describe(OpReadOnly, OpCopy, OpData, OpProc, OpDev))
+	section("Watched, as nothing can be mounted there:", p.describeWatched())
+	section("Sockets it can connect to:", p.describeSockets())
+	section("Variables the command does not get:", p.describeVars(true))
+	section("Variables it gets by an option or from pk:", p.describeVars(false))
+	var flags []string
+	for _, f := range p.Flags() {
+		flags = append(flags, row(f.Text, f.Rule))
+	}
+	section("And:", flags)
+	return lines
+}
+
+func (p *Plan) describe(ops ...Op) []string {
+	var lines []string
+	for _, m := range p.Mounts {
+		if !slices.Contains(ops, m.Op) {
+			continue
+		}
+		what := Quoted(m.Dest)
+		if m.showsHost() && m.Source != m.Dest {
+			what += " (" + Quoted(m.Source) + ")"
+		}
+		lines = append(lines, row(what, m.Rule))
+	}
+	return lines
+}
+
+func (p *Plan) describeWatched() []string {
+	var lines []string
+	for _, w := range p.Watched {
+		what := Quoted(w.Path)
+		if w.Link != "" {
+			what += " -> " + Quoted(w.Link)
+		}
+		lines = append(lines, row(what, w.Rule))
+	}
+	return lines
+}
+
+// tooMany is said when sockets were not looked for everywhere.
+const tooMany = "there may be further sockets: the roots hold too many names to look at all of them"
+
+func (p *Plan) describeSockets() []string {
+	var lines []string
+	found, complete := p.Sockets()
+	for _, socket := range found {
+		lines = append(lines, row(Quoted(socket), p.Explain(socket).Rule))
+	}
+	if !complete {
+		lines = append(lines, "  "+tooMany)
+	}
+	return lines
+}
+
+func (p *Plan) describeVars(dropped bool) []string {
+	var lines []string
+	for _, v := range p.Vars {
+		if v.Dropped == dropped && (dropped || v.Rule != callers) {
+			lines = append(lines, row(Quoted(v.Name), v.Rule))
+		}
+	}
+	return lines
+}
+
+// rowWidth is where the reason begins, if what it is about leaves room. A line
+// of usual paths then fits into 80 columns.
+const rowWidth = 40
+
+func row(what, rule string) string {
+	if len(what) > rowWidth-4 {
+		return "  " + what + "\n" + strings.Repeat(" ", rowWidth) + rule
+	}
+	return fmt.Sprintf("  %-*s%s", rowWidth-2, what, rule)
+}

@@ -1,0 +1,96 @@
+package bwrap
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"pikuri/lib/landlock"
+)
+
+// Guarantee is one thing that a sandbox promises, by the name that --require
+// and --check know it by.
+type Guarantee struct {
+	Name  string
+	Text  string // what is promised, for people
+	Holds bool
+	Why   string // why not
+	Fix   string // what would make it hold; "" if nothing here would
+}
+
+// scoped is the first version of Landlock that can close abstract sockets.
+const scoped = 6
+
+// Guarantees lists what this plan promises on this machine. What bwrap is told
+// to do it does or fails, so those hold; the others depend on the machine or on
+// the options.
+func (p *Plan) Guarantees() []Guarantee {
+	list := []Guarantee{
+		{Name: "files", Text: "only what is shown can be read or written"},
+		{Name: "processes", Text: "no process outside is seen, signalled or traced"},
+		{Name: "capabilities", Text: "no capability, and no way to gain one"},
+		{Name: "environment", Text: "no variable that was not passed, in any process inside"},
+		{Name: "descriptors", Text: "no descriptor but the standard streams and those passed"},
+		{Name: "terminal", Text: "nothing is typed into the caller's terminal"},
+		{Name: "litter", Text: "nothing is made on the host to mount on"},
+		p.when("network", "no network but a loopback of its own", !p.Net, "the host's network is shared", "--net none"),
+		p.when("nested", "no user namespaces inside", !p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
+		p.when("syscalls", "no keys, io_uring, bpf, perf events or userfaultfd", p.Filter != nil, "no filter is known for this processor", ""),
+		p.abstract(),
+		p.when("overlay", "what looks writable is, and never the host's", len(p.Degraded) == 0, degraded(p.Degraded), "unmount what is below, or show it with --readable"),
+		p.when("protect", "what makes git on the host run code stays as it is", !p.Unprotected, "--no-protect was given", "leave --no-protect out"),
+	}
+	return list
+}
+
+func (p *Plan) when(name, text string, holds bool, why, fix string) Guarantee {
+	g := Guarantee{Name: name, Text: text, Holds: holds}
+	if !holds {
+		g.Why, g.Fix = why, fix
+	}
+	return g
+}
+
+func degraded(paths []string) string {
+	if len(paths) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("read-only instead: %q", paths)
+}
+
+// abstract: with a network of its own there are no abstract sockets but those
+// made inside.
+func (p *Plan) abstract() Guarantee {
+	const name, text = "abstract-sockets", "no abstract socket of the host is reached"
+	if !p.Net {
+		return Guarantee{Name: name, Text: text, Holds: true}
+	}
+	abi, err := landlock.ABI()
+	if err != nil {
+		return p.when(name, text, false, "this kernel has no Landlock", "--net none, or Linux 6.12 with lsm=landlock,...")
+	}
+	return p.when(name, text, abi >= scoped, fmt.Sprintf("Landlock %d cannot close them", abi), "--net none, or Linux 6.12")
+}
+
+// Require refuses a plan that does not promise all that is named.
+func (p *Plan) Require(names []string) error {
+	all := p.Guarantees()
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(g Guarantee) bool { return g.Name == name })
+		if i < 0 {
+			return &Refusal{Reason: fmt.Sprintf("cannot require %q: there is no such guarantee", name), Advice: "there are " + guaranteeNames(all)}
+		}
+		if g := all[i]; !g.Holds {
+			return &Refusal{Reason: fmt.Sprintf("cannot promise %q (%s): %s", name, g.Text, g.Why), Advice: g.Fix}
+		}
+	}
+	return nil
+}
+
+func guaranteeNames(all []Guarantee) string {
+	names := make([]string, len(all))
+	for i, g := range all {
+		names[i] = g.Name
+	}
+	return strings.Join(names, ", ")
+}

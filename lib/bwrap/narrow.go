@@ -1,0 +1,281 @@
+package bwrap
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/pattern"
+)
+
+// Bounds of what rules may cost. A pattern that may match anywhere is held
+// against every name of every root: half a million names take about a second.
+// Each place that it finds is a mount, and mounts cost quadratically.
+const (
+	maxNames  = 500_000
+	maxPlaces = 250
+)
+
+// narrow turns the rules of the workspace into mounts. A rule is about names;
+// here it bears on what has such a name when the sandbox starts. Links are left
+// alone: what they lead to has a name of its own.
+func (b *builder) narrow() error {
+	n := &narrowing{
+		builder: b,
+		deny:    append(rules("--deny", b.Rules.Deny), rules("--deny-read", b.Rules.DenyRead)...),
+		allow:   rules("--allow-write", b.Rules.AllowWrite),
+	}
+	if len(n.deny)+len(n.allow) == 0 {
+		return nil
+	}
+	for _, root := range b.Roots {
+		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != b.Playground
+		if n.holes {
+			b.makeReadOnly(root.Path)
+		}
+		if !root.Dir {
+			if rule := covering(n.deny, filepath.Base(root.Path)); rule != nil {
+				return n.coversRoot(*rule)
+			}
+			continue
+		}
+		if err := n.walk(".", false); err != nil {
+			return err
+		}
+	}
+	n.warnUnused()
+	b.watchLiterals()
+	return nil
+}
+
+// narrowing is a walk through the roots under way.
+type narrowing struct {
+	*builder
+	deny   []rule
+	allow  []rule
+	top    string // the root
+	holes  bool   // what --allow-write matches is to be made writable again
+	names  int    // looked at so far
+	places int    // mounted so far
+	used   []*pattern.Pattern
+}
+
+// makeReadOnly takes the writing away from a root.
+func (b *builder) makeReadOnly(root string) {
+	for i := range b.plan.Mounts {
+		if m := &b.plan.Mounts[i]; m.Op == OpWritable && m.Source == root {
+			m.Op, m.Rule = OpReadOnly, m.Rule+"; writable where --allow-write says"
+		}
+	}
+}
+
+// walk looks at what lies in the directory below the root. open tells that
+// everything in it is writable already.
+func (n *narrowing) walk(below string, open bool) error {
+	if rule := covering(n.deny, below); rule != nil {
+		return n.coversRoot(*rule)
+	}
+	if below == "." {
+		if rule := n.opens(below, true); n.holes && rule != nil {
+			open = true
+			if err := n.hole(below, *rule); err != nil {
+				return err
+			}
+		}
+	}
+	if !n.promising(below, open) {
+		return nil
+	}
+	entries, err := os.ReadDir(filepath.Join(n.top, below))
+	if err != nil {
+		if os.IsPermission(err) || os.IsNotExist(err) {
+			return nil // nor can the command, which has the same uid, look
+		}
+		return n.failed(below, cause(err))
+	}
+	for _, e := range entries {
+		if n.names++; n.names > maxNames {
+			return n.failed(below, fmt.Errorf("there are more than %d names to look at", maxNames))
+		}
+		if err := n.entry(filepath.Join(below, e.Name()), e, open); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *narrowing) entry(below string, e fs.DirEntry, open bool) error {
+	if e.Type()&os.ModeSymlink != 0 {
+		return nil
+	}
+	if rule := covering(n.deny, below); rule != nil {
+		return n.mask(below, e.IsDir(), *rule)
+	}
+	if rule := n.opens(below, e.IsDir()); n.holes && !open && rule != nil {
+		open = true
+		if err := n.hole(below, *rule); err != nil {
+			return err
+		}
+	}
+	if !e.IsDir() {
+		return nil
+	}
+	return n.walk(below, open)
+}
+
+// promising reports whether a rule may bear on what lies below.
+func (n *narrowing) promising(below string, open bool) bool {
+	rules := n.deny
+	if n.holes && !open {
+		rules = append(slices.Clone(rules), n.allow...)
+	}
+	return slices.ContainsFunc(rules, func(r rule) bool { return r.Pattern.MayMatchBelow(below) })
+}
+
+func covering(rules []rule, below string) *rule {
+	for i := range rules {
+		if rules[i].Pattern.Covers(below) {
+			return &rules[i]
+		}
+	}
+	return nil
+}
+
+// opens returns the rule that lets below be written: a file that matches, or a
+// directory in which everything does, whatever it will be called.
+func (n *narrowing) opens(below string, dir bool) *rule {
+	for i, r := range n.allow {
+		if !dir && r.Pattern.Match(below) || dir && r.Pattern.CoversBelow(below) {
+			return &n.allow[i]
+		}
+	}
+	return nil
+}
+
+// mask hides a place wherever the plan shows it, and pins what lies above it.
+func (n *narrowing) mask(below string, dir bool, r rule) error {
+	host := filepath.Join(n.top, below)
+	for _, m := range slices.Clone(n.plan.Mounts) {
+		if !m.showsHost() || !within(host, m.Source) || m.Op == OpPin || m.Op == OpProtect {
+			continue
+		}
+		if m.Source == host {
+			return n.coversRoot(r)
+		}
+		dest := filepath.Join(m.Dest, strings.TrimPrefix(host, m.Source))
+		if !n.plan.seen(host, dest) {
+			continue
+		}
+		if m.Op == OpWritable {
+			n.pinAbove(m, dest, r.String())
+		}
+		n.place(Mount{Op: OpMask, Dest: dest, Dir: dir, Rule: r.String()})
+		if err := n.count(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pinAbove makes mount points of the directories between the tree of m and dest.
+func (n *narrowing) pinAbove(m Mount, dest, rule string) {
+	for dir := filepath.Dir(dest); dir != m.Dest && within(dir, m.Dest); dir = filepath.Dir(dir) {
+		source := filepath.Join(m.Source, strings.TrimPrefix(dir, m.Dest))
+		n.place(Mount{Op: OpPin, Source: source, Dest: dir, Rule: "pinned: " + rule})
+	}
+}
+
+// hole makes a place writable in a root that no longer is.
+func (n *narrowing) hole(below string, r rule) error {
+	host := filepath.Join(n.top, below)
+	for _, m := range slices.Clone(n.plan.Mounts) {
+		if m.Op != OpReadOnly || m.Source != n.top {
+			continue
+		}
+		dest := filepath.Join(m.Dest, strings.TrimPrefix(host, m.Source))
+		if below == "." {
+			i := slices.IndexFunc(n.plan.Mounts, func(o Mount) bool { return o.Dest == dest })
+			n.plan.Mounts[i].Op, n.plan.Mounts[i].Rule = OpWritable, r.String()
+		} else {
+			n.place(Mount{Op: OpWritable, Source: host, Dest: dest, Rule: r.String()})
+		}
+		if err := n.count(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count bounds the mounts that rules may make.
+func (n *narrowing) count(r rule) error {
+	n.used = append(n.used, r.Pattern)
+	if n.places++; n.places <= maxPlaces {
+		return nil
+	}
+	return &Refusal{
+		Reason: fmt.Sprintf("cannot hold to %s: it bears on more than %d places", r.String(), maxPlaces),
+		Advice: "name the directories rather than what is in them",
+	}
+}
+
+func (n *narrowing) coversRoot(r rule) error {
+	return &Refusal{
+		Reason: fmt.Sprintf("cannot show the root %q: %s covers it", n.top, r.String()),
+		Advice: "leave the root out, or narrow the pattern",
+	}
+}
+
+func (n *narrowing) failed(below string, err error) error {
+	return &Refusal{
+		Reason: fmt.Sprintf("cannot hold to the rules in %q: %v", filepath.Join(n.top, below), err),
+		Advice: "narrow the patterns, so that they bear on less",
+	}
+}
+
+// warnUnused: what --allow-write names and is not there cannot be made inside.
+func (n *narrowing) warnUnused() {
+	for _, r := range n.allow {
+		if !slices.Contains(n.used, r.Pattern) {
+			n.warn("%s matches nothing that is there, and what it matches cannot be made inside", r)
+		}
+	}
+}
+
+// watchLiterals watches the names that a rule forbids and that are not there.
+func (b *builder) watchLiterals() {
+	for _, r := range rules("--deny", b.Rules.Deny) {
+		name, ok := r.Pattern.Literal()
+		for _, root := range b.Roots {
+			path := filepath.Join(root.Path, name)
+			if _, err := os.Lstat(path); ok && root.Writable && root.Path != b.Playground && os.IsNotExist(err) {
+				b.watch(Protected{Path: path, Rule: r.String()}, "")
+			}
+		}
+	}
+}
+
+// rule is a rule of the workspace with the option that gave it.
+type rule struct {
+	option string
+	confine.Rule
+}
+
+func rules(option string, given []confine.Rule) []rule {
+	named := make([]rule, 0, len(given))
+	for _, r := range given {
+		named = append(named, rule{option, r})
+	}
+	return named
+}
+
+func (r rule) String() string {
+	text := fmt.Sprintf("%s %q", r.option, r.Pattern)
+	if r.Source != "" {
+		text += " of policy " + r.Source
+	}
+	return text
+}

@@ -1,0 +1,139 @@
+package bwrap
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Protected is something that must stay as it is, though it lies in a writable
+// root.
+type Protected struct {
+	Path    string // absolute
+	Rule    string // why, for people
+	Default bool   // nobody asked for it by name: what is a link is watched, not refused
+}
+
+// protect mounts what is protected read-only on itself. Every directory above
+// it becomes a mount point too: else a command would rename the directory and
+// make another with the same name. What is not there cannot be mounted on; it
+// is watched.
+func (b *builder) protect() error {
+	for _, p := range b.Protect {
+		shown := false
+		for _, w := range b.writableAbove(p.Path) {
+			shown = true
+			if err := b.protectIn(w, p); err != nil {
+				return err
+			}
+		}
+		if !shown && !p.Default && b.hidden(p.Path) {
+			return &Refusal{
+				Reason: fmt.Sprintf("cannot protect %q: no root shows it", p.Path),
+				Advice: "name something in a writable root",
+			}
+		}
+	}
+	return nil
+}
+
+// hidden reports whether no part of the plan shows the host's path.
+func (b *builder) hidden(path string) bool {
+	return !slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool {
+		return m.showsHost() && within(path, m.Source)
+	})
+}
+
+// writableAbove lists the mounts through which the host's path can be written:
+// it may be seen in two places.
+func (b *builder) writableAbove(path string) []Mount {
+	var above []Mount
+	for _, m := range b.plan.Mounts {
+		if m.Op != OpWritable || !within(path, m.Source) {
+			continue
+		}
+		dest := m.Dest + strings.TrimPrefix(path, m.Source)
+		if b.plan.seen(path, dest) {
+			above = append(above, m)
+		}
+	}
+	return above
+}
+
+// protectIn protects p as it is seen in the tree of w.
+func (b *builder) protectIn(w Mount, p Protected) error {
+	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(p.Path, w.Source), "/"), "/")
+	if names[0] == "" {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot protect %q: it is a writable root itself", p.Path),
+			Advice: "show it with --readable instead",
+		}
+	}
+	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + p.Rule}
+	for i, name := range names {
+		at.Source, at.Dest = filepath.Join(at.Source, name), filepath.Join(at.Dest, name)
+		info, err := os.Lstat(at.Source)
+		switch {
+		case os.IsNotExist(err):
+			b.watch(p, "")
+			return nil
+		case err != nil:
+			return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
+		case info.Mode()&os.ModeSymlink != 0:
+			return b.protectLink(at.Source, p)
+		case i == len(names)-1:
+			at.Op, at.Rule = OpProtect, p.Rule
+		}
+		if top, _ := cover(b.plan.Mounts, at.Dest); top.Op == OpProtect || top.Op == OpMask || top.Op == OpReadOnly {
+			return nil // what is above is not writable
+		}
+		b.place(at)
+	}
+	return nil
+}
+
+// place adds m, or lets it replace a pin that is there.
+func (b *builder) place(m Mount) {
+	at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == m.Dest })
+	switch {
+	case at < 0:
+		b.add(m)
+	case b.plan.Mounts[at].Op == OpPin:
+		b.plan.Mounts[at] = m
+	}
+}
+
+// protectLink: a link cannot be a mount point, so it can always be replaced.
+// Where it leads is protected, if that lies in a writable root, and the link is
+// watched.
+func (b *builder) protectLink(link string, p Protected) error {
+	if !p.Default {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot protect %q: %q is a link, and can be replaced", p.Path, link),
+			Advice: fmt.Sprintf("name %q itself", Canonical(p.Path)),
+		}
+	}
+	target, err := os.Readlink(link)
+	if err != nil {
+		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "try again"}
+	}
+	b.plan.Watched = append(b.plan.Watched, Watch{Path: link, Link: target, Rule: p.Rule})
+	if real := Canonical(p.Path); real != p.Path && len(b.writableAbove(real)) > 0 {
+		p.Path = real
+		for _, w := range b.writableAbove(real) {
+			if real != w.Source {
+				return b.protectIn(w, p)
+			}
+		}
+	}
+	return nil
+}
+
+func (b *builder) watch(p Protected, link string) {
+	w := Watch{Path: p.Path, Link: link, Rule: p.Rule}
+	if !slices.Contains(b.plan.Watched, w) {
+		b.plan.Watched = append(b.plan.Watched, w)
+	}
+}

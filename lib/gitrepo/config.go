@@ -1,0 +1,257 @@
+package gitrepo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What one configuration may cost. Real ones are a few files of a few KiB; these
+// keep planted ones from costing more than the start of a command is worth.
+const (
+	maxFile     = 1 << 20 // bytes in a file
+	maxTotal    = 4 << 20 // bytes in all files together
+	maxDepth    = 10      // files that include each other: git's own limit
+	maxIncludes = 256     // included files in all
+)
+
+// Config is a configuration as git puts it together, in the order in which git
+// reads it: the last entry of a key is the one that holds.
+type Config struct{ entries []Entry }
+
+// Get returns the entry that holds for a key, whose section and name are given
+// in lower case.
+func (c *Config) Get(key string) (Entry, bool) {
+	for i := len(c.entries) - 1; i >= 0; i-- {
+		if c.entries[i].Key == key {
+			return c.entries[i], true
+		}
+	}
+	return Entry{}, false
+}
+
+// Entries returns all of it.
+func (c *Config) Entries() []Entry { return c.entries }
+
+// Load returns what `git config --list` would in dir, an absolute path: the
+// system's configuration, the user's, that of the repository around dir, and
+// that of the worktree, with everything they include. GIT_CONFIG_GLOBAL,
+// GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM hold. What moves git to another
+// repository or carries single settings (GIT_DIR, GIT_CONFIG_COUNT) does not:
+// the question is about dir. Unlike git, it also answers for a repository of
+// somebody else.
+//
+// It fails where git would stop, at a line that makes no sense or a file that
+// may not be read, and beyond the limits of this package.
+func Load(dir string, getenv Getenv) (*Config, error) {
+	at := discover(dir)
+	l := &loader{getenv: getenv, at: at}
+	err := l.all()
+	return &Config{l.entries}, err
+}
+
+// loader reads one configuration.
+type loader struct {
+	getenv Getenv
+	at     place
+
+	// every is for those who ask what git could read some day, not what it reads
+	// now: all conditions hold, a mistake ends a file and not the reading, and no
+	// file is read twice.
+	every   bool
+	visited map[string]bool
+	targets []Entry // every: what includes name, as absolute paths
+
+	entries  []Entry
+	depth    int
+	includes int
+	total    int64
+	urls     []string // of remotes, once a condition asks for them
+	counting bool     // reading in order to know urls
+	knows    bool     // urls are known
+}
+
+// all reads the scopes in git's order.
+func (l *loader) all() error {
+	for _, file := range l.hostFiles() {
+		if err := l.scope(file, true); err != nil {
+			return err
+		}
+	}
+	return l.repository()
+}
+
+// repository reads what belongs to the repository. config.worktree has to be
+// asked for by config itself, and not by what that includes.
+func (l *loader) repository() error {
+	if l.at.commonDir == "" {
+		return nil
+	}
+	config := l.at.commonDir + "/config"
+	if err := l.scope(config, false); err != nil {
+		return err
+	}
+	if !l.every && !l.wantsWorktree(config) {
+		return nil
+	}
+	return l.scope(l.at.gitDir+"/config.worktree", false)
+}
+
+// wantsWorktree tells whether the repository's config asks for config.worktree.
+// A config that does not say which version its format has cannot ask.
+func (l *loader) wantsWorktree(config string) bool {
+	want, version := false, false
+	for _, e := range l.entries {
+		switch {
+		case e.File != config:
+		case e.Key == "core.repositoryformatversion":
+			version = true
+		case e.Key == "extensions.worktreeconfig":
+			want, _ = e.Bool()
+		}
+	}
+	return want && version
+}
+
+// scope reads the file of a scope, if there is one. What of the host may not be
+// read is not there for git either; that of a repository has to be readable.
+func (l *loader) scope(file string, mayBeClosed bool) error {
+	err := l.file(file)
+	if err != nil && !missing(err) && !(mayBeClosed && errors.Is(err, unix.EACCES)) {
+		return err
+	}
+	return nil
+}
+
+func missing(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}
+
+// hostFiles are the system's file and the user's two. Which system file a git
+// reads was decided when it was built: /etc/gitconfig by every distribution's,
+// below /usr/local by one that was built there.
+func (l *loader) hostFiles() []string {
+	var files []string
+	no := Entry{Value: l.getenv.value("GIT_CONFIG_NOSYSTEM")}
+	if off, _ := no.Bool(); !off {
+		files = append(files, l.systemFile())
+	}
+	if file, set := l.getenv("GIT_CONFIG_GLOBAL"); set {
+		return append(files, file)
+	}
+	home := l.getenv.value("HOME")
+	if xdg := l.getenv.value("XDG_CONFIG_HOME"); xdg != "" {
+		files = append(files, xdg+"/git/config")
+	} else if home != "" {
+		files = append(files, home+"/.config/git/config")
+	}
+	if home != "" {
+		files = append(files, home+"/.gitconfig")
+	}
+	return files
+}
+
+func (l *loader) systemFile() string {
+	if file, set := l.getenv("GIT_CONFIG_SYSTEM"); set {
+		return file
+	}
+	const usual, local = "/etc/gitconfig", "/usr/local/etc/gitconfig"
+	if _, err := os.Lstat(usual); err != nil {
+		return local
+	}
+	return usual
+}
+
+// file reads one file and, where they stand, those that it includes.
+func (l *loader) file(name string) error {
+	if l.every && l.visited[name] {
+		return nil
+	}
+	text, err := readAt(unix.AT_FDCWD, name, 0, min(maxFile, maxTotal-l.total))
+	if err != nil {
+		return l.forgiven(fmt.Errorf("cannot read %q: %w", name, err))
+	}
+	l.total += int64(len(text))
+	if l.every {
+		if l.visited == nil {
+			l.visited = map[string]bool{}
+		}
+		l.visited[name] = true
+	}
+	entries, bad := Parse(name, text)
+	for _, e := range entries {
+		l.entries = append(l.entries, e)
+		if err := l.include(e); err != nil {
+			return err
+		}
+	}
+	return l.forgiven(bad)
+}
+
+// forgiven is nil for those who want to know all that can be known.
+func (l *loader) forgiven(err error) error {
+	if l.every {
+		return nil
+	}
+	return err
+}
+
+// include reads the file that an entry includes, if it is one that does and its
+// condition holds.
+func (l *loader) include(e Entry) error {
+	condition, conditional, ok := includes(e.Key)
+	if !ok || conditional && !l.every && !l.holds(condition, e) {
+		return nil
+	}
+	file, err := l.included(e)
+	if err != nil {
+		return l.forgiven(err)
+	}
+	if l.every {
+		l.targets = append(l.targets, Entry{Key: e.Key, Value: file, File: e.File, Line: e.Line})
+	}
+	if l.depth == maxDepth || l.includes == maxIncludes {
+		return l.forgiven(fmt.Errorf("%q, line %d: more files are included than make sense", e.File, e.Line))
+	}
+	l.depth++
+	l.includes++
+	err = l.file(file)
+	l.depth--
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+// includes takes include.path and includeIf.CONDITION.path apart.
+func includes(key string) (condition string, conditional, ok bool) {
+	if key == "include.path" {
+		return "", false, true
+	}
+	condition, ok = strings.CutPrefix(key, "includeif.")
+	if ok {
+		condition, ok = strings.CutSuffix(condition, ".path")
+	}
+	return condition, true, ok
+}
+
+// included is the name of the file that an entry includes. What is relative is
+// so to the file that says it, as that was named.
+func (l *loader) included(e Entry) (string, error) {
+	if e.NoValue {
+		return "", fmt.Errorf("%q, line %d: %q has no value", e.File, e.Line, e.Key)
+	}
+	file, ok := l.expand(e.Value)
+	if !ok {
+		return "", fmt.Errorf("%q, line %d: cannot expand %q", e.File, e.Line, e.Value)
+	}
+	if !strings.HasPrefix(file, "/") {
+		dir, _ := path.Split(e.File)
+		file = dir + file
+	}
+	return file, nil
+}

@@ -1,0 +1,100 @@
+package gitrepo
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a file is refused for.
+var (
+	ErrNotRegular = errors.New("it is not a regular file")
+	ErrTooLarge   = errors.New("it is too large")
+)
+
+// readAt reads a regular file of at most limit bytes. A command may have made
+// it, so it is looked at before it is opened: opening alone rewinds a tape,
+// arms a watchdog or waits for the other end of a FIFO. flags are O_NOFOLLOW or
+// none. /dev/null reads as empty, since it is how people turn a file off.
+//
+// No more is read than the size says. What makes itself up when it is read, as
+// in /proc, has none, and is empty here.
+func readAt(dir int, name string, flags int, limit int64) ([]byte, error) {
+	seen, err := openat(dir, name, unix.O_PATH|flags)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(seen)
+	var st unix.Stat_t
+	if err := unix.Fstat(seen, &st); err != nil {
+		return nil, err
+	}
+	switch {
+	case isNull(st):
+		return nil, nil
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, ErrNotRegular
+	case st.Size > limit:
+		return nil, ErrTooLarge
+	case st.Size == 0:
+		return nil, nil
+	}
+	fd, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return readFull(fd, st.Size)
+}
+
+func isNull(st unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
+}
+
+// readFull reads up to size bytes; a file that shrinks has fewer.
+func readFull(fd int, size int64) ([]byte, error) {
+	text := make([]byte, size)
+	n := 0
+	for n < len(text) {
+		m, err := unix.Read(fd, text[n:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m == 0 {
+			break
+		}
+		n += m
+	}
+	return text[:n], nil
+}
+
+// openat opens close-on-exec, again after a signal.
+func openat(dir int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// names lists up to limit names in an open directory, which stays open.
+func names(dir int, limit int) ([]os.DirEntry, error) {
+	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), ".")
+	defer f.Close()
+	entries, err := f.ReadDir(limit)
+	if err == io.EOF {
+		err = nil
+	}
+	return entries, err
+}

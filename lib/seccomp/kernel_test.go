@@ -1,0 +1,291 @@
+//go:build amd64 || arm64
+
+package seccomp
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A filter cannot be taken off again. The test binary runs itself, with the task
+// in its environment.
+const taskVariable = "PK_SECCOMP_TASK"
+
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Getenv(taskVariable) {
+	case "":
+		os.Exit(m.Run())
+	case "filter":
+		err = taskFilter(os.Args[1:])
+	case "try":
+		taskTry()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// taskFilter becomes argv under the filter.
+func taskFilter(argv []string) error {
+	filter, err := Filter()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(taskVariable, "try"); err != nil {
+		return err
+	}
+	program := unix.SockFprog{
+		Len:    uint16(len(filter) / unix.SizeofSockFilter),
+		Filter: (*unix.SockFilter)(unsafe.Pointer(&filter[0])),
+	}
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0); err != nil {
+		return fmt.Errorf("cannot set the filter: %w", err)
+	}
+	return syscall.Exec(argv[0], argv, os.Environ())
+}
+
+const (
+	none    = ^uintptr(0) // no descriptor, no operation
+	badType = 15          // no socket has it; the kernel looks at the family later, so that no driver is loaded
+)
+
+// probes are calls that come to nothing: a kernel without the filter would fail
+// all but one with another error.
+var probes = []struct {
+	name   string
+	number uintptr
+	args   [3]uintptr
+	want   unix.Errno
+}{
+	{"keyctl", unix.SYS_KEYCTL, [3]uintptr{none}, unix.ENOSYS},
+	{"add_key", unix.SYS_ADD_KEY, [3]uintptr{}, unix.ENOSYS},
+	{"request_key", unix.SYS_REQUEST_KEY, [3]uintptr{}, unix.ENOSYS},
+	{"io_uring_setup", unix.SYS_IO_URING_SETUP, [3]uintptr{}, unix.ENOSYS},
+	{"io_uring_enter", unix.SYS_IO_URING_ENTER, [3]uintptr{none}, unix.ENOSYS},
+	{"io_uring_register", unix.SYS_IO_URING_REGISTER, [3]uintptr{none}, unix.ENOSYS},
+	{"bpf", unix.SYS_BPF, [3]uintptr{none}, unix.ENOSYS},
+	{"perf_event_open", unix.SYS_PERF_EVENT_OPEN, [3]uintptr{}, unix.ENOSYS},
+	{"userfaultfd", unix.SYS_USERFAULTFD, [3]uintptr{none}, unix.ENOSYS},
+	{"TIOCSTI", unix.SYS_IOCTL, [3]uintptr{none, unix.TIOCSTI}, unix.EPERM},
+	{"TIOCSTI and a bit", unix.SYS_IOCTL, [3]uintptr{none, 1<<32 | unix.TIOCSTI}, unix.EPERM},
+	{"TIOCLINUX", unix.SYS_IOCTL, [3]uintptr{none, unix.TIOCLINUX}, unix.EPERM},
+	{"TIOCSETD", unix.SYS_IOCTL, [3]uintptr{none, unix.TIOCSETD}, unix.EPERM},
+	{"AF_VSOCK", unix.SYS_SOCKET, [3]uintptr{unix.AF_VSOCK, badType}, unix.EAFNOSUPPORT},
+	{"AF_VSOCK and a bit", unix.SYS_SOCKET, [3]uintptr{1<<32 | unix.AF_VSOCK, badType}, unix.EAFNOSUPPORT},
+	{"AF_ALG", unix.SYS_SOCKET, [3]uintptr{unix.AF_ALG, badType}, unix.EAFNOSUPPORT},
+	{syslogProbe, unix.SYS_SYSLOG, [3]uintptr{syslogSize}, unix.EPERM},
+
+	{"TIOCGWINSZ", unix.SYS_IOCTL, [3]uintptr{none, unix.TIOCGWINSZ}, unix.EBADF},
+	{"AF_UNIX", unix.SYS_SOCKET, [3]uintptr{unix.AF_UNIX, badType}, unix.EINVAL},
+	{"AF_INET", unix.SYS_SOCKET, [3]uintptr{unix.AF_INET, badType}, unix.EINVAL},
+	{"AF_INET6", unix.SYS_SOCKET, [3]uintptr{unix.AF_INET6, badType}, unix.EINVAL},
+	{"AF_NETLINK", unix.SYS_SOCKET, [3]uintptr{unix.AF_NETLINK, badType}, unix.EINVAL},
+}
+
+// permitted is how many of the last probes the filter lets through.
+const permitted = 5
+
+// syslogProbe asks for the size of the kernel's log. To some it is refused
+// without a filter, too.
+const (
+	syslogProbe = "syslog"
+	syslogSize  = 10
+)
+
+func taskTry() {
+	for _, p := range probes {
+		_, _, errno := syscall.Syscall(p.number, p.args[0], p.args[1], p.args[2])
+		fmt.Printf("%s: %v\n", p.name, errno)
+	}
+}
+
+// wrappers put a command under the filter.
+var wrappers = map[string]func(t *testing.T, argv ...string) *exec.Cmd{
+	"by itself": func(t *testing.T, argv ...string) *exec.Cmd {
+		cmd := exec.Command(self(t), argv...)
+		cmd.Env = append(os.Environ(), taskVariable+"=filter")
+		return cmd
+	},
+	"bwrap": func(t *testing.T, argv ...string) *exec.Cmd {
+		bwrap := os.Getenv("PK_TEST_BWRAP")
+		if bwrap == "" {
+			t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+		}
+		options := []string{"--unshare-user", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--seccomp", "3", "--"}
+		cmd := exec.Command(bwrap, append(options, argv...)...)
+		cmd.Env = append(os.Environ(), taskVariable+"=try")
+		cmd.ExtraFiles = []*os.File{filterFile(t)}
+		return cmd
+	},
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
+func filterFile(t *testing.T) *os.File {
+	t.Helper()
+	filter, err := Filter()
+	require.NoError(t, err)
+	f, err := os.Create(filepath.Join(t.TempDir(), "filter"))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	_, err = f.Write(filter)
+	require.NoError(t, err)
+	_, err = f.Seek(0, 0)
+	require.NoError(t, err)
+	return f
+}
+
+func TestKernel(t *testing.T) {
+	for name, wrap := range wrappers {
+		t.Run(name, func(t *testing.T) {
+			var want strings.Builder
+			for _, p := range probes {
+				fmt.Fprintf(&want, "%s: %v\n", p.name, p.want)
+			}
+			got, err := wrap(t, self(t)).CombinedOutput()
+			require.NoError(t, err, "%s", got)
+			assert.Equal(t, want.String(), string(got))
+		})
+	}
+}
+
+// TestWithoutFilter shows that it is the filter that answers in TestKernel.
+func TestWithoutFilter(t *testing.T) {
+	cmd := exec.Command(self(t))
+	cmd.Env = append(os.Environ(), taskVariable+"=try")
+	out, err := cmd.Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Len(t, lines, len(probes))
+	for i, p := range probes[:len(probes)-permitted] {
+		if p.name != syslogProbe {
+			assert.NotEqual(t, fmt.Sprintf("%s: %v", p.name, p.want), lines[i])
+		}
+	}
+}
+
+// TestThirtyTwoBits: the other way into the kernel is open, and has the same
+// bars. Each row is a program that makes one call and exits with what it failed
+// with.
+func TestThirtyTwoBits(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the programs are for i386; the interpreter has gone through the calls of all")
+	}
+	rows := []struct {
+		name string
+		call [4]uint32
+		want unix.Errno
+	}{
+		{"keyctl", [4]uint32{288, 0xffffffff}, unix.ENOSYS},
+		{"add_key", [4]uint32{286}, unix.ENOSYS},
+		{"request_key", [4]uint32{287}, unix.ENOSYS},
+		{"io_uring_setup", [4]uint32{425}, unix.ENOSYS},
+		{"bpf", [4]uint32{357, 0xffffffff}, unix.ENOSYS},
+		{"perf_event_open", [4]uint32{336}, unix.ENOSYS},
+		{"userfaultfd", [4]uint32{374, 0xffffffff}, unix.ENOSYS},
+		{"TIOCSTI", [4]uint32{54, 0xffffffff, unix.TIOCSTI}, unix.EPERM},
+		{"AF_VSOCK", [4]uint32{359, unix.AF_VSOCK, badType}, unix.EAFNOSUPPORT},
+		{"socket by socketcall", [4]uint32{102, 1, 0}, unix.ENOSYS},
+	}
+	unfenced := func(path string) unix.Errno { return status(t, exec.Command(path)) }
+	runs32(t)
+	for name, wrap := range wrappers {
+		t.Run(name, func(t *testing.T) {
+			bad := program32(t, [4]uint32{54, 0xffffffff, unix.TIOCGWINSZ})
+			assert.Equal(t, unix.EBADF, status(t, wrap(t, bad)), "what is permitted")
+			for _, row := range rows {
+				path := program32(t, row.call)
+				assert.NotEqual(t, row.want, unfenced(path), "%s without the filter", row.name)
+				assert.Equal(t, row.want, status(t, wrap(t, path)), row.name)
+			}
+		})
+	}
+}
+
+// runs32 needs a kernel that runs 32-bit programs.
+func runs32(t *testing.T) {
+	t.Helper()
+	const getpid = 20
+	err := exec.Command(program32(t, [4]uint32{getpid})).Run()
+	if errors.Is(err, unix.ENOEXEC) && os.Getenv("CI") != "true" {
+		t.Skip("this kernel runs no 32-bit programs")
+	}
+	_, exited := errors.AsType[*exec.ExitError](err)
+	require.True(t, exited, "%v", err)
+}
+
+// status is what the program of a row has exited with.
+func status(t *testing.T, cmd *exec.Cmd) unix.Errno {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	require.Empty(t, string(out))
+	if err != nil {
+		_, exited := errors.AsType[*exec.ExitError](err)
+		require.True(t, exited, "%v", err)
+	}
+	return unix.Errno(cmd.ProcessState.ExitCode())
+}
+
+// program32 writes a program for i386 that makes one system call, given as its
+// number and up to three arguments.
+func program32(t *testing.T, call [4]uint32) string {
+	t.Helper()
+	const base, header = 0x10000, 52 + 32
+	var code bytes.Buffer
+	for i, load := range []byte{0xb8, 0xbb, 0xb9, 0xba} { // mov eax, ebx, ecx, edx
+		code.WriteByte(load)
+		require.NoError(t, binary.Write(&code, binary.LittleEndian, call[i]))
+	}
+	code.Write([]byte{
+		0xcd, 0x80, // int 0x80
+		0xf7, 0xd8, // neg eax
+		0x89, 0xc3, // mov ebx, eax
+		0xb8, 1, 0, 0, 0, // mov eax, exit
+		0xcd, 0x80,
+	})
+	size := uint32(header + code.Len())
+	var file bytes.Buffer
+	for _, part := range []any{
+		elf.Header32{
+			Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS32), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+			Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_386), Version: uint32(elf.EV_CURRENT),
+			Entry: base + header, Phoff: 52, Ehsize: 52, Phentsize: 32, Phnum: 1,
+		},
+		elf.Prog32{
+			Type: uint32(elf.PT_LOAD), Vaddr: base, Filesz: size, Memsz: size,
+			Flags: uint32(elf.PF_R | elf.PF_X), Align: 0x1000,
+		},
+		code.Bytes(),
+	} {
+		require.NoError(t, binary.Write(&file, binary.LittleEndian, part))
+	}
+	path := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(path, file.Bytes(), 0o755))
+	return path
+}

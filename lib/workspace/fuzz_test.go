@@ -1,0 +1,132 @@
+package workspace_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/workspace"
+)
+
+// wood makes trees and paths of what it is given.
+type wood struct {
+	bytes []byte
+}
+
+func (w *wood) next(n int) int {
+	if len(w.bytes) == 0 {
+		return 0
+	}
+	b := w.bytes[0]
+	w.bytes = w.bytes[1:]
+	return int(b) % n
+}
+
+// path strings a few names together; climbing has ".." among them.
+func (w *wood) path(climbing bool) string {
+	names := []string{"a", "b", "c", "."}
+	if climbing {
+		names = append(names, "..", "..", "w")
+	}
+	path := names[w.next(len(names))]
+	for range w.next(4) {
+		path += "/" + names[w.next(len(names))]
+	}
+	return path
+}
+
+// grow makes something in the tree; that it cannot be made is no matter.
+func (w *wood) grow(root string) {
+	name := root + "/" + w.path(false)
+	switch w.next(5) {
+	case 0:
+		_ = os.MkdirAll(name, 0o755)
+	case 1:
+		_ = os.WriteFile(name, nil, 0o644)
+	case 2, 3:
+		_ = os.Symlink(w.path(true), name)
+	case 4:
+		_ = os.Symlink([]string{root, filepath.Dir(root), ""}[w.next(3)]+"/"+w.path(true), name)
+	}
+}
+
+// FuzzLookup holds both ways to look a path up to the kernel's: what is inside is
+// found, what is outside is refused, and what is missing is missing.
+func FuzzLookup(f *testing.F) {
+	for seed := range 300 {
+		var bytes []byte
+		for i := range 120 {
+			seed = seed*1103515245 + 12345 + i
+			bytes = append(bytes, byte(seed>>16))
+		}
+		f.Add(bytes)
+	}
+	base, err := os.MkdirTemp("/dev/shm", "pk-test-")
+	if err != nil {
+		base = f.TempDir()
+	}
+	f.Cleanup(func() { os.RemoveAll(base) })
+	f.Fuzz(func(t *testing.T, bytes []byte) {
+		dir, err := os.MkdirTemp(base, "")
+		require.NoError(t, err)
+		defer os.RemoveAll(dir)
+		root := dir + "/w"
+		require.NoError(t, os.Mkdir(root, 0o755))
+		require.NoError(t, os.WriteFile(dir+"/a", nil, 0o644))
+		require.NoError(t, os.Mkdir(dir+"/b", 0o755))
+		w := wood{bytes}
+		for range 12 {
+			w.grow(root)
+		}
+		local, err := workspace.NewLocalWorkspace(root)
+		require.NoError(t, err)
+		defer local.Close()
+		for i := range 12 {
+			if i == 6 {
+				workspace.WithoutOpenat2(local)
+			}
+			path := w.path(true)
+			require.NoError(t, judge(root, path, local), "%q", path)
+		}
+	})
+}
+
+// judge compares one answer with the kernel's.
+func judge(root, path string, w *workspace.LocalWorkspace) error {
+	clean := filepath.Clean(path)
+	info, err := w.Stat(ctx, path)
+	refused := errors.Is(err, workspace.ErrPathTraversal)
+	if !filepath.IsLocal(clean) {
+		if !refused {
+			return fmt.Errorf("leads out lexically, error %v", err)
+		}
+		return nil
+	}
+	real, realErr := filepath.EvalSymlinks(filepath.Join(root, clean))
+	inside := realErr == nil && (real == root || strings.HasPrefix(real, root+"/"))
+	switch {
+	case inside && err != nil:
+		return fmt.Errorf("is %q, error %v", real, err)
+	case inside:
+		want, err := os.Lstat(real)
+		if err != nil {
+			return err
+		}
+		got := info.Sys().(*unix.Stat_t)
+		if st := want.Sys().(*syscall.Stat_t); st.Ino != got.Ino || st.Dev != got.Dev {
+			return fmt.Errorf("is %q, and something else is found", real)
+		}
+	case realErr == nil && !refused:
+		return fmt.Errorf("is %q, which is outside; error %v", real, err)
+	case realErr != nil && err == nil:
+		return fmt.Errorf("is nothing (%v), and something is found", realErr)
+	}
+	return nil
+}
