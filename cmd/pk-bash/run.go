@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -73,6 +74,10 @@ Sandbox:
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
       --bwrap PATH           the bwrap to use
 
   -h, --help                 this text
@@ -331,7 +336,20 @@ func (o *options) sandboxed(ctx *cli.Context, j *job) error {
 	j.undo = append(j.undo, func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Status = true, r
 	j.where, j.fence = f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	box, err := o.Limit()
+	if err != nil {
+		return err
+	}
 	j.Start = f.Plan.Start
+	if box != nil {
+		j.undo = append(j.undo, func(bool) error { return box.Close() })
+		j.Start = func(cmd *exec.Cmd) (func(), error) {
+			if err := box.Guard(cmd); err != nil {
+				return nil, err
+			}
+			return f.Plan.Start(cmd)
+		}
+	}
 	j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w)
 	return err
 }

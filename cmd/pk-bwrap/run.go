@@ -47,6 +47,10 @@ Sandbox:
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
       --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
                              /bin or /usr/local/bin)
 
@@ -109,11 +113,11 @@ func (o *options) run(ctx *cli.Context) error {
 	if o.print || o.explain {
 		return errors.Join(o.tell(ctx, f), f.Undo())
 	}
-	return errors.Join(start(ctx, f), f.Undo())
+	return errors.Join(o.start(ctx, f), f.Undo())
 }
 
 // start returns only when the command cannot be run.
-func start(ctx *cli.Context, f *fence.Fence) error {
+func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 	if err := f.FindCommand(ctx.Args[0]); err != nil {
 		return err
 	}
@@ -127,7 +131,14 @@ func start(ctx *cli.Context, f *fence.Fence) error {
 	if err != nil {
 		return err
 	}
-	return f.Plan.Exec(f.Bwrap, ctx.Args, lock)
+	box, err := o.Limit()
+	if err != nil {
+		return err
+	}
+	if box == nil {
+		return f.Plan.Exec(f.Bwrap, ctx.Args, lock, nil)
+	}
+	return errors.Join(f.Plan.Exec(f.Bwrap, ctx.Args, lock, box.Enter), box.Close())
 }
 
 // check refuses combinations that mean nothing, before anything is opened.

@@ -22,7 +22,10 @@ import (
 // carry a lock. Nothing is left open in the sandbox's init, as --sync-fd would
 // leave it: the command has the same uid and can reach what init holds through
 // /proc/1/fd, change its mode, or take the lock over.
-func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File) error {
+//
+// last is called right before, when nothing is left to do but that; nil is
+// nothing.
+func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() error) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	var files descriptors
 	line, err := p.commandLine(bwrap, argv, status, files.own)
@@ -38,6 +41,11 @@ func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File) error {
 	clearAmbient()
 	if err := p.harden(); err != nil {
 		return err
+	}
+	if last != nil {
+		if err := last(); err != nil {
+			return err
+		}
 	}
 	err = syscall.Exec(line[0], line, p.plain())
 	runtime.KeepAlive(files)

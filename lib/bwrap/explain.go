@@ -95,6 +95,9 @@ func (p *Plan) Flags() []Flag {
 	if p.Filter != nil {
 		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd; no typing into a terminal"})
 	}
+	if p.Limits != "" {
+		flags = append(flags, Flag{"limits", "options " + p.Limits})
+	}
 	if p.RunAs != 0 {
 		flags = append(flags, Flag{fmt.Sprintf("uid %d", p.RunAs), "default: the project's owner, as the caller is root"})
 	}

@@ -59,6 +59,7 @@ type Plan struct {
 	UserIsRoot  bool   // the caller is uid 0, which needs more closing
 	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int  // descriptors of the caller's that the command gets
+	Limits      string // what the command may use, as options; "" for no limit
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given
 	Degraded    []string // caches that could not be overlaid, and are read-only

@@ -26,8 +26,8 @@ _pk_bash() {
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
 			--env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --bwrap -h --help --version --policy --deny
-			--deny-read --allow-write
+			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
+			-h --help --version --policy --deny --deny-read --allow-write
 		' -- "$cur")
 		return
 	fi

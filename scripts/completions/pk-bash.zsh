@@ -39,6 +39,10 @@ _arguments -s -S -A '-*' \
 	'*--require[fail unless a guarantee holds]:value: ' \
 	'*--pass-fd[hand on a descriptor]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
+	'--memory[most memory it may use]:value: ' \
+	'--pids[most processes it may have]:value: ' \
+	'--cpu-time[most processor time of each process]:value: ' \
+	'--file-size[largest file it may write]:value: ' \
 	'--bwrap[the bwrap to use]:path:_files' \
 	'(-h --help)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \

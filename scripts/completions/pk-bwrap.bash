@@ -17,15 +17,16 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
 		return
 		;;
-	--session | --pass-env | --setenv | --deny | --deny-read | --allow-write | --pass-fd | --require) return ;;
+	--session | --pass-env | --setenv | --deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
 			--net --env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --bwrap --print --explain --policy --deny
-			--deny-read --allow-write -z --zero -h --help --version --json
+			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
+			--print --explain --policy --deny --deny-read --allow-write -z --zero -h
+			--help --version --json
 		' -- "$cur")
 		return
 	fi

@@ -26,6 +26,10 @@ _arguments -s -S -A '-*' \
 	'*--require[fail unless a guarantee holds]:value: ' \
 	'*--pass-fd[hand on a descriptor]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
+	'--memory[most memory it may use]:value: ' \
+	'--pids[most processes it may have]:value: ' \
+	'--cpu-time[most processor time of each process]:value: ' \
+	'--file-size[largest file it may write]:value: ' \
 	'--bwrap[the bwrap to use]:path:_files' \
 	'--print[print the command line of bwrap]' \
 	'--explain[tell what is shown at a path, and why]' \

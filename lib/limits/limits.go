@@ -1,0 +1,126 @@
+// Package limits bounds what a command may use: memory and processes by a
+// cgroup (version 2), processor time and the size of files by rlimits. A limit
+// that cannot be enforced here is refused with the reason; it is never left
+// out, and never replaced by a weaker one.
+//
+// The limits hold for a command that cannot reach the cgroup file system: one
+// in a sandbox. A command that runs unfenced as the same user can move itself
+// out of its cgroup, as any process of that user can move it.
+package limits
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Limits is what one command may use. A field of zero is no limit.
+type Limits struct {
+	// Memory is what all processes of the command may hold together, in bytes:
+	// their own pages, files cached for them, files on the sandbox's tmpfs, and
+	// what the kernel keeps for them. Swap is not added to it, there is none.
+	// Who exceeds it is killed, and all the others with it.
+	Memory int64
+
+	// Pids is how many processes and threads the command may have at once. To
+	// exceed it makes fork fail; nobody is killed.
+	Pids int64
+
+	// CPUTime is the processor time of each single process, in whole seconds.
+	// After it comes SIGXCPU, and SIGKILL a second later. A process starts
+	// again at zero, so the command as a whole may use more: as often as it
+	// starts processes. What bounds the whole is pk-bash's --timeout.
+	CPUTime time.Duration
+
+	// FileSize is the size up to which a process may write a file, in bytes;
+	// beyond it comes SIGXFSZ, or EFBIG where that is ignored. It is per file:
+	// how many there are is not bounded. A standard output that is a file is
+	// one of them, pipes and terminals are not.
+	FileSize int64
+}
+
+// Zero reports whether nothing is limited.
+func (l Limits) Zero() bool { return l == Limits{} }
+
+// cgroup reports whether a cgroup is needed.
+func (l Limits) cgroup() bool { return l.Memory > 0 || l.Pids > 0 }
+
+// controllers are those of the cgroup that the limits need.
+func (l Limits) controllers() []string {
+	var names []string
+	if l.Memory > 0 {
+		names = append(names, "memory")
+	}
+	if l.Pids > 0 {
+		names = append(names, "pids")
+	}
+	return names
+}
+
+// String is the limits as options, on one line.
+func (l Limits) String() string {
+	var words []string
+	for _, o := range []struct {
+		name  Name
+		value int64
+		text  string
+	}{
+		{Memory, l.Memory, FormatSize(l.Memory)},
+		{Pids, l.Pids, fmt.Sprint(l.Pids)},
+		{CPUTime, int64(l.CPUTime), fmt.Sprint(int64(l.CPUTime / time.Second))},
+		{FileSize, l.FileSize, FormatSize(l.FileSize)},
+	} {
+		if o.value != 0 {
+			words = append(words, fmt.Sprintf("--%s %s", o.name, o.text))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// check finds limits that no parser returns.
+func (l Limits) check() error {
+	if l.Memory < 0 || l.Pids < 0 || l.CPUTime < 0 || l.FileSize < 0 || l.CPUTime%time.Second != 0 {
+		return fmt.Errorf("internal error: limits out of range: %s", l)
+	}
+	if l.Memory > 0 && l.Memory < LeastMemory {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot limit the memory to %s: no sandbox starts in so little", FormatSize(l.Memory)),
+			Advice: "give the command --memory " + FormatSize(LeastMemory) + " or more",
+		}
+	}
+	if l.Pids > 0 && l.Pids < LeastPids {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot limit the processes to %d: no sandbox starts with so few", l.Pids),
+			Advice: fmt.Sprintf("give the command --pids %d or more", int64(LeastPids)),
+		}
+	}
+	if l.FileSize > 0 && l.FileSize < LeastFileSize {
+		return &Refusal{
+			Reason: fmt.Sprintf("cannot limit files to %s: making the sandbox writes larger ones", FormatSize(l.FileSize)),
+			Advice: "give the command --file-size " + FormatSize(LeastFileSize) + " or more",
+		}
+	}
+	return nil
+}
+
+// Name names a limit as its option does, without the dashes.
+type Name string
+
+// The limits, in the order in which they are listed.
+const (
+	Memory   Name = "memory"
+	Pids     Name = "pids"
+	CPUTime  Name = "cpu-time"
+	FileSize Name = "file-size"
+)
+
+// Refusal is a limit that cannot be enforced, with what to change.
+type Refusal struct {
+	Reason string
+	Advice string
+}
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// Hint is what to change or to type instead, or "".
+func (r *Refusal) Hint() string { return r.Advice }

@@ -1,0 +1,111 @@
+package limits
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Ranges of the limits.
+const (
+	// LeastMemory is what a sandbox starts in, with room to spare: bwrap and what
+	// precedes it, the files that are copied in, the kernel's tables of mounts.
+	LeastMemory = 16 << 20
+
+	// LeastFileSize is the size of the largest file that bwrap copies into a
+	// sandbox. It has the limits already when it does so, and would die.
+	LeastFileSize = 64 << 10
+
+	// LeastPids is what the programs need that make the sandbox: those written in
+	// Go have several threads, and die when they cannot start one. They are gone
+	// when the command begins.
+	LeastPids = 16
+
+	// mostPids is the kernel's PID_MAX_LIMIT: the limit would be none.
+	mostPids = 4 << 20
+
+	// mostSeconds keeps the hard limit, a second later, and a time.Duration in
+	// range: about 290 years.
+	mostSeconds = math.MaxInt64/int64(time.Second) - 1
+)
+
+// units are the suffixes of a size. They are powers of 1024, as those of
+// systemd, docker and ulimit.
+const units = "KMGT"
+
+// ParseSize reads a number of bytes, which may end in K, M, G or T.
+func ParseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if s != "" {
+		if i := strings.IndexByte(units, upper(s[len(s)-1])); i >= 0 {
+			digits, shift = s[:len(s)-1], 10*(i+1)
+		}
+	}
+	n, err := number(digits)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a size: type a whole number of bytes, or one with K, M, G or T, such as 512M", s)
+	case n == 0:
+		return 0, fmt.Errorf("%q is no size to limit to: type at least 1", s)
+	case n > math.MaxInt64>>shift:
+		return 0, fmt.Errorf("%q is too large: sizes end at %s", s, FormatSize(math.MaxInt64&^(1<<40-1)))
+	}
+	return n << shift, nil
+}
+
+// ParseCount reads a number of processes. The bound below is not a matter of
+// taste: see LeastPids.
+func ParseCount(s string) (int64, error) {
+	n, err := number(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number, such as 200", s)
+	}
+	if n < LeastPids || n > mostPids {
+		return 0, fmt.Errorf("%q is not between %d, what a sandbox starts with, and %d", s, int64(LeastPids), int64(mostPids))
+	}
+	return n, nil
+}
+
+// ParseSeconds reads a time in whole seconds: the kernel knows no finer limit.
+func ParseSeconds(s string) (time.Duration, error) {
+	n, err := number(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number of seconds, such as 60", s)
+	}
+	if n < 1 || n > mostSeconds {
+		return 0, fmt.Errorf("%q is not between 1 and %d seconds", s, int64(mostSeconds))
+	}
+	return time.Duration(n) * time.Second, nil
+}
+
+// number reads digits alone: no sign, no blank, no underscore. What is out of
+// range is as large as can be, so that the caller's own bound catches it.
+func number(s string) (int64, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return math.MaxInt64, nil // digits are either read or too many
+	}
+	return n, nil
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		return c - 'a' + 'A'
+	}
+	return c
+}
+
+// FormatSize is a size as ParseSize reads it, with the largest unit that leaves
+// a whole number.
+func FormatSize(n int64) string {
+	unit := ""
+	for i := 0; i < len(units) && n != 0 && n%1024 == 0; i++ {
+		n, unit = n/1024, units[i:i+1]
+	}
+	return strconv.FormatInt(n, 10) + unit
+}

@@ -1,0 +1,392 @@
+package limits
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// outcome is what came of a task.
+type outcome struct {
+	stdout, stderr string
+	status         int
+}
+
+// run runs this test binary with a task.
+func run(t *testing.T, args ...string) outcome {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(self, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err = cmd.Run()
+	require.NotNil(t, cmd.ProcessState, err)
+	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// guard runs a command under limits and returns what its supervisor reports.
+func guard(t *testing.T, limits string, command ...string) report {
+	t.Helper()
+	got := run(t, append([]string{"guard", limits}, command...)...)
+	require.Equal(t, 0, got.status, got.stderr)
+	var r report
+	require.NoError(t, json.Unmarshal([]byte(got.stdout), &r), got.stdout)
+	assert.False(t, r.Left, "the cgroup is left")
+	return r
+}
+
+// fences are the ways to run a command of the test binary: by itself, and in
+// the bwrap to test with.
+func fences(t *testing.T) map[string][]string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ways := map[string][]string{"bare": {self}}
+	if bwrap := os.Getenv("PK_TEST_BWRAP"); bwrap != "" {
+		ways["in bwrap"] = inBwrap(bwrap, self)
+	}
+	return ways
+}
+
+func inBwrap(bwrap, self string, options ...string) []string {
+	line := []string{bwrap, "--unshare-user", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/",
+		"--tmpfs", "/sys", "--tmpfs", "/tmp", "--ro-bind", self, "/tmp/self", "--proc", "/proc", "--dev", "/dev"}
+	return append(append(line, options...), "--", "/tmp/self")
+}
+
+// needs reports whether this machine can enforce the limits, and otherwise
+// holds it to refusing them: a test does not pass for want of a cgroup.
+func needs(t *testing.T, limits string) bool {
+	t.Helper()
+	l, err := parse(limits)
+	require.NoError(t, err)
+	for _, s := range Check() {
+		if s.No == nil || s.Name == Memory && l.Memory == 0 || s.Name == Pids && l.Pids == 0 {
+			continue
+		}
+		for _, task := range []string{"enter", "guard"} {
+			got := run(t, task, limits, "/proc/self/exe", "nothing")
+			assert.Equal(t, 125, got.status, "started without the limit")
+			assert.Empty(t, got.stdout)
+			assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
+			assert.Contains(t, got.stderr, s.No.Reason)
+		}
+		assert.NotEmpty(t, s.No.Hint())
+		t.Logf("refused here, and that is what was tested: %v; hint: %s", s.No, s.No.Hint())
+		return false
+	}
+	return true
+}
+
+func TestCheckNamesAllLimits(t *testing.T) {
+	var names []Name
+	for _, s := range Check() {
+		names = append(names, s.Name)
+	}
+	assert.Equal(t, []Name{Memory, Pids, CPUTime, FileSize}, names)
+}
+
+func TestMemory(t *testing.T) {
+	if !needs(t, "memory=64M") {
+		return
+	}
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			r := guard(t, "memory=64M", append(way, "hold", "16M")...)
+			assert.Equal(t, report{Output: "held 16777216\n", Dir: r.Dir}, r)
+
+			r = guard(t, "memory=64M", append(way, "hold", "256M")...)
+			assert.Equal(t, report{Status: 137, Stopped: Memory, Dir: r.Dir}, r)
+
+			r = guard(t, "memory=64M", append(way, "hold", "256M", "child")...)
+			assert.Equal(t, report{Status: 137, Stopped: Memory, Dir: r.Dir}, r, "all go, not the largest alone")
+
+			got := run(t, append([]string{"enter", "memory=64M"}, append(way, "hold", "256M")...)...)
+			assert.Equal(t, outcome{status: -1}, got, "killed by a signal")
+		})
+	}
+}
+
+func TestLeastMemoryIsEnough(t *testing.T) {
+	least := "memory=" + FormatSize(LeastMemory)
+	if !needs(t, least) {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	for _, limits := range []string{least, least + ",cpu-time=60"} {
+		r := guard(t, limits, inBwrap(bwrap, "/usr/bin/true")...)
+		assert.Equal(t, report{Dir: r.Dir}, r, limits)
+	}
+}
+
+func TestPids(t *testing.T) {
+	if !needs(t, "pids=40") {
+		return
+	}
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			r := guard(t, "pids=60", append(way, "fork", "20")...)
+			assert.Equal(t, report{Output: "forked 20\n", Dir: r.Dir}, r)
+
+			r = guard(t, "pids=60", append(way, "fork", "100")...)
+			assert.Equal(t, 125, r.Status)
+			assert.True(t, r.Crowded)
+			assert.Empty(t, r.Stopped, "it was not stopped")
+			assert.Contains(t, r.Output, "resource temporarily unavailable")
+			var n int
+			_, err := fmt.Sscanf(r.Output, "forked %d", &n)
+			require.NoError(t, err)
+			assert.Less(t, n, 60)
+			assert.Greater(t, n, 30, "Go has a few threads, not that many")
+
+			got := run(t, append([]string{"enter", "pids=60"}, append(way, "fork", "100")...)...)
+			assert.Equal(t, 125, got.status)
+			assert.Contains(t, got.stderr, "resource temporarily unavailable")
+		})
+	}
+}
+
+// With the fewest processes that may be asked for a sandbox always starts,
+// though Go takes part in making it.
+func TestLeastPidsAreEnough(t *testing.T) {
+	least := fmt.Sprintf("pids=%d", LeastPids)
+	if !needs(t, least) {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	for range rounds(t) {
+		got := run(t, append([]string{"enter", least}, inBwrap(bwrap, "/usr/bin/true")...)...)
+		require.Equal(t, outcome{}, got)
+		r := guard(t, least+",cpu-time=60", inBwrap(bwrap, "/usr/bin/true")...)
+		require.Equal(t, report{Dir: r.Dir}, r)
+	}
+}
+
+// The limit is exact: bwrap's own processes are not the command's.
+func TestPidsAreTheCommands(t *testing.T) {
+	if !needs(t, "pids=20") {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	count := `n=1; while [ $n -lt 40 ]; do sleep 60 & n=$((n+1)); echo $n; done`
+	r := guard(t, "pids=20", append(inBwrap(bwrap, "/bin/sh"), "-c", count)...)
+	assert.Contains(t, r.Output, "\n20\n")
+	assert.NotContains(t, r.Output, "\n21\n")
+	assert.True(t, r.Crowded)
+}
+
+// rounds is how often a race is run: $PK_ROUNDS, or a few times.
+func rounds(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("PK_ROUNDS")
+	if text == "" {
+		return 3
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err)
+	return n
+}
+
+func TestCPUTime(t *testing.T) {
+	ways := fences(t)
+	way, ok := ways["in bwrap"]
+	if !ok {
+		way = ways["bare"]
+	}
+	for command, status := range map[string]int{"spin": 152, "spin deaf": 137} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			r := guard(t, "cpu-time=1", append(slices.Clone(way), strings.Fields(command)...)...)
+			assert.Equal(t, report{Status: status, Stopped: CPUTime}, r)
+		})
+	}
+}
+
+func TestFileSize(t *testing.T) {
+	for name, way := range fences(t) {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "f")
+			if name != "bare" {
+				file = "/tmp/f"
+			}
+			r := guard(t, "file-size=64K", append(way, "write", file, "64K")...)
+			assert.Equal(t, report{}, r)
+			r = guard(t, "file-size=64K", append(way, "write", file, "65K")...)
+			assert.Equal(t, report{Status: 153, Stopped: FileSize}, r)
+			r = guard(t, "file-size=64K", append(way, "write", file, "65K", "deaf")...)
+			assert.Equal(t, 125, r.Status)
+			assert.Contains(t, r.Output, "file too large")
+			assert.Empty(t, r.Stopped, "it was not stopped")
+
+			got := run(t, append([]string{"enter", "file-size=64K"}, append(way, "write", file, "65K", "deaf")...)...)
+			assert.Equal(t, 125, got.status)
+			assert.Contains(t, got.stderr, "file too large")
+		})
+	}
+}
+
+// What bwrap copies into a sandbox counts as written by it: the largest that
+// it is given still fits.
+func TestFilesOfTheSandboxFit(t *testing.T) {
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.WriteFile(data, make([]byte, LeastFileSize), 0o644))
+	line := inBwrap(bwrap, "/bin/sh", "--file", "0", "/tmp/data")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	f, err := os.Open(data)
+	require.NoError(t, err)
+	defer f.Close()
+	cmd := exec.Command(self, append([]string{"enter", "file-size=" + FormatSize(LeastFileSize)}, append(line, "-c", "wc -c < /tmp/data")...)...)
+	cmd.Stdin = f
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, fmt.Sprintln(LeastFileSize), string(out))
+}
+
+func TestLimitsCannotBeRaisedInside(t *testing.T) {
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, task := range []string{"enter", "guard"} {
+		got := run(t, append([]string{task, "cpu-time=7,file-size=64K"}, append(inBwrap(bwrap, self), "raise")...)...)
+		text := strings.ReplaceAll(got.stdout, `\n`, "\n") // of JSON
+		assert.Contains(t, text, "7 8 operation not permitted\n")
+		assert.Contains(t, text, "65536 65536 operation not permitted\n")
+	}
+}
+
+// A command with namespaces of its own can mount the cgroup file system. What
+// it sees there must not be its limits.
+func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
+	if !needs(t, "memory=64M,pids=40") {
+		return
+	}
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	line := inBwrap(bwrap, self)
+	plain := guard(t, "memory=64M,pids=40", append(line, "escape")...)
+	assert.Equal(t, "mount: operation not permitted\n", plain.Output)
+
+	// Root may not be mapped a second time.
+	line = inBwrap(bwrap, "/usr/bin/unshare", "--ro-bind", self, "/tmp/task", "--uid", "1000", "--gid", "1000")
+	nested := guard(t, "memory=64M,pids=40", append(line, "--user", "--map-root-user", "--mount", "--cgroup", "/tmp/task", "escape")...)
+	assert.Contains(t, nested.Output, "memory.max: open /tmp/cgroup/memory.max: no such file or directory\n")
+	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
+}
+
+// The command dies with its supervisor, though it was started through the stage.
+func TestStageDiesWithParent(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	supervisor := exec.Command(self, "guard", "cpu-time=60", "/bin/sh", "-c", `echo $$ > "$0"; exec sleep 60`, fifo)
+	require.NoError(t, supervisor.Start())
+	text, err := os.ReadFile(fifo)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	command, err := unix.PidfdOpen(pid, 0)
+	require.NoError(t, err)
+	defer unix.Close(command)
+
+	require.NoError(t, supervisor.Process.Kill())
+	_ = supervisor.Wait() // killed, as it was meant to be
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(command), Events: unix.POLLIN}}, 10_000)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n, "it lives on")
+	_ = unix.PidfdSendSignal(command, unix.SIGKILL, nil, 0)
+}
+
+func TestStageIsForOwnUse(t *testing.T) {
+	for _, args := range [][]string{{}, {"1:2:3:4", "/bin/true"}, {"1:2:3", "/bin/true", "true"}, {"x:0:0:0", "/bin/true", "true"}, {"-1:0:0:0", "/bin/true", "true"}} {
+		got := run(t, append([]string{StageOption}, args...)...)
+		assert.Equal(t, outcome{stderr: "--pk-limits is for pk's own use\n", status: 125}, got)
+	}
+	got := run(t, StageOption, "60:0:0:0", "/nonexistent", "x")
+	assert.Equal(t, outcome{stderr: "cannot start \"/nonexistent\": no such file or directory\n", status: 125}, got)
+}
+
+// A bwrap that is started through a descriptor is found by the stage, and the
+// descriptor is not the command's.
+func TestProgramByDescriptor(t *testing.T) {
+	f, err := os.Open("/bin/ls")
+	require.NoError(t, err)
+	defer f.Close()
+	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 200)
+	require.NoError(t, err)
+	defer unix.Close(high)
+	b, err := Prepare(Limits{CPUTime: time.Minute})
+	require.NoError(t, err)
+	list := func(guard func(*exec.Cmd) error) string {
+		var out bytes.Buffer
+		cmd := &exec.Cmd{Path: fmt.Sprintf("%s%d", selfFD, high), Args: []string{"ls", "/proc/self/fd"}, Stdout: &out, Stderr: &out}
+		require.NoError(t, guard(cmd))
+		require.NoError(t, cmd.Run(), out.String())
+		return out.String()
+	}
+	unguarded := list(func(*exec.Cmd) error { return nil })
+	assert.Equal(t, unguarded, list(b.Guard))
+	require.NoError(t, b.Close())
+}
+
+// Whatever a command has started, in whatever session, goes with its box.
+func TestCloseEndsAll(t *testing.T) {
+	if !needs(t, "pids=40") {
+		return
+	}
+	got := run(t, "close", "pids=40", "/bin/sh", "-c", `trap "" TERM; setsid sleep 60 & setsid sh -c "sleep 60 & echo x; wait"`)
+	assert.Equal(t, outcome{stdout: "signal: killed\ntrue <nil>\n"}, got)
+}
+
+// A command that was started by exec leaves an empty cgroup, which the next
+// one removes; one whose maker lives is let be.
+func TestLeftoversAreSwept(t *testing.T) {
+	dir := t.TempDir()
+	gone := exec.Command("/proc/self/exe", "nothing")
+	require.NoError(t, gone.Run())
+	for _, name := range []string{fmt.Sprintf("pk-%d-a/in", gone.Process.Pid), fmt.Sprintf("pk-%d-b/in", os.Getpid()), "pk-x/in", "pk--1-c", "pk-0-d", "other"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	sweep(dir)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	assert.Equal(t, []string{"other", "pk--1-c", "pk-0-d", fmt.Sprintf("pk-%d-b", os.Getpid()), "pk-x"}, names)
+}

@@ -1,0 +1,406 @@
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// host is what decides whether a cgroup can be had. Tests make one up.
+type host struct {
+	proc      string                     // "/proc"
+	systemd   bool                       // systemd manages the machine, and with it the cgroups
+	delegated func(dir string) bool      // systemd has marked the unit as somebody else's to manage
+	writable  func(path string) error    // this user may write to it
+	scope     func(like scopeLike) error // moves this process into a scope of its own
+	swap      bool                       // there is swap to escape into
+}
+
+func thisHost() host {
+	_, err := os.Stat("/run/systemd/system") // what sd_booted(3) looks at
+	var info unix.Sysinfo_t
+	_ = unix.Sysinfo(&info) // it cannot fail
+	return host{
+		proc:      "/proc",
+		systemd:   err == nil,
+		delegated: func(dir string) bool { return dir == granted || delegated(dir) },
+		writable:  func(path string) error { return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) },
+		scope:     newScope,
+		swap:      info.Totalswap > 0,
+	}
+}
+
+// delegated reads the mark that systemd leaves on units with Delegate=yes. A
+// user's own systemd leaves none before 254; then a scope is asked for, which
+// is as good.
+func delegated(dir string) bool {
+	var value [8]byte
+	for _, name := range []string{"trusted.delegate", "user.delegate"} {
+		if n, err := unix.Getxattr(dir, name, value[:]); err == nil && string(value[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// place is where this process is in the tree of cgroups.
+type place struct {
+	mount string // where cgroup2 is mounted
+	path  string // own cgroup below it: "/" or "/a/b"
+}
+
+func (p place) dir() string { return filepath.Join(p.mount, p.path) }
+
+// where finds the own cgroup.
+func (h host) where() (place, error) {
+	own, err := h.ownPath()
+	if err != nil {
+		return place{}, err
+	}
+	table, err := os.ReadFile(filepath.Join(h.proc, "self/mountinfo"))
+	if err != nil {
+		return place{}, fmt.Errorf("cannot read the mount table: %w", err)
+	}
+	found := place{}
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 5 || len(fields) < dash+2 || fields[dash+1] != "cgroup2" {
+			continue
+		}
+		// A mount shows the tree from its own root on.
+		if rel, err := filepath.Rel(unescape(fields[3]), own); err == nil && filepath.IsLocal(rel) {
+			found = place{unescape(fields[4]), filepath.Join("/", rel)} // the last one covers the others
+		}
+	}
+	if found.mount == "" {
+		return place{}, &Refusal{
+			Reason: "cgroup v2 is not mounted here, or without the cgroup of this process",
+			Advice: "in a container, give it a cgroup namespace (docker run --cgroupns=private); elsewhere: mount -t cgroup2 none /sys/fs/cgroup",
+		}
+	}
+	return found, nil
+}
+
+// ownPath is the own cgroup in the version 2 hierarchy.
+func (h host) ownPath() (string, error) {
+	list, err := os.ReadFile(filepath.Join(h.proc, "self/cgroup"))
+	if err != nil {
+		return "", fmt.Errorf("cannot read the own cgroup: %w", err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if path, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
+			return path, nil
+		}
+	}
+	return "", &Refusal{Reason: "this kernel has no cgroup v2", Advice: unified}
+}
+
+// unified is what to do where controllers belong to version 1.
+const unified = "boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line, or without systemd with cgroup_no_v1=memory,pids"
+
+// unescape undoes the octal escapes of mountinfo.
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
+
+// missing explains why the mounted tree does not have a controller.
+func (h host) missing(controller string) error {
+	list, _ := os.ReadFile(filepath.Join(h.proc, "self/cgroup")) // it could be read a moment ago
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.SplitN(line, ":", 3); len(fields) == 3 && slices.Contains(strings.Split(fields[1], ","), controller) {
+			return &Refusal{Reason: fmt.Sprintf("the %s controller belongs to cgroup v1 here", controller), Advice: unified}
+		}
+	}
+	kernel, _ := os.ReadFile(filepath.Join(h.proc, "cgroups")) // gone where version 1 is not built in
+	for line := range strings.Lines(string(kernel)) {
+		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == controller && fields[3] == "0" {
+			return &Refusal{
+				Reason: fmt.Sprintf("the kernel has the %s controller switched off", controller),
+				Advice: "boot with cgroup_enable=" + controller + " on the kernel's command line",
+			}
+		}
+	}
+	return &Refusal{
+		Reason: fmt.Sprintf("the %s controller is not available to this part of the cgroup tree", controller),
+		Advice: "enable it for this container or unit from outside, or in the kernel's configuration",
+	}
+}
+
+// room is a cgroup below which cgroups with limits can be made.
+type room struct {
+	dir    string
+	enable bool // it does not pass the controllers on yet
+	leave  bool // this process sits in it, alone, and has to leave before it can
+}
+
+// reach returns the own place, provided that the tree has the controllers.
+func (h host) reach(controllers []string) (place, error) {
+	here, err := h.where()
+	if err != nil {
+		return place{}, err
+	}
+	for _, c := range controllers {
+		if !slices.Contains(words(here.mount, "cgroup.controllers"), c) {
+			return place{}, h.missing(c)
+		}
+	}
+	return here, nil
+}
+
+// find returns a room, or what speaks against the nearest cgroup. It changes
+// nothing. One that passes the controllers on already is preferred: to make
+// more of them, one below the other, helps nobody.
+func (h host) find(here place, controllers []string) (room, error) {
+	candidates, err := h.candidates(here)
+	if err != nil {
+		return room{}, err
+	}
+	var second *room
+	var first error
+	for _, dir := range candidates {
+		r, err := h.usable(dir, here.dir(), controllers)
+		switch {
+		case err == nil && !r.enable:
+			return r, nil
+		case err == nil && second == nil:
+			second = &r
+		case err != nil && first == nil:
+			first = err
+		}
+	}
+	if second != nil {
+		return *second, nil
+	}
+	return room{}, first
+}
+
+// room finds a room or has systemd make one.
+func (h host) room(controllers []string) (room, error) {
+	here, err := h.reach(controllers)
+	if err != nil {
+		return room{}, err
+	}
+	r, no := h.find(here, controllers)
+	if no == nil {
+		return r, nil
+	}
+	like, err := h.scopeLike(here)
+	if err != nil {
+		return room{}, err
+	}
+	if err := h.scope(like); err != nil {
+		return room{}, besides(no, err)
+	}
+	moved, err := h.where()
+	if err != nil {
+		return room{}, err
+	}
+	if moved == here || filepath.Ext(moved.path) != ".scope" {
+		return room{}, fmt.Errorf("systemd has made a scope, and this process is in %q", moved.path)
+	}
+	return h.usable(moved.dir(), moved.dir(), controllers)
+}
+
+// besides adds to a refusal that systemd could not be asked either.
+func besides(no, err error) error {
+	refusal, ok := errors.AsType[*Refusal](no)
+	if !ok {
+		return no
+	}
+	return &Refusal{Reason: refusal.Reason + "; " + err.Error(), Advice: refusal.Advice}
+}
+
+// candidates lists the own cgroup and those above it, as far as they are not
+// systemd's: it is the only one to make cgroups where it has not delegated.
+// Without systemd it is the file's modes that tell.
+func (h host) candidates(here place) ([]string, error) {
+	var dirs []string
+	for path := here.path; ; path = filepath.Dir(path) {
+		dir := filepath.Join(here.mount, path)
+		dirs = append(dirs, dir)
+		switch {
+		case isUnit(path) && h.delegated(dir):
+			return dirs, nil
+		case isUnit(path) && h.systemd || h.systemd && path == "/":
+			return nil, &Refusal{
+				Reason: fmt.Sprintf("systemd has not delegated the cgroup of this process, %q", here.path),
+				Advice: "log in so that systemd has a user manager for you (loginctl enable-linger), or start this with systemd-run --user --scope -p Delegate=yes",
+			}
+		case path == "/":
+			return dirs, nil
+		}
+	}
+}
+
+// isUnit tells the cgroup of a unit from one that somebody made below it.
+func isUnit(path string) bool {
+	switch filepath.Ext(path) {
+	case ".scope", ".service", ".slice":
+		return true
+	}
+	return false
+}
+
+// usable reports how dir can be a room for a process in own, dir itself or
+// below it.
+func (h host) usable(dir, own string, controllers []string) (room, error) {
+	for _, path := range []string{dir, filepath.Join(dir, "cgroup.procs")} {
+		if err := h.writable(path); err != nil {
+			return room{}, notWritable(dir, err)
+		}
+	}
+	if kind := words(dir, "cgroup.type"); len(kind) > 0 && (len(kind) > 1 || kind[0] != "domain") {
+		return room{}, &Refusal{Reason: fmt.Sprintf("the cgroup %q is threaded, which excludes limits of memory", dir), Advice: "start this from another cgroup"}
+	}
+	if err := lost(limitsBetween(own, dir), "a cgroup of its own"); err != nil {
+		return room{}, err
+	}
+	if !slices.ContainsFunc(controllers, func(c string) bool { return !slices.Contains(words(dir, "cgroup.subtree_control"), c) }) {
+		return room{dir: dir}, nil
+	}
+	for _, c := range controllers {
+		if !slices.Contains(words(dir, "cgroup.controllers"), c) {
+			return room{}, &Refusal{
+				Reason: fmt.Sprintf("the cgroup %q was not given the %s controller", dir, c),
+				Advice: fmt.Sprintf("as root: echo +%s > %s", c, filepath.Join(filepath.Dir(dir), "cgroup.subtree_control")),
+			}
+		}
+	}
+	return h.enableable(dir, own, controllers)
+}
+
+// enableable decides on a cgroup that has the controllers and does not pass
+// them on. The kernel refuses that (EBUSY) while there are processes in it,
+// unless it is the machine's root; and that one is not ours to change.
+func (h host) enableable(dir, own string, controllers []string) (room, error) {
+	control := filepath.Join(dir, "cgroup.subtree_control")
+	line := fmt.Sprintf("echo %s > %s", plus(controllers), control)
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); errors.Is(err, fs.ErrNotExist) {
+		return room{}, &Refusal{Reason: "the root cgroup does not pass the controllers on: " + strings.Join(controllers, ", "), Advice: "as root: " + line}
+	}
+	if err := h.writable(control); err != nil {
+		return room{}, notWritable(dir, err)
+	}
+	procs := words(dir, "cgroup.procs")
+	switch {
+	case len(procs) == 0:
+		return room{dir: dir, enable: true}, nil
+	case dir == own && len(procs) == 1 && procs[0] == strconv.Itoa(os.Getpid()):
+		return room{dir: dir, enable: true, leave: true}, nil
+	}
+	leaf := filepath.Join(dir, "main")
+	return room{}, &Refusal{
+		Reason: fmt.Sprintf("the cgroup %q has processes in it, and so cannot pass the controllers on", dir),
+		Advice: fmt.Sprintf("move them down first: mkdir -p %s && for p in $(cat %s/cgroup.procs); do echo $p > %s/cgroup.procs; done; %s", leaf, dir, leaf, line),
+	}
+}
+
+func notWritable(dir string, err error) error {
+	no := &Refusal{
+		Reason: fmt.Sprintf("the cgroup %q is not this user's: %v", dir, err),
+		Advice: "as root: systemd-run with -p Delegate=yes and -p User=, or chown the cgroup, its cgroup.procs and its cgroup.subtree_control",
+	}
+	if errors.Is(err, unix.EROFS) {
+		no.Reason = fmt.Sprintf("the cgroup %q is mounted read-only", dir)
+		no.Advice = "start the container with a writable cgroup file system: podman run --cgroups=split, or docker run --privileged --cgroupns=private"
+	}
+	return no
+}
+
+// bounds are the files of a cgroup that limit it, with what stands in them when
+// they do not.
+var bounds = map[string]string{
+	"memory.max": "max", "memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "cpuset.cpus": "", pidsMax: "max",
+}
+
+const pidsMax = "pids.max"
+
+// limitsBetween finds the limits of own and of the cgroups above it, below dir:
+// a process that moved to a child of dir would be rid of them. The lowest level
+// counts.
+func limitsBetween(own, dir string) map[string]limitAt {
+	found := map[string]limitAt{}
+	for ; own != dir && own != "/"; own = filepath.Dir(own) {
+		for name, none := range bounds {
+			value := words(own, name)
+			if _, ok := found[name]; !ok && len(value) > 0 && value[0] != none {
+				found[name] = limitAt{own, value[0]}
+			}
+		}
+	}
+	return found
+}
+
+// limitAt is the value of a limit, and the cgroup that has it.
+type limitAt struct{ dir, value string }
+
+// lost names one of the limits.
+func lost(limits map[string]limitAt, who string) error {
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		return &Refusal{
+			Reason: fmt.Sprintf("this process has limits that %s would leave: %s of %q", who, name, limits[name].dir),
+			Advice: "put those limits on a cgroup above (in systemd, a slice), or start this where it may divide its cgroup: systemd-run --user --scope -p Delegate=yes",
+		}
+	}
+	return nil
+}
+
+// scopeLike is what a new scope has in common with the cgroup that this
+// process leaves for it.
+type scopeLike struct {
+	slice string // "": systemd's choice
+	tasks uint64 // TasksMax; 0: systemd's choice
+}
+
+// scopeLike finds the slice, as far as it is one of the user manager's, since
+// slices have limits that must go on to count. The limits of what lies below it
+// are lost, so there must be none; but for the number of tasks, which systemd
+// limits in each scope, as a rule. The new scope gets as many.
+func (h host) scopeLike(here place) (scopeLike, error) {
+	var like scopeLike
+	at := here.path
+	for at != "/" && filepath.Ext(at) != ".slice" {
+		at = filepath.Dir(at)
+	}
+	limits := limitsBetween(here.dir(), filepath.Join(here.mount, at))
+	if n, err := strconv.ParseUint(limits[pidsMax].value, 10, 64); err == nil {
+		like.tasks = n
+		delete(limits, pidsMax)
+	}
+	if err := lost(limits, "a scope of its own"); err != nil {
+		return scopeLike{}, err
+	}
+	if at != "/" && (os.Geteuid() == 0 || strings.Contains(at, fmt.Sprintf("/user@%d.service/", os.Geteuid()))) {
+		like.slice = filepath.Base(at)
+	}
+	return like, nil
+}
+
+// words reads a file of a cgroup; one that cannot be read says nothing.
+func words(dir, name string) []string {
+	text, _ := os.ReadFile(filepath.Join(dir, name))
+	return strings.Fields(string(text))
+}
+
+// plus is how controllers are enabled.
+func plus(controllers []string) string { return "+" + strings.Join(controllers, " +") }
