@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
-	"pikuri/lib/pattern"
 )
 
 func TestLinksThemselves(t *testing.T) {
@@ -17,7 +16,7 @@ func TestLinksThemselves(t *testing.T) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/in => d/f", "proj/out => ../out/f", "proj/none => nowhere", "proj/loop => loop",
 			"proj/dir => d", "proj/outdir => ../out", "out/f")
 		require.NoError(t, os.Link(base+"/proj/d/f", base+"/proj/hard"))
-		w, err := open(Config{ProjectRoot: base + "/proj", Rules: Rules{Deny: ruleList(t, "never")}}, openat2)
+		w, err := open(Config{ProjectRoot: base + "/proj", Rules: rules(t, "deny never")}, openat2)
 		require.NoError(t, err)
 		defer w.Close()
 		for _, row := range []struct {
@@ -48,21 +47,11 @@ func TestLinksThemselves(t *testing.T) {
 	})
 }
 
-func ruleList(t *testing.T, texts ...string) (list []Rule) {
-	t.Helper()
-	for _, text := range texts {
-		p, err := pattern.Compile(text)
-		require.NoError(t, err)
-		list = append(list, Rule{Pattern: p})
-	}
-	return list
-}
-
 func TestPermits(t *testing.T) {
 	base := confinetest.Tree(t, "proj/d/", "ro/", "ro/rw/")
 	w, err := Open(Config{
 		ProjectRoot: base + "/proj", Readable: []string{base + "/ro"}, Writable: []string{base + "/ro/rw"},
-		Rules: Rules{Deny: ruleList(t, "secret"), DenyRead: ruleList(t, "blind"), AllowWrite: ruleList(t, "d/**", "f")},
+		Rules: rules(t, "deny secret", "deny-read blind", "allow-write d/**", "allow-write f"),
 	})
 	require.NoError(t, err)
 	for _, row := range []struct {
