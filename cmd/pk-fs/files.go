@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 
@@ -32,8 +33,29 @@ func (w *work) cat() error {
 			return w.failed("cat", typed, err)
 		}
 		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.Size() > 0 && isStream(w.ctx.Stdout, info) {
+			return fmt.Errorf("cannot cat %q: standard output is the same file", typed) // it would never end
+		}
 		return w.failed("cat", typed, w.pour(f))
 	})
+}
+
+// isStream tells whether a stream of this command is the file that info describes.
+func isStream(stream any, info fs.FileInfo) bool {
+	file, ok := stream.(*os.File)
+	st, known := info.Sys().(*unix.Stat_t)
+	var own unix.Stat_t
+	return ok && known && unix.Fstat(int(file.Fd()), &own) == nil && own.Dev == st.Dev && own.Ino == st.Ino
+}
+
+// notItself refuses to read a file while it is being written: what is appended
+// would be read again, without an end, and what is written in place is lost first.
+func (w *work) notItself(verb string, p *place) error {
+	info, err := p.Stat(context.Background(), p.path)
+	if err == nil && isStream(w.ctx.Stdin, info) {
+		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
+	}
+	return nil // what is wrong with the path is said when it is opened
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to
@@ -93,6 +115,11 @@ func (w *work) write() error {
 	if err != nil {
 		return err
 	}
+	if !w.atomic && w.ifUnchanged == "" {
+		if err := w.notItself("write", p); err != nil {
+			return err
+		}
+	}
 	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{
 		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged,
 		// A name that is on the disk before its content would be an empty file after
@@ -125,6 +152,9 @@ func (w *work) append() error {
 	typed := w.args[0]
 	p, err := w.at("append", typed, toWrite)
 	if err != nil {
+		return err
+	}
+	if err := w.notItself("append", p); err != nil {
 		return err
 	}
 	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{Append: true, Sync: w.sync})
