@@ -24,8 +24,12 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 		want = owner
 		require.NoError(t, os.Chown(b.Project, owner, owner))
 		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner)) // as it has no home
-		for dir := filepath.Dir(b.Project); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-			require.NoError(t, os.Chmod(dir, 0o755))
+		for dir := filepath.Dir(b.Project); dir != "/"; dir = filepath.Dir(dir) {
+			info, err := os.Stat(dir)
+			require.NoError(t, err)
+			if info.Mode()&0o001 == 0 {
+				require.NoError(t, os.Chmod(dir, info.Mode()|0o011))
+			}
 		}
 	}
 	for _, args := range [][]string{{"pk-bwrap", "--", "sh", "-c"}, {"pk-bash", "-y", "--raw"}} {

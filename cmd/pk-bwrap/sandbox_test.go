@@ -249,6 +249,7 @@ func TestRefusals(t *testing.T) {
 	b.Write(t, b.Project+"/bwrap", "#!/bin/sh\n")
 	require.NoError(t, os.Chmod(b.Project+"/bwrap", 0o755))
 	b.Mkdir(t, base+"/play")
+	b.Mkdir(t, b.Home+"/.cache")
 	before := clitest.Listing(t, base)
 	const help = "pk-bwrap: hint: pk-bwrap --help lists the options\n"
 	for _, test := range []struct {
@@ -264,7 +265,15 @@ func TestRefusals(t *testing.T) {
 		{"everything", []string{"--readable", "/"}, "pk-bwrap: cannot show \"/\": it would show the control socket \"/run/docker.sock\"\npk-bwrap: hint: name a narrower directory\n"},
 		{"the host's processes", []string{"--readable", "/proc"}, "pk-bwrap: cannot show \"/proc\": the sandbox has a /proc of its own\npk-bwrap: hint: name a directory elsewhere\n"},
 		{"an overlay that is a root", []string{"--overlay", b.Project}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is a root already\npk-bwrap: hint: name it once\n", b.Project)},
-		{"an overlay that is missing", []string{"--overlay", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: no such file or directory\n", base+"/nonesuch")},
+		{"an overlay that is missing", []string{"--overlay", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: no such file or directory\npk-bwrap: hint: name an existing directory\n", base+"/nonesuch")},
+		{"an overlay with the session directories in it", []string{"--overlay", b.Home + "/.cache"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it contains the session directories, %q\npk-bwrap: hint: show it with --readable or --writable\n", b.Home+"/.cache", b.Home+"/.cache/pikuri")},
+		{"an overlay that is a file", []string{"--overlay", b.Project + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is not a directory\npk-bwrap: hint: show it with --readable or --writable\n", b.Project+"/bwrap")},
+		{"the whole machine as the project", []string{"-C", "/"}, "pk-bwrap: cannot use \"/\" as the project root: it is a system directory or a home\npk-bwrap: hint: name a directory below it\n"},
+		{"a system directory, writable", []string{"--writable", "/usr"}, "pk-bwrap: cannot use \"/usr\" as a writable root: it is a system directory or a home\npk-bwrap: hint: name a directory below it\n"},
+		{"the home as the project", []string{"-C", b.Home}, fmt.Sprintf("pk-bwrap: cannot use %q as the project root: it is a system directory or a home\npk-bwrap: hint: name a directory below it\n", b.Home)},
+		{"a root that is missing", []string{"--readable", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot use %q as a readable root: no such file or directory\npk-bwrap: hint: make it first, or name an existing directory\n", base+"/nonesuch")},
+		{"a guarantee that there is not", []string{"--require", "magic"}, "pk-bwrap: cannot require \"magic\": there is no such guarantee\npk-bwrap: hint: there are files, processes, capabilities, environment, descriptors, terminal, litter, network, nested, syscalls, abstract-sockets, overlay, protect\n"},
+		{"a guarantee that does not hold", []string{"--require", "files,network"}, "pk-bwrap: cannot promise \"network\" (no network but a loopback of its own): the host's network is shared\npk-bwrap: hint: --net none\n"},
 		{"a bwrap from the project", []string{"--bwrap", b.Project + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: it lies under the writable root %q\npk-bwrap: hint: name one outside with --bwrap PATH\n", b.Project+"/bwrap", b.Project)},
 		{"a bwrap that is missing", []string{"--bwrap", base + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: no such file or directory\npk-bwrap: hint: name one with --bwrap PATH\n", base+"/bwrap")},
 	} {
@@ -273,6 +282,9 @@ func TestRefusals(t *testing.T) {
 			assert.Equal(t, clitest.Outcome{Stderr: test.stderr, Status: 125}, got)
 		})
 	}
+	got := inside(t, b, "echo in", "--overlay", "/sys")
+	assert.Equal(t, 125, got.Status)
+	assert.Regexp(t, `^pk-bwrap: cannot overlay "/sys": "/sys/[^"]*" is mounted below it\npk-bwrap: hint: show it with --readable or --writable\n$`, got.Stderr)
 	assert.Equal(t, before, clitest.Listing(t, base), "a refusal leaves nothing behind")
 }
 

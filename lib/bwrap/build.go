@@ -144,7 +144,7 @@ func (b *builder) resolveOverlays() error {
 		}
 		switch {
 		case err != nil:
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err))}
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err)), Advice: "name an existing directory"}
 		case confine.Planted(dir, writable):
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, confine.ErrPlanted), Advice: fmt.Sprintf("name %q itself", real)}
 		}

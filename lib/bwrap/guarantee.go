@@ -26,13 +26,13 @@ const scoped = 6
 // the options.
 func (p *Plan) Guarantees() []Guarantee {
 	list := []Guarantee{
-		{Name: "files", Text: "only what is shown can be read or written"},
-		{Name: "processes", Text: "no process outside is seen, signalled or traced"},
-		{Name: "capabilities", Text: "no capability, and no way to gain one"},
-		{Name: "environment", Text: "no variable that was not passed, in any process inside"},
-		{Name: "descriptors", Text: "no descriptor but the standard streams and those passed"},
-		{Name: "terminal", Text: "nothing is typed into the caller's terminal"},
-		{Name: "litter", Text: "nothing is made on the host to mount on"},
+		{Name: "files", Text: "only what is shown can be read or written", Holds: true},
+		{Name: "processes", Text: "no process outside is seen, signalled or traced", Holds: true},
+		{Name: "capabilities", Text: "no capability, and no way to gain one", Holds: true},
+		{Name: "environment", Text: "no variable that was not passed, in any process inside", Holds: true},
+		{Name: "descriptors", Text: "no descriptor but the standard streams and those passed", Holds: true},
+		{Name: "terminal", Text: "nothing is typed into the caller's terminal", Holds: true},
+		{Name: "litter", Text: "nothing is made on the host to mount on", Holds: true},
 		p.when("network", "no network but a loopback of its own", !p.Net, "the host's network is shared", "--net none"),
 		p.when("nested", "no user namespaces inside", !p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
 		p.when("syscalls", "no keys, io_uring, bpf, perf events or userfaultfd", p.Filter != nil, "no filter is known for this processor", ""),

@@ -50,7 +50,7 @@ func etcMounts() []Mount {
 		paths, _ := filepath.Glob("/etc/" + pattern) // the patterns are constant and well formed
 		for _, path := range paths {
 			if m, ok := etcMount(path); ok {
-				mounts = append(mounts, m)
+				mounts = append(mounts, small(m)...)
 			}
 		}
 	}
@@ -81,6 +81,32 @@ func etcMount(path string) (Mount, bool) {
 		return Mount{Op: OpReadOnly, Source: target, Dest: path, Rule: rule}, true
 	}
 	return Mount{}, false
+}
+
+// maxSmall is how many files a directory may hold to be copied in, rather than
+// mounted.
+const maxSmall = 8
+
+// small replaces the mount of a directory that holds a few small files and
+// nothing else by those files: they need no mount.
+func small(dir Mount) []Mount {
+	if dir.Op != OpReadOnly {
+		return []Mount{dir}
+	}
+	entries, err := os.ReadDir(dir.Source)
+	if err != nil || len(entries) == 0 || len(entries) > maxSmall {
+		return []Mount{dir}
+	}
+	var files []Mount
+	for _, e := range entries {
+		m, ok := etcMount(filepath.Join(dir.Source, e.Name()))
+		if !ok || !e.Type().IsRegular() || m.Op != OpCopy {
+			return []Mount{dir}
+		}
+		m.Dest = filepath.Join(dir.Dest, e.Name())
+		files = append(files, m)
+	}
+	return files
 }
 
 // linkOrBind shows path as the link it is, or binds the directory it is.
