@@ -118,7 +118,7 @@ func TestClose(t *testing.T) {
 // An operation and its end leave no descriptor behind, whatever comes of it.
 func TestNoDescriptorIsLost(t *testing.T) {
 	w, root := local(t)
-	confinetest.Grow(t, root, "d/e/f", "ld => d/e", "labs => {base}/d", "out => /etc", "loop => loop", "up => d/../d/e/../../d")
+	confinetest.Grow(t, root, "d/e/f", "ld => d/e", "labs => {base}/d", "out => {base}-outside", "loop => loop", "up => d/../d/e/../../d")
 	require.NoError(t, unix.Mkfifo(root+"/fifo", 0o644))
 	s := scope(t, w, workspace.WithAllowWrite("d/**", "new/**"), workspace.WithMandatoryDeny("d/e/no"))
 	count := func() int {
@@ -329,8 +329,6 @@ func TestDevices(t *testing.T) {
 	defer w.Close()
 	_, err = w.Read(ctx, "zero")
 	assert.ErrorIs(t, err, workspace.ErrNotRegular)
-	assert.ErrorIs(t, w.Write(ctx, "null", []byte("x")), workspace.ErrNotRegular)
-	assert.ErrorIs(t, w.Append(ctx, "null", []byte("x")), workspace.ErrNotRegular)
 }
 
 // A lease on a file is broken by who opens it, which takes as long as its holder
@@ -380,11 +378,11 @@ func TestLockedDirectory(t *testing.T) {
 // W22: no error tells where the workspace is.
 func TestErrorsKeepTheRootToThemselves(t *testing.T) {
 	w, root := local(t)
-	confinetest.Grow(t, root, "d/f", "out => /etc/hostname", "loop => loop")
+	confinetest.Grow(t, root, "d/f", "out => {base}-outside/hostname", "loop => loop")
 	require.NoError(t, os.Chmod(root+"/d", 0o755))
 	views := map[string]workspace.Workspace{"local": w, "scoped": scope(t, w, all), "read-only": workspace.ReadOnly(w)}
 	for name, view := range views {
-		for _, path := range []string{"d", "missing", "d/f/x", "out", "loop", "..", "/etc/passwd", strings.Repeat("n", 300), "a\x00"} {
+		for _, path := range []string{"d", "missing", "d/f/x", "out", "loop", "../x", filepath.Dir(root) + "/no/passwd", strings.Repeat("n", 300), "a\x00"} {
 			for what, errs := range map[string]map[string]error{"reads": reads(view, path), "writes": writes(view, path)} {
 				for op, err := range errs {
 					if err != nil {

@@ -100,45 +100,44 @@ func (l *lookup) direct(rel string, follow bool) (*place, error) {
 	return l.found(name), nil
 }
 
-// walk goes through what is left.
+// walk takes step after step, until nothing is left or a step is the end.
 func (l *lookup) walk(follow bool) (*place, error) {
 	for {
-		var name string
-		name, l.rest, _ = strings.Cut(l.rest, "/")
-		last := strings.Trim(l.rest, "/") == ""
-		var err error
-		switch {
-		case name == "" || name == ".":
-		case name == "..":
-			err = l.leave()
-		case l.above > 0:
-			err = l.comeBack(name)
-		case !last:
-			p, err := l.enter(name)
-			if p != nil || err != nil {
-				return p, err
-			}
-			continue
-		case !follow:
-			return l.found(name), nil
-		default:
-			p, err := l.arrive(name)
-			if p != nil || err != nil {
-				return p, err
-			}
+		p, err := l.step(follow)
+		if p != nil || err != nil {
+			return p, err
+		}
+		if !l.isLast() {
 			continue
 		}
-		if err == nil && last && l.above > 0 {
-			err = errOut
+		if l.above > 0 {
+			return nil, errOut
 		}
-		if err != nil {
-			return nil, err
-		}
-		if last {
-			return l.found("."), nil
-		}
+		return l.found("."), nil
 	}
 }
+
+// step takes one name.
+func (l *lookup) step(follow bool) (*place, error) {
+	var name string
+	name, l.rest, _ = strings.Cut(l.rest, "/")
+	switch {
+	case name == "" || name == ".":
+		return nil, nil
+	case name == "..":
+		return nil, l.leave()
+	case l.above > 0:
+		return nil, l.comeBack(name)
+	case !l.isLast():
+		return l.enter(name)
+	case follow:
+		return l.arrive(name)
+	}
+	return l.found(name), nil
+}
+
+// isLast tells whether nothing comes after the name that was taken.
+func (l *lookup) isLast() bool { return strings.Trim(l.rest, "/") == "" }
 
 var (
 	errOut    = &Error{Err: ErrPathTraversal, Detail: "a link leads out"}

@@ -21,10 +21,11 @@ import (
 // a Guarder, against the place that it leads to, so that no link is a way around
 // it. What is denied does not tell whether it exists, and is left out of lists.
 //
+// Directories on the way to what may be written are made, whatever they match.
 // Rename and Copy need to read what they move. An operation on a directory as a
-// whole, which is RemoveAll or Rename, is refused before it has touched
-// anything if one thing in it may not be written; for Rename, also if it may not
-// be read, or not be written under its new name.
+// whole, which is RemoveAll or Rename, is refused before it has touched anything
+// if one thing in it may not be written; for Rename, also if it may not be read,
+// or not be written under its new name.
 //
 // A hard link is a second name for the same file, and which others it has cannot
 // be known. A file with several is not written in place; WithoutHardLinks says

@@ -467,10 +467,12 @@ func TestSubOfLocal(t *testing.T) {
 	assert.NoError(t, err, "inside the whole")
 	_, err = w.Sub(ctx, "a/b/f")
 	assert.ErrorIs(t, err, workspace.ErrExist)
-	require.NoError(t, os.Symlink("/etc", root+"/esc"))
+	outside := filepath.Dir(root) + "/outside"
+	require.NoError(t, os.Mkdir(outside, 0o755))
+	require.NoError(t, os.Symlink(outside, root+"/esc"))
 	_, err = w.Sub(ctx, "esc/new")
 	assert.ErrorIs(t, err, workspace.ErrPathTraversal)
-	assert.NoDirExists(t, "/etc/new")
+	assert.NoDirExists(t, outside+"/new")
 
 	guarded := w.Guarded(func(a workspace.Access) error {
 		if a.Path == "a/b/f" {
@@ -593,4 +595,58 @@ func TestLateComersAreAskedAbout(t *testing.T) {
 	})
 	assert.ErrorIs(t, s.RemoveAll(ctx, "d"), denied)
 	assert.FileExists(t, root+"/d/late")
+}
+
+// Rules hold over every view, in the names of that view.
+func TestScopeOverEveryView(t *testing.T) {
+	views := map[string]func(w workspace.Workspace) (workspace.Workspace, error){
+		"sub": func(w workspace.Workspace) (workspace.Workspace, error) { return workspace.Sub(ctx, w, "top") },
+		"scope": func(w workspace.Workspace) (workspace.Workspace, error) {
+			return workspace.Sub(ctx, scope(t, w, all), "top")
+		},
+		"read-only": func(w workspace.Workspace) (workspace.Workspace, error) {
+			return workspace.Sub(ctx, workspace.ReadOnly(w), "top")
+		},
+		"quota": func(w workspace.Workspace) (workspace.Workspace, error) {
+			sub, err := workspace.Sub(ctx, w, "top")
+			if err != nil {
+				return nil, err
+			}
+			return workspace.NewQuotaWorkspace(ctx, sub, 1<<20)
+		},
+	}
+	for name, view := range views {
+		w, root := local(t)
+		confinetest.Grow(t, root, "top/secret/key", "top/alias => secret", "top/f")
+		m := workspace.NewMemWorkspace()
+		m.MustWrite("top/secret/key", nil)
+		m.MustWrite("top/f", nil)
+		for where, inner := range map[string]workspace.Workspace{"local": w, "mem": m} {
+			v, err := view(inner)
+			require.NoError(t, err, name)
+			s := scope(t, scope(t, v, all, workspace.WithMandatoryDeny("nothing")), all, workspace.WithMandatoryDeny("secret"))
+			_, err = s.Read(ctx, "secret/key")
+			assert.ErrorIs(t, err, denied, "%s of %s", name, where)
+			_, err = s.Read(ctx, "f")
+			assert.NoError(t, err, "%s of %s", name, where)
+			names := []string{"f"}
+			if where == "local" {
+				_, err = s.Read(ctx, "alias/key")
+				assert.ErrorIs(t, err, denied, "%s of %s", name, where)
+				names = []string{"alias", "f"}
+			}
+			entries, err := s.List(ctx, ".")
+			require.NoError(t, err)
+			var got []string
+			for _, entry := range entries {
+				got = append(got, entry.Name())
+			}
+			assert.Equal(t, names, got, "%s of %s", name, where)
+			if name != "read-only" {
+				assert.ErrorIs(t, s.RemoveAll(ctx, "secret"), denied)
+				assert.ErrorIs(t, s.Write(ctx, "secret/new", nil), denied)
+				assert.NoError(t, s.Write(ctx, "new", nil))
+			}
+		}
+	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // File is a file opened for reading. It stays what it is when its name is given
-// to another file. Read, Seek and WriteTo fail once the context is done that it
-// was opened with.
+// to another file. Read and WriteTo fail once the context is done that it was
+// opened with. A File is for one goroutine.
 type File interface {
 	io.ReadSeekCloser
 	Stat() (fs.FileInfo, error)
@@ -21,7 +21,7 @@ type File interface {
 //	defer w.Abort()
 //
 // is the way to be sure. Write fails once the context is done that it was
-// created with.
+// created with. A Writer is for one goroutine.
 type Writer interface {
 	io.Writer
 

@@ -174,7 +174,7 @@ func (c *check) fails(err, want error) {
 		c.Errorf("%v is a %T, and no *workspace.Error", err, err)
 	case known.Op == "":
 		c.Errorf("%v names no operation", err)
-	case c.root != "" && strings.Contains(err.Error(), c.root):
+	case c.root != "" && strings.Contains(strings.NewReplacer(strconv.Quote(known.Path), "", strconv.Quote(known.To), "").Replace(err.Error()), c.root):
 		c.Errorf("%q tells where the workspace is", err)
 	}
 }
