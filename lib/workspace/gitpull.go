@@ -84,12 +84,6 @@ const (
 	gitSubmodule  mode = 0o160000
 )
 
-// close lets go of both.
-func (p *pull) close() {
-	p.repository.close()
-	p.gitScratch.close()
-}
-
 // origin finds out what the repository follows. Its configuration is read by a
 // git that takes nothing from it.
 func (p *pull) origin(ctx context.Context) (err error) {
