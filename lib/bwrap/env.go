@@ -105,6 +105,25 @@ func hasPassword(value string) bool {
 	return false
 }
 
+// CarriesCode tells whether a variable can make programs load code, run it, or
+// find other programs than those that are meant: PATH does the last.
+func CarriesCode(name, value string) bool {
+	return name == "PATH" || strings.HasPrefix(dropped(name, value), "carries code")
+}
+
+// Environ applies the policy alone, for a command that runs outside a sandbox.
+// The list is sorted by name, and never nil: os/exec takes nil for everything.
+func (p EnvPolicy) Environ() ([]string, error) {
+	vars, err := p.environ(nil)
+	env := []string{}
+	for _, v := range vars {
+		if !v.Dropped {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	return env, err
+}
+
 // environ applies the policy. What pk itself sets (the home, the scratch
 // directory, who commits) comes before what the caller sets by option.
 func (p EnvPolicy) environ(own []string) ([]Var, error) {

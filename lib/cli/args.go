@@ -11,7 +11,7 @@ import (
 // `--readable`, and reports an unknown option with one dash and without saying
 // what to type. Doing the split here gives the rules of getopt_long(3) with
 // POSIXLY_CORRECT set, and messages that quote what was typed: options end at
-// the first operand or at `--`, which is dropped.
+// the first operand (with Verb, at the second) or at `--`, which is dropped.
 func (c *Command) normalize(args []string) ([]string, error) {
 	var options, operands []string
 	for i := 0; i < len(args); i++ {
@@ -22,7 +22,7 @@ func (c *Command) normalize(args []string) ([]string, error) {
 		}
 		if len(arg) < 2 || arg[0] != '-' {
 			operands = append(operands, arg)
-			if c.Interspersed {
+			if c.Interspersed || c.Verb && len(operands) == 1 {
 				continue
 			}
 			operands = append(operands, args[i+1:]...)

@@ -228,3 +228,35 @@ func TestInt(t *testing.T) {
 	}
 	assert.Equal(t, 7, n)
 }
+
+func TestVerbs(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"before and behind the verb", []string{"-q", "do", "-z", "a", "b"}, "quiet zero |do|a|b"},
+		{"no further than its operand", []string{"do", "a", "-z"}, "|do|a|-z"},
+		{"not behind the end of options", []string{"do", "--", "-z"}, "|do|-z"},
+		{"nor when that comes before the verb", []string{"--", "do", "-z"}, "|do|-z"},
+		{"a dash is an operand", []string{"do", "-", "-z"}, "|do|-|-z"},
+	} {
+		c, got := sample()
+		c.Verb = true
+		require.Equal(t, 0, c.Run(test.args, strings.NewReader(""), io.Discard, io.Discard), test.name)
+		assert.Equal(t, test.want, *got, test.name)
+	}
+}
+
+func TestNoted(t *testing.T) {
+	given := 0
+	value := ""
+	o := Text(&value, "x", "").Noted(func() { given++ })
+	require.NoError(t, o.set("a"))
+	assert.Equal(t, "a", value)
+	assert.Equal(t, 1, given)
+	n := 0
+	o = Int(&n, 1, 2, "n", "").Noted(func() { given++ })
+	assert.Error(t, o.set("3"))
+	assert.Equal(t, 1, given)
+}

@@ -28,6 +28,10 @@ type Command struct {
 	// operand is a verb; never for one that takes somebody else's words.
 	Interspersed bool
 
+	// Verb says that the first operand names what is to be done: options may
+	// follow it, and end at the next operand.
+	Verb bool
+
 	// JSON points at the command's own --json, for commands that have one;
 	// the others take the option for --version --json alone.
 	JSON *bool

@@ -34,6 +34,19 @@ func (o Option) Path() Option { o.path = isPath; return o }
 // PathOrStdin marks one whose value may also be "-", for standard input.
 func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
 
+// Noted has note called when the option was given, and its value taken.
+func (o Option) Noted(note func()) Option {
+	set := o.set
+	o.set = func(v string) error {
+		if err := set(v); err != nil {
+			return err
+		}
+		note()
+		return nil
+	}
+	return o
+}
+
 // Switch is an option without a value. It can be turned on only: an option
 // that turns something off has a name of its own (--no-x).
 func Switch(dst *bool, long, short string) Option {

@@ -13,6 +13,7 @@ type Request struct {
 	Mode     Mode
 	Physical bool // take ".." as the kernel does, not lexically
 	Existing bool // the path must exist
+	Itself   bool // if its last name is a link, the link is meant, as for removing it
 }
 
 // maxParents bounds what a Batch remembers. Both names of a directory are kept,
@@ -161,6 +162,9 @@ func (b *Batch) locate(s spelling) (string, error) {
 
 // settle looks one reading of the path up and checks it.
 func (b *Batch) settle(s spelling, canon func(string) (string, error), reading string) (string, error) {
+	if b.Itself {
+		canon = itself(canon)
+	}
 	where, err := canon(reading)
 	if err == nil {
 		err = b.admit(where)
@@ -168,7 +172,7 @@ func (b *Batch) settle(s spelling, canon func(string) (string, error), reading s
 	if err == nil {
 		err = b.workspace.rules(where, true, b.Mode)
 	}
-	if err == nil {
+	if err == nil && !b.Itself { // removing one name of several writes nothing
 		err = b.workspace.singular(where, b.Mode)
 	}
 	if err == nil && b.Existing {

@@ -165,18 +165,26 @@ func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, 
 		if err != nil {
 			return err
 		}
-		path := filepath.Join(w.tree.path, where)
-		sub = &LocalWorkspace{tree: newTree(fd, path, filepath.Join(w.tree.given, where)), conf: w.conf}
-		sub.tree.openat2 = w.tree.openat2
-		for _, guard := range w.guards {
-			sub.guards = append(sub.guards, func(a Access) error {
-				a.Path = join(where, a.Path)
-				return guard(a)
-			})
-		}
+		sub = w.below(fd, where)
 		return nil
 	})
 	return sub, failed("open", dir, err)
+}
+
+// below returns a directory of the workspace, which is open, as a workspace. It
+// owns fd.
+func (w *LocalWorkspace) below(fd int, where string) *LocalWorkspace {
+	sub := &LocalWorkspace{
+		tree: newTree(fd, filepath.Join(w.tree.path, where), filepath.Join(w.tree.given, where)), conf: w.conf,
+	}
+	sub.tree.openat2 = w.tree.openat2
+	for _, guard := range w.guards {
+		sub.guards = append(sub.guards, func(a Access) error {
+			a.Path = join(where, a.Path)
+			return guard(a)
+		})
+	}
+	return sub
 }
 
 // do runs one operation on one path.

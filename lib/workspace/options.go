@@ -20,6 +20,8 @@ type config struct {
 	hardLinks    bool
 	noLinks      bool
 	oneDevice    bool
+
+	git GitConfig
 }
 
 const (

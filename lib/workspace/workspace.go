@@ -102,7 +102,6 @@ type GitWorkspace interface {
 	// what would need a merge is an error.
 	GitPull(ctx context.Context, dir string) error
 
-	// GitHead returns the abbreviated name of the commit that is checked out in
-	// dir.
+	// GitHead returns the full name of the commit that is checked out in dir.
 	GitHead(ctx context.Context, dir string) (string, error)
 }

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/workspace"
+)
+
+// pieceSize is how much is moved at once where the kernel does not do it: large
+// enough for a copy to be as fast as cat's.
+const pieceSize = 256 << 10
+
+func (w *work) cat() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("cat", typed, toRead)
+		if err != nil {
+			return err
+		}
+		f, err := workspace.Open(context.Background(), p.Workspace, p.path)
+		if err != nil {
+			return w.failed("cat", typed, err)
+		}
+		defer f.Close()
+		if info, err := f.Stat(); err == nil && info.Size() > 0 && isStream(w.ctx.Stdout, info) {
+			return fmt.Errorf("cannot cat %q: standard output is the same file", typed) // it would never end
+		}
+		return w.failed("cat", typed, w.pour(f))
+	})
+}
+
+// isStream tells whether a stream of this command is the file that info describes.
+func isStream(stream any, info fs.FileInfo) bool {
+	file, ok := stream.(*os.File)
+	st, known := info.Sys().(*unix.Stat_t)
+	var own unix.Stat_t
+	return ok && known && unix.Fstat(int(file.Fd()), &own) == nil && own.Dev == st.Dev && own.Ino == st.Ino
+}
+
+// notItself refuses to read a file while it is being written: what is appended
+// would be read again, without an end, and what is written in place is lost first.
+func (w *work) notItself(verb string, p *place) error {
+	info, err := p.Stat(context.Background(), p.path)
+	if err == nil && isStream(w.ctx.Stdin, info) {
+		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
+	}
+	return nil // what is wrong with the path is said when it is opened
+}
+
+// pour copies a file to standard output. To a file, the kernel can do it; to
+// anything else, larger pieces than io.Copy's are faster.
+func (w *work) pour(f workspace.File) error {
+	out := &outlets{to: w.ctx.Stdout}
+	if file, ok := w.ctx.Stdout.(*os.File); ok && isFile(file) {
+		to, fromFile := f.(io.WriterTo)
+		if fromFile {
+			_, err := to.WriteTo(file)
+			return blame(err)
+		}
+	}
+	buf := make([]byte, pieceSize)
+	_, err := io.CopyBuffer(out, onlyReader{f}, buf)
+	if out.err != nil {
+		return &outputError{out.err}
+	}
+	return err
+}
+
+// blame tells a failure of the file, which says so itself, from one of standard
+// output.
+func blame(err error) error {
+	if _, ok := errors.AsType[*workspace.Error](err); ok || err == nil {
+		return err
+	}
+	return &outputError{err}
+}
+
+func isFile(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+// outlets remembers that it is the output that failed.
+type outlets struct {
+	to  io.Writer
+	err error
+}
+
+func (o *outlets) Write(p []byte) (n int, err error) {
+	n, err = o.to.Write(p)
+	o.err = err
+	return n, err
+}
+
+// onlyReader hides what else a file can do, so that the buffer is used.
+type onlyReader struct{ io.Reader }
+
+func (w *work) write() error {
+	typed, req := w.args[0], toWrite
+	if w.exclusive {
+		req = itself // a link has the name, wherever it leads
+	}
+	p, err := w.at("write", typed, req)
+	if err != nil {
+		return err
+	}
+	if !w.atomic && w.ifUnchanged == "" {
+		if err := w.notItself("write", p); err != nil {
+			return err
+		}
+	}
+	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{
+		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged,
+		// A name that is on the disk before its content would be an empty file after
+		// a crash.
+		Sync: w.sync || w.atomic || w.ifUnchanged != "",
+	})
+	if err != nil {
+		return w.failed("write", typed, err)
+	}
+	defer out.Abort()
+	sum := sha256.New()
+	var to io.Writer = out
+	if w.json {
+		to = io.MultiWriter(out, sum)
+	}
+	n, err := w.take(to)
+	if err == nil {
+		err = out.Close()
+	}
+	if err != nil {
+		return w.failed("write", typed, err)
+	}
+	if !w.json {
+		return nil
+	}
+	return w.answers().write(record{Bytes: &n, SHA256: hex.EncodeToString(sum.Sum(nil))}, typed)
+}
+
+func (w *work) append() error {
+	typed := w.args[0]
+	p, err := w.at("append", typed, toWrite)
+	if err != nil {
+		return err
+	}
+	if err := w.notItself("append", p); err != nil {
+		return err
+	}
+	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{Append: true, Sync: w.sync})
+	if err != nil {
+		return w.failed("append", typed, err)
+	}
+	defer out.Abort()
+	if _, err = w.take(out); err == nil {
+		err = out.Close()
+	}
+	return w.failed("append", typed, err)
+}
+
+// take reads standard input to its end.
+func (w *work) take(to io.Writer) (int64, error) {
+	in := &inlet{from: w.ctx.Stdin}
+	n, err := io.CopyBuffer(struct{ io.Writer }{to}, in, make([]byte, pieceSize))
+	if in.err != nil {
+		return n, fmt.Errorf("cannot read standard input: %w", cause(in.err))
+	}
+	return n, err
+}
+
+// inlet remembers that it is the input that failed.
+type inlet struct {
+	from io.Reader
+	err  error
+}
+
+func (i *inlet) Read(p []byte) (int, error) {
+	n, err := i.from.Read(p)
+	if err != nil && err != io.EOF {
+		i.err = err
+	}
+	return n, err
+}
+
+func (w *work) cp() error {
+	src, dst := w.args[0], w.args[1]
+	from, err := w.at("cp", src, toRead)
+	if err != nil {
+		return err
+	}
+	to, err := w.at("cp", dst, toWrite)
+	if err != nil {
+		return err
+	}
+	return w.copy("cp", from, to)
+}
+
+// copy copies a file from one root to another, or within one, in one step.
+func (w *work) copy(verb string, from, to *place) error {
+	ctx := context.Background()
+	in, err := workspace.Open(ctx, from.Workspace, from.path)
+	if err != nil {
+		return w.failed(verb, from.typed, err)
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return w.failed(verb, from.typed, err)
+	}
+	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Perm: info.Mode().Perm(), Sync: w.sync})
+	if err != nil {
+		return w.failed(verb, to.typed, err)
+	}
+	defer out.Abort()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{out}, onlyReader{in}, make([]byte, pieceSize)); err != nil {
+		return w.failed(verb, to.typed, err)
+	}
+	return w.failed(verb, to.typed, out.Close())
+}
+
+// mv renames within a root. From one root to another a file is copied and then
+// removed, as mv(1) does between file systems; a directory is refused.
+func (w *work) mv() error {
+	src, dst := w.args[0], w.args[1]
+	if _, err := w.at("mv", src, confine.Request{Itself: true}); err != nil {
+		return err // who moves a file can have it read where it comes to lie
+	}
+	from, err := w.at("mv", src, itself)
+	if err != nil {
+		return err
+	}
+	to, err := w.at("mv", dst, itself)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if from.root == to.root {
+		return w.failedTo("mv", src, dst, from.Rename(ctx, from.path, to.path))
+	}
+	if err := w.copy("mv", from, to); err != nil {
+		return err
+	}
+	return w.failed("mv", src, from.Delete(ctx, from.path))
+}
+
+func (w *work) rm() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("rm", typed, itself)
+		if err != nil {
+			return err
+		}
+		return w.failed("rm", typed, w.remove(p))
+	})
+}
+
+func (w *work) remove(p *place) error {
+	ctx := context.Background()
+	if !w.force {
+		if err := present(ctx, p); err != nil {
+			return err
+		}
+	}
+	if w.recursive {
+		return p.RemoveAll(ctx, p.path)
+	}
+	return p.Delete(ctx, p.path)
+}
+
+// present fails if there is nothing to remove: whoever names a file that is
+// missing has probably made a mistake. A link that leads nowhere is found in its
+// directory only.
+func present(ctx context.Context, p *place) error {
+	if found, err := p.Exists(ctx, p.path); found || err != nil {
+		return nil // what cannot be read can still be removed, or removing it tells why not
+	}
+	for entry, err := range workspace.Entries(ctx, p.Workspace, path.Dir(p.path)) {
+		if err != nil {
+			return err
+		}
+		if entry.Name() == path.Base(p.path) {
+			return nil
+		}
+	}
+	return &workspace.Error{Op: "rm", Err: workspace.ErrNotFound}
+}
+
+func (w *work) mkdir() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("mkdir", typed, toWrite)
+		if err != nil {
+			return err
+		}
+		return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
+	})
+}
+
+func (w *work) exists() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("exists", typed, toRead)
+		if isMissing(err) {
+			return w.existence(typed, false)
+		}
+		if err != nil {
+			return err
+		}
+		found, err := p.Exists(context.Background(), p.path)
+		if err != nil {
+			return w.failed("exists", typed, err)
+		}
+		return w.existence(typed, found)
+	})
+}
+
+// isMissing tells whether a path has no place because a name on the way is a file.
+func isMissing(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) }
+
+func (w *work) existence(typed string, found bool) error {
+	w.refused = w.refused || !found
+	if !w.json {
+		return nil
+	}
+	return w.answers().write(record{Exists: &found}, typed)
+}
+
+func (w *work) gitClone() error {
+	if err := w.scratch(); err != nil {
+		return err
+	}
+	return w.git("git-clone", w.args[1], toWrite, func(ws workspace.GitWorkspace, p *place) error {
+		return ws.GitClone(context.Background(), w.args[0], p.path)
+	})
+}
+
+func (w *work) gitPull() error {
+	if err := w.scratch(); err != nil {
+		return err
+	}
+	return w.git("git-pull", w.args[0], toWrite, func(ws workspace.GitWorkspace, p *place) error {
+		return ws.GitPull(context.Background(), p.path)
+	})
+}
+
+func (w *work) gitHead() error {
+	return w.git("git-head", w.args[0], toRead, func(ws workspace.GitWorkspace, p *place) error {
+		commit, err := ws.GitHead(context.Background(), p.path)
+		if err != nil {
+			return err
+		}
+		return w.answers().line(commit)
+	})
+}
+
+// scratch refuses to have git work where the workspace can write.
+func (w *work) scratch() error {
+	root, ok := confine.LiesIn(os.TempDir(), cli.WritablePaths(w.confined.Roots()))
+	if !ok {
+		return nil
+	}
+	err := fmt.Errorf("cannot have git work in %q: it lies in the writable root %q", os.TempDir(), root)
+	return cli.WithHint(err, "set TMPDIR to a directory outside")
+}
+
+func (w *work) git(verb, typed string, req confine.Request, do func(workspace.GitWorkspace, *place) error) error {
+	p, err := w.at(verb, typed, req)
+	if err != nil {
+		return err
+	}
+	ws, ok := p.Workspace.(workspace.GitWorkspace)
+	if !ok {
+		return fmt.Errorf("internal error: the root of %q knows no git", typed)
+	}
+	return w.failed(verb, typed, do(ws, p))
+}

@@ -1,0 +1,280 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/pattern"
+	"pikuri/lib/workspace"
+)
+
+// record is one answer in JSON. The manual page describes it field by field.
+type record struct {
+	Path    *string    `json:"path,omitempty"`
+	PathRaw []byte     `json:"path_base64,omitempty"`
+	Exists  *bool      `json:"exists,omitempty"`
+	Type    string     `json:"type,omitempty"`
+	Mode    string     `json:"mode,omitempty"`
+	Size    *int64     `json:"size,omitempty"`
+	Time    *time.Time `json:"mtime,omitempty"`
+	Bytes   *int64     `json:"bytes,omitempty"`
+	SHA256  string     `json:"sha256,omitempty"`
+}
+
+// answers are written to standard output through a buffer.
+type answers struct {
+	out  *bufio.Writer
+	json *json.Encoder
+	end  byte // of a record
+}
+
+func (w *work) answers() *answers {
+	if w.answered == nil {
+		out := bufio.NewWriterSize(w.ctx.Stdout, pieceSize)
+		w.answered = &answers{out: out, json: json.NewEncoder(out), end: '\n'}
+		if w.zero {
+			w.answered.end = 0
+		}
+		w.answered.json.SetEscapeHTML(false)
+	}
+	return w.answered
+}
+
+// write writes an answer about a path in JSON.
+func (a *answers) write(r record, path string) error {
+	if utf8.ValidString(path) {
+		r.Path = &path
+	} else {
+		r.PathRaw = []byte(path)
+	}
+	return a.failed(a.json.Encode(r))
+}
+
+// line writes an answer as a record. One that would be read as two is refused, and
+// the others are still written.
+func (a *answers) line(text string) error {
+	if strings.IndexByte(text, a.end) >= 0 {
+		return cli.WriteRecord(a.out, text, a.end == 0) // says why not
+	}
+	_, err := a.out.WriteString(text)
+	if err == nil {
+		err = a.out.WriteByte(a.end)
+	}
+	if err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+// failed is the failure to write, if there was one; a bufio.Writer repeats its
+// first.
+func (a *answers) failed(err error) error {
+	if _, failed := a.out.Write(nil); failed != nil {
+		return &outputError{failed}
+	}
+	return err
+}
+
+func (a *answers) flush() error {
+	if err := a.out.Flush(); err != nil {
+		return &outputError{err}
+	}
+	return nil
+}
+
+// dir is the operand that names a directory, and how its entries are called.
+func (w *work) dir(at int) string {
+	if len(w.args) > at {
+		return w.args[at]
+	}
+	return "."
+}
+
+// under is the path of an entry as the user would type it.
+func under(dir, name string) string {
+	switch {
+	case dir == ".":
+		return name
+	case dir[len(dir)-1] == '/':
+		return dir + name
+	}
+	return dir + "/" + name
+}
+
+func (w *work) ls() error {
+	typed := w.dir(0)
+	p, err := w.at("ls", typed, toRead)
+	if err != nil {
+		return err
+	}
+	if err := w.listable("ls", p); err != nil {
+		return err
+	}
+	entries, err := p.List(context.Background(), p.path)
+	if err != nil {
+		return w.failed("ls", typed, err)
+	}
+	for _, entry := range entries {
+		if err := w.entry(typed, entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listable fails for a directory that is missing, which to a Workspace is an empty
+// one.
+func (w *work) listable(verb string, p *place) error {
+	info, err := p.Stat(context.Background(), p.path)
+	if err == nil && !info.IsDir() {
+		err = &workspace.Error{Op: "list", Err: workspace.ErrNotDir}
+	}
+	return w.failed(verb, p.typed, err)
+}
+
+// entry answers with one entry of a directory.
+func (w *work) entry(dir string, entry fs.DirEntry) error {
+	if !w.json {
+		return w.told(w.answers().line(entry.Name()))
+	}
+	info, err := entry.Info()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone since
+	}
+	if err != nil {
+		return w.told(w.failed("ls", under(dir, entry.Name()), err))
+	}
+	return w.answers().write(described(info), under(dir, entry.Name()))
+}
+
+// told reports what concerns one answer alone, and lets the others follow.
+func (w *work) told(err error) error {
+	if fatal, ok := errors.AsType[*outputError](err); ok || err == nil {
+		if fatal != nil {
+			return fatal
+		}
+		return nil
+	}
+	w.ctx.Report(err)
+	w.refused = true
+	return nil
+}
+
+func (w *work) walk() error {
+	everything := func(string) bool { return true }
+	return w.tree("walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
+}
+
+func (w *work) glob() error {
+	p, err := pattern.Compile(w.args[0])
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	return w.tree("glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+		return !kind.IsDir() && p.Match(below)
+	})
+}
+
+// tree answers with what is wanted below a directory. Directories that are not to
+// be entered are not looked into.
+func (w *work) tree(verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
+	p, err := w.at(verb, typed, toRead)
+	if err != nil {
+		return err
+	}
+	if err := w.listable(verb, p); err != nil || !enter(".") {
+		return err
+	}
+	skip := 0
+	if p.path != "." {
+		skip = len(p.path) + 1
+	}
+	return workspace.Paths(context.Background(), p.Workspace, p.path, func(path string, kind fs.FileMode, err error) error {
+		below := "."
+		if len(path) > skip {
+			below = path[skip:]
+		}
+		if err != nil {
+			return w.told(w.failed(verb, under(typed, below), err))
+		}
+		if wanted(below, kind) {
+			if err := w.told(w.branch(under(typed, below), kind)); err != nil {
+				return err
+			}
+		}
+		if kind.IsDir() && !enter(below) {
+			return fs.SkipDir
+		}
+		return nil
+	})
+}
+
+func (w *work) branch(path string, mode fs.FileMode) error {
+	if !w.json {
+		return w.answers().line(path)
+	}
+	return w.answers().write(record{Type: kind(mode)}, path)
+}
+
+func (w *work) stat() error {
+	return w.each(func(typed string) error {
+		p, err := w.at("stat", typed, toRead)
+		if err != nil {
+			return err
+		}
+		info, err := p.Stat(context.Background(), p.path)
+		if err != nil {
+			return w.failed("stat", typed, err)
+		}
+		r := described(info)
+		if w.json {
+			return w.answers().write(r, typed)
+		}
+		return w.answers().line(fmt.Sprintf("%s\t%s\t%d\t%s\t%s", r.Type, r.Mode, *r.Size, r.Time.Format(time.RFC3339Nano), typed))
+	})
+}
+
+func described(info fs.FileInfo) record {
+	size, changed := info.Size(), info.ModTime().UTC()
+	return record{Type: kind(info.Mode().Type()), Mode: fmt.Sprintf("%04o", permissions(info.Mode())), Size: &size, Time: &changed}
+}
+
+// permissions are the twelve bits that chmod sets.
+func permissions(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for mode, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if m&mode != 0 {
+			bits |= bit
+		}
+	}
+	return bits
+}
+
+// kind is a word for what a file is.
+func kind(m fs.FileMode) string {
+	switch {
+	case m == 0:
+		return "file"
+	case m&fs.ModeDir != 0:
+		return "directory"
+	case m&fs.ModeSymlink != 0:
+		return "link"
+	case m&fs.ModeNamedPipe != 0:
+		return "fifo"
+	case m&fs.ModeSocket != 0:
+		return "socket"
+	case m&fs.ModeCharDevice != 0:
+		return "character-device"
+	case m&fs.ModeDevice != 0:
+		return "block-device"
+	}
+	return "other"
+}

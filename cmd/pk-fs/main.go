@@ -1,0 +1,9 @@
+// Pk-fs reads and writes files of a workspace, so that nobody who renames things
+// meanwhile leads it outside.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/workspace"
+)
+
+// place is a path in the workspace that it leads to: one root.
+type place struct {
+	workspace.Workspace
+	path  string // relative to the root
+	typed string
+	root  string
+}
+
+// at finds the root that a path leads to. Where in the root it leads is looked up
+// again when something is done there, from the root's descriptor, and what may be
+// done is asked again then: what is found out here only picks the root.
+func (w *work) at(verb, typed string, req confine.Request) (*place, error) {
+	where, err := w.confined.Lookup(typed, req)
+	if err != nil {
+		w.refusal(verb, typed, err)
+		return nil, err
+	}
+	root := w.confined.RootOf(where, req.Mode)
+	if root == nil {
+		return nil, fmt.Errorf("internal error: %q is in no root", where)
+	}
+	ws, err := w.open(*root)
+	if err != nil {
+		return nil, err
+	}
+	below := "."
+	switch {
+	case !root.Dir:
+		below = path.Base(where)
+	case where != root.Path:
+		below = strings.TrimPrefix(where[len(root.Path):], "/")
+	}
+	return &place{ws, below, typed, root.Path}, nil
+}
+
+// toRead, toWrite and itself are what verbs need of a path.
+var (
+	toRead  = confine.Request{}
+	toWrite = confine.Request{Mode: confine.Write}
+	itself  = confine.Request{Mode: confine.Write, Itself: true}
+)
+
+// open opens a root as a workspace that asks the rules about every place that it
+// comes to. It is opened once.
+func (w *work) open(root confine.Root) (workspace.Workspace, error) {
+	if ws, ok := w.views[root.Path]; ok {
+		return ws, nil
+	}
+	dir, err := w.directory(root)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	ws, err := workspace.NewLocalWorkspaceFrom(dir, w.settings()...)
+	if err != nil {
+		return nil, err
+	}
+	w.opened = append(w.opened, ws)
+	view, top := workspace.Workspace(ws), dir.Name()
+	if !root.Dir || !w.confined.PermitsAll(root) {
+		view = ws.Guarded(func(a workspace.Access) error { return w.permit(root, top, a) })
+	}
+	w.views[root.Path] = view
+	return view, nil
+}
+
+func (w *work) settings() []workspace.Option {
+	settings := []workspace.Option{workspace.WithGit(workspace.GitConfig{
+		Protocols: w.protocols, Env: w.passEnv, Timeout: time.Duration(w.timeout) * time.Second,
+	})}
+	if w.sync {
+		settings = append(settings, workspace.WithSync())
+	}
+	return settings
+}
+
+// directory opens a root; for a single file, the directory that it is in.
+func (w *work) directory(root confine.Root) (*os.File, error) {
+	if root.Dir {
+		return w.confined.OpenRoot(root)
+	}
+	dir := path.Dir(root.Path)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the directory of %q: %w", root.Path, err)
+	}
+	var st unix.Stat_t
+	err = unix.Fstatat(fd, path.Base(root.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Dev != root.Dev || st.Ino != root.Ino {
+		unix.Close(fd)
+		return nil, fmt.Errorf("cannot use %q: %w", root.Path, errors.Join(err, confine.ErrReplaced))
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// permit is the rules' answer about a place in a root.
+func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
+	where, mode := top, confine.Read
+	if a.Path != "." {
+		where = strings.TrimSuffix(top, "/") + "/" + a.Path
+	}
+	if a.Write {
+		mode = confine.Write
+	}
+	err := w.confined.Permits(where, mode)
+	if err == nil {
+		return nil
+	}
+	denied := &workspace.Error{Err: workspace.ErrAccessDenied, Detail: err.Error(), Cause: err}
+	if errors.Is(err, confine.ErrOutside) {
+		denied.Detail = "it is in no root that allows it"
+		if a.Write && root.Contains(where) {
+			denied.Detail = fmt.Sprintf("the root %q is not writable", root.Path)
+		}
+	}
+	return denied
+}
+
+// failed makes err an error of the verb about the path as it was typed, and notes
+// it if it is a refusal.
+func (w *work) failed(verb, typed string, err error) error {
+	return w.failedTo(verb, typed, "", err)
+}
+
+// failedTo is failed for a verb that has a second path.
+func (w *work) failedTo(verb, typed, to string, err error) error {
+	e, ok := errors.AsType[*workspace.Error](err)
+	if !ok {
+		return err
+	}
+	told := *e
+	told.Op, told.Path, told.To = verb, typed, to
+	w.refusal(verb, typed, &told)
+	switch {
+	case errors.Is(err, workspace.ErrIsDir) && verb == "rm":
+		return cli.WithHint(&told, "rm -r removes directories")
+	case errors.Is(err, workspace.ErrAccessDenied) && strings.Contains(e.Detail, "several hard links") && verb == "write":
+		return cli.WithHint(&told, "with --atomic the file is replaced, and its other names stay as they are")
+	}
+	return &told
+}
+
+// refusal appends a record of a refusal to the log of violations.
+func (w *work) refusal(verb, typed string, err error) {
+	record := workspace.ViolationRecord{Time: time.Now(), Operation: verb, Path: typed}
+	refused, confined := errors.AsType[*confine.Refusal](err)
+	denial, ruled := errors.AsType[*confine.Denial](err)
+	switch {
+	case w.logger == nil:
+		return
+	case ruled:
+		record.Kind, record.Reason, record.Pattern = workspace.ViolatedPolicy, denial.Error(), denial.Rule.Pattern.String()
+	case errors.Is(err, confine.ErrNotAllowed):
+		record.Kind, record.Reason = workspace.ViolatedPolicy, confine.ErrNotAllowed.Error()
+	case errors.Is(err, confine.ErrManyNames):
+		record.Kind, record.Reason = workspace.ViolatedHardLinks, confine.ErrManyNames.Error()
+	case confined && isSystem(refused.Err):
+		return // it is missing, or cannot be reached: nobody refused it
+	case confined:
+		record.Kind, record.Reason = workspace.ViolatedRoot, refused.Reason()
+	case errors.Is(err, workspace.ErrNotRegular):
+		record.Kind, record.Reason = workspace.ViolatedFileKind, "special-file"
+	case errors.Is(err, workspace.ErrPathTraversal), errors.Is(err, workspace.ErrRaced):
+		record.Kind, record.Reason = workspace.ViolatedRoot, "outside"
+	case errors.Is(err, workspace.ErrAccessDenied) && !isSystem(err):
+		record.Kind, record.Reason = workspace.ViolatedPolicy, "access-denied"
+	default:
+		return
+	}
+	w.logger.LogViolation(context.Background(), record)
+}
+
+func isSystem(err error) bool {
+	_, ok := errors.AsType[unix.Errno](err)
+	return ok
+}
+
+// logTo opens the log of violations. One that lies where the workspace can write
+// could be emptied by those whom it is about.
+func (w *work) logTo(name string) error {
+	if root, ok := confine.LiesIn(name, cli.WritablePaths(w.confined.Roots())); ok {
+		err := fmt.Errorf("cannot log violations to %q: it lies in the writable root %q", name, root)
+		return cli.WithHint(err, "name a file outside")
+	}
+	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NOCTTY, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot log violations to %q: %w", name, err)
+	}
+	w.log = &failing{file: os.NewFile(uintptr(fd), name)}
+	w.logger = workspace.NewViolationWriter(w.log)
+	return nil
+}
+
+// failing remembers that writing failed.
+type failing struct {
+	file *os.File
+	err  error
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	n, err := f.file.Write(p)
+	if err != nil && f.err == nil {
+		f.err = cause(err)
+	}
+	return n, err
+}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/workspace"
+)
+
+const help = `Usage: pk-fs [OPTION]... VERB [OPTION]... [--] OPERAND...
+
+Works on files of a workspace. Every path is looked up and used in one step,
+from its root's descriptor: whoever renames things in the workspace meanwhile
+does not lead it outside. FIFOs, sockets and devices are refused.
+
+Reading:
+  cat PATH...                print files
+  ls [DIR]                   names in a directory, all of them, sorted
+  walk [DIR]                 paths of all that is below a directory
+  glob PATTERN [DIR]         paths of the files below a directory that match
+  stat PATH...               type, mode, size, time and path, links followed
+  exists PATH...             status 1 if one of them is missing
+
+Writing:
+  write PATH                 standard input becomes the content of a file
+  append PATH                standard input is added to the end of a file
+  cp SOURCE DEST             copy a file; DEST is its new name
+  mv SOURCE DEST             rename; DEST is the new name, not where to put it
+  rm PATH...                 remove files; links themselves
+  mkdir DIR...               make directories; that they exist is no error
+
+Git:
+  git-clone URL DIR          clone; by https, unless --protocol says otherwise
+  git-pull DIR               go forward to what the branch follows
+  git-head DIR               print the commit that is checked out
+
+Options of verbs:
+      --atomic               write: readers, and a crash, find the old content
+                             or the new, never a part
+      --exclusive            write: fail if there is something already
+      --if-unchanged HASH    write: fail unless the SHA-256 of the content is HASH
+      --sync                 return when it is on stable storage
+  -r, --recursive            rm: directories and all that is in them
+  -f, --force                rm: what is missing is no failure
+      --json                 one JSON object for each answer
+  -z, --zero                 answers, and records of lists, end in NUL
+      --protocol NAME        git: allow https, http, ssh, git or file; repeatable
+      --pass-env NAME        git: let it see a variable; repeatable
+      --timeout SECONDS      git: 1 to 86400, default 600
+
+Workspace:
+  -C, --project-root DIR     where relative paths begin; readable and writable
+                             (default $PK_PROJECT_ROOT, else the working directory)
+      --readable PATH        a further root, not writable; repeatable
+      --writable DIR         a further root, writable; repeatable
+      --readable-from FILE   the same from a list, one a line; - is standard input
+      --writable-from FILE
+      --session NAME         join a session: its playground is a writable root,
+                             and what /tmp means (default $PK_SESSION)
+      --temp DIR             use DIR as the playground instead
+      --no-alias-tmp         /tmp keeps its meaning
+      --deny PATTERN         neither read nor write what it covers; repeatable
+      --deny-read PATTERN    do not read what it covers; repeatable
+      --allow-write PATTERN  write only what it matches, and what another does;
+                             repeatable
+      --policy FILE          take options of this kind from a file, one a line
+      --violations FILE      append what is refused to FILE, as JSON lines
+
+  -h, --help                 this text
+      --version [--json]     the version
+
+Options end at the verb's first operand, or at --.
+
+Exit status: 0 done; 1 something was refused or could not be done; 2 called
+wrongly, or the workspace is invalid.
+
+Examples:
+  pk-fs cat src/main.c
+  generate | pk-fs write --atomic out/report.txt
+  pk-fs --readable /usr/include cat /usr/include/stdio.h
+  pk-fs walk -z --json src
+`
+
+// options of pk-fs.
+type options struct {
+	cli.Workspace
+
+	atomic, exclusive, sync bool
+	ifUnchanged             string
+	recursive, force        bool
+	json, zero              bool
+	protocols, passEnv      []string
+	timeout                 int
+	violations              string
+
+	given []string // the options of verbs that were given
+}
+
+const defaultTimeout = 600
+
+func command() *cli.Command {
+	o := &options{timeout: defaultTimeout}
+	o.Zero = &o.zero
+	return &cli.Command{
+		Name:    "pk-fs",
+		Version: version,
+		Help:    help,
+		JSON:    &o.json,
+		Verb:    true,
+		Options: append(append(o.policyOptions(),
+			cli.Func(o.setViolations, "violations", ""),
+			cli.Switch(&o.zero, "zero", "z")),
+			o.verbOptions()...),
+		Action: o.run,
+	}
+}
+
+// policyOptions are those that describe a workspace, and can stand in a policy.
+func (o *options) policyOptions() []cli.Option {
+	return o.WithPolicy(append(o.Workspace.Options(), o.RuleOptions()...))
+}
+
+// verbOptions are those that not every verb takes. It is noted that they were
+// given.
+func (o *options) verbOptions() []cli.Option {
+	list := []cli.Option{
+		cli.Switch(&o.atomic, "atomic", ""),
+		cli.Switch(&o.exclusive, "exclusive", ""),
+		cli.Func(o.setHash, "if-unchanged", ""),
+		cli.Switch(&o.sync, "sync", ""),
+		cli.Switch(&o.recursive, "recursive", "r"),
+		cli.Switch(&o.force, "force", "f"),
+		cli.Func(o.setProtocol, "protocol", ""),
+		cli.List(&o.passEnv, "pass-env", ""),
+		cli.Int(&o.timeout, 1, 86400, "timeout", ""),
+	}
+	for i, option := range list {
+		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
+	}
+	return list
+}
+
+func (o *options) setViolations(v string) error {
+	if v == "" {
+		return errors.New("the name is empty")
+	}
+	o.violations = v
+	return nil
+}
+
+func (o *options) setHash(v string) error {
+	if len(v) != hex.EncodedLen(sha256.Size) || strings.Trim(v, "0123456789abcdef") != "" {
+		return fmt.Errorf("%q is not a SHA-256 of 64 hexadecimal digits in lower case", v)
+	}
+	o.ifUnchanged = v
+	return nil
+}
+
+var protocols = []string{"https", "http", "ssh", "git", "file"}
+
+func (o *options) setProtocol(v string) error {
+	if !slices.Contains(protocols, v) {
+		return fmt.Errorf("%q is none of %s", v, strings.Join(protocols, ", "))
+	}
+	o.protocols = append(o.protocols, v)
+	return nil
+}
+
+// verb is one thing to do.
+type verb struct {
+	name        string
+	least, most int      // operands; most 0: any number
+	operands    string   // for messages
+	options     []string // beside those that all verbs take
+	json        bool
+	lists       bool // its answers are records, so that -z means something
+	stdin       bool // reads standard input
+	run         func(*work) error
+}
+
+var verbs = []verb{
+	{name: "cat", least: 1, operands: "PATH...", run: (*work).cat},
+	{name: "ls", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).ls},
+	{name: "walk", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).walk},
+	{name: "glob", least: 1, most: 2, operands: "PATTERN [DIR]", json: true, lists: true, run: (*work).glob},
+	{name: "stat", least: 1, operands: "PATH...", json: true, lists: true, run: (*work).stat},
+	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
+	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},
+	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, run: (*work).append},
+	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).cp},
+	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).mv},
+	{name: "rm", least: 1, operands: "PATH...", options: []string{"--recursive", "--force", "--sync"}, run: (*work).rm},
+	{name: "mkdir", least: 1, operands: "DIR...", options: []string{"--sync"}, run: (*work).mkdir},
+	{name: "git-clone", least: 2, most: 2, operands: "URL DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitClone},
+	{name: "git-pull", least: 1, most: 1, operands: "DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitPull},
+	{name: "git-head", least: 1, most: 1, operands: "DIR", run: (*work).gitHead},
+}
+
+// Run is the whole command.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return command().Run(args, stdin, stdout, stderr)
+}
+
+func (o *options) run(ctx *cli.Context) error {
+	v, err := o.verb(ctx)
+	if err != nil {
+		return err
+	}
+	opened, err := o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	w := &work{options: o, ctx: ctx, confined: opened.Workspace, args: ctx.Args[1:], views: map[string]workspace.Workspace{}}
+	defer w.close()
+	if o.violations != "" {
+		if err := w.logTo(o.violations); err != nil {
+			return cli.Invalid(err)
+		}
+	}
+	err = v.run(w)
+	if last := w.finish(); last != nil {
+		if err != nil {
+			ctx.Report(err)
+		}
+		return last
+	}
+	return err
+}
+
+// verb finds out what is to be done, and refuses what makes no sense of it,
+// before anything is opened.
+func (o *options) verb(ctx *cli.Context) (*verb, error) {
+	if len(ctx.Args) == 0 {
+		return nil, cli.Usage("no verb given")
+	}
+	at := slices.IndexFunc(verbs, func(v verb) bool { return v.name == ctx.Args[0] })
+	if at < 0 {
+		var names []string
+		for _, v := range verbs {
+			names = append(names, v.name)
+		}
+		return nil, cli.WithHint(cli.Usage("unknown verb %q", ctx.Args[0]), "use one of %s", strings.Join(names, ", "))
+	}
+	v := &verbs[at]
+	n := len(ctx.Args) - 1
+	if n < v.least || v.most > 0 && n > v.most {
+		return nil, cli.WithHint(cli.Usage("%s takes other operands than %q", v.name, ctx.Args[1:]), "pk-fs %s %s", v.name, v.operands)
+	}
+	for _, option := range o.given {
+		if !slices.Contains(v.options, option) {
+			return nil, cli.Usage("%s cannot be used with %s", option, v.name)
+		}
+	}
+	switch {
+	case o.json && !v.json:
+		return nil, cli.Usage("--json cannot be used with %s", v.name)
+	case o.exclusive && o.ifUnchanged != "":
+		return nil, cli.Usage("--exclusive cannot be used with --if-unchanged")
+	case v.stdin && o.ListsFromStdin():
+		return nil, cli.Usage("%s cannot be used with a list of roots from standard input", v.name)
+	}
+	return v, nil
+}
+
+// work is one run of a verb.
+type work struct {
+	*options
+	ctx      *cli.Context
+	confined *confine.Workspace
+	args     []string
+
+	views    map[string]workspace.Workspace // by the path of the root
+	opened   []*workspace.LocalWorkspace
+	logger   workspace.ViolationLogger
+	log      *failing
+	refused  bool
+	answered *answers
+}
+
+// close lets go of the roots.
+func (w *work) close() {
+	for _, ws := range w.opened {
+		ws.Close()
+	}
+	if w.log != nil {
+		w.log.file.Close()
+	}
+}
+
+// each does something for each operand, reports what fails, and goes on.
+func (w *work) each(do func(path string) error) error {
+	for _, path := range w.args {
+		if err := do(path); err != nil {
+			if fatal, ok := errors.AsType[*outputError](err); ok {
+				return fatal
+			}
+			w.ctx.Report(err)
+			w.refused = true
+		}
+	}
+	return nil
+}
+
+// finish hands over what is buffered, and makes the status.
+func (w *work) finish() error {
+	var err error
+	if w.answered != nil {
+		err = w.answered.flush()
+	}
+	if w.log != nil && w.log.err != nil {
+		err = errors.Join(err, fmt.Errorf("cannot write to %q: %w", w.violations, w.log.err))
+	}
+	if err == nil && w.refused {
+		err = cli.Exit(cli.StatusRefused)
+	}
+	return err
+}
+
+// outputError is a failure to write the product, after which there is nothing
+// left to do.
+type outputError struct{ err error }
+
+func (e *outputError) Error() string {
+	return "cannot write to standard output: " + cause(e.err).Error()
+}
+func (e *outputError) Unwrap() error { return e.err }
+
+// cause strips what names standard output a second time.
+func cause(err error) error {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,13 @@
+package main
+
+import (
+	"testing"
+
+	"pikuri/lib/cli/clitest"
+)
+
+func TestConsistent(t *testing.T) { clitest.Consistent(t, command()) }
+
+func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(options).policyOptions()) }
+
+func TestScripts(t *testing.T) { clitest.Scripts(t) }

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// tailBytes is how much of the end of a truncated stream is kept: what went
+// wrong is said there.
+const tailBytes = 4096
+
+// ExecResult is what became of a command.
+type ExecResult struct {
+	ExitCode int    // its status; 128+n when it died of signal n; 124 when its time ran out
+	Signal   string // that ended it, such as "SIGKILL"; "" for none
+	TimedOut bool   // Timeout, or the deadline of ctx, ended it
+
+	Stdout, Stderr string // the beginning of each stream, byte for byte
+	StdoutTail     string // the last bytes of it, when Stdout is not all
+	StderrTail     string
+	StdoutBytes    int64 // how much was written in all
+	StderrBytes    int64
+
+	Duration  time.Duration
+	Usage     Usage
+	Survivors int // processes that had to be ended when the command was over
+}
+
+// Usage is what the command and all that it started took.
+type Usage struct {
+	User, System time.Duration
+	MaxRSS       int64 // bytes, of the largest process
+}
+
+// StdoutTruncated tells whether Stdout is not all that was written.
+func (r *ExecResult) StdoutTruncated() bool { return r.StdoutBytes > int64(len(r.Stdout)) }
+
+// StderrTruncated tells whether Stderr is not all that was written.
+func (r *ExecResult) StderrTruncated() bool { return r.StderrBytes > int64(len(r.Stderr)) }
+
+// MarshalJSON writes the result as one object. A stream that is not UTF-8 also
+// travels in a twin of its field, in base64.
+func (r *ExecResult) MarshalJSON() ([]byte, error) {
+	out := map[string]any{
+		"exit_code": r.ExitCode, "stdout_bytes": r.StdoutBytes, "stderr_bytes": r.StderrBytes,
+		"stdout_truncated": r.StdoutTruncated(), "stderr_truncated": r.StderrTruncated(),
+		"duration_ms": r.Duration.Milliseconds(), "user_ms": r.Usage.User.Milliseconds(),
+		"system_ms": r.Usage.System.Milliseconds(), "max_rss_bytes": r.Usage.MaxRSS,
+	}
+	for name, stream := range map[string]string{"stdout": r.Stdout, "stderr": r.Stderr} {
+		out[name] = strings.ToValidUTF8(stream, string(utf8.RuneError))
+		if !utf8.ValidString(stream) {
+			out[name+"_base64"] = base64.StdEncoding.EncodeToString([]byte(stream))
+		}
+	}
+	for name, tail := range map[string]string{"stdout_tail": r.StdoutTail, "stderr_tail": r.StderrTail} {
+		if tail != "" {
+			out[name] = strings.ToValidUTF8(tail, string(utf8.RuneError))
+		}
+	}
+	if r.Signal != "" {
+		out["signal"] = r.Signal
+	}
+	if r.TimedOut {
+		out["timed_out"] = true
+	}
+	if r.Survivors > 0 {
+		out["survivors"] = r.Survivors
+	}
+	return json.Marshal(out)
+}
+
+// stream keeps the first bytes that are written to it and, of the rest, the
+// last. The others are counted.
+type stream struct {
+	limit int64
+	first []byte
+	last  []byte // up to twice tailBytes, so that it is seldom moved
+	total int64
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	n := len(p)
+	s.total += int64(n)
+	take := min(int64(n), s.limit-int64(len(s.first)))
+	s.first = append(s.first, p[:take]...)
+	p = p[take:]
+	if len(p) > tailBytes {
+		p = p[len(p)-tailBytes:]
+	}
+	if s.last = append(s.last, p...); len(s.last) > 2*tailBytes {
+		s.last = append(s.last[:0], s.last[len(s.last)-tailBytes:]...)
+	}
+	return n, nil
+}
+
+func (s *stream) tail() string { return string(s.last[max(0, len(s.last)-tailBytes):]) }

@@ -1,0 +1,357 @@
+package sandbox_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/sandbox"
+	"pikuri/lib/sandbox/sandboxtest"
+)
+
+// role makes the test binary another program: one that is to be killed, or one
+// that runs the suite on a runner that has to fail it.
+const role = "PK_SANDBOX_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	if root, ok := strings.CutPrefix(os.Getenv(role), "host:"); ok {
+		os.Exit(host(root))
+	}
+	os.Exit(m.Run())
+}
+
+func TestLocalRunner(t *testing.T) {
+	sandboxtest.Run(t, func(t *testing.T, root string) sandbox.Runner { return local(t, root) })
+}
+
+func local(t *testing.T, root string, opts ...sandbox.Option) *sandbox.LocalRunner {
+	t.Helper()
+	r, err := sandbox.NewLocalRunner(root, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// testBwrap is the bwrap to test with. Without one the test is not meant to run
+// in this pass: scripts/test has a row for each that matters.
+func testBwrap(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("PK_TEST_BWRAP")
+	if path == "" {
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+	}
+	return path
+}
+
+func TestBwrapRunner(t *testing.T) {
+	path := testBwrap(t)
+	sandboxtest.Run(t, func(t *testing.T, root string) sandbox.Runner {
+		return fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path})
+	})
+}
+
+func fenced(t *testing.T, cfg sandbox.BwrapConfig) *sandbox.BwrapRunner {
+	t.Helper()
+	r, err := sandbox.NewBwrapRunner(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { r.Close() })
+	return r
+}
+
+// broken runs commands as os/exec would, which is what many do.
+type broken struct{ root string }
+
+func (b broken) Exec(ctx context.Context, cmd string, args []string, opts sandbox.ExecOptions) (*sandbox.ExecResult, error) {
+	c := exec.CommandContext(ctx, cmd, args...)
+	c.Dir = filepath.Join(b.root, opts.WorkDir)
+	out, err := c.Output()
+	r := &sandbox.ExecResult{Stdout: string(out), StdoutBytes: int64(len(out)), Duration: 1}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		r.ExitCode, r.Stderr, err = exit.ExitCode(), string(exit.Stderr), nil
+	}
+	return r, err
+}
+
+// promising promises what it does not do.
+type promising struct{ *sandbox.LocalRunner }
+
+func (promising) Enforcement() sandbox.Enforcement {
+	return sandbox.Enforcement{Env: true, Files: true, NetModes: []sandbox.NetMode{sandbox.NetDenyAll}, Memory: true}
+}
+
+// TestBrokenRunnersFail: a suite that lets everything pass tests nothing. The
+// groups that are left out would leave processes behind on a broken runner.
+func TestBrokenRunnersFail(t *testing.T) {
+	for name, groups := range map[string][]string{
+		"broken": {
+			"what_cannot_be_started", "input", "output_is_bounded", "working_directory", "^environment",
+			"what_is_invalid", "what_is_not_enforced",
+		},
+		"promising": {"what_is_not_enforced", "the_network", "files_outside", "environment_stays_hidden"},
+	} {
+		for _, group := range groups {
+			cmd := exec.Command("/proc/self/exe", "-test.run=^TestSuiteOn$/"+group, "-test.timeout=60s")
+			cmd.Env = append(os.Environ(), role+"="+name)
+			out, err := cmd.CombinedOutput()
+			assert.Error(t, err, "%s passes %s", name, group)
+			assert.Contains(t, string(out), "--- FAIL: TestSuiteOn/", "%s, %s", name, group)
+		}
+	}
+}
+
+// TestSuiteOn runs the suite on a broken runner, for the test above.
+func TestSuiteOn(t *testing.T) {
+	switch os.Getenv(role) {
+	case "broken":
+		sandboxtest.Run(t, func(t *testing.T, root string) sandbox.Runner { return broken{root} })
+	case "promising":
+		sandboxtest.Run(t, func(t *testing.T, root string) sandbox.Runner { return promising{local(t, root)} })
+	}
+}
+
+func TestRootsThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/f", nil, 0o600))
+	for _, root := range []string{"", "/", "/etc", dir + "/missing", dir + "/f"} {
+		_, err := sandbox.NewLocalRunner(root)
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, root)
+		_, err = sandbox.NewBwrapRunner(sandbox.BwrapConfig{Root: root})
+		assert.ErrorIs(t, err, sandbox.ErrInvalid, root)
+	}
+	_, err := sandbox.NewLocalRunner(dir, sandbox.WithMaxOutputBytes(0))
+	assert.ErrorIs(t, err, sandbox.ErrInvalid)
+	_, err = sandbox.NewLocalRunner(dir, sandbox.WithKillAfter(-1))
+	assert.ErrorIs(t, err, sandbox.ErrInvalid)
+}
+
+func TestOutputLimitOfTheRunner(t *testing.T) {
+	r := local(t, t.TempDir(), sandbox.WithMaxOutputBytes(10))
+	for asked, want := range map[int64]int{0: 10, 5: 5, 20: 20} {
+		opts := sandbox.ExecOptions{Resources: sandbox.Resources{MaxOutputBytes: asked}}
+		result, err := r.Exec(context.Background(), "printf", []string{"%030d", "1"}, opts)
+		require.NoError(t, err)
+		assert.Len(t, result.Stdout, want)
+		assert.True(t, result.StdoutTruncated())
+		assert.EqualValues(t, 30, result.StdoutBytes)
+	}
+}
+
+func TestClosedRunner(t *testing.T) {
+	r := local(t, t.TempDir())
+	require.NoError(t, r.Close())
+	require.NoError(t, r.Close())
+	_, err := r.Exec(context.Background(), "true", nil, sandbox.ExecOptions{})
+	assert.ErrorIs(t, err, sandbox.ErrClosed)
+}
+
+// TestReplacedRoot: the root is the directory that was opened, not what has its
+// name now.
+func TestReplacedRoot(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(dir+"/root", 0o755))
+	r := local(t, dir+"/root")
+	require.NoError(t, os.Rename(dir+"/root", dir+"/old"))
+	require.NoError(t, os.Symlink("/", dir+"/root"))
+	result, err := r.Exec(context.Background(), "pwd", []string{"-P"}, sandbox.ExecOptions{})
+	if err == nil {
+		assert.Equal(t, dir+"/old\n", result.Stdout)
+	}
+}
+
+// TestSwappingAttackerOfTheWorkingDirectory: a directory and a link that leads
+// out change places all the time; the command starts inside, or not at all.
+func TestSwappingAttackerOfTheWorkingDirectory(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	root := dir + "/root"
+	require.NoError(t, os.MkdirAll(root+"/d", 0o755))
+	require.NoError(t, os.Symlink(dir, root+"/l"))
+	r := local(t, root)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, root+"/d", unix.AT_FDCWD, root+"/l", unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	started := 0
+	for range 60 {
+		result, err := r.Exec(context.Background(), "pwd", []string{"-P"}, sandbox.ExecOptions{WorkDir: "d"})
+		if err != nil {
+			continue
+		}
+		started++
+		assert.Contains(t, result.Stdout, root+"/")
+	}
+	close(stop)
+	<-stopped
+	t.Logf("started %d times", started)
+}
+
+// host runs a command for ever, for a test that kills it.
+func host(root string) int {
+	r, err := sandbox.NewLocalRunner(root)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	_, err = r.Exec(context.Background(), "sh", []string{"-c", `exec 7>hold; setsid sleep 1000 & echo >&7; sleep 1000`}, sandbox.ExecOptions{})
+	fmt.Println(err)
+	return 1
+}
+
+// TestNothingIsLeftOfAKilledProgram: a program is killed that has a command
+// running, and everything that the command started ends.
+func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, unix.Mkfifo(root+"/hold", 0o600))
+	program := exec.Command("/proc/self/exe")
+	program.Env = append(os.Environ(), role+"=host:"+root)
+	program.Stderr = os.Stderr
+	require.NoError(t, program.Start())
+	hold, err := os.Open(root + "/hold") // waits for the command
+	require.NoError(t, err)
+	defer hold.Close()
+	reader := bufio.NewReader(hold)
+	_, err = reader.ReadString('\n')
+	require.NoError(t, err)
+	require.NoError(t, program.Process.Kill())
+	_ = program.Wait()
+	require.NoError(t, hold.SetReadDeadline(time.Now().Add(30*time.Second)))
+	_, err = reader.ReadByte()
+	assert.EqualError(t, err, "EOF", "a process of the command is alive")
+}
+
+// TestSupervisorIsForThisPackage: under its name alone the program does nothing.
+func TestSupervisorIsForThisPackage(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{"pk-supervisor"}
+	out, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
+	assert.Equal(t, "pk-supervisor: this name is for a process that supervises a command\n", string(out))
+}
+
+// TestSupervisorIsKilled: the error says so, and no result is made up.
+func TestSupervisorIsKilled(t *testing.T) {
+	r := local(t, t.TempDir())
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", `kill -9 $PPID; exec sleep 1000`}, sandbox.ExecOptions{})
+	assert.Nil(t, result)
+	assert.ErrorContains(t, err, "the supervisor of \"sh\" failed")
+}
+
+// TestSignalsOfTheTerminal: Ctrl-C goes to the process group of the program, and
+// commands are not in it.
+func TestSignalsOfTheTerminal(t *testing.T) {
+	r := local(t, t.TempDir())
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", `ps -o sid= -p $$; ps -o tty= -p $$`}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	sid, err := unix.Getsid(0)
+	require.NoError(t, err)
+	fields := strings.Fields(result.Stdout)
+	require.Len(t, fields, 2)
+	assert.NotEqual(t, fmt.Sprint(sid), fields[0])
+	assert.Equal(t, "?", fields[1])
+}
+
+// TestSIGPIPEEndsACommand: SIGPIPE has to end a command in a pipeline.
+func TestSIGPIPEEndsACommand(t *testing.T) {
+	r := local(t, t.TempDir())
+	result, err := r.Exec(context.Background(), "bash", []string{"-c", `yes | head -n 1; echo "${PIPESTATUS[0]}"`}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "y\n141\n", result.Stdout)
+}
+
+func TestUsage(t *testing.T) {
+	r := local(t, t.TempDir())
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", `i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done & wait`}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	assert.Positive(t, result.Usage.User+result.Usage.System)
+	assert.Greater(t, result.Usage.MaxRSS, int64(100<<10))
+}
+
+func TestResultInJSON(t *testing.T) {
+	line, err := json.Marshal(&sandbox.ExecResult{
+		ExitCode: 137, Signal: unix.SignalName(syscall.SIGKILL), Stdout: "a\xff", Stderr: "é", StdoutBytes: 9, StderrBytes: 2,
+		Duration: 1500 * time.Millisecond, StdoutTail: "z",
+	})
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"exit_code":137,"signal":"SIGKILL","stdout":"a\ufffd","stdout_base64":"Yf8=","stderr":"é",
+		"stdout_bytes":9,"stderr_bytes":2,"stdout_truncated":true,"stderr_truncated":false,"stdout_tail":"z",
+		"duration_ms":1500,"user_ms":0,"system_ms":0,"max_rss_bytes":0}`, string(line))
+}
+
+// TestBwrapShowsFurtherRoots: a readable one is read-only, a writable one is not.
+func TestBwrapShowsFurtherRoots(t *testing.T) {
+	path := testBwrap(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for _, d := range []string{"root", "r", "w"} {
+		require.NoError(t, os.Mkdir(dir+"/"+d, 0o755))
+		require.NoError(t, os.WriteFile(dir+"/"+d+"/f", []byte(d), 0o644))
+	}
+	r := fenced(t, sandbox.BwrapConfig{
+		Root: dir + "/root", Readable: []string{dir + "/r"}, Writable: []string{dir + "/w"}, Bwrap: path, Toolchains: true,
+	})
+	script := `cat ../r/f ../w/f; echo x >../r/f || true; echo y >../w/f`
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "rw", result.Stdout)
+	content, err := os.ReadFile(dir + "/r/f")
+	require.NoError(t, err)
+	assert.Equal(t, "r", string(content))
+	content, err = os.ReadFile(dir + "/w/f")
+	require.NoError(t, err)
+	assert.Equal(t, "y\n", string(content))
+}
+
+// TestBwrapHasNoCapability: also as root, the command cannot mount, nor write
+// what is the kernel's.
+func TestBwrapHasNoCapability(t *testing.T) {
+	r := fenced(t, sandbox.BwrapConfig{Root: t.TempDir(), Bwrap: testBwrap(t)})
+	script := `grep ^CapEff /proc/self/status; mount -o remount,bind,rw / && echo remounted
+		echo x 2>/dev/null >/proc/sys/kernel/core_pattern && echo wrote; unshare -U true 2>/dev/null && echo nested; true`
+	result, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "CapEff:\t0000000000000000\n", result.Stdout)
+}
+
+// TestBwrapProtectsWhatGitRuns: the command leaves no hook for the host to run.
+func TestBwrapProtectsWhatGitRuns(t *testing.T) {
+	path := testBwrap(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	init := exec.Command("git", "init", "-q", root)
+	init.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent"}
+	require.NoError(t, init.Run())
+	script := `echo x >.git/hooks/post-commit; git config core.fsmonitor evil; echo x >.git/config; true`
+	for _, noProtect := range []bool{false, true} {
+		want := noProtect
+		r := fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path, NoProtect: noProtect})
+		_, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
+		require.NoError(t, err)
+		_, err = os.Stat(root + "/.git/hooks/post-commit")
+		assert.Equal(t, want, err == nil, "a hook was made")
+		config, err := os.ReadFile(root + "/.git/config")
+		require.NoError(t, err)
+		assert.Equal(t, want, string(config) == "x\n", "the configuration was changed")
+	}
+}

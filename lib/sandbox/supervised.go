@@ -1,0 +1,157 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/shell"
+)
+
+const (
+	// pipeGrace is how long a pipe may stay open once the supervisor is gone, and
+	// with it everybody who could have been given it.
+	pipeGrace = time.Second
+
+	// stuckAfter is when a supervisor that was told to stop, and whose command had
+	// its chance, is taken to be stopped itself.
+	stuckAfter = 30 * time.Second
+)
+
+// supervised runs a request below a supervisor. dir is where the command
+// starts.
+func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limit int64) (*ExecResult, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, stopped(err)
+	}
+	control, theirs, err := socketPair()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: cannot make a socket: %w", err)
+	}
+	defer control.Close()
+	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
+	cmd := &exec.Cmd{
+		Path: "/proc/self/exe", // whatever has become of the file since
+		Args: []string{supervisorName},
+		// What a child of this user can read in /proc of the supervisor is no secret.
+		Env:         []string{"PATH=" + pathOf(nil)},
+		Dir:         "/",
+		Stdout:      stdout,
+		Stderr:      stderr,
+		ExtraFiles:  []*os.File{theirs, dir},
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's signals are not for it
+		WaitDelay:   pipeGrace,
+	}
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: cannot start a supervisor: %w", err)
+	}
+	answer, err := converse(ctx, control, r, cmd.Process)
+	if werr := cmd.Wait(); err == nil && werr != nil && !errors.Is(werr, exec.ErrWaitDelay) {
+		err = werr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: the supervisor of %q failed: %w%s", r.Argv[0], err, quoted(stderr.first))
+	}
+	return conclude(ctx, r, answer, stdout, stderr)
+}
+
+func quoted(said []byte) string {
+	if len(said) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": it said %q", said[:min(len(said), 256)])
+}
+
+// socketPair returns two ends of a connection. Ours can be shut down for
+// writing, which is how the other side is told to stop.
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
+}
+
+// converse hands over the request and waits for the report. When ctx ends, the
+// command is stopped, and the report still comes.
+func converse(ctx context.Context, control *os.File, r request, supervisor *os.Process) (report, error) {
+	stop := context.AfterFunc(ctx, func() {
+		_ = unix.Shutdown(int(control.Fd()), unix.SHUT_WR)
+	})
+	defer stop()
+	stuck := context.AfterFunc(ctx, func() {
+		time.AfterFunc(r.KillAfter+stuckAfter, func() { _ = supervisor.Kill() }) // a no-op once it was waited for
+	})
+	defer stuck()
+	var answer report
+	err := gob.NewEncoder(control).Encode(r)
+	if err != nil && ctx.Err() != nil {
+		err = nil // it was told to stop before it was told what to do, and says so
+	}
+	if err == nil {
+		err = gob.NewDecoder(control).Decode(&answer)
+	}
+	if errors.Is(err, io.EOF) && ctx.Err() == nil {
+		err = errors.New("it was killed")
+	}
+	if ctx.Err() != nil && answer.Outcome == "" {
+		err = nil // stopped before there was anything to tell
+	}
+	return answer, err
+}
+
+// conclude makes the result, and the error if the command did not end by
+// itself.
+func conclude(ctx context.Context, r request, answer report, stdout, stderr *stream) (*ExecResult, error) {
+	if answer.Outcome == "" {
+		if err := ctx.Err(); err != nil {
+			return nil, stopped(err)
+		}
+		return nil, fmt.Errorf("%w: %s", kinds[answer.Kind], answer.Error)
+	}
+	if answer.Outcome == shell.SandboxFailed {
+		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, bwrap.Diagnose(string(stderr.first)))
+	}
+	result := &ExecResult{
+		ExitCode: answer.Status,
+		TimedOut: answer.Outcome == shell.TimedOut,
+		Stdout:   string(stdout.first), StdoutTail: stdout.tail(), StdoutBytes: stdout.total,
+		Stderr: string(stderr.first), StderrTail: stderr.tail(), StderrBytes: stderr.total,
+		Duration: answer.Duration, Usage: answer.Usage, Survivors: answer.Survivors,
+	}
+	if answer.Signal != 0 {
+		result.Signal = unix.SignalName(answer.Signal)
+	}
+	switch {
+	case result.TimedOut:
+		return result, fmt.Errorf("%w: %q ran longer than %v", ErrTimeout, r.Argv[0], r.Timeout)
+	case ctx.Err() != nil && answer.Stopped:
+		err := stopped(ctx.Err())
+		result.TimedOut = errors.Is(err, ErrTimeout)
+		return result, err
+	}
+	return result, nil
+}
+
+// stopped sorts why a context ended.
+func stopped(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return fmt.Errorf("%w: %w", ErrAborted, err)
+}

@@ -1,0 +1,105 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// PathFunc is called by Paths for each entry: with its path and its type, or with
+// a directory that cannot be listed and why. fs.SkipDir and fs.SkipAll mean what
+// they mean to a WalkFunc.
+type PathFunc func(path string, kind fs.FileMode, err error) error
+
+// Paths visits what Walk visits, in the same order, and goes on after a directory
+// that cannot be listed, if fn lets it. Of an entry it knows the type alone: on a
+// LocalWorkspace it takes less than half of the time.
+func Paths(ctx context.Context, ws Workspace, dir string, fn PathFunc) error {
+	var err error
+	if local, ok := ws.(*LocalWorkspace); ok {
+		err = local.paths(ctx, dir, fn)
+	} else {
+		err = walk(ctx, ws, dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return fn(path, fs.ModeDir, err)
+			}
+			return fn(path, entry.Type(), nil)
+		})
+	}
+	if errors.Is(err, fs.SkipAll) || errors.Is(err, fs.SkipDir) {
+		return nil
+	}
+	return err
+}
+
+func (w *LocalWorkspace) paths(ctx context.Context, dir string, fn PathFunc) error {
+	rel, err := clean(dir)
+	if err != nil {
+		return fn(dir, fs.ModeDir, failed("list", dir, err))
+	}
+	return w.pathsBelow(ctx, rel, 0, fn)
+}
+
+func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, fn PathFunc) error {
+	entries, err := w.sorted(ctx, dir)
+	switch {
+	case err == nil && deep > maxWalk:
+		err = ErrTooMany
+	case errors.Is(err, unix.ENOENT), deep > 0 && errors.Is(err, unix.ENOTDIR):
+		return nil // it is missing, or was a directory a moment ago
+	}
+	if err != nil {
+		return fn(dir, fs.ModeDir, failed("list", dir, err))
+	}
+	for i := range entries {
+		if err := ctx.Err(); err != nil {
+			return failed("list", dir, err)
+		}
+		path, kind := join(dir, entries[i].name), entries[i].kind
+		err := fn(path, kind, nil)
+		if err == nil && kind.IsDir() {
+			err = w.pathsBelow(ctx, path, deep+1, fn)
+		}
+		if err != nil && !isSkip(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// named is an entry of which no more is known.
+type named struct {
+	name string
+	kind fs.FileMode
+}
+
+// sorted returns the names and types of what List lists.
+func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []named, err error) {
+	err = w.do(ctx, dir, func(rel string) error {
+		entries = entries[:0]
+		fd, where, err := w.openDir(rel)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		return eachEntry(fd, func(e dirent) error {
+			if len(entries) >= w.conf.maxEntries {
+				return ErrTooMany
+			}
+			if len(w.guards) > 0 && w.ask(Access{Path: join(where, e.name)}) != nil {
+				return nil
+			}
+			kind, err := kindOf(fd, e)
+			if err == nil && (kind != 0 || !isTemp(e.name)) {
+				entries = append(entries, named{e.name, kind})
+			}
+			return ignoreMissing(err)
+		})
+	})
+	slices.SortFunc(entries, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	return entries, err
+}

@@ -1,0 +1,58 @@
+# bash completion for pk-fs. It never runs the command.
+
+_pk_fs() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' skip=
+	local verbs='cat ls walk glob stat exists write append cp mv rm mkdir git-clone git-pull git-head'
+	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+		[[ $word == -- ]] && prev=-- # operands from here on
+		if [[ -n $skip ]]; then
+			skip=
+			continue
+		fi
+		case $word in
+		-C | --project-root | --readable | --writable | --readable-from | --writable-from | --session | --temp | --deny | \
+			--deny-read | --allow-write | --policy | --violations | --if-unchanged | --protocol | --pass-env | --timeout) skip=1 ;;
+		-*) ;;
+		*) verb=${verb:-$word} ;;
+		esac
+	done
+	case $prev in
+	--project-root | -C | --writable | --temp)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
+		return
+		;;
+	--readable | --readable-from | --writable-from | --policy | --violations | --)
+		compopt -o filenames
+		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--protocol)
+		mapfile -t COMPREPLY < <(compgen -W 'https http ssh git file' -- "$cur")
+		return
+		;;
+	--pass-env)
+		mapfile -t COMPREPLY < <(compgen -e -- "$cur")
+		return
+		;;
+	--session | --deny | --deny-read | --allow-write | --if-unchanged | --timeout) return ;;
+	esac
+	if [[ $cur == -* ]]; then
+		mapfile -t COMPREPLY < <(compgen -W '
+			-C --project-root --readable --writable --readable-from --writable-from
+			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--policy --violations --atomic --exclusive --if-unchanged --sync
+			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout
+			-h --help --version
+		' -- "$cur")
+		return
+	fi
+	if [[ -z $verb ]]; then
+		mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$cur")
+		return
+	fi
+	compopt -o filenames
+	mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+
+complete -F _pk_fs pk-fs

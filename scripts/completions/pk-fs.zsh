@@ -1,0 +1,51 @@
+#compdef pk-fs
+# zsh completion for pk-fs. It never runs the command.
+
+local -a verbs
+verbs=(
+	'cat:print files'
+	'ls:names in a directory'
+	'walk:paths of all below a directory'
+	'glob:paths of the files that match'
+	'stat:type, mode, size, time and path'
+	'exists:status 1 if one is missing'
+	'write:standard input becomes a file'
+	'append:standard input is added to a file'
+	'cp:copy a file'
+	'mv:rename'
+	'rm:remove'
+	'mkdir:make directories'
+	'git-clone:clone a repository'
+	'git-pull:go forward to what the branch follows'
+	'git-head:print the commit that is checked out'
+)
+
+_arguments -s -S \
+	'(-C --project-root)'{-C,--project-root}'[where relative paths begin]:directory:_files -/' \
+	'*--readable[a further root, not writable]:path:_files' \
+	'*--writable[a further root, writable]:directory:_files -/' \
+	'*--readable-from[readable roots from a list]:file:_files' \
+	'*--writable-from[writable roots from a list]:file:_files' \
+	'--session[join a session]:name:' \
+	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'*--deny[neither read nor write what a pattern covers]:pattern:' \
+	'*--deny-read[do not read what a pattern covers]:pattern:' \
+	'*--allow-write[write only what a pattern matches]:pattern:' \
+	'*--policy[take options from a file]:file:_files' \
+	'--violations[append what is refused to a file]:file:_files' \
+	'--atomic[write, never a part]' \
+	'--exclusive[write, fail if it exists]' \
+	'--if-unchanged[write, fail unless the content has a SHA-256]:hash:' \
+	'--sync[return when it is on stable storage]' \
+	'(-r --recursive)'{-r,--recursive}'[rm, directories too]' \
+	'(-f --force)'{-f,--force}'[rm, what is missing is no failure]' \
+	'--json[one JSON object for each answer]' \
+	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
+	'*--protocol[git, allow a protocol]:protocol:(https http ssh git file)' \
+	'*--pass-env[git, let it see a variable]:name:_parameters -g "*export*"' \
+	'--timeout[git, seconds]:seconds:' \
+	'(- *)'{-h,--help}'[print a summary]' \
+	'--version[print the version]' \
+	'1:verb:{_describe verb verbs}' \
+	'*:path:_files'
