@@ -45,6 +45,13 @@ func init() {
 	if len(os.Args) == 1 && os.Args[0] == supervisorName {
 		os.Exit(supervise())
 	}
+	if len(os.Args) > 1 && os.Args[1] == shell.GuardOption {
+		if err := shell.Guard(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == bwrap.StageOption {
 		fmt.Fprintln(os.Stderr, bwrap.Stage(os.Args[2:])) // it has failed when it returns
 		os.Exit(1)

@@ -108,7 +108,7 @@ func startGuard(job *Job, files []placed) (*guarded, error) {
 	g := &guarded{
 		cmd: &exec.Cmd{
 			Path: "/proc/self/exe", Args: append(args, cmd.Args...), Env: cmd.Env, Dir: cmd.Dir,
-			Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: append(extra, theirs),
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: append(extra, theirs),
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		},
 		control: os.NewFile(uintptr(pair[0]), "control"),
