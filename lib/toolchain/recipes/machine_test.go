@@ -33,7 +33,7 @@ type machine struct {
 	goroot   string // the host's Go
 	home     string // on the host: what is the user's home inside
 	uid      int    // 0, or ada's
-	serving  bool // with a registry on the loopback
+	serving  bool   // with a registry on the loopback
 }
 
 // Places inside.
