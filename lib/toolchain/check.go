@@ -17,6 +17,23 @@ type Leak struct {
 	Path  string // where it is seen
 }
 
+// Secrets returns the patterns of all that must not be seen, as the table writes
+// them: the places of never.txt, and what rows call credentials. Files that a
+// tool cannot work without are not among them.
+func (t Table) Secrets() []string {
+	var secrets []string
+	for _, n := range neverList() {
+		secrets = append(secrets, n.pattern)
+	}
+	for _, r := range t.known() {
+		secrets = append(secrets, r.Beside...)
+		for _, rel := range r.Inside {
+			secrets = append(secrets, r.Path+"/"+rel)
+		}
+	}
+	return secrets
+}
+
 // Check looks for credentials that the entries show, with the masks applied:
 // every place of never.txt, and everything that any row calls one, whichever
 // entry it lies in. Files that a tool cannot work without count when an address

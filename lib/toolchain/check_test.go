@@ -3,92 +3,12 @@ package toolchain
 import (
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-const marker = "MARKER-7c1"
-
-// plant puts a marker wherever the table says that credentials are, in a home
-// in which every tool is used. It returns the files, without those of the system.
-func plant(t *testing.T, h home) []string {
-	t.Helper()
-	var planted []string
-	put := func(pattern string) {
-		rel, ok := strings.CutPrefix(pattern, "~/")
-		if !ok {
-			return
-		}
-		rel = strings.NewReplacer("/**/", "/a/b/", "*", "x", "$USER", "u").Replace(rel)
-		path := filepath.Join(h.dir, rel)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			path = filepath.Join(path, "planted")
-		}
-		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		require.NoError(t, os.WriteFile(path, []byte(marker+"\n"), 0o644))
-		planted = append(planted, path)
-	}
-	rows := builtinTable(t).Rows()
-	for _, r := range rows { // first what is exposed, so that files do not take the place of directories
-		if rel, ok := strings.CutPrefix(r.Path, "~/"); ok {
-			rel = strings.NewReplacer("*", "x", "$USER", "u").Replace(rel)
-			if filepath.Ext(rel) == ".toml" || slices.Contains([]string{".asdfrc", ".tool-versions"}, rel) {
-				h.add(t, rel)
-			} else {
-				h.add(t, rel+"/")
-			}
-		}
-	}
-	var secrets []string
-	for _, r := range rows {
-		for _, rel := range r.Inside {
-			secrets = append(secrets, r.Path+"/"+rel)
-		}
-		secrets = slices.Concat(secrets, r.Beside, r.Risks)
-	}
-	for _, n := range neverList() {
-		secrets = append(secrets, n.pattern)
-	}
-	// The deepest first: what is a directory to one row is a file to none.
-	slices.SortStableFunc(secrets, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
-	for _, p := range secrets {
-		put(p)
-	}
-	return planted
-}
-
-// TestCheckOfEverything plants all there is: nothing is seen, unless a mask is
-// missing, and then that one is named.
-func TestCheckOfEverything(t *testing.T) {
-	h := newHome(t)
-	h.env["USER"] = "u"
-	plant(t, h)
-	table := builtinTable(t)
-	entries := table.Present(h.host())
-	masks := h.below(Masks(entries))
-	for _, r := range table.Rows() {
-		if strings.HasPrefix(r.Path, "~/") {
-			assert.True(t, slices.ContainsFunc(entries, func(e Entry) bool { return e.Row.Path == r.Path }), "%s is not present", r.Path)
-		}
-	}
-	leaks := func(masks []string) []string {
-		var hidden []string
-		for _, m := range masks {
-			hidden = append(hidden, filepath.Join(h.dir, m))
-		}
-		return h.below(paths(table.Check(h.host(), entries, hidden)))
-	}
-	assert.Empty(t, leaks(masks))
-	for i, m := range masks {
-		without := slices.Delete(slices.Clone(masks), i, i+1)
-		assert.Equal(t, []string{m}, leaks(without))
-	}
-	assert.Greater(t, len(masks), 15)
-}
 
 // below returns those of the paths that lie in the home, relative to it. What
 // the machine that runs the test has is its own business.
