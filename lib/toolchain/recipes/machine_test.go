@@ -33,7 +33,8 @@ type machine struct {
 	goroot   string // the host's Go
 	home     string // on the host: what is the user's home inside
 	uid      int    // 0, or ada's
-	serving  bool   // with a registry on the loopback
+	mounts   []string
+	serving  bool // with a registry on the loopback
 }
 
 // Places inside.
@@ -96,7 +97,16 @@ func (m *machine) text(s string) string {
 	return strings.NewReplacer("{home}", m.userHome(), "{user}", m.user()).Replace(s)
 }
 
+// innerBwrap is the bwrap that is to be tested, as the machine sees it.
+func (m *machine) innerBwrap() string { return bwrapDir + "/" + filepath.Base(m.bwrap) }
+
 func (m *machine) project() string { return m.userHome() + "/project" }
+
+// mount shows a directory of the host in the machine, to be written to. There
+// has to be a directory in its place.
+func (m *machine) mount(host, inside string) {
+	m.mounts = append(m.mounts, "--bind", host, inside)
+}
 
 // command prepares a command in the machine, in the project.
 func (m *machine) command(argv ...string) *exec.Cmd {
@@ -110,6 +120,7 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 		"--ro-bind", m.goroot, goroot, "--ro-bind", m.bin, pkDir,
 		"--chdir", m.project(),
 	}
+	args = append(args, m.mounts...)
 	if m.serving {
 		self, _ := os.Executable() // a test that cannot find itself fails below
 		args = append(args, "--ro-bind", filepath.Dir(self), serverDir)
@@ -127,7 +138,7 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 	cmd := exec.Command(m.bwrap, append(args, argv...)...)
 	cmd.Env = []string{
 		"HOME=" + m.userHome(), "USER=" + m.user(), "LOGNAME=" + m.user(), "LANG=C.UTF-8", "TERM=dumb", "SHELL=/bin/bash",
-		"PATH=" + m.userHome() + "/.local/bin:" + pkDir + ":" + goroot + "/bin:/usr/bin:/bin:/usr/sbin",
+		"PATH=" + m.userHome() + "/.local/bin:" + m.userHome() + "/.npm-global/bin:" + m.userHome() + "/.nix-profile/bin:" + pkDir + ":" + goroot + "/bin:/usr/bin:/bin:/usr/sbin",
 	}
 	return cmd
 }
@@ -143,7 +154,7 @@ func (m *machine) host(t *testing.T, script string) string {
 // fenced runs a script in the sandbox, with options of pk-bwrap.
 func (m *machine) fenced(t *testing.T, script string, options ...string) clitest.Outcome {
 	t.Helper()
-	args := append([]string{pkDir + "/pk-bwrap", "--bwrap", bwrapDir + "/" + filepath.Base(m.bwrap)}, options...)
+	args := append([]string{pkDir + "/pk-bwrap", "--bwrap", m.innerBwrap()}, options...)
 	return clitest.Finish(t, m.command(append(args, "--", "bash", "-euc", script)...))
 }
 
@@ -153,6 +164,14 @@ func (m *machine) warmGo(t *testing.T) {
 	if cache := os.Getenv("PK_TEST_GOCACHE"); cache != "" { // else the first build is slow
 		require.NoError(t, os.CopyFS(filepath.Join(m.home, ".cache", "go-build"), os.DirFS(cache)))
 	}
+}
+
+// write makes a file in the home, and the directories above it.
+func (m *machine) write(t *testing.T, name, content string) {
+	t.Helper()
+	path := filepath.Join(m.home, name)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o644))
 }
 
 // snapshot describes everything in the home but the project and where sessions
