@@ -58,7 +58,9 @@ func PlantSecrets(t testing.TB, home string, table toolchain.Table, content stri
 			path = filepath.Join(path, "planted")
 		}
 		write(t, path, content)
-		planted = append(planted, path)
+		if !slices.Contains(planted, path) {
+			planted = append(planted, path)
+		}
 	}
 	return planted
 }
