@@ -13,31 +13,83 @@ import (
 
 // printer writes records and remembers whether one was refused.
 type printer struct {
-	*options
-	ctx      *cli.Context
-	out      io.Writer
-	labelled bool // no operand was given: the kind and the tool go first
-	status   int
-	hidden   map[string]bool // masks that were printed
+	ctx        *cli.Context
+	out        io.Writer
+	zero, json bool
+	status     int
+	hidden     map[string]bool // masks that were printed
 }
 
-// record is one line of --json. A path that is not UTF-8 travels as bytes.
+// record is what one line says, and with --json an object. A path that is not
+// UTF-8 travels as bytes.
 type record struct {
-	Kind  string `json:"kind"`
-	Tool  string `json:"tool"`
-	Path  string `json:"path,omitempty"`
-	Bytes []byte `json:"path_base64,omitempty"`
+	Kind       string   `json:"kind"`
+	Tool       string   `json:"tool"`
+	Path       string   `json:"path,omitempty"`
+	Bytes      []byte   `json:"path_base64,omitempty"`
+	Under      string   `json:"under,omitempty"`
+	UnderBytes []byte   `json:"under_base64,omitempty"`
+	Reason     string   `json:"reason,omitempty"`
+	Row        string   `json:"row"`
+	File       string   `json:"file,omitempty"`
+	Line       int      `json:"line"`
+	Variable   string   `json:"variable,omitempty"`
+	Links      []link   `json:"links,omitempty"`
+	Settings   []string `json:"settings,omitempty"`
+	Source     string   `json:"source,omitempty"`
+	Unchecked  bool     `json:"unchecked,omitempty"`
+
+	text string // the line without --json
 }
 
-// entry prints what of one entry was asked for.
-func (p *printer) entry(e toolchain.Entry, kind string) error {
-	if kind == masks {
-		return p.masks(e)
+type link struct {
+	Path        string `json:"path,omitempty"`
+	Bytes       []byte `json:"path_base64,omitempty"`
+	Target      string `json:"target,omitempty"`
+	TargetBytes []byte `json:"target_base64,omitempty"`
+}
+
+// from fills in which row a record comes from.
+func from(kind, path string, r *toolchain.Row, variable string) record {
+	rec := record{Kind: kind, Tool: r.Tool, Row: r.Path, File: r.File, Line: r.Line, Variable: variable, Unchecked: r.Unchecked}
+	if r.Source != "-" {
+		rec.Source = r.Source
 	}
-	if kind != "" && kind != string(e.Kind) {
-		return nil
+	rec.Path, rec.Bytes = twin(path)
+	return rec
+}
+
+// twin gives a text, or bytes for what is none.
+func twin(s string) (string, []byte) {
+	if utf8.ValidString(s) {
+		return s, nil
 	}
-	return p.print(string(e.Kind), e.Tool, e.Path)
+	return "", []byte(s)
+}
+
+// labelled is the form with kind and tool in front.
+func (r record) labelled(path string) record {
+	r.text = r.Kind + "\t" + r.Tool + "\t" + path
+	return r
+}
+
+// entry prints an entry; labelled when no operand said what is wanted.
+func (p *printer) entry(e toolchain.Entry, labelled bool) error {
+	r := from(string(e.Kind), e.Path, e.Row, e.Variable)
+	r.text = e.Path
+	if labelled {
+		r = r.labelled(e.Path)
+	}
+	if p.json { // what costs a look at the machine
+		for _, l := range e.Links() {
+			var out link
+			out.Path, out.Bytes = twin(l.Path)
+			out.Target, out.TargetBytes = twin(l.Target)
+			r.Links = append(r.Links, out)
+		}
+		r.Settings = e.Row.Settings
+	}
+	return p.print(r)
 }
 
 // masks prints the masks of one entry, each once over all entries.
@@ -50,41 +102,52 @@ func (p *printer) masks(e toolchain.Entry) error {
 			continue
 		}
 		p.hidden[path] = true
-		if err := p.print("mask", e.Tool, path); err != nil {
+		r := from("mask", path, e.Row, e.Variable)
+		r.Under, r.UnderBytes = twin(e.Path)
+		r.text = path
+		if err := p.print(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *printer) print(kind, tool, path string) error {
+// absent prints why a row shows nothing.
+func (p *printer) absent(a toolchain.Absence) error {
+	r := from(string(a.Row.Kind), a.Path, a.Row, a.Variable)
+	r.Reason = a.Reason
+	path := a.Path
+	if path == "" {
+		path = a.Row.Path
+	}
+	r = r.labelled(path + "\t" + a.Reason)
+	return p.print(r)
+}
+
+// leak prints a credential that would be seen.
+func (p *printer) leak(l toolchain.Leak) error {
+	p.status = cli.StatusRefused
+	r := from("visible", l.Path, l.Entry.Row, l.Entry.Variable)
+	r.Under, r.UnderBytes = twin(l.Entry.Path)
+	return p.print(r.labelled(l.Path))
+}
+
+func (p *printer) print(r record) error {
 	if p.json {
-		return p.printJSON(kind, tool, path)
+		lines := json.NewEncoder(p.out)
+		lines.SetEscapeHTML(false)
+		if err := lines.Encode(r); err != nil {
+			return fmt.Errorf("cannot write: %w", err)
+		}
+		return nil
 	}
-	text := path
-	if p.labelled {
-		text = kind + "\t" + tool + "\t" + path
-	}
-	err := cli.WriteRecord(p.out, text, p.zero)
-	if err != nil && !p.zero && strings.Contains(text, "\n") { // the record is at fault, not the output: go on
+	err := cli.WriteRecord(p.out, r.text, p.zero)
+	if err != nil && !p.zero && strings.Contains(r.text, "\n") { // the record is at fault, not the output: go on
 		p.ctx.Report(err)
 		p.status = cli.StatusRefused
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write: %w", err)
-	}
-	return nil
-}
-
-func (p *printer) printJSON(kind, tool, path string) error {
-	r := record{Kind: kind, Tool: tool, Path: path}
-	if !utf8.ValidString(path) {
-		r.Path, r.Bytes = "", []byte(path)
-	}
-	lines := json.NewEncoder(p.out)
-	lines.SetEscapeHTML(false)
-	if err := lines.Encode(r); err != nil {
 		return fmt.Errorf("cannot write: %w", err)
 	}
 	return nil

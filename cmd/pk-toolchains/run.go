@@ -27,20 +27,24 @@ and the path, with one tab between them.
 
 Options:
       --tool NAME            only this tool; repeatable
+      --absent               the rows that show nothing here instead, and why
+      --check                known credentials that would be seen instead
   -z, --zero                 records end in NUL, not in a newline
-      --json                 JSON lines: kind, tool, path
+      --json                 JSON lines: kind, tool, path, and where it comes from
   -h, --help                 this text
       --version [--json]     the version
 
 Variables that move a path, such as CARGO_HOME, GOPATH or XDG_CACHE_HOME, are
-honoured, unless they lead to a home, a system directory or a secret.
+honoured, unless they lead to a home, a system directory or a secret. Rows of
+your own go into ~/.config/pikuri/toolchains.tsv.
 
-Exit status: 0 done, also when nothing exists; 1 a path could not be printed;
-2 called wrongly.
+Exit status: 0 done, also when nothing exists; 1 a path could not be printed, or
+--check found something; 2 called wrongly, or a row of your own is wrong.
 
 Examples:
   pk-toolchains
   pk-toolchains overlay --tool go
+  pk-toolchains --absent --tool uv
   du $(pk-toolchains overlay)
 `
 
@@ -49,8 +53,9 @@ const masks = "masks"
 
 // options of pk-toolchains.
 type options struct {
-	tools      []string
-	zero, json bool
+	tools         []string
+	absent, check bool
+	zero, json    bool
 }
 
 func command() *cli.Command {
@@ -63,6 +68,8 @@ func command() *cli.Command {
 		JSON:         &o.json,
 		Options: []cli.Option{
 			cli.List(&o.tools, "tool", ""),
+			cli.Switch(&o.absent, "absent", ""),
+			cli.Switch(&o.check, "check", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		},
 		Action: o.run,
@@ -79,28 +86,58 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	table, err := toolchain.Load()
+	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
+	table, err := toolchain.LoadFor(host)
 	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
+		return cli.Invalid(err)
 	}
 	if err := o.checkTools(table); err != nil {
 		return err
 	}
-	entries := table.Present(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv})
 	out := bufio.NewWriter(ctx.Stdout)
-	p := &printer{options: o, ctx: ctx, out: out, labelled: kind == ""}
-	for _, e := range entries {
-		if len(o.tools) > 0 && !slices.Contains(o.tools, e.Tool) {
-			continue
-		}
-		if err := p.entry(e, kind); err != nil {
-			return err
-		}
+	p := &printer{ctx: ctx, out: out, zero: o.zero, json: o.json}
+	if err := o.print(p, table, host, kind); err != nil {
+		return err
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("cannot write: %w", err)
 	}
 	return cli.Exit(p.status)
+}
+
+// print prints what was asked for.
+func (o *options) print(p *printer, table toolchain.Table, host toolchain.Host, kind string) error {
+	entries, absent := table.Survey(host)
+	switch {
+	case o.absent:
+		return each(absent, func(a toolchain.Absence) bool {
+			return o.wants(a.Row.Tool) && (kind == "" || kind == string(a.Row.Kind))
+		}, p.absent)
+	case o.check:
+		leaks := table.Check(host, entries, toolchain.Masks(entries))
+		return each(leaks, func(l toolchain.Leak) bool { return o.wants(l.Entry.Tool) }, p.leak)
+	case kind == masks:
+		return each(entries, func(e toolchain.Entry) bool { return o.wants(e.Tool) }, p.masks)
+	}
+	return each(entries, func(e toolchain.Entry) bool {
+		return o.wants(e.Tool) && (kind == "" || kind == string(e.Kind))
+	}, func(e toolchain.Entry) error { return p.entry(e, kind == "") })
+}
+
+func (o *options) wants(tool string) bool {
+	return len(o.tools) == 0 || slices.Contains(o.tools, tool)
+}
+
+func each[T any](list []T, wanted func(T) bool, print func(T) error) error {
+	for _, item := range list {
+		if !wanted(item) {
+			continue
+		}
+		if err := print(item); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kind reads the operand: one of the kinds, "masks", or "" for none.
@@ -109,12 +146,18 @@ func (o *options) kind(args []string) (string, error) {
 	switch {
 	case o.json && o.zero:
 		return "", cli.Usage("--json cannot be used with --zero")
+	case o.absent && o.check:
+		return "", cli.Usage("--absent cannot be used with --check")
 	case len(args) == 0:
 		return "", nil
 	case len(args) > 1:
 		return "", cli.Usage("one operand at most, not %q as well", args[1])
 	case !slices.Contains(kinds, args[0]):
 		return "", cli.Usage("unknown operand %q: use one of %s", args[0], strings.Join(kinds, ", "))
+	case o.check:
+		return "", cli.Usage("--check takes no operand, not %q", args[0])
+	case o.absent && args[0] == masks:
+		return "", cli.Usage("--absent cannot be used with %q", masks)
 	}
 	return args[0], nil
 }
@@ -123,7 +166,7 @@ func (o *options) checkTools(table toolchain.Table) error {
 	known := table.Tools()
 	for _, t := range o.tools {
 		if !slices.Contains(known, t) {
-			return cli.Usage("unknown tool %q: use one of %s", t, strings.Join(known, ", "))
+			return cli.WithHint(cli.Usage("unknown tool %q", t), "pk-toolchains and pk-toolchains --absent list them all")
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -52,7 +53,8 @@ func TestOddNames(t *testing.T) {
 		{"newline in a labelled record", "a\nb", nil, 1, "readable\tnvm\t{d}/n\n", `holds a newline`},
 		{"newline with -z", "a\nb", []string{"readable", "-z"}, 0, "{d}/a\nb\x00{d}/n\x00", ""},
 		{"newline with --json", "a\nb", []string{"--json"}, 0,
-			`{"kind":"readable","tool":"pyenv","path":"{d}/a\nb"}` + "\n" + `{"kind":"readable","tool":"nvm","path":"{d}/n"}` + "\n", ""},
+			`{"kind":"readable","tool":"pyenv","path":"{d}/a\nb","row":"~/.pyenv","file":"toolchains.tsv","line":{pyenv},"variable":"$PYENV_ROOT","source":"https://github.com/pyenv/pyenv#environment-variables"}` + "\n" +
+				`{"kind":"readable","tool":"nvm","path":"{d}/n","row":"~/.nvm","file":"toolchains.tsv","line":{nvm},"variable":"$NVM_DIR","source":"https://github.com/nvm-sh/nvm#installing-and-updating"}` + "\n", ""},
 		{"not UTF-8", "\xff", []string{"readable"}, 0, "{d}/\xff\n{d}/n\n", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -64,11 +66,26 @@ func TestOddNames(t *testing.T) {
 			args := append([]string{"--tool", "pyenv", "--tool", "nvm"}, test.args...)
 			status, stdout, stderr := run(t, dir, args...)
 			assert.Equal(t, test.status, status)
-			assert.Equal(t, strings.ReplaceAll(test.stdout, "{d}", dir), stdout)
+			want := strings.NewReplacer("{d}", dir, "{pyenv}", line(t, "~/.pyenv"), "{nvm}", line(t, "~/.nvm")).Replace(test.stdout)
+			assert.Equal(t, want, stdout)
 			assert.Contains(t, stderr, test.diagnostic)
 			assert.Equal(t, test.diagnostic == "", stderr == "")
 		})
 	}
+}
+
+// line is where the table has the row of a path.
+func line(t *testing.T, path string) string {
+	t.Helper()
+	table, err := toolchain.Load()
+	require.NoError(t, err)
+	for _, r := range table.Rows() {
+		if r.Path == path {
+			return strconv.Itoa(r.Line)
+		}
+	}
+	t.Fatal("no row for " + path)
+	return ""
 }
 
 func TestBytesTravelInBase64(t *testing.T) {
@@ -77,7 +94,7 @@ func TestBytesTravelInBase64(t *testing.T) {
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "\xff"), 0o755))
 	status, stdout, _ := run(t, dir, "--json", "--tool", "pyenv")
 	assert.Equal(t, 0, status)
-	assert.Regexp(t, `^\{"kind":"readable","tool":"pyenv","path_base64":"[A-Za-z0-9+/=]+"\}\n$`, stdout)
+	assert.Regexp(t, `^\{"kind":"readable","tool":"pyenv","path_base64":"[A-Za-z0-9+/=]+","row":"~/.pyenv",[^\n]*\}\n$`, stdout)
 }
 
 func TestFullDiskIsAnError(t *testing.T) {

@@ -162,10 +162,20 @@ func (r *rendering) bind(option string, m Mount) {
 }
 
 // mask hides a file behind /dev/null, which cannot be read here, as the mount
-// allows no devices; and a directory behind an empty one.
+// allows no devices; and a directory behind an empty one. A blank one is an empty
+// file that can be read, but not where the plan is printed: there is no
+// descriptor then.
 func (r *rendering) mask(m Mount) {
 	if m.Dir {
 		r.add("--perms", "0555", "--tmpfs", m.Dest, "--remount-ro", m.Dest)
+		return
+	}
+	if m.Blank && r.file != nil {
+		fd, err := r.file(m.Dest, nil)
+		if err != nil && r.failure == nil {
+			r.failure = err
+		}
+		r.add("--perms", "0444", "--ro-bind-data", strconv.Itoa(fd), m.Dest)
 		return
 	}
 	r.add("--ro-bind", "/dev/null", m.Dest)

@@ -273,6 +273,14 @@ func (b *builder) toolchains() error {
 		}
 		b.entry(e, real, op)
 	}
+	// Last: a link may lie in a tree that a later row shows.
+	for _, e := range b.Toolchains {
+		for _, link := range linksOn(e.Path, "toolchain "+e.Tool) {
+			if !b.taken(link.Dest) && !b.rooted(link.Dest) {
+				b.add(link)
+			}
+		}
+	}
 	b.plan.Degraded = readOnly
 	if len(readOnly) > 0 {
 		b.warn("read-only inside, as they cannot be overlaid: %q", readOnly)
@@ -280,8 +288,7 @@ func (b *builder) toolchains() error {
 	return nil
 }
 
-// entry shows one row of the table where it really lies, and the link that
-// leads there, if the row's path is one.
+// entry shows one row of the table where it really lies.
 func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	rule := "toolchain " + e.Tool
 	if above, ok := cover(b.plan.Mounts, real); ok && above.Op == OpWritable && above.Dest != "/tmp" {
@@ -291,13 +298,10 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 		m := Mount{Op: op, Source: real, Dest: real, Rule: rule}
 		if op == OpOverlay {
 			m.Perms = mode(real)
+		} else if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Size() <= maxCopy {
+			m.Op, m.Perms = OpCopy, "0444"
 		}
 		b.add(m)
-	}
-	for _, link := range linksOn(e.Path, rule) {
-		if !b.taken(link.Dest) && !b.rooted(link.Dest) {
-			b.add(link)
-		}
 	}
 }
 
@@ -339,7 +343,7 @@ func (b *builder) masks() error {
 		}
 		info, err := os.Stat(real)
 		if err == nil {
-			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Rule: "toolchain mask"})
+			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"})
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 // EnvPolicy says which of the caller's variables the sandbox gets. The zero
 // value passes what carries neither code nor secrets.
 type EnvPolicy struct {
+	Usual   []Var    // where the caller says nothing; the first of a name counts
 	Caller  []string // NAME=VALUE, as from os.Environ
 	Inherit bool     // pass everything
 	Pass    []string // names that are passed whatever they carry
@@ -128,9 +129,17 @@ func (p EnvPolicy) Environ() ([]string, error) {
 // directory, who commits) comes before what the caller sets by option.
 func (p EnvPolicy) environ(own []string) ([]Var, error) {
 	env := map[string]Var{}
+	for _, v := range p.Usual {
+		if _, said := env[v.Name]; !said {
+			env[v.Name] = v
+		}
+	}
 	for _, kv := range p.Caller {
 		if name, value, ok := strings.Cut(kv, "="); ok && name != "" {
-			env[name] = p.judge(name, value)
+			v := p.judge(name, value)
+			if _, usual := env[name]; !usual || !v.Dropped {
+				env[name] = v
+			}
 		}
 	}
 	for _, kv := range own {

@@ -83,3 +83,24 @@ func TestTheZeroPolicyPassesNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, got)
 }
+
+func TestUsualVariables(t *testing.T) {
+	policy := EnvPolicy{
+		Usual: []Var{
+			{Name: "UV_LINK_MODE", Value: "copy", Rule: "toolchain uv"},
+			{Name: "UV_LINK_MODE", Value: "clone", Rule: "toolchain other"},
+			{Name: "GRADLE_OPTS", Value: "-Da=b", Rule: "toolchain gradle"},
+			{Name: "STORE", Value: "/s", Rule: "toolchain pnpm"},
+		},
+		Caller: []string{"UV_LINK_MODE=hardlink", "GRADLE_OPTS=-javaagent:x", "OTHER="},
+		Set:    []string{"STORE=/mine"},
+	}
+	env, err := policy.environ(nil)
+	require.NoError(t, err)
+	assert.Equal(t, []Var{
+		{Name: "GRADLE_OPTS", Value: "-Da=b", Rule: "toolchain gradle"},
+		{Name: "OTHER", Rule: callers},
+		{Name: "STORE", Value: "/mine", Rule: "option --setenv"},
+		{Name: "UV_LINK_MODE", Value: "hardlink", Rule: callers},
+	}, env)
+}

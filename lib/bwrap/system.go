@@ -21,7 +21,7 @@ var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32
 var etcAllowed = []string{
 	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies",
 	"gai.conf", "host.conf", "hosts", "inputrc", "java", "java-*", "ld.so.cache",
-	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+	"locale.alias", "locale.conf", "localtime",
 	"maven", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
 	"pki/java", "pki/tls/certs", "pki/tls/cert.pem", "protocols", "python3*",
 	"resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
@@ -30,7 +30,7 @@ var etcAllowed = []string{
 
 // maxCopy is the largest file that is copied in rather than bound. A copy
 // costs its bytes twice; a bind costs a look at every mount there is.
-const maxCopy = 64 << 10
+const maxCopy = 128 << 10
 
 // systemMounts shows /usr and the directories that belong to it.
 func systemMounts() []Mount {

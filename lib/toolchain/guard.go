@@ -2,6 +2,7 @@ package toolchain
 
 import (
 	_ "embed"
+	"fmt"
 	"path"
 	"path/filepath"
 	"strings"
@@ -16,25 +17,39 @@ var neverText string
 // guard keeps dangerous places out, and works only when there is something to
 // look at: on most machines no variable is set and no link leads away.
 type guard struct {
+	table Table
 	host  Host
-	never []never
 
-	prepared, homeKnown bool
-	realHome            string
+	never  nevers   // see prepared
+	beside nevers   // see neighbours
+	inside []string // see insiders
+
+	homeKnown bool
+	realHome  string
 }
 
-// refuses reports whether path must not be shown. A path that the table itself
-// names was checked by a test; it is dangerous only when links in it lead
-// somewhere else.
-func (g *guard) refuses(path string, moved bool) bool {
+func newGuard(t Table, h Host) *guard { return &guard{table: t, host: h} }
+
+// refusal says why path must not be shown, or "". A path that the built-in
+// table names is trusted: tests have checked it, and it is dangerous only when
+// links in it lead somewhere else.
+func (g *guard) refusal(path string, trusted bool) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return true // gone meanwhile
+		return "a link that leads nowhere" // gone meanwhile
 	}
-	if moved && g.dangerous(path) {
-		return true
+	if !trusted {
+		if why := g.danger(path, false); why != "" {
+			return why
+		}
 	}
-	return (moved || real != g.expected(path)) && g.dangerous(real)
+	if trusted && real == g.expected(path) || !trusted && real == path {
+		return ""
+	}
+	if why := g.danger(real, trusted); why != "" {
+		return fmt.Sprintf("leads to %q: %s", real, why)
+	}
+	return ""
 }
 
 // expected is where path really is when no link below the home leads away. A
@@ -59,90 +74,139 @@ func (g *guard) home() string {
 	return g.realHome
 }
 
-// dangerous reports whether path is a place that must not be shown, lies in
-// one, or contains one.
-func (g *guard) dangerous(path string) bool {
+// danger says why path is a place that must not be shown, lies in one, or
+// contains one; or "". What rows say lies beside them counts for a path that is
+// not the table's own.
+func (g *guard) danger(path string, trusted bool) string {
 	if confine.DeniedRoot(path, g.host.Home) {
-		return true
+		return "it is a home, a system directory, or holds one"
 	}
-	g.prepare()
-	for _, n := range g.never {
-		if n.forbids(path) {
-			return true
-		}
+	have := elements(path)
+	shown := g.prepared().find(have)
+	if shown == "" && !trusted {
+		shown = g.neighbours().find(have)
 	}
-	return false
+	if shown == "" {
+		return ""
+	}
+	return fmt.Sprintf("it would show %q", shown)
 }
 
-// prepare spells the patterns of never.txt out for this host. The home itself
-// is no pattern, but whatever is at or above it contains one.
-func (g *guard) prepare() {
-	if g.prepared {
-		return
+// prepared spells never.txt out for this host.
+func (g *guard) prepared() nevers {
+	if g.never == nil {
+		for _, n := range neverList() {
+			for _, p := range g.spelled(n.pattern) {
+				g.never = append(g.never, newNever(p, n.top))
+			}
+		}
 	}
-	g.prepared = true
-	var homes []string
+	return g.never
+}
+
+// neighbours spells out what rows say lies beside them.
+func (g *guard) neighbours() nevers {
+	if g.beside == nil {
+		for _, r := range g.table.known() {
+			for _, b := range r.Beside {
+				for _, p := range g.spelled(b) {
+					g.beside = append(g.beside, newNever(p, false))
+				}
+			}
+		}
+	}
+	return g.beside
+}
+
+// insiders are the patterns of what all rows hide, at their default places: a
+// path that is not the table's own may have one below it.
+func (g *guard) insiders() []string {
+	if g.inside == nil {
+		for _, r := range g.table.rows {
+			for _, rel := range r.Inside {
+				g.inside = append(g.inside, g.spelled(r.Path+"/"+rel)...)
+			}
+		}
+	}
+	return g.inside
+}
+
+// spelled spells a pattern of the table out: as it is, below the home by both
+// of its names, and where a base directory variable moves it to, since both
+// places may be in use.
+func (g *guard) spelled(pattern string) []string {
+	rel, inHome := strings.CutPrefix(pattern, "~/")
+	if !inHome {
+		return []string{pattern}
+	}
+	var list []string
 	if filepath.IsAbs(g.host.Home) {
-		homes = []string{escape(filepath.Clean(g.host.Home)), escape(g.home())}
-	}
-	for _, n := range neverList() {
-		rel, inHome := strings.CutPrefix(n.pattern, "~/")
-		if !inHome {
-			g.never = append(g.never, n)
-			continue
-		}
-		for _, home := range homes {
-			g.never = append(g.never, never{path.Join(home, rel), n.top})
-		}
-		for _, p := range g.relocated(rel) {
-			g.never = append(g.never, never{p, n.top})
+		list = append(list, path.Join(escape(filepath.Clean(g.host.Home)), rel))
+		if real := path.Join(escape(g.home()), rel); real != list[0] {
+			list = append(list, real)
 		}
 	}
-}
-
-// relocated is where the base directory variables move a pattern below the
-// home to, in addition: both places may be in use.
-func (g *guard) relocated(rel string) []string {
 	for _, base := range [][2]string{
 		{".config/", "XDG_CONFIG_HOME"},
 		{".local/share/", "XDG_DATA_HOME"},
+		{".local/state/", "XDG_STATE_HOME"},
 		{".cache/", "XDG_CACHE_HOME"},
 	} {
 		rest, ok := strings.CutPrefix(rel, base[0])
 		if dir := g.host.Getenv(base[1]); ok && filepath.IsAbs(dir) {
-			return []string{path.Join(escape(filepath.Clean(dir)), rest)}
+			list = append(list, path.Join(escape(filepath.Clean(dir)), rest))
 		}
 	}
-	return nil
+	return list
 }
 
-// never is a line of never.txt.
+// never is a place that must not be shown.
 type never struct {
-	pattern string
-	top     bool // what lies below it may be shown by a name of its own
+	pattern  string
+	elements []string
+	top      bool // what lies below it may be shown by a name of its own
 }
 
-var neverList = sync.OnceValue(func() []never {
-	var list []never
+func newNever(pattern string, top bool) never {
+	return never{pattern, elements(pattern), top}
+}
+
+type nevers []never
+
+// find returns the pattern that forbids a path, given as elements, or "".
+func (list nevers) find(path []string) string {
+	for i := range list {
+		if list[i].forbids(path) {
+			return unescape(list[i].pattern)
+		}
+	}
+	return ""
+}
+
+var neverList = sync.OnceValue(func() nevers {
+	var list nevers
 	for line := range strings.Lines(neverText) {
 		words := strings.Fields(line)
 		if len(words) > 0 && words[0][0] != '#' {
-			list = append(list, never{words[0], len(words) > 1 && words[1] == "top"})
+			list = append(list, newNever(words[0], len(words) > 1 && words[1] == "top"))
 		}
 	}
 	return list
 })
 
-// forbids reports whether to show dir is to show a match of the pattern, a
-// part of one, or what contains one. Both are compared element by element.
-func (n never) forbids(dir string) bool {
-	want, have := elements(n.pattern), elements(dir)
-	for i := range min(len(want), len(have)) {
-		if ok, _ := path.Match(want[i], have[i]); !ok {
+// forbids reports whether to show a directory is to show a match of the
+// pattern, a part of one, or what contains one. Both are compared element by
+// element.
+func (n never) forbids(dir []string) bool {
+	for i := range min(len(n.elements), len(dir)) {
+		if n.elements[i] == dir[i] {
+			continue
+		}
+		if ok, _ := path.Match(n.elements[i], dir[i]); !ok {
 			return false
 		}
 	}
-	return !n.top || len(have) <= len(want)
+	return !n.top || len(dir) <= len(n.elements)
 }
 
 func elements(p string) []string {

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,10 +16,22 @@ type Host struct {
 
 // Entry is one path that exists on a host.
 type Entry struct {
-	Kind Kind
-	Tool string
-	Path string // absolute; as the row names it, links and all
-	Row  *Row   // where it comes from
+	Kind     Kind
+	Tool     string
+	Path     string // absolute; as the row names it, links and all
+	Row      *Row   // where it comes from
+	Variable string // the template that moved it, or ""
+
+	inside  []string // patterns below Path, of every row that names it
+	foreign []string // absolute patterns of other rows, some of which may lie below Path
+}
+
+// Absence is a row that shows nothing on a host, and why.
+type Absence struct {
+	Row      *Row
+	Path     string // where it was looked for; "" if that cannot be told
+	Variable string
+	Reason   string
 }
 
 // Present returns what of the table exists on the host as a directory or, if
@@ -27,27 +40,78 @@ type Entry struct {
 // target.
 //
 // A row that a variable moves to a dangerous place is left out. Dangerous is
-// what shows a home, the top of a system directory or a place in never.txt, by
-// its name or through links.
+// what shows a home, the top of a system directory, a place in never.txt or a
+// credential that any row knows of, by its name or through links.
 func (t Table) Present(h Host) []Entry {
-	g := &guard{host: h}
-	seen := make(map[string]bool, len(t.rows))
-	entries := make([]Entry, 0, len(t.rows))
+	entries, _ := t.Survey(h)
+	return entries
+}
+
+// Survey is Present, and what is absent.
+func (t Table) Survey(h Host) ([]Entry, []Absence) {
+	s := &survey{table: t, guard: newGuard(t, h), at: make(map[string]int, len(t.rows))}
 	for i := range t.rows {
-		row := &t.rows[i]
-		pattern, moved, ok := row.place(h)
-		if !ok {
-			continue
-		}
-		for _, path := range existing(pattern) {
-			if seen[path] || row.Kind == Overlay && !isDir(path) || g.refuses(path, moved) {
-				continue
+		s.row(&t.rows[i])
+	}
+	return s.entries, s.absent
+}
+
+type survey struct {
+	table   Table
+	guard   *guard
+	at      map[string]int // path to index in entries
+	entries []Entry
+	absent  []Absence
+}
+
+func (s *survey) row(r *Row) {
+	where, reason := r.place(s.guard.host)
+	miss := func(path, reason string) {
+		s.absent = append(s.absent, Absence{r, path, where.variable, reason})
+	}
+	if reason != "" {
+		miss("", reason)
+		return
+	}
+	paths := matches(where.pattern)
+	if len(paths) == 0 {
+		miss(unescape(where.pattern), "does not exist")
+	}
+	trusted := !r.user && !where.elsewhere
+	for _, path := range paths {
+		if why := unfit(path, r.Kind); why != "" {
+			miss(path, why)
+		} else if i, ok := s.at[path]; ok {
+			s.entries[i].inside = append(s.entries[i].inside, r.Inside...)
+			if s.entries[i].Row != r {
+				miss(path, "shown already, by a row of "+s.entries[i].Tool)
 			}
-			seen[path] = true
-			entries = append(entries, Entry{row.Kind, row.Tool, path, row})
+		} else if why := s.guard.refusal(path, trusted); why != "" {
+			miss(path, why)
+		} else {
+			s.at[path] = len(s.entries)
+			e := Entry{Kind: r.Kind, Tool: r.Tool, Path: path, Row: r, Variable: where.variable, inside: slices.Clip(r.Inside)}
+			if !trusted {
+				e.foreign = s.guard.insiders()
+			}
+			s.entries = append(s.entries, e)
 		}
 	}
-	return entries
+}
+
+// unfit says why what exists cannot be shown as kind, or "". Sockets and the
+// like never are.
+func unfit(path string, kind Kind) string {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return "a link that leads nowhere"
+	case info.Mode()&fs.ModeType&^fs.ModeDir != 0:
+		return "neither a file nor a directory"
+	case kind == Overlay && !info.IsDir():
+		return "not a directory"
+	}
+	return ""
 }
 
 // Masks returns what exists inside the entries and must be hidden: files and
@@ -69,53 +133,118 @@ func Masks(entries []Entry) []string {
 // Masks returns what exists inside the entry and must be hidden.
 func (e Entry) Masks() []string {
 	var masks []string
-	for _, inside := range e.Row.Inside {
+	for _, inside := range e.inside {
 		masks = append(masks, existing(escape(e.Path)+"/"+inside)...)
+	}
+	for _, pattern := range e.foreign {
+		for _, path := range existing(pattern) {
+			if within(path, e.Path) {
+				masks = append(masks, path)
+			}
+		}
 	}
 	return masks
 }
 
-// place returns the pattern where the row's path is on the host, and whether a
-// variable moved it there.
-func (r *Row) place(h Host) (pattern string, moved, ok bool) {
+// Link is a symbolic link on the way along a path.
+type Link struct{ Path, Target string }
+
+// maxLinks is how many links the kernel follows in one lookup.
+const maxLinks = 40
+
+// Links returns the links on the way to where the entry really is, in the
+// order in which they are followed.
+func (e Entry) Links() []Link {
+	var links []Link
+	at, rest := "/", strings.Split(e.Path, "/")
+	for len(rest) > 0 && len(links) < maxLinks {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(next)
+		if err != nil {
+			at = next
+			continue
+		}
+		links = append(links, Link{next, target})
+		if filepath.IsAbs(target) {
+			at = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return links
+}
+
+// Settings returns what the tool of the entry needs to be told, as NAME=VALUE,
+// for a project at the given path.
+func (e Entry) Settings(project string) []string {
+	var settings []string
+	fill := strings.NewReplacer("{path}", e.Path, "{project}", project)
+	for _, s := range e.Row.Settings {
+		settings = append(settings, fill.Replace(s))
+	}
+	return settings
+}
+
+// place is where a row's path is on a host.
+type place struct {
+	pattern   string
+	variable  string // the template that says so, or ""
+	elsewhere bool   // which is not the default
+}
+
+// place returns where the row's path is on the host, or why that cannot be
+// told.
+func (r *Row) place(h Host) (place, string) {
 	for _, template := range r.Variables {
 		if p, ok := expand(template, h.Getenv); ok && filepath.IsAbs(p) {
-			return p, true, true
+			usual, _ := spell(r.Path, h)
+			return place{p, template, p != usual}, ""
 		}
 	}
-	path := r.Path
-	home, inHome := strings.CutPrefix(path, "~/")
+	pattern, reason := spell(r.Path, h)
+	return place{pattern: pattern}, reason
+}
+
+// spell writes out the home and the variables in a path of the table, or says
+// what is missing for it.
+func spell(path string, h Host) (pattern, missing string) {
+	rel, inHome := strings.CutPrefix(path, "~/")
 	if inHome {
 		if !filepath.IsAbs(h.Home) {
-			return "", false, false
+			return "", "the home is not known"
 		}
-		path = home
+		path = rel
 	}
-	path, ok = expand(path, h.Getenv)
+	path, ok := expand(path, h.Getenv)
+	if !ok {
+		return "", "a variable in its path is not set"
+	}
 	if inHome {
 		path = filepath.Join(escape(filepath.Clean(h.Home)), path)
 	}
-	return path, false, ok
+	return path, ""
+}
+
+// matches returns what a pattern matches, sorted, whatever it is.
+func matches(pattern string) []string {
+	if !strings.ContainsAny(pattern, meta) {
+		if _, err := os.Lstat(pattern); err != nil {
+			return nil
+		}
+		return []string{pattern}
+	}
+	paths, _ := filepath.Glob(pattern) // Parse has checked the pattern
+	return paths
 }
 
 // existing returns the files and directories that a pattern matches, sorted.
 // Whatever cannot be looked at is not there; sockets and the like never are.
 func existing(pattern string) []string {
-	paths := []string{pattern}
-	if strings.ContainsAny(pattern, meta) {
-		paths, _ = filepath.Glob(pattern) // Parse has checked the pattern
-	}
-	found := paths[:0]
-	for _, p := range paths {
-		info, err := os.Stat(p)
-		if err == nil && info.Mode()&fs.ModeType&^fs.ModeDir == 0 {
-			found = append(found, p)
-		}
-	}
-	return found
+	paths := matches(pattern)
+	return slices.DeleteFunc(paths, func(p string) bool { return unfit(p, Readable) != "" })
 }
 
-func isDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+// within reports whether path is dir or lies below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

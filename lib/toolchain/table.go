@@ -37,20 +37,38 @@ type Row struct {
 	Inside    []string // patterns relative to the path: to be hidden
 	Risks     []string // inside, but left visible: the tool needs them
 	Beside    []string // outside: why the path is not larger
+	Settings  []string // NAME=VALUE for the tool's environment, as templates
 	Source    string   // where the layout is documented
+	Unchecked bool     // nobody has held the row against its source
+
+	File string // where the row stands
+	Line int
+	user bool // not one of the built-in rows, which tests vouch for
 }
 
 // Table is the list of rows, in the order of the output.
-type Table struct{ rows []Row }
+type Table struct {
+	rows []Row
 
-// Load returns the built-in table.
-func Load() (Table, error) { return Parse("toolchains.tsv", builtin) }
+	// replaced are built-in rows in whose place the user has put others. What
+	// they call a credential still is one.
+	replaced []Row
+}
+
+// Load returns the built-in table. A test holds it to what Parse checks, which
+// takes longer than the rest of a start.
+func Load() (Table, error) { return parse("toolchains.tsv", builtin, false) }
 
 // columns of a row.
-const columns = 6
+const columns = 7
+
+// unchecked marks a source that nobody has looked at.
+const unchecked = "unchecked "
 
 // Parse reads a table from text. name is for messages, which give the line.
-func Parse(name, text string) (Table, error) {
+func Parse(name, text string) (Table, error) { return parse(name, text, true) }
+
+func parse(name, text string, check bool) (Table, error) {
 	t := Table{rows: make([]Row, 0, strings.Count(text, "\n"))}
 	number := 0
 	for line := range strings.Lines(text) {
@@ -60,9 +78,13 @@ func Parse(name, text string) (Table, error) {
 			continue
 		}
 		row, err := parseRow(line)
+		if check && err == nil {
+			err = row.check()
+		}
 		if err != nil {
 			return Table{}, fmt.Errorf("%s: line %d: %w", name, number, err)
 		}
+		row.File, row.Line = name, number
 		t.rows = append(t.rows, row)
 	}
 	return t, nil
@@ -73,22 +95,43 @@ func parseRow(line string) (Row, error) {
 	if len(field) != columns {
 		return Row{}, fmt.Errorf("%d columns, want %d with one tab between them", len(field), columns)
 	}
-	r := Row{Kind: Kind(field[0]), Tool: field[1], Path: field[2], Variables: list(field[3]), Source: field[5]}
+	r := Row{Kind: Kind(field[0]), Tool: field[1], Path: field[2], Variables: list(field[3]), Settings: list(field[5])}
+	r.Source, r.Unchecked = strings.CutPrefix(field[6], unchecked)
+	return r, r.exclude(list(field[4]))
+}
+
+// check refuses what is written wrongly.
+func (r *Row) check() error {
 	if r.Kind != Readable && r.Kind != Overlay {
-		return Row{}, fmt.Errorf("kind %q is neither %q nor %q", r.Kind, Readable, Overlay)
+		return fmt.Errorf("kind %q is neither %q nor %q", r.Kind, Readable, Overlay)
 	}
 	if r.Tool == "" || r.Tool == "-" {
-		return Row{}, errors.New("the tool has no name")
+		return errors.New("the tool has no name")
 	}
 	if err := checkPath(r.Path); err != nil {
-		return Row{}, err
+		return err
 	}
 	for _, v := range r.Variables {
 		if !strings.HasPrefix(v, "$") {
-			return Row{}, fmt.Errorf("template %q does not begin with a variable", v)
+			return fmt.Errorf("template %q does not begin with a variable", v)
 		}
 	}
-	return r, r.exclude(list(field[4]))
+	for _, s := range r.Settings {
+		if name, _, ok := strings.Cut(s, "="); !ok || !isName(name) {
+			return fmt.Errorf("setting %q is not NAME=VALUE", s)
+		}
+	}
+	for _, b := range r.Beside {
+		if err := checkPath(b); err != nil {
+			return err
+		}
+	}
+	for _, rel := range r.Inside {
+		if err := checkPath(r.Path + "/" + rel); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // exclude sorts the excluded files by their marks.
@@ -98,9 +141,6 @@ func (r *Row) exclude(files []string) error {
 			rel, ok := below(r.Path, inside)
 			if !ok {
 				return fmt.Errorf("%q is not inside %q", inside, r.Path)
-			}
-			if err := checkPath(inside); err != nil {
-				return err
 			}
 			r.Inside = append(r.Inside, rel)
 		} else if risk, ok := strings.CutPrefix(f, "risk:"); ok {
@@ -133,16 +173,23 @@ func checkPath(p string) error {
 	return nil
 }
 
+// isName reports whether s can be the name of a variable.
+func isName(s string) bool {
+	return s != "" && strings.IndexFunc(s, notInName) < 0 && (s[0] < '0' || s[0] > '9')
+}
+
 // list splits a column at its semicolons.
 func list(column string) []string {
 	if column == "-" {
 		return nil
 	}
-	items := strings.Split(column, ";")
-	for i := range items {
-		items[i] = strings.TrimSpace(items[i])
+	items := make([]string, 0, 1+strings.Count(column, ";"))
+	for item := range strings.SplitSeq(column, ";") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, item)
+		}
 	}
-	return slices.DeleteFunc(items, func(s string) bool { return s == "" })
+	return items
 }
 
 // Rows returns all rows, in order.

@@ -16,6 +16,13 @@ func builtinTable(t *testing.T) Table {
 	return table
 }
 
+// TestLoadSkipsNoMistake: what Load takes on trust is what Parse accepts.
+func TestLoadSkipsNoMistake(t *testing.T) {
+	checked, err := Parse("toolchains.tsv", builtin)
+	require.NoError(t, err)
+	assert.Equal(t, checked, builtinTable(t))
+}
+
 // TestOrder pins the rows that were there first, which callers may rely on.
 func TestOrder(t *testing.T) {
 	first := map[Kind]string{
@@ -38,10 +45,10 @@ func TestNoRowShowsASecret(t *testing.T) {
 	require.NotEmpty(t, neverList())
 	for _, r := range builtinTable(t).Rows() {
 		for _, n := range neverList() {
-			assert.False(t, n.forbids(r.Path), "%s: %s", r.Path, n.pattern)
+			assert.False(t, n.forbids(elements(r.Path)), "%s: %s", r.Path, n.pattern)
 		}
 		for _, beside := range r.Beside {
-			assert.False(t, never{pattern: beside}.forbids(r.Path), "%s shows %s, which is not marked", r.Path, beside)
+			assert.False(t, newNever(beside, false).forbids(elements(r.Path)), "%s shows %s, which is not marked", r.Path, beside)
 		}
 		for _, risk := range r.Risks {
 			_, inside := below(r.Path, risk)
@@ -56,7 +63,7 @@ func TestNoRowShowsAnothersSecret(t *testing.T) {
 	for _, r := range rows {
 		for _, beside := range r.Beside {
 			for _, other := range rows {
-				assert.False(t, never{pattern: beside}.forbids(other.Path), "%s shows %s of %s", other.Path, beside, r.Path)
+				assert.False(t, newNever(beside, false).forbids(elements(other.Path)), "%s shows %s of %s", other.Path, beside, r.Path)
 			}
 		}
 	}
@@ -76,7 +83,7 @@ func TestSourcesAreGiven(t *testing.T) {
 }
 
 func TestParseRow(t *testing.T) {
-	table, err := Parse("own.tsv", "# comment\n\noverlay\tx\t~/.x/*\t$X/a; $Y[0]/b\tin:~/.x/*/key; risk:~/.x/*/**/c; ~/.y\thttps://e.org\n")
+	table, err := Parse("own.tsv", "# comment\n\noverlay\tx\t~/.x/*\t$X/a; $Y[0]/b\tin:~/.x/*/key; risk:~/.x/*/**/c; ~/.y\tX_MODE=copy; X_DIR={path}\tunchecked https://e.org\n")
 	require.NoError(t, err)
 	assert.Equal(t, []Row{{
 		Kind: Overlay, Tool: "x", Path: "~/.x/*",
@@ -84,28 +91,35 @@ func TestParseRow(t *testing.T) {
 		Inside:    []string{"key"},
 		Risks:     []string{"~/.x/*/**/c"},
 		Beside:    []string{"~/.y"},
+		Settings:  []string{"X_MODE=copy", "X_DIR={path}"},
 		Source:    "https://e.org",
+		Unchecked: true,
+		File:      "own.tsv",
+		Line:      3,
 	}}, table.Rows())
 	assert.Equal(t, []string{"x"}, table.Tools())
 }
 
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ name, row, want string }{
-		{"five columns", "readable\tx\t/x\t-\t-", "5 columns, want 6"},
-		{"blanks for tabs", "readable x /x - - -", "1 columns, want 6"},
-		{"unknown kind", "writable\tx\t/x\t-\t-\t-", `kind "writable"`},
-		{"no tool", "readable\t-\t/x\t-\t-\t-", "the tool has no name"},
-		{"relative path", "readable\tx\tx\t-\t-\t-", `path "x"`},
-		{"home itself", "readable\tx\t~\t-\t-\t-", `path "~"`},
-		{"home itself, by another name", "readable\tx\t~/.\t-\t-\t-", `path "~/."`},
-		{"the root", "readable\tx\t/\t-\t-\t-", `path "/"`},
-		{"dots", "readable\tx\t/x/../y\t-\t-\t-", "is not clean"},
-		{"bad pattern", "readable\tx\t/x[\t-\t-\t-", "is not a pattern"},
-		{"any depth", "readable\tx\t/x/**/y\t-\t-\t-", "is not a pattern"},
-		{"template without a variable", "readable\tx\t/x\t/y\t-\t-", `template "/y"`},
-		{"in: outside", "readable\tx\t/x\t-\tin:/xy\t-", `"/xy" is not inside "/x"`},
-		{"in: the path itself", "readable\tx\t/x\t-\tin:/x\t-", `"/x" is not inside "/x"`},
-		{"in: with dots", "readable\tx\t/x\t-\tin:/x/../y\t-", "is not clean"},
+		{"five columns", "readable\tx\t/x\t-\t-", "5 columns, want 7"},
+		{"blanks for tabs", "readable x /x - - -", "1 columns, want 7"},
+		{"unknown kind", "writable\tx\t/x\t-\t-\t-\t-", `kind "writable"`},
+		{"no tool", "readable\t-\t/x\t-\t-\t-\t-", "the tool has no name"},
+		{"relative path", "readable\tx\tx\t-\t-\t-\t-", `path "x"`},
+		{"home itself", "readable\tx\t~\t-\t-\t-\t-", `path "~"`},
+		{"home itself, by another name", "readable\tx\t~/.\t-\t-\t-\t-", `path "~/."`},
+		{"the root", "readable\tx\t/\t-\t-\t-\t-", `path "/"`},
+		{"dots", "readable\tx\t/x/../y\t-\t-\t-\t-", "is not clean"},
+		{"bad pattern", "readable\tx\t/x[\t-\t-\t-\t-", "is not a pattern"},
+		{"any depth", "readable\tx\t/x/**/y\t-\t-\t-\t-", "is not a pattern"},
+		{"template without a variable", "readable\tx\t/x\t/y\t-\t-\t-", `template "/y"`},
+		{"a setting without a value", "readable\tx\t/x\t-\t-\tX\t-", `setting "X" is not NAME=VALUE`},
+		{"a setting without a name", "readable\tx\t/x\t-\t-\t1X=a\t-", `setting "1X=a" is not NAME=VALUE`},
+		{"an excluded file without a place", "readable\tx\t/x\t-\tsecrets\t-\t-", `path "secrets"`},
+		{"in: outside", "readable\tx\t/x\t-\tin:/xy\t-\t-", `"/xy" is not inside "/x"`},
+		{"in: the path itself", "readable\tx\t/x\t-\tin:/x\t-\t-", `"/x" is not inside "/x"`},
+		{"in: with dots", "readable\tx\t/x\t-\tin:/x/../y\t-\t-", "is not clean"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := Parse("own.tsv", "# comment\n"+test.row+"\n")
@@ -135,19 +149,19 @@ func TestForbids(t *testing.T) {
 		dir  string
 		want bool
 	}{
-		{"the place", never{"/a/b", false}, "/a/b", true},
-		{"above it", never{"/a/b", false}, "/a", true},
-		{"the root", never{"/a/b", false}, "/", true},
-		{"in it", never{"/a/b", false}, "/a/b/c", true},
-		{"beside it", never{"/a/b", false}, "/a/c", false},
-		{"a longer name", never{"/a/b", false}, "/a/bc", false},
-		{"a pattern", never{"/a/b*", false}, "/a/bc", true},
-		{"the top of a place", never{"/run/user/*", true}, "/run/user/1000", true},
-		{"above the top", never{"/run/user/*", true}, "/run", true},
-		{"below the top", never{"/run/user/*", true}, "/run/user/1000/fnm", false},
+		{"the place", newNever("/a/b", false), "/a/b", true},
+		{"above it", newNever("/a/b", false), "/a", true},
+		{"the root", newNever("/a/b", false), "/", true},
+		{"in it", newNever("/a/b", false), "/a/b/c", true},
+		{"beside it", newNever("/a/b", false), "/a/c", false},
+		{"a longer name", newNever("/a/b", false), "/a/bc", false},
+		{"a pattern", newNever("/a/b*", false), "/a/bc", true},
+		{"the top of a place", newNever("/run/user/*", true), "/run/user/1000", true},
+		{"above the top", newNever("/run/user/*", true), "/run", true},
+		{"below the top", newNever("/run/user/*", true), "/run/user/1000/fnm", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, test.want, test.line.forbids(test.dir))
+			assert.Equal(t, test.want, test.line.forbids(elements(test.dir)))
 		})
 	}
 }

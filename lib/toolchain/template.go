@@ -23,6 +23,21 @@ func escape(path string) string {
 	return b.String()
 }
 
+// unescape is what a pattern that escape made matches.
+func unescape(pattern string) string {
+	if !strings.Contains(pattern, `\`) {
+		return pattern
+	}
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		if pattern[i] == '\\' && i+1 < len(pattern) {
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String()
+}
+
 // expand puts values into a template and reports whether all were there. The
 // result is a pattern: what the template's text makes of one stays, what comes
 // out of a variable is taken literally. A value in the middle of a path must
@@ -51,9 +66,7 @@ func expand(template string, getenv func(string) string) (string, bool) {
 // variable reads the value of a reference, NAME or NAME[0], and returns what
 // follows it.
 func variable(ref string, getenv func(string) string) (value, tail string) {
-	end := strings.IndexFunc(ref, func(c rune) bool {
-		return c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
-	})
+	end := strings.IndexFunc(ref, notInName)
 	if end < 0 {
 		end = len(ref)
 	}
@@ -63,4 +76,8 @@ func variable(ref string, getenv func(string) string) (value, tail string) {
 		tail = first
 	}
 	return value, tail
+}
+
+func notInName(c rune) bool {
+	return c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
 }

@@ -306,7 +306,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 		options.Roots = append(options.Roots, confine.Root{Path: options.Playground, Writable: true, Dir: true})
 	}
 	if !o.noToolchains {
-		if err := addToolchains(&options); err != nil {
+		if err := addToolchains(&options, opened); err != nil {
 			return err
 		}
 	}
@@ -408,13 +408,29 @@ func identity(project string) []string {
 	return id.Env()
 }
 
-func addToolchains(options *bwrap.Options) error {
-	table, err := toolchain.Load()
-	if err != nil {
-		return err
+// addToolchains shows the tool chains of this machine, hides what is in them,
+// and tells the tools what they need to know. The user's own rows count, unless
+// a command could have written them.
+func addToolchains(options *bwrap.Options, opened *cli.Opened) error {
+	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
+	own := toolchain.UserFile(host)
+	if _, err := os.Lstat(own); err == nil {
+		if err := cli.CheckList(own, opened.Roots()); err != nil {
+			return cli.Invalid(err)
+		}
 	}
-	options.Toolchains = table.Present(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv})
+	table, err := toolchain.LoadFor(host)
+	if err != nil {
+		return cli.Invalid(err)
+	}
+	options.Toolchains = table.Present(host)
 	options.Masks = toolchain.Masks(options.Toolchains)
+	for _, e := range options.Toolchains {
+		for _, s := range e.Settings(opened.ProjectRoot()) {
+			name, value, _ := strings.Cut(s, "=")
+			options.Env.Usual = append(options.Env.Usual, bwrap.Var{Name: name, Value: value, Rule: "toolchain " + e.Tool})
+		}
+	}
 	return nil
 }
 

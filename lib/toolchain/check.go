@@ -1,0 +1,179 @@
+package toolchain
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Leak is a credential that is shown.
+type Leak struct {
+	Entry Entry  // what shows it
+	Path  string // where it is seen
+}
+
+// Secrets returns the patterns of all that must not be seen, as the table writes
+// them: the places of never.txt, and what rows call credentials. Files that a
+// tool cannot work without are not among them.
+func (t Table) Secrets() []string {
+	var secrets []string
+	for _, n := range neverList() {
+		secrets = append(secrets, n.pattern)
+	}
+	for _, r := range t.known() {
+		secrets = append(secrets, r.Beside...)
+		for _, rel := range r.Inside {
+			secrets = append(secrets, r.Path+"/"+rel)
+		}
+	}
+	return secrets
+}
+
+// Check looks for credentials that the entries show, with the masks applied:
+// every place of never.txt, and everything that any row calls one, whichever
+// entry it lies in. Files that a tool cannot work without count when an address
+// with a login, or a password, is written in them.
+func (t Table) Check(h Host, entries []Entry, masks []string) []Leak {
+	c := &checker{guard: newGuard(t, h), entries: entries, seen: map[string]bool{}}
+	for _, m := range masks {
+		c.masks = append(c.masks, m, resolved(m))
+	}
+	for _, e := range entries {
+		c.real = append(c.real, resolved(e.Path))
+	}
+	for _, n := range neverList() {
+		if !n.top {
+			c.patterns(c.guard.spelled(n.pattern))
+		}
+	}
+	for _, r := range t.known() {
+		c.row(r)
+	}
+	return c.leaks
+}
+
+type checker struct {
+	guard   *guard
+	entries []Entry
+	real    []string // where the entries really are
+	masks   []string
+	seen    map[string]bool
+	leaks   []Leak
+}
+
+// row looks for what a row excludes, at its default place and where a variable
+// moves it.
+func (c *checker) row(r Row) {
+	for _, b := range r.Beside {
+		c.patterns(c.guard.spelled(b))
+	}
+	places := c.guard.spelled(r.Path)
+	if where, missing := r.place(c.guard.host); missing == "" {
+		places = append(places, where.pattern)
+	}
+	for _, place := range places {
+		for _, rel := range r.Inside {
+			c.patterns([]string{place + "/" + rel})
+		}
+		for _, risk := range r.Risks {
+			rel, ok := below(r.Path, risk)
+			if !ok {
+				continue
+			}
+			for _, file := range deep(place + "/" + rel) {
+				if holdsLogin(file) {
+					c.path(file)
+				}
+			}
+		}
+	}
+}
+
+func (c *checker) patterns(list []string) {
+	for _, pattern := range list {
+		for _, p := range matches(pattern) {
+			c.path(p)
+		}
+	}
+}
+
+// path notes a credential that an entry shows. It may have another name there
+// than here.
+func (c *checker) path(secret string) {
+	real := resolved(secret)
+	if c.seen[real] || c.hidden(secret) || c.hidden(real) {
+		return
+	}
+	for i, e := range c.entries {
+		if within(real, c.real[i]) || within(c.real[i], real) {
+			c.seen[real] = true
+			c.leaks = append(c.leaks, Leak{e, filepath.Join(e.Path, strings.TrimPrefix(real, c.real[i]))})
+			return
+		}
+	}
+}
+
+func (c *checker) hidden(path string) bool {
+	return slices.ContainsFunc(c.masks, func(m string) bool { return within(path, m) })
+}
+
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// maxDeep bounds a search at any depth: it is a cache, and may be huge.
+const maxDeep = 100_000
+
+// deep is matches for patterns with one ** in them.
+func deep(pattern string) []string {
+	dirs, name, any := strings.Cut(pattern, "/**/")
+	if !any {
+		return matches(pattern)
+	}
+	var found []string
+	visited := 0
+	for _, dir := range matches(dirs) {
+		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if visited++; visited > maxDeep {
+				return fs.SkipAll
+			}
+			if ok, _ := path.Match(name, filepath.Base(p)); ok && err == nil && !d.IsDir() {
+				found = append(found, p)
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+// maxConfig is the largest file that is searched for logins: what holds them is
+// written by hand, or by a tool a line at a time.
+const maxConfig = 1 << 20
+
+// logins are what such a file holds: a user or a token before a host (over ssh a
+// name alone is no secret), a password.
+var logins = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`https?://[^/\s@<>"']+@|<(password|passphrase|privateKey)>[^<$]`)
+})
+
+var comments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<!--.*?-->`) })
+
+func holdsLogin(file string) bool {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxConfig {
+		return false
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	return logins().Match(comments().ReplaceAll(text, nil))
+}
