@@ -14,6 +14,18 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
+// openUp lets anybody reach dir.
+func openUp(t *testing.T, dir string) {
+	t.Helper()
+	for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		if info.Mode()&0o001 == 0 {
+			require.NoError(t, os.Chmod(dir, info.Mode()|0o011))
+		}
+	}
+}
+
 // Root works in somebody's project as that somebody. An ordinary user cannot
 // become another: for him the test is that nothing changes.
 func TestRootBecomesTheProjectsOwner(t *testing.T) {
@@ -24,13 +36,7 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 		want = owner
 		require.NoError(t, os.Chown(b.Project, owner, owner))
 		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner)) // as it has no home
-		for dir := filepath.Dir(b.Project); dir != "/"; dir = filepath.Dir(dir) {
-			info, err := os.Stat(dir)
-			require.NoError(t, err)
-			if info.Mode()&0o001 == 0 {
-				require.NoError(t, os.Chmod(dir, info.Mode()|0o011))
-			}
-		}
+		openUp(t, b.Project)
 	}
 	for _, args := range [][]string{{"pk-bwrap", "--", "sh", "-c"}, {"pk-bash", "-y", "--raw"}} {
 		got := b.Run(t, args[0], append(args[1:], `id -u; id -G | wc -w; touch made; cd && pwd; grep -c "^CapEff:.0*$" /proc/self/status`)...)
