@@ -143,7 +143,9 @@ var ailments = []ailment{
 	{func(h *host, said string) bool { return h.container != "" && deniesUse(said) }, func(h *host) string {
 		return "the container may not make namespaces; " + h.flags("")
 	}},
-	{func(h *host, said string) bool { return h.filtered && deniesUse(said) && !strings.Contains(said, "ENOSPC") }, always(
+	{func(h *host, said string) bool {
+		return h.filtered && deniesUse(said) && !strings.Contains(said, "ENOSPC")
+	}, always(
 		"a system call filter denies namespaces; in a systemd unit: RestrictNamespaces=no, and no SystemCallFilter= without @mount")},
 	{anyOf("uid map", "gid map"), always(
 		"this user cannot be mapped from here, as in a user namespace that does not know it; start it outside, or as an ordinary user")},
