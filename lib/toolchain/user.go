@@ -74,10 +74,12 @@ func readOwn(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if os.IsNotExist(err) {
+	// A directory that the caller may not enter is not where he keeps anything:
+	// $HOME is somebody else's.
+	if _, err := os.Lstat(file); os.IsNotExist(err) || os.IsPermission(err) {
 		return "", nil
 	}
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err
 	}
