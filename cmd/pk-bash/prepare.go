@@ -27,6 +27,7 @@ type job struct {
 	output    *shell.Output // nil with --raw
 	live      *shell.Live   // nil for none
 	box       *limits.Box   // nil without limits
+	watched   []string      // where nothing was, and nothing may appear
 	logKept   bool
 	ran       bool
 	undo      []func(ran bool) error
@@ -145,6 +146,11 @@ func (s *session) sandboxed(j *job) error {
 	j.later(func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Gated, j.Status = true, true, r
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	for _, w := range f.Plan.Watched {
+		if w.Link == "" {
+			j.watched = append(j.watched, w.Path)
+		}
+	}
 	j.Start = f.Plan.Start
 	if j.box, err = s.Limit(); err != nil {
 		return err
@@ -239,6 +245,35 @@ func (j *job) openLog() (*os.File, error) {
 		return u.Remove()
 	})
 	return shell.OpenLog(u.Path())
+}
+
+// moveAside takes out of the project what has appeared where git on the host, or
+// a rule, would make something of it, into the session's umbrella; without a
+// session into one that is kept until it is swept.
+func (j *job) moveAside() ([]shell.Moved, error) {
+	var there []string
+	for _, name := range j.watched {
+		var st unix.Stat_t
+		if unix.Lstat(name, &st) == nil {
+			there = append(there, name)
+		}
+	}
+	if len(there) == 0 {
+		return nil, nil
+	}
+	if j.workspace.Umbrella != nil {
+		return shell.MoveAside(there, filepath.Join(j.workspace.Umbrella.Path(), "moved-aside"))
+	}
+	base, err := umbrella.Base(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	u, err := umbrella.Mint(base)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := shell.MoveAside(there, filepath.Join(u.Path(), "moved-aside"))
+	return moved, errors.Join(err, u.Release())
 }
 
 // newLive shows the output on standard error while the command runs: all of it,

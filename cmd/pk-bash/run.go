@@ -173,6 +173,12 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 	if err == nil && j.box != nil {
 		nameLimit(result, j.box, limits.ChildTime()-before)
 	}
+	if err == nil {
+		var failed error
+		if result.MovedAside, failed = j.moveAside(); failed != nil {
+			s.ctx.Report(fmt.Errorf("cannot move aside what has appeared: %w", failed))
+		}
+	}
 	if err == nil && j.output != nil {
 		j.output.Finish(result)
 		j.logKept = result.Log != ""

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -378,8 +377,7 @@ func gitSinks(root string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
-// hostConfigs lists the files of the host's own git that lie in a root, and the
-// root's .git where there is none: git would take one that appears.
+// hostConfigs lists the files of the host's own git that lie in a root.
 func hostConfigs(root string) []bwrap.Protected {
 	var list []bwrap.Protected
 	config := os.Getenv("XDG_CONFIG_HOME")
@@ -390,9 +388,6 @@ func hostConfigs(root string) []bwrap.Protected {
 		if strings.HasPrefix(file, root+"/") {
 			list = append(list, bwrap.Protected{Path: filepath.Clean(file), Rule: "default: git: the host's configuration", Default: true})
 		}
-	}
-	if _, err := os.Lstat(root + "/.git"); errors.Is(err, fs.ErrNotExist) {
-		list = append(list, bwrap.Protected{Path: root + "/.git", Rule: "default: git: a repository that appears", Default: true})
 	}
 	return list
 }

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// Nothing can be mounted on what is not there. What a command puts there, and git
+// on the host would run, is gone when pk-bash is done, and not lost.
+func TestWhatAppearsIsMovedAside(t *testing.T) {
+	b := clitest.NewBox(t)
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": ""} {
+		b.Write(t, filepath.Join(b.Project, ".git", name), text)
+	}
+	for _, options := range [][]string{nil, {"--session", "aside"}} {
+		args := append(options, "--deny", "forbidden", "-y", "--json", "mkdir -p .git/hooks .git/info; echo evil > .git/hooks/pre-commit; echo ../x > .git/commondir; echo x > forbidden; echo ok > allowed")
+		got := b.Run(t, "pk-bash", args...)
+		require.Equal(t, 0, got.Status, got.Stderr)
+		var result struct {
+			MovedAside []struct {
+				From string `json:"from"`
+				To   string `json:"to"`
+			} `json:"moved_aside"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result))
+		var from []string
+		for _, m := range result.MovedAside {
+			from = append(from, m.From)
+			assert.FileExists(t, m.To+map[bool]string{true: "/pre-commit"}[filepath.Base(m.From) == "hooks"])
+		}
+		assert.ElementsMatch(t, []string{b.Project + "/.git/hooks", b.Project + "/.git/commondir", b.Project + "/forbidden"}, from, got.Stdout)
+		for _, name := range from {
+			assert.NoFileExists(t, name)
+			assert.NoDirExists(t, name)
+		}
+		assert.FileExists(t, b.Project+"/allowed")
+		require.NoError(t, os.RemoveAll(b.Project+"/.git/info"))
+	}
+}
