@@ -229,7 +229,6 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 		{"--protect", "src/deep", "--deny", "conf", "--temp", "src"},
 		{"--allow-write", "src/**"},
 		{"--deny", "src/deep"},
-		{"-C", b.Project + "/src"},
 	}
 	started := 0
 	defer func() { assert.NotZero(t, started, "the race was none") }()
