@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/seccomp"
 	"pikuri/lib/toolchain"
 )
@@ -515,36 +516,14 @@ func (b *builder) warn(format string, args ...any) {
 // mountBelow returns a mount point below dir that is not in ignored, or "". The
 // kernel refuses an overlay whose lower tree has one, in a user namespace.
 func mountBelow(dir string, ignored ...string) string {
-	table, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Read("/proc/self/mountinfo")
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(table)) {
-		fields := strings.Fields(line)
-		if len(fields) < 5 {
-			continue
-		}
-		point := unescapeMount(fields[4])
-		if point != dir && within(point, dir) && !slices.Contains(ignored, point) {
-			return point
+	for _, m := range mounts {
+		if m.Point != dir && within(m.Point, dir) && !slices.Contains(ignored, m.Point) {
+			return m.Point
 		}
 	}
 	return ""
-}
-
-// unescapeMount undoes the octal escapes of mountinfo, \040 and the like.
-func unescapeMount(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	var out []byte
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			out = append(out, (s[i+1]-'0')<<6|(s[i+2]-'0')<<3|(s[i+3]-'0'))
-			i += 3
-			continue
-		}
-		out = append(out, s[i])
-	}
-	return string(out)
 }

@@ -316,11 +316,6 @@ func TestCanonical(t *testing.T) {
 	assert.Equal(t, "/nonesuch", Canonical("/nonesuch"))
 }
 
-func TestUnescapeMount(t *testing.T) {
-	assert.Equal(t, "/a b\tc\\d", unescapeMount(`/a\040b\011c\134d`))
-	assert.Equal(t, `/a\04`, unescapeMount(`/a\04`))
-}
-
 // elfWith is the beginning of a program for a dynamic linker of that name.
 func elfWith(interpreter string) []byte {
 	elf := make([]byte, 64+56, 512)

@@ -327,7 +327,7 @@ func (j *join) member(pid int) *Session {
 		return nil
 	}
 	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker()) {
-		if filepath.Base(m.point) == merged && strings.HasPrefix(m.point, j.dir+"/") {
+		if filepath.Base(m.Point) == merged && strings.HasPrefix(m.Point, j.dir+"/") {
 			return s
 		}
 	}

@@ -27,13 +27,13 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/umbrella"
 )
 
@@ -201,45 +201,15 @@ func unmounted(k *umbrella.Keeping) bool {
 		}
 	}
 	for _, m := range slices.Backward(mountsOf("/proc/self/mountinfo", k.Marker())) {
-		if unix.Unmount(m.point, 0) != nil {
+		if unix.Unmount(m.Point, 0) != nil {
 			return false
 		}
 	}
 	return true
 }
 
-// mount is one line of a mount table.
-type mount struct{ point, kind string }
-
 // mountsOf reads from a mount table what is mounted under marker, in order.
-func mountsOf(table, marker string) []mount {
-	content, err := os.ReadFile(table)
-	if err != nil {
-		return nil
-	}
-	var found []mount
-	for line := range strings.Lines(string(content)) {
-		left, right, ok := strings.Cut(line, " - ")
-		fields, source := strings.Fields(left), strings.Fields(right)
-		if ok && len(fields) > 4 && len(source) > 1 && source[1] == marker {
-			found = append(found, mount{unescape(fields[4]), source[0]})
-		}
-	}
-	return found
-}
-
-// unescape undoes the octal escapes of mountinfo, \040 and the like.
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
+func mountsOf(table, marker string) []mountinfo.Mount {
+	mounts, _ := mountinfo.Read(table) // of a process that has gone, nothing
+	return slices.DeleteFunc(mounts, func(m mountinfo.Mount) bool { return m.Source != marker })
 }

@@ -382,9 +382,3 @@ func TestSlug(t *testing.T) {
 	assert.Regexp(t, `^_b__-[0-9a-f]{16}$`, slug("/a/.b \n"))
 	assert.LessOrEqual(t, len(slug("/"+strings.Repeat("x", 255))), 60)
 }
-
-func TestUnescape(t *testing.T) {
-	for given, want := range map[string]string{`/a\040b`: "/a b", `\134`: `\`, `/a\`: `/a\`, `\9`: `\9`, `\777x`: `\777x`} {
-		assert.Equal(t, want, unescape(given))
-	}
-}

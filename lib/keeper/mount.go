@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/mountinfo"
 )
 
 // Names below the directory of a session's overlays. Each overlay has a
@@ -58,7 +60,7 @@ func mountAll(args []string, out io.Writer) error {
 		return fmt.Errorf("cannot open %q: %w", args[0], err)
 	}
 	for _, at := range mountsOf("/proc/self/mountinfo", m.marker) {
-		m.mounted[at.point] = at.kind == "overlay" || at.kind == "tmpfs"
+		m.mounted[at.Point] = at.Type == "overlay" || at.Type == "tmpfs"
 	}
 	m.path = args[0]
 	answers := make([]answer, len(args)-2)
@@ -175,11 +177,11 @@ func makeDir(in int, name string) (int, error) {
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // shown is where the keeper of u shows the overlay of lower, if it does.
-func shown(dir string, mounts []mount, lower string) (path string, inMemory, ok bool) {
+func shown(dir string, mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
 	for _, in := range []string{"", memory} {
 		at := filepath.Join(dir, in, slug(lower), merged)
 		for _, m := range mounts {
-			if m.point == at && m.kind == "overlay" {
+			if m.Point == at && m.Type == "overlay" {
 				return at, in == memory, true
 			}
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/mountinfo"
 )
 
 // host is what decides whether a cgroup can be had. Tests make one up.
@@ -65,20 +67,18 @@ func (h host) where() (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	table, err := os.ReadFile(filepath.Join(h.proc, "self/mountinfo"))
+	mounts, err := mountinfo.Read(filepath.Join(h.proc, "self/mountinfo"))
 	if err != nil {
 		return place{}, fmt.Errorf("cannot read the mount table: %w", err)
 	}
 	found := place{}
-	for line := range strings.Lines(string(table)) {
-		fields := strings.Fields(line)
-		dash := slices.Index(fields, "-")
-		if dash < 5 || len(fields) < dash+2 || fields[dash+1] != "cgroup2" {
+	for _, m := range mounts {
+		if m.Type != "cgroup2" {
 			continue
 		}
 		// A mount shows the tree from its own root on.
-		if rel, err := filepath.Rel(unescape(fields[3]), own); err == nil && filepath.IsLocal(rel) {
-			found = place{unescape(fields[4]), filepath.Join("/", rel)} // the last one covers the others
+		if rel, err := filepath.Rel(m.Root, own); err == nil && filepath.IsLocal(rel) {
+			found = place{m.Point, filepath.Join("/", rel)} // the last one covers the others
 		}
 	}
 	if found.mount == "" {
@@ -106,22 +106,6 @@ func (h host) ownPath() (string, error) {
 
 // unified is what to do where controllers belong to version 1.
 const unified = "boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line, or without systemd with cgroup_no_v1=memory,pids"
-
-// unescape undoes the octal escapes of mountinfo.
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
-}
 
 // missing explains why the mounted tree does not have a controller.
 func (h host) missing(controller string) error {

@@ -1,0 +1,59 @@
+// Package mountinfo reads the kernel's tables of mounts, /proc/PID/mountinfo
+// (proc_pid_mountinfo(5)).
+package mountinfo
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Mount is one line of a table.
+type Mount struct {
+	Root   string // what of the file system is shown
+	Point  string // where
+	Type   string // of file system
+	Source string
+}
+
+// Read returns the mounts of a table in its order: a later one covers earlier
+// ones at the same place. Lines of another form are left out.
+func Read(table string) ([]Mount, error) {
+	content, err := os.ReadFile(table)
+	if err != nil {
+		return nil, err
+	}
+	var mounts []Mount
+	for line := range strings.Lines(string(content)) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if dash < 6 || len(fields) < dash+3 {
+			continue
+		}
+		mounts = append(mounts, Mount{
+			Root: unescape(fields[3]), Point: unescape(fields[4]),
+			Type: fields[dash+1], Source: unescape(fields[dash+2]),
+		})
+	}
+	return mounts, nil
+}
+
+// unescape undoes octal escapes, \040 and the like.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
