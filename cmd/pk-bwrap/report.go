@@ -118,13 +118,11 @@ func (r report) status() int {
 	return cli.StatusOK
 }
 
-var bwrapVersion = regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`)
-
 func describeMachine(o opening) machine {
 	m := machine{Kind: "machine", Bwrap: o.Bwrap, UID: os.Geteuid(), RunAs: o.RunAs}
 	if o.Bwrap != "" {
 		out, _ := exec.Command(o.Bwrap, "--version").Output()
-		if found := bwrapVersion.FindSubmatch(out); found != nil {
+		if found := regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`).FindSubmatch(out); found != nil {
 			m.Version = string(found[1])
 		}
 	}

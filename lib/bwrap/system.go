@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -156,8 +155,12 @@ type user struct {
 	home        string // absolute, clean
 }
 
-// accountName is what may stand in a passwd file without further thought.
-var accountName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+// accountName reports whether a name may stand in a passwd file without further
+// thought.
+func accountName(name string) bool {
+	const first, other = "abcdefghijklmnopqrstuvwxyz_", "0123456789-"
+	return name != "" && len(name) <= 32 && strings.Trim(name, first+other) == "" && strings.Contains(first, name[:1])
+}
 
 // currentUser describes the caller. An account without an entry in
 // /etc/passwd (a container's, or one of a directory service) is called "user".
@@ -165,10 +168,10 @@ func currentUser(home string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
 	entry := accountEntry("/etc/passwd", u.uid)
 	u.name, u.group = "user", "user"
-	if accountName.MatchString(entry.name) {
+	if accountName(entry.name) {
 		u.name, u.group = entry.name, entry.name
 	}
-	if g := accountEntry("/etc/group", u.gid); accountName.MatchString(g.name) {
+	if g := accountEntry("/etc/group", u.gid); accountName(g.name) {
 		u.group = g.name
 	}
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {

@@ -144,8 +144,8 @@ func (o *Options) setNet(v string) error {
 // a stage on the way to bwrap, as the keeper of a session, or to limit itself.
 func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, mode := range []func([]string) func() error{bwrap.StageMode, keeper.Mode, limitMode} {
-		if other := mode(args); other != nil {
-			args, c.Action = nil, func(*cli.Context) error { return other() }
+		if hidden := mode(args); hidden != nil {
+			return c.RunHidden(hidden, stderr)
 		}
 	}
 	return c.Run(args, stdin, stdout, stderr)
