@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -92,8 +93,8 @@ func small(dir Mount) []Mount {
 	if dir.Op != OpReadOnly {
 		return []Mount{dir}
 	}
-	entries, err := os.ReadDir(dir.Source)
-	if err != nil || len(entries) == 0 || len(entries) > maxSmall {
+	entries := few(dir.Source)
+	if len(entries) == 0 || len(entries) > maxSmall {
 		return []Mount{dir}
 	}
 	var files []Mount
@@ -106,6 +107,22 @@ func small(dir Mount) []Mount {
 		files = append(files, m)
 	}
 	return files
+}
+
+// few lists a directory, sorted, and no more of it than it takes to see that it
+// is not small.
+func few(dir string) []os.DirEntry {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(maxSmall + 1)
+	if err != nil {
+		return nil
+	}
+	slices.SortFunc(entries, func(a, b os.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries
 }
 
 // linkOrBind shows path as the link it is, or binds the directory it is.

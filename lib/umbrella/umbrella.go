@@ -97,7 +97,6 @@ func sessionName(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Trim(name, known) == ""
 }
 
-
 // Join makes the session called name, or joins it when it exists. It lasts
 // until it is swept.
 func Join(base, name string) (*Umbrella, error) {
