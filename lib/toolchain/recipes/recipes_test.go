@@ -135,9 +135,11 @@ with zipfile.ZipFile("wheels/hello-1.0-py3-none-any.whl", "w") as w:
 		printf 'Gem::Specification.new { |s| s.name = "hello"; s.version = "1.0"; s.summary = "x"; s.authors = ["x"]; s.files = ["lib/hello.rb"] }\n' >hello.gemspec
 		gem build -q hello.gemspec >/dev/null 2>&1 && mv hello-1.0.gem vendor/cache/ && rm hello.gemspec
 		printf 'source "https://nowhere.example"\ngem "hello"\n' >Gemfile`,
-		`bundle config set --local path vendor/bundle && bundle install --quiet --local && bundle exec ruby -e 'require "hello"'
+		`export BUNDLE_SILENCE_ROOT_WARNING=1
+		bundle config set --local path vendor/bundle && bundle install --quiet --local && bundle exec ruby -e 'require "hello"'
 		gem install --silent --user-install --local vendor/cache/hello-1.0.gem`,
-		`rm -r vendor/bundle && bundle install --quiet --local && bundle exec ruby -e 'require "hello"'
+		`export BUNDLE_SILENCE_ROOT_WARNING=1
+		rm -r vendor/bundle && bundle install --quiet --local && bundle exec ruby -e 'require "hello"'
 		gem list --installed --exact hello >/dev/null`,
 		"hello\n",
 	}, {
