@@ -110,3 +110,12 @@ func TestADevelopersPlanIsSmall(t *testing.T) {
 	}
 	assert.LessOrEqual(t, mounts, 40)
 }
+
+func TestAccountNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"ada": true, "_apt": true, "a-1_b": true, strings.Repeat("a", 32): true,
+		"": false, "-a": false, "1a": false, "Ada": false, "a:b": false, "a b": false, "a\n": false, "é": false, strings.Repeat("a", 33): false,
+	} {
+		assert.Equal(t, want, isAccountName(name), "%q", name)
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,8 +203,12 @@ type user struct {
 	home        string // absolute, clean
 }
 
-// accountName is what may stand in a passwd file without further thought.
-var accountName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+// isAccountName reports what may stand in a passwd file without further thought.
+// It is spelled out: to compile a pattern would take part of every start.
+func isAccountName(s string) bool {
+	const longest, first = 32, "abcdefghijklmnopqrstuvwxyz_"
+	return s != "" && len(s) <= longest && strings.Contains(first, s[:1]) && strings.Trim(s, first+"0123456789-") == ""
+}
 
 // currentUser describes the caller. An account without an entry in
 // /etc/passwd (a container's, or one of a directory service) is called "user".
@@ -213,10 +216,10 @@ func currentUser(home string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
 	entry := accountEntry("/etc/passwd", u.uid)
 	u.name, u.group = "user", "user"
-	if accountName.MatchString(entry.name) {
+	if isAccountName(entry.name) {
 		u.name, u.group = entry.name, entry.name
 	}
-	if g := accountEntry("/etc/group", u.gid); accountName.MatchString(g.name) {
+	if g := accountEntry("/etc/group", u.gid); isAccountName(g.name) {
 		u.group = g.name
 	}
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {
