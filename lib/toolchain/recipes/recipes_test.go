@@ -32,6 +32,9 @@ func npmTool(tarball string) string {
 
 const fromLoopback = " --registry=" + npmRegistry
 
+// Uv has no recipe: neither Debian 12 nor 13 packages it, and npm's package of
+// that name is something else. Its cache and its setting are held to the table
+// like all others, but have not been tried.
 var recipes = []recipe{
 	{
 		"go, a module",
