@@ -122,7 +122,8 @@ func describeMachine(o opening) machine {
 	m := machine{Kind: "machine", Bwrap: o.Bwrap, UID: os.Geteuid(), RunAs: o.RunAs}
 	if o.Bwrap != "" {
 		out, _ := exec.Command(o.Bwrap, "--version").Output()
-		if found := regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`).FindSubmatch(out); found != nil {
+		version := regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`)
+		if found := version.FindSubmatch(out); found != nil {
 			m.Version = string(found[1])
 		}
 	}

@@ -95,6 +95,25 @@ func TestProgramInASessionCacheIsFound(t *testing.T) {
 	assert.Equal(t, 127, b.Run(t, "pk-bwrap", "--session", "t", "--", program).Status)
 }
 
+// TestGoBuildsAgainInASession is the one recipe of lib/toolchain/recipes for
+// which a machine that runs these tests has all it takes.
+func TestGoBuildsAgainInASession(t *testing.T) {
+	b := clitest.NewBox(t)
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	cache += "/go-build"
+	b.Mkdir(t, cache)
+	b.Env = []string{"GOCACHE=" + cache, "GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off"}
+	b.Write(t, b.Project+"/go.mod", "module example\n\ngo 1.21\n")
+	b.Write(t, b.Project+"/main.go", "package main\n\nfunc main() { println(\"built at "+b.Project+"\") }\n")
+	before := clitest.Listing(t, cache)
+
+	built := clitest.Outcome{Stderr: "built at " + b.Project + "\n"}
+	assert.Equal(t, built, inside(t, b, "go build -o a && ./a", "--session", "go"))
+	assert.Equal(t, built, inside(t, b, "rm a; go build -x -o a 2>steps; ! grep /compile steps && ./a", "--session", "go", "--net", "none"))
+	assert.True(t, before == clitest.Listing(t, cache), "the host's cache has changed") // too long to be printed
+}
+
 // superblocks prints the devices of the overlays: equal numbers at one time are
 // one mount.
 const superblocks = `awk '$0 ~ / - overlay / { print $3, $5 }' /proc/self/mountinfo | sort`

@@ -91,10 +91,11 @@ func (r Reserved) Mint() (*Umbrella, error) {
 	return hold(dir, r.name, false)
 }
 
-// sessionName reports whether a session may be called name.
-func sessionName(name string) bool {
-	const known = "abcdefghijklmnopqrstuvwxyz" + "ABCDEFGHIJKLMNOPQRSTUVWXYZ" + "0123456789._-"
-	return name != "" && len(name) <= 64 && strings.Trim(name, known) == ""
+// isSessionName is spelled out: a pattern would cost every start of every command
+// a third of a millisecond.
+func isSessionName(s string) bool {
+	const longest, allowed = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	return s != "" && len(s) <= longest && strings.Trim(s, allowed) == ""
 }
 
 // Join makes the session called name, or joins it when it exists. It lasts
@@ -112,7 +113,7 @@ func Join(base, name string) (*Umbrella, error) {
 
 // CheckName refuses a name that a session cannot have.
 func CheckName(name string) error {
-	if sessionName(name) {
+	if isSessionName(name) {
 		return nil
 	}
 	return refuse("use 1 to 64 letters, digits, dots, underscores and dashes", "session name %q is not allowed", name)
@@ -366,5 +367,5 @@ func foreign(uid uint32) error {
 // of one that a sweeper was removing.
 func isUmbrella(name string) bool {
 	session, ok := strings.CutPrefix(name, prefix)
-	return strings.HasPrefix(name, reaped) || ok && sessionName(session)
+	return strings.HasPrefix(name, reaped) || ok && isSessionName(session)
 }
