@@ -374,6 +374,9 @@ func TestSweepersAndLiveSessions(t *testing.T) {
 		both.Wait()
 		left, err := filepath.Glob(b.Home + "/.cache/pikuri/*stale*")
 		require.NoError(t, err)
+		if len(left) > 0 {
+			t.Logf("%d: %v\n%s", n, left, b.Run(t, "pk-sweep", "--all", "--dry-run", "-v").Stdout)
+		}
 		removed = append(removed, left...)
 	}
 	assert.Empty(t, removed, "every stale session goes")

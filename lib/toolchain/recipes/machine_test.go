@@ -57,10 +57,11 @@ const adaID = 1000
 // pass; with it, a machine that cannot be had is a failure.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{bwrap: os.Getenv("PK_TEST_BWRAP"), bin: clitest.Bin(t)}
+	m := &machine{bwrap: os.Getenv("PK_TEST_BWRAP")}
 	if m.bwrap == "" {
 		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
 	}
+	m.bin = clitest.Bin(t)
 	debian := os.Getenv("PK_TEST_DEBIAN")
 	require.NotEmpty(t, debian, "PK_TEST_DEBIAN has to be the directory that scripts/testroot made")
 	m.root, m.registry = filepath.Join(debian, "root"), filepath.Join(debian, "registry")
