@@ -199,23 +199,29 @@ func (s *sweep) describe(dir *os.File, r *Result) {
 }
 
 // lockOut takes the lock that keeps everybody out. A keeper takes it for a
-// moment when the last command has ended, which is no use of the umbrella.
+// moment when the last command has ended, which is no use of the umbrella: on a
+// busy machine the moment may be long, and is waited for. Commands share the
+// lock; so does, for an instant, whoever asks here, and therefore more than once.
 func lockOut(dir *os.File) error {
-	for tries := 0; ; tries++ {
+	for shared, limit := 0, time.Now().Add(farewell); ; time.Sleep(lockPause) {
 		err := flock(dir, unix.LOCK_EX)
-		if !errors.Is(err, unix.EWOULDBLOCK) || tries == keeperTries {
+		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(limit) {
 			return err
 		}
 		if pid, kerr := keeperOf(dir); pid == 0 && kerr == nil {
 			return err
 		}
-		time.Sleep(lockPause)
+		if flock(dir, unix.LOCK_SH) == nil {
+			_ = flock(dir, unix.LOCK_UN)
+			if shared++; shared == sharedTries {
+				return err
+			}
+		}
 	}
 }
 
-// keeperTries bounds the wait for a keeper to give the lock back, after a few
-// system calls.
-const keeperTries = 10
+// sharedTries is how often the lock has to be found shared.
+const sharedTries = 10
 
 // lentOut reports whether the umbrella is held by the file that Lock handed on.
 // Nobody can take that lock anew while dir is locked. A file that cannot be
