@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -168,26 +165,6 @@ func TestLoopUsage(t *testing.T) {
 	}
 }
 
-// A program in any language can drive the loop.
-func TestExamples(t *testing.T) {
-	b := clitest.NewBox(t)
-	examples := filepath.Join(clitest.Root(t), "scripts", "examples")
-	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
-		t.Run(example[1], func(t *testing.T) {
-			interpreter, err := exec.LookPath(example[0])
-			require.NoError(t, err, "this test needs it")
-			pk := b.Command("pk-bash", "-y")
-			cmd := exec.Command(interpreter, append([]string{filepath.Join(examples, example[1])}, pk.Args...)...)
-			cmd.Dir, cmd.Env = pk.Dir, pk.Env
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			require.NoError(t, err, stderr.String())
-			assert.Equal(t, "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n", string(out))
-		})
-	}
-}
-
 func TestWrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	container := script(t, b, "container", "box=$1; shift; [ \"$box\" = exec ] && exec env IN=box \"$@\"\n")
@@ -224,16 +201,4 @@ func TestWrap(t *testing.T) {
 	assert.Contains(t, run(t, b, "true", "--wrap", "./w").Stderr, "lies in the writable root")
 	got = run(t, b, "# "+strings.Repeat("x", 100), "--wrap", "env")
 	assert.Equal(t, 0, got.Status)
-}
-
-func TestMakefile(t *testing.T) {
-	b := clitest.NewBox(t)
-	b.Write(t, b.Project+"/Makefile", "SHELL = pk-bash\n.SHELLFLAGS = --bwrap "+b.Bwrap+" -y --raw -c\nall:\n\t@echo \"$$PK_BASH\"; ls ~ | wc -l; exit 3\n")
-	cmd := exec.Command("make", "all")
-	cmd.Dir = b.Project
-	cmd.Env = []string{"HOME=" + b.Home, "PATH=" + b.Bin + ":" + os.Getenv("PATH")}
-	got := clitest.Finish(t, cmd)
-	assert.Equal(t, 2, got.Status)
-	assert.Equal(t, "1\n0\n", got.Stdout)
-	assert.Contains(t, got.Stderr, "Error 3")
 }
