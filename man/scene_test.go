@@ -174,6 +174,8 @@ var varies = []struct {
 	{regexp.MustCompile(`(at least )?[0-9.]+ ([KMG]i)?B(ytes)? in \d+ entries`), "SIZE"},
 	{regexp.MustCompile(`(?m)^bwrap   .*\nkernel  .*\nuser    .*$`), "MACHINE"},
 	{regexp.MustCompile(`\d+ attacks tried`), "N attacks tried"},
+	// Where --explain breaks a line, as the paths here are longer than those shown.
+	{regexp.MustCompile(`\n {11}(-> |at |on the host )`), " $1"},
 }
 
 // shown is a text with the scene's home under the name that the pages have for
