@@ -55,10 +55,11 @@ var python = sync.OnceValue(func() string {
 // example runs one of the examples with an interpreter.
 func (p *playground) example(t *testing.T, stdin, interpreter, name string, args ...string) clitest.Outcome {
 	t.Helper()
-	if interpreter == "python3" {
-		interpreter = python()
+	argv := []string{interpreter, filepath.Join(p.examples, name)}
+	if interpreter == "python3" { // -S: half of its start is to look for packages, and the examples use none
+		argv = []string{python(), "-S", argv[1]}
 	}
-	return p.run(t, stdin, append([]string{interpreter, filepath.Join(p.examples, name)}, args...)...)
+	return p.run(t, stdin, append(argv, args...)...)
 }
 
 // Whoever adds an example adds a test, and the name here.
