@@ -332,6 +332,7 @@ func TestPreToolUseExample(t *testing.T) {
 		{"command that is a list", `{"tool_name":"Bash","tool_input":{"command":["ls"]}}`, 2},
 		{"NUL", `{"tool_name":"Bash","tool_input":{"command":"ls \u0000"}}`, 2},
 		{"timeout that is no number", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":"x"}}`, 2},
+		{"timeout without end", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":Infinity}}`, 2},
 		{"another tool", `{"tool_name":"Read","tool_input":{"file_path":"/x"}}`, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {

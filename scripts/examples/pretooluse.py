@@ -15,7 +15,8 @@ are known that do not, and would run the one without a fence. Have it run
 
     echo "fenced: $PK_BASH"
 
-Each command starts anew: what `cd` and `export` did is gone with it."""
+A hook that cannot be started, for want of Python, stops nothing either. Each
+command starts anew: what `cd` and `export` did is gone with it."""
 
 import json
 import math
@@ -51,7 +52,7 @@ def main(args):
         if call["tool_name"] != "Bash":
             return 0  # no opinion
         changed = fenced(call, args or ["pk-bash"])
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except Exception as error:
         # Status 2 stops the call; with any other, it would run as it is.
         print(f"pretooluse: cannot fence this call: {error!r}", file=sys.stderr)
         return 2
