@@ -93,10 +93,10 @@ func (s *scene) environ() []string {
 		"TMPDIR=" + filepath.Dir(s.Home), "path=notes/today", "script=echo hi"}
 }
 
-// run runs a program in the project to its end.
+// run runs a program of the scene's PATH, in the project, to its end.
 func (s *scene) run(t *testing.T, argv ...string) clitest.Outcome {
 	t.Helper()
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.Command("env", argv...)
 	cmd.Dir, cmd.Env = s.Project, s.environ()
 	return clitest.Finish(t, cmd)
 }
