@@ -202,3 +202,20 @@ func TestWrap(t *testing.T) {
 	got = run(t, b, "# "+strings.Repeat("x", 100), "--wrap", "env")
 	assert.Equal(t, 0, got.Status)
 }
+
+// In a session /tmp is the playground, and a project below the host's has no name
+// but a relative one.
+func TestLogInAProjectBelowTmp(t *testing.T) {
+	b := clitest.NewBox(t)
+	dir, err := os.MkdirTemp("/tmp", "pk-log-")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	b.Project = dir
+	for _, name := range []string{"kept.log", dir + "/kept.log"} {
+		got := b.Run(t, "pk-bash", "-y", "--session", "s", "--log", name, "echo "+name)
+		assert.Equal(t, 0, got.Status, got.Stderr)
+		text, err := os.ReadFile(dir + "/kept.log")
+		assert.NoError(t, err)
+		assert.Equal(t, name+"\n", string(text))
+	}
+}
