@@ -92,6 +92,10 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
-	assert.Empty(t, umbrellas(t, b))
+	// One killed while it started its guard may have a child that has not become
+	// the guard yet, and holds what the killed one held.
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Equal(c, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
+		assert.Empty(c, umbrellas(t, b))
+	}, 10*time.Second, 10*time.Millisecond)
 }

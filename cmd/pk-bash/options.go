@@ -174,8 +174,7 @@ func command() *cli.Command {
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	c := command()
 	if len(args) > 0 && args[0] == shell.GuardOption {
-		guard := args[1:]
-		args, c.Action = nil, func(*cli.Context) error { return shell.Guard(guard) }
+		return c.RunHidden(func() error { return shell.Guard(args[1:]) }, stderr)
 	}
 	return fence.Run(c, args, stdin, stdout, stderr)
 }

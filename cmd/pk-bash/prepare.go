@@ -27,6 +27,7 @@ type job struct {
 	output    *shell.Output // nil with --raw
 	live      *shell.Live   // nil for none
 	box       *limits.Box   // nil without limits
+	plan      *bwrap.Plan   // nil without a sandbox of ours
 	watched   []string      // where nothing was, and nothing may appear
 	logKept   bool
 	ran       bool
@@ -146,6 +147,7 @@ func (s *session) sandboxed(j *job) error {
 	j.later(func(bool) error { r.Close(); return nil })
 	j.Sandbox, j.Gated, j.Status = true, true, r
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	j.plan = f.Plan
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			j.watched = append(j.watched, w.Path)

@@ -199,6 +199,9 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 	if result.Outcome == shell.SandboxFailed {
 		return nil, bwrap.Diagnose(string(result.Output))
 	}
+	if j.plan != nil {
+		result.Guarantees = j.plan.Holding()
+	}
 	return result, nil
 }
 

@@ -520,3 +520,19 @@ func TestWithoutBash(t *testing.T) {
 		assert.Empty(t, umbrellas(t, b))
 	}
 }
+
+// A program that reads the result need not ask again what held.
+func TestWhatHeldIsToldInJSON(t *testing.T) {
+	b := clitest.NewBox(t)
+	held := func(options ...string) []string {
+		var result struct{ Guarantees []string }
+		got := run(t, b, "true", append(options, "--json")...)
+		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got.Stderr)
+		return result.Guarantees
+	}
+	assert.Subset(t, held(), []string{"files", "processes", "protect"})
+	assert.NotContains(t, held(), "network")
+	assert.Contains(t, held("--net", "none"), "network")
+	assert.NotContains(t, held("--no-protect"), "protect")
+	assert.Empty(t, held("--no-sandbox"))
+}

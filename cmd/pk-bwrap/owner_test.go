@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -54,4 +55,27 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 		assert.Equal(t, uint32(want), info.Sys().(*syscall.Stat_t).Uid)
 		require.NoError(t, os.Remove(filepath.Join(b.Project, "made")))
 	}
+}
+
+// What root prints there is the owner's line too: run as root, it would be a
+// sandbox in which root could write to the host's /proc/sys.
+func TestThePrintedLineIsTheOwners(t *testing.T) {
+	b := clitest.NewBox(t)
+	want := os.Getuid()
+	if want == 0 {
+		want = 54398
+		require.NoError(t, os.Chown(b.Project, want, want))
+		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", want))
+		openUp(t, b.Project)
+	}
+	const script = `id -u; test -w /proc/sys/kernel/core_pattern || echo closed; touch made`
+	printed := b.Run(t, "pk-bwrap", "--print", "-z", "--", "sh", "-c", script)
+	require.Equal(t, 0, printed.Status, printed.Stderr)
+	line := strings.Split(strings.TrimSuffix(printed.Stdout, "\x00"), "\x00")
+	cmd := exec.Command(line[0], line[1:]...)
+	cmd.Env, cmd.Dir = []string{}, "/"
+	assert.Equal(t, clitest.Outcome{Stdout: fmt.Sprint(want) + "\nclosed\n"}, clitest.Finish(t, cmd))
+	info, err := os.Stat(filepath.Join(b.Project, "made"))
+	require.NoError(t, err)
+	assert.Equal(t, uint32(want), info.Sys().(*syscall.Stat_t).Uid)
 }

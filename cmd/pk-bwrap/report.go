@@ -117,13 +117,12 @@ func (r report) status() int {
 	return cli.StatusOK
 }
 
-var bwrapVersion = regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`)
-
 func describeMachine(o opening) machine {
 	m := machine{Kind: "machine", Bwrap: o.Bwrap, UID: os.Geteuid(), RunAs: o.RunAs}
 	if o.Bwrap != "" {
 		out, _ := exec.Command(o.Bwrap, "--version").Output()
-		if found := bwrapVersion.FindSubmatch(out); found != nil {
+		version := regexp.MustCompile(`^bubblewrap ([0-9][0-9A-Za-z.+~-]*)`)
+		if found := version.FindSubmatch(out); found != nil {
 			m.Version = string(found[1])
 		}
 	}

@@ -250,6 +250,38 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 	assert.Equal(t, before, clitest.Listing(t, victim))
 }
 
+// A place that comes and goes while it is being covered leaves nothing behind:
+// neither a mount point that was made for it, nor what was mounted.
+func TestHiddenPlacesThatComeAndGoLeaveNothing(t *testing.T) {
+	b := clitest.NewBox(t)
+	name, away := filepath.Join(b.Project, "secret"), filepath.Join(b.Home, "away")
+	b.Write(t, name, "s3cret")
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = os.Rename(name, away)
+				_ = os.Rename(away, name)
+			}
+		}
+	}()
+	for range 20 {
+		b.Run(t, "pk-bwrap", "--deny", "secret", "--", "true") // starts, or refuses
+	}
+	close(stop)
+	<-done
+	left, err := filepath.Glob(b.Project + "/*")
+	require.NoError(t, err)
+	assert.Equal(t, []string{name}, left)
+	content, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, "s3cret", string(content))
+}
+
 // Before 0.12, bwrap follows a link in a writable root when it makes a mount
 // point, out of the sandbox that it is making (CVE-2026-87766).
 func TestPlantedLinksAreNotMountPoints(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -220,6 +221,33 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	w.Close()
 	_, err = r.Read(make([]byte, 1))
 	assert.EqualError(t, err, "EOF")
+}
+
+// A starter that has gone while pk-bwrap got ready, as in `pk-bwrap ... & exit`,
+// is none: the command does not run. What pk-bwrap waits for here is a list that
+// nobody has written yet.
+func TestASandboxDoesNotOutliveItsStarter(t *testing.T) {
+	b := clitest.NewBox(t)
+	list, marker := filepath.Join(b.Home, "list"), filepath.Join(b.Project, "ran")
+	require.NoError(t, syscall.Mkfifo(list, 0o600))
+	cmd := b.Command("pk-bwrap", "--readable-from", list, "--", "touch", "ran")
+	starter := exec.Command("sh", append([]string{"-c", `"$@" & echo $!; wait`, "sh"}, cmd.Args...)...)
+	starter.Env, starter.Dir = cmd.Env, cmd.Dir
+	alive, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer alive.Close()
+	starter.Stderr = w // held by pk-bwrap as long as it lives
+	require.NoError(t, starter.Start())
+	w.Close()
+	feed, err := os.OpenFile(list, os.O_WRONLY, 0) // returns when pk-bwrap reads
+	require.NoError(t, err)
+	require.NoError(t, starter.Process.Kill())
+	_ = starter.Wait()
+	require.NoError(t, feed.Close())
+	said, err := io.ReadAll(alive)
+	require.NoError(t, err)
+	assert.Equal(t, "pk-bwrap: the starter of the sandbox has gone\n", string(said))
+	assert.NoFileExists(t, marker)
 }
 
 func TestGitIdentityOfTheHostHolds(t *testing.T) {

@@ -95,6 +95,25 @@ func TestProgramInASessionCacheIsFound(t *testing.T) {
 	assert.Equal(t, 127, b.Run(t, "pk-bwrap", "--session", "t", "--", program).Status)
 }
 
+// TestGoBuildsAgainInASession is the one recipe of lib/toolchain/recipes for
+// which a machine that runs these tests has all it takes.
+func TestGoBuildsAgainInASession(t *testing.T) {
+	b := clitest.NewBox(t)
+	cache, err := os.UserCacheDir()
+	require.NoError(t, err)
+	cache += "/go-build"
+	b.Mkdir(t, cache)
+	b.Env = []string{"GOCACHE=" + cache, "GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off"}
+	b.Write(t, b.Project+"/go.mod", "module example\n\ngo 1.21\n")
+	b.Write(t, b.Project+"/main.go", "package main\n\nfunc main() { println(\"built at "+b.Project+"\") }\n")
+	before := clitest.Listing(t, cache)
+
+	built := clitest.Outcome{Stderr: "built at " + b.Project + "\n"}
+	assert.Equal(t, built, inside(t, b, "go build -o a && ./a", "--session", "go"))
+	assert.Equal(t, built, inside(t, b, "rm a; go build -x -o a 2>steps; ! grep /compile steps && ./a", "--session", "go", "--net", "none"))
+	assert.True(t, before == clitest.Listing(t, cache), "the host's cache has changed") // too long to be printed
+}
+
 // superblocks prints the devices of the overlays: equal numbers at one time are
 // one mount.
 const superblocks = `awk '$0 ~ / - overlay / { print $3, $5 }' /proc/self/mountinfo | sort`
@@ -212,6 +231,41 @@ func TestKilledKeeper(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	assert.Equal(t, clitest.Outcome{Stdout: "new\n"}, inside(t, b, "cat ~/.cache/pip/f", "--session", "s"))
 	assert.Equal(t, before, hostCaches(t, b))
+}
+
+// Who has found a keeper, and gets into its namespaces only when it is not the
+// keeper any more, goes no further: the next command may have mounted the same
+// overlays elsewhere by then.
+func TestNamespacesOfAFormerKeeper(t *testing.T) {
+	b := cachedBox(t)
+	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
+	u, err := umbrella.Join(b.Home+"/.cache/pikuri", "s")
+	require.NoError(t, err)
+	defer u.Release()
+	pid, err := u.Keeper()
+	require.NoError(t, err)
+	enter := func(keeper int) clitest.Outcome {
+		var files []*os.File
+		for _, ns := range []string{"user", "mnt"} {
+			f, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
+			require.NoError(t, err)
+			defer f.Close()
+			files = append(files, f)
+		}
+		lock, err := u.KeeperLock()
+		require.NoError(t, err)
+		defer lock.Close()
+		program, err := os.Open(filepath.Join(b.Bin, "pk-bwrap"))
+		require.NoError(t, err)
+		defer program.Close()
+		cmd := exec.Command("nsenter", "--preserve-credentials", "--user=/proc/self/fd/3", "--mount=/proc/self/fd/4", "--",
+			"/proc/self/fd/6", "--pk-joined", "3", "4", "5", strconv.Itoa(keeper), "0", "", "--", b.Bwrap, "--version")
+		cmd.ExtraFiles, cmd.Env = append(files, lock, program), []string{}
+		return clitest.Finish(t, cmd)
+	}
+	assert.Contains(t, enter(pid).Stdout, "bubblewrap")
+	assert.Equal(t, clitest.Outcome{Stderr: "pk-bwrap: the keeper of the session has been killed meanwhile; try again\n", Status: 125}, enter(pid+1))
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 // A keeper of an earlier boot has left its note, and nothing else.
@@ -455,7 +509,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, args := range [][]string{
 		{"--pk-keeper"}, {"--pk-keeper", b.Home, "workspace-s", "1s"}, {"--pk-keeper-start"}, {"--pk-keeper-start", "", b.Home, "workspace-s", "1s"},
-		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-joined"}, {"--pk-joined", "3", "4", "1", "/mnt", "--", "true"}, {"--pk-stage", "/mnt", "--", "true"},
+		{"--pk-keeper-mount", "/", "m", b.Home}, {"--pk-joined"}, {"--pk-joined", "3", "4", "5", "1", "1", "/mnt", "--", "true"}, {"--pk-stage", "/mnt", "--", "true"},
 	} {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"pikuri/lib/cli/clitest"
 	"pikuri/lib/toolchain"
+	"pikuri/lib/toolchain/toolchaintest"
 )
 
 func TestScripts(t *testing.T) { clitest.Scripts(t) }
@@ -72,6 +75,53 @@ func TestOddNames(t *testing.T) {
 			assert.Equal(t, test.diagnostic == "", stderr == "")
 		})
 	}
+}
+
+// TestCheckFindsWhatIsNotMasked: on a home in which every credential of the table
+// lies where it would, the command finds nothing; and where a row of the user's
+// hides nothing, exactly what that row would have hidden.
+func TestCheckFindsWhatIsNotMasked(t *testing.T) {
+	t.Parallel()
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	table, err := toolchain.Load()
+	require.NoError(t, err)
+	require.NotEmpty(t, toolchaintest.Plant(t, home, table, "secret\n"))
+
+	args := []string{"--check"}
+	for _, r := range table.Rows() { // what the machine that runs the test has is its own business
+		if strings.HasPrefix(r.Path, "~/") {
+			args = append(args, "--tool", r.Tool)
+		}
+	}
+	bin := filepath.Join(clitest.Bin(t), "pk-toolchains")
+	check := func() clitest.Outcome {
+		cmd := exec.Command(bin, args...)
+		cmd.Env = []string{"HOME=" + home, "USER=u"}
+		return clitest.Finish(t, cmd)
+	}
+	assert.Equal(t, clitest.Outcome{}, check())
+
+	removed := 0
+	for _, r := range table.Rows() {
+		if len(r.Inside) == 0 || !strings.HasPrefix(r.Path, "~/") {
+			continue
+		}
+		removed++
+		row := fmt.Sprintf("%s\t%s\t%s\t-\t-\t-\t-\n", r.Kind, r.Tool, r.Path)
+		require.NoError(t, os.MkdirAll(filepath.Join(home, ".config/pikuri"), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(home, ".config/pikuri/toolchains.tsv"), []byte(row), 0o644))
+		out := check()
+		assert.Equal(t, 1, out.Status, r.Path)
+		assert.Empty(t, out.Stderr)
+		var want []string
+		for _, rel := range r.Inside {
+			path := strings.ReplaceAll(r.Path+"/"+rel, "*", "x")
+			want = append(want, fmt.Sprintf("visible\t%s\t%s", r.Tool, filepath.Join(home, strings.TrimPrefix(path, "~/"))))
+		}
+		assert.ElementsMatch(t, want, strings.Split(strings.TrimSuffix(out.Stdout, "\n"), "\n"))
+	}
+	assert.Greater(t, removed, 15)
 }
 
 // line is where the table has the row of a path.

@@ -24,8 +24,9 @@ type rendering struct {
 }
 
 // Printable returns the whole command line of bwrap for argv. Run with an empty
-// environment it makes the same sandbox, but for what only descriptors can
-// carry: the synthetic /etc/passwd and /etc/group.
+// environment it shows the same files. What only descriptors and this process can
+// carry is missing: the synthetic /etc/passwd and /etc/group, the system call
+// filter, the Landlock scope, the keyring, limits.
 func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	r := &rendering{staging: p.staging(bwrap)}
 	r.add("--clearenv")

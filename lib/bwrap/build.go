@@ -295,15 +295,33 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	if above, ok := cover(b.plan.Mounts, real); ok && above.Op == OpWritable && above.Dest != "/tmp" {
 		return // the caller made the tree around it writable
 	}
-	if !b.taken(real) {
-		m := Mount{Op: op, Source: real, Dest: real, Rule: rule}
-		if op == OpOverlay {
-			m.Perms = mode(real)
-		} else if info, err := os.Stat(real); err == nil && info.Mode().IsRegular() && info.Size() <= maxCopy {
-			m.Op, m.Perms = OpCopy, "0444"
-		}
-		b.add(m)
+	if b.taken(real) {
+		return
 	}
+	m := Mount{Op: op, Source: real, Dest: real, Rule: rule}
+	if op == OpOverlay {
+		m.Perms = mode(real)
+	}
+	b.add(b.copied(m)...)
+}
+
+// copied replaces the mount of what is small by copies. Nothing is copied into a
+// tree of the host's, which is there already, nor where something is to be
+// hidden.
+func (b *builder) copied(m Mount) []Mount {
+	info, err := os.Stat(m.Source)
+	if m.Op != OpReadOnly || err != nil || b.rooted(m.Dest) {
+		return []Mount{m}
+	}
+	if info.Mode().IsRegular() && info.Size() <= maxCopy {
+		m.Op, m.Perms = OpCopy, "0444"
+		return []Mount{m}
+	}
+	hides := func(mask string) bool { return within(Canonical(mask), m.Source) }
+	if !within(m.Source, "/etc") || slices.ContainsFunc(b.Masks, hides) {
+		return []Mount{m}
+	}
+	return slices.DeleteFunc(small(m), func(part Mount) bool { return b.taken(part.Dest) || b.rooted(part.Dest) })
 }
 
 // linksOn returns the links on the way along path, as links at their places.

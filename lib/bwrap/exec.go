@@ -29,11 +29,10 @@ import (
 func (p *Plan) Exec(bwrap Binary, argv []string, status *os.File, last func() error) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	var files descriptors
-	parent := os.Getppid()
-	if err := dieWith(strconv.Itoa(parent)); err != nil {
+	if err := dieWith(strconv.Itoa(starter)); err != nil {
 		return err
 	}
-	line, err := p.commandLine(bwrap, argv, status, parent, files.own)
+	line, err := p.commandLine(bwrap, argv, status, starter, files.own)
 	if err != nil {
 		return err
 	}
@@ -151,6 +150,11 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent 
 
 // nobody is no process: for a line that anybody may run.
 const nobody = 0
+
+// starter is the process that started this one, asked before anything else is
+// done: later it may have gone, and an adopter be in its place. One that has gone
+// even earlier cannot be told from one that adopts.
+var starter = os.Getppid()
 
 // dieWith asks to be killed when the parent ends, and fails when it has ended
 // already. bwrap asks too, but later, and the kernel tells only of what happens

@@ -80,13 +80,16 @@ func (p *Plan) abstract() Guarantee {
 	return p.when(name, text, abi >= scoped, fmt.Sprintf("Landlock %d cannot close them", abi), "--net none, or Linux 6.12")
 }
 
-// Require refuses a plan that does not promise all that is named.
-func (p *Plan) Require(names []string) error {
+// Require refuses a plan that does not promise all that is required by name.
+func (p *Plan) Require(required []string) error {
+	if len(required) == 0 {
+		return nil // asking the kernel costs time
+	}
 	all := p.Guarantees()
-	for _, name := range names {
+	for _, name := range required {
 		i := slices.IndexFunc(all, func(g Guarantee) bool { return g.Name == name })
 		if i < 0 {
-			return &Refusal{Reason: fmt.Sprintf("cannot require %q: there is no such guarantee", name), Advice: "there are " + guaranteeNames(all)}
+			return &Refusal{Reason: fmt.Sprintf("cannot require %q: there is no such guarantee", name), Advice: "there are " + strings.Join(names(all), ", ")}
 		}
 		if g := all[i]; !g.Holds {
 			return &Refusal{Reason: fmt.Sprintf("cannot promise %q (%s): %s", name, g.Text, g.Why), Advice: g.Fix}
@@ -95,10 +98,15 @@ func (p *Plan) Require(names []string) error {
 	return nil
 }
 
-func guaranteeNames(all []Guarantee) string {
-	names := make([]string, len(all))
-	for i, g := range all {
+// Holding lists the names of what this plan promises and this machine keeps.
+func (p *Plan) Holding() []string {
+	return names(slices.DeleteFunc(p.Guarantees(), func(g Guarantee) bool { return !g.Holds }))
+}
+
+func names(list []Guarantee) []string {
+	names := make([]string, len(list))
+	for i, g := range list {
 		names[i] = g.Name
 	}
-	return strings.Join(names, ", ")
+	return names
 }

@@ -38,8 +38,8 @@ func openHeld(path, identity string) (int, error) {
 	return fd, nil
 }
 
-// openNoLinks opens a path in which no name is a link. Kernels without openat2
-// (before 5.6) lack what the stage needs anyway.
+// openNoLinks opens a path in which no name is a link, in one call: a plan has
+// dozens. Kernels without openat2 (before 5.6) lack what the stage needs anyway.
 func openNoLinks(path string) (int, error) {
 	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,

@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/umbrella"
 )
 
 // Joined says that the overlays of a plan are those of a session, mounted
@@ -25,6 +28,8 @@ import (
 // StageJoined.
 type Joined struct {
 	User, Mount *os.File                     // the namespaces
+	Keeper      int                          // the process that keeps them
+	Lock        *os.File                     // and what it has locked, as umbrella.KeeperLock opens it
 	Enter       func(user, mnt int) []string // the words that enter them and become another program
 	Shown       map[string]string            // Source of an overlay -> where the mount namespace shows it
 	Root        string                       // where this process sees the files of the mount namespace
@@ -32,6 +37,10 @@ type Joined struct {
 
 // joinedOption is the first argument of a stage inside a session's namespaces.
 const joinedOption = "--pk-joined"
+
+// joinedWords is how many words go before the job: the descriptors of the
+// namespaces and the lock, the keeper, the parent, and where to stage.
+const joinedWords = 6
 
 // Nsenter is the path of nsenter(1), as root installed it, or "".
 func Nsenter() string { return findTrusted("nsenter") }
@@ -97,8 +106,12 @@ func (p *Plan) shownAt(m Mount) string {
 // program can be started, parent the process that will be that of bwrap, hand
 // as in commandLine.
 func (p *Plan) joinedLine(staging, self string, parent int, hand func(*os.File) int, job, bwrapLine []string) []string {
-	user, mnt := hand(p.Joined.User), hand(p.Joined.Mount)
-	line := append(p.Joined.Enter(user, mnt), self, joinedOption, strconv.Itoa(user), strconv.Itoa(mnt), strconv.Itoa(parent), staging)
+	user, mnt, lock := hand(p.Joined.User), hand(p.Joined.Mount), hand(p.Joined.Lock)
+	line := append(p.Joined.Enter(user, mnt), self, joinedOption)
+	for _, n := range []int{user, mnt, lock, p.Joined.Keeper, parent} {
+		line = append(line, strconv.Itoa(n))
+	}
+	line = append(line, staging)
 	return append(append(append(line, job...), "--"), bwrapLine...)
 }
 
@@ -120,24 +133,37 @@ func stageJoined(args []string) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	closeOnExec(os.Args[0])
 	end := slices.Index(args, "--")
-	if end < 4 || end+1 == len(args) || !insideOwnNamespace() {
+	if end < joinedWords || end+1 == len(args) || !insideOwnNamespace() {
 		return fmt.Errorf("%s is for pk's own use", joinedOption)
 	}
-	for _, word := range args[:2] {
-		fd, err := strconv.Atoi(word)
-		if err != nil || unix.Close(fd) != nil {
-			return fmt.Errorf("internal error: %s got no namespace as %q", joinedOption, word)
+	var n [joinedWords - 1]int
+	for i := range n {
+		var err error
+		if n[i], err = strconv.Atoi(args[i]); err != nil {
+			return fmt.Errorf("internal error: %s got %q for a number", joinedOption, args[i])
 		}
 	}
-	if err := dieWith(args[2]); err != nil {
+	for _, fd := range n[:2] {
+		if unix.Close(fd) != nil {
+			return fmt.Errorf("internal error: %s got no namespace as %d", joinedOption, fd)
+		}
+	}
+	// Without its keeper the next command of the session does not find these
+	// namespaces, unless it finds somebody in them: it mounts the overlays again.
+	lock := os.NewFile(uintptr(n[2]), "lock")
+	if !umbrella.IsKeeper(lock, n[3]) {
+		return errors.New("the keeper of the session has been killed meanwhile; try again")
+	}
+	lock.Close()
+	if err := dieWith(args[4]); err != nil {
 		return err
 	}
-	if staging := args[3]; staging != "" {
+	if staging := args[5]; staging != "" {
 		// A copy of the session's mounts, for this sandbox alone.
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("cannot prepare the sandbox: %w", os.NewSyscallError("unshare", err))
 		}
-		if err := prepare(staging, args[4:end]); err != nil {
+		if err := prepare(staging, args[joinedWords:end]); err != nil {
 			return err
 		}
 	}

@@ -77,7 +77,7 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 		info, err := os.Lstat(at.Source)
 		switch {
 		case os.IsNotExist(err):
-			b.watch(p, "")
+			b.watch(p)
 			return nil
 		case err != nil:
 			return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
@@ -120,19 +120,24 @@ func (b *builder) protectLink(link string, p Protected) error {
 		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "try again"}
 	}
 	b.plan.Watched = append(b.plan.Watched, Watch{Path: link, Link: target, Rule: p.Rule})
-	if real := Canonical(p.Path); real != p.Path && len(b.writableAbove(real)) > 0 {
-		p.Path = real
-		for _, w := range b.writableAbove(real) {
-			if real != w.Source {
-				return b.protectIn(w, p)
-			}
+	real := Canonical(p.Path)
+	if real == p.Path {
+		return nil
+	}
+	p.Path = real
+	for _, w := range b.writableAbove(real) {
+		if real == w.Source {
+			continue // a root that may be written, whatever leads to it
+		}
+		if err := b.protectIn(w, p); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (b *builder) watch(p Protected, link string) {
-	w := Watch{Path: p.Path, Link: link, Rule: p.Rule}
+func (b *builder) watch(p Protected) {
+	w := Watch{Path: p.Path, Rule: p.Rule}
 	if !slices.Contains(b.plan.Watched, w) {
 		b.plan.Watched = append(b.plan.Watched, w)
 	}

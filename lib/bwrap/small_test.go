@@ -4,33 +4,81 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"pikuri/lib/confine"
 	"pikuri/lib/toolchain"
 )
 
-func TestADirectoryOfAFewSmallFilesIsCopied(t *testing.T) {
-	base := tree(t, "few/a", "few/b", "deep/d/f", "linked/l => ../few/a", "empty/")
+func TestATreeOfAFewSmallFilesIsCopied(t *testing.T) {
+	base := tree(t, "few/b", "few/a", "deep/d/e/f", "linked/l => ../few/a", "linked/gone => /nowhere", "empty/", "hollow/f", "hollow/d/")
 	require.NoError(t, os.MkdirAll(base+"/large", 0o755))
 	require.NoError(t, os.WriteFile(base+"/large/f", make([]byte, maxCopy+1), 0o644))
 	require.NoError(t, os.MkdirAll(base+"/closed", 0o755))
 	require.NoError(t, os.WriteFile(base+"/closed/f", nil, 0o600))
-	for i := range maxSmall + 1 {
-		require.NoError(t, os.MkdirAll(base+"/many", 0o755))
+	require.NoError(t, os.Mkdir(base+"/program", 0o755))
+	require.NoError(t, os.WriteFile(base+"/program/f", nil, 0o755))
+	require.NoError(t, os.MkdirAll(base+"/pipe", 0o755))
+	require.NoError(t, unix.Mkfifo(base+"/pipe/f", 0o644))
+	require.NoError(t, os.MkdirAll(base+"/many/d", 0o755))
+	require.NoError(t, os.MkdirAll(base+"/names", 0o755))
+	for i := range maxSmall {
 		require.NoError(t, os.WriteFile(filepath.Join(base, "many", fmt.Sprint(i)), nil, 0o644))
 	}
-	for _, name := range []string{"deep", "linked", "empty", "large", "closed", "many"} {
+	require.NoError(t, os.WriteFile(base+"/many/d/f", nil, 0o644))
+	for i := range maxNamed + 1 {
+		require.NoError(t, os.Symlink("x", filepath.Join(base, "names", fmt.Sprint(i))))
+	}
+	for _, name := range []string{"empty", "hollow", "large", "closed", "pipe", "many", "names", "gone"} {
 		dir := Mount{Op: OpReadOnly, Source: base + "/" + name, Dest: "/etc/" + name}
 		assert.Equal(t, []Mount{dir}, small(dir), name)
 	}
-	var got []string
-	for _, m := range small(Mount{Op: OpReadOnly, Source: base + "/few", Dest: "/etc/x"}) {
-		got = append(got, string(m.Op)+" "+m.Source+" "+m.Dest)
+	for name, want := range map[string][]string{
+		"few":     {"copy {base}/few/a /etc/x/a 0444", "copy {base}/few/b /etc/x/b 0444"},
+		"deep":    {"copy {base}/deep/d/e/f /etc/x/d/e/f 0444"},
+		"linked":  {"link /nowhere /etc/x/gone ", "link ../few/a /etc/x/l "},
+		"program": {"copy {base}/program/f /etc/x/f 0555"},
+	} {
+		var got []string
+		for _, m := range small(Mount{Op: OpReadOnly, Source: base + "/" + name, Dest: "/etc/x"}) {
+			got = append(got, strings.ReplaceAll(fmt.Sprintf("%s %s %s %s", m.Op, m.Source, m.Dest, m.Perms), base, "{base}"))
+		}
+		assert.Equal(t, want, got, name)
 	}
-	assert.Equal(t, []string{"copy " + base + "/few/a /etc/x/a", "copy " + base + "/few/b /etc/x/b"}, got)
+}
+
+// A file of a tool chain in a root is there already. A copy would be written into
+// the host's tree, or fail where that is read-only.
+func TestNothingIsCopiedIntoARoot(t *testing.T) {
+	base := tree(t, "project/", "home/", "config/tool.toml")
+	for _, shown := range []struct {
+		name string
+		show func(o *Options)
+		want Op
+	}{
+		{"nothing around it", func(o *Options) {}, OpCopy},
+		{"a readable root", func(o *Options) { o.Roots = append(o.Roots, confine.Root{Path: base + "/config", Dir: true}) }, OpReadOnly},
+		{"a writable root", func(o *Options) {
+			o.Roots = append(o.Roots, confine.Root{Path: base + "/config", Dir: true, Writable: true})
+		}, OpWritable},
+		{"an overlay", func(o *Options) { o.Overlays = []string{base + "/config"} }, OpReadOnly},
+	} {
+		t.Run(shown.name, func(t *testing.T) {
+			o := options(base)
+			o.Bwrap.Overlays = true
+			shown.show(&o)
+			o.Toolchains = []toolchain.Entry{{Kind: toolchain.Readable, Tool: "t", Path: base + "/config/tool.toml"}}
+			p, err := New(o)
+			require.NoError(t, err)
+			m, _ := cover(p.Mounts, base+"/config/tool.toml")
+			assert.Equal(t, shown.want, m.Op)
+		})
+	}
 }
 
 // Each mount makes bwrap read the table of mounts again.
@@ -61,4 +109,13 @@ func TestADevelopersPlanIsSmall(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, mounts, 40)
+}
+
+func TestAccountNames(t *testing.T) {
+	for name, want := range map[string]bool{
+		"ada": true, "_apt": true, "a-1_b": true, strings.Repeat("a", 32): true,
+		"": false, "-a": false, "1a": false, "Ada": false, "a:b": false, "a b": false, "a\n": false, "é": false, strings.Repeat("a", 33): false,
+	} {
+		assert.Equal(t, want, isAccountName(name), "%q", name)
+	}
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -83,30 +83,77 @@ func etcMount(path string) (Mount, bool) {
 	return Mount{}, false
 }
 
-// maxSmall is how many files a directory may hold to be copied in, rather than
-// mounted.
-const maxSmall = 8
+// A tree that is copied in holds no more files than maxSmall, and no more names
+// at all than maxNamed: a copy costs less than a mount, but not nothing, and a
+// directory may be large.
+const (
+	maxSmall = 8
+	maxNamed = 32
+)
 
-// small replaces the mount of a directory that holds a few small files and
-// nothing else by those files: they need no mount.
-func small(dir Mount) []Mount {
-	if dir.Op != OpReadOnly {
-		return []Mount{dir}
-	}
-	entries, err := os.ReadDir(dir.Source)
-	if err != nil || len(entries) == 0 || len(entries) > maxSmall {
-		return []Mount{dir}
-	}
-	var files []Mount
-	for _, e := range entries {
-		m, ok := etcMount(filepath.Join(dir.Source, e.Name()))
-		if !ok || !e.Type().IsRegular() || m.Op != OpCopy {
-			return []Mount{dir}
+// small replaces the mount of a tree that holds a few small files, and links, by
+// those: they need no mount. Whatever else there is makes it stay a mount, and so
+// does an empty directory, which would be lost.
+func small(tree Mount) []Mount {
+	left := &room{files: maxSmall, names: maxNamed}
+	if tree.Op == OpReadOnly {
+		if parts, ok := left.copies(tree); ok {
+			return parts
 		}
-		m.Dest = filepath.Join(dir.Dest, e.Name())
-		files = append(files, m)
 	}
-	return files
+	return []Mount{tree}
+}
+
+// room is what may still be copied.
+type room struct{ files, names int }
+
+func (r *room) copies(dir Mount) ([]Mount, bool) {
+	names, err := namesIn(dir.Source, r.names)
+	if err != nil || len(names) == 0 || len(names) > r.names {
+		return nil, false
+	}
+	r.names -= len(names)
+	var parts []Mount
+	for _, name := range names {
+		part := Mount{Op: OpReadOnly, Source: filepath.Join(dir.Source, name), Dest: filepath.Join(dir.Dest, name), Rule: dir.Rule}
+		some, ok := r.copy(part)
+		if !ok {
+			return nil, false
+		}
+		parts = append(parts, some...)
+	}
+	return parts, true
+}
+
+// copy copies one part of a tree. A link stays what it is, as it would in a
+// mount: what it leads to may be nothing that is shown.
+func (r *room) copy(part Mount) ([]Mount, bool) {
+	info, err := os.Lstat(part.Source)
+	switch {
+	case err != nil:
+		return nil, false
+	case info.IsDir():
+		return r.copies(part)
+	case info.Mode()&os.ModeSymlink != 0:
+		part.Op = OpLink
+		part.Source, err = os.Readlink(part.Source)
+		return []Mount{part}, err == nil
+	}
+	r.files--
+	part.Op, part.Perms = OpCopy, fmt.Sprintf("%04o", info.Mode().Perm()&0o555)
+	return []Mount{part}, r.files >= 0 && info.Mode().IsRegular() && info.Size() <= maxCopy && info.Mode().Perm()&0o004 != 0
+}
+
+// namesIn lists a directory, sorted, but no more than one name beyond most.
+func namesIn(dir string, most int) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(most + 1)
+	slices.Sort(names)
+	return names, err
 }
 
 // linkOrBind shows path as the link it is, or binds the directory it is.
@@ -156,8 +203,12 @@ type user struct {
 	home        string // absolute, clean
 }
 
-// accountName is what may stand in a passwd file without further thought.
-var accountName = regexp.MustCompile(`^[a-z_][a-z0-9_-]{0,31}$`)
+// isAccountName reports what may stand in a passwd file without further thought.
+// It is spelled out: to compile a pattern would take part of every start.
+func isAccountName(s string) bool {
+	const longest, first = 32, "abcdefghijklmnopqrstuvwxyz_"
+	return s != "" && len(s) <= longest && strings.Contains(first, s[:1]) && strings.Trim(s, first+"0123456789-") == ""
+}
 
 // currentUser describes the caller. An account without an entry in
 // /etc/passwd (a container's, or one of a directory service) is called "user".
@@ -165,10 +216,10 @@ func currentUser(home string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
 	entry := accountEntry("/etc/passwd", u.uid)
 	u.name, u.group = "user", "user"
-	if accountName.MatchString(entry.name) {
+	if isAccountName(entry.name) {
 		u.name, u.group = entry.name, entry.name
 	}
-	if g := accountEntry("/etc/group", u.gid); accountName.MatchString(g.name) {
+	if g := accountEntry("/etc/group", u.gid); isAccountName(g.name) {
 		u.group = g.name
 	}
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {

@@ -62,6 +62,17 @@ func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	if err == nil {
 		err = c.dispatch(ctx)
 	}
+	return c.end(ctx, err)
+}
+
+// RunHidden is Run for what a command is started for by itself: there are no
+// options to read, and no time to lose.
+func (c *Command) RunHidden(action func() error, stderr io.Writer) int {
+	return c.end(&Context{Stderr: stderr, command: c}, action())
+}
+
+// end reports how it went and returns the exit status.
+func (c *Command) end(ctx *Context, err error) int {
 	if f, ok := errors.AsType[*failure](err); ok && f.kind == kindUsage && f.hint == "" {
 		err = WithHint(err, "%s --help lists the options", c.Name)
 	}
@@ -123,12 +134,14 @@ func (c *Command) parse(ctx *Context, args []string) error {
 	}
 	var rejected error
 	for _, o := range c.allOptions() {
-		app.Flags = append(app.Flags, &cli.GenericFlag{Name: o.Long, Value: &generic{Option{Value: o.Value, set: func(v string) error {
-			if err := o.set(v); err != nil && rejected == nil {
+		set := o.set
+		o.set = func(v string) error {
+			if err := set(v); err != nil && rejected == nil {
 				rejected = Usage("option %q: %w", "--"+o.Long, err)
 			}
 			return nil
-		}}}})
+		}
+		app.Flags = append(app.Flags, newRegistered(o))
 	}
 	if err := app.Run(append([]string{c.Name}, canonical...)); err != nil {
 		return fmt.Errorf("internal error: %w", err)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"flag"
 	"fmt"
 	"strconv"
 )
@@ -85,12 +86,27 @@ func Func(set func(string) error, long, short string) Option {
 	return Option{Long: long, Short: short, Value: true, set: set}
 }
 
-// generic makes an Option look like a flag.Value to urfave/cli.
+// registered makes an Option a flag of urfave/cli, and a flag.Value.
 //
-// String must be empty: urfave/cli sets a flag again from its String when it
-// has more than one name (seen in v2.27.7).
-type generic struct{ option Option }
+// It is not one of that package's own flags: those work out their names anew
+// whenever they are asked, with regular expressions, and all are asked for each
+// one. For the options of pk-bash that was a millisecond in v2.27.7.
+//
+// String must be empty: a flag that has more than one name is set again from its
+// String there.
+type registered struct {
+	option Option
+	names  [1]string
+}
 
-func (g *generic) Set(v string) error { return g.option.set(v) }
-func (g *generic) String() string     { return "" }
-func (g *generic) IsBoolFlag() bool   { return !g.option.Value }
+func newRegistered(o Option) *registered { return &registered{o, [1]string{o.Long}} }
+
+// For urfave/cli.
+func (r *registered) Names() []string             { return r.names[:] }
+func (r *registered) IsSet() bool                 { return false } // nobody asks: Set has told the command
+func (r *registered) Apply(s *flag.FlagSet) error { s.Var(r, r.option.Long, ""); return nil }
+
+// For flag.
+func (r *registered) Set(v string) error { return r.option.set(v) }
+func (r *registered) String() string     { return "" }
+func (r *registered) IsBoolFlag() bool   { return !r.option.Value }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -143,8 +144,28 @@ func (l *loader) hostFiles() []string {
 	if file, set := l.getenv("GIT_CONFIG_GLOBAL"); set {
 		return append(files, file)
 	}
-	home := l.getenv.value("HOME")
-	if xdg := l.getenv.value("XDG_CONFIG_HOME"); xdg != "" {
+	return append(files, l.getenv.userFiles()...)
+}
+
+// UserFiles lists the files of configuration outside any repository that git
+// reads for this user, as absolute paths, whether they exist or not: where
+// GIT_CONFIG_GLOBAL names another, a git without that variable still reads the
+// usual two.
+func UserFiles(getenv Getenv) []string {
+	files := getenv.userFiles()
+	if file, set := getenv("GIT_CONFIG_GLOBAL"); set {
+		files = append(files, file)
+	}
+	for i := range files {
+		files[i] = path.Clean(files[i])
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return !path.IsAbs(file) })
+}
+
+func (get Getenv) userFiles() []string {
+	var files []string
+	home := get.value("HOME")
+	if xdg := get.value("XDG_CONFIG_HOME"); xdg != "" {
 		files = append(files, xdg+"/git/config")
 	} else if home != "" {
 		files = append(files, home+"/.config/git/config")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type Session struct {
 	Pid    int
 	User   *os.File          // its user namespace
 	Mount  *os.File          // its mount namespace
+	Lock   *os.File          // by which it is told that it still is the keeper
 	Shown  map[string]string // an overlaid directory -> where it is in the mount namespace
 	Memory []string          // those of them that do not outlast the keeper
 
@@ -32,7 +34,13 @@ type Session struct {
 func (s *Session) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
 
 // Close gives the namespaces back.
-func (s *Session) Close() error { return errors.Join(s.User.Close(), s.Mount.Close()) }
+func (s *Session) Close() error {
+	err := errors.Join(s.User.Close(), s.Mount.Close())
+	if s.Lock != nil {
+		err = errors.Join(err, s.Lock.Close())
+	}
+	return err
+}
 
 // Options is how to join.
 type Options struct {
@@ -106,9 +114,16 @@ func (j *join) find() (*Session, error) {
 	s.Shown, s.Refused = map[string]string{}, map[string]string{}
 	mounts := mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker())
 	// The lock is the keeper's still, so all that was read was its own.
-	if again, err := j.u.Keeper(); err != nil || again != pid {
+	if s.Lock, err = j.u.KeeperLock(); err != nil {
 		s.Close()
 		return nil, err
+	}
+	for limit := time.Now().Add(stragglers); dying(pid) && umbrella.IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	if !umbrella.IsKeeper(s.Lock, pid) {
+		s.Close()
+		return nil, nil
 	}
 	for _, lower := range j.lowers {
 		if at, inMemory, ok := shown(j.dir, mounts, lower); ok {
@@ -119,6 +134,43 @@ func (j *join) find() (*Session, error) {
 		}
 	}
 	return s, nil
+}
+
+// dying reports whether a process has been killed, though it may not have
+// noticed: kill(2) returns before that.
+func dying(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "State":
+			if strings.ContainsAny(value[:1], "ZX") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			pending, err := strconv.ParseUint(value, 16, 64)
+			if err != nil || pending&(1<<(unix.SIGKILL-1)) != 0 {
+				return true
+			}
+		}
+	}
+	return exiting(pid)
+}
+
+// exiting reports whether a process runs no code of its own any more.
+func exiting(pid int) bool {
+	const flagsField, exitingFlag = 6, 4 // proc_pid_stat(5), counted behind the name; PF_EXITING
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if err != nil || len(fields) <= flagsField {
+		return true
+	}
+	flags, err := strconv.ParseUint(fields[flagsField], 10, 64)
+	return err != nil || flags&exitingFlag != 0
 }
 
 // open opens the namespaces of a process, if they are such as a keeper has.
@@ -302,7 +354,8 @@ func (j *join) survivor() (*Session, error) {
 	marker := j.u.Marker()
 	for limit := time.Now().Add(stragglers); ; time.Sleep(stragglerPause / 10) {
 		pids := umbrella.Seen(marker)
-		if len(pids) == 0 {
+		late := time.Now().After(limit)
+		if len(pids) == 0 && (late || !umbrella.Leaving()) {
 			return nil, nil
 		}
 		for _, pid := range pids {
@@ -313,7 +366,7 @@ func (j *join) survivor() (*Session, error) {
 		for _, pid := range pids {
 			umbrella.End(pid, marker) // in a sandbox that nobody watches over
 		}
-		if time.Now().After(limit) {
+		if late {
 			return nil, fmt.Errorf("its keeper was killed, and a command of it is still there: process %d", pids[0])
 		}
 	}

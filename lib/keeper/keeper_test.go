@@ -382,3 +382,17 @@ func TestSlug(t *testing.T) {
 	assert.Regexp(t, `^_b__-[0-9a-f]{16}$`, slug("/a/.b \n"))
 	assert.LessOrEqual(t, len(slug("/"+strings.Repeat("x", 255))), 60)
 }
+
+// kill(2) returns before the killed process has noticed: who comes next must not
+// join a keeper that is about to end.
+func TestDying(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	require.NoError(t, cmd.Start())
+	assert.False(t, dying(cmd.Process.Pid))
+	require.NoError(t, cmd.Process.Kill())
+	for range 1000 { // while it dies, and as a zombie
+		require.True(t, dying(cmd.Process.Pid))
+	}
+	_ = cmd.Wait()
+	assert.True(t, dying(cmd.Process.Pid), "and when it is gone")
+}

@@ -142,11 +142,13 @@ func (f *Fold) text(p []byte) {
 		f.line, f.torn = f.line[:0], false
 		p = p[end:]
 	}
-	f.line = append(f.line, p...)
-	if len(f.line) > maxLine {
+	if len(f.line)+len(p) > maxLine {
 		f.emit(f.line)
+		f.emit(p)
 		f.line, f.torn = f.line[:0], true
+		return
 	}
+	f.line = append(f.line, p...)
 }
 
 // overwrite makes room for what comes next. A line of which the beginning is

@@ -113,7 +113,7 @@ func startGuard(job *Job, files []placed) (*guarded, error) {
 		},
 		control: os.NewFile(uintptr(pair[0]), "control"),
 		said:    make(chan report, 4),
-		spared:  children(os.Getpid()),
+		spared:  ownChildren(),
 	}
 	if g.release, err = job.start(g.cmd); err != nil {
 		g.control.Close()
@@ -195,7 +195,7 @@ func (g *guarded) close() {
 func (g *guarded) endOrphans() (ended int) {
 	self := os.Getpid()
 	for limit := time.Now().Add(teardownLimit); time.Now().Before(limit); time.Sleep(reapPause) {
-		left := slices.DeleteFunc(children(self), func(pid int) bool { return slices.Contains(g.spared, pid) })
+		left := slices.DeleteFunc(ownChildren(), func(pid int) bool { return slices.Contains(g.spared, pid) })
 		if len(left) == 0 {
 			break
 		}
@@ -344,20 +344,25 @@ func (g *guard) obey() {
 }
 
 // wait collects what ends, until nobody is left. After the command's own end,
-// what it left behind is ended.
+// what it left behind is ended; mostly there is nothing that has not ended by
+// itself, and then nobody is looked for.
 func (g *guard) wait() {
+	options := 0
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		pid, err := syscall.Wait4(-1, &ws, options, nil)
 		switch {
 		case errors.Is(err, syscall.ECHILD):
 			return
 		case err != nil:
 			continue
+		case pid == 0: // those that are left live
+			options = 0
+			go g.endAll()
 		case pid == g.main && !g.after:
 			g.after = true
 			_ = g.say("exited", int(ws))
-			go g.endAll()
+			options = syscall.WNOHANG
 		case g.after && !g.sandbox && ws.Signaled() && ws.Signal() == syscall.SIGKILL:
 			g.ended++ // what ended by itself is not counted
 		}

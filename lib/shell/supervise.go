@@ -203,6 +203,10 @@ func widen(pipe *os.File) {
 	}
 }
 
+// readSize is what is read at once. While the kernel copies it, the command
+// cannot write; and what is read is looked at four times, out of a near cache.
+const readSize = 128 << 10
+
 // gather is how long a pipe is left to fill, once much has come through it. To be
 // woken for each small write of the command would take most of the time of both.
 const gather = 100 * time.Microsecond
@@ -211,7 +215,7 @@ const gather = 100 * time.Microsecond
 // pipe would stop the command.
 func (p *pipe) carry(to io.Writer) {
 	defer close(p.done)
-	buf := make([]byte, 256<<10)
+	buf := make([]byte, readSize)
 	total := 0
 	for {
 		n, err := p.r.Read(buf)

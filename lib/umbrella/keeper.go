@@ -41,6 +41,17 @@ func (u *Umbrella) Keeper() (int, error) { return keeperOf(u.lock) }
 // another container, or on another machine.
 var ErrElsewhere = errors.New("the keeper of the session runs in another process namespace")
 
+// KeeperLock opens what the keeper has locked, to be asked by IsKeeper.
+func (u *Umbrella) KeeperLock() (*os.File, error) { return openOwn(u.lock, keeperFile, unix.O_RDONLY) }
+
+// IsKeeper reports whether process pid still is the keeper. Who starts another
+// one has found the lock free before: whatever a process does in the namespaces
+// of its keeper before it gets the answer yes, that one will see.
+func IsKeeper(lock *os.File, pid int) bool {
+	holder, err := holderOf(lock)
+	return err == nil && holder == pid
+}
+
 func keeperOf(dir *os.File) (int, error) {
 	f, err := openOwn(dir, keeperFile, unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) {
@@ -155,6 +166,41 @@ func bootID() []byte {
 		return []byte("unknown\n")
 	}
 	return id
+}
+
+// Leaving reports whether a process of this user is on its way out and has not
+// given up its mounts yet, for all that can be seen: it shows no mount table any
+// more.
+func Leaving() bool {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return false
+	}
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
+	for _, name := range names {
+		if name == "" || name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+name, &st) != nil || int(st.Uid) != os.Geteuid() {
+			continue
+		}
+		// One that has ended as a whole has given up all, and answers the same.
+		if f, err := os.Open("/proc/" + name + "/mountinfo"); err == nil {
+			f.Close()
+		} else if errors.Is(err, unix.EINVAL) && !ended(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// ended reports whether a process waits for nothing but its parent's attention.
+func ended(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	at := bytes.LastIndexByte(stat, ')')
+	return err != nil || at < 0 || len(stat) < at+3 || stat[at+2] == 'Z' || stat[at+2] == 'X'
 }
 
 // Seen lists the processes that see something mounted under marker. A process

@@ -144,8 +144,8 @@ func (o *Options) setNet(v string) error {
 // a stage on the way to bwrap, as the keeper of a session, or to limit itself.
 func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	for _, mode := range []func([]string) func() error{bwrap.StageMode, keeper.Mode, limitMode} {
-		if other := mode(args); other != nil {
-			args, c.Action = nil, func(*cli.Context) error { return other() }
+		if hidden := mode(args); hidden != nil {
+			return c.RunHidden(hidden, stderr)
 		}
 	}
 	return c.Run(args, stdin, stdout, stderr)
@@ -366,7 +366,7 @@ func gitSinks(root string) ([]bwrap.Protected, error) {
 			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
 		}
 	}
-	list := hostConfigs(root)
+	list := userConfigs(root)
 	for _, repo := range repos {
 		for _, sink := range repo.Sinks() {
 			if !sink.Watch {
@@ -377,16 +377,12 @@ func gitSinks(root string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
-// hostConfigs lists the files of the host's own git that lie in a root.
-func hostConfigs(root string) []bwrap.Protected {
+// userConfigs lists the files of the user's own git that lie in a root.
+func userConfigs(root string) []bwrap.Protected {
 	var list []bwrap.Protected
-	config := os.Getenv("XDG_CONFIG_HOME")
-	if config == "" {
-		config = os.Getenv("HOME") + "/.config"
-	}
-	for _, file := range []string{os.Getenv("GIT_CONFIG_GLOBAL"), config + "/git/config", os.Getenv("HOME") + "/.gitconfig"} {
+	for _, file := range gitrepo.UserFiles(os.LookupEnv) {
 		if strings.HasPrefix(file, root+"/") {
-			list = append(list, bwrap.Protected{Path: filepath.Clean(file), Rule: "default: git: the host's configuration", Default: true})
+			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
 		}
 	}
 	return list

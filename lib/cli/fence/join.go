@@ -35,7 +35,7 @@ func (f *Fence) Join(ctx *cli.Context) error {
 	}
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(&bwrap.Joined{
-		User: session.User, Mount: session.Mount, Shown: session.Shown, Root: session.Root(),
+		User: session.User, Mount: session.Mount, Keeper: session.Pid, Lock: session.Lock, Shown: session.Shown, Root: session.Root(),
 		Enter: func(user, mnt int) []string { return keeper.Line(nsenter, user, mnt) },
 	}, session.Refused)
 	for _, w := range f.Plan.Warnings[known:] {

@@ -3,6 +3,7 @@ package recipes
 import (
 	"archive/tar"
 	"compress/gzip"
+	"crypto/sha1"
 	"crypto/sha512"
 	"encoding/base64"
 	"encoding/json"
@@ -25,6 +26,7 @@ const (
 	registryAddress = "127.0.0.1:4873"
 	npmRegistry     = "http://" + registryAddress + "/npm/"
 	goProxy         = "http://" + registryAddress + "/go"
+	servedFiles     = "http://" + registryAddress + "/files" // what a project has in its directory served
 )
 
 func TestMain(m *testing.M) {
@@ -45,6 +47,7 @@ func serveAround(argv []string) int {
 	mux.Handle("/go/", http.StripPrefix("/go", http.FileServer(http.Dir(registry+"/go"))))
 	mux.Handle("/npm/-/", http.StripPrefix("/npm/-", http.FileServer(http.Dir(registry+"/npm"))))
 	mux.HandleFunc("/npm/{name...}", packument)
+	mux.Handle("/files/", http.StripPrefix("/files", http.FileServer(http.Dir("served"))))
 	go http.Serve(listener, mux)
 
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -72,6 +75,7 @@ func packument(w http.ResponseWriter, r *http.Request) {
 		manifest["dist"] = map[string]any{
 			"tarball":   npmRegistry + "-/" + filepath.Base(path),
 			"integrity": "sha512-" + base64.StdEncoding.EncodeToString(sum[:]),
+			"shasum":    fmt.Sprintf("%x", sha1.Sum(content)), // yarn 1 calls its copies by it
 		}
 		version := manifest["version"].(string)
 		w.Header().Set("Content-Type", "application/json")
