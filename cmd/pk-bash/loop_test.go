@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -169,26 +166,6 @@ func TestLoopUsage(t *testing.T) {
 	}
 }
 
-// A program in any language can drive the loop.
-func TestExamples(t *testing.T) {
-	b := clitest.NewBox(t)
-	examples := filepath.Join(clitest.Root(t), "scripts", "examples")
-	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
-		t.Run(example[1], func(t *testing.T) {
-			interpreter, err := exec.LookPath(example[0])
-			require.NoError(t, err, "this test needs it")
-			pk := b.Command("pk-bash", "-y")
-			cmd := exec.Command(interpreter, append([]string{filepath.Join(examples, example[1])}, pk.Args...)...)
-			cmd.Dir, cmd.Env = pk.Dir, pk.Env
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			out, err := cmd.Output()
-			require.NoError(t, err, stderr.String())
-			assert.Equal(t, "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n", string(out))
-		})
-	}
-}
-
 func TestWrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	container := script(t, b, "container", "box=$1; shift; [ \"$box\" = exec ] && exec env IN=box \"$@\"\n")
@@ -227,14 +204,19 @@ func TestWrap(t *testing.T) {
 	assert.Equal(t, 0, got.Status)
 }
 
-func TestMakefile(t *testing.T) {
+// In a session /tmp is the playground, and a project below the host's has no name
+// but a relative one.
+func TestLogInAProjectBelowTmp(t *testing.T) {
 	b := clitest.NewBox(t)
-	b.Write(t, b.Project+"/Makefile", "SHELL = pk-bash\n.SHELLFLAGS = --bwrap "+b.Bwrap+" -y --raw -c\nall:\n\t@echo \"$$PK_BASH\"; ls ~ | wc -l; exit 3\n")
-	cmd := exec.Command("make", "all")
-	cmd.Dir = b.Project
-	cmd.Env = []string{"HOME=" + b.Home, "PATH=" + b.Bin + ":" + os.Getenv("PATH")}
-	got := clitest.Finish(t, cmd)
-	assert.Equal(t, 2, got.Status)
-	assert.Equal(t, "1\n0\n", got.Stdout)
-	assert.Contains(t, got.Stderr, "Error 3")
+	dir, err := os.MkdirTemp("/tmp", "pk-log-")
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	b.Project = dir
+	for _, name := range []string{"kept.log", dir + "/kept.log"} {
+		got := b.Run(t, "pk-bash", "-y", "--session", "s", "--log", name, "echo "+name)
+		assert.Equal(t, 0, got.Status, got.Stderr)
+		text, err := os.ReadFile(dir + "/kept.log")
+		assert.NoError(t, err)
+		assert.Equal(t, name+"\n", string(text))
+	}
 }

@@ -218,6 +218,8 @@ func (j *job) createLog(name string) (*os.File, error) {
 		return nil, err
 	}
 	if _, ok := confine.LiesIn(path, cli.WritablePaths(j.workspace.Roots())); ok {
+		// A project below /tmp has no other name where /tmp is the playground.
+		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
 		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
 	}
 	return shell.CreateLog(path)

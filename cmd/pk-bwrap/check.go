@@ -154,7 +154,7 @@ func (o *options) runCheck(ctx *cli.Context) error {
 	if o.json {
 		err = report.writeJSON(ctx)
 	} else {
-		err = report.write(ctx, colourful(ctx.Stdout, os.Getenv))
+		err = report.write(ctx, cli.Colours(ctx.Stdout, os.Getenv))
 	}
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ exec '`+b.Bwrap+`' $options --bind `+temporary+" "+temporary+` "$@"`)
                       got through: read a file beside the project
 `)
 	assert.Contains(t, got.Stdout, `                      it was promised, and an attack got through
-    fix: do not rely on it; report it as a bug of pk, with the output of --check --json
+    fix: do not rely on it; report it as a bug, with what --check --json says
 `)
 }
 

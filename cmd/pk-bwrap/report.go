@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -82,7 +81,7 @@ func judgeOne(g bwrap.Guarantee, results []probe.Result) verdict {
 	case !g.Holds:
 		v.State = fails
 	case v.succeeded() != nil:
-		v.State, v.Why, v.Fix = fails, "it was promised, and an attack got through", "do not rely on it; report it as a bug of pk, with the output of --check --json"
+		v.State, v.Why, v.Fix = fails, "it was promised, and an attack got through", "do not rely on it; report it as a bug, with what --check --json says"
 	case slices.ContainsFunc(v.Attacks, func(r probe.Result) bool { return r.Outcome == probe.Untried }):
 		v.State, v.Why, v.Fix = fails, "the probe ended before it was attacked", "try again"
 	}
@@ -149,10 +148,10 @@ func (r report) writeJSON(ctx *cli.Context) error {
 
 // write prints a table that can be read at a glance. What is to be typed is
 // never broken into lines; everything else keeps to 80 columns.
-func (r report) write(ctx *cli.Context, colour bool) error {
+func (r report) write(ctx *cli.Context, palette cli.Palette) error {
 	lines := r.machine.lines()
 	for _, v := range r.verdicts {
-		lines = append(lines, v.lines(colour)...)
+		lines = append(lines, v.lines(palette)...)
 	}
 	lines = append(lines, "", r.summary())
 	return writeLines(ctx, lines)
@@ -184,11 +183,9 @@ const (
 	columns   = 80
 )
 
-func (v verdict) lines(colour bool) []string {
-	mark := fmt.Sprintf("%-3s", v.State)
-	if colour {
-		mark = map[state]string{holds: "\x1b[32m", fails: "\x1b[1;31m", off: "\x1b[33m"}[v.State] + mark + "\x1b[m"
-	}
+func (v verdict) lines(palette cli.Palette) []string {
+	colour := map[state]cli.Colour{holds: cli.Good, fails: cli.Bad, off: cli.Open}[v.State]
+	mark := palette.Paint(colour, fmt.Sprintf("%-3s", v.State))
 	lines := []string{fmt.Sprintf("%s %-*s  %s", mark, nameWidth, v.Guarantee, v.Text)}
 	switch v.State {
 	case off:
@@ -232,15 +229,4 @@ func (r report) summary() string {
 		}
 	}
 	return fmt.Sprintf("%d ok, %d no, %d off; %d attacks tried", r.count(holds), r.count(fails), r.count(off), tried)
-}
-
-// colourful reports whether out is a terminal whose user has nothing against
-// colours (https://no-color.org).
-func colourful(out io.Writer, getenv func(string) string) bool {
-	f, ok := out.(*os.File)
-	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }

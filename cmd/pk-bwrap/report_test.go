@@ -2,16 +2,17 @@ package main
 
 import (
 	"bytes"
-	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/clitest"
 	"pikuri/lib/probe"
 )
 
@@ -49,7 +50,7 @@ ok  files             only what is shown can be read or written
 no  processes         no process outside is seen, signalled or traced
                       got through: see a process
                       it was promised, and an attack got through
-    fix: do not rely on it; report it as a bug of pk, with the output of --check --json
+    fix: do not rely on it; report it as a bug, with what --check --json says
 off network           no network but a loopback of its own
                       the host's network is shared; otherwise: --net none
 no  abstract-sockets  no abstract socket of the host is reached
@@ -70,6 +71,9 @@ func TestAReportReadsAtAGlance(t *testing.T) {
 	require.NoError(t, sample().write(&cli.Context{Stdout: &out}, false))
 	assert.Equal(t, sampleText, out.String())
 	assert.Equal(t, 1, sample().status())
+	for line := range strings.Lines(out.String()) {
+		assert.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), columns)
+	}
 }
 
 func TestColourChangesNoWord(t *testing.T) {
@@ -78,31 +82,6 @@ func TestColourChangesNoWord(t *testing.T) {
 	assert.Contains(t, out.String(), "\x1b[1;31mno \x1b[m processes")
 	plain := strings.NewReplacer("\x1b[32m", "", "\x1b[1;31m", "", "\x1b[33m", "", "\x1b[m", "").Replace(out.String())
 	assert.Equal(t, sampleText, plain)
-}
-
-// A terminal gets colours, unless its user says no; nothing else does.
-func TestWhoGetsColours(t *testing.T) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	require.NoError(t, err)
-	defer master.Close()
-	pipe, other, err := os.Pipe()
-	require.NoError(t, err)
-	defer pipe.Close()
-	defer other.Close()
-	env := func(kv ...string) func(string) string {
-		return func(name string) string {
-			if len(kv) == 2 && kv[0] == name {
-				return kv[1]
-			}
-			return ""
-		}
-	}
-	assert.True(t, colourful(master, env()))
-	assert.True(t, colourful(master, env("NO_COLOR", "")))
-	assert.False(t, colourful(master, env("NO_COLOR", "1")))
-	assert.False(t, colourful(master, env("TERM", "dumb")))
-	assert.False(t, colourful(other, env()))
-	assert.False(t, colourful(new(bytes.Buffer), env()))
 }
 
 func TestAReportInJSON(t *testing.T) {
@@ -128,4 +107,24 @@ func TestEveryGuaranteeHasItsAttacks(t *testing.T) {
 		assert.LessOrEqual(t, margin+len(g.Text), columns, g.Name)
 	}
 	assert.Equal(t, named, attacked)
+}
+
+// On a terminal there are colours, unless its user says no, and never in JSON.
+func TestColoursOnATerminal(t *testing.T) {
+	b := clitest.NewBox(t)
+	uncoloured := regexp.MustCompile("\x1b\\[[0-9;]*m")
+	for _, options := range [][]string{{"--explain"}, {"--explain", ".", "/nonesuch"}, {"--check"}, {"--explain", "--json", "."}} {
+		t.Run(strings.Join(options, " "), func(t *testing.T) {
+			t.Parallel()
+			want := b.Run(t, "pk-bwrap", options...).Stdout
+			require.NotEmpty(t, want)
+			for _, env := range []string{"TERM=xterm", "NO_COLOR=1", "TERM=dumb"} {
+				cmd := b.Command("pk-bwrap", options...)
+				cmd.Env = append(cmd.Env, env)
+				got := clitest.OnTerminal(t, cmd)
+				assert.Equal(t, env == "TERM=xterm" && !slices.Contains(options, "--json"), strings.Contains(got, "\x1b["), env)
+				assert.Equal(t, want, uncoloured.ReplaceAllString(got, ""), env)
+			}
+		})
+	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io"
+	"os"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -202,14 +203,28 @@ func (o *options) tell(ctx *cli.Context, f *fence.Fence) error {
 	return o.printPlan(ctx, f)
 }
 
+// colours tell what of the host is open from what is closed or not the host's.
+var colours = map[bwrap.Access]cli.Colour{
+	bwrap.Title:     cli.Title,
+	bwrap.Writable:  cli.Open,
+	bwrap.Overlaid:  cli.Apart,
+	bwrap.Scratch:   cli.Apart,
+	bwrap.Synthetic: cli.Apart,
+	bwrap.ReadOnly:  cli.Good,
+	bwrap.Hidden:    cli.Good,
+	bwrap.Absent:    cli.Good,
+}
+
 func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
+	palette := cli.Colours(ctx.Stdout, os.Getenv)
+	paint := func(what bwrap.Access, text string) string { return palette.Paint(colours[what], text) }
 	var lines []string
 	for _, path := range ctx.Args {
 		v := plan.Explain(path)
 		if o.json {
 			lines = append(lines, v.JSON())
 		} else {
-			lines = append(lines, v.String())
+			lines = append(lines, v.Describe(paint))
 		}
 	}
 	switch {
@@ -217,7 +232,7 @@ func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 	case o.json:
 		lines = append(plan.JSON(), plan.SocketsJSON()...)
 	default:
-		lines = plan.Describe()
+		lines = plan.Describe(paint)
 	}
 	return writeLines(ctx, lines)
 }

@@ -57,7 +57,7 @@ Exit status: 0 all paths were printed; 1 some were refused; 2 called wrongly, or
 the workspace is invalid.
 
 Examples:
-  pk-resolve -C ~/project src/main.c
+  pk-resolve -C ~/src/app src/main.c
   pk-resolve --write --readable /usr/include -- "$path"
   git ls-files -z | pk-resolve -z --stdin -q
 `

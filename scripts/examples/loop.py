@@ -9,18 +9,22 @@ import sys
 
 
 class Shell:
-    """A conversation with pk-bash, for as long as an agent lives."""
+    """A conversation with pk-bash, for as long as an agent lives. One that
+    cannot be had, or has ended, is an OSError."""
 
     def __init__(self, argv):
         self.process = subprocess.Popen(
             argv + ["--loop"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    def run(self, **request):
+    def run(self, /, **request):
         line = json.dumps(request) + "\n"
         self.process.stdin.write(line.encode("ascii"))
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise OSError("pk-bash has ended")
+        return json.loads(answer)
 
     def close(self):
         self.process.stdin.close()  # the end of input ends the loop

@@ -50,6 +50,34 @@ func (b *Box) sweep(t testing.TB) {
 	}
 }
 
+// Commands returns a directory for PATH that holds all of the binaries under
+// their own names. What runs them by name gets this box's bwrap as well.
+func (b *Box) Commands(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(filepath.Dir(b.Project), "commands")
+	entries, err := os.ReadDir(b.Bin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		options := ""
+		if e.Name() == "pk-bwrap" || e.Name() == "pk-bash" {
+			options = " --bwrap '" + b.Bwrap + "'"
+		}
+		b.Script(t, filepath.Join(dir, e.Name()), "exec '"+filepath.Join(b.Bin, e.Name())+"'"+options+" \"$@\"\n")
+	}
+	return dir
+}
+
+// Script makes an executable file of sh.
+func (b *Box) Script(t testing.TB, path, body string) {
+	t.Helper()
+	b.Write(t, path, "#!/bin/sh\n"+body)
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Mkdir makes a directory and those above it.
 func (b *Box) Mkdir(t testing.TB, path string) {
 	t.Helper()

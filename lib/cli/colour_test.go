@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A terminal gets colours, unless its user says no; nothing else does.
+func TestWhoGetsColours(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer master.Close()
+	pipe, other, err := os.Pipe()
+	require.NoError(t, err)
+	defer pipe.Close()
+	defer other.Close()
+	env := func(kv ...string) func(string) string {
+		return func(name string) string {
+			if len(kv) == 2 && kv[0] == name {
+				return kv[1]
+			}
+			return ""
+		}
+	}
+	assert.True(t, bool(Colours(master, env())))
+	assert.True(t, bool(Colours(master, env("NO_COLOR", ""))))
+	assert.False(t, bool(Colours(master, env("NO_COLOR", "1"))))
+	assert.False(t, bool(Colours(master, env("TERM", "dumb"))))
+	assert.False(t, bool(Colours(other, env())))
+	assert.False(t, bool(Colours(new(bytes.Buffer), env())))
+}
+
+func TestPaintingChangesNoWord(t *testing.T) {
+	assert.Equal(t, "\x1b[32mok\x1b[m", Palette(true).Paint(Good, "ok"))
+	assert.Equal(t, "ok", Palette(true).Paint("", "ok"))
+	assert.Equal(t, "ok", Palette(false).Paint(Good, "ok"))
+}

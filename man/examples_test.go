@@ -1,0 +1,214 @@
+package man
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// before prepares what the examples of a page take for granted.
+var before = map[string]func(*testing.T, *scene){
+	"man/pk-sweep.1": func(t *testing.T, s *scene) {
+		s.session(t, "docs", 3*time.Hour)
+		s.session(t, "spike", 12*24*time.Hour)
+		s.use(t, "review")
+	},
+	"man/pk-session.7": func(t *testing.T, s *scene) {
+		s.session(t, "spike", 3*24*time.Hour)
+		s.use(t, "docs")
+	},
+}
+
+// special are the examples that are neither a transcript nor a script, by page
+// and first line: what they are, and how they are tried.
+var special = map[string]func(*testing.T, *scene, example){
+	"man/pk-bash.1: SHELL = pk-bash":                                                                                   makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
+	"man/pk-fs.1: report.txt: $(SOURCES)":                                                                              makefile("SOURCES = src/main.c counter\n"),
+	"man/pk-fs.1: import json, subprocess":                                                                             python("path, text = 'notes/made/up', 'hi'\n", "assert names == ['report.py'], names\nassert pk_fs('cat', path) == b'hi'\n"),
+	"man/pk-policy.5: # What the agent may do to the application.":                                                     file("policies/app"),
+	"man/pk-sweep.1: 17 4 * * *  pk-sweep":                                                                             crontab,
+	"man/pk-sweep.1: 17 4 * * *  XDG_CACHE_HOME=/var/scratch/me pk-sweep":                                              crontab,
+	"man/pk-patterns.7: .B \"pattern         path              matches  covers\"":                                      elsewhere("lib/pattern reads this table from the page"),
+	"man/pk-patterns.7: .B \"pattern         what is wrong\"":                                                          elsewhere("lib/pattern reads this table from the page"),
+	"README.md: make try     # installs bubblewrap if it is missing, builds, runs a real project's tests in the fence": targets,
+	"README.md: make build":                                                                                            targets,
+}
+
+// TestExamples runs all that the pages show.
+func TestExamples(t *testing.T) {
+	tried := map[string]bool{}
+	called := map[string]bool{}
+	for _, page := range pages(t) {
+		t.Run(page, func(t *testing.T) {
+			s := newScene(t)
+			if prepare := before[page]; prepare != nil {
+				prepare(t, s)
+			}
+			for _, e := range examples(t, page) {
+				run, ok := special[e.name()]
+				switch {
+				case ok:
+					tried[e.name()] = true
+				case strings.HasPrefix(e.lines[0], "$ "):
+					run = transcript
+				default:
+					run = script
+				}
+				t.Run(e.lines[0], func(t *testing.T) { run(t, s, e) })
+			}
+			calls, _ := os.ReadFile(s.called)
+			for name := range strings.Lines(string(calls)) {
+				called[strings.TrimSpace(name)] = true
+			}
+		})
+	}
+	// What is declared above and not in a page any more has to go.
+	if os.Getenv("PK_TEST_BWRAP") != "" && !t.Failed() {
+		for name := range special {
+			assert.True(t, tried[name], "no page has the example %q", name)
+		}
+		for name, program := range standIns {
+			assert.True(t, called[name], "no example calls %s, which %s", name, program.why)
+		}
+	}
+}
+
+// transcript runs what stands behind each $ in one shell, and holds what follows
+// against what comes.
+func transcript(t *testing.T, s *scene, e example) {
+	sh := s.shell(t)
+	for rest := e.lines; len(rest) > 0; {
+		command, ok := strings.CutPrefix(rest[0], "$ ")
+		require.True(t, ok, "it did not print %q", rest[0])
+		output, status := sh.do(command)
+		got := strings.Split(strings.TrimSuffix(s.shown(output), "\n"), "\n")
+		if output == "" {
+			got = nil
+		}
+		// Some lines make one: count what the page has after the same was done to it.
+		rest = rest[1:]
+		shown := s.lines(rest)
+		require.Equal(t, strings.Join(got, "\n"), strings.Join(shown[:min(len(got), len(shown))], "\n"), command)
+		rest = strings.Split(strings.Join(shown[len(got):], "\n"), "\n")
+		if len(shown) == len(got) {
+			rest = nil
+		}
+		if len(got) == 0 {
+			require.Equal(t, 0, status, command)
+		}
+	}
+}
+
+// lines are those of a page without what varies.
+func (s *scene) lines(lines []string) []string {
+	if len(lines) == 0 {
+		return nil
+	}
+	return strings.Split(s.shown(strings.Join(lines, "\n")), "\n")
+}
+
+// script runs an example that shows no output, as one script.
+func script(t *testing.T, s *scene, e example) {
+	got := s.run(t, "bash", "-eo", "pipefail", "-c", e.text())
+	require.Equal(t, 0, got.Status, "%s%s%s", e.text(), got.Stdout, got.Stderr)
+}
+
+// makefile makes the first target of an example that is part of a makefile.
+func makefile(rest string) func(*testing.T, *scene, example) {
+	return func(t *testing.T, s *scene, e example) {
+		old, err := os.ReadFile(s.Project + "/Makefile")
+		require.NoError(t, err)
+		s.Write(t, s.Project+"/Makefile", e.text()+rest)
+		if strings.HasPrefix(rest, "SOURCES") {
+			s.Write(t, s.Project+"/Makefile", rest+e.text())
+		}
+		got := s.run(t, "make")
+		require.Equal(t, 0, got.Status, got.Stdout+got.Stderr)
+		s.Write(t, s.Project+"/Makefile", string(old))
+	}
+}
+
+// python runs an example between two pieces of program.
+func python(before, after string) func(*testing.T, *scene, example) {
+	return func(t *testing.T, s *scene, e example) {
+		got := s.run(t, "python3", "-c", before+e.text()+after)
+		require.Equal(t, 0, got.Status, got.Stdout+got.Stderr)
+	}
+}
+
+// file makes an example the content of a file, for the next one.
+func file(path string) func(*testing.T, *scene, example) {
+	return func(t *testing.T, s *scene, e example) { s.Write(t, filepath.Join(s.Home, path), e.text()) }
+}
+
+// crontab runs the command of a line as cron does.
+func crontab(t *testing.T, s *scene, e example) {
+	require.Len(t, e.lines, 1)
+	fields := strings.Fields(e.lines[0])
+	for _, field := range fields[:5] {
+		require.Regexp(t, `^[0-9*/,-]+$`, field)
+	}
+	got := s.run(t, "sh", "-c", strings.Join(fields[5:], " "))
+	assert.Equal(t, clitest.Outcome{}, got)
+}
+
+// targets has make say what it would do: that it can do it is for other tests.
+func targets(t *testing.T, s *scene, e example) {
+	got := s.run(t, "bash", "-ec", "cd '"+clitest.Root(t)+"'; export MAKEFLAGS=n\n"+e.text())
+	require.Equal(t, 0, got.Status, got.Stdout+got.Stderr)
+	require.NotEmpty(t, got.Stdout)
+}
+
+// elsewhere is an example that another test reads.
+func elsewhere(string) func(*testing.T, *scene, example) {
+	return func(*testing.T, *scene, example) {}
+}
+
+// TestHelpExamples runs the examples of each command's --help.
+func TestHelpExamples(t *testing.T) {
+	s := newScene(t)
+	s.session(t, "review", 0)
+	require.Equal(t, clitest.Outcome{}, s.run(t, "git", "init", "-q"))
+	commands, err := os.ReadDir(s.Bin)
+	require.NoError(t, err)
+	for _, c := range commands {
+		t.Run(c.Name(), func(t *testing.T) {
+			help := s.run(t, c.Name(), "--help").Stdout
+			_, list, found := strings.Cut(help, "\nExamples:\n")
+			require.True(t, found, help)
+			for line := range strings.Lines(list) {
+				e := example{page: c.Name(), lines: []string{strings.TrimSpace(line)}}
+				run := script
+				if strings.HasPrefix(e.lines[0], "17 4 ") {
+					run = crontab
+				}
+				t.Run(e.lines[0], func(t *testing.T) { run(t, s, e) })
+			}
+		})
+	}
+}
+
+// TestPagesPointToEachOther: each page is in the map, and has the map in its own
+// list.
+func TestPagesPointToEachOther(t *testing.T) {
+	root := clitest.Root(t)
+	all, err := os.ReadFile(root + "/man/pk.7")
+	require.NoError(t, err)
+	for _, page := range slices.DeleteFunc(pages(t), func(p string) bool { return p == "man/pk.7" || p == "README.md" }) {
+		text, err := os.ReadFile(root + "/" + page)
+		require.NoError(t, err)
+		_, list, _ := strings.Cut(string(text), "SEE ALSO")
+		assert.Contains(t, list, ".BR pk (7)", page)
+		name, section, _ := strings.Cut(filepath.Base(page), ".")
+		_, list, _ = strings.Cut(string(all), "\n.SH SEE ALSO")
+		assert.Contains(t, list, ".BR "+strings.ReplaceAll(name, "-", `\-`)+" ("+section+")", page)
+	}
+}
