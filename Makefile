@@ -1,4 +1,4 @@
-# make build, try, test, bench, install, install-timer, install-crontab,
+# make build, try, test, bench, bench-check, install, install-timer, install-crontab,
 # uninstall, race, fuzz, vuln, cover, deb, deb-check, strangers, reproducible,
 # clean.
 # GNU make 4.3 or newer; recipes are POSIX sh.
@@ -26,7 +26,7 @@ VERSION := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null 
 VCS := $(shell git status >/dev/null 2>&1 && echo true || echo false)
 
 .DELETE_ON_ERROR:
-.PHONY: build try test bench install install-timer install-crontab uninstall race fuzz vuln cover deb deb-check strangers reproducible clean
+.PHONY: build try test bench bench-check install install-timer install-crontab uninstall race fuzz vuln cover deb deb-check strangers reproducible clean
 
 # Go knows best what is up to date. The tag keeps a documentation generator out
 # of the binaries, and its start-up time with it.
@@ -43,6 +43,10 @@ test:
 
 bench: build
 	@scripts/bench
+
+# Fails when a bar that is promised is missed by more than noise.
+bench-check: build
+	@scripts/bench --check
 
 # What was built is installed, so that `sudo make install` needs no Go.
 install:

@@ -174,6 +174,10 @@ func TestExamples(t *testing.T) {
 	examples := filepath.Join(clitest.Root(t), "scripts", "examples")
 	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
 		t.Run(example[1], func(t *testing.T) {
+			clitest.Need(t, example[0])
+			if example[0] == "sh" {
+				clitest.Need(t, "jq")
+			}
 			interpreter, err := exec.LookPath(example[0])
 			require.NoError(t, err, "this test needs it")
 			pk := b.Command("pk-bash", "-y")

@@ -50,6 +50,19 @@ func Bin(t testing.TB) string {
 	return dir
 }
 
+// Need skips a test about a program that not every machine has. Where CI says that
+// all of it has to run, its absence is a failure.
+func Need(t testing.TB, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is not installed", program)
+	}
+	t.Skipf("%s is not installed", program)
+}
+
 // Scripts runs testdata/*.txtar (see testscript) with the real binaries first
 // in PATH. Beyond the built-in commands there is one:
 //

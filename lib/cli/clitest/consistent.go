@@ -117,7 +117,7 @@ var (
 func toldByHelp(help string) told {
 	r := told{options: map[string]bool{}}
 	for _, m := range typed.FindAllStringSubmatch(help, -1) {
-		r.options[m[2]] = r.options[m[2]]
+		r.options[m[2]] = false
 	}
 	for _, line := range entry.FindAllString(help, -1) {
 		r.heading(line)
