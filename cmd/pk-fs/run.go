@@ -204,6 +204,14 @@ var verbs = []verb{
 	{name: "git-head", least: 1, most: 1, operands: "DIR", run: (*work).gitHead},
 }
 
+func verbNames() []string {
+	var names []string
+	for _, v := range verbs {
+		names = append(names, v.name)
+	}
+	return names
+}
+
 // Run is the whole command.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return command().Run(args, stdin, stdout, stderr)
@@ -244,11 +252,7 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 	}
 	at := slices.IndexFunc(verbs, func(v verb) bool { return v.name == ctx.Args[0] })
 	if at < 0 {
-		var names []string
-		for _, v := range verbs {
-			names = append(names, v.name)
-		}
-		return nil, cli.WithHint(cli.Usage("unknown verb %q", ctx.Args[0]), "use one of %s", strings.Join(names, ", "))
+		return nil, cli.WithHint(cli.Usage("unknown verb %q", ctx.Args[0]), "use one of %s", strings.Join(verbNames(), ", "))
 	}
 	v := &verbs[at]
 	n := len(ctx.Args) - 1

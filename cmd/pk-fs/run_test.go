@@ -6,7 +6,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-func TestConsistent(t *testing.T) { clitest.Consistent(t, command()) }
+func TestConsistent(t *testing.T) { clitest.Consistent(t, command(), verbNames()...) }
 
 func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(options).policyOptions()) }
 

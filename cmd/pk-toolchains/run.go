@@ -51,6 +51,8 @@ Examples:
 // masks is the operand beside the two kinds.
 const masks = "masks"
 
+var operands = []string{string(toolchain.Readable), string(toolchain.Overlay), masks}
+
 // options of pk-toolchains.
 type options struct {
 	tools         []string
@@ -142,7 +144,6 @@ func each[T any](list []T, wanted func(T) bool, print func(T) error) error {
 
 // kind reads the operand: one of the kinds, "masks", or "" for none.
 func (o *options) kind(args []string) (string, error) {
-	kinds := []string{string(toolchain.Readable), string(toolchain.Overlay), masks}
 	switch {
 	case o.json && o.zero:
 		return "", cli.Usage("--json cannot be used with --zero")
@@ -152,8 +153,8 @@ func (o *options) kind(args []string) (string, error) {
 		return "", nil
 	case len(args) > 1:
 		return "", cli.Usage("one operand at most, not %q as well", args[1])
-	case !slices.Contains(kinds, args[0]):
-		return "", cli.Usage("unknown operand %q: use one of %s", args[0], strings.Join(kinds, ", "))
+	case !slices.Contains(operands, args[0]):
+		return "", cli.Usage("unknown operand %q: use one of %s", args[0], strings.Join(operands, ", "))
 	case o.check:
 		return "", cli.Usage("--check takes no operand, not %q", args[0])
 	case o.absent && args[0] == masks:

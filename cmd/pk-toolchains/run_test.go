@@ -20,7 +20,7 @@ import (
 
 func TestScripts(t *testing.T) { clitest.Scripts(t) }
 
-func TestTextsAgree(t *testing.T) { clitest.Consistent(t, command()) }
+func TestTextsAgree(t *testing.T) { clitest.Consistent(t, command(), operands...) }
 
 // The names of tools are written out in the completions.
 func TestCompletionsKnowAllTools(t *testing.T) {

@@ -95,6 +95,20 @@ func (c *Command) OptionNames() []string {
 	return names
 }
 
+// TakesValue returns those of OptionNames that take a value.
+func (c *Command) TakesValue() []string {
+	var names []string
+	for _, o := range c.allOptions() {
+		if o.Value {
+			names = append(names, "--"+o.Long)
+			if o.Short != "" {
+				names = append(names, "-"+o.Short)
+			}
+		}
+	}
+	return names
+}
+
 func (c *Command) allOptions() []Option {
 	own := []Option{Switch(&c.help, "help", "h"), Switch(&c.version, "version", "")}
 	if c.JSON == nil {

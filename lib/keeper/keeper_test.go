@@ -349,7 +349,10 @@ func TestFakeKeeper(t *testing.T) {
 	s.Close()
 	require.NoError(t, unix.Kill(s.Pid, unix.SIGKILL))
 	awaitEnd(t, s.Pid)
-	holder := exec.Command("python3", "-c", "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print('here',flush=True); sys.stdin.read()", u.Path()+"/.keeper")
+	// A struct flock, as amd64 and arm64 have it.
+	holder := exec.Command("perl", "-e", `use Fcntl; $| = 1; open(my $f, "+<", $ARGV[0]) or die;
+		my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
+		fcntl($f, F_SETLK, $lock) or die; print "here"; read(STDIN, my $end, 1)`, u.Path()+"/.keeper")
 	stdin, err = holder.StdinPipe()
 	require.NoError(t, err)
 	stdout, err = holder.StdoutPipe()

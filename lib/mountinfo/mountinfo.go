@@ -24,10 +24,19 @@ func Read(table string) ([]Mount, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parse(string(content)), nil
+}
+
+func parse(table string) []Mount {
 	var mounts []Mount
-	for line := range strings.Lines(string(content)) {
-		fields := strings.Fields(line)
-		dash := slices.Index(fields, "-")
+	for line := range strings.Lines(table) {
+		// The kernel escapes the blank, the tab, the newline and the backslash. What
+		// else is white to Unicode can stand in a name, and a source can be empty.
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), " ")
+		if len(fields) < 6 {
+			continue
+		}
+		dash := 6 + slices.Index(fields[6:], "-")
 		if dash < 6 || len(fields) < dash+3 {
 			continue
 		}
@@ -36,7 +45,7 @@ func Read(table string) ([]Mount, error) {
 			Type: fields[dash+1], Source: unescape(fields[dash+2]),
 		})
 	}
-	return mounts, nil
+	return mounts
 }
 
 // unescape undoes octal escapes, \040 and the like.

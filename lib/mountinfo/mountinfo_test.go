@@ -3,6 +3,7 @@ package mountinfo
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +15,7 @@ func TestRead(t *testing.T) {
 	require.NoError(t, os.WriteFile(table, []byte(`22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 36 22 0:32 /in /a\040b\011c\134d rw,nosuid shared:1 master:2 - tmpfs a\040source rw,size=1k
 37 22 0:33 / /cut rw -
+39 22 0:35 / /white space rw - tmpfs  rw
 38 22 0:34 / /short
 `), 0o644))
 	got, err := Read(table)
@@ -21,6 +23,7 @@ func TestRead(t *testing.T) {
 	assert.Equal(t, []Mount{
 		{Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda"},
 		{Root: "/in", Point: "/a b\tc\\d", Type: "tmpfs", Source: "a source"},
+		{Root: "/", Point: "/white\u00a0space", Type: "tmpfs", Source: ""},
 	}, got)
 	_, err = Read(table + "x")
 	assert.ErrorIs(t, err, os.ErrNotExist)
@@ -43,4 +46,20 @@ func TestUnescape(t *testing.T) {
 	} {
 		assert.Equal(t, want, unescape(given), given)
 	}
+}
+
+// FuzzTable puts anything into a table, and beside it a mount written as the
+// kernel writes it (seq_path and mangle escape these four), which has to be read
+// as what it is.
+func FuzzTable(f *testing.F) {
+	f.Add("", "/", "/", "/dev/vda")
+	f.Add("", "/a\u00a0b", "/a\rb", "")
+	f.Add("36 22 0:32 /in /a\\040b rw shared:1 - tmpfs a\\040source rw\n37 22 0:33 / /cut rw -\n", "/a b", "/a\tb\\c", "a\nb")
+	f.Add("\\\\\\0 - - - - - - - -", "/\\040", "/\\\\", "\\")
+	escape := strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
+	f.Fuzz(func(t *testing.T, table, root, point, source string) {
+		_ = parse(table)
+		line := "36 22 0:32 " + escape.Replace(root) + " " + escape.Replace(point) + " rw,nosuid shared:1 - tmpfs " + escape.Replace(source) + " rw"
+		assert.Equal(t, []Mount{{Root: root, Point: point, Type: "tmpfs", Source: source}}, parse(line))
+	})
 }

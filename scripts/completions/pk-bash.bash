@@ -21,7 +21,8 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
 		return
 		;;
-	--command | -c | --timeout | --kill-after | --description | --status-fd | --wrap | --head | --tail | --session | --pass-env | --setenv) return ;;
+	--command | -c | --timeout | --kill-after | --description | --status-fd | --wrap | --head | --tail | --session | --pass-env | --setenv | \
+		--deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '

@@ -3,11 +3,9 @@
 package clitest
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +50,19 @@ func Bin(t testing.TB) string {
 	return dir
 }
 
+// Need skips a test about a program that not every machine has. Where CI says that
+// all of it has to run, its absence is a failure.
+func Need(t testing.TB, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err == nil {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is not installed", program)
+	}
+	t.Skipf("%s is not installed", program)
+}
+
 // Scripts runs testdata/*.txtar (see testscript) with the real binaries first
 // in PATH. Beyond the built-in commands there is one:
 //
@@ -94,60 +105,6 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("%s: exit status %d, want %d", args[1], got, want)
 	}
-}
-
-var typed = regexp.MustCompile(`(^|[\s,\[|('/{*])(--?[a-zA-Z][a-z-]*)`)
-
-// Consistent fails when the registered options of c, its help text, its man
-// page or one of its three completion files disagree.
-func Consistent(t *testing.T, c *cli.Command) {
-	t.Helper()
-	root := Root(t)
-	names := c.OptionNames()
-	for _, text := range []struct{ name, body string }{
-		{"--help", c.Help},
-		{"man page", read(t, root, "man", c.Name+".1")},
-		{"bash completion", read(t, root, "scripts", "completions", c.Name+".bash")},
-		{"zsh completion", read(t, root, "scripts", "completions", c.Name+".zsh")},
-		{"fish completion", read(t, root, "scripts", "completions", c.Name+".fish")},
-	} {
-		if problem := disagree(text.name, text.body, names); problem != "" {
-			t.Error(problem)
-		}
-	}
-}
-
-// disagree names an option that is registered but missing from body. Help
-// texts must not name an unknown option either; the other texts name options
-// of other programs.
-func disagree(name, body string, names []string) string {
-	body = strings.NewReplacer(`\-`, "-", `\fB`, "", `\fR`, "", `\fI`, "").Replace(body)
-	var found []string
-	for _, m := range typed.FindAllStringSubmatch(body, -1) {
-		found = append(found, m[2])
-	}
-	for _, n := range names {
-		if strings.HasPrefix(name, "fish") {
-			// fish writes -l long -s x.
-			n = strings.TrimLeft(n, "-")
-			if !regexp.MustCompile(`-[ls] ` + regexp.QuoteMeta(n) + `(\s|$)`).MatchString(body) {
-				return fmt.Sprintf("%s: option %q is missing", name, n)
-			}
-			continue
-		}
-		if !slices.Contains(found, n) {
-			return fmt.Sprintf("%s: option %q is missing", name, n)
-		}
-	}
-	if name != "--help" {
-		return ""
-	}
-	for _, f := range found {
-		if !slices.Contains(names, f) {
-			return fmt.Sprintf("%s: %q is not a registered option", name, f)
-		}
-	}
-	return ""
 }
 
 // PolicyPage fails when pk-policy(5) does not name one of the options that a
