@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -215,12 +216,13 @@ func (g *guarded) endOrphans() (ended int) {
 type guard struct {
 	control *os.File
 	sandbox bool
-	files   []uintptr // of the command, by number
-	program int       // what it is, 0 if the path says it
-	cgroup  int       // in which it starts, 0 for the guard's own
-	main    int       // the command's process
-	after   bool      // it has ended
-	ended   int       // processes that had to be ended after it
+	files   []uintptr   // of the command, by number
+	program int         // what it is, 0 if the path says it
+	cgroup  int         // in which it starts, 0 for the guard's own
+	main    int         // the command's process
+	asked   atomic.Bool // a signal has been passed on
+	after   bool        // it has ended
+	ended   int         // processes that had to be ended after it
 }
 
 // errOwnUse is the answer to people who try GuardOption.
@@ -373,6 +375,10 @@ func (g *guard) wait() {
 // return.
 func (g *guard) endAll() {
 	self := os.Getpid()
+	// What was asked to end is not killed while it does.
+	for limit := time.Now().Add(askedLimit); g.asked.Load() && time.Now().Before(limit) && len(descendants(self)) > 0; {
+		time.Sleep(reapPause)
+	}
 	for limit := time.Now().Add(teardownLimit); time.Now().Before(limit); time.Sleep(reapPause) {
 		for _, p := range descendants(self) {
 			p.send(syscall.SIGKILL)
@@ -389,6 +395,7 @@ func (g *guard) endAll() {
 // inside, but for the first of them, the namespace's init. While there is
 // nobody else the command has not begun, and there is nothing to clean up.
 func (g *guard) signal(sig syscall.Signal) {
+	g.asked.Store(sig != syscall.SIGKILL)
 	all := descendants(os.Getpid())
 	inside := slices.DeleteFunc(slices.Clone(all), func(p process) bool {
 		return g.sandbox && (p.pid == g.main || p.parent == g.main)

@@ -20,6 +20,7 @@ const (
 	drainQuiet    = 200 * time.Millisecond // a held pipe that is silent this long has said it all
 	drainLimit    = time.Second            // for a reader that is slow, once the time is over
 	teardownLimit = 5 * time.Second        // for the last processes to go
+	askedLimit    = 100 * time.Millisecond // for those that got a signal, once the command has ended
 	reapPause     = time.Millisecond       // between two looks at what is dying
 )
 
