@@ -250,7 +250,7 @@ func (u *Umbrella) Lock() (*os.File, error) {
 	if u.lent != nil {
 		return u.lent, nil
 	}
-	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
 	}
@@ -258,6 +258,9 @@ func (u *Umbrella) Lock() (*os.File, error) {
 	var st unix.Stat_t
 	if err = unix.Fstat(n, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
 		err = errors.New("its lock is not a file")
+	}
+	if err == nil && st.Size > maxLock {
+		err = f.Truncate(0)
 	}
 	if err == nil {
 		err = lend(f)
@@ -269,6 +272,11 @@ func (u *Umbrella) Lock() (*os.File, error) {
 	u.lent = f
 	return f, nil
 }
+
+// maxLock is how large the file may become by what each command writes to it.
+// Emptying it every time would cost more than all else: ext4 writes to the disk
+// what is written to a file that was emptied.
+const maxLock = 64 << 10
 
 // lend takes the lock that is handed on. A keeper that has waited for the last
 // command to end holds it for a moment.
