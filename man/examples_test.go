@@ -62,7 +62,10 @@ func TestExamples(t *testing.T) {
 				default:
 					run = script
 				}
-				t.Run(e.lines[0], func(t *testing.T) { run(t, s, e) })
+				t.Run(e.lines[0], func(t *testing.T) {
+					e.need(t)
+					run(t, s, e)
+				})
 			}
 			calls, _ := os.ReadFile(s.called)
 			for name := range strings.Lines(string(calls)) {
@@ -191,7 +194,10 @@ func TestHelpExamples(t *testing.T) {
 				if strings.HasPrefix(e.lines[0], "17 4 ") {
 					run = crontab
 				}
-				t.Run(e.lines[0], func(t *testing.T) { run(t, s, e) })
+				t.Run(e.lines[0], func(t *testing.T) {
+					e.need(t)
+					run(t, s, e)
+				})
 			}
 		})
 	}

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,6 +26,17 @@ type example struct {
 func (e example) name() string { return e.page + ": " + e.lines[0] }
 
 func (e example) text() string { return strings.Join(e.lines, "\n") + "\n" }
+
+// need skips an example that takes a program which not every machine has.
+func (e example) need(t *testing.T) {
+	t.Helper()
+	words := strings.FieldsFunc(e.text(), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	for _, program := range []string{"jq", "node", "python3"} {
+		if slices.Contains(words, program) {
+			clitest.Need(t, program)
+		}
+	}
+}
 
 // pages are the files that have examples.
 func pages(t *testing.T) []string {

@@ -85,7 +85,7 @@ wrongly, or the workspace is invalid.
 Examples:
   pk-fs cat src/main.c
   generate | pk-fs write --atomic out/report.txt
-  pk-fs --readable /usr/include cat /usr/include/stdio.h
+  pk-fs --readable /usr/lib cat /usr/lib/os-release
   pk-fs walk -z --json src
 `
 
