@@ -91,7 +91,10 @@ func socketPair() (ours, theirs *os.File, err error) {
 // command is stopped, and the report still comes.
 func converse(ctx context.Context, control *os.File, r request, supervisor *os.Process) (report, error) {
 	stop := context.AfterFunc(ctx, func() {
-		_ = unix.Shutdown(int(control.Fd()), unix.SHUT_WR)
+		// It may be closed by now, and its number be another file's.
+		if raw, err := control.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
+		}
 	})
 	defer stop()
 	stuck := context.AfterFunc(ctx, func() {
