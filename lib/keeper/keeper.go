@@ -193,12 +193,16 @@ func mapped() bool {
 	return err == nil && len(fields) == 3 && fields[0] == "0" && fields[2] == "1"
 }
 
-// unmounted takes the mounts down, unless a process still sees one of them.
+// unmounted takes the mounts down, unless a process still sees one of them, or may
+// have and is not done with it.
 func unmounted(k *umbrella.Keeping) bool {
 	for _, pid := range umbrella.Seen(k.Marker()) {
 		if pid != os.Getpid() {
 			return false
 		}
+	}
+	if umbrella.Leaving() {
+		return false
 	}
 	for _, m := range slices.Backward(mountsOf("/proc/self/mountinfo", k.Marker())) {
 		if unix.Unmount(m.Point, 0) != nil {
