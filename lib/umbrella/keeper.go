@@ -137,11 +137,12 @@ func (u *Umbrella) Overlays() (*os.File, error) {
 func (u *Umbrella) Marker() string { return markerOf(u.lock) }
 
 // markerOf makes it from what the directory is, and from when it was made: the
-// number of an inode is given away again.
+// number of an inode is given away again. Whose it is is no part of it: in the
+// keeper's user namespace the user is called 0.
 func markerOf(dir *os.File) string {
 	var st unix.Statx_t
 	_ = unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) // an open directory: it cannot fail
-	sum := sha256.Sum256([]byte(fmt.Sprintf("%d %d:%d %d %d.%d", os.Geteuid(), st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)))
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%d %d %d.%d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)))
 	return "pk-session-" + hex.EncodeToString(sum[:16])
 }
 
