@@ -98,8 +98,16 @@ func (g *ground) environment() []string {
 		"API_TOKEN=hunter2", "BASH_ENV="+g.Project+"/evil.sh", "PROXY=http://u:hunter2@h/")
 }
 
-// withKey becomes its arguments, in a session keyring of their own.
-var withKey = fmt.Sprintf(`@s = ("user", "pk-attack", "in"); syscall(%d, 1, 0) >= 0 or die; syscall(%d, $s[0], $s[1], $s[2], 2, -3) >= 0 or die; exec @ARGV`,
+// withKey becomes its arguments, in a session keyring of their own. A user has
+// room for so many, and those of commands that have ended count until the kernel
+// has collected them, of which it tells nobody: it tries again for a while.
+var withKey = fmt.Sprintf(`@s = ("user", "pk-attack", "in");
+	for (1 .. 1000) {
+		last if $ok = syscall(%d, 1, 0) >= 0 && syscall(%d, $s[0], $s[1], $s[2], 2, -3) >= 0;
+		$! == 122 or die "$!"; # EDQUOT
+		select undef, undef, undef, 0.01;
+	}
+	$ok or die; exec @ARGV`,
 	onArch(250, 219), onArch(248, 217))
 
 // onArch is the number of a system call on this processor.
