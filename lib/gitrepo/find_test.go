@@ -194,11 +194,11 @@ func TestSinks(t *testing.T) {
 	h.project()
 	require.NoError(t, os.RemoveAll(h.path("proj/.git/branches")))
 	require.NoError(t, os.RemoveAll(h.path("proj/.git/info")))
-	require.NoError(t, os.Rename(h.path("proj/.git/hooks"), h.path("proj/shared")))
-	require.NoError(t, os.Symlink("../shared", h.path("proj/.git/hooks")))
+	require.NoError(t, os.Rename(h.path("proj/.git/hooks"), h.path("proj/kept")))
+	require.NoError(t, os.Symlink("../kept", h.path("proj/.git/hooks")))
 	got := lines(h.find())
 	assert.Len(t, got, 11)
-	for _, line := range []string{".git/config", ".git/hooks link", "shared dir", ".git/info/attributes missing", ".git/commondir missing", ".git/config.worktree missing"} {
+	for _, line := range []string{".git/config", ".git/hooks link", "kept dir", ".git/info/attributes missing", ".git/commondir missing", ".git/config.worktree missing"} {
 		assert.Contains(t, got, line)
 	}
 }

@@ -139,38 +139,16 @@ func (j *join) find() (*Session, error) {
 // dying reports whether a process has been killed, though it may not have
 // noticed: kill(2) returns before that.
 func dying(pid int) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
+	// proc_pid_stat(5), counted from the state.
+	const state, flags, pending = 0, 6, 28
+	const exiting, killed = 4, 1 << (unix.SIGKILL - 1) // PF_EXITING; the main thread is told of every SIGKILL
+	fields := stat(pid)
+	if len(fields) <= pending || strings.ContainsAny(fields[state], "ZX") {
 		return true
 	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "State":
-			if strings.ContainsAny(value[:1], "ZX") {
-				return true
-			}
-		case "SigPnd", "ShdPnd":
-			pending, err := strconv.ParseUint(value, 16, 64)
-			if err != nil || pending&(1<<(unix.SIGKILL-1)) != 0 {
-				return true
-			}
-		}
-	}
-	return exiting(pid)
-}
-
-// exiting reports whether a process runs no code of its own any more.
-func exiting(pid int) bool {
-	const flagsField, exitingFlag = 6, 4 // proc_pid_stat(5), counted behind the name; PF_EXITING
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	if err != nil || len(fields) <= flagsField {
-		return true
-	}
-	flags, err := strconv.ParseUint(fields[flagsField], 10, 64)
-	return err != nil || flags&exitingFlag != 0
+	f, ferr := strconv.ParseUint(fields[flags], 10, 64)
+	p, perr := strconv.ParseUint(fields[pending], 10, 64)
+	return ferr != nil || perr != nil || f&exiting != 0 || p&killed != 0
 }
 
 // open opens the namespaces of a process, if they are such as a keeper has.

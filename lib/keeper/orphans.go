@@ -76,14 +76,18 @@ func watched(pid int, marker string) bool {
 
 // parent returns the parent of a process, or 0.
 func parent(pid int) int {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	fields := stat(pid)
 	if len(fields) < 2 {
 		return 0
 	}
 	ppid, _ := strconv.Atoi(fields[1])
 	return ppid
+}
+
+// stat returns what the kernel tells of a process, from its state on; nothing of
+// one that has gone. What stands before, between parentheses, is the process's own
+// choice.
+func stat(pid int) []string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 }
