@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -36,28 +37,7 @@ Workspace:
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
 
-Sandbox:
-      --overlay DIR          a root that looks writable; what is written stays
-                             in the session, or is lost with the command
-      --overlay-from FILE    the same from a list
-      --no-toolchains        do not show what pk-toolchains lists
-      --net host|none        the host's network (default), or none
-      --env-inherit          pass the whole environment, secrets and all
-      --pass-env NAME        pass NAME though it may carry code or a secret
-      --setenv NAME=VALUE    set NAME inside
-      --protect PATH         keep PATH in a writable root from being written;
-                             repeatable. By default: what makes git run code
-      --no-protect           protect nothing by default
-      --require NAME,...     fail unless these guarantees hold here; repeatable
-      --pass-fd N            hand on the caller's descriptor N; repeatable
-      --allow-nested         let COMMAND make user namespaces
-      --memory SIZE          what all its processes may hold together, such as 2G
-      --pids N               how many processes and threads it may have at once
-      --cpu-time SECONDS     processor time of each process
-      --file-size SIZE       how large a file it may write
-      --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
-                             /bin or /usr/local/bin)
-
+` + fence.SandboxHelp + `
 Other:
       --print                print the command line of bwrap, one word a line
       --explain              tell what the sandbox shows at each PATH and which rule
@@ -251,10 +231,12 @@ func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {
 	if err != nil {
 		return err
 	}
+	var out bytes.Buffer // half a line is none
 	for _, word := range line {
-		if err := cli.WriteRecord(ctx.Stdout, word, o.zero); err != nil {
+		if err := cli.WriteRecord(&out, word, o.zero); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = ctx.Stdout.Write(out.Bytes())
+	return err
 }

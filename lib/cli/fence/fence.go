@@ -51,6 +51,31 @@ type overlay struct {
 	list  bool
 }
 
+// SandboxHelp is what --help says of the sandbox options, the same in each
+// command that has them.
+const SandboxHelp = `Sandbox:
+      --overlay DIR          a root that looks writable; what is written stays
+                             in the session, or is lost with the command
+      --overlay-from FILE    the same from a list
+      --no-toolchains        do not show what pk-toolchains lists
+      --net host|none        the host's network (default), or none
+      --env-inherit          pass the whole environment, secrets and all
+      --pass-env NAME        pass NAME though it may carry code or a secret
+      --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
+      --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
+      --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
+                             /bin or /usr/local/bin)
+`
+
 // Options returns the options, to be added to a command's own.
 func (o *Options) Options() []cli.Option {
 	// Descriptors are the matter of one call, and no policy's.
