@@ -523,6 +523,21 @@ func TestQuota(t *testing.T) {
 }
 
 // What cannot be told to be in the workspace is not counted out of the quota.
+// A file that replaces another is counted in full, also when the other has been
+// removed and all been counted again before it is there.
+func TestQuotaOfAReplacementThatBecomesNew(t *testing.T) {
+	w, _ := local(t)
+	q, err := workspace.NewQuotaWorkspace(ctx, w, 2000)
+	require.NoError(t, err)
+	require.NoError(t, q.Write(ctx, "f", []byte("old")))
+	out, err := q.Create(ctx, "f", workspace.WriteOptions{Atomic: true})
+	require.NoError(t, err)
+	require.NoError(t, q.Delete(ctx, "f"))
+	require.ErrorIs(t, q.Write(ctx, "large", make([]byte, 2000)), workspace.ErrNoSpace) // which has it counted
+	require.NoError(t, out.Close())
+	assert.EqualValues(t, 512, q.Used())
+}
+
 func TestQuotaOfManyWriters(t *testing.T) {
 	w, _ := local(t)
 	q, err := workspace.NewQuotaWorkspace(ctx, w, 100_000)

@@ -27,7 +27,7 @@ type count struct {
 	whole Workspace
 	max   int64
 	used  int64 // at least what there is, as far as it came through here
-	open  int64 // of it, what is in unfinished files
+	open  int64 // of it, what is in unfinished files, and what it takes to name them
 	loose bool  // used may be more than there is
 }
 
@@ -167,12 +167,13 @@ func (q *QuotaWorkspace) RemoveAll(ctx context.Context, path string) error {
 	return q.remove(func() error { return q.inner.RemoveAll(ctx, path) })
 }
 
+// remove holds the lock too: who writes has looked at what is there, and counts
+// on it.
 func (q *QuotaWorkspace) remove(operation func() error) error {
-	err := operation()
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
 	q.count.loose = true
-	return err
+	return operation()
 }
 
 // Create opens a file to be written, which takes room as it grows. One that
@@ -181,6 +182,7 @@ func (q *QuotaWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
 	_, entries := q.held(ctx, path)
+	entries = max(entries, perEntry) // one that it replaces may be removed before this is over
 	err := q.count.take(ctx, entries)
 	if err != nil {
 		return nil, failed("write", path, err)
@@ -190,18 +192,19 @@ func (q *QuotaWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 	if err != nil {
 		return nil, err
 	}
-	return &quotaWriter{Writer: out, q: q, ctx: ctx, path: path}, nil
+	q.count.open += entries
+	return &quotaWriter{Writer: out, q: q, ctx: ctx, path: path, taken: entries}, nil
 }
 
 // quotaWriter counts what is written. Until it is over it counts as unfinished,
 // wherever it is kept.
 type quotaWriter struct {
 	Writer
-	q       *QuotaWorkspace
-	ctx     context.Context
-	path    string
-	written int64
-	over    bool
+	q     *QuotaWorkspace
+	ctx   context.Context
+	path  string
+	taken int64
+	over  bool
 }
 
 func (w *quotaWriter) Write(data []byte) (int, error) {
@@ -215,7 +218,7 @@ func (w *quotaWriter) Write(data []byte) (int, error) {
 		return 0, failed("write", w.path, err)
 	}
 	c.open += int64(len(data))
-	w.written += int64(len(data))
+	w.taken += int64(len(data))
 	return w.Writer.Write(data)
 }
 
@@ -230,7 +233,7 @@ func (w *quotaWriter) end(finish func() error) error {
 	err := finish()
 	if !w.over {
 		w.over = true
-		c.open -= w.written
+		c.open -= w.taken
 		c.loose = true
 	}
 	return err
