@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -54,7 +55,7 @@ func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
-	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), mounts: sync.OnceValue(ownMounts)}
 	b.guard = newGuard(b.user.home, b.getenv)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
@@ -67,9 +68,10 @@ func New(o Options) (*Plan, error) {
 
 type builder struct {
 	Options
-	user  user
-	guard *guard
-	plan  *Plan
+	user   user
+	guard  *guard
+	plan   *Plan
+	mounts func() []mountinfo.Mount // of this process, read when first asked for
 }
 
 // filter adds the filter of system calls, where one is known for the processor.
@@ -246,7 +248,7 @@ func (b *builder) noOverlay(dir string) string {
 	if b.Umbrellas != "" && within(b.Umbrellas, dir) {
 		return fmt.Sprintf("it contains the session directories, %q", b.Umbrellas)
 	}
-	if below := mountBelow(dir); below != "" {
+	if below := mountBelow(b.mounts(), dir); below != "" {
 		return fmt.Sprintf("%q is mounted below it", below)
 	}
 	return ""
@@ -531,13 +533,15 @@ func (b *builder) warn(format string, args ...any) {
 	b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))
 }
 
+// ownMounts is the table of mounts of this process.
+func ownMounts() []mountinfo.Mount {
+	mounts, _ := mountinfo.Read("/proc/self/mountinfo") // without /proc there is no bwrap either
+	return mounts
+}
+
 // mountBelow returns a mount point below dir that is not in ignored, or "". The
 // kernel refuses an overlay whose lower tree has one, in a user namespace.
-func mountBelow(dir string, ignored ...string) string {
-	mounts, err := mountinfo.Read("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
+func mountBelow(mounts []mountinfo.Mount, dir string, ignored ...string) string {
 	for _, m := range mounts {
 		if m.Point != dir && within(m.Point, dir) && !slices.Contains(ignored, m.Point) {
 			return m.Point

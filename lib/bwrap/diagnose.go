@@ -40,7 +40,7 @@ func readHost(bwrap string) *host {
 		container: container(exists, os.Getenv),
 		nested:    nested(),
 		filtered:  filtered(),
-		masked:    mountBelow("/proc", binfmt),
+		masked:    mountBelow(ownMounts(), "/proc", binfmt),
 	}
 	for _, kind := range namespaceKinds {
 		if knob("user/max_"+kind+"_namespaces") == "0" {

@@ -43,7 +43,7 @@ func unusual() bool {
 	if knob("kernel/unprivileged_userns_clone") == "0" || knob("kernel/apparmor_restrict_unprivileged_userns") == "1" {
 		return true
 	}
-	return nested() || filtered() || mountBelow("/proc", binfmt) != ""
+	return nested() || filtered() || mountBelow(ownMounts(), "/proc", binfmt) != ""
 }
 
 // namespaceKinds are those that bwrap makes and that can be switched off.

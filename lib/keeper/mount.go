@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -63,6 +64,11 @@ func mountAll(args []string, out io.Writer) error {
 		m.mounted[at.Point] = at.Type == "overlay" || at.Type == "tmpfs"
 	}
 	m.path = args[0]
+	// Descriptors are named as briefly as can be: what they are called here is in
+	// the mount tables that every bwrap of the session reads, dozens of times.
+	if err := os.Chdir("/proc/self/fd"); err != nil {
+		return err
+	}
 	answers := make([]answer, len(args)-2)
 	for i, lower := range args[2:] {
 		answers[i] = m.overlay(lower)
@@ -162,7 +168,7 @@ func (m *mounter) lay(in int, lower string) error {
 			}
 		}
 	}
-	options := fmt.Sprintf("userxattr,lowerdir=%s,upperdir=%s,workdir=%s", fdPath(low), fdPath(fds[upper]), fdPath(fds[work]))
+	options := fmt.Sprintf("userxattr,lowerdir=%d,upperdir=%d,workdir=%d", low, fds[upper], fds[work])
 	return unix.Mount(m.marker, fdPath(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
