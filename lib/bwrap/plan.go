@@ -6,6 +6,7 @@
 package bwrap
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -121,25 +122,40 @@ func sortMounts(mounts []Mount) {
 
 // comparePaths orders paths by component, so that "/a/b" comes before "/a-b".
 func comparePaths(a, b string) int {
-	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+	for i := range min(len(a), len(b)) {
+		switch {
+		case a[i] == b[i]:
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		default:
+			return cmp.Compare(a[i], b[i])
+		}
+	}
+	return cmp.Compare(len(a), len(b))
 }
 
-// within reports whether path is dir or lies below it. Both are clean.
+// within reports whether path is dir or lies below it. Both are clean. A plan asks
+// that thousands of times.
 func within(path, dir string) bool {
-	return path == dir || dir == "/" || strings.HasPrefix(path, dir+"/")
+	rest, below := strings.CutPrefix(path, dir)
+	return below && (rest == "" || rest[0] == '/' || dir == "/")
 }
 
 // cover returns the mount that decides what is seen at path: the one with the
 // longest destination at or above it.
 func cover(mounts []Mount, path string) (Mount, bool) {
-	var best Mount
-	found := false
-	for _, m := range mounts {
-		if within(path, m.Dest) && (!found || len(m.Dest) >= len(best.Dest)) {
-			best, found = m, true
+	best := -1
+	for i := range mounts { // without copies of each
+		if within(path, mounts[i].Dest) && (best < 0 || len(mounts[i].Dest) >= len(mounts[best].Dest)) {
+			best = i
 		}
 	}
-	return best, found
+	if best < 0 {
+		return Mount{}, false
+	}
+	return mounts[best], true
 }
 
 // seen reports whether the host's path is what the sandbox shows at dest:

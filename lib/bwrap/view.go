@@ -74,8 +74,8 @@ func (p *Plan) step(path string) (link string, found bool) {
 	if covered && (m.Op == OpProc || m.Op == OpDev) {
 		return "", true // made by the kernel: assume that it is there
 	}
-	for _, below := range p.Mounts {
-		if below.Dest != path && within(below.Dest, path) {
+	for i := range p.Mounts {
+		if below := p.Mounts[i].Dest; below != path && within(below, path) {
 			return "", true // bwrap makes the directory above a mount
 		}
 	}
