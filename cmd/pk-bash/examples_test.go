@@ -145,7 +145,11 @@ func TestMakefileExample(t *testing.T) {
 	p.Write(t, makefile, string(text))
 
 	// Only with the descriptors of the jobserver do the two meet.
-	got = p.run(t, "", "make", "-j2", "parts")
+	parts := []string{"make", "-j2", "parts"}
+	if help := p.run(t, "", "make", "--help"); strings.Contains(help.Stdout, "--jobserver-style") {
+		parts = append(parts, "--jobserver-style=pipe")
+	}
+	got = p.run(t, "", parts...)
 	assert.Equal(t, clitest.Outcome{Stdout: "parts run together\nparts run together\n"}, got)
 }
 
