@@ -42,16 +42,22 @@ type attack struct {
 type ground struct {
 	*clitest.Box
 	outside, lib, cache string
-	host                int // a process outside
-	port                int // of a listener outside, on the loopback address
+	within              string // the project, from the top of the tree that it is mounted in
+	host                int    // a process outside
+	port                int    // of a listener outside, on the loopback address
 	abstract            string
 	files               []*os.File // descriptors left open: 9 a file, 10 a directory
 }
 
-func newGround(t *testing.T) *ground {
+// newGround makes a project beside a home, or inOne, as most are, in it.
+func newGround(t *testing.T, inOne bool) *ground {
 	b := clitest.NewBox(t)
 	dir := filepath.Dir(b.Project)
-	g := &ground{Box: b, outside: dir + "/outside", lib: dir + "/lib", cache: b.Home + "/.cache/go-build", host: os.Getpid()}
+	within := ""
+	if inOne {
+		b.Home, within = dir, filepath.Base(b.Project)+"/"
+	}
+	g := &ground{Box: b, within: within, outside: dir + "/outside", lib: dir + "/lib", cache: b.Home + "/.cache/go-build", host: os.Getpid()}
 	b.Write(t, g.outside+"/secret", "in\n")
 	b.Write(t, g.lib+"/f", "lib\n")
 	b.Write(t, g.cache+"/cached", "cached\n")
@@ -89,7 +95,7 @@ func (g *ground) listen(t *testing.T) {
 // fill puts the ground's names into a script.
 func (g *ground) fill(script string) string {
 	return strings.NewReplacer("OUTSIDE", g.outside, "LIB", g.lib, "CACHE", g.cache, "HOSTPID", fmt.Sprint(g.host),
-		"PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
+		"TREE/", g.within, "PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
 }
 
 // environment is what the caller has: secrets, and code.
@@ -203,6 +209,19 @@ func swap(old, other string) func(*ground, []string) []string {
 	}
 }
 
+// freshSize is for the empty directories that the stage makes.
+func freshSize(size string) func(*ground, []string) []string {
+	return func(_ *ground, words []string) []string {
+		words = slices.Clone(words)
+		for i := range words {
+			if i > 1 && words[i-2] == "fresh" {
+				words[i] = size
+			}
+		}
+		return words
+	}
+}
+
 func all(steps ...func(*ground, []string) []string) func(*ground, []string) []string {
 	return func(g *ground, words []string) []string {
 		for _, step := range steps {
@@ -217,14 +236,14 @@ func all(steps ...func(*ground, []string) []string) func(*ground, []string) []st
 func unprotected(place string) func(*ground, []string) []string {
 	return all(
 		drop("--ro-bind", "PROJECT/"+place, "PROJECT/"+place),
-		drop("keep", place, "*", "ro"),
+		drop("keep", "TREE/"+place, "*", "ro"),
 	)
 }
 
 // unpinned lets PLACE be renamed, and nothing in it be protected.
 func unpinned(place string) func(*ground, []string) []string {
 	return func(g *ground, words []string) []string {
-		at := g.Project + "/" + place
+		at, place := g.Project+"/"+place, g.within+place
 		var kept []string
 		for i := 0; i < len(words); i++ {
 			switch {
@@ -269,8 +288,8 @@ var attacks = []attack{
 	{name: "list the host's logs", guard: view, script: "ls -A /var/log | grep -q . && echo in", without: add("--ro-bind", "/var/log", "/var/log")},
 	{name: "read the kernel's devices", guard: view, script: "[ -e /sys/kernel ] && echo in", without: add("--ro-bind", "/sys", "/sys")},
 	{name: "read a block device", guard: "a small /dev", script: "ls " + devices + " 2>/dev/null | grep -q . && echo in", needs: devices, without: add("--dev-bind", "/dev", "/dev")},
-	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", ".env", "*"))},
-	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "conf/app", "*"))},
+	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", "TREE/.env", "*"))},
+	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "TREE/conf/app", "*"))},
 	{name: "read the names of the caller's keys", guard: "a mask", script: "head -c1 /proc/keys >/dev/null && echo in", without: drop("--ro-bind", "/dev/null", "/proc/keys")},
 
 	// Writing.
@@ -285,7 +304,7 @@ var attacks = []attack{
 	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: drop("--remount-ro", "/dev")},
 	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
 	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
-	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: drop("--size", "*")},
+	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: all(drop("--size", "*"), freshSize("1T"))},
 	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
 	{name: "write a protected file", guard: "it is mounted on itself read-only", options: []string{"--protect", "conf/app/key"}, script: ": >> conf/app/key && echo in", without: unprotected("conf/app/key")},
 	{name: "rename the directory of a protected file", guard: "a pin", options: []string{"--protect", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
@@ -356,11 +375,22 @@ func exists(path string) bool {
 }
 
 func TestAttacks(t *testing.T) {
-	g := newGround(t)
+	require.Greater(t, len(attacks), 60)
+	attackAll(t, newGround(t, false), attacks)
+}
+
+// What guards a project in a home is mounted in the home's tree.
+func TestAttacksInAHome(t *testing.T) {
+	guards := []string{"a mask", "a pin", "a read-only root", "it is mounted on itself read-only", "it is mounted read-only", "git's sinks are protected"}
+	inside := slices.DeleteFunc(slices.Clone(attacks), func(a attack) bool { return !slices.Contains(guards, a.guard) })
+	require.Greater(t, len(inside), 15)
+	attackAll(t, newGround(t, true), inside)
+}
+
+func attackAll(t *testing.T, g *ground, attacks []attack) {
 	// Sessions have a directory of their own, which is made with the first one.
 	g.Run(t, "pk-bash", "-y", "true")
 	before := clitest.Listing(t, filepath.Dir(g.Project))
-	require.Greater(t, len(attacks), 60)
 	user := map[bool]string{true: "root", false: "user"}[os.Getuid() == 0]
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {

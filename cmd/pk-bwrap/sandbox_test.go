@@ -198,6 +198,29 @@ func TestPrintedLineMakesTheSameSandbox(t *testing.T) {
 	assert.Equal(t, want, clitest.Finish(t, cmd))
 }
 
+// A mount point that is missing is made in the empty home, and nowhere else.
+func TestNoMountPointIsMadeInWhatAHomeHolds(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/f", "")
+	other := filepath.Dir(b.Project) + "/other"
+	require.NoError(t, os.Mkdir(other, 0o755))
+	stage := func(job ...string) clitest.Outcome {
+		line := append([]string{"--user", "--map-root-user", "--mount", "--", b.Bin + "/pk-bwrap", "--pk-stage", "0", "/mnt"}, job...)
+		return clitest.Finish(t, exec.Command("unshare", append(line, "--", "/bin/ls", "/mnt/0/top", "/mnt/0/top/a/p")...))
+	}
+	tree := []string{"fresh", "0700", "65536", "bind", "a/p", b.Project, "0:0", "rw"}
+	got := stage(tree...)
+	assert.Equal(t, 0, got.Status, got.Stderr)
+	assert.Equal(t, "/mnt/0/top:\na\n\n/mnt/0/top/a/p:\nf\n", got.Stdout)
+	before := clitest.Listing(t, b.Project)
+	for _, place := range []string{"a/p/new", "a/p/new/deep", "a/p/f/x"} {
+		got := stage(append(tree, "bind", place, other, "0:0", "ro")...)
+		assert.NotEqual(t, 0, got.Status, place)
+		assert.Contains(t, got.Stderr, `cannot prepare "`+place+`" (bind)`)
+		assert.Equal(t, before, clitest.Listing(t, b.Project), place)
+	}
+}
+
 func TestNetNone(t *testing.T) {
 	b := clitest.NewBox(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

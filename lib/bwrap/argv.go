@@ -3,6 +3,7 @@ package bwrap
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,7 @@ type rendering struct {
 	args    []string
 	staging string                                             // where a stage shows what bwrap cannot mount; "": there is none
 	staged  int                                                // what the stage has been given to do so far
+	inside  []int                                              // what the stage has put into an empty directory
 	shownAt func(Mount) string                                 // where a session shows an overlay, or ""
 	job     []string                                           // of the stage
 	file    func(name string, data []byte) (fd int, err error) // nil: printed
@@ -103,9 +105,13 @@ func (r *rendering) plan(p *Plan) {
 // is of that kind.
 func (r *rendering) stage(p *Plan, i int) bool {
 	m := p.Mounts[i]
+	nested := p.nested(i)
 	switch {
-	case m.Held && p.tops[i] != i:
+	case m.Held && p.tops[i] != i || slices.Contains(r.inside, i):
 		return true // it is in the tree of another
+	case len(nested) > 0:
+		r.job = append(r.job, p.fresh(i, nested)...)
+		r.inside = append(r.inside, nested...)
 	case m.Op == OpOverlay && p.shownAt(m) != "":
 		return false
 	case m.Held:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,7 +19,8 @@ import (
 
 var errChanged = errors.New("it has changed since it was checked")
 
-// unmade is the identity of a directory of pk's own that is made after the plan.
+// unmade is the identity of what is not looked at: a directory of pk's own that is
+// made after the plan, or what no command that is running can change.
 const unmade = "0:0"
 
 // identity is how a held inode is written down.
@@ -145,14 +147,60 @@ func (m Mount) below(top Mount) string {
 // what is held in it.
 func (p *Plan) job(i int) []string {
 	top := p.Mounts[i]
-	words := []string{jobTree, top.Source, identity(top.Dev, top.Ino), top.mode()}
+	return append([]string{jobTree, top.Source, identity(top.Dev, top.Ino), top.mode()}, p.heldIn(i, top)...)
+}
+
+// heldIn is the part of a job for what is held in mount i, which is or lies in the
+// tree top.
+func (p *Plan) heldIn(i int, top Mount) []string {
+	var words []string
+	around := p.Mounts[i]
 	for j := i + 1; j < len(p.Mounts); j++ {
 		if m := p.Mounts[j]; m.Held && p.tops[j] == i {
 			if at := p.shownAt(m); m.Op == OpOverlay && at != "" {
 				words = append(words, jobBind, m.below(top), at, unmade, "rw")
 				continue
 			}
-			words = append(words, m.words(m.below(top), filepath.Join(top.Source, m.below(top)))...)
+			words = append(words, m.words(m.below(top), filepath.Join(around.Source, m.below(around)))...)
+		}
+	}
+	return words
+}
+
+// nested lists what the empty directory i of the plan holds directly and the stage
+// can mount there. Links, files and masks are for bwrap to make.
+func (p *Plan) nested(i int) []int {
+	top := p.Mounts[i]
+	if top.Op != OpEmpty || top.Held {
+		return nil
+	}
+	var list []int
+	for j := i + 1; j < len(p.Mounts) && within(p.Mounts[j].Dest, top.Dest); j++ {
+		m := p.Mounts[j]
+		if above, _ := cover(p.Mounts[:j], m.Dest); above.Dest == top.Dest && (m.Op == OpReadOnly || m.Op == OpOverlay || m.Op == OpWritable) {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+// fresh is the job for the empty directory i with what is nested in it.
+func (p *Plan) fresh(i int, nested []int) []string {
+	top := p.Mounts[i]
+	words := []string{jobFresh, top.Perms, strconv.FormatInt(top.Size, 10)}
+	for _, j := range nested {
+		m := p.Mounts[j]
+		place, at := m.below(top), p.shownAt(m)
+		switch {
+		case m.Held:
+			words = append(words, jobBind, place, m.Source, identity(m.Dev, m.Ino), m.mode())
+			words = append(words, p.heldIn(j, top)...)
+		case m.Op != OpOverlay:
+			words = append(words, jobBind, place, m.Source, unmade, m.mode())
+		case at != "":
+			words = append(words, jobBind, place, at, unmade, "rw")
+		default:
+			words = append(words, jobOver, place, m.Source)
 		}
 	}
 	return words

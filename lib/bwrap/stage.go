@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -86,15 +87,17 @@ func stageLine(staging, self string, parent int, job, bwrapLine []string) []stri
 const (
 	jobOverlay = "overlay" // LOWER: an overlay of its own, for bwrap to bind
 	jobTree    = "tree"    // SOURCE IDENTITY ro|rw|own: a tree of the host, for bwrap to bind
+	jobFresh   = "fresh"   // PERMS SIZE: an empty tree in memory, for bwrap to bind
 	jobKeep    = "keep"    // PLACE IDENTITY ro|rw: PLACE mounted on itself
 	jobBind    = "bind"    // PLACE SOURCE IDENTITY ro|rw
 	jobHide    = "hide"    // PLACE IDENTITY
 	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
 	jobLay     = "lay"     // PLACE IDENTITY: PLACE becomes an overlay of itself
+	jobOver    = "over"    // PLACE LOWER: PLACE becomes an overlay of LOWER
 )
 
 var jobOperands = map[string]int{
-	jobOverlay: 1, jobTree: 3, jobKeep: 3, jobBind: 4, jobHide: 2, jobEmpty: 4, jobLay: 2,
+	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobEmpty: 4, jobLay: 2, jobOver: 2,
 }
 
 // Stage does the job and becomes bwrap. args are those behind StageOption. It
@@ -120,6 +123,7 @@ func Stage(args []string) error {
 // prepare does a job on a tmpfs over the directory dir.
 func prepare(dir string, job []string) error {
 	s := &stage{dir: dir, tree: -1}
+	defer unix.Umask(unix.Umask(0)) // directories get the modes that bwrap would give them
 	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
 	}
@@ -131,7 +135,8 @@ type stage struct {
 	dir  string // the tmpfs
 	made int    // what bwrap is to bind, so far
 	laid int    // overlays in trees, so far
-	own  bool   // mount points may be made in the tree
+	own  bool   // mount points may be made in the top of the tree
+	deep bool   // and below it
 	tree int    // top of the tree being built, mounted; -1 before the first
 }
 
@@ -155,6 +160,8 @@ func (s *stage) do(word string, args []string) error {
 		return s.overlay(args[0])
 	case jobTree:
 		return s.newTree(args[0], args[1], args[2])
+	case jobFresh:
+		return s.newFresh(args[0], args[1])
 	case jobKeep:
 		return s.keep(args[0], args[1], args[2] == "ro")
 	case jobBind:
@@ -171,6 +178,8 @@ func (s *stage) do(word string, args []string) error {
 			}
 			return newTmpfs(args[2], args[3], 0)
 		})
+	case jobOver:
+		return s.over(args[0], args[1])
 	}
 	return s.lay(args[0], args[1])
 }
@@ -187,43 +196,87 @@ func (s *stage) next() (string, error) {
 }
 
 func (s *stage) overlay(lower string) error {
-	fd, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	mount, err := s.overlayOf(lower)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer unix.Close(mount)
 	dir, err := s.next()
 	if err != nil {
 		return err
 	}
-	return overlayIn(dir, fd)
+	if err := os.Mkdir(dir+"/top", 0o700); err != nil {
+		return err
+	}
+	top, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	return putOn(mount, top)
 }
 
-// overlayIn mounts an overlay of the open directory on dir/top. Lower is named
-// by its descriptor, since the mount option knows escapes that a path may
-// contain.
-func overlayIn(dir string, lower int) error {
-	for _, name := range []string{"upper", "work", "top"} {
-		if err := os.Mkdir(dir+"/"+name, 0o700); err != nil {
-			return err
-		}
+// overlayOf is newOverlay of a directory with a name.
+func (s *stage) overlayOf(lower string) (int, error) {
+	fd, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
 	}
+	defer unix.Close(fd)
+	return s.newOverlay(fd)
+}
+
+// newOverlay returns a mount of an overlay of the open directory, which is not yet
+// anywhere. Lower is named by its descriptor, since the option knows escapes that
+// a path may contain.
+func (s *stage) newOverlay(lower int) (int, error) {
+	dir := fmt.Sprintf("%s/lay%d", s.dir, s.laid)
+	s.laid++
 	var st unix.Stat_t
 	if err := unix.Fstat(lower, &st); err != nil {
-		return err
+		return -1, err
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(dir+"/upper", 0o700), os.Mkdir(dir+"/work", 0o700)); err != nil {
+		return -1, err
 	}
 	// The merged directory has the mode of the upper one.
 	if err := unix.Chmod(dir+"/upper", st.Mode&0o777); err != nil {
-		return err
+		return -1, err
 	}
-	options := fmt.Sprintf("userxattr,lowerdir=%s%d,upperdir=%s/upper,workdir=%s/work", selfFD, lower, dir, dir)
-	return unix.Mount("pk", dir+"/top", "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+	return newMount("overlay", 0, [][2]string{
+		{"source", "pk"}, {"userxattr"}, {"lowerdir", selfFD + strconv.Itoa(lower)}, {"upperdir", dir + "/upper"}, {"workdir", dir + "/work"},
+	})
 }
 
 // newTree mounts a copy of the tree at source, to which the words that follow
 // add what lies in it.
 func (s *stage) newTree(source, identity, access string) error {
-	s.own = access == "own"
+	from, err := openHeld(source, identity)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	s.own, s.deep = access == "own", false
+	return s.plant(
+		func(top string) error { return likeness(from, top) },
+		func() (int, error) { return cloneTree(from, attributes(access == "ro")) },
+	)
+}
+
+// newFresh mounts an empty tree in memory, to which the words that follow add
+// what lies in it. For bwrap all of that is one mount: it reads its mount table
+// again for each.
+func (s *stage) newFresh(perms, size string) error {
+	s.own, s.deep = true, true
+	return s.plant(
+		func(top string) error { return os.Mkdir(top, 0o700) },
+		func() (int, error) { return newTmpfs(perms, size, 0) },
+	)
+}
+
+// plant mounts what made returns, on a mount point that point makes, as the tree
+// that the following words are about.
+func (s *stage) plant(point func(top string) error, made func() (int, error)) error {
 	dir, err := s.next()
 	if err != nil {
 		return err
@@ -232,20 +285,20 @@ func (s *stage) newTree(source, identity, access string) error {
 		unix.Close(s.tree)
 		s.tree = -1
 	}
-	from, err := openHeld(source, identity)
+	if err := point(dir + "/top"); err != nil {
+		return err
+	}
+	mount, err := made()
 	if err != nil {
 		return err
 	}
-	defer unix.Close(from)
-	if err := likeness(from, dir+"/top"); err != nil {
-		return err
-	}
+	defer unix.Close(mount)
 	top, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(top)
-	if err := attach(from, top, attributes(access == "ro")); err != nil {
+	if err := putOn(mount, top); err != nil {
 		return err
 	}
 	s.tree, err = unix.Open(dir+"/top", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -317,20 +370,49 @@ func (s *stage) bind(place, source, identity string, readOnly bool) error {
 	return s.mountAt(place, func(int) (int, error) { return cloneTree(from, attributes(readOnly)) })
 }
 
-// mountPoint makes a mount point directly in the top of the tree, where it is
-// missing. The plan leaves that to happen in a playground of pk's own alone.
+// mountPoint makes a mount point where it is missing: directly in the top of a
+// playground of pk's own, as the plan leaves it to happen, and in a tree that was
+// empty, outside of what has been mounted there.
 func (s *stage) mountPoint(place string, dir bool) error {
 	at, err := s.walk(place)
 	if err == nil {
 		return unix.Close(at)
 	}
-	if err != unix.ENOENT || !s.own || strings.Contains(place, "/") {
+	if err != unix.ENOENT || !s.own {
 		return err
 	}
-	if dir {
-		return unix.Mkdirat(s.tree, place, 0o700)
+	in, name := filepath.Split(place)
+	if in != "" && !s.deep {
+		return err
 	}
-	return unix.Mknodat(s.tree, place, unix.S_IFREG|0o600, 0)
+	parent, err := s.parent(in)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	if dir {
+		return unix.Mkdirat(parent, name, 0o700)
+	}
+	return unix.Mknodat(parent, name, unix.S_IFREG|0o600, 0)
+}
+
+// parent opens a directory of the tree's own file system, made when it is missing.
+func (s *stage) parent(place string) (int, error) {
+	at, err := unix.Openat(s.tree, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	for _, name := range strings.FieldsFunc(place, func(c rune) bool { return c == '/' }) {
+		if err != nil {
+			return -1, err
+		}
+		above := at
+		if err = unix.Mkdirat(above, name, 0o755); err == nil || err == unix.EEXIST {
+			at, err = unix.Openat2(above, name, &unix.OpenHow{
+				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+			})
+		}
+		unix.Close(above)
+	}
+	return at, err
 }
 
 // hide puts an empty directory over a directory, and over anything else a
@@ -352,7 +434,7 @@ func (s *stage) hide(place, identity string) error {
 			return -1, err
 		}
 		defer unix.Close(null)
-		return cloneTree(null, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NODEV)
+		return cloneTree(null, unix.MOUNT_ATTR_RDONLY)
 	})
 }
 
@@ -361,18 +443,15 @@ func (s *stage) lay(place, identity string) error {
 		if err := isStill(at, identity); err != nil {
 			return -1, err
 		}
-		dir := fmt.Sprintf("%s/lay%d", s.dir, s.laid)
-		s.laid++
-		if err := errors.Join(os.Mkdir(dir, 0o700), overlayIn(dir, at)); err != nil {
-			return -1, err
-		}
-		merged, err := unix.Open(dir+"/top", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return -1, err
-		}
-		defer unix.Close(merged)
-		return cloneTree(merged, 0)
+		return s.newOverlay(at)
 	})
+}
+
+func (s *stage) over(place, lower string) error {
+	if err := s.mountPoint(place, true); err != nil {
+		return err
+	}
+	return s.mountAt(place, func(int) (int, error) { return s.overlayOf(lower) })
 }
 
 func attributes(readOnly bool) uint64 {
@@ -382,16 +461,6 @@ func attributes(readOnly bool) uint64 {
 	return 0
 }
 
-// attach mounts a copy of the tree that from is in on the directory top.
-func attach(from, top int, attr uint64) error {
-	mount, err := cloneTree(from, attr)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(mount)
-	return putOn(mount, top)
-}
-
 // cloneTree returns a mount of what the descriptor names, which is not yet
 // anywhere, with everything mounted below it.
 func cloneTree(from int, attr uint64) (int, error) {
@@ -399,7 +468,7 @@ func cloneTree(from int, attr uint64) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("open_tree", err)
 	}
-	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NOSUID}
+	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &set); err != nil {
 		unix.Close(mount)
 		return -1, os.NewSyscallError("mount_setattr", err)
@@ -415,13 +484,24 @@ func putOn(mount, at int) error {
 
 // newTmpfs returns a mount of an empty directory in memory.
 func newTmpfs(perms, size string, attr int) (int, error) {
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	return newMount("tmpfs", attr, [][2]string{{"source", "pk"}, {"mode", perms}, {"size", size}})
+}
+
+// newMount returns a mount of a new file system, which is not yet anywhere. An
+// option without a value is a flag.
+func newMount(kind string, attr int, options [][2]string) (int, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, os.NewSyscallError("fsopen", err)
 	}
 	defer unix.Close(fs)
-	for _, option := range [][2]string{{"source", "pk"}, {"mode", perms}, {"size", size}} {
-		if err := unix.FsconfigSetString(fs, option[0], option[1]); err != nil {
+	for _, option := range options {
+		if option[1] == "" {
+			err = unix.FsconfigSetFlag(fs, option[0])
+		} else {
+			err = unix.FsconfigSetString(fs, option[0], option[1])
+		}
+		if err != nil {
 			return -1, os.NewSyscallError("fsconfig", err)
 		}
 	}
