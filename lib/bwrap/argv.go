@@ -17,7 +17,7 @@ type rendering struct {
 	args    []string
 	staging string                                             // where a stage shows what bwrap cannot mount; "": there is none
 	staged  int                                                // what the stage has been given to do so far
-	inside  []int                                              // what the stage has put into an empty directory
+	rootfs  []bool                                             // what the stage shows at /, as one
 	shownAt func(Mount) string                                 // where a session shows an overlay, or ""
 	job     []string                                           // of the stage
 	file    func(name string, data []byte) (fd int, err error) // nil: printed
@@ -93,6 +93,15 @@ func (r *rendering) plan(p *Plan) {
 	if r.staging != "" || p.Joined != nil { // the stage is uid 0 of its namespace; map back
 		r.add("--uid", strconv.Itoa(os.Geteuid()), "--gid", strconv.Itoa(os.Getegid()))
 	}
+	if r.staging != "" {
+		// One mount: for each that it makes, bwrap reads its mount table again.
+		r.rootfs = p.rootfs()
+		if slices.Contains(r.rootfs, true) {
+			r.job = p.rootfsJob(r.rootfs)
+			r.add("--bind", stagedAt(r.staging, 0), "/")
+			r.staged++
+		}
+	}
 	for i, m := range p.Mounts {
 		if r.staging == "" || !r.stage(p, i) {
 			r.mount(m)
@@ -105,13 +114,9 @@ func (r *rendering) plan(p *Plan) {
 // is of that kind.
 func (r *rendering) stage(p *Plan, i int) bool {
 	m := p.Mounts[i]
-	nested := p.nested(i)
 	switch {
-	case m.Held && p.tops[i] != i || slices.Contains(r.inside, i):
+	case m.Held && p.tops[i] != i || r.rootfs[i]:
 		return true // it is in the tree of another
-	case len(nested) > 0:
-		r.job = append(r.job, p.fresh(i, nested)...)
-		r.inside = append(r.inside, nested...)
 	case m.Op == OpOverlay && p.shownAt(m) != "":
 		return false
 	case m.Held:

@@ -19,9 +19,11 @@ import (
 
 var errChanged = errors.New("it has changed since it was checked")
 
-// unmade is the identity of what is not looked at: a directory of pk's own that is
-// made after the plan, or what no command that is running can change.
-const unmade = "0:0"
+// What stands for an identity where there is none.
+const (
+	unmade = "0:0" // of a directory of pk's own, which may be made after the plan
+	unseen = "-"   // of what no command can change; there may be links on the way
+)
 
 // identity is how a held inode is written down.
 func identity(dev, ino uint64) string { return fmt.Sprintf("%d:%d", dev, ino) }
@@ -29,6 +31,9 @@ func identity(dev, ino uint64) string { return fmt.Sprintf("%d:%d", dev, ino) }
 // openHeld opens what path names if that is still the same inode, reached
 // without a link.
 func openHeld(path, identity string) (int, error) {
+	if identity == unseen {
+		return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
 	fd, err := openNoLinks(path)
 	if err != nil {
 		return -1, err
@@ -55,7 +60,7 @@ func isStill(fd int, seen string) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if seen != unmade && identity(st.Dev, st.Ino) != seen {
+	if seen != unmade && seen != unseen && identity(st.Dev, st.Ino) != seen {
 		return errChanged
 	}
 	return nil
@@ -167,36 +172,38 @@ func (p *Plan) heldIn(i int, top Mount) []string {
 	return words
 }
 
-// nested lists what the empty directory i of the plan holds directly and the stage
-// can mount there. Links, files and masks are for bwrap to make.
-func (p *Plan) nested(i int) []int {
-	top := p.Mounts[i]
-	if top.Op != OpEmpty || top.Held {
-		return nil
-	}
-	var list []int
-	for j := i + 1; j < len(p.Mounts) && within(p.Mounts[j].Dest, top.Dest); j++ {
-		m := p.Mounts[j]
-		if above, _ := cover(p.Mounts[:j], m.Dest); above.Dest == top.Dest && (m.Op == OpReadOnly || m.Op == OpOverlay || m.Op == OpWritable) {
-			list = append(list, j)
+// rootfs tells which mounts the stage makes as one: those that show the host, and
+// empty directories, as far as only empty directories are around them. What bwrap
+// alone can make, /dev, /proc, links and files, it makes in them, and on them.
+func (p *Plan) rootfs() []bool {
+	in := make([]bool, len(p.Mounts))
+	for i, m := range p.Mounts {
+		switch m.Op {
+		case OpReadOnly, OpWritable, OpOverlay, OpEmpty:
+			above := coveredBy(p.Mounts[:i], m.Dest)
+			in[i] = m.Dest != "/" && p.tops[i] == i && (above < 0 || in[above] && p.Mounts[above].Op == OpEmpty)
 		}
 	}
-	return list
+	return in
 }
 
-// fresh is the job for the empty directory i with what is nested in it.
-func (p *Plan) fresh(i int, nested []int) []string {
-	top := p.Mounts[i]
-	words := []string{jobFresh, top.Perms, strconv.FormatInt(top.Size, 10)}
-	for _, j := range nested {
-		m := p.Mounts[j]
-		place, at := m.below(top), p.shownAt(m)
+// rootfsJob is the job for all that.
+func (p *Plan) rootfsJob(in []bool) []string {
+	root := Mount{Dest: "/"}
+	words := []string{jobFresh, "0755", strconv.Itoa(tmpSize)}
+	for i, m := range p.Mounts {
+		if !in[i] {
+			continue
+		}
+		place, at := m.below(root), p.shownAt(m)
 		switch {
+		case m.Op == OpEmpty:
+			words = append(words, jobEmpty, place, unseen, m.Perms, strconv.FormatInt(m.Size, 10))
 		case m.Held:
 			words = append(words, jobBind, place, m.Source, identity(m.Dev, m.Ino), m.mode())
-			words = append(words, p.heldIn(j, top)...)
+			words = append(words, p.heldIn(i, root)...)
 		case m.Op != OpOverlay:
-			words = append(words, jobBind, place, m.Source, unmade, m.mode())
+			words = append(words, jobBind, place, m.Source, unseen, m.mode())
 		case at != "":
 			words = append(words, jobBind, place, at, unmade, "rw")
 		default:

@@ -146,16 +146,22 @@ func within(path, dir string) bool {
 // cover returns the mount that decides what is seen at path: the one with the
 // longest destination at or above it.
 func cover(mounts []Mount, path string) (Mount, bool) {
+	i := coveredBy(mounts, path)
+	if i < 0 {
+		return Mount{}, false
+	}
+	return mounts[i], true
+}
+
+// coveredBy is the place of the mount that cover returns, or -1.
+func coveredBy(mounts []Mount, path string) int {
 	best := -1
 	for i := range mounts { // without copies of each
 		if within(path, mounts[i].Dest) && (best < 0 || len(mounts[i].Dest) >= len(mounts[best].Dest)) {
 			best = i
 		}
 	}
-	if best < 0 {
-		return Mount{}, false
-	}
-	return mounts[best], true
+	return best
 }
 
 // seen reports whether the host's path is what the sandbox shows at dest:

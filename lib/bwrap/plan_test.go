@@ -88,6 +88,40 @@ func TestPlanShowsParentsFirst(t *testing.T) {
 	}
 }
 
+// What is around a mount says whether the stage can make it: only what it made
+// empty it may change.
+func TestRootfs(t *testing.T) {
+	plan := func(mounts ...Mount) *Plan {
+		p := &Plan{Mounts: mounts}
+		for i := range mounts {
+			p.tops = append(p.tops, i)
+		}
+		return p
+	}
+	p := plan(
+		Mount{Op: OpLink, Dest: "/bin"},
+		Mount{Op: OpReadOnly, Dest: "/bin/busybox"}, // below a link
+		Mount{Op: OpProc, Dest: "/proc"},
+		Mount{Op: OpReadOnly, Dest: "/proc/sys"},
+		Mount{Op: OpReadOnly, Dest: "/usr"},
+		Mount{Op: OpWritable, Dest: "/usr/src/p"}, // in a tree of the host
+		Mount{Op: OpEmpty, Dest: "/home/a"},
+		Mount{Op: OpOverlay, Dest: "/home/a/.cache/pip"},
+		Mount{Op: OpMask, Dest: "/home/a/.cache/pip/key"},
+		Mount{Op: OpEmpty, Dest: "/home/a/x"},
+		Mount{Op: OpReadOnly, Dest: "/home/a/x/y"},
+		Mount{Op: OpCopy, Dest: "/home/a/x/z"},
+	)
+	var in []string
+	for i, yes := range p.rootfs() {
+		if yes {
+			in = append(in, p.Mounts[i].Dest)
+		}
+	}
+	assert.Equal(t, []string{"/usr", "/home/a", "/home/a/.cache/pip", "/home/a/x", "/home/a/x/y"}, in)
+	assert.NotContains(t, plan(Mount{Op: OpReadOnly, Dest: "/"}, Mount{Op: OpReadOnly, Dest: "/usr"}).rootfs(), true)
+}
+
 func TestPlanWithoutAProjectIsRefused(t *testing.T) {
 	_, err := New(Options{})
 	assert.ErrorContains(t, err, "internal error")

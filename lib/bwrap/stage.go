@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,8 +22,12 @@ import (
 // becoming the next:
 //
 //	unshare(1)  makes a user and a mount namespace, in which mounting is allowed
-//	the stage   (this program again) mounts on a tmpfs what bwrap cannot
-//	bwrap       binds that like any other directory
+//	the stage   (this program again) mounts on a tmpfs all that is shown of the host
+//	bwrap       binds that, as one tree, and adds what has to be its own
+//
+// One tree, since bwrap reads its table of mounts again for each bind, and nobody
+// on the machine can mount while it reads: three dozen binds take longer than
+// all else, and eight commands at once wait for one another.
 //
 // It has to be unshare that makes the namespaces: a Go program has many threads
 // and may not. Nothing of the chain is seen outside its namespaces, nothing is
@@ -47,16 +52,20 @@ func (p *Plan) staging(bwrap Binary) string {
 	if !p.staged(bwrap) {
 		return ""
 	}
+	last := ""
 	for _, dir := range stagingDirs {
-		if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || within(bwrap.Path, dir) {
 			continue
 		}
-		shown := slices.ContainsFunc(p.Mounts, func(m Mount) bool { return within(m.Source, dir) })
-		if !shown && !within(bwrap.Path, dir) {
+		if slices.ContainsFunc(p.Mounts, func(m Mount) bool { return within(m.Source, dir) }) {
+			continue
+		}
+		if !slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.showsHost() && within(dir, m.Source) }) {
 			return dir
 		}
+		last = cmp.Or(last, dir) // seen inside, but with nothing of the caller's in it
 	}
-	return ""
+	return last
 }
 
 // staged reports whether the plan needs more than this bwrap can do.
@@ -122,7 +131,7 @@ func Stage(args []string) error {
 
 // prepare does a job on a tmpfs over the directory dir.
 func prepare(dir string, job []string) error {
-	s := &stage{dir: dir, tree: -1}
+	s := &stage{dir: dir, tree: -1, fresh: map[uint64]bool{}, own: map[string]bool{}}
 	defer unix.Umask(unix.Umask(0)) // directories get the modes that bwrap would give them
 	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
@@ -135,9 +144,10 @@ type stage struct {
 	dir  string // the tmpfs
 	made int    // what bwrap is to bind, so far
 	laid int    // overlays in trees, so far
-	own  bool   // mount points may be made in the top of the tree
-	deep bool   // and below it
 	tree int    // top of the tree being built, mounted; -1 before the first
+
+	fresh map[uint64]bool // devices of file systems that were made here, empty
+	own   map[string]bool // identities of directories of pk's own
 }
 
 func (s *stage) run(job []string) error {
@@ -165,7 +175,7 @@ func (s *stage) do(word string, args []string) error {
 	case jobKeep:
 		return s.keep(args[0], args[1], args[2] == "ro")
 	case jobBind:
-		return s.bind(args[0], args[1], args[2], args[3] == "ro")
+		return s.bind(args[0], args[1], args[2], args[3])
 	case jobHide:
 		return s.hide(args[0], args[1])
 	case jobEmpty:
@@ -176,7 +186,7 @@ func (s *stage) do(word string, args []string) error {
 			if err := isStill(at, args[1]); err != nil {
 				return -1, err
 			}
-			return newTmpfs(args[2], args[3], 0)
+			return s.empty(args[2], args[3])
 		})
 	case jobOver:
 		return s.over(args[0], args[1])
@@ -256,22 +266,46 @@ func (s *stage) newTree(source, identity, access string) error {
 		return err
 	}
 	defer unix.Close(from)
-	s.own, s.deep = access == "own", false
 	return s.plant(
 		func(top string) error { return likeness(from, top) },
-		func() (int, error) { return cloneTree(from, attributes(access == "ro")) },
+		func() (int, error) { return s.clone(from, access) },
 	)
 }
 
 // newFresh mounts an empty tree in memory, to which the words that follow add
-// what lies in it. For bwrap all of that is one mount: it reads its mount table
-// again for each.
+// what lies in it.
 func (s *stage) newFresh(perms, size string) error {
-	s.own, s.deep = true, true
 	return s.plant(
 		func(top string) error { return os.Mkdir(top, 0o700) },
-		func() (int, error) { return newTmpfs(perms, size, 0) },
+		func() (int, error) { return s.empty(perms, size) },
 	)
+}
+
+// empty is newTmpfs of a directory in which mount points may be made.
+func (s *stage) empty(perms, size string) (int, error) {
+	mount, err := newTmpfs(perms, size, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(mount, &st); err != nil {
+		unix.Close(mount)
+		return -1, err
+	}
+	s.fresh[st.Dev] = true
+	return mount, nil
+}
+
+// clone is cloneTree, with the access that a word grants.
+func (s *stage) clone(from int, access string) (int, error) {
+	if access == "own" {
+		var st unix.Stat_t
+		if err := unix.Fstat(from, &st); err != nil {
+			return -1, err
+		}
+		s.own[identity(st.Dev, st.Ino)] = true
+	}
+	return cloneTree(from, attributes(access == "ro"))
 }
 
 // plant mounts what made returns, on a mount point that point makes, as the tree
@@ -354,7 +388,7 @@ func (s *stage) keep(place, identity string, readOnly bool) error {
 	})
 }
 
-func (s *stage) bind(place, source, identity string, readOnly bool) error {
+func (s *stage) bind(place, source, identity, access string) error {
 	from, err := openHeld(source, identity)
 	if err != nil {
 		return err
@@ -367,52 +401,60 @@ func (s *stage) bind(place, source, identity string, readOnly bool) error {
 	if err := s.mountPoint(place, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
 		return err
 	}
-	return s.mountAt(place, func(int) (int, error) { return cloneTree(from, attributes(readOnly)) })
+	return s.mountAt(place, func(int) (int, error) { return s.clone(from, access) })
 }
 
-// mountPoint makes a mount point where it is missing: directly in the top of a
-// playground of pk's own, as the plan leaves it to happen, and in a tree that was
-// empty, outside of what has been mounted there.
+// mountPoint makes a mount point where it is missing: anywhere in what was empty,
+// and directly in a directory of pk's own. Nothing is ever made in another.
 func (s *stage) mountPoint(place string, dir bool) error {
-	at, err := s.walk(place)
-	if err == nil {
-		return unix.Close(at)
-	}
-	if err != unix.ENOENT || !s.own {
-		return err
-	}
 	in, name := filepath.Split(place)
-	if in != "" && !s.deep {
-		return err
-	}
 	parent, err := s.parent(in)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(parent)
-	if dir {
-		return unix.Mkdirat(parent, name, 0o700)
+	var st unix.Stat_t
+	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
+		return err
 	}
-	return unix.Mknodat(parent, name, unix.S_IFREG|0o600, 0)
+	if err := unix.Fstat(parent, &st); err != nil {
+		return err
+	}
+	switch {
+	case !s.fresh[st.Dev] && !s.own[identity(st.Dev, st.Ino)]:
+		return unix.ENOENT
+	case dir:
+		return unix.Mkdirat(parent, name, 0o755)
+	}
+	return unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
 }
 
-// parent opens a directory of the tree's own file system, made when it is missing.
+// parent opens a directory of the tree, made where it is missing in what was empty.
 func (s *stage) parent(place string) (int, error) {
 	at, err := unix.Openat(s.tree, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	for _, name := range strings.FieldsFunc(place, func(c rune) bool { return c == '/' }) {
+	for name := range strings.FieldsFuncSeq(place, func(c rune) bool { return c == '/' }) {
 		if err != nil {
-			return -1, err
+			break
 		}
 		above := at
-		if err = unix.Mkdirat(above, name, 0o755); err == nil || err == unix.EEXIST {
-			at, err = unix.Openat2(above, name, &unix.OpenHow{
-				Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-				Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-			})
+		at, err = openNext(above, name)
+		var st unix.Stat_t
+		if err == unix.ENOENT && unix.Fstat(above, &st) == nil && s.fresh[st.Dev] {
+			if err = unix.Mkdirat(above, name, 0o755); err == nil {
+				at, err = openNext(above, name)
+			}
 		}
 		unix.Close(above)
 	}
 	return at, err
+}
+
+// openNext opens a directory in another, and no link to one.
+func openNext(dir int, name string) (int, error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
 }
 
 // hide puts an empty directory over a directory, and over anything else a
