@@ -173,14 +173,17 @@ func (p *Plan) heldIn(i int, top Mount) []string {
 }
 
 // rootfs tells which mounts the stage makes as one: those that show the host, and
-// empty directories, as far as only empty directories are around them. What bwrap
-// alone can make, /dev, /proc, links and files, it makes in them, and on them.
+// empty directories, as far as only empty directories are around them, and what is
+// hidden in them. What bwrap alone can make, /dev, /proc, links and files, it makes
+// in them, and on them.
 func (p *Plan) rootfs() []bool {
 	in := make([]bool, len(p.Mounts))
 	for i, m := range p.Mounts {
+		above := coveredBy(p.Mounts[:i], m.Dest)
 		switch m.Op {
+		case OpMask:
+			in[i] = p.tops[i] == i && above >= 0 && in[above] && p.Mounts[above].showsHost()
 		case OpReadOnly, OpWritable, OpOverlay, OpEmpty:
-			above := coveredBy(p.Mounts[:i], m.Dest)
 			in[i] = m.Dest != "/" && p.tops[i] == i && (above < 0 || in[above] && p.Mounts[above].Op == OpEmpty)
 		}
 	}
@@ -197,6 +200,10 @@ func (p *Plan) rootfsJob(in []bool) []string {
 		}
 		place, at := m.below(root), p.shownAt(m)
 		switch {
+		case m.Op == OpMask && m.Blank && !m.Dir:
+			words = append(words, jobBlank, place, unseen)
+		case m.Op == OpMask:
+			words = append(words, jobHide, place, unseen)
 		case m.Op == OpEmpty:
 			words = append(words, jobEmpty, place, unseen, m.Perms, strconv.FormatInt(m.Size, 10))
 		case m.Held:

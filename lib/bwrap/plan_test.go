@@ -110,6 +110,7 @@ func TestRootfs(t *testing.T) {
 		Mount{Op: OpMask, Dest: "/home/a/.cache/pip/key"},
 		Mount{Op: OpEmpty, Dest: "/home/a/x"},
 		Mount{Op: OpReadOnly, Dest: "/home/a/x/y"},
+		Mount{Op: OpMask, Dest: "/home/a/x/w"}, // of what is not there
 		Mount{Op: OpCopy, Dest: "/home/a/x/z"},
 	)
 	var in []string
@@ -118,7 +119,7 @@ func TestRootfs(t *testing.T) {
 			in = append(in, p.Mounts[i].Dest)
 		}
 	}
-	assert.Equal(t, []string{"/usr", "/home/a", "/home/a/.cache/pip", "/home/a/x", "/home/a/x/y"}, in)
+	assert.Equal(t, []string{"/usr", "/home/a", "/home/a/.cache/pip", "/home/a/.cache/pip/key", "/home/a/x", "/home/a/x/y"}, in)
 	assert.NotContains(t, plan(Mount{Op: OpReadOnly, Dest: "/"}, Mount{Op: OpReadOnly, Dest: "/usr"}).rootfs(), true)
 }
 

@@ -99,14 +99,15 @@ const (
 	jobFresh   = "fresh"   // PERMS SIZE: an empty tree in memory, for bwrap to bind
 	jobKeep    = "keep"    // PLACE IDENTITY ro|rw: PLACE mounted on itself
 	jobBind    = "bind"    // PLACE SOURCE IDENTITY ro|rw
-	jobHide    = "hide"    // PLACE IDENTITY
+	jobHide    = "hide"    // PLACE IDENTITY: nothing can be seen at PLACE
+	jobBlank   = "blank"   // PLACE IDENTITY: the file at PLACE seems empty
 	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
 	jobLay     = "lay"     // PLACE IDENTITY: PLACE becomes an overlay of itself
 	jobOver    = "over"    // PLACE LOWER: PLACE becomes an overlay of LOWER
 )
 
 var jobOperands = map[string]int{
-	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobEmpty: 4, jobLay: 2, jobOver: 2,
+	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2,
 }
 
 // Stage does the job and becomes bwrap. args are those behind StageOption. It
@@ -178,6 +179,8 @@ func (s *stage) do(word string, args []string) error {
 		return s.bind(args[0], args[1], args[2], args[3])
 	case jobHide:
 		return s.hide(args[0], args[1])
+	case jobBlank:
+		return s.blank(args[0], args[1])
 	case jobEmpty:
 		if err := s.mountPoint(args[0], true); err != nil {
 			return err
@@ -477,6 +480,22 @@ func (s *stage) hide(place, identity string) error {
 		}
 		defer unix.Close(null)
 		return cloneTree(null, unix.MOUNT_ATTR_RDONLY)
+	})
+}
+
+// blank puts an empty file over a file, for those who stop at one that cannot be
+// opened.
+func (s *stage) blank(place, identity string) error {
+	return s.mountAt(place, func(at int) (int, error) {
+		if err := isStill(at, identity); err != nil {
+			return -1, err
+		}
+		empty, err := unix.Open(s.dir+"/blank", unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(empty)
+		return cloneTree(empty, unix.MOUNT_ATTR_RDONLY)
 	})
 }
 
