@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"syscall"
 
@@ -132,8 +131,8 @@ func StageMode(args []string) func() error {
 func stageJoined(args []string) error {
 	runtime.LockOSThread() // what follows is set per thread, and this one execs
 	closeOnExec(os.Args[0])
-	end := slices.Index(args, "--")
-	if end < joinedWords || end+1 == len(args) || !insideOwnNamespace() {
+	job, line := splitJob(args, joinedWords)
+	if len(line) == 0 || !insideOwnNamespace() {
 		return fmt.Errorf("%s is for pk's own use", joinedOption)
 	}
 	var n [joinedWords - 1]int
@@ -163,11 +162,10 @@ func stageJoined(args []string) error {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("cannot prepare the sandbox: %w", os.NewSyscallError("unshare", err))
 		}
-		if err := prepare(staging, args[joinedWords:end]); err != nil {
+		if err := prepare(staging, job); err != nil {
 			return err
 		}
 	}
-	line := args[end+1:]
 	closeOnExec(line[0])
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
 }

@@ -123,6 +123,16 @@ func TestRootfs(t *testing.T) {
 	assert.NotContains(t, plan(Mount{Op: OpReadOnly, Dest: "/"}, Mount{Op: OpReadOnly, Dest: "/usr"}).rootfs(), true)
 }
 
+func TestSplitJob(t *testing.T) {
+	job, line := splitJob([]string{"0", "/mnt", "hide", "--", "1:2", "over", "p", "--", "--", "bwrap", "--", "x"}, 2)
+	assert.Equal(t, []string{"hide", "--", "1:2", "over", "p", "--"}, job)
+	assert.Equal(t, []string{"bwrap", "--", "x"}, line)
+	for _, args := range [][]string{nil, {"0"}, {"0", "/mnt", "hide", "a"}, {"0", "/mnt", "hide", "a", "b"}, {"0", "/mnt", "other", "--", "bwrap"}, {"0", "/mnt", "--"}} {
+		_, line := splitJob(args, 2)
+		assert.Empty(t, line, "%q", args)
+	}
+}
+
 func TestPlanWithoutAProjectIsRefused(t *testing.T) {
 	_, err := New(Options{})
 	assert.ErrorContains(t, err, "internal error")

@@ -115,19 +115,34 @@ var jobOperands = map[string]int{
 func Stage(args []string) error {
 	runtime.LockOSThread() // this one execs, and it is the one that is to die
 	closeOnExec(os.Args[0])
-	end := slices.Index(args, "--")
-	if end < 2 || end+1 == len(args) || !insideOwnNamespace() {
+	job, line := splitJob(args, 2)
+	if len(line) == 0 || !insideOwnNamespace() {
 		return fmt.Errorf("%s is for pk's own use", StageOption)
 	}
 	if err := dieWith(args[0]); err != nil {
 		return err
 	}
-	if err := prepare(args[1], args[2:end]); err != nil {
+	if err := prepare(args[1], job); err != nil {
 		return err
 	}
-	line := args[end+1:]
 	closeOnExec(line[0])
 	return fmt.Errorf("cannot start bwrap %q: %w", line[0], syscall.Exec(line[0], line, os.Environ()))
+}
+
+// splitJob returns the words of a job, which begins at args[from], and what follows
+// the "--" behind it. A place may be called "--" as well.
+func splitJob(args []string, from int) (job, line []string) {
+	for i := from; i < len(args); {
+		if args[i] == "--" {
+			return args[from:i], args[i+1:]
+		}
+		n, known := jobOperands[args[i]]
+		if !known {
+			break
+		}
+		i += 1 + n
+	}
+	return nil, nil
 }
 
 // prepare does a job on a tmpfs over the directory dir.

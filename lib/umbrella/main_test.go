@@ -83,35 +83,6 @@ func taskHold(args []string) error {
 	return err
 }
 
-// TestAsOrdinaryUser repeats the tests of this package as a user without
-// privileges, to whom modes and owners matter.
-func TestAsOrdinaryUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("this is an ordinary user already")
-	}
-	const nobody = 65534
-	dir, err := os.MkdirTemp("", "umbrella-test")
-	require.NoError(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	require.NoError(t, os.Chown(dir, nobody, nobody))
-	self, err := os.ReadFile("/proc/self/exe")
-	require.NoError(t, err)
-	binary := filepath.Join(dir, "umbrella.test")
-	require.NoError(t, os.WriteFile(binary, self, 0o755))
-
-	args := []string{"-test.v"}
-	if testing.Short() {
-		args = append(args, "-test.short")
-	}
-	cmd := exec.Command(binary, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "TMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	require.Contains(t, string(out), "\nPASS")
-}
-
 // newBase returns a base in a directory that is cleaned whatever is left in it.
 func newBase(t *testing.T) string {
 	t.Helper()
