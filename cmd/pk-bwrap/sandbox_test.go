@@ -216,7 +216,7 @@ func TestNoMountPointIsMadeInWhatAHomeHolds(t *testing.T) {
 	for _, place := range []string{"a/p/new", "a/p/new/deep", "a/p/f/x"} {
 		got := stage(append(tree, "bind", place, other, "0:0", "ro")...)
 		assert.NotEqual(t, 0, got.Status, place)
-		assert.Contains(t, got.Stderr, `cannot prepare "`+place+`" (bind)`)
+		assert.Contains(t, got.Stderr, `cannot mount what is to be seen at "/`+place+`": `)
 		assert.Equal(t, before, clitest.Listing(t, b.Project), place)
 	}
 }
@@ -395,6 +395,29 @@ func TestInsideASandbox(t *testing.T) {
 		return
 	}
 	assert.Equal(t, clitest.Outcome{Stdout: "in\n"}, got)
+
+	// What hides in the outer one does not keep the inner one from hiding.
+	b.Write(t, b.Project+"/.env", "secret")
+	nested = append(nested[:len(nested)-3], "--deny", ".env", "--", "sh", "-c", `! cat .env; find / -name .env -size +0 -not -path '/proc/*' 2>/dev/null; true`)
+	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
+	assert.Equal(t, 0, got.Status, got.Stderr)
+	assert.Empty(t, got.Stdout)
+}
+
+// What is hidden in an overlay is not on the host's inodes.
+func TestRulesInAnOverlay(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/sub/deep/s", "secret")
+	b.Write(t, b.Project+"/sub/deep/f", "text")
+	for _, session := range [][]string{nil, {"--session", "s"}} {
+		options := append(session, "--overlay", b.Project+"/sub", "--deny", "sub/deep/s", "--", "sh", "-c")
+		got := b.Run(t, "pk-bwrap", append(options, "cat sub/deep/s || cat sub/deep/f; echo more >sub/deep/new && cat sub/deep/new")...)
+		assert.Equal(t, 0, got.Status, got.Stderr)
+		assert.Equal(t, "textmore\n", got.Stdout)
+		got = b.Run(t, "pk-bwrap", append(options, "mv sub/deep sub/d || rm sub/deep/s || echo kept")...)
+		assert.Equal(t, "kept\n", got.Stdout, got.Stderr)
+	}
+	assert.NoFileExists(t, b.Project+"/sub/deep/new")
 }
 
 // The sandbox itself holds the session as in use, for pk-bwrap has become it.

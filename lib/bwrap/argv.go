@@ -97,7 +97,7 @@ func (r *rendering) plan(p *Plan) {
 		// One mount: for each that it makes, bwrap reads its mount table again.
 		r.rootfs = p.rootfs()
 		if slices.Contains(r.rootfs, true) {
-			r.job = p.rootfsJob(r.rootfs)
+			r.job = p.rootfsJob(r.rootfs, r.staging)
 			r.add("--bind", stagedAt(r.staging, 0), "/")
 			r.staged++
 		}

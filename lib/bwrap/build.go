@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -363,11 +364,18 @@ func (b *builder) masks() error {
 			continue // not shown, so there is nothing to hide
 		}
 		info, err := os.Stat(real)
-		if err == nil {
+		if err == nil && !hiddenAlready(info) {
 			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"})
 		}
 	}
 	return nil
+}
+
+// hiddenAlready reports whether a file is the empty one that a sandbox around this
+// process has there. It has no name any more, and nothing can be mounted on it.
+func hiddenAlready(info os.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0 && st.Size == 0
 }
 
 // defaults adds what every sandbox has, where no root of the caller's lies

@@ -82,8 +82,8 @@ func (p *Plan) Command(bwrap Binary, argv []string, status *os.File) (cmd *exec.
 // command together.
 const maxWords = 9000
 
-// commandLine renders the plan for running. The options go through a
-// descriptor, so that the list of processes shows the command and not the
+// commandLine renders the plan for running. The options, and the job of the stage,
+// go through descriptors, so that the list of processes shows the command and not the
 // plan; hand takes a file that bwrap is to have and tells the number that it will
 // have there. parent is the process with which bwrap is to die.
 func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent int, hand func(*os.File) int) ([]string, error) {
@@ -142,6 +142,13 @@ func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent 
 		return nil, fmt.Errorf("cannot open this program: %w", err)
 	}
 	start := fmt.Sprintf("%s%d", selfFD, hand(self))
+	if len(r.job) > 0 {
+		job, err := memFile("job", []byte(strings.Join(r.job, "\x00")+"\x00"))
+		if err != nil {
+			return nil, err
+		}
+		r.job = []string{jobRead, strconv.Itoa(hand(job))}
+	}
 	if p.Joined != nil {
 		return p.joinedLine(r.staging, start, parent, hand, r.job, line), nil
 	}

@@ -105,6 +105,9 @@ func (p *Plan) hold(playground string) error {
 	return nil
 }
 
+// kept reports whether m shows what is there without it.
+func (m Mount) kept() bool { return m.Op == OpPin || m.Op == OpProtect }
+
 // placed reports whether m is of a kind that the stage can mount in a tree.
 func (m Mount) placed() bool {
 	return m.showsHost() || m.Op == OpMask || m.Op == OpEmpty
@@ -131,6 +134,9 @@ func (p *Plan) identify(m *Mount, above int, playground string) error {
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	m.Dev, m.Ino = st.Dev, st.Ino
+	if above >= 0 && (p.Mounts[above].Op == OpOverlay || p.Mounts[above].lower != "" && p.Mounts[above].kept()) {
+		m.lower = path
+	}
 	return err
 }
 
@@ -190,8 +196,9 @@ func (p *Plan) rootfs() []bool {
 	return in
 }
 
-// rootfsJob is the job for all that.
-func (p *Plan) rootfsJob(in []bool) []string {
+// rootfsJob is the job for all that. staging is where the stage works: a tree that
+// is shown may hold it, with what has been mounted there by then.
+func (p *Plan) rootfsJob(in []bool, staging string) []string {
 	root := Mount{Dest: "/"}
 	words := []string{jobFresh, "0755", strconv.Itoa(tmpSize)}
 	for i, m := range p.Mounts {
@@ -216,6 +223,9 @@ func (p *Plan) rootfsJob(in []bool) []string {
 		default:
 			words = append(words, jobOver, place, m.Source)
 		}
+		if m.showsHost() && within(staging, m.Source) {
+			words = append(words, jobHide, filepath.Join(place, strings.TrimPrefix(staging, m.Source)), unseen)
+		}
 	}
 	return words
 }
@@ -233,6 +243,11 @@ func (m Mount) mode() string {
 
 // words is m as a part of a job. itself is the host's path of its place.
 func (m Mount) words(place, itself string) []string {
+	if lower := m.lower; lower != "" && m.Op != OpOverlay {
+		is := identity(m.Dev, m.Ino)
+		m.lower, m.Dev, m.Ino = "", 0, 0
+		return append(m.words(place, itself), jobSame, lower, is)
+	}
 	switch m.Op {
 	case OpMask:
 		return []string{jobHide, place, identity(m.Dev, m.Ino)}

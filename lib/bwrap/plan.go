@@ -53,6 +53,7 @@ type Mount struct {
 	Dev, Ino uint64
 
 	seenAt string // OpOverlay: where this process sees what the sandbox will
+	lower  string // of what is mounted in an overlay, whose inodes are its own: where the host has it
 }
 
 // Plan is what a sandbox contains. The same input makes the same plan.

@@ -120,6 +120,8 @@ func TestRootfs(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"/usr", "/home/a", "/home/a/.cache/pip", "/home/a/.cache/pip/key", "/home/a/x", "/home/a/x/y"}, in)
+	job := strings.Join(plan(Mount{Op: OpReadOnly, Source: "/usr", Dest: "/usr"}).rootfsJob([]bool{true}, "/usr/games"), " ")
+	assert.Contains(t, job, "bind usr /usr - ro hide usr/games -", "the stage would show where it works")
 	assert.NotContains(t, plan(Mount{Op: OpReadOnly, Dest: "/"}, Mount{Op: OpReadOnly, Dest: "/usr"}).rootfs(), true)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,8 +44,9 @@ const selfFD = "/proc/self/fd/"
 
 // stagingDirs are directories that are everywhere and that nobody puts a
 // project into, as a rule. The tmpfs is mounted over one of them, so it must
-// not hold anything that the plan shows.
-var stagingDirs = []string{"/media", "/mnt", "/srv", "/var/mail", "/var/local", "/usr/games", "/lost+found"}
+// not hold anything that the plan shows. In a sandbox of pk's, where this may run
+// too, there is /dev/shm.
+var stagingDirs = []string{"/media", "/mnt", "/srv", "/var/mail", "/var/local", "/dev/shm", "/usr/games", "/lost+found"}
 
 // staging returns the directory over which the stage mounts its tmpfs, or ""
 // when nothing needs it or none can be used.
@@ -63,7 +65,7 @@ func (p *Plan) staging(bwrap Binary) string {
 		if !slices.ContainsFunc(p.Mounts, func(m Mount) bool { return m.showsHost() && within(dir, m.Source) }) {
 			return dir
 		}
-		last = cmp.Or(last, dir) // seen inside, but with nothing of the caller's in it
+		last = cmp.Or(last, dir) // it is in a tree that is shown, and has to be hidden there
 	}
 	return last
 }
@@ -104,10 +106,12 @@ const (
 	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
 	jobLay     = "lay"     // PLACE IDENTITY: PLACE becomes an overlay of itself
 	jobOver    = "over"    // PLACE LOWER: PLACE becomes an overlay of LOWER
+	jobSame    = "same"    // PATH IDENTITY: the host's PATH is still that
+	jobRead    = "read"    // DESCRIPTOR: the words are there, each with a NUL behind it
 )
 
 var jobOperands = map[string]int{
-	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2,
+	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2, jobSame: 2, jobRead: 1,
 }
 
 // Stage does the job and becomes bwrap. args are those behind StageOption. It
@@ -148,9 +152,15 @@ func splitJob(args []string, from int) (job, line []string) {
 // prepare does a job on a tmpfs over the directory dir.
 func prepare(dir string, job []string) error {
 	s := &stage{dir: dir, tree: -1, fresh: map[uint64]bool{}, own: map[string]bool{}}
-	defer unix.Umask(unix.Umask(0)) // directories get the modes that bwrap would give them
+	defer unix.Umask(unix.Umask(0)) // modes are what they are said to be
 	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
+	}
+	if len(job) == 2 && job[0] == jobRead {
+		var err error
+		if job, err = read(job[1]); err != nil {
+			return err
+		}
 	}
 	return s.run(job)
 }
@@ -160,7 +170,8 @@ type stage struct {
 	dir  string // the tmpfs
 	made int    // what bwrap is to bind, so far
 	laid int    // overlays in trees, so far
-	tree int    // top of the tree being built, mounted; -1 before the first
+	top  string // what the places in the tree being built are relative to
+	tree int    // its top, mounted; -1 before the first
 
 	fresh map[uint64]bool // devices of file systems that were made here, empty
 	own   map[string]bool // identities of directories of pk's own
@@ -173,11 +184,38 @@ func (s *stage) run(job []string) error {
 			return fmt.Errorf("internal error: %s got %q", StageOption, job)
 		}
 		if err := s.do(job[0], job[1:1+n]); err != nil {
-			return fmt.Errorf("cannot prepare %q (%s): %w", job[1], job[0], err)
+			return fmt.Errorf("cannot mount what is to be seen at %q: %w", s.seenAt(job[0], job[1]), err)
 		}
 		job = job[1+n:]
 	}
 	return nil
+}
+
+// seenAt is what to call the first operand of a word in a message.
+func (s *stage) seenAt(word, operand string) string {
+	switch word {
+	case jobTree, jobOverlay, jobSame:
+		return operand
+	case jobFresh:
+		return "/"
+	}
+	return filepath.Join(s.top, operand)
+}
+
+// read returns the words of a job that travel on a descriptor: they are many, and
+// nobody's who looks at the list of processes.
+func read(descriptor string) ([]string, error) {
+	fd, err := strconv.Atoi(descriptor)
+	if err != nil {
+		return nil, fmt.Errorf("internal error: %s got %q for a descriptor", StageOption, descriptor)
+	}
+	f := os.NewFile(uintptr(fd), "job")
+	defer f.Close()
+	words, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read what is to be mounted: %w", err)
+	}
+	return strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00"), nil
 }
 
 func (s *stage) do(word string, args []string) error {
@@ -192,10 +230,15 @@ func (s *stage) do(word string, args []string) error {
 		return s.keep(args[0], args[1], args[2] == "ro")
 	case jobBind:
 		return s.bind(args[0], args[1], args[2], args[3])
-	case jobHide:
-		return s.hide(args[0], args[1])
-	case jobBlank:
-		return s.blank(args[0], args[1])
+	case jobHide, jobBlank:
+		hide := s.hide
+		if word == jobBlank {
+			hide = s.blank
+		}
+		if err := hide(args[0], args[1]); err != unix.ENOENT || args[1] != unseen {
+			return err
+		}
+		return nil // a command of the session has removed it from an overlay
 	case jobEmpty:
 		if err := s.mountPoint(args[0], true); err != nil {
 			return err
@@ -208,6 +251,12 @@ func (s *stage) do(word string, args []string) error {
 		})
 	case jobOver:
 		return s.over(args[0], args[1])
+	case jobSame:
+		fd, err := openHeld(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
 	}
 	return s.lay(args[0], args[1])
 }
@@ -284,6 +333,7 @@ func (s *stage) newTree(source, identity, access string) error {
 		return err
 	}
 	defer unix.Close(from)
+	s.top = source
 	return s.plant(
 		func(top string) error { return likeness(from, top) },
 		func() (int, error) { return s.clone(from, access) },
@@ -293,6 +343,7 @@ func (s *stage) newTree(source, identity, access string) error {
 // newFresh mounts an empty tree in memory, to which the words that follow add
 // what lies in it.
 func (s *stage) newFresh(perms, size string) error {
+	s.top = "/"
 	return s.plant(
 		func(top string) error { return os.Mkdir(top, 0o700) },
 		func() (int, error) { return s.empty(perms, size) },
@@ -442,9 +493,9 @@ func (s *stage) mountPoint(place string, dir bool) error {
 	case !s.fresh[st.Dev] && !s.own[identity(st.Dev, st.Ino)]:
 		return unix.ENOENT
 	case dir:
-		return unix.Mkdirat(parent, name, 0o755)
+		return unix.Mkdirat(parent, name, 0o700)
 	}
-	return unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
+	return unix.Mknodat(parent, name, unix.S_IFREG|0o600, 0)
 }
 
 // parent opens a directory of the tree, made where it is missing in what was empty.
@@ -458,7 +509,7 @@ func (s *stage) parent(place string) (int, error) {
 		at, err = openNext(above, name)
 		var st unix.Stat_t
 		if err == unix.ENOENT && unix.Fstat(above, &st) == nil && s.fresh[st.Dev] {
-			if err = unix.Mkdirat(above, name, 0o755); err == nil {
+			if err = unix.Mkdirat(above, name, 0o700); err == nil {
 				at, err = openNext(above, name)
 			}
 		}

@@ -143,7 +143,7 @@ func markerOf(dir *os.File) string {
 	var st unix.Statx_t
 	_ = unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) // an open directory: it cannot fail
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%d %d %d.%d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)))
-	return "pk-session-" + hex.EncodeToString(sum[:8])
+	return "pk-session-" + hex.EncodeToString(sum[:16])
 }
 
 // Mounted reports whether overlays of the umbrella may still be mounted though
