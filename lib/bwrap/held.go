@@ -169,7 +169,7 @@ func (p *Plan) heldIn(i int, top Mount) []string {
 	for j := i + 1; j < len(p.Mounts); j++ {
 		if m := p.Mounts[j]; m.Held && p.tops[j] == i {
 			if at := p.shownAt(m); m.Op == OpOverlay && at != "" {
-				words = append(words, jobBind, m.below(top), at, unmade, "rw")
+				words = append(words, jobBind, m.below(top), at, unmade, "as")
 				continue
 			}
 			words = append(words, m.words(m.below(top), filepath.Join(around.Source, m.below(around)))...)
@@ -219,7 +219,7 @@ func (p *Plan) rootfsJob(in []bool, staging string) []string {
 		case m.Op != OpOverlay:
 			words = append(words, jobBind, place, m.Source, unseen, m.mode())
 		case at != "":
-			words = append(words, jobBind, place, at, unmade, "rw")
+			words = append(words, jobBind, place, at, unmade, "as") // the keeper has seen to the rest
 		default:
 			words = append(words, jobOver, place, m.Source)
 		}

@@ -100,7 +100,7 @@ const (
 	jobTree    = "tree"    // SOURCE IDENTITY ro|rw|own: a tree of the host, for bwrap to bind
 	jobFresh   = "fresh"   // PERMS SIZE: an empty tree in memory, for bwrap to bind
 	jobKeep    = "keep"    // PLACE IDENTITY ro|rw: PLACE mounted on itself
-	jobBind    = "bind"    // PLACE SOURCE IDENTITY ro|rw
+	jobBind    = "bind"    // PLACE SOURCE IDENTITY ro|rw|own|as: the last, as it is mounted there
 	jobHide    = "hide"    // PLACE IDENTITY: nothing can be seen at PLACE
 	jobBlank   = "blank"   // PLACE IDENTITY: the file at PLACE seems empty
 	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
@@ -367,6 +367,9 @@ func (s *stage) empty(perms, size string) (int, error) {
 
 // clone is cloneTree, with the access that a word grants.
 func (s *stage) clone(from int, access string) (int, error) {
+	if access == "as" {
+		return openTree(from)
+	}
 	if access == "own" {
 		var st unix.Stat_t
 		if err := unix.Fstat(from, &st); err != nil {
@@ -591,9 +594,9 @@ func attributes(readOnly bool) uint64 {
 // cloneTree returns a mount of what the descriptor names, which is not yet
 // anywhere, with everything mounted below it.
 func cloneTree(from int, attr uint64) (int, error) {
-	mount, err := unix.OpenTree(from, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	mount, err := openTree(from)
 	if err != nil {
-		return -1, os.NewSyscallError("open_tree", err)
+		return -1, err
 	}
 	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &set); err != nil {
@@ -601,6 +604,12 @@ func cloneTree(from int, attr uint64) (int, error) {
 		return -1, os.NewSyscallError("mount_setattr", err)
 	}
 	return mount, nil
+}
+
+// openTree is cloneTree of what is mounted as it is to be seen.
+func openTree(from int) (int, error) {
+	mount, err := unix.OpenTree(from, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	return mount, os.NewSyscallError("open_tree", err)
 }
 
 // putOn puts a mount on what the descriptor at names, and no other.
