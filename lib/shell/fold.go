@@ -8,8 +8,8 @@ import (
 
 const (
 	// maxLine is how much of a line can still be overwritten. No terminal is a
-	// hundredth as wide.
-	maxLine = 64 << 10
+	// tenth as wide.
+	maxLine = 16 << 10
 
 	// maxSequence bounds an escape sequence. A longer one is text that begins
 	// with an escape, and so nothing can make the rest of an output disappear.
@@ -135,7 +135,11 @@ func (f *Fold) text(p []byte) {
 		f.overwrite()
 	}
 	f.returned, f.back = false, 0
-	if first := bytes.IndexByte(p, '\n'); first >= 0 { // looking back for what is not there takes long
+	// Where no line ends, the rest is too long to wait for its end. Looking back for
+	// what is not there takes long.
+	from := max(0, len(p)-maxLine-1)
+	if first := bytes.IndexByte(p[from:], '\n'); first >= 0 {
+		first += from
 		end := first + 1 + bytes.LastIndexByte(p[first+1:], '\n') + 1
 		f.emit(f.line)
 		f.emit(p[:end])
