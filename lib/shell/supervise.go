@@ -208,21 +208,13 @@ func widen(pipe *os.File) {
 // cannot write; and what is read is looked at four times, out of a near cache.
 const readSize = 128 << 10
 
-// gather is how long a pipe is left to fill, once much has come through it. To be
-// woken for each small write of the command would take most of the time of both.
-const gather = 100 * time.Microsecond
-
 // carry always reads on, also when nobody wants the bytes any more: a full
 // pipe would stop the command.
 func (p *pipe) carry(to io.Writer) {
 	defer close(p.done)
 	buf := make([]byte, readSize)
-	total := 0
 	for {
 		n, err := p.r.Read(buf)
-		if total += n; total > pipeSize && n < len(buf)/4 {
-			_ = unix.Nanosleep(&unix.Timespec{Nsec: int64(gather)}, nil) // time.Sleep takes ten times as long
-		}
 		if n > 0 && to != nil {
 			if _, p.err = to.Write(buf[:n]); p.err != nil {
 				to = nil
