@@ -42,18 +42,42 @@ func (w *wood) path(climbing bool) string {
 	return path
 }
 
-// grow makes something in the tree; that it cannot be made is no matter.
+// grow makes something in the tree; that it cannot be made is no matter. Nothing is
+// made through a link that leads out: that would be the machine's.
 func (w *wood) grow(root string) {
 	name := root + "/" + w.path(false)
-	switch w.next(5) {
+	kind := w.next(5)
+	target := ""
+	switch kind {
+	case 2, 3:
+		target = w.path(true)
+	case 4:
+		target = []string{root, filepath.Dir(root), ""}[w.next(3)] + "/" + w.path(true)
+	}
+	if !free(name, filepath.Dir(root)) {
+		return
+	}
+	switch kind {
 	case 0:
 		_ = os.MkdirAll(name, 0o755)
 	case 1:
 		_ = os.WriteFile(name, nil, 0o644)
-	case 2, 3:
-		_ = os.Symlink(w.path(true), name)
-	case 4:
-		_ = os.Symlink([]string{root, filepath.Dir(root), ""}[w.next(3)]+"/"+w.path(true), name)
+	default:
+		_ = os.Symlink(target, name)
+	}
+}
+
+// free tells whether name is free, and would be made in dir.
+func free(name, dir string) bool {
+	if _, err := os.Lstat(name); err == nil {
+		return false
+	}
+	for above := filepath.Dir(name); ; above = filepath.Dir(above) {
+		if _, err := os.Lstat(above); err != nil {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(above)
+		return err == nil && strings.HasPrefix(real+"/", dir+"/")
 	}
 }
 
