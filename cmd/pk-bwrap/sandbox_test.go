@@ -212,6 +212,8 @@ func TestNoMountPointIsMadeInWhatAHomeHolds(t *testing.T) {
 	got := stage(tree...)
 	assert.Equal(t, 0, got.Status, got.Stderr)
 	assert.Equal(t, "/mnt/0/top:\na\n\n/mnt/0/top/a/p:\nf\n", got.Stdout)
+	got = stage("fresh", "0700", "65536", "read", "999")
+	assert.Equal(t, "pk-bwrap: cannot read what is to be mounted: read job: bad file descriptor\n", got.Stderr)
 	before := clitest.Listing(t, b.Project)
 	for _, place := range []string{"a/p/new", "a/p/new/deep", "a/p/f/x"} {
 		got := stage(append(tree, "bind", place, other, "0:0", "ro")...)
@@ -418,6 +420,18 @@ func TestRulesInAnOverlay(t *testing.T) {
 		assert.Equal(t, "kept\n", got.Stdout, got.Stderr)
 	}
 	assert.NoFileExists(t, b.Project+"/sub/deep/new")
+}
+
+// A credential that a command of the session has removed from its overlay needs
+// no hiding.
+func TestAHiddenFileThatTheSessionRemoved(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.ccache/ccache.conf", "secret")
+	got := b.Run(t, "pk-bwrap", "--session", "s", "--no-toolchains", "--overlay", b.Home+"/.ccache", "--", "rm", b.Home+"/.ccache/ccache.conf")
+	require.Equal(t, 0, got.Status, got.Stderr)
+	got = b.Run(t, "pk-bwrap", "--session", "s", "--", "sh", "-c", "cat ~/.ccache/ccache.conf || echo gone")
+	assert.Equal(t, "gone\n", got.Stdout, got.Stderr)
+	assert.FileExists(t, b.Home+"/.ccache/ccache.conf")
 }
 
 // The sandbox itself holds the session as in use, for pk-bwrap has become it.

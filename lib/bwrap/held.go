@@ -243,23 +243,25 @@ func (m Mount) mode() string {
 
 // words is m as a part of a job. itself is the host's path of its place.
 func (m Mount) words(place, itself string) []string {
-	if lower := m.lower; lower != "" && m.Op != OpOverlay {
-		is := identity(m.Dev, m.Ino)
-		m.lower, m.Dev, m.Ino = "", 0, 0
-		return append(m.words(place, itself), jobSame, lower, is)
-	}
-	switch m.Op {
-	case OpMask:
-		return []string{jobHide, place, identity(m.Dev, m.Ino)}
-	case OpEmpty:
-		return []string{jobEmpty, place, identity(m.Dev, m.Ino), m.Perms, fmt.Sprint(m.Size)}
-	case OpOverlay:
-		return []string{jobLay, place, identity(m.Dev, m.Ino)}
-	}
+	is, same := identity(m.Dev, m.Ino), []string(nil)
 	// A part of a read-only root that is written is taken from the host: the tree
 	// that it is put into cannot be written.
-	if m.Source == itself && m.Op != OpWritable {
-		return []string{jobKeep, place, identity(m.Dev, m.Ino), m.mode()}
+	if m.showsHost() && m.Op != OpOverlay && (m.Source != itself || m.Op == OpWritable) {
+		return []string{jobBind, place, m.Source, is, m.mode()}
 	}
-	return []string{jobBind, place, m.Source, identity(m.Dev, m.Ino), m.mode()}
+	// What is there is not what was seen, if an overlay is around it: the host is
+	// asked for that.
+	if m.lower != "" {
+		is, same = unmade, []string{jobSame, m.lower, is}
+	}
+	words := []string{jobKeep, place, is, m.mode()}
+	switch m.Op {
+	case OpMask:
+		words = []string{jobHide, place, is}
+	case OpEmpty:
+		words = []string{jobEmpty, place, is, m.Perms, fmt.Sprint(m.Size)}
+	case OpOverlay:
+		words = []string{jobLay, place, is}
+	}
+	return append(words, same...)
 }

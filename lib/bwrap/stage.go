@@ -27,8 +27,8 @@ import (
 //	bwrap       binds that, as one tree, and adds what has to be its own
 //
 // One tree, since bwrap reads its table of mounts again for each bind, and nobody
-// on the machine can mount while it reads: three dozen binds take longer than
-// all else, and eight commands at once wait for one another.
+// on the machine can mount while it reads: eight commands at once would wait for
+// one another.
 //
 // It has to be unshare that makes the namespaces: a Go program has many threads
 // and may not. Nothing of the chain is seen outside its namespaces, nothing is
@@ -156,12 +156,6 @@ func prepare(dir string, job []string) error {
 	if err := unix.Mount("pk", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to prepare the sandbox on: %w", err)
 	}
-	if len(job) == 2 && job[0] == jobRead {
-		var err error
-		if job, err = read(job[1]); err != nil {
-			return err
-		}
-	}
 	return s.run(job)
 }
 
@@ -182,6 +176,14 @@ func (s *stage) run(job []string) error {
 		n, known := jobOperands[job[0]]
 		if !known || len(job) <= n {
 			return fmt.Errorf("internal error: %s got %q", StageOption, job)
+		}
+		if job[0] == jobRead {
+			words, err := read(job[1])
+			if err != nil {
+				return err
+			}
+			job = append(words, job[2:]...)
+			continue
 		}
 		if err := s.do(job[0], job[1:1+n]); err != nil {
 			return fmt.Errorf("cannot mount what is to be seen at %q: %w", s.seenAt(job[0], job[1]), err)

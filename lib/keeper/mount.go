@@ -65,7 +65,7 @@ func mountAll(args []string, out io.Writer) error {
 	}
 	m.path = args[0]
 	// Descriptors are named as briefly as can be: what they are called here is in
-	// the mount tables that every bwrap of the session reads, dozens of times.
+	// the mount tables that every bwrap of the session reads, again and again.
 	if err := os.Chdir("/proc/self/fd"); err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 
 const (
 	// maxLine is how much of a line can still be overwritten. No terminal is a
-	// tenth as wide.
-	maxLine = 16 << 10
+	// hundredth as wide.
+	maxLine = 64 << 10
 
 	// maxSequence bounds an escape sequence. A longer one is text that begins
 	// with an escape, and so nothing can make the rest of an output disappear.
