@@ -583,8 +583,10 @@ func TestRefusalsMakeNoSession(t *testing.T) {
 func TestOddHomes(t *testing.T) {
 	b := clitest.NewBox(t)
 	require.NoError(t, os.Symlink(b.Home, filepath.Dir(b.Home)+"/way"))
+	dangling := filepath.Dir(b.Home) + "/dangling"
+	require.NoError(t, os.Symlink(filepath.Dir(b.Home)+"/gone", dangling))
 	for _, home := range []string{"", "relative", "/", "/nonesuch/deep", "/proc/x", "/dev/x", "/lib/zz", "/usr/x", "/bin", "/etc", "/tmp", "/tmp/x",
-		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch"} {
+		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch", dangling, dangling + "/deep"} {
 		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
 		cmd.Env = append(cmd.Env, "HOME="+home)
 		got := clitest.Finish(t, cmd)
@@ -596,6 +598,12 @@ func TestOddHomes(t *testing.T) {
 		assert.NotContains(t, got.Stderr, "bwrap:", home)
 	}
 	assert.NoDirExists(t, b.Project+"/in")
+	assert.NoDirExists(t, filepath.Dir(b.Home)+"/gone")
+
+	cmd := b.Command("pk-bwrap", "--session", "s", "--", "true")
+	cmd.Env = append(cmd.Env, "HOME="+dangling)
+	assert.Equal(t, clitest.Outcome{Status: 125, Stderr: fmt.Sprintf("pk-bwrap: cannot make cache directory %q: a link on the way leads nowhere\n", dangling+"/.cache/pikuri") +
+		"pk-bwrap: hint: set HOME or XDG_CACHE_HOME to a directory of your own\n"}, clitest.Finish(t, cmd))
 }
 
 // Init runs bwrap, and the command may touch what init does.

@@ -357,8 +357,10 @@ func TestControlSocketsAreGuarded(t *testing.T) {
 }
 
 func TestCanonical(t *testing.T) {
-	base := tree(t, "real/d/", "link => real")
+	base := tree(t, "real/d/", "link => real", "real/dangling => d/gone", "real/loop => loop")
 	assert.Equal(t, base+"/real/d/missing/too", Canonical(base+"/link/d/missing/too"))
+	assert.Equal(t, base+"/real/d/gone/too", Canonical(base+"/link/dangling/too"))
+	assert.Equal(t, base+"/real/loop/too", Canonical(base+"/link/loop/too"))
 	assert.Equal(t, "/", Canonical("/"))
 	assert.Equal(t, "/nonesuch", Canonical("/nonesuch"))
 }

@@ -67,6 +67,9 @@ func makeBase(path string) (*os.File, error) {
 		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, errors.Unwrap(err))
 	}
 	base, err := openBase(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, refuse("set HOME or XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: a link on the way leads nowhere", path)
+	}
 	if err != nil {
 		return nil, err
 	}
