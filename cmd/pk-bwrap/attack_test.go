@@ -211,8 +211,19 @@ func swap(old, other string) func(*ground, []string) []string {
 func endless(_ *ground, words []string) []string {
 	words = slices.Clone(words)
 	for i := range words {
-		if i > 0 && words[i-1] == "--size" || i > 3 && words[i-4] == "empty" {
+		if i > 0 && words[i-1] == "--size" || i > 3 && words[i-4] == "empty" || i > 1 && words[i-2] == "dev" && words[i-1] == "dev" {
 			words[i] = "1099511627776"
+		}
+	}
+	return words
+}
+
+// openDevices lets /dev be written, where the stage makes it.
+func openDevices(_ *ground, words []string) []string {
+	words = slices.Clone(words)
+	for i := range words {
+		if i > 2 && words[i-3] == "dev" && words[i-2] == "dev" {
+			words[i] = "rw"
 		}
 	}
 	return words
@@ -297,7 +308,7 @@ var attacks = []attack{
 	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: drop("--remount-ro", "/")},
 	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: drop("--remount-ro", "/")},
 	{name: "make an account", guard: "the root directory is read-only", script: "echo evil::0:0::/: >> /etc/passwd && echo in", without: drop("--remount-ro", "/")},
-	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: drop("--remount-ro", "/dev")},
+	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: all(drop("--remount-ro", "/dev"), openDevices)},
 	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: endless},
 	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: endless},
 	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: endless},

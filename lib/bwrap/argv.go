@@ -94,11 +94,12 @@ func (r *rendering) plan(p *Plan) {
 		r.add("--uid", strconv.Itoa(os.Geteuid()), "--gid", strconv.Itoa(os.Getegid()))
 	}
 	if r.staging != "" {
-		// One mount: for each that it makes, bwrap reads its mount table again.
+		// One mount: for each that it makes, bwrap reads its mount table again. All
+		// but the devices in it has been mounted so that it shows none.
 		r.rootfs = p.rootfs()
 		if slices.Contains(r.rootfs, true) {
 			r.job = p.rootfsJob(r.rootfs, r.staging)
-			r.add("--bind", stagedAt(r.staging, 0), "/")
+			r.add("--dev-bind", stagedAt(r.staging, 0), "/")
 			r.staged++
 		}
 	}

@@ -180,8 +180,8 @@ func (p *Plan) heldIn(i int, top Mount) []string {
 
 // rootfs tells which mounts the stage makes as one: those that show the host, and
 // empty directories, as far as only empty directories are around them, and what is
-// hidden in them. What bwrap alone can make, /dev, /proc, links and files, it makes
-// in them, and on them.
+// hidden in them; and /dev. What bwrap alone can make, /proc, links and files, it
+// makes in them, and on them.
 func (p *Plan) rootfs() []bool {
 	in := make([]bool, len(p.Mounts))
 	for i, m := range p.Mounts {
@@ -189,7 +189,7 @@ func (p *Plan) rootfs() []bool {
 		switch m.Op {
 		case OpMask:
 			in[i] = p.tops[i] == i && above >= 0 && in[above] && p.Mounts[above].showsHost()
-		case OpReadOnly, OpWritable, OpOverlay, OpEmpty:
+		case OpReadOnly, OpWritable, OpOverlay, OpEmpty, OpDev:
 			in[i] = m.Dest != "/" && p.tops[i] == i && (above < 0 || in[above] && p.Mounts[above].Op == OpEmpty)
 		}
 	}
@@ -211,6 +211,8 @@ func (p *Plan) rootfsJob(in []bool, staging string) []string {
 			words = append(words, jobBlank, place, unseen)
 		case m.Op == OpMask:
 			words = append(words, jobHide, place, unseen)
+		case m.Op == OpDev:
+			words = append(words, jobDev, place, strconv.FormatInt(m.Size, 10), "ro")
 		case m.Op == OpEmpty:
 			words = append(words, jobEmpty, place, unseen, m.Perms, strconv.FormatInt(m.Size, 10))
 		case m.Held:

@@ -23,7 +23,8 @@ import (
 // becoming the next:
 //
 //	unshare(1)  makes a user and a mount namespace, in which mounting is allowed
-//	the stage   (this program again) mounts on a tmpfs all that is shown of the host
+//	the stage   (this program again) mounts on a tmpfs all that is shown of the host,
+//	            and /dev
 //	bwrap       binds that, as one tree, and adds what has to be its own
 //
 // One tree, since bwrap reads its table of mounts again for each bind, and nobody
@@ -106,12 +107,13 @@ const (
 	jobEmpty   = "empty"   // PLACE IDENTITY PERMS SIZE
 	jobLay     = "lay"     // PLACE IDENTITY: PLACE becomes an overlay of itself
 	jobOver    = "over"    // PLACE LOWER: PLACE becomes an overlay of LOWER
+	jobDev     = "dev"     // PLACE SIZE ro|rw: devices, and memory to share of that size
 	jobSame    = "same"    // PATH IDENTITY: the host's PATH is still that
 	jobRead    = "read"    // DESCRIPTOR: the words are there, each with a NUL behind it
 )
 
 var jobOperands = map[string]int{
-	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2, jobSame: 2, jobRead: 1,
+	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2, jobDev: 3, jobSame: 2, jobRead: 1,
 }
 
 // Stage does the job and becomes bwrap. args are those behind StageOption. It
@@ -252,7 +254,9 @@ func (s *stage) do(word string, args []string) error {
 			return s.empty(args[2], args[3])
 		})
 	case jobOver:
-		return s.over(args[0], args[1])
+		return s.put(args[0], func() (int, error) { return s.overlayOf(args[1]) })
+	case jobDev:
+		return s.devices(args[0], args[1], args[2] == "ro")
 	case jobSame:
 		fd, err := openHeld(args[0], args[1])
 		if err != nil {
@@ -579,13 +583,6 @@ func (s *stage) lay(place, identity string) error {
 	})
 }
 
-func (s *stage) over(place, lower string) error {
-	if err := s.mountPoint(place, true); err != nil {
-		return err
-	}
-	return s.mountAt(place, func(int) (int, error) { return s.overlayOf(lower) })
-}
-
 func attributes(readOnly bool) uint64 {
 	if readOnly {
 		return unix.MOUNT_ATTR_RDONLY
@@ -596,11 +593,15 @@ func attributes(readOnly bool) uint64 {
 // cloneTree returns a mount of what the descriptor names, which is not yet
 // anywhere, with everything mounted below it.
 func cloneTree(from int, attr uint64) (int, error) {
+	return cloneWith(from, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}
+
+func cloneWith(from int, attr uint64) (int, error) {
 	mount, err := openTree(from)
 	if err != nil {
 		return -1, err
 	}
-	set := unix.MountAttr{Attr_set: attr | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	set := unix.MountAttr{Attr_set: attr}
 	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &set); err != nil {
 		unix.Close(mount)
 		return -1, os.NewSyscallError("mount_setattr", err)
@@ -628,6 +629,10 @@ func newTmpfs(perms, size string, attr int) (int, error) {
 // newMount returns a mount of a new file system, which is not yet anywhere. An
 // option without a value is a flag.
 func newMount(kind string, attr int, options [][2]string) (int, error) {
+	return newMountWith(kind, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
+}
+
+func newMountWith(kind string, attr int, options [][2]string) (int, error) {
 	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, os.NewSyscallError("fsopen", err)
@@ -646,7 +651,7 @@ func newMount(kind string, attr int, options [][2]string) (int, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return -1, os.NewSyscallError("fsconfig", err)
 	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
 	return mount, os.NewSyscallError("fsmount", err)
 }
 
