@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -56,7 +55,7 @@ func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
-	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), mounts: sync.OnceValue(ownMounts)}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
@@ -69,10 +68,9 @@ func New(o Options) (*Plan, error) {
 
 type builder struct {
 	Options
-	user   user
-	guard  *guard
-	plan   *Plan
-	mounts func() []mountinfo.Mount // of this process, read when first asked for
+	user  user
+	guard *guard
+	plan  *Plan
 }
 
 // filter adds the filter of system calls, where one is known for the processor.
@@ -249,7 +247,7 @@ func (b *builder) noOverlay(dir string) string {
 	if b.Umbrellas != "" && within(b.Umbrellas, dir) {
 		return fmt.Sprintf("it contains the session directories, %q", b.Umbrellas)
 	}
-	if below := mountBelow(b.mounts(), dir); below != "" {
+	if below := mountBelow(b.plan.Table(), dir); below != "" {
 		return fmt.Sprintf("%q is mounted below it", below)
 	}
 	return ""

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/mountinfo"
 )
 
 // Op is what a mount does at its destination.
@@ -75,7 +77,16 @@ type Plan struct {
 	Joined      *Joined  // the session whose overlays are shown; nil: each overlay is the command's own
 	Warnings    []string
 
-	tops []int // by mount: in whose tree it is held, itself if in none
+	tops  []int             // by mount: in whose tree it is held, itself if in none
+	table []mountinfo.Mount // of this process; nil until it is asked for
+}
+
+// Table is the table of mounts of this process, which is read once.
+func (p *Plan) Table() []mountinfo.Mount {
+	if p.table == nil {
+		p.table = ownMounts()
+	}
+	return p.table
 }
 
 // Var is a variable of the environment.

@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/umbrella"
 )
 
@@ -28,6 +30,8 @@ type Session struct {
 
 	// Refused says why something asked for could not be overlaid.
 	Refused map[string]string
+
+	around []mountinfo.Mount // what else is mounted in its mount namespace
 }
 
 // Root leads from this process's view of the files to the keeper's.
@@ -112,7 +116,8 @@ func (j *join) find() (*Session, error) {
 		return nil, nil // it has just ended
 	}
 	s.Shown, s.Refused = map[string]string{}, map[string]string{}
-	mounts := mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker())
+	mounts, around := split(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker())
+	s.around = around
 	// The lock is the keeper's still, so all that was read was its own.
 	if s.Lock, err = j.u.KeeperLock(); err != nil {
 		s.Close()
@@ -364,6 +369,16 @@ func (j *join) member(pid int) *Session {
 	}
 	s.Close()
 	return nil
+}
+
+// Agrees reports whether a table of mounts is the keeper's, too, but for what the
+// session mounts. Then every path is the same to both, and Same need not be asked.
+func (s *Session) Agrees(table []mountinfo.Mount) bool {
+	byPlace := func(mounts []mountinfo.Mount) []mountinfo.Mount {
+		// Of two at one place the second covers the first, in both tables.
+		return slices.SortedStableFunc(slices.Values(mounts), func(a, b mountinfo.Mount) int { return strings.Compare(a.Point, b.Point) })
+	}
+	return slices.Equal(byPlace(s.around), byPlace(table))
 }
 
 // Same reports whether a path leads to the same file for the keeper as for this

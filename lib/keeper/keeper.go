@@ -214,6 +214,19 @@ func unmounted(k *umbrella.Keeping) bool {
 
 // mountsOf reads from a mount table what is mounted under marker, in order.
 func mountsOf(table, marker string) []mountinfo.Mount {
+	marked, _ := split(table, marker)
+	return marked
+}
+
+// split tells what is mounted under marker from the rest of a table.
+func split(table, marker string) (marked, rest []mountinfo.Mount) {
 	mounts, _ := mountinfo.Read(table) // of a process that has gone, nothing
-	return slices.DeleteFunc(mounts, func(m mountinfo.Mount) bool { return m.Source != marker })
+	for _, m := range mounts {
+		if m.Source == marker {
+			marked = append(marked, m)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	return marked, rest
 }

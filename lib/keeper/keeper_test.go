@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/umbrella"
 )
 
@@ -126,6 +127,9 @@ func TestOverlaysLastFromOneCommandToTheNext(t *testing.T) {
 	u, again := join1(t, base, lowers, time.Minute)
 	defer u.Release()
 	assert.Equal(t, s.Pid, again.Pid, "one keeper")
+	own, err := mountinfo.Read("/proc/self/mountinfo")
+	require.NoError(t, err)
+	assert.True(t, again.Agrees(own), "%v\n%v", again.around, own)
 	for _, lower := range lowers {
 		assert.Equal(t, "new\n", in(t, again, `cd "$1" && ls`, again.Shown[lower]))
 		left, err := os.ReadDir(lower)
@@ -378,6 +382,30 @@ func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 	}
 	assert.Nil(t, Mode(nil))
 	assert.Nil(t, Mode([]string{"--", keepOption}))
+}
+
+func TestTablesAgree(t *testing.T) {
+	mount := func(device, root, point string) mountinfo.Mount {
+		return mountinfo.Mount{Device: device, Root: root, Point: point, Type: "tmpfs", Source: "tmpfs"}
+	}
+	s := &Session{around: []mountinfo.Mount{mount("8:1", "/", "/"), mount("0:5", "/", "/a"), mount("0:6", "/", "/a"), mount("0:7", "/in", "/b")}}
+	for _, test := range []struct {
+		name  string
+		table []mountinfo.Mount
+		agree bool
+	}{
+		{"the same", s.around, true},
+		{"in another order", []mountinfo.Mount{s.around[3], s.around[0], s.around[1], s.around[2]}, true},
+		{"two at one place, the other way round", []mountinfo.Mount{s.around[0], s.around[2], s.around[1], s.around[3]}, false},
+		{"one more", append(s.around[:4:4], mount("0:8", "/", "/c")), false},
+		{"one less", s.around[:3], false},
+		{"another file system of the kind", append(s.around[:3:3], mount("0:8", "/in", "/b")), false},
+		{"another part of it", append(s.around[:3:3], mount("0:7", "/out", "/b")), false},
+		{"another place", append(s.around[:3:3], mount("0:7", "/in", "/c")), false},
+		{"none", nil, false},
+	} {
+		assert.Equal(t, test.agree, s.Agrees(test.table), test.name)
+	}
 }
 
 func TestSlug(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 // Mount is one line of a table.
 type Mount struct {
+	Device string // of the file system, as MAJOR:MINOR
 	Root   string // what of the file system is shown
 	Point  string // where
 	Type   string // of file system
@@ -41,7 +42,7 @@ func parse(table string) []Mount {
 			continue
 		}
 		mounts = append(mounts, Mount{
-			Root: unescape(fields[3]), Point: unescape(fields[4]),
+			Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]),
 			Type: fields[dash+1], Source: unescape(fields[dash+2]),
 		})
 	}

@@ -27,8 +27,9 @@ func (f *Fence) Join(ctx *cli.Context) error {
 		return err
 	}
 	f.keeper = session
+	agrees := session.Agrees(f.Plan.Table())
 	for _, path := range f.Plan.Hosts() {
-		if !session.Same(path) {
+		if !agrees && !session.Same(path) {
 			return cli.WithHint(fmt.Errorf("cannot show %q: it was mounted after the session began", path),
 				"wait until no command of the session runs, then end it with pk-sweep --session")
 		}
