@@ -140,15 +140,16 @@ func (b *builder) resolveOverlays() error {
 	}
 	resolved := make([]string, len(b.Overlays))
 	for i, dir := range b.Overlays {
-		real, err := filepath.Abs(dir)
+		typed, err := filepath.Abs(dir)
+		real := ""
 		if err == nil {
-			real, err = filepath.EvalSymlinks(real)
+			real, err = filepath.EvalSymlinks(typed)
 		}
-		switch {
-		case err != nil:
+		if err != nil {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err)), Advice: "name an existing directory"}
-		case confine.Planted(dir, writable):
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, confine.ErrPlanted), Advice: fmt.Sprintf("name %q itself", real)}
+		}
+		if err := confine.Planted(typed, real, writable); err != nil {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, err), Advice: fmt.Sprintf("name %q itself", real)}
 		}
 		resolved[i] = real
 	}

@@ -83,7 +83,9 @@ func open(cfg Config, openat2 bool) (*Workspace, error) {
 	if openat2 {
 		w.canon = canonical
 	}
-	for _, c := range cfg.claims() {
+	claims := cfg.claims()
+	var places []string
+	for _, c := range claims {
 		held, err := c.open(cfg)
 		if err != nil {
 			w.Close()
@@ -92,10 +94,11 @@ func open(cfg Config, openat2 bool) (*Workspace, error) {
 		if c.role == roleTemp {
 			w.temp, w.aliasTmp = held.Path, cfg.AliasTmp
 		}
+		places = append(places, held.Path)
 		w.add(held)
 	}
 	if !cfg.AllowAll {
-		if err := w.refusePlanted(cfg); err != nil {
+		if err := w.refusePlanted(claims, places); err != nil {
 			w.Close()
 			return nil, err
 		}

@@ -10,24 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrPlanted is a root whose name leads through a link in a writable root, and
-// out of that. Whoever writes there chooses what such a root is: a command line
-// that was harmless yesterday would show today what it never named.
-var ErrPlanted = errors.New("it leads out of a writable root, through a link in it")
+// What the name of a root can be wrong with.
+var (
+	// ErrPlanted is a root whose name leads through a link in a writable root, and
+	// out of that. Whoever writes there chooses what such a root is: a command line
+	// that was harmless yesterday would show today what it never named.
+	ErrPlanted = errors.New("it leads out of a writable root, through a link in it")
 
-// Planted reports whether name leads through a link that lies in one of the
-// writable roots to a place outside that root. Names that do not resolve do
-// not; opening them will tell.
-func Planted(name string, writable []string) bool {
+	// ErrMoved is a root whose name led somewhere else by the time it was looked
+	// at: a link may have been there when it was opened, and be gone.
+	ErrMoved = errors.New("it led somewhere else a moment ago")
+)
+
+// Planted looks at the way along name, which was found to lead to place, without
+// links on the way. The answer is ErrPlanted if a link that lies in one of the
+// writable roots leads to a place outside that root; ErrMoved if the way goes
+// through a writable root, and to another place than that; or nil.
+func Planted(name, place string, writable []string) error {
 	typed, err := absolute(name)
 	if err != nil {
-		return false
+		return nil // opening it will tell
 	}
-	final, err := walk(typed)
-	if err != nil {
-		return false
-	}
-	at, rest := "/", strings.Split(typed, "/")
+	at, rest, exposed := "/", strings.Split(typed, "/"), false
 	for budget := maxPlanted; len(rest) > 0 && budget > 0; budget-- {
 		name := rest[0]
 		rest = rest[1:]
@@ -35,21 +39,28 @@ func Planted(name string, writable []string) bool {
 			continue
 		}
 		target, isLink := readlink(filepath.Join(at, name))
+		for _, root := range writable {
+			if !contains(root, at) {
+				continue
+			}
+			exposed = true
+			if isLink && !contains(root, place) {
+				return ErrPlanted
+			}
+		}
 		if !isLink {
 			at = filepath.Join(at, name) // ".." goes up: all links above are resolved
 			continue
-		}
-		for _, root := range writable {
-			if contains(root, at) && !contains(root, final) {
-				return true
-			}
 		}
 		if filepath.IsAbs(target) {
 			at = "/"
 		}
 		rest = append(strings.Split(target, "/"), rest...)
 	}
-	return false
+	if exposed && at != place {
+		return ErrMoved
+	}
+	return nil
 }
 
 // maxPlanted bounds the walk: more components than a path and forty links can
@@ -65,32 +76,25 @@ func readlink(path string) (string, bool) {
 	return string(buf[:n]), true
 }
 
-// refusePlanted looks at the claims once all roots are known.
-func (w *Workspace) refusePlanted(cfg Config) error {
+// refusePlanted looks at the claims once all roots are known. places are what
+// they were found to lead to.
+func (w *Workspace) refusePlanted(claims []claim, places []string) error {
 	var writable []string
 	for _, r := range w.roots {
 		if r.Writable {
 			writable = append(writable, r.Path)
 		}
 	}
-	for _, c := range cfg.claims() {
-		if Planted(c.name, writable) {
-			return &RootError{Name: c.name, Err: ErrPlanted, role: c.role, hint: fmt.Sprintf("name %q itself", resolved(c.name))}
+	for i, c := range claims {
+		switch err := Planted(c.name, places[i], writable); err {
+		case nil:
+		case ErrPlanted:
+			return &RootError{Name: c.name, Err: err, role: c.role, hint: fmt.Sprintf("name %q itself", places[i])}
+		default:
+			return &RootError{Name: c.name, Err: err, role: c.role, hint: "try again, or name a place that no command can change"}
 		}
 	}
 	return nil
-}
-
-// resolved is where a name leads. The caller typed the name, and may know.
-func resolved(name string) string {
-	place, err := absolute(name)
-	if err == nil {
-		place, err = walk(place)
-	}
-	if err != nil {
-		return name
-	}
-	return place
 }
 
 // LiesIn reports the first of the writable roots that name lies in, as it is
@@ -101,9 +105,12 @@ func LiesIn(name string, writable []string) (root string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	places := []string{path.Clean(typed), resolved(name)}
+	place, err := walk(typed)
 	for _, root := range writable {
-		if contains(root, places[0]) || contains(root, places[1]) || Planted(name, []string{root}) {
+		switch {
+		case contains(root, path.Clean(typed)):
+			return root, true
+		case err == nil && (contains(root, place) || Planted(name, place, []string{root}) != nil):
 			return root, true
 		}
 	}

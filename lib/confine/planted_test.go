@@ -2,7 +2,9 @@ package confine
 
 import (
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/confine/confinetest"
@@ -42,4 +44,41 @@ func TestRootsThroughPlantedLinks(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What was a link when the root was opened, and is a directory when its name is
+// looked at, is no root.
+func TestRootsThroughSwappedLinks(t *testing.T) {
+	base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f")
+	stop := attack(t, base+"/proj/d", base+"/proj/evil")
+	defer stop()
+	var opened, refused int
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		for _, cfg := range []Config{
+			{ProjectRoot: base + "/proj", Readable: []string{base + "/proj/d"}},
+			{ProjectRoot: base + "/proj", Temp: base + "/proj/d"},
+		} {
+			w, err := Open(cfg)
+			if err != nil {
+				refused++
+				continue
+			}
+			opened++
+			for _, r := range w.Roots() {
+				require.Contains(t, []string{base + "/proj", base + "/proj/d"}, r.Path)
+			}
+			w.Close()
+		}
+	}
+	t.Logf("%d opened, %d refused", opened, refused)
+	assert.NotZero(t, opened)
+	assert.NotZero(t, refused)
+}
+
+func TestPlaceThatWasFoundAndPlaceThatIsThere(t *testing.T) {
+	base := confinetest.Tree(t, "proj/d/f", "out/f", "mine => out")
+	writable := []string{base + "/proj"}
+	assert.NoError(t, Planted(base+"/proj/d/f", base+"/proj/d/f", writable))
+	assert.ErrorIs(t, Planted(base+"/proj/d/f", base+"/out/f", writable), ErrMoved)
+	assert.NoError(t, Planted(base+"/mine/f", base+"/elsewhere", writable), "nobody who is fenced can change that")
 }
