@@ -123,7 +123,7 @@ func (j *join) find() (*Session, error) {
 		s.Close()
 		return nil, err
 	}
-	for limit := time.Now().Add(stragglers); dying(pid) && umbrella.IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
+	for limit := time.Now().Add(stragglers); !asleep(pid) && umbrella.IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
 		time.Sleep(time.Millisecond)
 	}
 	if !umbrella.IsKeeper(s.Lock, pid) {
@@ -141,19 +141,20 @@ func (j *join) find() (*Session, error) {
 	return s, nil
 }
 
-// dying reports whether a process has been killed, though it may not have
-// noticed: kill(2) returns before that.
-func dying(pid int) bool {
+// asleep reports whether a process does what a keeper nearly always does, and has
+// not been killed. kill(2) returns before the killed one has noticed; and between
+// noticing and leaving, it is awake, and nothing else tells.
+func asleep(pid int) bool {
 	// proc_pid_stat(5), counted from the state.
 	const state, flags, pending = 0, 6, 28
 	const exiting, killed = 4, 1 << (unix.SIGKILL - 1) // PF_EXITING; the main thread is told of every SIGKILL
 	fields := stat(pid)
-	if len(fields) <= pending || strings.ContainsAny(fields[state], "ZX") {
-		return true
+	if len(fields) <= pending || !strings.ContainsAny(fields[state], "SDTt") {
+		return false
 	}
 	f, ferr := strconv.ParseUint(fields[flags], 10, 64)
 	p, perr := strconv.ParseUint(fields[pending], 10, 64)
-	return ferr != nil || perr != nil || f&exiting != 0 || p&killed != 0
+	return ferr == nil && perr == nil && f&exiting == 0 && p&killed == 0
 }
 
 // open opens the namespaces of a process, if they are such as a keeper has.
@@ -374,11 +375,27 @@ func (j *join) member(pid int) *Session {
 // Agrees reports whether a table of mounts is the keeper's, too, but for what the
 // session mounts. Then every path is the same to both, and Same need not be asked.
 func (s *Session) Agrees(table []mountinfo.Mount) bool {
-	byPlace := func(mounts []mountinfo.Mount) []mountinfo.Mount {
-		// Of two at one place the second covers the first, in both tables.
-		return slices.SortedStableFunc(slices.Values(mounts), func(a, b mountinfo.Mount) int { return strings.Compare(a.Point, b.Point) })
+	return slices.Equal(chains(s.around), chains(table))
+}
+
+// chains names each mount of a table with all that it lies in: what covers what
+// is not to be seen from places alone. They are sorted.
+func chains(table []mountinfo.Mount) []string {
+	byID := map[string]mountinfo.Mount{}
+	for _, m := range table {
+		byID[m.ID] = m
 	}
-	return slices.Equal(byPlace(s.around), byPlace(table))
+	list := make([]string, len(table))
+	for i, m := range table {
+		var chain strings.Builder
+		for known, depth := true, 0; known && depth < len(table); depth++ {
+			chain.WriteString(m.Device + "\x00" + m.Root + "\x00" + m.Point + "\x00" + m.Type + "\x00")
+			m, known = byID[m.Parent]
+		}
+		list[i] = chain.String()
+	}
+	slices.Sort(list)
+	return list
 }
 
 // Same reports whether a path leads to the same file for the keeper as for this

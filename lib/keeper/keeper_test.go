@@ -385,26 +385,34 @@ func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 }
 
 func TestTablesAgree(t *testing.T) {
-	mount := func(device, root, point string) mountinfo.Mount {
-		return mountinfo.Mount{Device: device, Root: root, Point: point, Type: "tmpfs", Source: "tmpfs"}
+	parse := func(lines string) []mountinfo.Mount {
+		var mounts []mountinfo.Mount
+		for line := range strings.FieldsFuncSeq(lines, func(c rune) bool { return c == ';' }) {
+			f := strings.Fields(line)
+			mounts = append(mounts, mountinfo.Mount{ID: f[0], Parent: f[1], Device: f[2], Root: f[3], Point: f[4], Type: "tmpfs", Source: "tmpfs"})
+		}
+		return mounts
 	}
-	s := &Session{around: []mountinfo.Mount{mount("8:1", "/", "/"), mount("0:5", "/", "/a"), mount("0:6", "/", "/a"), mount("0:7", "/in", "/b")}}
+	const keeper = "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a; 4 1 0:7 /in /b"
 	for _, test := range []struct {
-		name  string
-		table []mountinfo.Mount
-		agree bool
+		name, table string
+		agree       bool
 	}{
-		{"the same", s.around, true},
-		{"in another order", []mountinfo.Mount{s.around[3], s.around[0], s.around[1], s.around[2]}, true},
-		{"two at one place, the other way round", []mountinfo.Mount{s.around[0], s.around[2], s.around[1], s.around[3]}, false},
-		{"one more", append(s.around[:4:4], mount("0:8", "/", "/c")), false},
-		{"one less", s.around[:3], false},
-		{"another file system of the kind", append(s.around[:3:3], mount("0:8", "/in", "/b")), false},
-		{"another part of it", append(s.around[:3:3], mount("0:7", "/out", "/b")), false},
-		{"another place", append(s.around[:3:3], mount("0:7", "/in", "/c")), false},
-		{"none", nil, false},
+		{"the same", keeper, true},
+		{"with other numbers", "11 7 8:1 / /; 12 11 0:5 / /a; 13 12 0:6 / /a; 14 11 0:7 /in /b", true},
+		{"in another order", "14 11 0:7 /in /b; 13 12 0:6 / /a; 12 11 0:5 / /a; 11 7 8:1 / /", true},
+		{"two at one place, the other way round", "1 0 8:1 / /; 3 1 0:6 / /a; 2 3 0:5 / /a; 4 1 0:7 /in /b", false},
+		{"one that covers another", "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a; 4 2 0:7 /in /b", false},
+		{"one more", keeper + "; 5 1 0:8 / /c", false},
+		{"one less", "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a", false},
+		{"another file system of the kind", "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a; 4 1 0:8 /in /b", false},
+		{"another part of it", "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a; 4 1 0:7 /out /b", false},
+		{"another place", "1 0 8:1 / /; 2 1 0:5 / /a; 3 2 0:6 / /a; 4 1 0:7 /in /c", false},
+		{"none", "", false},
+		{"a circle", "1 1 8:1 / /", false},
 	} {
-		assert.Equal(t, test.agree, s.Agrees(test.table), test.name)
+		s := &Session{around: parse(keeper)}
+		assert.Equal(t, test.agree, s.Agrees(parse(test.table)), test.name)
 	}
 }
 
@@ -417,14 +425,14 @@ func TestSlug(t *testing.T) {
 
 // kill(2) returns before the killed process has noticed: who comes next must not
 // join a keeper that is about to end.
-func TestDying(t *testing.T) {
+func TestAsleep(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	require.NoError(t, cmd.Start())
-	assert.False(t, dying(cmd.Process.Pid))
+	require.Eventually(t, func() bool { return asleep(cmd.Process.Pid) }, time.Minute, time.Millisecond)
 	require.NoError(t, cmd.Process.Kill())
 	for range 1000 { // while it dies, and as a zombie
-		require.True(t, dying(cmd.Process.Pid))
+		require.False(t, asleep(cmd.Process.Pid))
 	}
 	_ = cmd.Wait()
-	assert.True(t, dying(cmd.Process.Pid), "and when it is gone")
+	assert.False(t, asleep(cmd.Process.Pid), "and when it is gone")
 }

@@ -11,6 +11,8 @@ import (
 
 // Mount is one line of a table.
 type Mount struct {
+	ID     string
+	Parent string // the ID of the mount that it lies in
 	Device string // of the file system, as MAJOR:MINOR
 	Root   string // what of the file system is shown
 	Point  string // where
@@ -42,7 +44,7 @@ func parse(table string) []Mount {
 			continue
 		}
 		mounts = append(mounts, Mount{
-			Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]),
+			ID: fields[0], Parent: fields[1], Device: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]),
 			Type: fields[dash+1], Source: unescape(fields[dash+2]),
 		})
 	}

@@ -21,9 +21,9 @@ func TestRead(t *testing.T) {
 	got, err := Read(table)
 	require.NoError(t, err)
 	assert.Equal(t, []Mount{
-		{Device: "254:0", Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda"},
-		{Device: "0:32", Root: "/in", Point: "/a b\tc\\d", Type: "tmpfs", Source: "a source"},
-		{Device: "0:35", Root: "/", Point: "/white\u00a0space", Type: "tmpfs", Source: ""},
+		{ID: "22", Parent: "1", Device: "254:0", Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda"},
+		{ID: "36", Parent: "22", Device: "0:32", Root: "/in", Point: "/a b\tc\\d", Type: "tmpfs", Source: "a source"},
+		{ID: "39", Parent: "22", Device: "0:35", Root: "/", Point: "/white\u00a0space", Type: "tmpfs", Source: ""},
 	}, got)
 	_, err = Read(table + "x")
 	assert.ErrorIs(t, err, os.ErrNotExist)
@@ -60,6 +60,6 @@ func FuzzTable(f *testing.F) {
 	f.Fuzz(func(t *testing.T, table, root, point, source string) {
 		_ = parse(table)
 		line := "36 22 0:32 " + escape.Replace(root) + " " + escape.Replace(point) + " rw,nosuid shared:1 - tmpfs " + escape.Replace(source) + " rw"
-		assert.Equal(t, []Mount{{Device: "0:32", Root: root, Point: point, Type: "tmpfs", Source: source}}, parse(line))
+		assert.Equal(t, []Mount{{ID: "36", Parent: "22", Device: "0:32", Root: root, Point: point, Type: "tmpfs", Source: source}}, parse(line))
 	})
 }

@@ -321,6 +321,21 @@ type Keeping struct {
 	name           string
 }
 
+// killedTime bounds the wait for a keeper that was killed, and has not let go of
+// its lock yet.
+const killedTime = 5 * time.Second
+
+// lockAfter locks the keeper's file when nobody else does any more. No two start a
+// keeper at one time, so who still has it is leaving.
+func lockAfter(own *os.File) error {
+	for limit := time.Now().Add(killedTime); ; time.Sleep(time.Millisecond) {
+		err := unix.FcntlFlock(own.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		if err != unix.EAGAIN && err != unix.EACCES || time.Now().After(limit) {
+			return err
+		}
+	}
+}
+
 // Keep makes the calling process the keeper of an umbrella that exists. It
 // remains so until it ends.
 func Keep(base, name string) (*Keeping, error) {
@@ -334,7 +349,7 @@ func Keep(base, name string) (*Keeping, error) {
 		k.own, err = openOwn(k.dir, keeperFile, unix.O_RDWR|unix.O_CREAT)
 	}
 	if err == nil {
-		err = unix.FcntlFlock(k.own.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		err = lockAfter(k.own)
 	}
 	if err == nil {
 		err = k.own.Truncate(0)
