@@ -1,6 +1,7 @@
 package toolchain
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -76,7 +77,7 @@ func readOwn(file string) (string, error) {
 	}
 	// A directory that the caller may not enter is not where he keeps anything:
 	// $HOME is somebody else's.
-	if _, err := os.Lstat(file); os.IsNotExist(err) || os.IsPermission(err) {
+	if _, err := os.Lstat(file); os.IsNotExist(err) || os.IsPermission(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return "", nil
 	}
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
