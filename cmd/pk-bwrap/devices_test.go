@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -73,4 +74,83 @@ func TestDevicesOpenInDevAlone(t *testing.T) {
 		assert.Equal(t, "end\n", got.Stdout)
 		assert.Equal(t, 5, strings.Count(got.Stderr, "Permission denied"), got.Stderr)
 	}
+}
+
+// Each /dev/pts counts from zero: the number of the caller's terminal is that of
+// somebody else's in another.
+func TestATerminalOfAnotherMachineIsNoConsole(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, options := range []string{"", "--session s --overlay " + b.Project + "/laid"} {
+		b.Mkdir(t, b.Project+"/laid")
+		script := `n=$(readlink /proc/$$/fd/1); n=${n##*/}
+			mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts || exit
+			for i in $(seq 0 "$n"); do exec {fd}<>/dev/pts/ptmx; done
+			[ -e "/dev/pts/$n" ] || echo "no victim"
+			` + asWords(b, "pk-bwrap") + " " + options + ` -- bash -c 'ls /dev/console; tty <&1'; pk-sweep --session s`
+		got := clitest.OnTerminal(t, elsewhere(b, script))
+		assert.Contains(t, got, "/dev/console': No such file or directory\nnot a tty\n")
+		assert.NotContains(t, got, "no victim")
+	}
+}
+
+// In a sandbox, the terminal is its console; and in one inside that, again.
+func TestTheTerminalHasANameFurtherInside(t *testing.T) {
+	b := clitest.NewBox(t)
+	bwraps := filepath.Dir(b.Bwrap)
+	cmd := b.Command("pk-bwrap", "--readable", b.Bin, "--readable", bwraps, "--allow-nested", "--",
+		b.Bin+"/pk-bwrap", "--bwrap", b.Bwrap, "--", "bash", "-c", "tty <&1")
+	got := clitest.OnTerminal(t, cmd)
+	if os.Geteuid() == 0 {
+		assert.Contains(t, got, "cannot make a sandbox: setting up uid map")
+		return
+	}
+	assert.Equal(t, "/dev/console\n", got)
+}
+
+func TestAFileIsNoDevice(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/tty", "")
+	got := clitest.Finish(t, elsewhere(b, "mount --bind tty /dev/tty && "+asWords(b, "pk-bwrap")+" -- true"))
+	assert.Equal(t, clitest.Outcome{Status: 125, Stderr: "pk-bwrap: cannot mount what is to be seen at \"/dev\": /dev/tty: it is no device\n"}, got)
+}
+
+// What is mounted on the host while a command runs would be seen as it is there:
+// writable, with devices.
+func TestMountsOfTheHostDoNotCome(t *testing.T) {
+	b := clitest.NewBox(t)
+	outside := filepath.Dir(b.Project)
+	b.Write(t, outside+"/disk/secret", "")
+	for _, dir := range []string{outside + "/ro/mid", b.Project + "/mid", b.Project + "/laid"} {
+		b.Mkdir(t, dir)
+	}
+	require.NoError(t, unix.Mkfifo(b.Project+"/go", 0o600))
+	require.NoError(t, unix.Mkfifo(b.Project+"/ready", 0o600))
+	for _, options := range []string{"", "--no-toolchains", "--session s --overlay " + b.Project + "/laid"} {
+		script := `mount --make-rshared / || exit
+			` + asWords(b, "pk-bwrap") + " --readable ../ro " + options + ` -- sh -c 'echo >ready; read _ <go; ls ../ro/mid mid; echo seen' &
+			read _ <ready; mount --bind ../disk ../ro/mid; mount --bind ../disk mid; echo >go; wait
+			umount ../ro/mid mid; pk-sweep --all`
+		assert.Equal(t, clitest.Outcome{Stdout: "../ro/mid:\n\nmid:\nseen\n"}, clitest.Finish(t, elsewhere(b, script)), options)
+	}
+}
+
+// elsewhere runs a script in the project with mounts of its own.
+func elsewhere(b *clitest.Box, script string) *exec.Cmd {
+	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "bash", "-c", script)
+	cmd.Dir, cmd.Env = b.Project, append(b.Command("pk-bwrap").Env, "PATH="+b.Bin+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// asWords is a command of pk, for a shell.
+func asWords(b *clitest.Box, name string) string { return strings.Join(b.Command(name).Args, " ") }
+
+// A circle of links where git's own files should be stops nobody.
+func TestACircleOfLinksInTheRepository(t *testing.T) {
+	b := clitest.NewBox(t)
+	out, err := exec.Command("git", "init", "-q", b.Project).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for link, target := range map[string]string{"remotes": "a", "a": "b", "b": "remotes"} {
+		require.NoError(t, os.Symlink(target, b.Project+"/.git/"+link))
+	}
+	assert.Equal(t, clitest.Outcome{Stdout: "in\n"}, inside(t, b, "echo in"))
 }

@@ -584,9 +584,13 @@ func TestOddHomes(t *testing.T) {
 	b := clitest.NewBox(t)
 	require.NoError(t, os.Symlink(b.Home, filepath.Dir(b.Home)+"/way"))
 	dangling := filepath.Dir(b.Home) + "/dangling"
-	require.NoError(t, os.Symlink(filepath.Dir(b.Home)+"/gone", dangling))
+	for link, target := range map[string]string{"dangling": "gone", "device": "/dev/nonesuch", "process": "/proc/self/nonesuch",
+		"system": "/usr/nonesuch", "inside": "project/nonesuch", "loop": "loop"} {
+		require.NoError(t, os.Symlink(target, filepath.Dir(b.Home)+"/"+link))
+	}
 	for _, home := range []string{"", "relative", "/", "/nonesuch/deep", "/proc/x", "/dev/x", "/lib/zz", "/usr/x", "/bin", "/etc", "/tmp", "/tmp/x",
-		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch", dangling, dangling + "/deep"} {
+		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch", "/dev/null", dangling, dangling + "/deep",
+		filepath.Dir(b.Home) + "/device", filepath.Dir(b.Home) + "/process", filepath.Dir(b.Home) + "/system", filepath.Dir(b.Home) + "/inside", filepath.Dir(b.Home) + "/loop"} {
 		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
 		cmd.Env = append(cmd.Env, "HOME="+home)
 		got := clitest.Finish(t, cmd)

@@ -433,12 +433,18 @@ func (b *builder) shieldTmp() {
 }
 
 // homeMounts makes the home empty and writable, and with it the directories
-// that take its place for caches and settings when XDG variables move them.
+// that take its place for caches and settings when XDG variables move them. Where
+// a link on the way leads nowhere, there is a directory instead of the link.
 func (b *builder) homeMounts() []Mount {
 	var mounts []Mount
 	empty := func(dir, rule string) {
-		mounts = append(mounts, Mount{Op: OpEmpty, Dest: Canonical(dir), Perms: "0700", Size: homeSize, Rule: rule})
-		mounts = append(mounts, linksOn(dir, rule)...)
+		at := Canonical(dir)
+		mounts = append(mounts, Mount{Op: OpEmpty, Dest: at, Perms: "0700", Size: homeSize, Rule: rule})
+		for _, link := range linksOn(dir, rule) {
+			if !within(at, link.Dest) && !within(link.Dest, "/proc") && !within(link.Dest, "/dev") {
+				mounts = append(mounts, link)
+			}
+		}
 	}
 	empty(b.user.home, "default: empty home")
 	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {

@@ -1,6 +1,8 @@
 package bwrap
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 
@@ -24,11 +26,12 @@ func (s *stage) devices(place, size string, readOnly bool) error {
 	}
 	for _, name := range deviceNames {
 		if err := s.device(place+"/"+name, "/dev/"+name); err != nil {
-			return err
+			return fmt.Errorf("/dev/%s: %w", name, err)
 		}
 	}
-	if tty := terminal(); tty != "" { // by which ttyname(3) finds a name for it
-		if err := s.device(place+"/console", tty); err != nil {
+	if tty, ok := terminal(); ok { // by which ttyname(3) finds a name for it
+		defer unix.Close(tty)
+		if err := s.show(place+"/console", tty); err != nil {
 			return err
 		}
 	}
@@ -63,19 +66,29 @@ func (s *stage) put(place string, made func() (int, error)) error {
 	return s.mountAt(place, func(int) (int, error) { return made() })
 }
 
-// device mounts a device of the host, and it alone may be opened as one.
+// device mounts a device of the host.
 func (s *stage) device(place, source string) error {
+	from, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	return s.show(place, from)
+}
+
+// show mounts an open device, and it alone may be opened as one.
+func (s *stage) show(place string, device int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(device, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return errors.New("it is no device")
+	}
 	if err := s.mountPoint(place, false); err != nil {
 		return err
 	}
-	return s.mountAt(place, func(int) (int, error) {
-		from, err := unix.Open(source, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return -1, err
-		}
-		defer unix.Close(from)
-		return cloneWith(from, unix.MOUNT_ATTR_NOSUID)
-	})
+	return s.mountAt(place, func(int) (int, error) { return cloneWith(device, unix.MOUNT_ATTR_NOSUID) })
 }
 
 // newTerminals returns a mount of pseudo-terminals of the sandbox's own.
@@ -83,15 +96,24 @@ func newTerminals() (int, error) {
 	return newMountWith("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"ptmxmode", "0666"}, {"mode", "620"}})
 }
 
-// terminal is the device that standard output is, if it is a terminal.
-func terminal() string {
-	var here, there unix.Stat_t
-	if _, err := unix.IoctlGetTermios(1, unix.TCGETS); err != nil || unix.Fstat(1, &here) != nil {
-		return ""
+// terminal opens the device that standard output is, if that is a terminal which
+// has a name here. Where this runs in a sandbox, it is the console.
+func terminal() (device int, ok bool) {
+	var want, got unix.Stat_t
+	if _, err := unix.IoctlGetTermios(1, unix.TCGETS); err != nil || unix.Fstat(1, &want) != nil {
+		return -1, false
 	}
-	name, err := os.Readlink(selfFD + "1")
-	if err != nil || !strings.HasPrefix(name, "/dev/") || unix.Stat(name, &there) != nil || here.Rdev != there.Rdev {
-		return ""
+	name, _ := os.Readlink(selfFD + "1")
+	for _, name := range []string{name, "/dev/console"} {
+		fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		// Numbers alone say nothing: each /dev/pts counts from zero.
+		if unix.Fstat(fd, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino && strings.HasPrefix(name, "/dev/") {
+			return fd, true
+		}
+		unix.Close(fd)
 	}
-	return name
+	return -1, false
 }

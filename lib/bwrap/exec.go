@@ -87,7 +87,7 @@ const maxWords = 9000
 // plan; hand takes a file that bwrap is to have and tells the number that it will
 // have there. parent is the process with which bwrap is to die.
 func (p *Plan) commandLine(bwrap Binary, argv []string, status *os.File, parent int, hand func(*os.File) int) ([]string, error) {
-	r := &rendering{staging: p.staging(bwrap), file: func(name string, data []byte) (int, error) {
+	r := &rendering{staging: p.stagingToRun(bwrap), file: func(name string, data []byte) (int, error) {
 		f, err := memFile(name, data)
 		if err != nil {
 			return -1, err

@@ -132,27 +132,15 @@ func (g *guard) refuseLinked(root string) error {
 	return nil
 }
 
-// Canonical resolves the links of path, those too that lead to what does not
-// exist. It serves comparisons with lists of known paths; it is no check of
-// containment.
+// Canonical resolves the links of path as far as it exists. It serves
+// comparisons with lists of known paths; it is no check of containment.
 func Canonical(path string) string {
-	dir, rest := path, ""
-	for links := 0; ; {
+	rest := ""
+	for dir := path; ; dir = filepath.Dir(dir) {
 		if real, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" || dir == "." {
 			return filepath.Join(real, rest)
 		}
-		target, err := os.Readlink(dir)
-		switch {
-		case err != nil || links == maxLinks:
-			rest = filepath.Join(filepath.Base(dir), rest)
-			dir = filepath.Dir(dir)
-		case filepath.IsAbs(target):
-			dir = filepath.Clean(target)
-			links++
-		default:
-			dir = filepath.Join(Canonical(filepath.Dir(dir)), target)
-			links++
-		}
+		rest = filepath.Join(filepath.Base(dir), rest)
 	}
 }
 

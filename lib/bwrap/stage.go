@@ -55,6 +55,21 @@ func (p *Plan) staging(bwrap Binary) string {
 	if !p.staged(bwrap) {
 		return ""
 	}
+	return p.stageable(bwrap)
+}
+
+// stagingToRun is staging of a plan that is carried out now. Then the stage is
+// wanted where it can be had: what bwrap binds itself goes on to follow the host,
+// and what is mounted there meanwhile is seen as it is there, writable.
+func (p *Plan) stagingToRun(bwrap Binary) string {
+	if p.Joined == nil && findTrusted("unshare") == "" {
+		return ""
+	}
+	return p.stageable(bwrap)
+}
+
+// stageable returns the directory that staging would.
+func (p *Plan) stageable(bwrap Binary) string {
 	last := ""
 	for _, dir := range stagingDirs {
 		if info, err := os.Lstat(dir); err != nil || !info.IsDir() || within(bwrap.Path, dir) {
@@ -374,7 +389,7 @@ func (s *stage) empty(perms, size string) (int, error) {
 // clone is cloneTree, with the access that a word grants.
 func (s *stage) clone(from int, access string) (int, error) {
 	if access == "as" {
-		return openTree(from)
+		return cloneWith(from, 0)
 	}
 	if access == "own" {
 		var st unix.Stat_t
@@ -596,23 +611,19 @@ func cloneTree(from int, attr uint64) (int, error) {
 	return cloneWith(from, attr|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
+// cloneWith is cloneTree with these attributes alone. What is mounted on the host
+// from now on is not to be seen: it would come as it is there, writable.
 func cloneWith(from int, attr uint64) (int, error) {
-	mount, err := openTree(from)
+	mount, err := unix.OpenTree(from, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
-		return -1, err
+		return -1, os.NewSyscallError("open_tree", err)
 	}
-	set := unix.MountAttr{Attr_set: attr}
+	set := unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &set); err != nil {
 		unix.Close(mount)
 		return -1, os.NewSyscallError("mount_setattr", err)
 	}
 	return mount, nil
-}
-
-// openTree is cloneTree of what is mounted as it is to be seen.
-func openTree(from int) (int, error) {
-	mount, err := unix.OpenTree(from, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
-	return mount, os.NewSyscallError("open_tree", err)
 }
 
 // putOn puts a mount on what the descriptor at names, and no other.
