@@ -224,8 +224,9 @@ func lockOut(dir *os.File) error {
 const sharedTries = 10
 
 // lentOut reports whether the umbrella is held by the file that Lock handed on.
-// Nobody can take that lock anew while dir is locked. A file that cannot be
-// asked counts as held.
+// Nobody can share that lock anew while dir is locked, but a keeper that waited for
+// the last who did takes it for a moment, all to itself, which is waited for. A file
+// that cannot be asked counts as held.
 func lentOut(dir *os.File) bool {
 	n, err := unix.Openat(fd(dir), lockFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -233,7 +234,22 @@ func lentOut(dir *os.File) bool {
 	}
 	f := os.NewFile(uintptr(n), lockFile)
 	defer f.Close()
-	return flock(f, unix.LOCK_EX) != nil
+	for shared, limit := 0, time.Now().Add(farewell); ; {
+		if flock(f, unix.LOCK_EX) == nil {
+			return false
+		}
+		if flock(f, unix.LOCK_SH) == nil {
+			_ = flock(f, unix.LOCK_UN)
+			if shared++; shared == 2 { // once may be a keeper that has just let go
+				return true
+			}
+			continue
+		}
+		if time.Now().After(limit) {
+			return true
+		}
+		time.Sleep(lockPause)
+	}
 }
 
 // lookAt sorts out what is not an umbrella of ours, without opening it.
