@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -119,14 +120,21 @@ func (s *session) failed(err error) (*shell.Result, error) {
 	return result, err
 }
 
-// prepareUnless prepares, unless a signal comes: a list may be a pipe that
-// nobody writes to. Nothing has been made then, as making comes last.
+// prepareUnless prepares, unless a signal comes: a list may be a pipe that nobody
+// writes to. Once all has been read, things are made, and to be removed again: that
+// is waited for.
 func (s *session) prepareUnless(request shell.Request) (*job, error) {
 	type prepared struct {
 		job *job
 		err error
 	}
-	done := make(chan prepared, 1)
+	done, decided := make(chan prepared, 1), new(atomic.Bool)
+	s.Making = func() error {
+		if !decided.CompareAndSwap(false, true) {
+			return errors.New("a signal came")
+		}
+		return nil
+	}
 	go func() {
 		j, err := s.prepare(request)
 		done <- prepared{j, err}
@@ -135,21 +143,23 @@ func (s *session) prepareUnless(request shell.Request) (*job, error) {
 	case p := <-done:
 		return p.job, p.err
 	case sig := <-s.signals:
-		select { // it may have been just about done
+		if decided.CompareAndSwap(false, true) {
+			return nil, died(sig)
+		}
+		select {
 		case p := <-done:
 			if p.err == nil {
 				p.err = p.job.cleanUp()
 			}
-		case <-time.After(settleTime):
+		case <-time.After(makingTime):
 		}
 		return nil, died(sig)
 	}
 }
 
-// settleTime is what preparing takes at most, when it waits for nobody.
-const settleTime = 200 * time.Millisecond
+// makingTime bounds the wait for what is made, on a machine that hangs.
+const makingTime = 30 * time.Second
 
-// died is how a program ends that a signal ends.
 func died(sig os.Signal) error { return cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal))) }
 
 // askAndRun returns a result also when the user declined.

@@ -22,6 +22,10 @@ type Workspace struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
+	// Making is called, if set, when all has been read that others may keep waiting,
+	// and before anything is made. Its error ends Open.
+	Making func() error
+
 	roots    []rootOption
 	origins  map[string]string // what a root's name came from, in words
 	rules    confine.Rules
@@ -158,6 +162,11 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	cfg, err := w.config(ctx)
 	if err != nil {
 		return nil, Invalid(err)
+	}
+	if w.Making != nil {
+		if err := w.Making(); err != nil {
+			return nil, err
+		}
 	}
 	opened, err := w.open(cfg)
 	if err != nil {
