@@ -103,7 +103,7 @@ func TestSwappingAttackerOfWhatIsOpened(t *testing.T) {
 		w := workspace(t, base, openat2)
 		stop := attack(t, base+"/proj/d", base+"/proj/evil")
 		var opened, refused, fooled int
-		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+		for begun := time.Now(); goOn(begun, 500*time.Millisecond, opened > 0 && fooled > 0); {
 			file, err := w.OpenFile("d/f", os.O_RDWR, 0)
 			if err != nil {
 				refused++

@@ -53,7 +53,7 @@ func TestRootsThroughSwappedLinks(t *testing.T) {
 	stop := attack(t, base+"/proj/d", base+"/proj/evil")
 	defer stop()
 	var opened, refused int
-	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
+	for begun := time.Now(); goOn(begun, 500*time.Millisecond, opened > 0 && refused > 0); {
 		for _, cfg := range []Config{
 			{ProjectRoot: base + "/proj", Readable: []string{base + "/proj/d"}},
 			{ProjectRoot: base + "/proj", Temp: base + "/proj/d"},
