@@ -6,7 +6,7 @@
 
 scripts/testenv .testenv bwrap-0.8 bwrap-0.12
 stage=$(mktemp -d /var/tmp/pk-XXXXXX)
-trap 'chmod -R u+w "$stage"; rm -rf "$stage"' EXIT
+trap 'chmod -R u+w "$stage" 2>/dev/null; rm -rf "$stage"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 make -s build BIN="$stage/bin"

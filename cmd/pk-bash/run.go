@@ -98,13 +98,17 @@ func (s *session) result(request shell.Request) (*shell.Result, error) {
 		return s.failed(err)
 	}
 	result, err := s.askAndRun(j)
-	if cerr := j.cleanUp(); cerr != nil {
-		s.ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
-	}
+	s.cleanUp(j)
 	if err != nil {
 		return s.failed(err)
 	}
 	return result, nil
+}
+
+func (s *session) cleanUp(j *job) {
+	if err := j.cleanUp(); err != nil {
+		s.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
+	}
 }
 
 // failed is the result when nothing was run.
@@ -149,7 +153,7 @@ func (s *session) prepareUnless(request shell.Request) (*job, error) {
 		select {
 		case p := <-done:
 			if p.err == nil {
-				p.err = p.job.cleanUp()
+				s.cleanUp(p.job)
 			}
 		case <-time.After(makingTime):
 		}
@@ -160,6 +164,7 @@ func (s *session) prepareUnless(request shell.Request) (*job, error) {
 // makingTime bounds the wait for what is made, on a machine that hangs.
 const makingTime = 30 * time.Second
 
+// died is how a program ends that a signal ends.
 func died(sig os.Signal) error { return cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal))) }
 
 // askAndRun returns a result also when the user declined.

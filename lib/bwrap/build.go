@@ -149,7 +149,7 @@ func (b *builder) resolveOverlays() error {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err)), Advice: "name an existing directory"}
 		}
 		if err := confine.Planted(typed, real, writable); err != nil {
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, err), Advice: fmt.Sprintf("name %q itself", real)}
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, err), Advice: confine.PlantedHint(err, real)}
 		}
 		resolved[i] = real
 	}

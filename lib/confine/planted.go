@@ -86,15 +86,20 @@ func (w *Workspace) refusePlanted(claims []claim, places []string) error {
 		}
 	}
 	for i, c := range claims {
-		switch err := Planted(c.name, places[i], writable); err {
-		case nil:
-		case ErrPlanted:
-			return &RootError{Name: c.name, Err: err, role: c.role, hint: fmt.Sprintf("name %q itself", places[i])}
-		default:
-			return &RootError{Name: c.name, Err: err, role: c.role, hint: "try again, or name a place that no command can change"}
+		if err := Planted(c.name, places[i], writable); err != nil {
+			return &RootError{Name: c.name, Err: err, role: c.role, hint: PlantedHint(err, places[i])}
 		}
 	}
 	return nil
+}
+
+// PlantedHint is what to do about an answer of Planted. A place that was led to by
+// surprise is not to be named.
+func PlantedHint(err error, place string) string {
+	if errors.Is(err, ErrMoved) {
+		return "try again, or name a place that no command can change"
+	}
+	return fmt.Sprintf("name %q itself", place)
 }
 
 // LiesIn reports the first of the writable roots that name lies in, as it is

@@ -80,5 +80,7 @@ func TestPlaceThatWasFoundAndPlaceThatIsThere(t *testing.T) {
 	writable := []string{base + "/proj"}
 	assert.NoError(t, Planted(base+"/proj/d/f", base+"/proj/d/f", writable))
 	assert.ErrorIs(t, Planted(base+"/proj/d/f", base+"/out/f", writable), ErrMoved)
+	assert.NotContains(t, PlantedHint(ErrMoved, base+"/out/f"), "out")
+	assert.Equal(t, `name "`+base+`/out/f" itself`, PlantedHint(ErrPlanted, base+"/out/f"))
 	assert.NoError(t, Planted(base+"/mine/f", base+"/elsewhere", writable), "nobody who is fenced can change that")
 }
