@@ -110,7 +110,7 @@ func (s *session) wrapped(j *job) (err error) {
 // refuseReplaceable refuses a program that a command could replace: it would
 // decide what happens to the next one.
 func refuseReplaceable(what, program string, opened *cli.Opened) error {
-	root, ok := confine.LiesIn(program, cli.WritablePaths(opened.Roots()))
+	root, ok := confine.LiesIn(program, confine.WritablePaths(opened.Roots()))
 	if !ok {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (j *job) createLog(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := confine.LiesIn(path, cli.WritablePaths(j.workspace.Roots())); ok {
+	if _, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots())); ok {
 		// A project below /tmp has no other name where /tmp is the playground.
 		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
 		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)

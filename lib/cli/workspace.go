@@ -215,23 +215,10 @@ func (w *Workspace) checkLists(roots []confine.Root) error {
 // CheckList refuses a list that lies in a writable root: a command could add to
 // it, and the next one would be shown what it added.
 func CheckList(file string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(file, WritablePaths(roots))
-	if file == "-" || !ok {
+	if file == "-" {
 		return nil
 	}
-	err := fmt.Errorf("cannot take the list %q: it lies in the writable root %q", file, root)
-	return WithHint(err, "keep it outside, or pass it on standard input")
-}
-
-// WritablePaths lists the paths of the writable ones among roots.
-func WritablePaths(roots []confine.Root) []string {
-	var paths []string
-	for _, r := range roots {
-		if r.Writable {
-			paths = append(paths, r.Path)
-		}
-	}
-	return paths
+	return confine.RefuseWritable("take the list", file, roots, "keep it outside, or pass it on standard input")
 }
 
 // session names the session to join: by option, else by $PK_SESSION; "" for
@@ -275,14 +262,9 @@ func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command
-// could put a link in their place, and the next one would follow it.
+// could put a symbolic link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(base, WritablePaths(roots))
-	if !ok {
-		return nil
-	}
-	err := fmt.Errorf("cannot keep session directories in %q: it lies in the writable root %q", base, root)
-	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
+	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // Project is the project root as it was given: by option, else by

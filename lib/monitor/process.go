@@ -1,4 +1,4 @@
-package shell
+package monitor
 
 import (
 	"errors"
@@ -111,10 +111,3 @@ func (p process) send(sig syscall.Signal) {
 	}
 }
 
-// signalName is the name that kill -l prints, with SIG.
-func signalName(s syscall.Signal) string {
-	if name := unix.SignalName(s); name != "" {
-		return name
-	}
-	return "signal " + strconv.Itoa(int(s))
-}
