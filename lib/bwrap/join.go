@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 // Joined says that the overlays of a plan are those of a session, mounted
@@ -28,7 +28,7 @@ import (
 type Joined struct {
 	User, Mount *os.File                     // the namespaces
 	Keeper      int                          // the process that keeps them
-	Lock        *os.File                     // and what it has locked, as umbrella.KeeperLock opens it
+	Lock        *os.File                     // and what it has locked, as session.KeeperLock opens it
 	Enter       func(user, mnt int) []string // the words that enter them and become another program
 	Shown       map[string]string            // Source of an overlay -> where the mount namespace shows it
 	Root        string                       // where this process sees the files of the mount namespace
@@ -150,7 +150,7 @@ func stageJoined(args []string) error {
 	// Without its keeper the next command of the session does not find these
 	// namespaces, unless it finds somebody in them: it mounts the overlays again.
 	lock := os.NewFile(uintptr(n[2]), "lock")
-	if !umbrella.IsKeeper(lock, n[3]) {
+	if !session.IsKeeper(lock, n[3]) {
 		return errors.New("the keeper of the session has been killed meanwhile; try again")
 	}
 	lock.Close()

@@ -17,10 +17,9 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
-	"pikuri/lib/keeper"
 	"pikuri/lib/limits"
+	"pikuri/lib/session"
 	"pikuri/lib/toolchain"
-	"pikuri/lib/umbrella"
 )
 
 // Options are the workspace options and the sandbox options.
@@ -168,7 +167,7 @@ func (o *Options) setNet(v string) error {
 // Run runs c, or what a sandbox needs in between: the command started again as
 // a stage on the way to bwrap, as the keeper of a session, or to limit itself.
 func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	for _, mode := range []func([]string) func() error{bwrap.StageMode, keeper.Mode, limitMode} {
+	for _, mode := range []func([]string) func() error{bwrap.StageMode, session.Mode, limitMode} {
 		if hidden := mode(args); hidden != nil {
 			return c.RunHidden(hidden, stderr)
 		}
@@ -190,23 +189,23 @@ type Fence struct {
 	Bwrap bwrap.Binary
 
 	require []string
-	scratch *umbrella.Umbrella
-	keeper  *keeper.Session // nil before Join, and without overlays of a session
+	scratch *session.Dir
+	joined  *session.Joined // nil before Join, and without overlays of a session
 }
 
 // Lock is the lock of the session whose playground the sandbox shows, for what
 // this process becomes, or nil.
 func (f *Fence) Lock() (*os.File, error) {
-	if f.Umbrella == nil {
+	if f.Session == nil {
 		return nil, nil
 	}
-	return f.Umbrella.Lock()
+	return f.Session.Lock()
 }
 
 // Close ends the use of the session, and removes a scratch playground.
 func (f *Fence) Close() error {
-	if f.keeper != nil {
-		f.keeper.Close()
+	if f.joined != nil {
+		f.joined.Close()
 	}
 	f.Opened.Close()
 	if f.scratch == nil {
@@ -246,19 +245,19 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 
 // make plans first and makes the scratch playground last.
 func (o *Options) make(f *Fence, overlays []string) error {
-	base, err := umbrella.Base(os.Getenv)
-	if !o.Scratch || o.Temp != "" || f.Umbrella != nil {
+	base, err := session.Base(os.Getenv)
+	if !o.Scratch || o.Temp != "" || f.Session != nil {
 		return o.plan(f, overlays, base, nil)
 	}
 	if err != nil {
 		return err
 	}
-	reserved := umbrella.Reserve(bwrap.Canonical(base))
+	reserved := session.Reserve(bwrap.Canonical(base))
 	if err := o.plan(f, overlays, base, &reserved); err != nil {
 		return err
 	}
-	if f.scratch, err = reserved.Mint(); err == nil {
-		_, err = f.scratch.Playground()
+	if f.scratch, err = reserved.Create(); err == nil {
+		_, err = f.scratch.Tmp()
 	}
 	return err
 }
@@ -266,8 +265,8 @@ func (o *Options) make(f *Fence, overlays []string) error {
 // Undo closes a fence in which nothing was run, and leaves nothing of it behind.
 func (f *Fence) Undo() error {
 	var err error
-	if f.Umbrella != nil {
-		err = f.Umbrella.Undo()
+	if f.Session != nil {
+		err = f.Session.Undo()
 	}
 	return errors.Join(err, f.Close())
 }
@@ -288,7 +287,7 @@ func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
 	return paths, nil
 }
 
-func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrella.Reserved) error {
+func (o *Options) plan(f *Fence, overlays []string, base string, scratch *session.Reserved) error {
 	opened := f.Opened
 	if scratch != nil {
 		if err := cli.CheckBase(base, opened.Roots()); err != nil {
@@ -308,7 +307,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 	options := bwrap.Options{
 		Roots:       opened.Roots(),
 		Playground:  opened.Temp(),
-		PlayOwned:   f.Umbrella != nil && o.Temp == "",
+		PlayOwned:   f.Session != nil && o.Temp == "",
 		RootRule:    o.Origin,
 		Overlays:    overlays,
 		Rules:       o.Rules(),
@@ -326,7 +325,7 @@ func (o *Options) plan(f *Fence, overlays []string, base string, scratch *umbrel
 	options.Env.Caller = os.Environ()
 	options.Umbrellas = base // "" without a home: then there are none to protect
 	if scratch != nil {
-		options.Playground, options.PlayOwned = scratch.Playground(), true
+		options.Playground, options.PlayOwned = scratch.Tmp(), true
 		options.Roots = append(options.Roots, confine.Root{Path: options.Playground, Writable: true, Dir: true})
 	}
 	if !o.noToolchains {

@@ -5,7 +5,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
-	"pikuri/lib/keeper"
+	"pikuri/lib/session"
 )
 
 // Join gives the plan the overlays of its session, in which what is written
@@ -14,7 +14,7 @@ import (
 // from here on a keeper may run.
 func (f *Fence) Join(ctx *cli.Context) error {
 	lowers := f.Plan.Overlays()
-	if f.Umbrella == nil || len(lowers) == 0 {
+	if f.Session == nil || len(lowers) == 0 {
 		return nil
 	}
 	nsenter := bwrap.Nsenter()
@@ -22,28 +22,28 @@ func (f *Fence) Join(ctx *cli.Context) error {
 		ctx.Warn("what is written to caches is lost with the command: nsenter (util-linux) is missing")
 		return nil
 	}
-	session, err := keeper.Join(f.Umbrella, lowers, keeper.Options{Nsenter: nsenter})
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
 	if err != nil {
 		return err
 	}
-	f.keeper = session
-	agrees := session.Agrees(f.Plan.Table())
+	f.joined = joined
+	agrees := joined.Agrees(f.Plan.Table())
 	for _, path := range f.Plan.Hosts() {
-		if !agrees && !session.Same(path) {
+		if !agrees && !joined.Same(path) {
 			return cli.WithHint(fmt.Errorf("cannot show %q: it was mounted after the session began", path),
 				"wait until no command of the session runs, then end it with pk-sweep --session")
 		}
 	}
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(&bwrap.Joined{
-		User: session.User, Mount: session.Mount, Keeper: session.Pid, Lock: session.Lock, Shown: session.Shown, Root: session.Root(),
-		Enter: func(user, mnt int) []string { return keeper.Line(nsenter, user, mnt) },
-	}, session.Refused)
+		User: joined.User, Mount: joined.Mount, Keeper: joined.Pid, Lock: joined.Lock, Shown: joined.Shown, Root: joined.Root(),
+		Enter: func(user, mnt int) []string { return session.Line(nsenter, user, mnt) },
+	}, joined.Refused)
 	for _, w := range f.Plan.Warnings[known:] {
 		ctx.Warn("%s", w)
 	}
-	if len(session.Memory) > 0 {
-		ctx.Warn("kept in memory, and no longer than commands of the session follow each other: %q", session.Memory)
+	if len(joined.Memory) > 0 {
+		ctx.Warn("kept in memory, and no longer than commands of the session follow each other: %q", joined.Memory)
 	}
 	if err != nil {
 		return err
