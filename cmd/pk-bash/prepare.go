@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/limits"
+	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
-	"pikuri/lib/umbrella"
 )
 
 // job is a shell.Job and what is to be undone when it is over.
@@ -195,7 +195,7 @@ func (j *job) begin(s *session) error {
 }
 
 // newLog is the log of the output: the file that was asked for, or one in the
-// umbrella that is made when something is cut.
+// session directory that is made when something is cut.
 func (j *job) newLog(s *session) (*shell.Log, error) {
 	if s.noLog {
 		return nil, nil
@@ -225,20 +225,20 @@ func (j *job) createLog(name string) (*os.File, error) {
 	return shell.CreateLog(path)
 }
 
-// openLog makes a log in the session's umbrella. Without a session one is minted
+// openLog makes a log in the session directory. Without a session one is minted
 // for the log: the caller may read it for as long as it is not swept.
 func (j *job) openLog() (*os.File, error) {
-	if j.workspace.Umbrella != nil {
-		return shell.OpenLog(j.workspace.Umbrella.Path())
+	if j.workspace.Session != nil {
+		return shell.OpenLog(j.workspace.Session.Path())
 	}
-	base, err := umbrella.Base(os.Getenv)
+	base, err := sessiondir.Base(os.Getenv)
 	if err == nil {
 		err = cli.CheckBase(base, j.workspace.Roots())
 	}
 	if err != nil {
 		return nil, err
 	}
-	u, err := umbrella.Mint(base)
+	u, err := sessiondir.Create(base)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +252,7 @@ func (j *job) openLog() (*os.File, error) {
 }
 
 // moveAside takes out of the project what has appeared where git on the host, or
-// a rule, would make something of it, into the session's umbrella; without a
+// a rule, would make something of it, into the session directory; without a
 // session into one that is kept until it is swept.
 func (j *job) moveAside() ([]shell.Moved, error) {
 	var there []string
@@ -265,14 +265,14 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 	if len(there) == 0 {
 		return nil, nil
 	}
-	if j.workspace.Umbrella != nil {
-		return shell.MoveAside(there, filepath.Join(j.workspace.Umbrella.Path(), "moved-aside"))
+	if j.workspace.Session != nil {
+		return shell.MoveAside(there, filepath.Join(j.workspace.Session.Path(), "moved-aside"))
 	}
-	base, err := umbrella.Base(os.Getenv)
+	base, err := sessiondir.Base(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	u, err := umbrella.Mint(base)
+	u, err := sessiondir.Create(base)
 	if err != nil {
 		return nil, err
 	}

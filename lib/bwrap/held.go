@@ -104,4 +104,3 @@ func (m Mount) showsHost() bool {
 	}
 	return false
 }
-

@@ -56,4 +56,3 @@ func (p *Plan) shownAt(m Mount) string {
 	}
 	return p.Session.Shown[m.Source]
 }
-

@@ -14,11 +14,10 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
-	"pikuri/lib/keeper"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
+	"pikuri/lib/session"
 	"pikuri/lib/toolchain"
-	"pikuri/lib/umbrella"
 )
 
 // Config is what a sandbox is made from. The zero value shows the workspace and
@@ -27,9 +26,9 @@ type Config struct {
 	Roots   []confine.Root            // the project root first
 	Origin  func(confine.Root) string // what caused a root, for people; or nil
 	Rules   confine.Rules
-	Tmp     string             // seen as /tmp; "" for an empty one
-	Session *umbrella.Umbrella // whose session tmp Tmp is; or nil
-	Scratch *umbrella.Reserved // a session for this sandbox alone, to be made; or nil
+	Tmp     string            // seen as /tmp; "" for an empty one
+	Session *session.Dir      // whose session tmp Tmp is; or nil
+	Scratch *session.Reserved // a session for this sandbox alone, to be made; or nil
 
 	Overlays     []string
 	NoToolchains bool
@@ -53,8 +52,8 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	scratch *umbrella.Umbrella
-	keeper  *keeper.Session // nil before Join, and without overlays of a session
+	scratch *session.Dir
+	joined  *session.Joined // nil before Join, and without overlays of a session
 	box     *limits.Box
 }
 
@@ -74,10 +73,10 @@ func New(c Config) (*Fence, error) {
 	if c.Scratch == nil {
 		return f, nil
 	}
-	made, err := c.Scratch.Mint()
+	made, err := c.Scratch.Create()
 	if err == nil {
 		f.scratch = made
-		_, err = made.Playground()
+		_, err = made.Tmp()
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -92,8 +91,8 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
-	if f.keeper != nil {
-		errs = append(errs, f.keeper.Close())
+	if f.joined != nil {
+		errs = append(errs, f.joined.Close())
 	}
 	if f.scratch != nil {
 		errs = append(errs, f.scratch.Remove())
@@ -109,11 +108,11 @@ func (f *Fence) plan() error {
 	o := bwrap.Options{
 		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.Session != nil, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
-		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits, NoProtect: f.NoProtect,
+		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), CPUSeconds: uint64(f.Limits.CPUTime / time.Second), FileBytes: uint64(f.Limits.FileSize), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
 	}
 	o.Env.Caller = os.Environ()
-	base, err := umbrella.Base(os.Getenv)
+	base, err := session.Base(os.Getenv)
 	if err == nil {
 		o.Umbrellas = base // without a home there is nothing to protect
 	}
@@ -124,7 +123,7 @@ func (f *Fence) plan() error {
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
-		o.Playground, o.PlayOwned = f.Scratch.Playground(), true
+		o.Playground, o.PlayOwned = f.Scratch.Tmp(), true
 		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
 	}
 	if !f.NoToolchains {
@@ -265,11 +264,11 @@ func (f *Fence) join() error {
 	if nsenter == "" {
 		return &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
 	}
-	joined, err := keeper.Join(f.Session, lowers, keeper.Options{Nsenter: nsenter})
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
 	if err != nil {
 		return err
 	}
-	f.keeper = joined
+	f.joined = joined
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(bwrap.Session{Shown: joined.Shown, Root: joined.Root()}, joined.Refused)
 	for _, w := range f.Plan.Warnings[known:] {
@@ -287,15 +286,15 @@ func (f *Fence) join() error {
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
-	if k := f.keeper; k != nil {
+	if k := f.joined; k != nil {
 		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 	}
-	session := f.Session
-	if session == nil {
-		session = f.scratch
+	dir := f.Session
+	if dir == nil {
+		dir = f.scratch
 	}
-	if session != nil {
-		c.Locked = session.Locked()
+	if dir != nil {
+		c.Locked = dir.Locked()
 	}
 	if f.Limits.Zero() {
 		return c, nil

@@ -110,4 +110,3 @@ func (p process) send(sig syscall.Signal) {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may have ended meanwhile
 	}
 }
-

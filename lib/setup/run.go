@@ -17,7 +17,7 @@ import (
 
 	"pikuri/lib/keyring"
 	"pikuri/lib/landlock"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 // controlFD is the socket to the monitor. The job comes in, one Answer goes out;
@@ -150,7 +150,7 @@ func (j *Job) enterSession() (map[string]int, error) {
 	}
 	lock := os.NewFile(uintptr(j.FDs.KeeperLock), "lock")
 	defer lock.Close()
-	if !umbrella.IsKeeper(lock, j.Keeper) {
+	if !session.IsKeeper(lock, j.Keeper) {
 		return nil, &failure{errKeeperEnded, "try again"}
 	}
 	mounts := map[string]int{}

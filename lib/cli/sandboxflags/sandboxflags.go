@@ -5,6 +5,7 @@ package sandboxflags
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -14,7 +15,9 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
 	"pikuri/lib/limits"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/monitor"
+	"pikuri/lib/session"
+	"pikuri/lib/setup"
 )
 
 // Options are the workspace options and the sandbox options.
@@ -126,7 +129,7 @@ func (o *Options) passFD(v string) error {
 	if err != nil {
 		return fmt.Errorf("%q is not the number of a descriptor", v)
 	}
-	if err := bwrap.CheckPassed(fd); err != nil {
+	if err := monitor.CheckPassed(fd); err != nil {
 		return err
 	}
 	if !slices.Contains(o.passFDs, fd) {
@@ -156,6 +159,21 @@ func (o *Options) setNet(v string) error {
 	}
 	o.noNet = v == "none"
 	return nil
+}
+
+// Run runs c, or what a sandbox needs this program for besides: as the set-up
+// program, as a guard, or as the keeper of a session.
+func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == setup.Option {
+		return setup.Main(args[1:], stderr)
+	}
+	if len(args) > 0 && args[0] == monitor.GuardOption {
+		return c.RunHidden(monitor.Guard, stderr)
+	}
+	if hidden := session.Mode(args); hidden != nil {
+		return c.RunHidden(hidden, stderr)
+	}
+	return c.Run(args, stdin, stdout, stderr)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
@@ -203,15 +221,15 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Protect: o.protect, NoProtect: o.noProtect, Require: o.require, PassFDs: o.passFDs,
 		Limits: o.limits, Bwrap: o.bwrap, Env: o.env,
 	}
-	if opened.Umbrella != nil && o.Temp == "" {
-		c.Session = opened.Umbrella
+	if opened.Session != nil && o.Temp == "" {
+		c.Session = opened.Session
 	}
-	if o.Scratch && o.Temp == "" && opened.Umbrella == nil {
-		base, err := umbrella.Base(os.Getenv)
+	if o.Scratch && o.Temp == "" && opened.Session == nil {
+		base, err := session.Base(os.Getenv)
 		if err != nil {
 			return c, err
 		}
-		reserved := umbrella.Reserve(bwrap.Canonical(base))
+		reserved := session.Reserve(bwrap.Canonical(base))
 		c.Scratch = &reserved
 	}
 	if o.NoAliasTmp && (c.Tmp != "" || c.Scratch != nil) {
@@ -249,8 +267,8 @@ func (f *Fence) Close() error {
 // Undo closes a fence in which nothing was run, and leaves nothing of it behind.
 func (f *Fence) Undo() error {
 	var err error
-	if f.Umbrella != nil {
-		err = f.Umbrella.Undo()
+	if f.Opened.Session != nil {
+		err = f.Opened.Session.Undo()
 	}
 	return errors.Join(err, f.Close())
 }

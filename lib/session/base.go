@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ const (
 		"# Session directories of pk. They may be removed when no session runs.\n"
 )
 
-// Base returns the directory in which umbrellas live. It need not exist.
+// Base returns the directory in which session directories live. It need not exist.
 //
 // That is $XDG_CACHE_HOME/pikuri, or ~/.cache/pikuri when the variable is unset
 // or, as its specification asks, when it holds a relative path. Without $HOME,

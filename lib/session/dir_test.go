@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"io"
@@ -41,11 +41,11 @@ func TestHomeOfPasswd(t *testing.T) {
 	assert.Empty(t, homeOf(passwd+".missing", 1000))
 }
 
-func TestMint(t *testing.T) {
+func TestCreate(t *testing.T) {
 	base := newBase(t)
-	u, err := Mint(base)
+	u, err := Create(base)
 	require.NoError(t, err)
-	other, err := Mint(base)
+	other, err := Create(base)
 	require.NoError(t, err)
 	assert.NotEqual(t, u.Path(), other.Path())
 	assert.True(t, strings.HasPrefix(filepath.Base(u.Path()), prefix))
@@ -65,20 +65,20 @@ func TestMint(t *testing.T) {
 	assert.NoError(t, u.Remove(), "a second time")
 }
 
-func TestJoin(t *testing.T) {
+func TestOpen(t *testing.T) {
 	base := newBase(t)
-	first, err := Join(base, "review")
+	first, err := Open(base, "review")
 	require.NoError(t, err)
-	second, err := Join(base, "review")
+	second, err := Open(base, "review")
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(base, "workspace-review"), first.Path())
 	assert.Equal(t, first.Path(), second.Path())
 
 	require.NoError(t, first.Release())
-	assert.Equal(t, InUse, sweepAll(t, base, Options{All: true})["workspace-review"].Reason)
+	assert.Equal(t, InUse, sweepAll(t, base, SweepOptions{All: true})["workspace-review"].Reason)
 	require.NoError(t, second.Remove())
 	assert.DirExists(t, second.Path(), "a session outlives its commands")
-	assert.Equal(t, Removed, sweepAll(t, base, Options{All: true})["workspace-review"].Action)
+	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-review"].Action)
 }
 
 func TestSessionNames(t *testing.T) {
@@ -99,7 +99,7 @@ func TestSessionNames(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			base := newBase(t)
-			u, err := Join(base, test.session)
+			u, err := Open(base, test.session)
 			if test.allowed {
 				require.NoError(t, err)
 				assert.Equal(t, base, filepath.Dir(u.Path()))
@@ -112,18 +112,18 @@ func TestSessionNames(t *testing.T) {
 	}
 }
 
-func TestJoinRefuses(t *testing.T) {
+func TestOpenRefuses(t *testing.T) {
 	outside := t.TempDir()
 	for _, test := range []struct {
 		name string
 		tree []string
 		want string
 	}{
-		{"umbrella is a link", []string{"pikuri/", "pikuri/workspace-s => " + outside}, "it is a symbolic link"},
-		{"umbrella is a dangling link", []string{"pikuri/", "pikuri/workspace-s => nowhere"}, "it is a symbolic link"},
-		{"umbrella is a file", []string{"pikuri/", "pikuri/workspace-s"}, "it is not a directory"},
-		{"group can look into the umbrella", []string{"pikuri/workspace-s/ 0750"}, "others can look into it (mode 0750)"},
-		{"others can pass through the umbrella", []string{"pikuri/workspace-s/ 0701"}, "others can look into it (mode 0701)"},
+		{"session directory is a link", []string{"pikuri/", "pikuri/workspace-s => " + outside}, "it is a symbolic link"},
+		{"session directory is a dangling link", []string{"pikuri/", "pikuri/workspace-s => nowhere"}, "it is a symbolic link"},
+		{"session directory is a file", []string{"pikuri/", "pikuri/workspace-s"}, "it is not a directory"},
+		{"group can look into the session directory", []string{"pikuri/workspace-s/ 0750"}, "others can look into it (mode 0750)"},
+		{"others can pass through the session directory", []string{"pikuri/workspace-s/ 0701"}, "others can look into it (mode 0701)"},
 		{"base is a link", []string{"pikuri => " + outside}, "it is a symbolic link"},
 		{"base is a file", []string{"pikuri"}, "not a directory"},
 		{"others can write to the base", []string{"pikuri/ 0777"}, "others can write to it (mode 0777)"},
@@ -132,7 +132,7 @@ func TestJoinRefuses(t *testing.T) {
 			base := newBase(t)
 			grow(t, filepath.Dir(base), test.tree...)
 			before := fingerprint(t, outside)
-			_, err := Join(base, "s")
+			_, err := Open(base, "s")
 			require.ErrorContains(t, err, test.want)
 			assert.NotContains(t, err.Error(), "\n")
 			assert.Equal(t, before, fingerprint(t, outside))
@@ -140,7 +140,7 @@ func TestJoinRefuses(t *testing.T) {
 	}
 }
 
-func TestJoinRefusesForeignOwner(t *testing.T) {
+func TestOpenRefusesForeignOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
@@ -152,7 +152,7 @@ func TestJoinRefusesForeignOwner(t *testing.T) {
 		base := newBase(t)
 		grow(t, filepath.Dir(base), gift)
 		require.NoError(t, os.Chown(filepath.Join(filepath.Dir(base), gift), 4321, 4321))
-		_, err := Join(base, "s")
+		_, err := Open(base, "s")
 		assert.ErrorContains(t, err, want, gift)
 		if gift == "./" {
 			assert.NoDirExists(t, base)
@@ -167,7 +167,7 @@ func TestForeignBaseIsNotSwept(t *testing.T) {
 	base := newBase(t)
 	abandoned(t, base, "s")
 	require.NoError(t, os.Chown(base, 4321, 4321))
-	assert.ErrorContains(t, Sweep(base, Options{All: true}, nil), "it belongs to user 4321")
+	assert.ErrorContains(t, Sweep(base, SweepOptions{All: true}, nil), "it belongs to user 4321")
 }
 
 func TestReadableBaseIsTightened(t *testing.T) {
@@ -216,12 +216,12 @@ func TestStampIsNeverFollowed(t *testing.T) {
 	assert.Equal(t, before, fingerprint(t, precious))
 }
 
-func TestPlayground(t *testing.T) {
-	u, err := Mint(newBase(t))
+func TestTmp(t *testing.T) {
+	u, err := Create(newBase(t))
 	require.NoError(t, err)
 	defer u.Remove()
 	for _, mode := range []os.FileMode{0o700, 0o777 | os.ModeSticky, 0} {
-		path, err := u.Playground()
+		path, err := u.Tmp()
 		require.NoError(t, err)
 		assert.Equal(t, filepath.Join(u.Path(), "playground"), path)
 		info, err := os.Stat(path)
@@ -231,7 +231,7 @@ func TestPlayground(t *testing.T) {
 	}
 }
 
-func TestPlaygroundRefuses(t *testing.T) {
+func TestTmpRefuses(t *testing.T) {
 	outside := t.TempDir()
 	before := fingerprint(t, outside)
 	for _, test := range []struct{ name, line, want string }{
@@ -239,11 +239,11 @@ func TestPlaygroundRefuses(t *testing.T) {
 		{"a file", "playground", "it is not a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			u, err := Mint(newBase(t))
+			u, err := Create(newBase(t))
 			require.NoError(t, err)
 			defer u.Remove()
 			grow(t, u.Path(), test.line)
-			_, err = u.Playground()
+			_, err = u.Tmp()
 			assert.ErrorContains(t, err, test.want)
 			assert.Equal(t, before, fingerprint(t, outside))
 		})
@@ -254,7 +254,7 @@ func TestPlaygroundRefuses(t *testing.T) {
 // may have to wait for a processor with it.
 func TestKeepersLockIsNoUse(t *testing.T) {
 	base := newBase(t)
-	u, err := Join(base, "s")
+	u, err := Open(base, "s")
 	require.NoError(t, err)
 	_, err = u.Lock()
 	require.NoError(t, err)
@@ -263,13 +263,13 @@ func TestKeepersLockIsNoUse(t *testing.T) {
 	require.NoError(t, u.Release())
 	require.NoError(t, flock(keeper, syscall.LOCK_EX))
 	time.AfterFunc(100*time.Millisecond, func() { keeper.Close() })
-	assert.Equal(t, Removed, sweepAll(t, base, Options{All: true})["workspace-s"].Action)
+	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
 func TestLockOutlivesRelease(t *testing.T) {
 	base := newBase(t)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
-	u, err := Join(base, "s")
+	u, err := Open(base, "s")
 	require.NoError(t, err)
 	lent, err := u.Lock()
 	require.NoError(t, err)
@@ -279,15 +279,15 @@ func TestLockOutlivesRelease(t *testing.T) {
 	require.NoError(t, cmd.Start())
 	require.NoError(t, u.Release())
 
-	assert.Equal(t, InUse, sweepAll(t, base, Options{All: true})["workspace-s"].Reason, "a child holds the lock")
+	assert.Equal(t, InUse, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Reason, "a child holds the lock")
 	require.NoError(t, stdin.Close())
 	require.NoError(t, cmd.Wait())
-	assert.Equal(t, Removed, sweepAll(t, base, Options{All: true})["workspace-s"].Action)
+	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
 func TestRemoveWaitsForTheSandbox(t *testing.T) {
 	base := newBase(t)
-	u, err := Mint(base)
+	u, err := Create(base)
 	require.NoError(t, err)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
 	lent, err := u.Lock()
@@ -319,9 +319,9 @@ func TestHolderIsRespectedUntilKilled(t *testing.T) {
 
 	dir := filepath.Join(base, "workspace-s")
 	before := fingerprint(t, dir)
-	assert.Equal(t, InUse, sweepAll(t, base, Options{All: true})["workspace-s"].Reason)
+	assert.Equal(t, InUse, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Reason)
 	assert.Equal(t, before, fingerprint(t, dir), "not touched")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	assert.Equal(t, Removed, sweepAll(t, base, Options{All: true})["workspace-s"].Action)
+	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }

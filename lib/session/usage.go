@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import "golang.org/x/sys/unix"
 
@@ -10,7 +10,7 @@ const maxMeasured = 512
 // directory of an overlay, with no permissions at all.
 const overlayWork = "work"
 
-// Usage is how much is, or was, in an umbrella.
+// Usage is how much is, or was, in a session directory.
 type Usage struct {
 	Entries int64 // files and directories
 	Bytes   int64 // on disk; what has a further name elsewhere is not freed and not counted

@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 		dir := abandoned(t, base, "s")
 		grow(t, dir, "d/", "d/link => "+v.dir, "d/sub => "+v.dir+"/sub", "link => "+v.dir, "d/file => "+v.dir+"/file", "root => /proc/self/root", "d/ 0000")
 		before := v.state(t)
-		assert.Equal(t, Removed, sweepAll(t, base, Options{All: true, Measure: true})["workspace-s"].Action)
+		assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true, Measure: true})["workspace-s"].Action)
 		assert.Equal(t, before, v.state(t))
 	})
 }
@@ -56,7 +56,7 @@ func TestHardLinksKeepTheirOtherName(t *testing.T) {
 		grow(t, dir, "d/")
 		require.NoError(t, os.Link(outside, filepath.Join(dir, "d/hard")))
 		require.NoError(t, os.Chmod(filepath.Join(dir, "d"), 0))
-		assert.Equal(t, Removed, sweepAll(t, base, Options{All: true, Measure: true})["workspace-s"].Action)
+		assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true, Measure: true})["workspace-s"].Action)
 		content, err := os.ReadFile(outside)
 		require.NoError(t, err)
 		assert.Equal(t, "precious", string(content))
@@ -85,9 +85,9 @@ func TestDirectoriesSwappedForLinks(t *testing.T) {
 				grow(t, dir, fmt.Sprintf("d%d/", i), fmt.Sprintf("d%d/f", i), fmt.Sprintf("d%d/sub/", i), fmt.Sprintf("d%d/ 0%o", i, []int{0, 0o555, 0o700}[i%3]), fmt.Sprintf("l%d => %s", i, v.dir))
 			}
 			attack := newSwapper(t, dir, pairs)
-			sweepAll(t, base, Options{All: true, Measure: true})
+			sweepAll(t, base, SweepOptions{All: true, Measure: true})
 			attack.stop()
-			sweepAll(t, base, Options{All: true})
+			sweepAll(t, base, SweepOptions{All: true})
 			require.Equal(t, before, v.state(t))
 		}
 		require.Empty(t, leftIn(t, base))
@@ -124,13 +124,13 @@ func (s *swapper) stop() {
 }
 
 // taskMounts runs as root of a user namespace of its own: it mounts things into
-// an umbrella and over one, and sweeps.
+// a session directory and over one, and sweeps.
 func taskMounts(args []string) error {
 	base, victim, how := args[0], args[1], args[2]
 	if how == "statx" {
 		beneath = func() opener { return openChecked }
 	}
-	inside := filepath.Join(base, "workspace-inside", playground)
+	inside := filepath.Join(base, "workspace-inside", tmpDir)
 	for _, m := range [][2]string{
 		{victim, filepath.Join(inside, "dir")},
 		{filepath.Join(victim, "file"), filepath.Join(inside, "file")},
@@ -141,7 +141,7 @@ func taskMounts(args []string) error {
 		}
 	}
 	var all error
-	err := Sweep(base, Options{All: true}, func(r Result) {
+	err := Sweep(base, SweepOptions{All: true}, func(r Result) {
 		switch {
 		case filepath.Base(r.Path) == "workspace-over" && r.Reason == Mounted:
 		case filepath.Base(r.Path) == "workspace-inside" && r.Failures == 2:
@@ -161,7 +161,7 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			base := newBase(t)
 			v := victim{filepath.Join(filepath.Dir(base), "victim")}
 			grow(t, filepath.Dir(base), "victim/", "victim/sub/", "victim/file", "victim/sub/file")
-			inside := filepath.Join(abandoned(t, base, "inside"), playground)
+			inside := filepath.Join(abandoned(t, base, "inside"), tmpDir)
 			grow(t, inside, "dir/", "file", "gone")
 			abandoned(t, base, "over")
 			before := v.state(t)
@@ -171,26 +171,26 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			assert.Regexp(t, `playground/(dir|file)" in it`, string(out))
 			assert.Equal(t, before, v.state(t))
 			assert.DirExists(t, filepath.Join(base, "workspace-over"))
-			left, err := filepath.Glob(filepath.Join(base, ".reap-*", playground, "*"))
+			left, err := filepath.Glob(filepath.Join(base, ".reap-*", tmpDir, "*"))
 			require.NoError(t, err)
 			assert.Len(t, left, 2, "what was not mounted has gone: %v", left)
 
-			sweepAll(t, base, Options{All: true}) // nothing is mounted in this namespace
+			sweepAll(t, base, SweepOptions{All: true}) // nothing is mounted in this namespace
 			assert.Empty(t, leftIn(t, base))
 			assert.Equal(t, before, v.state(t))
 		})
 	}
 }
 
-// TestReplacedUmbrella puts a directory of somebody without a lock where an
-// umbrella was, between the sweep's look at it and its rename.
-func TestReplacedUmbrella(t *testing.T) {
+// TestReplacedSession puts a directory of somebody without a lock where an
+// session directory was, between the sweep's look at it and its rename.
+func TestReplacedSession(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")
 	openedBase, err := openBase(base)
 	require.NoError(t, err)
 	defer openedBase.Close()
-	s := &sweep{base: openedBase, Options: Options{All: true}}
+	s := &sweep{base: openedBase, SweepOptions: SweepOptions{All: true}}
 	var r Result
 	claimed := s.claim("workspace-s", &r)
 	require.NotNil(t, claimed)
@@ -203,7 +203,7 @@ func TestReplacedUmbrella(t *testing.T) {
 	assert.FileExists(t, filepath.Join(dir, "precious"))
 }
 
-// taskOverlay works in an overlay whose layers are in an umbrella.
+// taskOverlay works in an overlay whose layers are in a session directory.
 func taskOverlay(args []string) error {
 	lower, dir := args[0], args[1]
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -234,7 +234,7 @@ func TestRemainsOfAnOverlay(t *testing.T) {
 	require.NoError(t, err, string(out))
 	before := fingerprint(t, filepath.Join(lower, "mod")) + fingerprint(t, filepath.Join(lower, "mod/changed"))
 
-	r := sweepAll(t, base, Options{All: true})["workspace-s"]
+	r := sweepAll(t, base, SweepOptions{All: true})["workspace-s"]
 	assert.NoError(t, r.Err)
 	assert.Empty(t, leftIn(t, base))
 	assert.Equal(t, before, fingerprint(t, filepath.Join(lower, "mod"))+fingerprint(t, filepath.Join(lower, "mod/changed")))

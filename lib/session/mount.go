@@ -1,4 +1,4 @@
-package keeper
+package session
 
 import (
 	"crypto/sha256"
@@ -57,7 +57,7 @@ func mountAll(args []string, out io.Writer) error {
 	}
 	m := &mounter{marker: args[1], mounted: map[string]bool{}}
 	var err error
-	if m.dir, err = unix.Open(args[0], directory, 0); err != nil {
+	if m.dir, err = unix.Open(args[0], pathOnly, 0); err != nil {
 		return fmt.Errorf("cannot open %q: %w", args[0], err)
 	}
 	for _, at := range mountsOf("/proc/self/mountinfo", m.marker) {
@@ -76,7 +76,7 @@ func mountAll(args []string, out io.Writer) error {
 	return json.NewEncoder(out).Encode(answers)
 }
 
-const directory = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+const pathOnly = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
 type mounter struct {
 	path    string // of the directory of all overlays
@@ -132,7 +132,7 @@ func (m *mounter) inMemory() (int, error) {
 			return -1, err
 		}
 		m.mounted[filepath.Join(m.path, memory)] = true
-		at, err = unix.Openat(m.dir, memory, directory, 0) // the mount, not what it covers
+		at, err = unix.Openat(m.dir, memory, pathOnly, 0) // the mount, not what it covers
 	}
 	return at, err
 }
@@ -158,7 +158,7 @@ func (m *mounter) lay(in int, lower string) error {
 	fds := map[string]int{}
 	for _, name := range []string{upper, work, merged} {
 		made := unix.Mkdirat(home, name, 0o700) == nil
-		if fds[name], err = unix.Openat(home, name, directory, 0); err != nil {
+		if fds[name], err = unix.Openat(home, name, pathOnly, 0); err != nil {
 			return err
 		}
 		defer unix.Close(fds[name])
@@ -177,7 +177,7 @@ func makeDir(in int, name string) (int, error) {
 	if err := unix.Mkdirat(in, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}
-	return unix.Openat(in, name, directory, 0)
+	return unix.Openat(in, name, pathOnly, 0)
 }
 
 func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

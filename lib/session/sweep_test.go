@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"errors"
@@ -53,7 +53,7 @@ func TestAge(t *testing.T) {
 			now := time.Now().Add(100 * 24 * time.Hour).Truncate(time.Second)
 			require.NoError(t, os.Chtimes(filepath.Join(dir, stamp), now, now.Add(-test.stamp)))
 			require.NoError(t, os.Chtimes(dir, now, now.Add(-test.dir)))
-			r := sweepAll(t, base, Options{OlderThan: week, Now: func() time.Time { return now }})["workspace-s"]
+			r := sweepAll(t, base, SweepOptions{OlderThan: week, Now: func() time.Time { return now }})["workspace-s"]
 			assert.Equal(t, test.want, r.Reason)
 			assert.Equal(t, test.want != "", r.Action == Kept)
 			assert.Equal(t, min(test.dir, test.stamp), r.Age)
@@ -71,15 +71,15 @@ func TestBirthCounts(t *testing.T) {
 	if st.Mask&unix.STATX_BTIME == 0 {
 		t.Skip("this file system keeps no time of birth")
 	}
-	assert.Equal(t, Young, sweepAll(t, base, Options{OlderThan: time.Hour})["workspace-s"].Reason, "an unpacked archive has old times")
+	assert.Equal(t, Young, sweepAll(t, base, SweepOptions{OlderThan: time.Hour})["workspace-s"].Reason, "an unpacked archive has old times")
 }
 
-func TestOnlyUmbrellasAreSwept(t *testing.T) {
+func TestOnlySessionsAreSwept(t *testing.T) {
 	base := newBase(t)
 	abandoned(t, base, "s")
 	outside := t.TempDir()
 	grow(t, base, "other/", "other/f", "workspace/", "workspace-/", "workspace-a b/", "workspace-file", "workspace-link => "+outside, ".reap-link => "+outside, "reap-x/")
-	results := sweepAll(t, base, Options{All: true})
+	results := sweepAll(t, base, SweepOptions{All: true})
 	assert.Equal(t, Removed, results["workspace-s"].Action)
 	assert.Equal(t, NotDirectory, results["workspace-file"].Reason)
 	assert.Equal(t, NotDirectory, results["workspace-link"].Reason)
@@ -87,13 +87,13 @@ func TestOnlyUmbrellasAreSwept(t *testing.T) {
 	assert.Equal(t, []string{".reap-link", "other", "reap-x", "workspace", "workspace-", "workspace-a b", "workspace-file", "workspace-link"}, leftIn(t, base))
 }
 
-func TestForeignUmbrellaIsKept(t *testing.T) {
+func TestForeignSessionIsKept(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}
 	base := newBase(t)
 	require.NoError(t, os.Chown(abandoned(t, base, "s"), 4321, 4321))
-	assert.Equal(t, Foreign, sweepAll(t, base, Options{All: true})["workspace-s"].Reason)
+	assert.Equal(t, Foreign, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Reason)
 }
 
 func TestSweepRefusesBase(t *testing.T) {
@@ -101,11 +101,11 @@ func TestSweepRefusesBase(t *testing.T) {
 	dir := filepath.Dir(base)
 	grow(t, dir, "real/", "real/ 0700", "real/workspace-s/f/", "link => real", "open/workspace-s/", "open/ 0777", "file")
 	for name, want := range map[string]string{"link": "symbolic link", "open": "others can write", "file": "not a directory"} {
-		err := Sweep(filepath.Join(dir, name), Options{All: true}, func(r Result) { t.Error("reported", r.Path) })
+		err := Sweep(filepath.Join(dir, name), SweepOptions{All: true}, func(r Result) { t.Error("reported", r.Path) })
 		assert.ErrorContains(t, err, want)
 	}
 	assert.DirExists(t, filepath.Join(dir, "real/workspace-s/f"))
-	assert.NoError(t, Sweep(filepath.Join(dir, "missing"), Options{All: true}, nil))
+	assert.NoError(t, Sweep(filepath.Join(dir, "missing"), SweepOptions{All: true}, nil))
 }
 
 func TestNamedSessions(t *testing.T) {
@@ -114,10 +114,10 @@ func TestNamedSessions(t *testing.T) {
 		abandoned(t, base, name)
 	}
 	grow(t, base, ".reap-workspace-a-XYZ/f/", ".reap-workspace-a-b-XYZ/f/")
-	held, err := Join(base, "b")
+	held, err := Open(base, "b")
 	require.NoError(t, err)
 	defer held.Release()
-	results := sweepAll(t, base, Options{Sessions: []string{"a", "b", "missing"}})
+	results := sweepAll(t, base, SweepOptions{Sessions: []string{"a", "b", "missing"}})
 	assert.Equal(t, Removed, results["workspace-a"].Action)
 	assert.Equal(t, InUse, results["workspace-b"].Reason)
 	assert.Len(t, results, 3)
@@ -164,20 +164,20 @@ func growHostile(t *testing.T, dir string) {
 func TestHostileTree(t *testing.T) {
 	eachOpener(t, func(t *testing.T) {
 		base := newBase(t)
-		growHostile(t, filepath.Join(abandoned(t, base, "s"), playground))
-		r := sweepAll(t, base, Options{All: true})["workspace-s"]
+		growHostile(t, filepath.Join(abandoned(t, base, "s"), tmpDir))
+		r := sweepAll(t, base, SweepOptions{All: true})["workspace-s"]
 		assert.NoError(t, r.Err)
 		assert.Equal(t, Removed, r.Action)
 		assert.Empty(t, leftIn(t, base))
 	})
 }
 
-func TestUmbrellaWithoutPermissions(t *testing.T) {
+func TestSessionWithoutPermissions(t *testing.T) {
 	for _, name := range []string{"workspace-s", ".reap-workspace-s-X"} {
 		base := newBase(t)
 		abandoned(t, base, "other")
 		grow(t, base, name+"/f/", name+"/ 0000")
-		assert.Equal(t, Removed, sweepAll(t, base, Options{All: true})[name].Action)
+		assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})[name].Action)
 	}
 }
 
@@ -194,10 +194,10 @@ func TestDryRunChangesNothingAndPredicts(t *testing.T) {
 	}
 	before := fingerprint(t, dir) + fingerprint(t, filepath.Join(dir, "d"))
 
-	would := sweepAll(t, base, Options{All: true, DryRun: true})["workspace-s"]
+	would := sweepAll(t, base, SweepOptions{All: true, DryRun: true})["workspace-s"]
 	assert.Equal(t, WouldRemove, would.Action)
 	assert.Equal(t, before, fingerprint(t, dir)+fingerprint(t, filepath.Join(dir, "d")))
-	did := sweepAll(t, base, Options{All: true, Measure: true})["workspace-s"]
+	did := sweepAll(t, base, SweepOptions{All: true, Measure: true})["workspace-s"]
 	assert.Equal(t, Removed, did.Action)
 	assert.Equal(t, would.Usage, did.Usage)
 	assert.GreaterOrEqual(t, did.Usage.Bytes, int64(100<<10))
@@ -212,7 +212,7 @@ func TestDryRunSaysWhatItCannotSee(t *testing.T) {
 	dir := abandoned(t, base, "s")
 	grow(t, dir, "work/", "work/f", "work/ 0000")
 	before := fingerprint(t, filepath.Join(dir, "work"))
-	assert.True(t, sweepAll(t, base, Options{All: true, DryRun: true})["workspace-s"].Usage.AtLeast)
+	assert.True(t, sweepAll(t, base, SweepOptions{All: true, DryRun: true})["workspace-s"].Usage.AtLeast)
 	assert.Equal(t, before, fingerprint(t, filepath.Join(dir, "work")))
 }
 
@@ -242,7 +242,7 @@ func taskFewFiles(args []string) error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
-	return Sweep(args[0], Options{All: true, Measure: true}, func(r Result) {
+	return Sweep(args[0], SweepOptions{All: true, Measure: true}, func(r Result) {
 		fmt.Println(r.Action, r.Usage.Entries, r.Err)
 	})
 }
@@ -250,26 +250,26 @@ func taskFewFiles(args []string) error {
 func TestDeepTree(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")
-	deep(t, filepath.Join(dir, playground), 3000)
+	deep(t, filepath.Join(dir, tmpDir), 3000)
 	grow(t, dir, ".deep-1/f/", ".deep-2", ".deep-3 => /") // names that the sweep would like to use
 	out, err := child(t, "fewFiles", base).Output()
 	require.NoError(t, err)
-	// 3000 directories and files, playground, stamp, .deep-1, f, .deep-2 and -3
+	// 3000 directories and files, the session tmp, stamp, .deep-1, f, .deep-2 and -3
 	assert.Equal(t, "removed 6006 <nil>\n", string(out))
 	assert.Empty(t, leftIn(t, base))
 }
 
 func TestTwoSweepersAtOnce(t *testing.T) {
 	base := newBase(t)
-	const umbrellas = 200
-	for i := range umbrellas {
+	const abandonedOnes = 200
+	for i := range abandonedOnes {
 		grow(t, abandoned(t, base, fmt.Sprint(i)), "d/", "d/f", "g")
 	}
 	var removed [2]int
 	var sweepers sync.WaitGroup
 	for i := range removed {
 		sweepers.Go(func() {
-			err := Sweep(base, Options{All: true}, func(r Result) {
+			err := Sweep(base, SweepOptions{All: true}, func(r Result) {
 				if r.Action == Removed {
 					removed[i]++
 				}
@@ -281,7 +281,7 @@ func TestTwoSweepersAtOnce(t *testing.T) {
 		})
 	}
 	sweepers.Wait()
-	assert.Equal(t, umbrellas, removed[0]+removed[1], "each went once: %v", removed)
+	assert.Equal(t, abandonedOnes, removed[0]+removed[1], "each went once: %v", removed)
 	assert.Empty(t, leftIn(t, base))
 }
 
@@ -304,7 +304,7 @@ func TestJoinersAgainstSweepers(t *testing.T) {
 					return
 				default:
 				}
-				err := Sweep(base, Options{All: true}, func(r Result) {
+				err := Sweep(base, SweepOptions{All: true}, func(r Result) {
 					if r.Action == Failed {
 						t.Error(r.Path, r.Err)
 					}
@@ -326,21 +326,21 @@ func TestJoinersAgainstSweepers(t *testing.T) {
 	sessions.Wait()
 	close(stop)
 	sweepers.Wait()
-	sweepAll(t, base, Options{All: true})
+	sweepAll(t, base, SweepOptions{All: true})
 	assert.Empty(t, leftIn(t, base))
 }
 
 // useOnce joins or mints, writes a file, and reads it back by its path.
 func useOnce(base string, i, round int) error {
-	open := func() (*Umbrella, error) { return Join(base, fmt.Sprint("shared", round%2)) }
+	open := func() (*Dir, error) { return Open(base, fmt.Sprint("shared", round%2)) }
 	if i == 0 {
-		open = func() (*Umbrella, error) { return Mint(base) }
+		open = func() (*Dir, error) { return Create(base) }
 	}
 	u, err := open()
 	if err != nil {
 		return err
 	}
-	dir, err := u.Playground()
+	dir, err := u.Tmp()
 	if err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func TestKilledSweepIsTakenUp(t *testing.T) {
 	dir := abandoned(t, base, "s")
 	grow(t, dir, "mod/", "mod/sub/", "mod/sub/f", "mod/sub/ 0555", "mod/ 0555")
 	for i := range 10000 {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, playground, fmt.Sprint(i)), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, tmpDir, fmt.Sprint(i)), nil, 0o600))
 	}
 	cmd := child(t, "sweep", base)
 	require.NoError(t, cmd.Start())
@@ -374,10 +374,10 @@ func TestKilledSweepIsTakenUp(t *testing.T) {
 	require.Len(t, left, 1)
 	require.True(t, strings.HasPrefix(left[0], reaped), left[0])
 
-	session, err := Join(base, "s")
+	session, err := Open(base, "s")
 	require.NoError(t, err, "the name is free meanwhile")
 	defer session.Release()
-	results := sweepAll(t, base, Options{OlderThan: 7 * 24 * time.Hour})
+	results := sweepAll(t, base, SweepOptions{OlderThan: 7 * 24 * time.Hour})
 	assert.Equal(t, Removed, results[left[0]].Action, "whatever its age")
 	assert.Equal(t, []string{"workspace-s"}, leftIn(t, base))
 }
@@ -404,7 +404,7 @@ func TestUnremovableFileIsReported(t *testing.T) {
 		}
 		defer unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, 0)
 	}
-	for _, r := range sweepAll(t, base, Options{All: true}) {
+	for _, r := range sweepAll(t, base, SweepOptions{All: true}) {
 		assert.Equal(t, Failed, r.Action)
 		assert.ErrorContains(t, r.Err, `in it: operation not permitted`)
 		assert.Equal(t, 2, r.Failures)

@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 // A session with overlays has a keeper: a process that holds the namespaces in
 // which they are mounted, from one command to the next. It is no user of the
-// umbrella: only commands are, and a keeper that nobody needs can be dismissed.
+// session directory: only commands are, and a keeper that nobody needs can be dismissed.
 //
 // The keeper holds a lock on a file of its own. It is a lock of fcntl(2), whose
 // holder the kernel names: nobody has to believe a number that was written
@@ -32,17 +32,17 @@ const (
 // milliseconds, and dozens may have been started at once on a busy machine.
 const mountingWait = 60 * time.Second
 
-// Keeper returns the process id of the umbrella's keeper, or 0 when there is
+// Keeper returns the process id of the session directory's keeper, or 0 when there is
 // none. An error that matches ErrElsewhere says that there is one which this
 // process cannot see.
-func (u *Umbrella) Keeper() (int, error) { return keeperOf(u.lock) }
+func (d *Dir) Keeper() (int, error) { return keeperOf(d.lock) }
 
 // ErrElsewhere says that a keeper runs where it cannot be seen from here: in
 // another container, or on another machine.
 var ErrElsewhere = errors.New("the keeper of the session runs in another process namespace")
 
 // KeeperLock opens what the keeper has locked, to be asked by IsKeeper.
-func (u *Umbrella) KeeperLock() (*os.File, error) { return openOwn(u.lock, keeperFile, unix.O_RDONLY) }
+func (d *Dir) KeeperLock() (*os.File, error) { return openOwn(d.lock, keeperFile, unix.O_RDONLY) }
 
 // IsKeeper reports whether process pid still is the keeper. Who starts another
 // one has found the lock free before: whatever a process does in the namespaces
@@ -78,7 +78,7 @@ func holderOf(f *os.File) (int, error) {
 	return int(ask.Pid), nil
 }
 
-// openOwn opens a plain file directly in the umbrella. Commands cannot write
+// openOwn opens a plain file directly in the session directory. Commands cannot write
 // there; the checks are for what somebody restored from a backup.
 func openOwn(dir *os.File, name string, flags int) (*os.File, error) {
 	n, err := unix.Openat(fd(dir), name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
@@ -99,15 +99,15 @@ func openOwn(dir *os.File, name string, flags int) (*os.File, error) {
 
 // Touch tells the keeper that the session is in use now: it counts its idle
 // time from there.
-func (u *Umbrella) Touch() error {
-	return unix.UtimesNanoAt(fd(u.lock), keeperFile, nil, unix.AT_SYMLINK_NOFOLLOW)
+func (d *Dir) Touch() error {
+	return unix.UtimesNanoAt(fd(d.lock), keeperFile, nil, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// Mounting waits until nobody else starts a keeper for the umbrella or mounts
+// Mounting waits until nobody else starts a keeper for the session directory or mounts
 // anything for it. Close what it returns when that is done; a child that
 // inherits it keeps the others waiting.
-func (u *Umbrella) Mounting() (*os.File, error) {
-	f, err := openOwn(u.lock, mountingFile, unix.O_RDWR|unix.O_CREAT)
+func (d *Dir) Mounting() (*os.File, error) {
+	f, err := openOwn(d.lock, mountingFile, unix.O_RDWR|unix.O_CREAT)
 	for waited := time.Duration(0); err == nil; waited += lockPause {
 		if err = flock(f, unix.LOCK_EX); err == nil {
 			return f, nil
@@ -119,22 +119,22 @@ func (u *Umbrella) Mounting() (*os.File, error) {
 		time.Sleep(lockPause)
 		err = nil
 	}
-	return nil, fmt.Errorf("cannot prepare session directory %q: %w", u.Path(), err)
+	return nil, fmt.Errorf("cannot prepare session directory %q: %w", d.Path(), err)
 }
 
 // Overlays opens the directory in which the overlays' layers are, made when it
 // is missing.
-func (u *Umbrella) Overlays() (*os.File, error) {
-	if err := unix.Mkdirat(fd(u.lock), overlays, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(u.Path(), overlays), err)
+func (d *Dir) Overlays() (*os.File, error) {
+	if err := unix.Mkdirat(fd(d.lock), overlays, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), overlays), err)
 	}
-	return openPrivate(u.lock, overlays)
+	return openPrivate(d.lock, overlays)
 }
 
-// Marker is the name that overlays of the umbrella are mounted under. It is
+// Marker is the name that overlays of the session directory are mounted under. It is
 // shown in the mount table of every process that sees one of them, and by it
 // those are found: an overlay lives as long as any of them.
-func (u *Umbrella) Marker() string { return markerOf(u.lock) }
+func (d *Dir) Marker() string { return markerOf(d.lock) }
 
 // markerOf makes it from what the directory is, and from when it was made: the
 // number of an inode is given away again. Whose it is is no part of it: in the
@@ -146,9 +146,9 @@ func markerOf(dir *os.File) string {
 	return "pk-session-" + hex.EncodeToString(sum[:16])
 }
 
-// Mounted reports whether overlays of the umbrella may still be mounted though
+// Mounted reports whether overlays of the session directory may still be mounted though
 // it has no keeper: one that was killed left without a word, after this boot.
-func (u *Umbrella) Mounted() bool { return mayBeMounted(u.lock) }
+func (d *Dir) Mounted() bool { return mayBeMounted(d.lock) }
 
 func mayBeMounted(dir *os.File) bool {
 	f, err := openOwn(dir, keeperFile, unix.O_RDONLY)
@@ -231,7 +231,7 @@ func Seen(marker string) []int {
 	return pids
 }
 
-// dismiss ends the keeper of an umbrella that is locked against commands, and
+// dismiss ends the keeper of a session directory that is locked against commands, and
 // waits until nothing of it is mounted any more. It reports whether that came
 // to pass.
 func dismiss(dir *os.File) bool {
@@ -256,7 +256,7 @@ func dismiss(dir *os.File) bool {
 	}
 }
 
-// forgotten is how long what still sees the overlays of an umbrella that nobody
+// forgotten is how long what still sees the overlays of a session directory that nobody
 // holds is taken to be on its way out.
 const forgotten = 200 * time.Millisecond
 
@@ -314,9 +314,9 @@ func AwaitEnd(pidfd int, patience time.Duration) bool {
 	}
 }
 
-// Keeping is an umbrella in the hands of its keeper, which does not hold it as
+// keeping is a session directory in the hands of its keeper, which does not hold it as
 // in use.
-type Keeping struct {
+type keeping struct {
 	base, dir, own *os.File
 	name           string
 }
@@ -336,10 +336,10 @@ func lockAfter(own *os.File) error {
 	}
 }
 
-// Keep makes the calling process the keeper of an umbrella that exists. It
+// beKeeper makes the calling process the keeper of a session directory that exists. It
 // remains so until it ends.
-func Keep(base, name string) (*Keeping, error) {
-	k := &Keeping{name: name}
+func beKeeper(base, name string) (*keeping, error) {
+	k := &keeping{name: name}
 	var err error
 	if k.base, err = openBase(base); err == nil {
 		k.dir, err = openPrivate(k.base, name)
@@ -363,16 +363,16 @@ func Keep(base, name string) (*Keeping, error) {
 	return k, nil
 }
 
-// Path is the umbrella's directory.
-func (k *Keeping) Path() string { return filepath.Join(k.base.Name(), k.name) }
+// Path is the session directory's directory.
+func (k *keeping) Path() string { return filepath.Join(k.base.Name(), k.name) }
 
-// Marker is that of the umbrella.
-func (k *Keeping) Marker() string { return markerOf(k.dir) }
+// Marker is that of the session directory.
+func (k *keeping) Marker() string { return markerOf(k.dir) }
 
-// Idle returns when no command has used the umbrella for as long as asked. No
-// command can begin to use it from then on: the keeper is to leave. An umbrella
+// Idle returns when no command has used the session directory for as long as asked. No
+// command can begin to use it from then on: the keeper is to leave. A session directory
 // that was removed or replaced is used by nobody.
-func (k *Keeping) Idle(patience time.Duration) error {
+func (k *keeping) Idle(patience time.Duration) error {
 	busy := time.Now()
 	for {
 		waited, err := k.lockUnused()
@@ -397,11 +397,11 @@ func (k *Keeping) Idle(patience time.Duration) error {
 }
 
 // Resume lets commands in again, after Idle.
-func (k *Keeping) Resume() error { return flock(k.dir, unix.LOCK_UN) }
+func (k *keeping) Resume() error { return flock(k.dir, unix.LOCK_UN) }
 
-// touched is when a command said that it uses the umbrella; a time in the
+// touched is when a command said that it uses the session directory; a time in the
 // future is none.
-func (k *Keeping) touched() time.Time {
+func (k *keeping) touched() time.Time {
 	var st unix.Stat_t
 	if unix.Fstat(fd(k.own), &st) != nil {
 		return time.Time{}
@@ -412,10 +412,10 @@ func (k *Keeping) touched() time.Time {
 	return time.Time{}
 }
 
-// lockUnused waits until no command uses the umbrella and locks it then. It
+// lockUnused waits until no command uses the session directory and locks it then. It
 // reports whether it had to wait. It never waits while it holds the directory:
 // new commands would be kept out by one that runs for hours.
-func (k *Keeping) lockUnused() (waited bool, err error) {
+func (k *keeping) lockUnused() (waited bool, err error) {
 	for {
 		if err := flock(k.dir, unix.LOCK_EX); errors.Is(err, unix.EWOULDBLOCK) {
 			waited = true
@@ -439,7 +439,7 @@ func (k *Keeping) lockUnused() (waited bool, err error) {
 }
 
 // awaitLent waits until nobody holds what Lock handed on.
-func (k *Keeping) awaitLent() error {
+func (k *keeping) awaitLent() error {
 	f, err := openOwn(k.dir, lockFile, unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -459,9 +459,9 @@ func uninterrupted(call func() error) error {
 	}
 }
 
-// Leave notes that nothing of the umbrella is mounted any more. With remove,
-// the umbrella goes as well. The keeper holds it locked, from Idle.
-func (k *Keeping) Leave(remove bool) error {
+// Leave notes that nothing of the session directory is mounted any more. With remove,
+// the session directory goes as well. The keeper holds it locked, from Idle.
+func (k *keeping) Leave(remove bool) error {
 	if err := k.own.Truncate(0); err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
-// Package umbrella keeps the private directories of sessions: it makes them,
+// Package session keeps the private directories of sessions: it makes them,
 // holds them as in use, and removes them once nobody does.
 //
-// An umbrella is a directory <base>/workspace-NAME of mode 0700. Whoever uses
+// A session directory is a directory <base>/workspace-NAME of mode 0700. Whoever uses
 // it holds a shared flock(2) on the directory itself. The kernel drops that
 // lock when the last process that shares it is gone, however it ended, so a
 // held lock means "in use" and nothing else does: an age only says what may be
@@ -9,7 +9,7 @@
 //
 // Locks are seen by the processes of one machine. On a network file system,
 // another machine sees the age alone.
-package umbrella
+package session
 
 import (
 	"crypto/rand"
@@ -24,20 +24,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Prefix begins the name of an umbrella's directory.
+// Prefix begins the name of an session directory's directory.
 const Prefix = "workspace-"
 
-// Names inside the base and inside an umbrella.
+// Names inside the base and inside a session directory.
 const (
-	prefix     = Prefix   // of an umbrella
-	reaped     = ".reap-" // of one that is being removed
-	stamp      = ".stamp" // its mtime says when the umbrella was last used
-	lockFile   = ".lock"  // held by what this process becomes
-	playground = "playground"
+	prefix   = Prefix   // of a session directory
+	reaped   = ".reap-" // of one that is being removed
+	stamp    = ".stamp" // its mtime says when the session directory was last used
+	lockFile = ".lock"  // held by what this process becomes
+	tmpDir   = "playground"
 )
 
 const (
-	// stampEvery is how old the stamp may grow while commands use the umbrella.
+	// stampEvery is how old the stamp may grow while commands use the session directory.
 	// Ages are counted in days, and a write for each command would wear on
 	// laptops that sleep their disks.
 	stampEvery = time.Hour
@@ -53,8 +53,8 @@ const (
 	farewell = 5 * time.Second
 )
 
-// Umbrella is an umbrella in use. Release it or remove it.
-type Umbrella struct {
+// Dir is a session directory in use. Release it or remove it.
+type Dir struct {
 	base  *os.File
 	name  string // of the directory in the base
 	named bool   // a session that outlives the command
@@ -63,23 +63,23 @@ type Umbrella struct {
 	lent  *os.File // what Lock returned
 }
 
-// Mint makes an umbrella that lives for one command: the caller removes it.
+// Create makes a session directory that lives for one command: the caller removes it.
 // base, as Base returns it, is made when it is missing.
-func Mint(base string) (*Umbrella, error) { return Reserve(base).Mint() }
+func Create(base string) (*Dir, error) { return Reserve(base).Create() }
 
-// Reserved is an umbrella of one command that has not been made yet, so that
+// Reserved is a session directory of one command that has not been made yet, so that
 // what is to be done with it can be planned, and refused, before anything is
 // there. The name holds 130 random bits and is nobody else's.
 type Reserved struct{ base, name string }
 
-// Reserve names an umbrella.
+// Reserve names a session directory.
 func Reserve(base string) Reserved { return Reserved{base, prefix + rand.Text()} }
 
-// Playground is where the umbrella's playground will be.
-func (r Reserved) Playground() string { return filepath.Join(r.base, r.name, playground) }
+// Tmp is where the session directory's playground will be.
+func (r Reserved) Tmp() string { return filepath.Join(r.base, r.name, tmpDir) }
 
-// Mint makes the umbrella.
-func (r Reserved) Mint() (*Umbrella, error) {
+// Create makes the session directory.
+func (r Reserved) Create() (*Dir, error) {
 	dir, err := makeBase(r.base)
 	if err != nil {
 		return nil, err
@@ -98,9 +98,9 @@ func isSessionName(s string) bool {
 	return s != "" && len(s) <= longest && strings.Trim(s, allowed) == ""
 }
 
-// Join makes the session called name, or joins it when it exists. It lasts
+// Open makes the session called name, or joins it when it exists. It lasts
 // until it is swept.
-func Join(base, name string) (*Umbrella, error) {
+func Open(base, name string) (*Dir, error) {
 	if err := CheckName(name); err != nil {
 		return nil, err
 	}
@@ -119,32 +119,32 @@ func CheckName(name string) error {
 	return refuse("use 1 to 64 letters, digits, dots, underscores and dashes", "session name %q is not allowed", name)
 }
 
-// hold locks the umbrella and marks it as used. A named one that is missing,
+// hold locks the session directory and marks it as used. A named one that is missing,
 // or that a sweeper takes before the lock is held, is made. base is closed
-// with the umbrella, or here on failure.
-func hold(base *os.File, name string, named bool) (*Umbrella, error) {
-	u := &Umbrella{base: base, name: name, named: named}
+// with the session directory, or here on failure.
+func hold(base *os.File, name string, named bool) (*Dir, error) {
+	d := &Dir{base: base, name: name, named: named}
 	var err error
 	for range lockTries {
-		if u.lock, u.made, err = take(base, name); err == nil {
-			err = u.touch()
+		if d.lock, d.made, err = take(base, name); err == nil {
+			err = d.touch()
 		}
 		if err == nil {
-			return u, nil
+			return d, nil
 		}
-		u.closeLock()
+		d.closeLock()
 		if !errors.Is(err, errTaken) {
 			break
 		}
 	}
 	base.Close()
-	return nil, fmt.Errorf("cannot use session directory %q: %w", u.Path(), err)
+	return nil, fmt.Errorf("cannot use session directory %q: %w", d.Path(), err)
 }
 
-// errTaken says that a sweeper holds the umbrella, or has removed it.
+// errTaken says that a sweeper holds the session directory, or has removed it.
 var errTaken = errors.New("it is being removed by another process")
 
-// take makes the umbrella unless it exists and takes the shared lock. After
+// take makes the session directory unless it exists and takes the shared lock. After
 // the lock, the directory must still be the one that the name leads to: a
 // sweeper may have renamed and removed it between the two system calls.
 //
@@ -181,48 +181,48 @@ func take(base *os.File, name string) (dir *os.File, made bool, err error) {
 // touch bumps the stamp when it is older than an hour, or lies in the future
 // after the clock was set. Nothing is opened: a name in a directory is never a
 // reason to follow it.
-func (u *Umbrella) touch() error {
+func (d *Dir) touch() error {
 	var st unix.Stat_t
-	err := unix.Fstatat(fd(u.lock), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Fstatat(fd(d.lock), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
-		return createEmpty(u.lock, stamp)
+		return createEmpty(d.lock, stamp)
 	}
 	age := time.Since(time.Unix(st.Mtim.Unix()))
 	if err == nil && (age > stampEvery || age < 0) {
-		err = unix.UtimesNanoAt(fd(u.lock), stamp, nil, unix.AT_SYMLINK_NOFOLLOW)
+		err = unix.UtimesNanoAt(fd(d.lock), stamp, nil, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	return err
 }
 
-// Name is the name of the umbrella's directory in the base.
-func (u *Umbrella) Name() string { return u.name }
+// Name is the name of the session directory's directory in the base.
+func (d *Dir) Name() string { return d.name }
 
-// Named reports whether the umbrella is a session that outlives its commands.
-func (u *Umbrella) Named() bool { return u.named }
+// Named reports whether the session directory is a session that outlives its commands.
+func (d *Dir) Named() bool { return d.named }
 
-// Path is the umbrella's directory, absolute when the base was.
-func (u *Umbrella) Path() string { return filepath.Join(u.base.Name(), u.name) }
+// Path is the session directory's directory, absolute when the base was.
+func (d *Dir) Path() string { return filepath.Join(d.base.Name(), d.name) }
 
-// Playground returns the session's scratch directory, made when it is missing.
+// Tmp returns the session's scratch directory, made when it is missing.
 // What is seen as /tmp belongs to the sandboxed command, which may well have
 // changed its mode; it is made 0700 again. Anything but a directory of the
 // user's own is refused.
-func (u *Umbrella) Playground() (string, error) {
-	path := filepath.Join(u.Path(), playground)
-	err := unix.Mkdirat(fd(u.lock), playground, 0o700)
+func (d *Dir) Tmp() (string, error) {
+	path := filepath.Join(d.Path(), tmpDir)
+	err := unix.Mkdirat(fd(d.lock), tmpDir, 0o700)
 	if err == nil || errors.Is(err, unix.EEXIST) {
-		err = u.checkPlayground()
+		err = d.checkTmp()
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot use playground %q: %w", path, err)
+		return "", fmt.Errorf("cannot use session tmp %q: %w", path, err)
 	}
 	return path, nil
 }
 
-func (u *Umbrella) checkPlayground() error {
-	n, err := unix.Openat(fd(u.lock), playground, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func (d *Dir) checkTmp() error {
+	n, err := unix.Openat(fd(d.lock), tmpDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return explain(u.lock, playground, err)
+		return explain(d.lock, tmpDir, err)
 	}
 	defer unix.Close(n)
 	var st unix.Stat_t
@@ -238,21 +238,21 @@ func (u *Umbrella) checkPlayground() error {
 	return chmodPath(n, 0o700)
 }
 
-// Lock returns a file that holds the umbrella as in use, to be handed to a
-// process that takes this one's place: it keeps the umbrella in use until it
+// Lock returns a file that holds the session directory as in use, to be handed to a
+// process that takes this one's place: it keeps the session directory in use until it
 // ends. What is written to the file is lost. It is closed on exec unless passed
-// on explicitly, and with the umbrella here.
+// on explicitly, and with the session directory here.
 //
 // It is not the directory that this process locks itself: from an open
 // directory there is a way to its parent, so no process near a sandbox should
 // hold one.
-func (u *Umbrella) Lock() (*os.File, error) {
-	if u.lent != nil {
-		return u.lent, nil
+func (d *Dir) Lock() (*os.File, error) {
+	if d.lent != nil {
+		return d.lent, nil
 	}
-	n, err := unix.Openat(fd(u.lock), lockFile, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	n, err := unix.Openat(fd(d.lock), lockFile, unix.O_WRONLY|unix.O_CREAT|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
+		return nil, fmt.Errorf("cannot lock session directory %q: %w", d.Path(), err)
 	}
 	f := os.NewFile(uintptr(n), lockFile)
 	var st unix.Stat_t
@@ -267,9 +267,9 @@ func (u *Umbrella) Lock() (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("cannot lock session directory %q: %w", u.Path(), err)
+		return nil, fmt.Errorf("cannot lock session directory %q: %w", d.Path(), err)
 	}
-	u.lent = f
+	d.lent = f
 	return f, nil
 }
 
@@ -291,64 +291,69 @@ func lend(f *os.File) error {
 	return unix.EWOULDBLOCK
 }
 
+// Locked is the locked directory. A process that inherits it keeps the session in
+// use until it ends. It leads to its parent directory, so no process in a sandbox
+// may have it.
+func (d *Dir) Locked() *os.File { return d.lock }
+
 // Release gives the lock back and keeps the directory. Processes that
 // inherited the lock still hold it.
-func (u *Umbrella) Release() error {
-	err := u.closeLock()
-	if closing := u.base.Close(); err == nil && !errors.Is(closing, fs.ErrClosed) {
+func (d *Dir) Release() error {
+	err := d.closeLock()
+	if closing := d.base.Close(); err == nil && !errors.Is(closing, fs.ErrClosed) {
 		err = closing
 	}
 	return err
 }
 
-func (u *Umbrella) closeLock() error {
-	if u.lock == nil {
+func (d *Dir) closeLock() error {
+	if d.lock == nil {
 		return nil
 	}
-	err := u.lock.Close()
-	if u.lent != nil {
-		err = errors.Join(err, u.lent.Close())
+	err := d.lock.Close()
+	if d.lent != nil {
+		err = errors.Join(err, d.lent.Close())
 	}
-	u.lock, u.lent = nil, nil
+	d.lock, d.lent = nil, nil
 	return err
 }
 
-// Remove releases the umbrella and, unless it is a named session, which
+// Remove releases the session directory and, unless it is a named session, which
 // outlives its commands, removes it. A process that inherited the lock gets
 // some seconds to end; after that the directory is left to the next sweep, and
 // Remove says so.
-func (u *Umbrella) Remove() error {
-	defer u.Release()
-	if u.lock == nil || u.named {
+func (d *Dir) Remove() error {
+	defer d.Release()
+	if d.lock == nil || d.named {
 		return nil
 	}
-	return u.remove()
+	return d.remove()
 }
 
-// Undo releases the umbrella, and removes it if it was made here for nothing:
+// Undo releases the session directory, and removes it if it was made here for nothing:
 // for a command that was refused after all.
-func (u *Umbrella) Undo() error {
-	defer u.Release()
-	if u.lock == nil || !u.made {
+func (d *Dir) Undo() error {
+	defer d.Release()
+	if d.lock == nil || !d.made {
 		return nil
 	}
-	return u.remove()
+	return d.remove()
 }
 
-func (u *Umbrella) remove() error {
-	if err := u.closeLock(); err != nil {
+func (d *Dir) remove() error {
+	if err := d.closeLock(); err != nil {
 		return err
 	}
-	s := &sweep{base: u.base}
+	s := &sweep{base: d.base}
 	for waited := time.Duration(0); ; waited += lockPause {
-		r := s.one(u.name)
+		r := s.one(d.name)
 		switch {
 		case r.Action == Failed:
-			return fmt.Errorf("cannot remove session directory %q: %w", u.Path(), r.Err)
+			return fmt.Errorf("cannot remove session directory %q: %w", d.Path(), r.Err)
 		case r.Reason == InUse && waited < farewell:
 			time.Sleep(lockPause)
 		case r.Action == Kept && r.Reason != Gone:
-			return fmt.Errorf("cannot remove session directory %q: %s", u.Path(), r.Reason)
+			return fmt.Errorf("cannot remove session directory %q: %s", d.Path(), r.Reason)
 		default:
 			return nil
 		}
@@ -371,9 +376,9 @@ func foreign(uid uint32) error {
 	return refuse("remove it, or have its owner do so", "it belongs to user %d", uid)
 }
 
-// isUmbrella reports whether a directory entry has the name of an umbrella, or
+// isSessionDir reports whether a directory entry has the name of a session directory, or
 // of one that a sweeper was removing.
-func isUmbrella(name string) bool {
+func isSessionDir(name string) bool {
 	session, ok := strings.CutPrefix(name, prefix)
 	return strings.HasPrefix(name, reaped) || ok && isSessionName(session)
 }

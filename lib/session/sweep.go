@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"crypto/rand"
@@ -17,7 +17,7 @@ import (
 // servers have clocks of their own.
 const clockSkew = time.Minute
 
-// Action is what a sweep did with an umbrella.
+// Action is what a sweep did with a session directory.
 type Action string
 
 // The actions.
@@ -28,7 +28,7 @@ const (
 	Failed      Action = "failed" // Err says why; part of it may be gone
 )
 
-// Reason is why an umbrella was kept.
+// Reason is why a session directory was kept.
 type Reason string
 
 // The reasons.
@@ -42,9 +42,9 @@ const (
 	Gone         Reason = "gone" // removed by somebody else in the meantime
 )
 
-// Options says what to sweep. The zero value removes every umbrella that has
+// SweepOptions says what to sweep. The zero value removes every session directory that has
 // not been used for no time at all: set OlderThan.
-type Options struct {
+type SweepOptions struct {
 	OlderThan time.Duration
 	All       bool     // whatever the age
 	Sessions  []string // these alone, whatever their age
@@ -53,7 +53,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
-// Result is what became of one umbrella.
+// Result is what became of one session directory.
 type Result struct {
 	Path     string
 	Action   Action
@@ -65,16 +65,16 @@ type Result struct {
 	Failures int   // how many there were
 }
 
-// Sweep removes the umbrellas in base that are older than asked and that
+// Sweep removes the session directories in base that are older than asked and that
 // nobody holds, and takes up what a killed sweep left. report is called for
-// each entry that looks like an umbrella. A base that does not exist is empty.
+// each entry that looks like a session directory. A base that does not exist is empty.
 //
-// Several sweeps may run at once, and umbrellas may be minted and joined
+// Several sweeps may run at once, and session directories may be minted and joined
 // meanwhile. No link is followed, no mount point crossed, and the mode of
 // nothing but directories is changed. What a process that ignores the locks
 // does in the tree at the same time is at its own risk, not at that of files
 // outside.
-func Sweep(base string, o Options, report func(Result)) error {
+func Sweep(base string, o SweepOptions, report func(Result)) error {
 	dir, err := openBase(base)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -86,7 +86,7 @@ func Sweep(base string, o Options, report func(Result)) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &sweep{base: dir, Options: o, byAge: !o.All && len(o.Sessions) == 0}
+	s := &sweep{base: dir, SweepOptions: o, byAge: !o.All && len(o.Sessions) == 0}
 	names, err := s.candidates()
 	if err != nil {
 		return fmt.Errorf("cannot list cache directory %q: %w", base, err)
@@ -100,7 +100,7 @@ func Sweep(base string, o Options, report func(Result)) error {
 }
 
 type sweep struct {
-	Options
+	SweepOptions
 	base  *os.File
 	byAge bool
 }
@@ -112,7 +112,7 @@ func (s *sweep) candidates() ([]string, error) {
 	}
 	slices.Sort(entries)
 	return slices.DeleteFunc(entries, func(name string) bool {
-		return !isUmbrella(name) || !s.wanted(name)
+		return !isSessionDir(name) || !s.wanted(name)
 	}), nil
 }
 
@@ -150,7 +150,7 @@ func (s *sweep) one(name string) Result {
 	return s.erase(dir, trash, r)
 }
 
-// claim returns the umbrella with the exclusive lock on it, or nil with the
+// claim returns the session directory with the exclusive lock on it, or nil with the
 // reason in r. What is returned may be removed.
 func (s *sweep) claim(name string, r *Result) *os.File {
 	if reason := s.lookAt(name); reason != "" {
@@ -174,7 +174,7 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 		r.keep(InUse)
 	default:
 		s.judgeAge(dir, name, r)
-		// An idle keeper is no use of the umbrella, and leaves when asked.
+		// An idle keeper is no use of the session directory, and leaves when asked.
 		if r.Action == "" && !s.DryRun && !dismiss(dir) {
 			r.keep(InUse)
 		}
@@ -189,7 +189,7 @@ func (s *sweep) claim(name string, r *Result) *os.File {
 	return dir
 }
 
-// describe tells of an umbrella that is kept what a person wants to know. It
+// describe tells of a session directory that is kept what a person wants to know. It
 // reads and changes nothing, so that one in use is none the worse for it.
 func (s *sweep) describe(dir *os.File, r *Result) {
 	_ = flock(dir, unix.LOCK_UN)
@@ -199,7 +199,7 @@ func (s *sweep) describe(dir *os.File, r *Result) {
 }
 
 // lockOut takes the lock that keeps everybody out. A keeper takes it for a
-// moment when the last command has ended, which is no use of the umbrella: on a
+// moment when the last command has ended, which is no use of the session directory: on a
 // busy machine the moment may be long, and is waited for. Commands share the
 // lock; so does, for an instant, whoever asks here, and therefore more than once.
 func lockOut(dir *os.File) error {
@@ -223,7 +223,7 @@ func lockOut(dir *os.File) error {
 // sharedTries is how often the lock has to be found shared.
 const sharedTries = 10
 
-// lentOut reports whether the umbrella is held by the file that Lock handed on.
+// lentOut reports whether the session directory is held by the file that Lock handed on.
 // Nobody can share that lock anew while dir is locked, but a keeper that waited for
 // the last who did takes it for a moment, all to itself, which is waited for. A file
 // that cannot be asked counts as held.
@@ -252,7 +252,7 @@ func lentOut(dir *os.File) bool {
 	}
 }
 
-// lookAt sorts out what is not an umbrella of ours, without opening it.
+// lookAt sorts out what is not a session directory of ours, without opening it.
 func (s *sweep) lookAt(name string) Reason {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(fd(s.base), name, &st, unix.AT_SYMLINK_NOFOLLOW); {
@@ -266,7 +266,7 @@ func (s *sweep) lookAt(name string) Reason {
 	return ""
 }
 
-// openClaimed opens an umbrella that lookAt let pass. One without permissions
+// openClaimed opens a session directory that lookAt let pass. One without permissions
 // gets them back: nobody can use it as it is, and it would never go away.
 func (s *sweep) openClaimed(name string) (int, error) {
 	open := beneath()
@@ -296,7 +296,7 @@ func (s *sweep) explainOpen(err error, r *Result) {
 // judgeAge keeps what is too young. What a killed sweep left has been judged.
 func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	if s.Now == nil {
-		return // Umbrella.Remove: its own, whatever the age
+		return // Dir.Remove: its own, whatever the age
 	}
 	r.LastUsed = lastUse(dir)
 	r.Age = s.Now().Sub(r.LastUsed)
@@ -342,7 +342,7 @@ func (s *sweep) predict(dir *os.File, r *Result) {
 	r.Usage = measure(beneath(), fd(dir))
 }
 
-// putAside gives the umbrella a name that nobody joins. From here on the
+// putAside gives the session directory a name that nobody joins. From here on the
 // session's name is free, while the lock still tells other sweepers that
 // somebody is at work.
 func (s *sweep) putAside(dir *os.File, name string) (string, error) {

@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"bytes"

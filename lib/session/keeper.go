@@ -1,23 +1,4 @@
-// Package keeper gives a session its overlays: in an umbrella, each of them is
-// mounted exactly once, in a namespace that commands can join.
-//
-// Two mounts of one overlay at the same time corrupt it without a word, and an
-// overlay lives as long as the last sandbox that shows it. So the mounts are
-// made in a user and a mount namespace of their own, held from one command to
-// the next by a small process, the keeper; the commands of the session join it
-// and bind what is mounted there.
-//
-// The keeper does nothing but hold and, in the end, leave: when no command has
-// used the session for a while it unmounts, and a keeper of an umbrella without
-// a name removes the umbrella. What a command needs and nobody has mounted yet
-// is mounted by that command, in the keeper's namespaces. So there is nothing to
-// ask the keeper, and nothing that a command could tell it.
-//
-// A command in a sandbox cannot reach it. It is in no process namespace of
-// theirs, so it can be neither signalled nor traced, and /proc shows nothing of
-// it; its user namespace is the parent of theirs; and what it trusts lies in the
-// umbrella, of which they see the playground alone.
-package keeper
+package session
 
 import (
 	"encoding/json"
@@ -34,8 +15,27 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/mountinfo"
-	"pikuri/lib/umbrella"
 )
+
+// The keeper gives a session its overlays: in a session directory, each of them is
+// mounted exactly once, in a namespace that commands can join.
+//
+// Two mounts of one overlay at the same time corrupt it without a word, and an
+// overlay lives as long as the last sandbox that shows it. So the mounts are
+// made in a user and a mount namespace of their own, held from one command to
+// the next by a small process, the keeper; the commands of the session join it
+// and bind what is mounted there.
+//
+// The keeper does nothing but hold and, in the end, leave: when no command has
+// used the session for a while it unmounts, and a keeper of a session directory without
+// a name removes the session directory. What a command needs and nobody has mounted yet
+// is mounted by that command, in the keeper's namespaces. So there is nothing to
+// ask the keeper, and nothing that a command could tell it.
+//
+// A command in a sandbox cannot reach it. It is in no process namespace of
+// theirs, so it can be neither signalled nor traced, and /proc shows nothing of
+// it; its user namespace is the parent of theirs; and what it trusts lies in the
+// session directory, of which they see the session tmp alone.
 
 // First arguments by which a command knows that it is to be something else.
 // They are no options for people.
@@ -46,7 +46,7 @@ const (
 )
 
 // Idle is how long the keeper of a named session waits for the next command.
-// The last layers of its overlays stay in the umbrella; only the next command
+// The last layers of its overlays stay in the session directory; only the next command
 // takes a few milliseconds more.
 const Idle = 15 * time.Minute
 
@@ -94,7 +94,7 @@ func launch(args []string) error {
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
-	title := "pk-keeper: session " + strings.TrimPrefix(args[2], umbrella.Prefix)
+	title := "pk-keeper: session " + strings.TrimPrefix(args[2], Prefix)
 	cmd := &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", selfFD),
 		Args:        append([]string{title, keepOption}, args[1:]...),
@@ -118,8 +118,8 @@ func launch(args []string) error {
 	return cmd.Start()
 }
 
-// keep is the keeper. args: the base, the umbrella's name, and how long to
-// wait for the next command, 0 for an umbrella that goes with its last one.
+// keep is the keeper. args: the base, the session directory's name, and how long to
+// wait for the next command, 0 for a session directory that goes with its last one.
 func keep(args []string) error {
 	for _, fd := range []int{selfFD, userFD, mntFD} {
 		unix.Close(fd)
@@ -143,10 +143,10 @@ func keep(args []string) error {
 			return k.Leave(idle == 0)
 		}
 		// What the last command left is still on its way out, or was forgotten
-		// there: nobody uses the umbrella any more.
-		for _, pid := range umbrella.Seen(k.Marker()) {
+		// there: nobody uses the session directory any more.
+		for _, pid := range Seen(k.Marker()) {
 			if pid != os.Getpid() {
-				umbrella.End(pid, k.Marker())
+				End(pid, k.Marker())
 			}
 		}
 		if err := k.Resume(); err != nil {
@@ -162,7 +162,7 @@ const stragglerPause = 100 * time.Millisecond
 
 // takeOver makes this process the keeper, in namespaces that must be its own:
 // anywhere else the mounts would be everybody's.
-func takeOver(args []string) (*umbrella.Keeping, time.Duration, error) {
+func takeOver(args []string) (*keeping, time.Duration, error) {
 	if len(args) != 3 || !mapped() {
 		return nil, 0, errOwnUse
 	}
@@ -181,7 +181,7 @@ func takeOver(args []string) (*umbrella.Keeping, time.Duration, error) {
 		return nil, 0, fmt.Errorf("cannot follow the machine's mounts: %w", err)
 	}
 	debug.FreeOSMemory() // what start-up left
-	k, err := umbrella.Keep(args[0], args[1])
+	k, err := beKeeper(args[0], args[1])
 	return k, idle, err
 }
 
@@ -195,13 +195,13 @@ func mapped() bool {
 
 // unmounted takes the mounts down, unless a process still sees one of them, or may
 // have and is not done with it.
-func unmounted(k *umbrella.Keeping) bool {
-	for _, pid := range umbrella.Seen(k.Marker()) {
+func unmounted(k *keeping) bool {
+	for _, pid := range Seen(k.Marker()) {
 		if pid != os.Getpid() {
 			return false
 		}
 	}
-	if umbrella.Leaving() {
+	if Leaving() {
 		return false
 	}
 	for _, m := range slices.Backward(mountsOf("/proc/self/mountinfo", k.Marker())) {

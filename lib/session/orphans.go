@@ -1,4 +1,4 @@
-package keeper
+package session
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"pikuri/lib/umbrella"
 )
 
 // A bwrap that is killed within a millisecond of starting its sandbox may not
@@ -25,7 +23,7 @@ func endOrphans(marker string) {
 	for {
 		time.Sleep(orphanPause)
 		for _, pid := range orphans(marker) {
-			umbrella.End(pid, marker)
+			End(pid, marker)
 		}
 	}
 }
@@ -35,7 +33,7 @@ func endOrphans(marker string) {
 // in a sandbox is in one further inside.
 func orphans(marker string) []int {
 	var found []int
-	for _, pid := range umbrella.Seen(marker) {
+	for _, pid := range Seen(marker) {
 		if !outside(pid) && !watched(pid, marker) {
 			found = append(found, pid)
 		}

@@ -1,4 +1,4 @@
-package keeper
+package session
 
 import (
 	"bytes"
@@ -16,11 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/mountinfo"
-	"pikuri/lib/umbrella"
 )
 
-// Session is a keeper that has been found, with what it shows.
-type Session struct {
+// Joined is a keeper that has been found, with what it shows.
+type Joined struct {
 	Pid    int
 	User   *os.File          // its user namespace
 	Mount  *os.File          // its mount namespace
@@ -35,10 +34,10 @@ type Session struct {
 }
 
 // Root leads from this process's view of the files to the keeper's.
-func (s *Session) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
+func (s *Joined) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
 
 // Close gives the namespaces back.
-func (s *Session) Close() error {
+func (s *Joined) Close() error {
 	err := errors.Join(s.User.Close(), s.Mount.Close())
 	if s.Lock != nil {
 		err = errors.Join(err, s.Lock.Close())
@@ -46,8 +45,8 @@ func (s *Session) Close() error {
 	return err
 }
 
-// Options is how to join.
-type Options struct {
+// JoinOptions is how to join.
+type JoinOptions struct {
 	Nsenter string        // nsenter(1) of util-linux
 	Idle    time.Duration // of a named session; 0 stands for Idle
 }
@@ -59,13 +58,13 @@ func Line(nsenter string, user, mnt int) []string {
 	return []string{nsenter, "--preserve-credentials", "--user=" + fdPath(user), "--mount=" + fdPath(mnt), "--"}
 }
 
-// Join finds the keeper of the umbrella, or starts it, and has it show an
-// overlay of each of the directories. The caller holds the umbrella; the keeper
+// Join finds the keeper of the session directory, or starts it, and has it show an
+// overlay of each of the directories. The caller holds the session directory; the keeper
 // stays as long as somebody does.
 //
 // What is asked for must be a directory of the host's own view: it is laid over
 // what the keeper sees there, and Same says whether that is the same.
-func Join(u *umbrella.Umbrella, lowers []string, o Options) (*Session, error) {
+func Join(u *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	if o.Idle == 0 {
 		o.Idle = Idle
 	}
@@ -84,7 +83,7 @@ func Join(u *umbrella.Umbrella, lowers []string, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &join{Options: o, u: u, dir: path, lowers: lowers}
+	j := &join{JoinOptions: o, u: u, dir: path, lowers: lowers}
 	s, err := j.find()
 	if err == nil && s != nil && j.complete(s) {
 		return s, u.Touch()
@@ -99,14 +98,14 @@ func Join(u *umbrella.Umbrella, lowers []string, o Options) (*Session, error) {
 }
 
 type join struct {
-	Options
-	u      *umbrella.Umbrella
+	JoinOptions
+	u      *Dir
 	dir    string // of the overlays, without links
 	lowers []string
 }
 
 // find returns the running keeper, or nil.
-func (j *join) find() (*Session, error) {
+func (j *join) find() (*Joined, error) {
 	pid, err := j.u.Keeper()
 	if err != nil || pid == 0 {
 		return nil, err
@@ -123,10 +122,10 @@ func (j *join) find() (*Session, error) {
 		s.Close()
 		return nil, err
 	}
-	for limit := time.Now().Add(stragglers); !asleep(pid) && umbrella.IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
+	for limit := time.Now().Add(stragglers); !asleep(pid) && IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
 		time.Sleep(time.Millisecond)
 	}
-	if !umbrella.IsKeeper(s.Lock, pid) {
+	if !IsKeeper(s.Lock, pid) {
 		s.Close()
 		return nil, nil
 	}
@@ -158,8 +157,8 @@ func asleep(pid int) bool {
 }
 
 // open opens the namespaces of a process, if they are such as a keeper has.
-func open(pid int) (*Session, error) {
-	s := &Session{Pid: pid}
+func open(pid int) (*Joined, error) {
+	s := &Joined{Pid: pid}
 	var err error
 	if s.User, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid)); err != nil {
 		return nil, err
@@ -190,10 +189,10 @@ func ours(user *os.File) bool {
 		parent.Dev == own.Dev && parent.Ino == own.Ino
 }
 
-func (j *join) complete(s *Session) bool { return len(s.Shown) == len(j.lowers) }
+func (j *join) complete(s *Joined) bool { return len(s.Shown) == len(j.lowers) }
 
 // prepare starts the keeper and mounts what is missing, one process at a time.
-func (j *join) prepare() (*Session, error) {
+func (j *join) prepare() (*Joined, error) {
 	lock, err := j.u.Mounting()
 	if err != nil {
 		return nil, err
@@ -222,7 +221,7 @@ func (j *join) prepare() (*Session, error) {
 }
 
 // mount has missing overlays mounted in the keeper's namespaces.
-func (j *join) mount(s *Session, lock *os.File) error {
+func (j *join) mount(s *Joined, lock *os.File) error {
 	var missing []string
 	for _, lower := range j.lowers {
 		if s.Shown[lower] == "" {
@@ -331,15 +330,15 @@ const stragglers = 5 * time.Second
 // survivor returns the namespaces of a keeper that was killed, if commands are
 // still in them, or nil once nothing of it is mounted any more. What is on its
 // way out is waited for.
-func (j *join) survivor() (*Session, error) {
+func (j *join) survivor() (*Joined, error) {
 	if !j.u.Mounted() {
 		return nil, nil
 	}
 	marker := j.u.Marker()
 	for limit := time.Now().Add(stragglers); ; time.Sleep(stragglerPause / 10) {
-		pids := umbrella.Seen(marker)
+		pids := Seen(marker)
 		late := time.Now().After(limit)
-		if len(pids) == 0 && (late || !umbrella.Leaving()) {
+		if len(pids) == 0 && (late || !Leaving()) {
 			return nil, nil
 		}
 		for _, pid := range pids {
@@ -348,7 +347,7 @@ func (j *join) survivor() (*Session, error) {
 			}
 		}
 		for _, pid := range pids {
-			umbrella.End(pid, marker) // in a sandbox that nobody watches over
+			End(pid, marker) // in a sandbox that nobody watches over
 		}
 		if late {
 			return nil, fmt.Errorf("its keeper was killed, and a command of it is still there: process %d", pids[0])
@@ -358,7 +357,7 @@ func (j *join) survivor() (*Session, error) {
 
 // member returns the namespaces of a process if it is in those of the keeper,
 // and not in a sandbox: there, the overlays are where the keeper has them.
-func (j *join) member(pid int) *Session {
+func (j *join) member(pid int) *Joined {
 	s, err := open(pid)
 	if err != nil {
 		return nil
@@ -374,7 +373,7 @@ func (j *join) member(pid int) *Session {
 
 // Agrees reports whether a table of mounts is the keeper's, too, but for what the
 // session mounts. Then every path is the same to both, and Same need not be asked.
-func (s *Session) Agrees(table []mountinfo.Mount) bool {
+func (s *Joined) Agrees(table []mountinfo.Mount) bool {
 	return slices.Equal(chains(s.around), chains(table))
 }
 
@@ -401,7 +400,7 @@ func chains(table []mountinfo.Mount) []string {
 // Same reports whether a path leads to the same file for the keeper as for this
 // process. It does not when something was mounted since, and this machine's
 // mounts are not shared; a sandbox made from there would show what is below.
-func (s *Session) Same(path string) bool {
+func (s *Joined) Same(path string) bool {
 	var here, there unix.Stat_t
 	err := unix.Stat(path, &here)
 	if err != nil {

@@ -1,4 +1,4 @@
-package keeper
+package session
 
 import (
 	"errors"
@@ -16,28 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/mountinfo"
-	"pikuri/lib/umbrella"
 )
 
-// The test binary is its own keeper, as the commands are.
-func TestMain(m *testing.M) {
-	if mode := Mode(os.Args[1:]); mode != nil {
-		if err := mode(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+// taskJoin joins the session s in a process of its own. The lower directories are
+// the base's neighbours: their names hold blanks.
+func taskJoin(args []string) error {
+	joined, err := joinAt(args[0], lowersOf(args[0]), time.Minute)
+	if err != nil {
+		return err
 	}
-	if len(os.Args) > 2 && os.Args[1] == "join" { // a further process
-		s, err := joinAt(os.Args[2], os.Args[3:], time.Minute)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		fmt.Println(s.Pid, len(s.Shown))
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
+	fmt.Println(joined.Pid, len(joined.Shown))
+	return nil
+}
+
+// lowersOf names the directories that ground makes beside a base.
+func lowersOf(base string) []string {
+	dir := filepath.Dir(base)
+	return []string{dir + "/one", dir + "/with,comma:and\\back slash"}
 }
 
 func nsenter(t testing.TB) string {
@@ -47,8 +42,8 @@ func nsenter(t testing.TB) string {
 	return path
 }
 
-func joinAt(base string, lowers []string, idle time.Duration) (*Session, error) {
-	u, err := umbrella.Join(base, "s")
+func joinAt(base string, lowers []string, idle time.Duration) (*Joined, error) {
+	u, err := Open(base, "s")
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +51,7 @@ func joinAt(base string, lowers []string, idle time.Duration) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	return Join(u, lowers, Options{Nsenter: path, Idle: idle})
+	return Join(u, lowers, JoinOptions{Nsenter: path, Idle: idle})
 }
 
 // ground is a base for sessions and two directories to lay overlays over. What
@@ -66,32 +61,31 @@ func ground(t *testing.T) (base string, lowers []string) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	base = filepath.Join(dir, "pikuri")
-	for _, name := range []string{"one", "with,comma:and\\back slash"} {
-		lower := filepath.Join(dir, name)
+	lowers = lowersOf(base)
+	for _, lower := range lowers {
 		require.NoError(t, os.Mkdir(lower, 0o755))
 		require.NoError(t, os.WriteFile(lower+"/old", []byte("old"), 0o644))
-		lowers = append(lowers, lower)
 	}
 	t.Cleanup(func() {
-		assert.NoError(t, umbrella.Sweep(base, umbrella.Options{All: true}, func(r umbrella.Result) {
-			assert.Equal(t, umbrella.Removed, r.Action, "%s %s %v", r.Path, r.Reason, r.Err)
+		assert.NoError(t, Sweep(base, SweepOptions{All: true}, func(r Result) {
+			assert.Equal(t, Removed, r.Action, "%s %s %v", r.Path, r.Reason, r.Err)
 		}))
 	})
 	return base, lowers
 }
 
-func join1(t *testing.T, base string, lowers []string, idle time.Duration) (*umbrella.Umbrella, *Session) {
+func join1(t *testing.T, base string, lowers []string, idle time.Duration) (*Dir, *Joined) {
 	t.Helper()
-	u, err := umbrella.Join(base, "s")
+	u, err := Open(base, "s")
 	require.NoError(t, err)
-	s, err := Join(u, lowers, Options{Nsenter: nsenter(t), Idle: idle})
+	s, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: idle})
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return u, s
 }
 
 // in runs a shell script in the session's namespaces.
-func in(t *testing.T, s *Session, script string, args ...string) string {
+func in(t *testing.T, s *Joined, script string, args ...string) string {
 	t.Helper()
 	line := append(Line(nsenter(t), 3, 4), "sh", "-c", script, "sh")
 	cmd := exec.Command(line[0], append(line[1:], args...)...)
@@ -110,7 +104,7 @@ func awaitEnd(t *testing.T, pid int) {
 	}
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	require.True(t, umbrella.AwaitEnd(fd, time.Minute), "process %d is still there", pid)
+	require.True(t, AwaitEnd(fd, time.Minute), "process %d is still there", pid)
 }
 
 func TestOverlaysLastFromOneCommandToTheNext(t *testing.T) {
@@ -191,7 +185,7 @@ func TestOneKeeperForManyStarters(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range starters {
 		all.Go(func() {
-			out, err := exec.Command(os.Args[0], append([]string{"join", base}, lowers...)...).CombinedOutput()
+			out, err := child(t, "join", base).CombinedOutput()
 			assert.NoError(t, err, string(out))
 			said[i] = string(out)
 		})
@@ -212,22 +206,22 @@ func TestIdleKeeperUnmountsAndLeaves(t *testing.T) {
 	in(t, s, `echo kept > "$1/kept"`, s.Shown[lowers[0]])
 	running, err := u.Keeper()
 	require.NoError(t, err)
-	assert.Equal(t, s.Pid, running, "it stays as long as the umbrella is held")
+	assert.Equal(t, s.Pid, running, "it stays as long as the session directory is held")
 	require.NoError(t, u.Release())
 	awaitEnd(t, s.Pid)
 
-	u, err = umbrella.Join(base, "s")
+	u, err = Open(base, "s")
 	require.NoError(t, err)
 	defer u.Release()
 	assert.False(t, u.Mounted(), "it said that it unmounted")
-	again, err := Join(u, lowers, Options{Nsenter: nsenter(t), Idle: time.Minute})
+	again, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute})
 	require.NoError(t, err)
 	defer again.Close()
 	assert.NotEqual(t, s.Pid, again.Pid)
 	assert.Equal(t, "kept\n", in(t, again, `cat "$1/kept"`, again.Shown[lowers[0]]))
 }
 
-// A command that is still there when nobody uses the umbrella any more sees the
+// A command that is still there when nobody uses the session directory any more sees the
 // overlay: the keeper ends it, and does not leave before it has gone.
 func TestKeeperLeavesAfterStragglers(t *testing.T) {
 	base, lowers := ground(t)
@@ -243,11 +237,11 @@ func TestKeeperLeavesAfterStragglers(t *testing.T) {
 	_, err = stdout.Read(make([]byte, 8))
 	require.NoError(t, err)
 	require.NoError(t, u.Release()) // the straggler holds no lock
-	sweep := func() (r umbrella.Result) {
-		require.NoError(t, umbrella.Sweep(base, umbrella.Options{All: true, DryRun: true}, func(got umbrella.Result) { r = got }))
+	sweep := func() (r Result) {
+		require.NoError(t, Sweep(base, SweepOptions{All: true, DryRun: true}, func(got Result) { r = got }))
 		return r
 	}
-	assert.Equal(t, umbrella.WouldRemove, sweep().Action)
+	assert.Equal(t, WouldRemove, sweep().Action)
 	awaitEnd(t, s.Pid)
 	var ws unix.WaitStatus
 	ended, err := unix.Wait4(cmd.Process.Pid, &ws, unix.WNOHANG, nil)
@@ -256,11 +250,11 @@ func TestKeeperLeavesAfterStragglers(t *testing.T) {
 	assert.Equal(t, unix.SIGKILL, ws.Signal())
 }
 
-func TestAnonymousUmbrellaGoesWithItsLastUser(t *testing.T) {
+func TestAnonymousSessionGoesWithItsLastUser(t *testing.T) {
 	base, lowers := ground(t)
-	u, err := umbrella.Mint(base)
+	u, err := Create(base)
 	require.NoError(t, err)
-	s, err := Join(u, lowers, Options{Nsenter: nsenter(t), Idle: time.Hour})
+	s, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Hour})
 	require.NoError(t, err)
 	defer s.Close()
 	in(t, s, `rm "$1/old" && mkdir "$1/d" && chmod 0555 "$1/d"`, s.Shown[lowers[0]])
@@ -301,7 +295,7 @@ func TestKilledKeeperIsReplacedInItsNamespaces(t *testing.T) {
 
 	require.NoError(t, unix.Kill(s.Pid, unix.SIGKILL))
 	awaitEnd(t, s.Pid)
-	again, err := Join(u, lowers, Options{Nsenter: nsenter(t), Idle: time.Minute})
+	again, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute})
 	require.NoError(t, err)
 	defer again.Close()
 	after, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", again.Pid))
@@ -321,7 +315,7 @@ func TestKilledKeeperWithoutCommandsIsReplaced(t *testing.T) {
 	in(t, s, `echo kept > "$1/kept"`, s.Shown[lowers[0]])
 	s.Close()
 	require.NoError(t, unix.Kill(s.Pid, unix.SIGKILL))
-	again, err := Join(u, lowers, Options{Nsenter: nsenter(t), Idle: time.Minute}) // at once
+	again, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute}) // at once
 	require.NoError(t, err)
 	defer again.Close()
 	assert.Equal(t, "kept\n", in(t, again, `cat "$1/kept"`, again.Shown[lowers[0]]))
@@ -365,7 +359,7 @@ func TestFakeKeeper(t *testing.T) {
 	require.NoError(t, holder.Start())
 	_, err = stdout.Read(make([]byte, 8))
 	require.NoError(t, err)
-	_, err = Join(u, lowers, Options{Nsenter: nsenter(t), Idle: time.Minute})
+	_, err = Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute})
 	assert.ErrorContains(t, err, "cannot start the keeper of session directory")
 	stdin.Close()
 	_ = holder.Wait()
@@ -411,7 +405,7 @@ func TestTablesAgree(t *testing.T) {
 		{"none", "", false},
 		{"a circle", "1 1 8:1 / /", false},
 	} {
-		s := &Session{around: parse(keeper)}
+		s := &Joined{around: parse(keeper)}
 		assert.Equal(t, test.agree, s.Agrees(parse(test.table)), test.name)
 	}
 }

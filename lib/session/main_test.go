@@ -1,4 +1,4 @@
-package umbrella
+package session
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 // A few things cannot be done in the process that runs the tests: to be
 // killed, to live in namespaces, to have few descriptors, to be somebody else.
 // The test binary runs itself for those, with the task in its environment.
-const taskVariable = "PK_UMBRELLA_TASK"
+const taskVariable = "PK_SESSION_TASK"
 
 var tasks = map[string]func(args []string) error{
 	"sweep":    taskSweep,
@@ -26,9 +26,17 @@ var tasks = map[string]func(args []string) error{
 	"mounts":   taskMounts,
 	"fewFiles": taskFewFiles,
 	"overlay":  taskOverlay,
+	"join":     taskJoin,
 }
 
 func TestMain(m *testing.M) {
+	if mode := Mode(os.Args[1:]); mode != nil { // the test binary is its own keeper, as the commands are
+		if err := mode(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	task := strings.Fields(os.Getenv(taskVariable))
 	if len(task) == 0 {
 		os.Exit(m.Run())
@@ -69,12 +77,12 @@ func asRoot(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 
 // taskSweep sweeps a base of everything.
 func taskSweep(args []string) error {
-	return Sweep(args[0], Options{All: true}, func(Result) {})
+	return Sweep(args[0], SweepOptions{All: true}, func(Result) {})
 }
 
 // taskHold joins a session, says so, and waits for the end of its input.
 func taskHold(args []string) error {
-	u, err := Join(args[0], args[1])
+	u, err := Open(args[0], args[1])
 	if err != nil {
 		return err
 	}
@@ -86,7 +94,7 @@ func taskHold(args []string) error {
 // newBase returns a base in a directory that is cleaned whatever is left in it.
 func newBase(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "umbrella")
+	dir, err := os.MkdirTemp("", "session")
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(path string, d os.DirEntry, _ error) error {
@@ -100,12 +108,12 @@ func newBase(t *testing.T) string {
 	return filepath.Join(dir, "pikuri")
 }
 
-// abandoned makes an umbrella that nobody holds.
+// abandoned makes a session directory that nobody holds.
 func abandoned(t *testing.T, base, name string) string {
 	t.Helper()
-	u, err := Join(base, name)
+	u, err := Open(base, name)
 	require.NoError(t, err)
-	_, err = u.Playground()
+	_, err = u.Tmp()
 	require.NoError(t, err)
 	require.NoError(t, u.Release())
 	return u.Path()
@@ -140,8 +148,8 @@ func grow(t *testing.T, dir string, lines ...string) {
 	}
 }
 
-// sweepAll sweeps and returns the results by the name of the umbrella.
-func sweepAll(t *testing.T, base string, o Options) map[string]Result {
+// sweepAll sweeps and returns the results by the name of the session directory.
+func sweepAll(t *testing.T, base string, o SweepOptions) map[string]Result {
 	t.Helper()
 	results := map[string]Result{}
 	require.NoError(t, Sweep(base, o, func(r Result) { results[filepath.Base(r.Path)] = r }))
