@@ -131,39 +131,21 @@ func (s *session) sandboxed(j *job) error {
 	})
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := f.Ready(argv[0]); err != nil {
 		return err
 	}
-	if err := f.Join(s.ctx); err != nil {
-		return err
-	}
-	if err := f.FindCommand(argv[0]); err != nil {
-		return err
-	}
-	r, w, err := os.Pipe()
+	c, err := f.Sandbox(argv)
 	if err != nil {
 		return err
 	}
-	j.later(func(bool) error { r.Close(); return nil })
-	j.Sandbox, j.Gated, j.Status = true, true, r
+	j.Fence, j.Gated, j.box, j.plan = &c, true, f.Box(), f.Plan
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.plan = f.Plan
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			j.watched = append(j.watched, w.Path)
 		}
 	}
-	j.Start = f.Plan.Start
-	if j.box, err = s.Limit(); err != nil {
-		return err
-	}
-	if j.box != nil {
-		j.later(func(bool) error { return j.box.Close() })
-	}
-	if j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w); err == nil && j.box != nil {
-		err = j.box.Guard(j.Cmd)
-	}
-	return err
+	return nil
 }
 
 func network(p *bwrap.Plan) string {

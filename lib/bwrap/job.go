@@ -189,7 +189,7 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
-	return p.asOwner([]string{unshare, "--user", "--map-root-user", "--", self, setup.Option, string(text)})
+	return p.asOwner([]string{unshare, "--user", "--map-root-user", "--", self, setup.Mode.Name, string(text)})
 }
 
 // errNoUnshare refuses to make a sandbox without unshare(1). No Go program can

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/setup"
 )
 
@@ -99,6 +100,9 @@ type Sandbox struct {
 // when it returns. The error says why there is none; it matches
 // *bwrap.Unavailable if this machine does not allow one.
 func Start(c Config) (*Sandbox, error) {
+	if err := hidden.Check(setup.Mode.Name); err != nil {
+		return nil, err
+	}
 	l := &launch{Config: c}
 	defer l.close()
 	if err := l.prepare(); err != nil {
@@ -238,7 +242,7 @@ func (l *launch) namespaces() error {
 	if program == "" {
 		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + name + " is missing", Advice: "install util-linux"}
 	}
-	l.line = append(append([]string{program}, options...), "--", at, setup.Option)
+	l.line = append(append([]string{program}, options...), "--", at, setup.Mode.Name)
 	return nil
 }
 

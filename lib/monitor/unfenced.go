@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/setup"
 )
 
@@ -25,9 +26,8 @@ import (
 // is killed, the guard sees its socket close and ends everything. If the command
 // kills the guard, its processes fall to the monitor, which is a subreaper too.
 
-// GuardOption is the first argument by which a program knows that it is to be
-// the guard. It is not an option for people.
-const GuardOption = "--pk-guard"
+// GuardMode is the mode of a guard.
+var GuardMode = hidden.Mode{Name: "--pk-guard", Run: func([]string) error { return runGuard() }}
 
 // guardName is the guard's name in the list of processes: a pkill of the
 // command's name must not end both.
@@ -61,6 +61,9 @@ type Unfenced struct {
 // files, below a guard. The calling process becomes a subreaper until Close, so
 // only one such command may run in a process at a time.
 func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenced, error) {
+	if err := hidden.Check(GuardMode.Name); err != nil {
+		return nil, err
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("cannot watch over the command's children: %w", err)
 	}
@@ -88,7 +91,7 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 		files = append(files, p.File)
 	}
 	u := &Unfenced{control: control, events: make(chan Event, 2), spared: ownChildren()}
-	u.process, err = os.StartProcess("/proc/self/exe", []string{guardName, GuardOption}, &os.ProcAttr{
+	u.process, err = os.StartProcess(hidden.Self, []string{hidden.Self, GuardMode.Name}, &os.ProcAttr{
 		Dir: cmd.Dir, Env: cmd.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
@@ -187,12 +190,12 @@ type guard struct {
 	ended   int         // processes that had to be ended after it
 }
 
-// Guard is the guard's process: it runs one command, and returns when all that
+// runGuard is the guard's process: it runs one command, and returns when all that
 // the command started has ended.
-func Guard() error {
+func runGuard() error {
 	runtime.LockOSThread() // the command is to die with this thread
 	if kind, _ := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
-		return fmt.Errorf("%s is started by pk itself", GuardOption)
+		return hidden.ErrOwnUse
 	}
 	g := &guard{control: os.NewFile(controlFD, "control")}
 	var job guardJob

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 )
 
@@ -367,15 +368,13 @@ func TestFakeKeeper(t *testing.T) {
 
 func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 	for _, args := range [][]string{{keepOption}, {keepOption, t.TempDir(), "s", "1s"}, {mountOption, "/", "m", "/usr"}, {startOption}} {
-		mode := Mode(args)
-		require.NotNil(t, mode)
+		job := hidden.Dispatch(args, Modes()...)
+		require.NotNil(t, job)
 		if args[0] == keepOption {
 			continue // it would close what the test has open; see the commands' tests
 		}
-		assert.ErrorIs(t, mode(), errOwnUse, args)
+		assert.ErrorIs(t, job(), hidden.ErrOwnUse, args)
 	}
-	assert.Nil(t, Mode(nil))
-	assert.Nil(t, Mode([]string{"--", keepOption}))
 }
 
 func TestTablesAgree(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"runtime"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/keyring"
 	"pikuri/lib/landlock"
 	"pikuri/lib/session"
@@ -27,9 +27,9 @@ const controlFD = 3
 // failedStatus is the exit status when there is no sandbox.
 const failedStatus = 125
 
-// Main is the set-up program. args are those behind Option. It returns the exit
-// status of bwrap, which is the command's, once the sandbox has ended.
-func Main(args []string, stderr io.Writer) int {
+// main is the set-up program. It returns once the sandbox has ended, with the exit
+// status of bwrap, which is the command's.
+func main(args []string) error {
 	runtime.LockOSThread()
 	r := &run{}
 	var err error
@@ -41,17 +41,23 @@ func Main(args []string, stderr io.Writer) int {
 		if f, ok := errors.AsType[*failure](err); ok {
 			answer.Hint = f.hint
 		}
-		r.answer(answer, stderr)
-		return failedStatus
+		if r.control == nil {
+			return err
+		}
+		r.answer(answer)
+		return hidden.Status(failedStatus)
 	}
-	return r.wait()
+	if status := r.wait(); status != 0 {
+		return hidden.Status(status)
+	}
+	return nil
 }
 
 // receive returns the job, and the socket to the monitor unless the job was
 // given as an argument.
 func receive(args []string) (*Job, *os.File, error) {
 	if !insideOwnNamespace() {
-		return nil, nil, fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", Option)
+		return nil, nil, fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", option)
 	}
 	if len(args) > 0 {
 		j, err := decode([]byte(args[0]))
@@ -59,7 +65,7 @@ func receive(args []string) (*Job, *os.File, error) {
 	}
 	var kind int
 	if kind, _ = unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
-		return nil, nil, fmt.Errorf("%s is started by pk itself", Option)
+		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
 	j := new(Job)
@@ -78,12 +84,9 @@ type run struct {
 	pty     [2]int // the sandbox's own terminal: master, slave
 }
 
-// answer tells the monitor, or a person who runs the program by hand.
-func (r *run) answer(a Answer, stderr io.Writer) {
+// answer tells the monitor, if there is one.
+func (r *run) answer(a Answer) {
 	if r.control == nil {
-		if a.Error != "" {
-			fmt.Fprintf(stderr, "pk: %s\n", a.Error)
-		}
 		return
 	}
 	line, err := json.Marshal(a)
@@ -127,7 +130,7 @@ func (r *run) start() error {
 	if err := <-done; err != nil {
 		return err
 	}
-	r.answer(Answer{Pid: r.pid}, nil)
+	r.answer(Answer{Pid: r.pid})
 	r.letGo()
 	return nil
 }

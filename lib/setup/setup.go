@@ -15,12 +15,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"pikuri/lib/internal/hidden"
 )
 
-// Option is the first argument by which a command knows that it is to be the
-// set-up program. A job may follow as a second argument, for people who run a
-// printed line; otherwise it is read from descriptor 3.
-const Option = "--pk-setup"
+// Mode is the set-up program. A job may follow as an argument, for people who run
+// a printed line; otherwise it is read from descriptor 3.
+var Mode = hidden.Mode{Name: option, Run: main}
+
+const option = "--pk-setup"
 
 // Job describes one sandbox. It travels as JSON.
 type Job struct {
@@ -130,7 +133,7 @@ type Answer struct {
 func decode(text []byte) (*Job, error) {
 	j := new(Job)
 	if err := json.Unmarshal(text, j); err != nil {
-		return nil, fmt.Errorf("internal error: %s got a job that it cannot read: %w", Option, err)
+		return nil, fmt.Errorf("internal error: %s got a job that it cannot read: %w", option, err)
 	}
 	return j, nil
 }

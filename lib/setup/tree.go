@@ -269,7 +269,7 @@ func (t *tree) cover(m Mount, at int) (int, error) {
 	case Hide:
 		return hide(at)
 	}
-	return -1, fmt.Errorf("internal error: %s got the operation %q", Option, m.Op)
+	return -1, fmt.Errorf("internal error: %s got the operation %q", option, m.Op)
 }
 
 func perms(mode uint32) string { return fmt.Sprintf("%04o", mode) }

@@ -5,7 +5,6 @@ package sandboxflags
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -161,19 +160,9 @@ func (o *Options) setNet(v string) error {
 	return nil
 }
 
-// Run runs c, or what a sandbox needs this program for besides: as the set-up
-// program, as a guard, or as the keeper of a session.
-func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if len(args) > 0 && args[0] == setup.Option {
-		return setup.Main(args[1:], stderr)
-	}
-	if len(args) > 0 && args[0] == monitor.GuardOption {
-		return c.RunHidden(monitor.Guard, stderr)
-	}
-	if hidden := session.Mode(args); hidden != nil {
-		return c.RunHidden(hidden, stderr)
-	}
-	return c.Run(args, stdin, stdout, stderr)
+// Modes are the modes in which a command with a sandbox starts itself again.
+func Modes() []cli.Mode {
+	return append(session.Modes(), setup.Mode, monitor.GuardMode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
