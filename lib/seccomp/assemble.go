@@ -31,10 +31,10 @@ const skipped = math.MaxUint32
 
 // assemble makes a program that branches on the ABI of a call, then on its
 // number.
-func assemble(abis []abi) []unix.SockFilter {
+func assemble(abis []abi, rules []rule) []unix.SockFilter {
 	program := []unix.SockFilter{load(offsetABI)}
 	for _, a := range abis {
-		part := section(a)
+		part := section(a, rules)
 		program = append(program, equal(audit[a], 1, 0), jump(len(part)))
 		program = append(program, part...)
 	}
@@ -42,7 +42,7 @@ func assemble(abis []abi) []unix.SockFilter {
 }
 
 // section answers the calls of one ABI. It ends in a return on every path.
-func section(a abi) []unix.SockFilter {
+func section(a abi, rules []rule) []unix.SockFilter {
 	s := []unix.SockFilter{load(offsetNumber)}
 	if a == amd64 {
 		s = append(s, withoutX32()...)

@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 
 // taskFilter becomes argv under the filter.
 func taskFilter(argv []string) error {
-	filter, err := Filter()
+	filter, err := Filter(false)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func self(t *testing.T) string {
 
 func filterFile(t *testing.T) *os.File {
 	t.Helper()
-	filter, err := Filter()
+	filter, err := Filter(false)
 	require.NoError(t, err)
 	f, err := os.Create(filepath.Join(t.TempDir(), "filter"))
 	require.NoError(t, err)

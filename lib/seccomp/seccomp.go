@@ -8,7 +8,7 @@
 // tools do without. The kernel itself refuses whatever needs a capability on the
 // host (modules, kexec, mounts, the clock), so the filter does not repeat it. A
 // process may debug its own children: ptrace, process_vm_readv and pidfd_getfd
-// stay. Sandboxes inside the sandbox keep working.
+// stay.
 //
 // 32-bit programs run under the same rules, with their own system call numbers.
 // One difference remains: a filter cannot see which family socketcall(2) asks
@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,15 +36,19 @@ import (
 // kernel; otherwise it fails with EPERM. A call of an unknown architecture kills
 // the process, since the meaning of its number is unknown.
 //
+// With nested, a sandbox may be started inside. bwrap cannot make one without
+// openat2 since version 0.12, nor can pk-bwrap. A filter cannot read the mode for
+// openat2, so a command can then leave a set-user-ID file.
+//
 // There are filters for amd64 and arm64. Elsewhere the error matches
 // errors.ErrUnsupported.
-func Filter() ([]byte, error) {
+func Filter(nested bool) ([]byte, error) {
 	abis, ok := families[runtime.GOARCH]
 	if !ok {
 		return nil, fmt.Errorf("no system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
 	var out bytes.Buffer
-	if err := binary.Write(&out, binary.NativeEndian, assemble(abis)); err != nil {
+	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, policy(nested))); err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	return out.Bytes(), nil
@@ -189,9 +194,17 @@ var rules = []rule{
 	{"openat", [4]uint32{257, 295, 56, 322}, setUserID(3, create(2))},
 	{"mknod", [4]uint32{133, 14, missing, 14}, setUserID(1)},
 	{"mknodat", [4]uint32{259, 297, 33, 324}, setUserID(2)},
-	// The mode for openat2 is in memory. Its callers fall back to openat, as on
-	// Linux before 5.6.
-	{"openat2", [4]uint32{437, 437, 437, 437}, refuse(unix.ENOSYS)},
+}
+
+// openat2 reads its mode from memory. Its callers fall back to openat, as on
+// Linux before 5.6: libpathrs, runc, crun, systemd, gnulib, cap-std.
+var openat2 = rule{"openat2", [4]uint32{437, 437, 437, 437}, refuse(unix.ENOSYS)}
+
+func policy(nested bool) []rule {
+	if nested {
+		return rules
+	}
+	return append(slices.Clip(rules), openat2)
 }
 
 // Operations of socketcall(2), from <linux/net.h>.
