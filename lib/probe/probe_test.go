@@ -50,7 +50,8 @@ func TestNothingOfASceneStays(t *testing.T) {
 	assert.Error(t, connect("tcp", s.TCP))
 }
 
-// The program inside is told where the secret is, and not what it is.
+// TestTargetsHoldNoSecret: the program inside learns where the secret is, and not
+// its content.
 func TestTargetsHoldNoSecret(t *testing.T) {
 	s := newScene(t)
 	defer s.Remove()
@@ -59,7 +60,7 @@ func TestTargetsHoldNoSecret(t *testing.T) {
 	assert.NotContains(t, s.Argument(), strings.TrimSpace(string(secret)))
 }
 
-// What has printed no result has not been refused.
+// TestSilenceIsNoRefusal: an attack without a result was not refused.
 func TestSilenceIsNoRefusal(t *testing.T) {
 	s := newScene(t)
 	defer s.Remove()
@@ -72,7 +73,8 @@ func TestSilenceIsNoRefusal(t *testing.T) {
 	}
 }
 
-// An attack that shows outside is judged there, whatever the program says.
+// TestTheSceneIsBelievedAndNotTheProbe: an attack that leaves a trace outside is
+// judged by the trace.
 func TestTheSceneIsBelievedAndNotTheProbe(t *testing.T) {
 	claims := func(outcome Outcome) string {
 		var out strings.Builder
@@ -129,8 +131,8 @@ func TestLitterIsAnythingThatChanged(t *testing.T) {
 	}
 }
 
-// The init of a sandbox made by bwrap has no capability, whatever bwrap is told,
-// so the attack on it is shown on another process: root's has all.
+// TestTracingForCapabilities attacks a process of root, which has capabilities:
+// bwrap's init never has one.
 func TestTracingForCapabilities(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", TargetOption)
 	hold, err := cmd.StdinPipe()
@@ -143,7 +145,7 @@ func TestTracingForCapabilities(t *testing.T) {
 		assert.Error(t, err)
 	}
 	require.NoError(t, hold.Close())
-	require.NoError(t, cmd.Wait()) // it was let go
+	require.NoError(t, cmd.Wait()) // it was detached
 }
 
 func TestTheProbeIsNoProgramForPeople(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A filter cannot be taken off again. The test binary runs itself, with the task
-// in its environment.
+// A process cannot remove a filter. The test binary runs itself, with the task in
+// its environment.
 const taskVariable = "PK_SECCOMP_TASK"
 
 func TestMain(m *testing.M) {
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// taskFilter becomes argv under the filter.
+// taskFilter installs the filter and executes argv.
 func taskFilter(argv []string) error {
 	filter, err := Filter(false)
 	if err != nil {
@@ -121,8 +121,8 @@ var probes = []struct {
 // permitted counts the probes at the end that the filter allows.
 const permitted = 8
 
-// syslogProbe asks for the size of the kernel's log. To some it is refused
-// without a filter, too.
+// syslogProbe asks for the size of the kernel's log, which needs a privilege on
+// some machines.
 const (
 	syslogProbe = "syslog"
 	syslogSize  = 10
@@ -135,7 +135,7 @@ func taskTry() {
 	}
 }
 
-// wrappers put a command under the filter.
+// wrappers run a command under the filter.
 var wrappers = map[string]func(t *testing.T, argv ...string) *exec.Cmd{
 	"by itself": func(t *testing.T, argv ...string) *exec.Cmd {
 		cmd := exec.Command(self(t), argv...)
@@ -190,7 +190,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// TestWithoutFilter shows that it is the filter that answers in TestKernel.
+// TestWithoutFilter shows that the answers in TestKernel come from the filter.
 func TestWithoutFilter(t *testing.T) {
 	cmd := exec.Command(self(t))
 	cmd.Env = append(os.Environ(), taskVariable+"=try")
@@ -205,12 +205,11 @@ func TestWithoutFilter(t *testing.T) {
 	}
 }
 
-// TestThirtyTwoBits: the other way into the kernel is open, and has the same
-// bars. Each row is a program that makes one call and exits with what it failed
-// with.
+// TestThirtyTwoBits runs 32-bit programs under the same filter. Each makes one call
+// and exits with its errno.
 func TestThirtyTwoBits(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
-		t.Skip("the programs are for i386; the interpreter has gone through the calls of all")
+		t.Skip("the programs are for i386; TestEveryCall covers the calls of all ABIs")
 	}
 	rows := []struct {
 		name string
@@ -237,7 +236,7 @@ func TestThirtyTwoBits(t *testing.T) {
 	for name, wrap := range wrappers {
 		t.Run(name, func(t *testing.T) {
 			bad := program32(t, [4]uint32{54, 0xffffffff, unix.TIOCGWINSZ})
-			assert.Equal(t, unix.EBADF, status(t, wrap(t, bad)), "what is permitted")
+			assert.Equal(t, unix.EBADF, status(t, wrap(t, bad)), "a permitted call")
 			for _, row := range rows {
 				path := program32(t, row.call)
 				assert.NotEqual(t, row.want, unfenced(path), "%s without the filter", row.name)
@@ -259,7 +258,7 @@ func runs32(t *testing.T) {
 	require.True(t, exited, "%v", err)
 }
 
-// status is what the program of a row has exited with.
+// status is the exit status of the program, an errno.
 func status(t *testing.T, cmd *exec.Cmd) unix.Errno {
 	t.Helper()
 	out, err := cmd.CombinedOutput()

@@ -95,7 +95,7 @@ func TestDecisions(t *testing.T) {
 		{name: "number of another ABI's keyctl", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 288, want: allow},
 		{name: "ABI of another machine, amd64", arch: "amd64", abi: unix.AUDIT_ARCH_AARCH64, nr: 0, want: kill},
 		{name: "ABI of another machine, arm64", arch: "arm64", abi: unix.AUDIT_ARCH_X86_64, nr: 0, want: kill},
-		{name: "ABI nobody knows", arch: "amd64", abi: 0, nr: 0, want: kill},
+		{name: "unknown ABI", arch: "amd64", abi: 0, nr: 0, want: kill},
 
 		{name: "x32 read", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 0x40000000, want: fails(unix.ENOSYS)},
 		{name: "x32 ioctl", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 0x40000000 + 514, want: fails(unix.ENOSYS)},
@@ -105,8 +105,8 @@ func TestDecisions(t *testing.T) {
 		{name: "first of x32's own, without the bit", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 512, want: fails(unix.ENOSYS)},
 		{name: "last of x32's own, without the bit", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 547, want: fails(unix.ENOSYS)},
 		{name: "first after x32's own numbers", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 548, want: allow},
-		{name: "taken out by a debugger, amd64", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 0xffffffff, want: allow},
-		{name: "taken out by a debugger, arm64", arch: "arm64", abi: unix.AUDIT_ARCH_AARCH64, nr: 0xffffffff, want: allow},
+		{name: "cancelled by a debugger, amd64", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 0xffffffff, want: allow},
+		{name: "cancelled by a debugger, arm64", arch: "arm64", abi: unix.AUDIT_ARCH_AARCH64, nr: 0xffffffff, want: allow},
 		{name: "number of x32 on arm64", arch: "arm64", abi: unix.AUDIT_ARCH_AARCH64, nr: 514, want: allow},
 
 		{name: "TIOCSTI with bits the kernel ignores", arch: "amd64", abi: unix.AUDIT_ARCH_X86_64, nr: 16, args: [6]uint64{0, 7*high + 0x5412}, want: fails(unix.EPERM)},
@@ -132,7 +132,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// expected repeats the whole policy, apart from the table of the filter.
+// expected is the whole policy, written a second time without the table.
 func expected(name string, args [6]uint64) uint32 {
 	arg := func(i int) uint32 { return uint32(args[i]) }
 	mode := func(i int, counts bool) uint32 {
@@ -176,7 +176,7 @@ func expected(name string, args [6]uint64) uint32 {
 	return allow
 }
 
-// arguments are one of each class that some rule tells apart, and neighbours.
+// arguments has a value of each class that a rule distinguishes, and neighbours.
 var arguments = []uint64{
 	0, 1, 2, 3, 5, 6, 8, 10, 15, 16, 17, 38, 40, 58, 132, 256, 262, 1 << 32, 1<<32 + 1, 1<<32 + 40,
 	0x5401, 0x5412, 0x541c, 0x5423, 1<<32 + 0x5412,
@@ -184,8 +184,8 @@ var arguments = []uint64{
 	0o100, 0o1101, 0o20200002, 0o2000000, 0o2000001, 0o4001, 0o4002, 0xffffffff, 0xffffffffffffffff,
 }
 
-// combinations are those of two arguments in a row, with each value in the
-// third, and all combinations of three that a socket or a file is made from.
+// combinations yields each pair of values in each pair of neighbouring arguments,
+// with several values in the others, and the arguments of sockets.
 func combinations(yield func([6]uint64) bool) {
 	for first := range 3 {
 		for _, a := range arguments {
