@@ -258,7 +258,7 @@ func (w *Workspace) openInSession(cfg confine.Config, name string, roots []confi
 		opened, err = w.open(cfg)
 	}
 	if err != nil {
-		return nil, Invalid(errors.Join(err, joined.Undo()))
+		return nil, Invalid(errors.Join(err, joined.Release()))
 	}
 	return &Opened{Workspace: opened, Session: joined}, nil
 }

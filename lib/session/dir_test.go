@@ -48,7 +48,7 @@ func TestCreate(t *testing.T) {
 	other, err := Create(base)
 	require.NoError(t, err)
 	assert.NotEqual(t, u.Path(), other.Path())
-	assert.True(t, strings.HasPrefix(filepath.Base(u.Path()), prefix))
+	assert.True(t, strings.HasPrefix(filepath.Base(u.Path()), Prefix))
 	for _, dir := range []string{base, u.Path()} {
 		info, err := os.Stat(dir)
 		require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestLockOutlivesRelease(t *testing.T) {
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
 	u, err := Open(base, "s")
 	require.NoError(t, err)
-	lent, err := u.Lock()
+	lent := u.Locked()
 	require.NoError(t, err)
 	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()
@@ -290,7 +290,7 @@ func TestRemoveWaitsForTheSandbox(t *testing.T) {
 	u, err := Create(base)
 	require.NoError(t, err)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
-	lent, err := u.Lock()
+	lent := u.Locked()
 	require.NoError(t, err)
 	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()

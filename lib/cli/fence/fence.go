@@ -256,20 +256,14 @@ func (o *Options) make(f *Fence, overlays []string) error {
 	if err := o.plan(f, overlays, base, &reserved); err != nil {
 		return err
 	}
-	if f.scratch, err = reserved.Create(); err == nil {
+	if f.scratch, err = reserved.Open(); err == nil {
 		_, err = f.scratch.Tmp()
 	}
 	return err
 }
 
-// Undo closes a fence in which nothing was run, and leaves nothing of it behind.
-func (f *Fence) Undo() error {
-	var err error
-	if f.Session != nil {
-		err = f.Session.Undo()
-	}
-	return errors.Join(err, f.Close())
-}
+// Undo closes a fence in which nothing was run.
+func (f *Fence) Undo() error { return f.Close() }
 
 func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
 	var paths []string
