@@ -110,7 +110,7 @@ func (s *session) wrapped(j *job) (err error) {
 // refuseReplaceable refuses a program that a command could replace: it would
 // decide what happens to the next one.
 func refuseReplaceable(what, program string, opened *cli.Opened) error {
-	root, ok := confine.LiesIn(program, cli.WritablePaths(opened.Roots()))
+	root, ok := confine.LiesIn(program, confine.WritablePaths(opened.Roots()))
 	if !ok {
 		return nil
 	}
@@ -123,47 +123,24 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(ran bool) error {
-		if !ran {
-			return f.Undo()
-		}
-		return f.Close()
-	})
+	j.later(func(bool) error { return f.Close() })
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := f.Ready(argv[0]); err != nil {
 		return err
 	}
-	if err := f.Join(s.ctx); err != nil {
-		return err
-	}
-	if err := f.FindCommand(argv[0]); err != nil {
-		return err
-	}
-	r, w, err := os.Pipe()
+	c, err := f.Sandbox(argv)
 	if err != nil {
 		return err
 	}
-	j.later(func(bool) error { r.Close(); return nil })
-	j.Sandbox, j.Gated, j.Status = true, true, r
+	j.Fence, j.Gated, j.box, j.plan = &c, true, f.Box(), f.Plan
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.plan = f.Plan
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			j.watched = append(j.watched, w.Path)
 		}
 	}
-	j.Start = f.Plan.Start
-	if j.box, err = s.Limit(); err != nil {
-		return err
-	}
-	if j.box != nil {
-		j.later(func(bool) error { return j.box.Close() })
-	}
-	if j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w); err == nil && j.box != nil {
-		err = j.box.Guard(j.Cmd)
-	}
-	return err
+	return nil
 }
 
 func network(p *bwrap.Plan) string {
@@ -217,7 +194,7 @@ func (j *job) createLog(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := confine.LiesIn(path, cli.WritablePaths(j.workspace.Roots())); ok {
+	if _, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots())); ok {
 		// A project below /tmp has no other name where /tmp is the playground.
 		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
 		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)

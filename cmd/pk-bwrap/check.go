@@ -20,21 +20,21 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/monitor"
 	"pikuri/lib/probe"
 )
 
 // --check takes three processes, all of this program:
 //
 //	the check    makes what is to be attacked, starts the next, and judges
-//	the sandbox  an ordinary pk-bwrap with the options of the check, by which it
-//	             becomes bwrap; what it runs is the third
+//	the sandbox  an ordinary pk-bwrap with the options of the check, which runs the third
 //	the probe    attacks from inside
 //
 // What the sandbox inherits from the check (a descriptor, a key, a terminal, a
 // variable) it gets as from any careless caller.
 
-// sandboxOption is the first argument of the second: TARGETS OPTION...
+// sandboxOption is the mode of the second process. TARGETS and the options follow.
 const sandboxOption = "--pk-check"
 
 // probePath is where the probe is in its sandbox, and in no other.
@@ -46,22 +46,11 @@ const self = "/proc/self/exe"
 // checkTime bounds the whole: the attacks take some ten milliseconds.
 const checkTime = 60 * time.Second
 
-// runPart is the other processes of a check.
-func runPart(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int, done bool) {
-	if len(args) == 0 {
-		return 0, false
-	}
-	switch args[0] {
-	case probe.Option:
-		return probe.Main(args[1:], stdout, stderr), true
-	case probe.TargetOption:
-		return probe.Wait(stdin), true
-	case probe.ChildOption:
-		return 0, true
-	case sandboxOption:
-		return runSandbox(args[1:], stdin, stdout, stderr), true
-	}
-	return 0, false
+// checkModes are the modes of the other processes of a check.
+func checkModes(stdin io.Reader, stdout, stderr io.Writer) []cli.Mode {
+	return append(probe.Modes(stdin, stdout), cli.Mode{Name: sandboxOption, Run: func(args []string) error {
+		return runSandbox(args, stdin, stdout, stderr)
+	}})
 }
 
 // opening is what the sandbox tells before it starts, or instead.
@@ -74,43 +63,45 @@ type opening struct {
 }
 
 // runSandbox is the second process.
-func runSandbox(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func runSandbox(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	t := &probe.Targets{}
 	if len(args) == 0 || json.Unmarshal([]byte(args[0]), t) != nil || t.Dir == "" {
-		fmt.Fprintf(stderr, "pk-bwrap: %s is for pk's own use\n", sandboxOption)
-		return cli.StatusFailed
+		return cli.ErrOwnUse
 	}
 	o := &options{}
 	c := o.command()
 	c.Action = func(ctx *cli.Context) error { return o.startProbe(ctx, t) }
-	return c.Run(args[1:], stdin, stdout, stderr)
+	return cli.Exit(c.Run(args[1:], stdin, stdout, stderr))
 }
 
-// startProbe returns only when there is no sandbox.
 func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 	o.Stage(t.Project(), t.Second())
 	f, err := o.Open(ctx)
 	if err != nil {
 		return tellRefusal(ctx, err)
 	}
-	err = o.becomeProbe(ctx, f, t)
-	return errors.Join(writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)}), f.Undo())
+	if err = o.runProbe(ctx, f, t); err != nil {
+		err = writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)})
+	}
+	return errors.Join(err, f.Close())
 }
 
-// becomeProbe tells what is promised, and becomes the sandbox.
-func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets) error {
+// runProbe tells what is promised, and runs the probe in the sandbox.
+func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Targets) error {
 	t.Home, t.Passed = os.Getenv("HOME"), f.Plan.PassFDs
 	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && strings.HasPrefix(v.Rule, "option ") }) {
 		t.Variable = "" // as the caller asked for
 	}
-	if err := writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
+	if err := writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
 		return err
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
-	if err := possible(f); err != nil {
-		return err
+	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	err := errors.Join(bwrap.CheckHost(f.Fence.Bwrap), monitor.CheckStreams(streams))
+	if err == nil {
+		_, _, err = attend(f, []string{probePath, probe.Option, t.Argument()}, streams)
 	}
-	return o.become(f, []string{probePath, probe.Option, t.Argument()})
+	return err
 }
 
 // tellRefusal tells of a sandbox that is refused or cannot be made, which is a

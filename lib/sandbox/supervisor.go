@@ -18,19 +18,20 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/gitrepo"
+	"pikuri/lib/fence"
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/monitor"
+	"pikuri/lib/setup"
 	"pikuri/lib/shell"
-	"pikuri/lib/toolchain"
 )
 
 // A command is run by shell.Job, which wants a process to itself: orphans fall
 // to that process and are ended, and so would be the children of a program that
-// happens to use this package. So each command gets a supervisor, which is this
-// program started again. It has a session, an environment and a process tree of
-// its own, and notices when the one that started it is gone.
+// uses this package. So each command gets a supervisor, a helper process in a
+// session of its own. It ends the command when the program that started it dies.
 
-// supervisorName is argument zero of a supervisor, and its only one.
-const supervisorName = "pk-supervisor"
+// supervisorOption is the mode of a supervisor.
+const supervisorOption = "--pk-supervisor"
 
 // Descriptors of a supervisor beyond the three streams.
 const (
@@ -38,24 +39,41 @@ const (
 	workDirFD = 4 // the directory to start in
 )
 
-// init takes over when this program was started to supervise. It has to be
-// here: a package that asks for a call in main is a package whose caller, when
-// he forgets, starts his own main again for every command.
-func init() {
-	if len(os.Args) == 1 && os.Args[0] == supervisorName {
-		os.Exit(supervise())
+// Modes are the modes in which a program that uses a runner starts itself again.
+// They are for the commands of this module; other programs call Main.
+func Modes() []hidden.Mode {
+	return []hidden.Mode{setup.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
+}
+
+// Main has to be called before anything else in the main function of a program
+// that makes a LocalRunner or a BwrapRunner, and in TestMain of its tests. The
+// runners start this program again, as helper processes; in such a process Main
+// does the helper's work and exits. In any other it does nothing, whatever the
+// options of the program are.
+//
+// In a program that has not called Main no runner can be made.
+func Main() {
+	job := hidden.DispatchSelf(os.Args, Modes()...)
+	if job == nil {
+		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == shell.GuardOption {
-		if err := shell.Guard(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if err := job(); err != nil {
+		fmt.Fprintf(os.Stderr, "sandbox: %v\n", err)
+		os.Exit(statusHelperFailed)
 	}
-	if len(os.Args) > 1 && os.Args[1] == bwrap.StageOption {
-		fmt.Fprintln(os.Stderr, bwrap.Stage(os.Args[2:])) // it has failed when it returns
-		os.Exit(1)
+	os.Exit(0)
+}
+
+// statusHelperFailed is the exit status of a helper process that failed.
+const statusHelperFailed = 125
+
+// ready refuses to make a runner in a program that does not call Main: each
+// helper process would run that program's own main.
+func ready() error {
+	if hidden.Check(supervisorOption) != nil {
+		return fmt.Errorf("%w: the program has to call sandbox.Main first in its main function", ErrNotAvailable)
 	}
+	return nil
 }
 
 // request is what a supervisor is told.
@@ -66,15 +84,14 @@ type request struct {
 	KillAfter time.Duration
 	FileBytes int64
 	OpenFiles int64
-	Fence     *fence // nil: no sandbox
+	Fence     *sandboxed // nil: no sandbox
 }
 
-// fence is a sandbox to be made around the command.
-type fence struct {
+// sandboxed is a sandbox to be made around the command.
+type sandboxed struct {
 	Bwrap       string
 	Roots       []confine.Root
-	Toolchains  []toolchain.Entry
-	Masks       []string
+	Toolchains  bool
 	Net         bool
 	AllowNested bool
 	NoProtect   bool
@@ -114,13 +131,12 @@ var kinds = map[failureKind]error{
 	failedOther:       errors.New("sandbox: cannot start"),
 }
 
-// supervise is the life of a supervisor.
-func supervise() int {
-	control := os.NewFile(controlFD, "control")
-	if err := trusted(controlFD); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", supervisorName, err)
-		return 125
+// supervise is the supervisor.
+func supervise([]string) error {
+	if !trusted(controlFD) {
+		return hidden.ErrOwnUse
 	}
+	control := os.NewFile(controlFD, "control")
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	var r request
@@ -140,21 +156,15 @@ func supervise() int {
 	if err != nil {
 		answer = report{Kind: kindOf(err), Error: err.Error()}
 	}
-	if gob.NewEncoder(control).Encode(answer) != nil {
-		return 1
-	}
-	return 0
+	return gob.NewEncoder(control).Encode(answer)
 }
 
-// trusted refuses to work for anybody but the one who started this program as
-// himself: as a setuid program it would run whatever its caller likes.
-func trusted(fd int) error {
+// trusted reports whether requests from fd may be carried out. In a setuid program
+// they come from a caller with other privileges than the program's.
+func trusted(fd int) bool {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
-		return errors.New("this name is for a process that supervises a command")
-	}
-	return nil
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && os.Getuid() == os.Geteuid() && os.Getgid() == os.Getegid()
 }
 
 // prepare makes this process what the command is to inherit.
@@ -162,7 +172,7 @@ func (r *request) prepare() error {
 	if err := unix.Fchdir(workDirFD); err != nil {
 		return fmt.Errorf("cannot enter the working directory: %w", err)
 	}
-	if err := bwrap.CloseInherited(); err != nil {
+	if err := monitor.CloseInherited(); err != nil {
 		return err
 	}
 	for _, limit := range []struct {
@@ -207,7 +217,7 @@ func (r *request) run(signals <-chan os.Signal) (report, error) {
 	if err := command(job); err != nil {
 		return report{}, err
 	}
-	job.Cmd.Stdin = os.Stdin
+	job.In = os.Stdin
 	result, err := job.Run()
 	if err != nil {
 		return report{}, err
@@ -239,80 +249,30 @@ func (r *request) command(job *shell.Job) error {
 	return nil
 }
 
-// fenced prepares bwrap around the command.
+// fenced prepares a sandbox around the command.
 func (r *request) fenced(job *shell.Job) error {
-	binary, plan, err := r.Fence.plan()
+	f, err := r.Fence.plan()
 	if err != nil {
 		return err
 	}
-	if err := plan.FindCommand(r.Argv[0]); err != nil {
+	if err := f.Ready(r.Argv[0]); err != nil {
 		return err
 	}
-	status, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	job.Sandbox, job.Status = true, status
-	job.Start = plan.Start
-	job.Cmd, job.Started, err = plan.Command(binary, r.Argv, write)
+	c, err := f.Sandbox(r.Argv)
+	job.Fence = &c
 	return err
 }
 
-// plan finds bwrap and says what the sandbox contains.
-func (f *fence) plan() (bwrap.Binary, *bwrap.Plan, error) {
-	binary, err := bwrap.FindBinary(f.Bwrap, writable(f.Roots))
-	if err != nil {
-		return binary, nil, err
-	}
-	protect, err := f.protected()
-	if err != nil {
-		return binary, nil, err
-	}
-	plan, err := bwrap.New(bwrap.Options{
-		Roots: f.Roots, Toolchains: f.Toolchains, Masks: f.Masks, Protect: protect, NoProtect: f.NoProtect,
-		Bwrap: binary, Net: f.Net, AllowNested: f.AllowNested, Env: f.Env,
+// plan says what the sandbox contains.
+func (s *sandboxed) plan() (*fence.Fence, error) {
+	f, err := fence.New(fence.Config{
+		Roots: s.Roots, NoToolchains: !s.Toolchains, NoNet: !s.Net, AllowNested: s.AllowNested,
+		NoProtect: s.NoProtect, Bwrap: s.Bwrap, Env: s.Env,
 	})
-	if err == nil && f.Chdir != "" {
-		plan.Chdir = f.Chdir
+	if err == nil && s.Chdir != "" {
+		f.Plan.Chdir = s.Chdir
 	}
-	return binary, plan, err
-}
-
-// protectTime is for a disk that is asleep: a usual project takes a millisecond.
-const protectTime = 10 * time.Second
-
-// protected lists what makes git on the host run code, in the repositories of the
-// writable roots: a command could have it run once the sandbox is gone. What git
-// itself writes in the course of its work is left out.
-func (f *fence) protected() ([]bwrap.Protected, error) {
-	var list []bwrap.Protected
-	for _, root := range writable(f.Roots) {
-		if f.NoProtect {
-			break
-		}
-		repos, err := gitrepo.Find(root, gitrepo.Limits{Time: protectTime}, os.LookupEnv)
-		if err != nil {
-			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "name a narrower root"}
-		}
-		for _, repo := range repos {
-			for _, sink := range repo.Sinks() {
-				if !sink.Watch {
-					list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "git: " + sink.Why, Default: true})
-				}
-			}
-		}
-	}
-	return list, nil
-}
-
-func writable(roots []confine.Root) []string {
-	var paths []string
-	for _, root := range roots {
-		if root.Writable {
-			paths = append(paths, root.Path)
-		}
-	}
-	return paths
+	return f, err
 }
 
 // lookPath finds a command as execvp(3) would, in the PATH that the command

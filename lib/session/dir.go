@@ -91,7 +91,6 @@ type Dir struct {
 	name  string // in the base
 	named bool   // a session that outlives the command
 	dir   *os.File
-	lent  *os.File // what Lock returned
 }
 
 // Reserved is a session directory that need not exist yet: what is to be done in it can
@@ -286,10 +285,7 @@ func (d *Dir) closeLock() error {
 		return nil
 	}
 	err := d.dir.Close()
-	if d.lent != nil {
-		err = errors.Join(err, d.lent.Close())
-	}
-	d.dir, d.lent = nil, nil
+	d.dir = nil
 	return err
 }
 

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -248,22 +247,6 @@ func TestTmpRefuses(t *testing.T) {
 			assert.Equal(t, before, fingerprint(t, outside))
 		})
 	}
-}
-
-// A keeper that has waited for the last command has its lock for a moment, and
-// may have to wait for a processor with it.
-func TestKeepersLockIsNoUse(t *testing.T) {
-	base := newBase(t)
-	u, err := Open(base, "s")
-	require.NoError(t, err)
-	_, err = u.Lock()
-	require.NoError(t, err)
-	keeper, err := os.OpenFile(u.Path()+"/"+lockFile, os.O_RDONLY, 0)
-	require.NoError(t, err)
-	require.NoError(t, u.Release())
-	require.NoError(t, flock(keeper, syscall.LOCK_EX))
-	time.AfterFunc(100*time.Millisecond, func() { keeper.Close() })
-	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
 func TestLockOutlivesRelease(t *testing.T) {

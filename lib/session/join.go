@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"pikuri/lib/mountinfo"
 )
 
 // mountingWait bounds the wait for other commands that mount: each needs some
@@ -31,8 +29,6 @@ type Joined struct {
 
 	// Refused says why something asked for could not be overlaid.
 	Refused map[string]string
-
-	around []mountinfo.Mount // what else is mounted in its mount namespace
 }
 
 // Root leads from this process's view of the files to the keeper's.
@@ -121,8 +117,7 @@ func (j *join) find() (*Joined, error) {
 		return nil, nil // it has just ended
 	}
 	s.Shown, s.Refused = map[string]string{}, map[string]string{}
-	mounts, around := split(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker())
-	s.around = around
+	mounts := mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker())
 	if s.Lock, err = j.d.KeeperLock(); err != nil {
 		s.Close()
 		return nil, err

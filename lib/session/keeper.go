@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 )
 
@@ -37,8 +38,7 @@ const (
 	overlays     = "overlay"   // the layers of overlays, a directory for each
 )
 
-// First arguments by which a command knows that it is to be something else.
-// They are no options for people.
+// Names of the modes.
 const (
 	startOption = "--pk-keeper-start"
 	keepOption  = "--pk-keeper"
@@ -62,25 +62,11 @@ const (
 // ready is what a keeper says once its namespaces can be joined.
 const ready = "ready"
 
-// Mode returns what args, without the program's name, ask of this program
-// instead of its work, or nil.
-func Mode(args []string) func() error {
-	if len(args) == 0 {
-		return nil
-	}
-	switch rest := args[1:]; args[0] {
-	case startOption:
-		return func() error { return launch(rest) }
-	case keepOption:
-		return func() error { return keep(rest) }
-	case mountOption:
-		return func() error { return mountAll(rest, os.Stdout) }
-	}
-	return nil
+// Modes are the modes in which a program that calls Join starts itself again.
+func Modes() []hidden.Mode {
+	mount := func(args []string) error { return mountAll(args, os.Stdout) }
+	return []hidden.Mode{{Name: startOption, Run: launch}, {Name: keepOption, Run: keep}, {Name: mountOption, Run: mount}}
 }
-
-// errOwnUse answers people who try.
-var errOwnUse = errors.New("the option is for pk's own use")
 
 // launch starts the keeper and ends, so that the keeper is nobody's child: a
 // caller that waits for its children, or ends them, does not meet it. args are
@@ -88,7 +74,7 @@ var errOwnUse = errors.New("the option is for pk's own use")
 // namespaces that exist already, as JSON, or empty.
 func launch(args []string) error {
 	if len(args) != 4 {
-		return errOwnUse
+		return hidden.ErrOwnUse
 	}
 	// Files that the caller of pk has open are not for a process that stays.
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -110,7 +96,7 @@ func launch(args []string) error {
 	} else {
 		var line []string
 		if err := json.Unmarshal([]byte(args[0]), &line); err != nil || len(line) == 0 {
-			return errOwnUse
+			return hidden.ErrOwnUse
 		}
 		cmd.Path, cmd.Args = line[0], append(line, cmd.Args[1:]...)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(userFD, "user"), os.NewFile(mntFD, "mnt"))
@@ -151,11 +137,11 @@ func keep(args []string) error {
 // anywhere else the mounts would be everybody's.
 func takeOver(args []string) (*keeper, error) {
 	if len(args) != 3 || !mapped() {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	idle, err := time.ParseDuration(args[2])
 	if err != nil {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	if err := os.Chdir("/"); err != nil {
 		return nil, err
@@ -263,24 +249,12 @@ func (k *keeper) awaitIdle() error {
 // lockUnused waits until no command uses the session directory and locks it then. It
 // reports whether it had to wait.
 func (k *keeper) lockUnused() (waited bool, err error) {
-	for {
-		if err := flock(k.dir, unix.LOCK_EX); errors.Is(err, unix.EWOULDBLOCK) {
-			waited = true
-			if err := uninterrupted(func() error { return unix.Flock(fd(k.dir), unix.LOCK_EX) }); err != nil {
-				return waited, err
-			}
-		} else if err != nil {
-			return waited, err
-		}
-		if !lentOut(k.dir) {
-			return waited, nil
-		}
+	err = flock(k.dir, unix.LOCK_EX)
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		waited = true
-		unlock(k.dir)
-		if err := k.awaitLent(); err != nil {
-			return waited, err
-		}
+		err = uninterrupted(func() error { return unix.Flock(fd(k.dir), unix.LOCK_EX) })
 	}
+	return waited, err
 }
 
 // touched is when a command last joined the session; a time in the future is none.
@@ -318,21 +292,8 @@ func (k *keeper) leave() error {
 
 // mountsOf reads from a mount table what is mounted under marker, in order.
 func mountsOf(table, marker string) []mountinfo.Mount {
-	marked, _ := split(table, marker)
-	return marked
-}
-
-// split tells the mounts under marker from the rest of a table.
-func split(table, marker string) (marked, rest []mountinfo.Mount) {
 	mounts, _ := mountinfo.Read(table) // of a process that has gone, nothing
-	for _, m := range mounts {
-		if m.Source == marker {
-			marked = append(marked, m)
-		} else {
-			rest = append(rest, m)
-		}
-	}
-	return marked, rest
+	return slices.DeleteFunc(mounts, func(m mountinfo.Mount) bool { return m.Source != marker })
 }
 
 // Keeper returns the process ID of the session's keeper, or 0 when there is none.

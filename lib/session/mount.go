@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 )
 
@@ -54,7 +55,7 @@ const mountSelfFD = 5
 // to lay them over. It answers for each, as an array of JSON.
 func mountAll(args []string, out io.Writer) error {
 	if len(args) < 3 || !mapped() {
-		return errOwnUse
+		return hidden.ErrOwnUse
 	}
 	if err := AssumeGroup(); err != nil {
 		return err

@@ -207,7 +207,7 @@ func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
 	for range lockOutTries {
 		err := flock(dir, unix.LOCK_EX)
 		if err == nil {
-			return !lentOut(dir), nil
+			return true, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
 			return false, err

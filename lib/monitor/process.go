@@ -1,4 +1,4 @@
-package shell
+package monitor
 
 import (
 	"errors"
@@ -109,12 +109,4 @@ func (p process) send(sig syscall.Signal) {
 	if parent := parentOf(p.pid); parent == p.parent || parent == os.Getpid() {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may have ended meanwhile
 	}
-}
-
-// signalName is the name that kill -l prints, with SIG.
-func signalName(s syscall.Signal) string {
-	if name := unix.SignalName(s); name != "" {
-		return name
-	}
-	return "signal " + strconv.Itoa(int(s))
 }
