@@ -123,12 +123,7 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(ran bool) error {
-		if !ran {
-			return f.Undo()
-		}
-		return f.Close()
-	})
+	j.later(func(bool) error { return f.Close() })
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
 	if err := f.Ready(argv[0]); err != nil {

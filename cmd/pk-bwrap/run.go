@@ -110,7 +110,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	if o.print || o.explain {
-		return errors.Join(o.tell(ctx, f), f.Undo())
+		return errors.Join(o.tell(ctx, f), f.Close())
 	}
 	return o.start(ctx, f)
 }
@@ -124,7 +124,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		err = f.Ready(ctx.Args[0])
 	}
 	if err != nil {
-		return errors.Join(err, f.Undo())
+		return errors.Join(err, f.Close())
 	}
 	status, death, err := attend(f, ctx.Args, streams)
 	if cerr := f.Close(); cerr != nil {

@@ -22,6 +22,10 @@ type Workspace struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
+	// LateSession keeps Open from making the directory of a new session: for a
+	// command that plans, and may refuse, before it makes anything.
+	LateSession bool
+
 	// Making is called, if set, when all has been read that others may keep waiting,
 	// and before anything is made. Its error ends Open.
 	Making func() error
@@ -136,9 +140,30 @@ func (w *Workspace) Source() string { return w.source }
 type Opened struct {
 	*confine.Workspace
 
-	// Session is the session directory, locked as in use; nil without a
-	// session.
+	// Session is the session directory, locked as in use; nil without a session.
 	Session *session.Dir
+
+	// Reserved is the session directory that the caller has to make, for Begin; see
+	// Workspace.LateSession.
+	Reserved *session.Reserved
+	reopen   func(tmp string) (*confine.Workspace, error)
+}
+
+// Begin goes on in the session whose directory the caller has made from Reserved.
+// It is released by Close.
+func (o *Opened) Begin(d *session.Dir) error {
+	o.Session, o.Reserved = d, nil
+	tmp, err := d.Tmp()
+	if err != nil {
+		return err
+	}
+	w, err := o.reopen(tmp)
+	if err != nil {
+		return err
+	}
+	o.Workspace.Close()
+	o.Workspace = w
+	return nil
 }
 
 // Close gives back the workspace's descriptors and the session's lock. The
@@ -176,9 +201,29 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	if name == "" {
 		return &Opened{Workspace: opened}, nil
 	}
-	roots := opened.Roots()
-	opened.Close() // the roots are good; a session may be made now
-	return w.openInSession(cfg, name, roots)
+	reserved, err := reserve(name, opened.Roots())
+	if err != nil {
+		opened.Close()
+		return nil, Invalid(err)
+	}
+	o := &Opened{Workspace: opened, Reserved: reserved, reopen: func(tmp string) (*confine.Workspace, error) {
+		if cfg.Temp == "" {
+			cfg.Temp = tmp
+		}
+		return w.open(cfg)
+	}}
+	if w.LateSession && !reserved.Exists() {
+		return o, nil
+	}
+	joined, err := reserved.Open()
+	if err == nil {
+		err = o.Begin(joined)
+	}
+	if err != nil {
+		o.Close()
+		return nil, Invalid(err)
+	}
+	return o, nil
 }
 
 // open opens the roots, and refuses policies that are kept in one of them.
@@ -230,27 +275,7 @@ func (w *Workspace) session() string {
 	return os.Getenv("PK_SESSION")
 }
 
-// openInSession joins the session and opens the roots with its playground,
-// unless there is another one.
-func (w *Workspace) openInSession(cfg confine.Config, name string, roots []confine.Root) (*Opened, error) {
-	joined, err := join(name, roots)
-	if err != nil {
-		return nil, Invalid(err)
-	}
-	if cfg.Temp == "" {
-		cfg.Temp, err = joined.Tmp()
-	}
-	var opened *confine.Workspace
-	if err == nil {
-		opened, err = w.open(cfg)
-	}
-	if err != nil {
-		return nil, Invalid(errors.Join(err, joined.Undo()))
-	}
-	return &Opened{Workspace: opened, Session: joined}, nil
-}
-
-func join(name string, roots []confine.Root) (*session.Dir, error) {
+func reserve(name string, roots []confine.Root) (*session.Reserved, error) {
 	base, err := session.Base(os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("cannot join session %q: %w", name, err)
@@ -258,7 +283,8 @@ func join(name string, roots []confine.Root) (*session.Dir, error) {
 	if err := CheckBase(base, roots); err != nil {
 		return nil, err
 	}
-	return session.Open(base, name)
+	reserved, err := session.ReserveNamed(base, name)
+	return &reserved, err
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command
