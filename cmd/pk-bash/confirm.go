@@ -83,7 +83,7 @@ func readPin(opened *cli.Opened) (shell.Pin, error) {
 	if err != nil || !pin.Set() {
 		return pin, err
 	}
-	if root, ok := confine.LiesIn(pin.Source, cli.WritablePaths(opened.Roots())); ok {
+	if root, ok := confine.LiesIn(pin.Source, confine.WritablePaths(opened.Roots())); ok {
 		return pin, fmt.Errorf("cannot use %q: it lies in the writable root %q", pin.Source, root)
 	}
 	return pin, nil

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/shell"
 )
 
@@ -68,7 +68,7 @@ Workspace:
       --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
   -z, --zero                 lists end their records in NUL
 
-` + fence.SandboxHelp + `
+` + sandboxflags.SandboxHelp + `
   -h, --help                 this text
       --version [--json]     the version
 
@@ -84,7 +84,7 @@ Examples:
 
 // options of pk-bash.
 type options struct {
-	fence.Options
+	sandboxflags.Options
 	command     string
 	given       bool // -c was
 	timeout     string
@@ -146,7 +146,7 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
-		Hidden: append(fence.Modes(), shell.GuardMode),
+		Hidden: sandboxflags.Modes(),
 		Action: o.run,
 	}
 }

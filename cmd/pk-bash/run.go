@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/limits"
+	"pikuri/lib/monitor"
 	"pikuri/lib/shell"
 )
 
@@ -63,7 +64,7 @@ func (o *options) run(ctx *cli.Context) error {
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	return bwrap.CloseInherited()
+	return monitor.CloseInherited()
 }
 
 // request is the one command of a call without a loop.

@@ -193,7 +193,7 @@ func isSystem(err error) bool {
 // logTo opens the log of violations. One that lies where the workspace can write
 // could be emptied by those whom it is about.
 func (w *work) logTo(name string) error {
-	if root, ok := confine.LiesIn(name, cli.WritablePaths(w.confined.Roots())); ok {
+	if root, ok := confine.LiesIn(name, confine.WritablePaths(w.confined.Roots())); ok {
 		err := fmt.Errorf("cannot log violations to %q: it lies in the writable root %q", name, root)
 		return cli.WithHint(err, "name a file outside")
 	}

@@ -73,7 +73,11 @@ type Context struct {
 func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, command: c}
 	if job := hidden.Dispatch(args, c.Hidden...); job != nil {
-		return c.end(ctx, job())
+		err := job()
+		if status, ok := errors.AsType[hidden.Status](err); ok {
+			return int(status)
+		}
+		return c.end(ctx, err)
 	}
 	err := c.parse(ctx, args)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/pattern"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 // Workspace is the set of options that describe a workspace, with the same
@@ -136,17 +136,17 @@ func (w *Workspace) Source() string { return w.source }
 type Opened struct {
 	*confine.Workspace
 
-	// Umbrella is the session's directory, locked as in use; nil without a
+	// Session is the session directory, locked as in use; nil without a
 	// session.
-	Umbrella *umbrella.Umbrella
+	Session *session.Dir
 }
 
 // Close gives back the workspace's descriptors and the session's lock. The
 // session itself lives on.
 func (o *Opened) Close() {
 	o.Workspace.Close()
-	if o.Umbrella != nil {
-		o.Umbrella.Release()
+	if o.Session != nil {
+		o.Session.Release()
 	}
 }
 
@@ -172,13 +172,13 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	if err != nil {
 		return nil, Invalid(err)
 	}
-	session := w.session()
-	if session == "" {
+	name := w.session()
+	if name == "" {
 		return &Opened{Workspace: opened}, nil
 	}
 	roots := opened.Roots()
 	opened.Close() // the roots are good; a session may be made now
-	return w.openInSession(cfg, session, roots)
+	return w.openInSession(cfg, name, roots)
 }
 
 // open opens the roots, and refuses policies that are kept in one of them.
@@ -215,23 +215,10 @@ func (w *Workspace) checkLists(roots []confine.Root) error {
 // CheckList refuses a list that lies in a writable root: a command could add to
 // it, and the next one would be shown what it added.
 func CheckList(file string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(file, WritablePaths(roots))
-	if file == "-" || !ok {
+	if file == "-" {
 		return nil
 	}
-	err := fmt.Errorf("cannot take the list %q: it lies in the writable root %q", file, root)
-	return WithHint(err, "keep it outside, or pass it on standard input")
-}
-
-// WritablePaths lists the paths of the writable ones among roots.
-func WritablePaths(roots []confine.Root) []string {
-	var paths []string
-	for _, r := range roots {
-		if r.Writable {
-			paths = append(paths, r.Path)
-		}
-	}
-	return paths
+	return confine.RefuseWritable("take the list", file, roots, "keep it outside, or pass it on standard input")
 }
 
 // session names the session to join: by option, else by $PK_SESSION; "" for
@@ -245,13 +232,13 @@ func (w *Workspace) session() string {
 
 // openInSession joins the session and opens the roots with its playground,
 // unless there is another one.
-func (w *Workspace) openInSession(cfg confine.Config, session string, roots []confine.Root) (*Opened, error) {
-	joined, err := join(session, roots)
+func (w *Workspace) openInSession(cfg confine.Config, name string, roots []confine.Root) (*Opened, error) {
+	joined, err := join(name, roots)
 	if err != nil {
 		return nil, Invalid(err)
 	}
 	if cfg.Temp == "" {
-		cfg.Temp, err = joined.Playground()
+		cfg.Temp, err = joined.Tmp()
 	}
 	var opened *confine.Workspace
 	if err == nil {
@@ -260,29 +247,24 @@ func (w *Workspace) openInSession(cfg confine.Config, session string, roots []co
 	if err != nil {
 		return nil, Invalid(errors.Join(err, joined.Undo()))
 	}
-	return &Opened{Workspace: opened, Umbrella: joined}, nil
+	return &Opened{Workspace: opened, Session: joined}, nil
 }
 
-func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
-	base, err := umbrella.Base(os.Getenv)
+func join(name string, roots []confine.Root) (*session.Dir, error) {
+	base, err := session.Base(os.Getenv)
 	if err != nil {
-		return nil, fmt.Errorf("cannot join session %q: %w", session, err)
+		return nil, fmt.Errorf("cannot join session %q: %w", name, err)
 	}
 	if err := CheckBase(base, roots); err != nil {
 		return nil, err
 	}
-	return umbrella.Join(base, session)
+	return session.Open(base, name)
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command
-// could put a link in their place, and the next one would follow it.
+// could put a symbolic link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(base, WritablePaths(roots))
-	if !ok {
-		return nil
-	}
-	err := fmt.Errorf("cannot keep session directories in %q: it lies in the writable root %q", base, root)
-	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
+	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // Project is the project root as it was given: by option, else by

@@ -8,7 +8,6 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/toolchain"
 )
 
 // BwrapConfig describes the sandbox of a BwrapRunner.
@@ -39,7 +38,7 @@ type BwrapConfig struct {
 type BwrapRunner struct {
 	settings
 	place
-	fence fence // but for what each command says
+	fence sandboxed // but for what each command says
 }
 
 // NewBwrapRunner returns a runner, or says why there can be none: a root that
@@ -68,22 +67,14 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 
 // plan makes the plan once, so that what is wrong with it is said now.
 func (r *BwrapRunner) plan(cfg BwrapConfig) error {
-	r.fence = fence{Bwrap: cfg.Bwrap, Roots: r.workspace.Roots(), AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Net: true}
-	if cfg.Toolchains {
-		table, err := toolchain.Load()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		r.fence.Toolchains = table.Present(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv})
-		r.fence.Masks = toolchain.Masks(r.fence.Toolchains)
-	}
+	r.fence = sandboxed{Bwrap: cfg.Bwrap, Roots: r.workspace.Roots(), AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Toolchains: cfg.Toolchains, Net: true}
 	trial := r.fence
 	trial.Env.Caller = os.Environ()
-	binary, _, err := trial.plan()
+	f, err := trial.plan()
 	if err == nil {
-		err = bwrap.CheckHost(binary)
+		r.fence.Bwrap = f.Bwrap.Path
+		err = bwrap.CheckHost(f.Bwrap)
 	}
-	r.fence.Bwrap = binary.Path
 	if _, unavailable := errors.AsType[*bwrap.Unavailable](err); unavailable {
 		return fmt.Errorf("%w: %w", ErrNotAvailable, err)
 	}

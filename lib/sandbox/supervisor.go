@@ -18,10 +18,11 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/gitrepo"
+	"pikuri/lib/fence"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/monitor"
+	"pikuri/lib/setup"
 	"pikuri/lib/shell"
-	"pikuri/lib/toolchain"
 )
 
 // A command is run by shell.Job, which wants a process to itself: orphans fall
@@ -41,7 +42,7 @@ const (
 // Modes are the modes in which a program that uses a runner starts itself again.
 // They are for the commands of this module; other programs call Main.
 func Modes() []hidden.Mode {
-	return append(bwrap.Modes(), shell.GuardMode, hidden.Mode{Name: supervisorOption, Run: supervise})
+	return []hidden.Mode{setup.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
 }
 
 // Main has to be called before anything else in the main function of a program
@@ -83,15 +84,14 @@ type request struct {
 	KillAfter time.Duration
 	FileBytes int64
 	OpenFiles int64
-	Fence     *fence // nil: no sandbox
+	Fence     *sandboxed // nil: no sandbox
 }
 
-// fence is a sandbox to be made around the command.
-type fence struct {
+// sandboxed is a sandbox to be made around the command.
+type sandboxed struct {
 	Bwrap       string
 	Roots       []confine.Root
-	Toolchains  []toolchain.Entry
-	Masks       []string
+	Toolchains  bool
 	Net         bool
 	AllowNested bool
 	NoProtect   bool
@@ -172,7 +172,7 @@ func (r *request) prepare() error {
 	if err := unix.Fchdir(workDirFD); err != nil {
 		return fmt.Errorf("cannot enter the working directory: %w", err)
 	}
-	if err := bwrap.CloseInherited(); err != nil {
+	if err := monitor.CloseInherited(); err != nil {
 		return err
 	}
 	for _, limit := range []struct {
@@ -217,7 +217,7 @@ func (r *request) run(signals <-chan os.Signal) (report, error) {
 	if err := command(job); err != nil {
 		return report{}, err
 	}
-	job.Cmd.Stdin = os.Stdin
+	job.In = os.Stdin
 	result, err := job.Run()
 	if err != nil {
 		return report{}, err
@@ -249,80 +249,30 @@ func (r *request) command(job *shell.Job) error {
 	return nil
 }
 
-// fenced prepares bwrap around the command.
+// fenced prepares a sandbox around the command.
 func (r *request) fenced(job *shell.Job) error {
-	binary, plan, err := r.Fence.plan()
+	f, err := r.Fence.plan()
 	if err != nil {
 		return err
 	}
-	if err := plan.FindCommand(r.Argv[0]); err != nil {
+	if err := f.Ready(r.Argv[0]); err != nil {
 		return err
 	}
-	status, write, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	job.Sandbox, job.Status = true, status
-	job.Start = plan.Start
-	job.Cmd, job.Started, err = plan.Command(binary, r.Argv, write)
+	c, err := f.Sandbox(r.Argv)
+	job.Fence = &c
 	return err
 }
 
-// plan finds bwrap and says what the sandbox contains.
-func (f *fence) plan() (bwrap.Binary, *bwrap.Plan, error) {
-	binary, err := bwrap.FindBinary(f.Bwrap, writable(f.Roots))
-	if err != nil {
-		return binary, nil, err
-	}
-	protect, err := f.protected()
-	if err != nil {
-		return binary, nil, err
-	}
-	plan, err := bwrap.New(bwrap.Options{
-		Roots: f.Roots, Toolchains: f.Toolchains, Masks: f.Masks, Protect: protect, NoProtect: f.NoProtect,
-		Bwrap: binary, Net: f.Net, AllowNested: f.AllowNested, Env: f.Env,
+// plan says what the sandbox contains.
+func (s *sandboxed) plan() (*fence.Fence, error) {
+	f, err := fence.New(fence.Config{
+		Roots: s.Roots, NoToolchains: !s.Toolchains, NoNet: !s.Net, AllowNested: s.AllowNested,
+		NoProtect: s.NoProtect, Bwrap: s.Bwrap, Env: s.Env,
 	})
-	if err == nil && f.Chdir != "" {
-		plan.Chdir = f.Chdir
+	if err == nil && s.Chdir != "" {
+		f.Plan.Chdir = s.Chdir
 	}
-	return binary, plan, err
-}
-
-// protectTime is for a disk that is asleep: a usual project takes a millisecond.
-const protectTime = 10 * time.Second
-
-// protected lists what makes git on the host run code, in the repositories of the
-// writable roots: a command could have it run once the sandbox is gone. What git
-// itself writes in the course of its work is left out.
-func (f *fence) protected() ([]bwrap.Protected, error) {
-	var list []bwrap.Protected
-	for _, root := range writable(f.Roots) {
-		if f.NoProtect {
-			break
-		}
-		repos, err := gitrepo.Find(root, gitrepo.Limits{Time: protectTime}, os.LookupEnv)
-		if err != nil {
-			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "name a narrower root"}
-		}
-		for _, repo := range repos {
-			for _, sink := range repo.Sinks() {
-				if !sink.Watch {
-					list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "git: " + sink.Why, Default: true})
-				}
-			}
-		}
-	}
-	return list, nil
-}
-
-func writable(roots []confine.Root) []string {
-	var paths []string
-	for _, root := range roots {
-		if root.Writable {
-			paths = append(paths, root.Path)
-		}
-	}
-	return paths
+	return f, err
 }
 
 // lookPath finds a command as execvp(3) would, in the PATH that the command

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"golang.org/x/sys/unix"
 	"os"
 	"strconv"
 	"strings"
@@ -215,4 +216,12 @@ func textOrBase64(b []byte) (text, encoded string) {
 		return string(b), ""
 	}
 	return strings.ToValidUTF8(string(b), string(utf8.RuneError)), base64.StdEncoding.EncodeToString(b)
+}
+
+// signalName is the name that kill -l prints, with SIG.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "signal " + strconv.Itoa(int(s))
 }
