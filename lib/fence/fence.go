@@ -44,9 +44,9 @@ type Config struct {
 	Require      []string
 	PassFDs      []int
 	Limits       limits.Limits
-	RunAs        int    // the project's owner, if root became that user
-	Bwrap        string // "": the system's
-	Env          bwrap.EnvPolicy
+	RunAs        int             // the project's owner, if root became that user
+	Bwrap        string          // "": the system's
+	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
 	Warn func(format string, args ...any) // nil: warnings are dropped
 }
@@ -121,7 +121,9 @@ func (f *Fence) plan() error {
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), CPUSeconds: uint64(f.Limits.CPUTime / time.Second), FileBytes: uint64(f.Limits.FileSize), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
 	}
-	o.Env.Caller = os.Environ()
+	if o.Env.Caller == nil {
+		o.Env.Caller = os.Environ()
+	}
 	base, err := session.Base(os.Getenv)
 	if err == nil {
 		o.Umbrellas = base // without a home there is nothing to protect

@@ -38,6 +38,7 @@ type Result struct {
 	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
+	Usage    syscall.Rusage // of all its processes together
 
 	Output    []byte // what was kept; visible, unless Raw
 	Raw       bool

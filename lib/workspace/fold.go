@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/pattern"
 )
 
@@ -71,9 +72,7 @@ func (w *LocalWorkspace) ignoresCase() bool {
 	if unix.Fstatfs(w.tree.fd, &st) == nil && caseless[int64(uint32(st.Type))] != "" {
 		return true
 	}
-	fd, err := again(func() (int, error) {
-		return unix.Openat(w.tree.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := fsat.Reopen(w.tree.fd, unix.O_RDONLY)
 	if err != nil {
 		return false
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io/fs"
 	"iter"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Sub returns the directory dir of a workspace as a workspace of its own: paths
@@ -53,7 +55,7 @@ func classOf(err error) error {
 // out as well.
 func beneath(dir string) Guard {
 	return func(a Access) error {
-		if !within(dir, a.Path) {
+		if !fsat.Within(a.Path, dir) {
 			return errOut
 		}
 		return nil
@@ -68,7 +70,7 @@ type sub struct {
 
 func (s *sub) Guarded(guard Guard) Workspace {
 	return &sub{forward{Guarded(s.inner, func(a Access) error {
-		if !within(s.dir, a.Path) {
+		if !fsat.Within(a.Path, s.dir) {
 			return errOut
 		}
 		a.Path = s.inside(a.Path)
