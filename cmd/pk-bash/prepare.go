@@ -71,7 +71,7 @@ func (s *session) prepare(request shell.Request) (*job, error) {
 // open opens the workspace of a command that is not fenced by pk.
 func (s *session) open(j *job) error {
 	s.Scratch = false
-	opened, err := s.Workspace.Open(s.ctx)
+	opened, err := s.WorkspaceFlags.Open(s.ctx)
 	if err != nil {
 		return err
 	}

@@ -25,12 +25,12 @@ type policy struct {
 // WithPolicy returns options and one more, --policy, which takes them from a
 // file: its lines stand for options in the place of --policy itself. What is
 // about one call rather than about what is allowed is to be left out of options.
-func (w *Workspace) WithPolicy(options []Option) []Option {
+func (w *WorkspaceFlags) WithPolicy(options []Option) []Option {
 	read := func(name string) error { return w.readPolicy(name, options) }
 	return append(options, Func(read, "policy", "").Path())
 }
 
-func (w *Workspace) readPolicy(name string, options []Option) error {
+func (w *WorkspaceFlags) readPolicy(name string, options []Option) error {
 	p, text, err := loadPolicy(name)
 	if err != nil {
 		return fmt.Errorf("cannot read policy %q: %w", name, err)

@@ -61,7 +61,7 @@ func TestPolicyLines(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var got []string
-			var w Workspace
+			var w WorkspaceFlags
 			file := writePolicy(t, row.text)
 			err := w.readPolicy(file, noted(&got))
 			if row.err == "" {
@@ -85,7 +85,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Add("list-from -\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var got []string
-		var w Workspace
+		var w WorkspaceFlags
 		if w.readPolicy(writePolicy(t, text), noted(&got)) != nil {
 			return
 		}

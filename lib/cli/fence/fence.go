@@ -25,7 +25,7 @@ import (
 
 // Options are the workspace options and the sandbox options.
 type Options struct {
-	cli.Workspace
+	cli.WorkspaceFlags
 
 	// Scratch asks for a playground that lasts as long as the Fence when
 	// neither a session nor --temp gives one.
@@ -84,7 +84,7 @@ func (o *Options) Options() []cli.Option {
 
 // Lasting returns the options that can stand in a policy.
 func (o *Options) Lasting() []cli.Option {
-	return append(append(o.Workspace.Options(), o.RuleOptions()...),
+	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
 		o.overlay("overlay", false).Path(),
 		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
@@ -225,7 +225,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if o.runAs, err = becomeOwner(o.Project()); err != nil {
 		return nil, err
 	}
-	opened, err := o.Workspace.Open(ctx)
+	opened, err := o.WorkspaceFlags.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
