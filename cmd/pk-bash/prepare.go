@@ -284,11 +284,8 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 // unless what is shown at the end goes to the same terminal.
 func (s *session) newLive(timeout time.Duration) *shell.Live {
 	file, ok := s.ctx.Stderr.(*os.File)
-	columns := shell.Columns(file)
-	if !ok || s.noFollow || columns == nil && !s.follow {
+	if !ok || s.noFollow || !s.follow && !cli.Terminal(file) {
 		return nil
 	}
-	stdout, _ := s.ctx.Stdout.(*os.File)
-	lines := s.follow || shell.Columns(stdout) == nil
-	return shell.NewLive(file, columns, lines, timeout)
+	return shell.NewLive(file, shell.Columns(file), s.follow || !cli.Terminal(s.ctx.Stdout), timeout)
 }

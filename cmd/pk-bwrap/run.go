@@ -233,7 +233,7 @@ func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {
 	}
 	var out bytes.Buffer // half a line is none
 	for _, word := range line {
-		if err := cli.WriteRecord(&out, word, o.zero); err != nil {
+		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err
 		}
 	}

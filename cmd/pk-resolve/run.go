@@ -115,7 +115,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	defer workspace.Close()
-	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize)}
+	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize), terminal: cli.Terminal(ctx.Stdout)}
 	a.batch = workspace.Batch(confine.Request{Mode: o.mode(), Physical: o.physical, Existing: o.existing})
 	a.workspace = workspace.Workspace
 	if o.stdin {

@@ -211,10 +211,14 @@ func TestRecords(t *testing.T) {
 
 func TestWriteRecord(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, WriteRecord(&out, "a b", false))
-	require.NoError(t, WriteRecord(&out, "a\nb", true))
-	assert.EqualError(t, WriteRecord(&out, "a\nb", false), `"a\nb" holds a newline: with -z records end in NUL`)
-	assert.Equal(t, "a b\na\nb\x00", out.String())
+	require.NoError(t, WriteRecord(&out, "a b\x1b", false, false))
+	require.NoError(t, WriteRecord(&out, "a\nb", true, false))
+	require.NoError(t, WriteRecord(&out, "a\t\x1b\x7f\u009b\u202e\xff", false, true))
+	require.NoError(t, WriteRecord(&out, "\x1b", true, true))
+	for _, terminal := range []bool{false, true} {
+		assert.EqualError(t, WriteRecord(&out, "a\nb", false, terminal), `"a\nb" holds a newline: with -z records end in NUL`)
+	}
+	assert.Equal(t, "a b\x1b\na\nb\x00a\t�����\n\x1b\x00", out.String())
 }
 
 func TestStandardInputIsReadOnce(t *testing.T) {

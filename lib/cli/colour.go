@@ -1,25 +1,31 @@
 package cli
 
 import (
-	"io"
-	"os"
+	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/mattn/go-isatty"
 )
+
+// Terminal reports whether stream is a terminal. It leaves the stream as it is:
+// os.File.Fd would make a stream blocking for all that share it.
+func Terminal(stream any) bool {
+	file, ok := stream.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := file.SyscallConn()
+	yes := false
+	return err == nil && raw.Control(func(fd uintptr) { yes = isatty.IsTerminal(fd) }) == nil && yes
+}
 
 // Palette paints words for a terminal, or leaves them as they are: its zero
 // value does. What is painted has to mean the same without.
 type Palette bool
 
-// Colours is the palette for out: one with colours if out is a terminal whose
-// user has nothing against them (https://no-color.org).
-func Colours(out io.Writer, getenv func(string) string) Palette {
-	f, ok := out.(*os.File)
-	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+// Colours is the palette for out. It has colours if out is a terminal whose user
+// has nothing against them (https://no-color.org).
+func Colours(out any, getenv func(string) string) Palette {
+	return Palette(getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && Terminal(out))
 }
 
 // A Colour is one of the terminal's own, so that it fits the user's background.
