@@ -73,7 +73,16 @@ func (s *session) confirm(j *job) (yes bool, reason string, err error) {
 			return false, "", err
 		}
 	}
-	return s.ask(j, a.program)
+	yes, reason, err = s.ask(j, a.program)
+	switch {
+	case !errors.Is(err, shell.ErrNoTerminal):
+		return yes, reason, err
+	case pin.Set():
+		err = fmt.Errorf("%w, and %q lets nothing else answer", err, pin.Source)
+	default:
+		err = fmt.Errorf("%w: use --yes, or --confirm-command", err)
+	}
+	return false, "", cli.WithStatus(cli.StatusNotExec, err)
 }
 
 // readPin reads who alone may answer. A file that a command could have written
@@ -121,10 +130,6 @@ func (s *session) ask(j *job, program string) (yes bool, reason string, err erro
 	}()
 	select {
 	case a := <-answered:
-		if errors.Is(a.err, shell.ErrNoTerminal) {
-			s.ctx.Report(cli.WithHint(a.err, "pass --yes to run commands without asking, or --confirm-command PROGRAM"))
-			a.err = nil
-		}
 		return a.yes, a.reason, a.err
 	case sig := <-s.signals:
 		close(stop)

@@ -52,7 +52,7 @@ func (s *session) rawReport(r *shell.Result) error {
 	switch r.Outcome {
 	case shell.TimedOut:
 		s.ctx.Report(fmt.Errorf("command timed out after %d s", int(r.Timeout.Seconds())))
-	case shell.Declined, shell.Refused:
+	case shell.Declined: // any other refusal is an error, and is reported as one
 		s.ctx.Report(errors.New(r.Error))
 	}
 	return nil

@@ -294,18 +294,51 @@ func TestPlaygroundIsSeenAtItsOwnPlace(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
+// No terminal is not the user's no.
 func TestNobodyToAsk(t *testing.T) {
 	b := clitest.NewBox(t)
-	cmd := b.Command("pk-bash", "touch in")
-	cmd.Stdin = strings.NewReader("y\n")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	assert.Equal(t, clitest.Outcome{
-		Stdout: "Error: user declined the bash command.\n",
-		Stderr: "pk-bash: cannot ask: no terminal\npk-bash: hint: pass --yes to run commands without asking, or --confirm-command PROGRAM\n",
-		Status: 126,
-	}, clitest.Finish(t, cmd))
-	assert.NoFileExists(t, b.Project+"/in")
-	assert.Empty(t, umbrellas(t, b))
+	const why = "no terminal to ask on: use --yes, or --confirm-command"
+	for _, test := range []struct{ name, option, stdout string }{
+		{"for people", "--no-follow", "Error: " + why + "\n"},
+		{"JSON", "--json", `{"command":"touch in","outcome":"refused","exit_status":126,"error":"` + why + `"}` + "\n"},
+		{"raw", "--raw", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := b.Command("pk-bash", test.option, "touch in")
+			cmd.Stdin = strings.NewReader("y\n")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			assert.Equal(t, clitest.Outcome{Stdout: test.stdout, Stderr: "pk-bash: " + why + "\n", Status: 126}, clitest.Finish(t, cmd))
+			assert.NoFileExists(t, b.Project+"/in")
+			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+// Each refusal is said once on standard error, with --raw too.
+func TestRefusalsAreSaidOnce(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range []struct {
+		name   string
+		args   []string
+		stderr string
+		status int
+	}{
+		{"declined", []string{"-n", "true"}, "pk-bash: user declined the bash command.\n", 126},
+		{"an empty command", []string{"-y", " "}, "pk-bash: empty bash command.\n", 125},
+		{"a workspace that is missing", []string{"-y", "-C", "/nonesuch", "true"}, "pk-bash: cannot use \"/nonesuch\" as the project root: no such file or directory\n", 125},
+		{"a time that is too long", []string{"-y", "--timeout", "700", "touch in"}, "pk-bash: option \"--timeout\": \"700\" is not between 1 and 600\n", 125},
+		{"a time that is none", []string{"-y", "--timeout", "1.5", "touch in"}, "pk-bash: option \"--timeout\": \"1.5\" is not a whole number\n", 125},
+		{"a time that is too long for requests", []string{"--loop", "--timeout", "601"}, "pk-bash: option \"--timeout\": \"601\" is not between 1 and 600\n", 125},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := b.Run(t, "pk-bash", append([]string{"--raw"}, test.args...)...)
+			said, _, _ := strings.Cut(got.Stderr, "pk-bash: hint: ")
+			assert.Equal(t, test.stderr, said)
+			assert.Empty(t, got.Stdout)
+			assert.Equal(t, test.status, got.Status)
+			assert.NoFileExists(t, b.Project+"/in")
+		})
+	}
 }
 
 func TestAnswers(t *testing.T) {

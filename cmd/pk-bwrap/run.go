@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -122,9 +123,22 @@ func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
 		return err
 	}
 	if err := f.FindCommand(ctx.Args[0]); err != nil { // the session may have brought it
-		return err
+		return withQuoteHint(err, ctx.Args)
 	}
 	return o.become(f, ctx.Args)
+}
+
+// withQuoteHint adds what to type instead of a whole command line in quotes.
+func withQuoteHint(err error, args []string) error {
+	line := args[0]
+	_, missing := errors.AsType[*bwrap.NotFound](err)
+	switch {
+	case !missing || len(args) > 1 || !strings.ContainsAny(line, " \t\n") || strings.Contains(line, "'"):
+		return err
+	case strings.ContainsAny(line, "\n\"\\$`*?[]{}()<>|&;#~!="):
+		return cli.WithHint(err, "type: pk-bash '%s'", line)
+	}
+	return cli.WithHint(err, "type: pk-bwrap -- %s, or pk-bash '%s'", line, line)
 }
 
 // possible refuses what this machine or the caller's streams do not allow.

@@ -14,7 +14,7 @@ const (
 	StatusUsage   = 2   // called wrongly, or the workspace is invalid
 	StatusTimeout = 124 // pk-bash: the command ran out of time
 	StatusFailed  = 125 // pk itself could not start the command
-	StatusNotExec = 126 // the command is not executable, or the user declined
+	StatusNotExec = 126 // the command is not executable; pk-bash: the user declined, or could not be asked
 	StatusMissing = 127 // the command was not found
 	StatusSignal  = 128 // plus n: the command died of signal n
 )

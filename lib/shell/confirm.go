@@ -14,7 +14,7 @@ import (
 
 // What keeps a question from being answered.
 var (
-	ErrNoTerminal  = errors.New("cannot ask: no terminal")
+	ErrNoTerminal  = errors.New("no terminal to ask on")
 	ErrInterrupted = errors.New("interrupted while asking")
 )
 
