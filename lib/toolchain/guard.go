@@ -78,7 +78,7 @@ func (g *guard) home() string {
 // contains one; or "". What rows say lies beside them counts for a path that is
 // not the table's own.
 func (g *guard) danger(path string, trusted bool) string {
-	if confine.DeniedRoot(path, g.host.Home) {
+	if confine.SystemTop(path, g.host.Home) {
 		return "it is a home, a system directory, or holds one"
 	}
 	have := elements(path)
