@@ -85,7 +85,7 @@ func (s *session) unfenced(j *job) (err error) {
 		return err
 	}
 	if !s.warned {
-		s.ctx.Warn("no sandbox: the command can read and write all that you can")
+		s.warnUnfenced()
 		s.warned = true
 	}
 	j.question.Fence = "NO SANDBOX"

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"syscall"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/shell"
+	"pikuri/lib/toolchain"
 )
 
 // report writes the result and turns it into the exit status.
@@ -56,4 +59,15 @@ func (s *session) rawReport(r *shell.Result) error {
 		s.ctx.Report(errors.New(r.Error))
 	}
 	return nil
+}
+
+// warnUnfenced says what a command without a sandbox can reach.
+func (s *session) warnUnfenced() {
+	risk := ""
+	places := toolchain.Exposed(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}, 2)
+	for i, place := range places {
+		risk += []string{", such as ", " and "}[i] + strconv.Quote(place)
+	}
+	s.ctx.Warn("no sandbox: the command can read and change all that you can%s", risk)
+	s.ctx.Say("hint: leave --no-sandbox out; if no sandbox can be made, pk-bwrap --check says what to type")
 }

@@ -57,7 +57,20 @@ var modes = []struct {
 	stderr  string
 }{
 	{"sandboxed", nil, ""},
-	{"without a sandbox", []string{"--no-sandbox"}, "pk-bash: warning: no sandbox: the command can read and write all that you can\n"},
+	{"without a sandbox", []string{"--no-sandbox"}, "pk-bash: warning: no sandbox: the command can read and change all that you can\n" +
+		"pk-bash: hint: leave --no-sandbox out; if no sandbox can be made, pk-bwrap --check says what to type\n"},
+}
+
+// atRisk is what the warning names; it depends on the machine.
+var atRisk = regexp.MustCompile(`, such as .*`)
+
+func TestWarningNamesWhatIsAtRisk(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.ssh")
+	b.Write(t, b.Home+"/.aws", "")
+	b.Write(t, b.Home+"/.bashrc", "")
+	got := run(t, b, "true", "--no-sandbox")
+	assert.Contains(t, got.Stderr, fmt.Sprintf("pk-bash: warning: no sandbox: the command can read and change all that you can, such as %q and %q\n", b.Home+"/.ssh", b.Home+"/.aws"))
 }
 
 func TestCommands(t *testing.T) {
@@ -92,6 +105,7 @@ func TestCommands(t *testing.T) {
 				cmd := b.Command("pk-bash", append(append([]string{"-y"}, mode.options...), "--", test.command)...)
 				allGone := leash(t, cmd)
 				got := clitest.Finish(t, cmd)
+				got.Stderr = atRisk.ReplaceAllString(got.Stderr, "")
 				assert.Equal(t, clitest.Outcome{Stdout: test.output, Stderr: mode.stderr, Status: test.status}, got)
 				allGone()
 			})

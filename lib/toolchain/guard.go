@@ -104,6 +104,21 @@ func (g *guard) prepared() nevers {
 	return g.never
 }
 
+// Exposed returns places of never.txt that exist on the host, most of them at
+// most: what a command without a sandbox can reach.
+func Exposed(h Host, most int) []string {
+	g := newGuard(Table{}, h)
+	var places []string
+	for _, n := range neverList() {
+		for _, p := range g.spelled(n.pattern) {
+			if places = append(places, existing(p)...); len(places) >= most {
+				return places[:most]
+			}
+		}
+	}
+	return places
+}
+
 // neighbours spells out what rows say lies beside them.
 func (g *guard) neighbours() nevers {
 	if g.beside == nil {
