@@ -88,28 +88,32 @@ func set(flags *cli.Context, o Option, value string) error {
 	return nil
 }
 
+// unknown names the typo, and the option that was probably meant.
+func (c *Command) unknown(typed string) error {
+	err := Usage("unknown option %q", typed)
+	if meant := similar(strings.TrimLeft(typed, "-"), c.allOptions()); meant != "" {
+		err = WithHint(err, "did you mean --%s?", meant)
+	}
+	return err
+}
+
 // alike is the least similarity of a typo and an option, by Jaro and Winkler,
 // who count letters that differ or changed places. 0.7 and 4 are their own
 // numbers for the weight of a common beginning.
 const alike = 0.85
 
-// unknown names the typo, and the option that was probably meant: one that
-// begins like it, or is like it.
-func (c *Command) unknown(typed string) error {
-	err := Usage("unknown option %q", typed)
-	bare := strings.TrimLeft(typed, "-")
+// similar returns the long name that begins with typed, or else is most like it;
+// "" if none is.
+func similar(typed string, options []Option) string {
 	meant, most := "", alike
-	for _, o := range c.allOptions() {
-		likeness := smetrics.JaroWinkler(bare, o.Long, 0.7, 4)
-		if strings.HasPrefix(o.Long, bare) {
+	for _, o := range options {
+		likeness := smetrics.JaroWinkler(typed, o.Long, 0.7, 4)
+		if strings.HasPrefix(o.Long, typed) {
 			likeness = 1
 		}
-		if len(bare) > 1 && likeness > most {
+		if len(typed) > 1 && likeness > most {
 			meant, most = o.Long, likeness
 		}
 	}
-	if meant == "" {
-		return err
-	}
-	return WithHint(err, "did you mean --%s?", meant)
+	return meant
 }

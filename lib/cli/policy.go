@@ -93,7 +93,11 @@ func (p policy) apply(line string, options []Option) error {
 			return p.set(o, value)
 		}
 	}
-	return fmt.Errorf("%q is not an option that a policy can give", name)
+	err := fmt.Errorf("%q is not an option that a policy can give", name)
+	if meant := similar(name, options); meant != "" {
+		err = WithHint(err, "did you mean %s?", meant)
+	}
+	return err
 }
 
 func (p policy) set(o Option, value string) error {

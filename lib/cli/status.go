@@ -52,7 +52,8 @@ func (f *failure) Hint() string { return f.hint }
 // options that exclude each other. It ends in status 2, or 125 in a command
 // that runs another.
 func Usage(format string, args ...any) error {
-	return &failure{kind: kindUsage, err: fmt.Errorf(format, args...)}
+	err := fmt.Errorf(format, args...)
+	return &failure{kind: kindUsage, err: err, hint: HintOf(err)}
 }
 
 // Invalid marks err, found in what the caller described (a root that is
