@@ -210,7 +210,7 @@ func (o *options) setStatus(v string) error {
 // object reports whether the product is JSON.
 func (o *options) object() bool { return o.json || o.loop }
 
-// check finds what is wrong with the call, before anything is read or made.
+// check finds mistakes in the call, before anything is read or made.
 func (o *options) check(ctx *cli.Context) error {
 	for _, pair := range []struct {
 		both bool

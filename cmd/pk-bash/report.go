@@ -21,8 +21,8 @@ func (s *session) report(r *shell.Result) error {
 	return cli.Exit(r.Status)
 }
 
-// write writes the result in the form that was asked for. What was prepared is
-// gone by then, so that a reader who has gone away cannot keep it alive.
+// write writes the result in the form that was asked for. The sandbox is gone by
+// then: a reader that has stopped reading cannot keep it alive.
 func (s *session) write(r *shell.Result) error {
 	record, err := r.JSON()
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *session) write(r *shell.Result) error {
 	return nil
 }
 
-// rawReport says on stderr what the command's own bytes cannot.
+// rawReport reports an end that the command's own bytes do not show.
 func (s *session) rawReport(r *shell.Result) error {
 	switch r.Outcome {
 	case shell.TimedOut:
@@ -61,7 +61,7 @@ func (s *session) rawReport(r *shell.Result) error {
 	return nil
 }
 
-// warnUnfenced says what a command without a sandbox can reach.
+// warnUnfenced warns that a command without a sandbox can reach everything.
 func (s *session) warnUnfenced() {
 	risk := ""
 	places := toolchain.Exposed(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}, 2)

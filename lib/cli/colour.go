@@ -19,7 +19,7 @@ func Terminal(stream any) bool {
 }
 
 // Palette paints words for a terminal, or leaves them as they are: its zero
-// value does. What is painted has to mean the same without.
+// value does. Painted text means the same without its colours.
 type Palette bool
 
 // Colours is the palette for out. It has colours if out is a terminal whose user
@@ -31,7 +31,7 @@ func Colours(out any, getenv func(string) string) Palette {
 // A Colour is one of the terminal's own, so that it fits the user's background.
 type Colour string
 
-// The colours that are used, and what for.
+// The colours, and their meanings.
 const (
 	Good  Colour = "\x1b[32m"   // green: closed, as it should be
 	Bad   Colour = "\x1b[1;31m" // bold red: open, and should not be
@@ -40,8 +40,7 @@ const (
 	Title Colour = "\x1b[1m"    // bold
 )
 
-// Paint returns text in a colour. Text that is to be aligned has its width
-// before it is painted.
+// Paint returns text in a colour. Align a text before it is painted.
 func (p Palette) Paint(c Colour, text string) string {
 	if !p || c == "" {
 		return text

@@ -25,11 +25,11 @@ type Command struct {
 	Wraps bool
 
 	// Interspersed lets options follow operands. For commands whose first
-	// operand is a verb; never for one that takes somebody else's words.
+	// operand is a verb; never for one that runs its operands.
 	Interspersed bool
 
-	// Verb says that the first operand names what is to be done: options may
-	// follow it, and end at the next operand.
+	// Verb marks a command whose first operand is a verb: options may follow it,
+	// and end at the next operand.
 	Verb bool
 
 	// JSON points at the command's own --json, for commands that have one;
@@ -42,8 +42,8 @@ type Command struct {
 	help, version, versionJSON bool
 }
 
-// Context is what an Action works with: the operands and the three streams.
-// stdout carries the product and nothing else.
+// Context holds the operands and the three streams. Stdout carries the product
+// and nothing else.
 type Context struct {
 	Args   []string
 	Stdin  io.Reader
@@ -61,8 +61,8 @@ func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) 
 	return c.end(ctx, c.app(ctx).Run(append([]string{c.Name}, args...)))
 }
 
-// RunHidden is Run for what a command is started for by itself: there are no
-// options to read, and no time to lose.
+// RunHidden is Run for a process that the command starts itself: there are no
+// options to read.
 func (c *Command) RunHidden(action func() error, stderr io.Writer) int {
 	return c.end(&Context{Stderr: stderr, command: c}, action())
 }
@@ -156,8 +156,8 @@ func (c *Command) dispatch(ctx *Context) error {
 	return c.Action(ctx)
 }
 
-// Report prints one failure: what happened, then what to type next. A failure
-// made by Exit prints nothing.
+// Report prints one failure: a line with the error, then one with its hint. A
+// failure made by Exit prints nothing.
 func (ctx *Context) Report(err error) {
 	if f, ok := errors.AsType[*failure](err); ok && f.err == nil {
 		return

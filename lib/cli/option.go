@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Option is one command-line option: a long name, at most one short name, and
-// what to do with its value.
+// Option is one command-line option: a long name, at most one short name, and a
+// function that takes its value.
 //
 // Options are set in the order of the command line, so two options that append
 // to one list keep the order in which they were typed.
@@ -20,7 +20,7 @@ type Option struct {
 	path pathUse
 }
 
-// pathUse tells what a policy makes of a relative value.
+// pathUse tells how a policy reads a relative value.
 type pathUse int
 
 const (

@@ -23,8 +23,8 @@ type policy struct {
 }
 
 // WithPolicy returns options and one more, --policy, which takes them from a
-// file: its lines stand for options in the place of --policy itself. What is
-// about one call rather than about what is allowed is to be left out of options.
+// file: its lines stand for options in the place of --policy itself. Leave out of
+// options all that concerns one call only.
 func (w *WorkspaceFlags) WithPolicy(options []Option) []Option {
 	read := func(name string) error { return w.readPolicy(name, options) }
 	return append(options, Func(read, "policy", "").Path())
@@ -116,8 +116,7 @@ func (p policy) set(o Option, value string) error {
 	return nil
 }
 
-// check refuses a policy that somebody in the workspace could write, or could
-// put another one in the place of.
+// check refuses a policy that a command in the workspace could write or replace.
 func (p policy) check(roots []confine.Root) error {
 	for _, place := range p.trail {
 		for _, root := range roots {

@@ -14,7 +14,7 @@ import (
 // room for whatever else a list may hold one day.
 const maxRecord = 1 << 20
 
-// maxText bounds what is read whole; it is more than any use of it takes.
+// maxText bounds a text that is read whole; no use of it needs more.
 const maxText = 16 << 20
 
 // terminator is the byte that ends a record: newline, or NUL with -z.

@@ -71,8 +71,8 @@ func (w *WorkspaceFlags) Options() []Option {
 	}
 }
 
-// RuleOptions returns the options that narrow a workspace, for commands that can
-// hold to them: a rule that is taken and not kept would be worse than none.
+// RuleOptions returns the options that narrow a workspace, for commands that
+// enforce them: a rule that is accepted and not enforced is worse than none.
 func (w *WorkspaceFlags) RuleOptions() []Option {
 	return []Option{
 		w.rule(&w.rules.Deny, "deny"),
@@ -124,12 +124,11 @@ func (w *WorkspaceFlags) AddWritable(dir string) {
 // Rules returns the rules that the options gave.
 func (w *WorkspaceFlags) Rules() confine.Rules { return w.rules }
 
-// Origin says which option named the root, or "" for those that have another
-// reason to be there.
+// Origin says which option named the root; "" if none did.
 func (w *WorkspaceFlags) Origin(root confine.Root) string { return w.origins[root.Name] }
 
-// Source is the line of the policy that is being read, or "", for options that
-// want to tell where they came from.
+// Source is the line of the policy that is being read, or "". Options record it as
+// their origin.
 func (w *WorkspaceFlags) Source() string { return w.source }
 
 // Opened is a workspace that is ready for use. Close it.
@@ -212,8 +211,8 @@ func (w *WorkspaceFlags) checkLists(roots []confine.Root) error {
 	return nil
 }
 
-// CheckList refuses a list that lies in a writable root: a command could add to
-// it, and the next one would be shown what it added.
+// CheckList refuses a list that lies in a writable root: a command could add
+// roots for the next one.
 func CheckList(file string, roots []confine.Root) error {
 	root, ok := confine.LiesIn(file, WritablePaths(roots))
 	if file == "-" || !ok {

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// A project is not the system's. These lists guard the user against a slip of the
-// finger; they are no wall against an attacker.
+// A project root that is a system directory is a typing mistake. These lists guard
+// against that; they are no defence against an attacker.
 var (
-	// systemRoots and all that lies directly in them, such as /usr/share, belong to
-	// the system or to everybody (/var/tmp). Deeper, other people's work is kept:
-	// /usr/src/app, /var/www/html.
+	// systemRoots and all directories directly in them, such as /usr/share and
+	// /var/tmp, belong to the system. Projects lie deeper: /usr/src/app,
+	// /var/www/html.
 	systemRoots = []string{
 		"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32",
 		"/proc", "/run", "/sbin", "/sys", "/usr", "/var",
 	}
 
-	// sharedRoots hold other people's work directly.
+	// sharedRoots hold projects directly, or disks, or homes.
 	sharedRoots = []string{"/", "/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp"}
 )
 

@@ -20,13 +20,13 @@ type Request struct {
 	Timeout     *int // in seconds
 }
 
-// maxID bounds what a request is called.
+// maxID bounds the id of a request.
 const maxID = 1024
 
-// ParseRequest reads one JSON object. What is not exactly understood is refused,
-// for something else would run: a field that is unknown, or is there twice, and
-// text that is not UTF-8, for which there is command_base64. The id is returned
-// even then, if it could be read.
+// ParseRequest reads one JSON object. It refuses a field that is unknown or given
+// twice, and text that is not UTF-8 (command_base64 is for that): otherwise another
+// command could run than was sent. An id that could be read is returned with the
+// error.
 func ParseRequest(line []byte) (Request, error) {
 	var r Request
 	if !utf8.Valid(line) {
