@@ -78,7 +78,7 @@ func (g *guard) home() string {
 // contains one; or "". What rows say lies beside them counts for a path that is
 // not the table's own.
 func (g *guard) danger(path string, trusted bool) string {
-	if confine.DeniedRoot(path, g.host.Home) {
+	if confine.SystemTop(path, g.host.Home) {
 		return "it is a home, a system directory, or holds one"
 	}
 	have := elements(path)
@@ -102,6 +102,21 @@ func (g *guard) prepared() nevers {
 		}
 	}
 	return g.never
+}
+
+// Exposed returns places of never.txt that exist on the host, most of them at
+// most: what a command without a sandbox can reach.
+func Exposed(h Host, most int) []string {
+	g := newGuard(Table{}, h)
+	var places []string
+	for _, n := range neverList() {
+		for _, p := range g.spelled(n.pattern) {
+			if places = append(places, existing(p)...); len(places) >= most {
+				return places[:most]
+			}
+		}
+	}
+	return places
 }
 
 // neighbours spells out what rows say lies beside them.

@@ -21,7 +21,7 @@ import (
 
 // Options are the workspace options and the sandbox options.
 type Options struct {
-	cli.Workspace
+	cli.WorkspaceFlags
 
 	// Scratch asks for a session that lasts as long as the Fence when neither
 	// --session nor --temp is given.
@@ -79,7 +79,7 @@ func (o *Options) Options() []cli.Option {
 
 // Lasting returns the options that can stand in a policy.
 func (o *Options) Lasting() []cli.Option {
-	return append(append(o.Workspace.Options(), o.RuleOptions()...),
+	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
 		o.overlay("overlay", false).Path(),
 		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
@@ -183,7 +183,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, err
 	}
 	o.LateSession = true
-	opened, err := o.Workspace.Open(ctx)
+	opened, err := o.WorkspaceFlags.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
