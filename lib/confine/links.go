@@ -33,8 +33,10 @@ func Follow(name string) (Trail, error) {
 	if err != nil {
 		return Trail{}, err
 	}
-	if fsat.Kernel().Openat2 && path.Clean(start) == start && plain(start) == nil {
-		return Trail{Place: start}, nil
+	if fsat.Kernel().Openat2 && path.Clean(start) == start {
+		if place, err := canonical(start); err == nil && place == start {
+			return Trail{Place: start}, nil // no link
+		}
 	}
 	var t Trail
 	w := walker{rest: start, missing: -1, visit: func(s stop) {
