@@ -120,7 +120,7 @@ func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace
 		}
 	}
 	if folds, ok := inner.(interface{ ignoresCase() bool }); conf.fold || ok && folds.ignoresCase() {
-		s.folded = &foldedRules{s.mandatory.fold(), s.denyRead.fold()}
+		s.folded = &foldedRules{s.mandatory.caseFold(), s.denyRead.caseFold()}
 	}
 	s.inner = inner // as there is one now, decide may allow something
 	s.inner = Guarded(inner, s.decide)
@@ -208,7 +208,7 @@ func (s *ScopedWorkspace) covering(r rules, place string, folded func(*foldedRul
 	if p := r.covering(place); p != nil || s.folded == nil {
 		return p
 	}
-	return folded(s.folded).covering(fold(place))
+	return folded(s.folded).covering(caseFold(place))
 }
 
 // Guarded returns a view that asks guard as well.
