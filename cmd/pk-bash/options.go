@@ -146,17 +146,14 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
+		Hidden: append(fence.Modes(), shell.GuardMode),
 		Action: o.run,
 	}
 }
 
 // Run is the whole command.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	c := command()
-	if len(args) > 0 && args[0] == shell.GuardOption {
-		return c.RunHidden(func() error { return shell.Guard(args[1:]) }, stderr)
-	}
-	return fence.Run(c, args, stdin, stdout, stderr)
+	return command().Run(args, stdin, stdout, stderr)
 }
 
 func (o *options) setCommand(v string) error {

@@ -34,7 +34,7 @@ import (
 // What the sandbox inherits from the check (a descriptor, a key, a terminal, a
 // variable) it gets as from any careless caller.
 
-// sandboxOption is the first argument of the second: TARGETS OPTION...
+// sandboxOption is the mode of the second process. TARGETS and the options follow.
 const sandboxOption = "--pk-check"
 
 // probePath is where the probe is in its sandbox, and in no other.
@@ -46,22 +46,11 @@ const self = "/proc/self/exe"
 // checkTime bounds the whole: the attacks take some ten milliseconds.
 const checkTime = 60 * time.Second
 
-// runPart is the other processes of a check.
-func runPart(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int, done bool) {
-	if len(args) == 0 {
-		return 0, false
-	}
-	switch args[0] {
-	case probe.Option:
-		return probe.Main(args[1:], stdout, stderr), true
-	case probe.TargetOption:
-		return probe.Wait(stdin), true
-	case probe.ChildOption:
-		return 0, true
-	case sandboxOption:
-		return runSandbox(args[1:], stdin, stdout, stderr), true
-	}
-	return 0, false
+// checkModes are the modes of the other processes of a check.
+func checkModes(stdin io.Reader, stdout, stderr io.Writer) []cli.Mode {
+	return append(probe.Modes(stdin, stdout), cli.Mode{Name: sandboxOption, Run: func(args []string) error {
+		return runSandbox(args, stdin, stdout, stderr)
+	}})
 }
 
 // opening is what the sandbox tells before it starts, or instead.
@@ -74,16 +63,15 @@ type opening struct {
 }
 
 // runSandbox is the second process.
-func runSandbox(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+func runSandbox(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	t := &probe.Targets{}
 	if len(args) == 0 || json.Unmarshal([]byte(args[0]), t) != nil || t.Dir == "" {
-		fmt.Fprintf(stderr, "pk-bwrap: %s is for pk's own use\n", sandboxOption)
-		return cli.StatusFailed
+		return cli.ErrOwnUse
 	}
 	o := &options{}
 	c := o.command()
 	c.Action = func(ctx *cli.Context) error { return o.startProbe(ctx, t) }
-	return c.Run(args[1:], stdin, stdout, stderr)
+	return cli.Exit(c.Run(args[1:], stdin, stdout, stderr))
 }
 
 // startProbe returns only when there is no sandbox.

@@ -89,11 +89,10 @@ func (o *options) command() *cli.Command {
 
 // Run is the whole command. It does not return when the sandbox has started.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	if status, done := runPart(args, stdin, stdout, stderr); done {
-		return status
-	}
 	o := &options{args: args}
-	return fence.Run(o.command(), args, stdin, stdout, stderr)
+	c := o.command()
+	c.Hidden = append(fence.Modes(), checkModes(stdin, stdout, stderr)...)
+	return c.Run(args, stdin, stdout, stderr)
 }
 
 func (o *options) run(ctx *cli.Context) error {

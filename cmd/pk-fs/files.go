@@ -9,11 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitsync"
 	"pikuri/lib/workspace"
 )
 
@@ -316,8 +318,8 @@ func (w *work) gitClone() error {
 	if err := w.scratch(); err != nil {
 		return err
 	}
-	return w.git("git-clone", w.args[1], toWrite, func(ws workspace.GitWorkspace, p *operand) error {
-		return ws.GitClone(context.Background(), w.args[0], p.path)
+	return w.git("git-clone", w.args[1], toWrite, func(c *gitsync.Client, p *operand) error {
+		return c.Clone(context.Background(), w.args[0], p.path)
 	})
 }
 
@@ -325,14 +327,14 @@ func (w *work) gitPull() error {
 	if err := w.scratch(); err != nil {
 		return err
 	}
-	return w.git("git-pull", w.args[0], toWrite, func(ws workspace.GitWorkspace, p *operand) error {
-		return ws.GitPull(context.Background(), p.path)
+	return w.git("git-pull", w.args[0], toWrite, func(c *gitsync.Client, p *operand) error {
+		return c.Pull(context.Background(), p.path)
 	})
 }
 
 func (w *work) gitHead() error {
-	return w.git("git-head", w.args[0], toRead, func(ws workspace.GitWorkspace, p *operand) error {
-		commit, err := ws.GitHead(context.Background(), p.path)
+	return w.git("git-head", w.args[0], toRead, func(c *gitsync.Client, p *operand) error {
+		commit, err := c.Head(context.Background(), p.path)
 		if err != nil {
 			return err
 		}
@@ -350,14 +352,13 @@ func (w *work) scratch() error {
 	return cli.WithHint(err, "set TMPDIR to a directory outside")
 }
 
-func (w *work) git(verb, typed string, req confine.Request, do func(workspace.GitWorkspace, *operand) error) error {
+func (w *work) git(verb, typed string, req confine.Request, do func(*gitsync.Client, *operand) error) error {
 	p, err := w.at(verb, typed, req)
 	if err != nil {
 		return err
 	}
-	ws, ok := p.Workspace.(workspace.GitWorkspace)
-	if !ok {
-		return fmt.Errorf("internal error: the root of %q knows no git", typed)
-	}
-	return w.failed(verb, typed, do(ws, p))
+	client := gitsync.New(p.Workspace, gitsync.Config{
+		Protocols: w.protocols, Env: w.passEnv, Timeout: time.Duration(w.timeout) * time.Second,
+	})
+	return w.failed(verb, typed, do(client, p))
 }

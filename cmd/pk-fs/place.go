@@ -99,13 +99,10 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 }
 
 func (w *work) settings() []workspace.Option {
-	settings := []workspace.Option{workspace.WithGit(workspace.GitConfig{
-		Protocols: w.protocols, Env: w.passEnv, Timeout: time.Duration(w.timeout) * time.Second,
-	})}
 	if w.sync {
-		settings = append(settings, workspace.WithSync())
+		return []workspace.Option{workspace.WithSync()}
 	}
-	return settings
+	return nil
 }
 
 // directory opens a root; for a single file, the directory that it is in.

@@ -12,6 +12,7 @@ import (
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
 )
 
@@ -115,6 +116,7 @@ func command() *cli.Command {
 		Help:    help,
 		JSON:    &o.json,
 		Verb:    true,
+		Hidden:  sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
 			cli.Func(o.setViolations, "violations", ""),
 			cli.Switch(&o.zero, "zero", "z")),

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/umbrella"
 )
 
@@ -114,16 +115,9 @@ func (p *Plan) joinedLine(staging, self string, parent int, hand func(*os.File) 
 	return append(append(append(line, job...), "--"), bwrapLine...)
 }
 
-// StageMode returns what args, without the program's name, ask of this program
-// as a stage, or nil.
-func StageMode(args []string) func() error {
-	switch {
-	case len(args) > 0 && args[0] == StageOption:
-		return func() error { return Stage(args[1:]) }
-	case len(args) > 0 && args[0] == joinedOption:
-		return func() error { return stageJoined(args[1:]) }
-	}
-	return nil
+// Modes are the modes in which a program that runs a Plan starts itself again.
+func Modes() []hidden.Mode {
+	return []hidden.Mode{{Name: stageOption, Run: runStage}, {Name: joinedOption, Run: stageJoined}}
 }
 
 // stageJoined does the job of a stage in a session's namespaces and becomes
@@ -133,7 +127,7 @@ func stageJoined(args []string) error {
 	closeOnExec(os.Args[0])
 	job, line := splitJob(args, joinedWords)
 	if len(line) == 0 || !insideOwnNamespace() {
-		return fmt.Errorf("%s is for pk's own use", joinedOption)
+		return hidden.ErrOwnUse
 	}
 	var n [joinedWords - 1]int
 	for i := range n {

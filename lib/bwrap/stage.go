@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // Some of a plan is beyond bwrap. Before 0.11 it cannot mount overlays; before
@@ -36,9 +38,8 @@ import (
 // left when they go, and the caller's terminal, signals and status are the
 // command's own all the way.
 
-// StageOption is the first argument by which a command knows that it is to be
-// the stage. It is no option for people.
-const StageOption = "--pk-stage"
+// stageOption is the first argument of the stage.
+const stageOption = "--pk-stage"
 
 // selfFD is where a descriptor is a path.
 const selfFD = "/proc/self/fd/"
@@ -104,7 +105,7 @@ func (p *Plan) staged(bwrap Binary) bool {
 // that unshare can start, and parent the process with which it is to die, or
 // nobody.
 func stageLine(staging, self string, parent int, job, bwrapLine []string) []string {
-	line := []string{findTrusted("unshare"), "--user", "--map-root-user", "--mount", "--", self, StageOption, strconv.Itoa(parent), staging}
+	line := []string{findTrusted("unshare"), "--user", "--map-root-user", "--mount", "--", self, stageOption, strconv.Itoa(parent), staging}
 	return append(append(append(line, job...), "--"), bwrapLine...)
 }
 
@@ -131,14 +132,14 @@ var jobOperands = map[string]int{
 	jobOverlay: 1, jobTree: 3, jobFresh: 2, jobKeep: 3, jobBind: 4, jobHide: 2, jobBlank: 2, jobEmpty: 4, jobLay: 2, jobOver: 2, jobDev: 3, jobSame: 2, jobRead: 1,
 }
 
-// Stage does the job and becomes bwrap. args are those behind StageOption. It
+// runStage does the job and becomes bwrap. args are those behind stageOption. It
 // returns only when that fails.
-func Stage(args []string) error {
+func runStage(args []string) error {
 	runtime.LockOSThread() // this one execs, and it is the one that is to die
 	closeOnExec(os.Args[0])
 	job, line := splitJob(args, 2)
 	if len(line) == 0 || !insideOwnNamespace() {
-		return fmt.Errorf("%s is for pk's own use", StageOption)
+		return hidden.ErrOwnUse
 	}
 	if err := dieWith(args[0]); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (s *stage) run(job []string) error {
 	for len(job) > 0 {
 		n, known := jobOperands[job[0]]
 		if !known || len(job) <= n {
-			return fmt.Errorf("internal error: %s got %q", StageOption, job)
+			return fmt.Errorf("internal error: %s got %q", stageOption, job)
 		}
 		if job[0] == jobRead {
 			words, err := read(job[1])
@@ -226,7 +227,7 @@ func (s *stage) seenAt(word, operand string) string {
 func read(descriptor string) ([]string, error) {
 	fd, err := strconv.Atoi(descriptor)
 	if err != nil {
-		return nil, fmt.Errorf("internal error: %s got %q for a descriptor", StageOption, descriptor)
+		return nil, fmt.Errorf("internal error: %s got %q for a descriptor", stageOption, descriptor)
 	}
 	f := os.NewFile(uintptr(fd), "job")
 	defer f.Close()

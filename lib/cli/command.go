@@ -11,7 +11,16 @@ import (
 	"unicode"
 
 	"github.com/urfave/cli/v2"
+
+	"pikuri/lib/internal/hidden"
 )
+
+// Mode is a job for which a command starts itself again.
+type Mode = hidden.Mode
+
+// ErrOwnUse is the error of a mode that was called by anybody but the command
+// itself.
+var ErrOwnUse = hidden.ErrOwnUse
 
 // Command is one pk command.
 type Command struct {
@@ -36,6 +45,11 @@ type Command struct {
 	// the others take the option for --version --json alone.
 	JSON *bool
 
+	// Hidden are the modes in which the command starts itself again. Their names
+	// are no options: one counts as the first argument only, and --help does not
+	// list it.
+	Hidden []Mode
+
 	// Action does the work once all options are read.
 	Action func(*Context) error
 
@@ -58,17 +72,14 @@ type Context struct {
 // exit status. It prints at most one line and one hint about a failure.
 func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, command: c}
+	if job := hidden.Dispatch(args, c.Hidden...); job != nil {
+		return c.end(ctx, job())
+	}
 	err := c.parse(ctx, args)
 	if err == nil {
 		err = c.dispatch(ctx)
 	}
 	return c.end(ctx, err)
-}
-
-// RunHidden is Run for what a command is started for by itself: there are no
-// options to read, and no time to lose.
-func (c *Command) RunHidden(action func() error, stderr io.Writer) int {
-	return c.end(&Context{Stderr: stderr, command: c}, action())
 }
 
 // end reports how it went and returns the exit status.

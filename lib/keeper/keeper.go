@@ -21,7 +21,6 @@ package keeper
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,12 +32,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/umbrella"
 )
 
-// First arguments by which a command knows that it is to be something else.
-// They are no options for people.
+// Names of the modes.
 const (
 	startOption = "--pk-keeper-start"
 	keepOption  = "--pk-keeper"
@@ -62,25 +61,11 @@ const (
 // ready is what a keeper says once its namespaces can be joined.
 const ready = "ready"
 
-// Mode returns what args, without the program's name, ask of this program
-// instead of its work, or nil.
-func Mode(args []string) func() error {
-	if len(args) == 0 {
-		return nil
-	}
-	switch rest := args[1:]; args[0] {
-	case startOption:
-		return func() error { return launch(rest) }
-	case keepOption:
-		return func() error { return keep(rest) }
-	case mountOption:
-		return func() error { return mountAll(rest, os.Stdout) }
-	}
-	return nil
+// Modes are the modes in which a program that calls Join starts itself again.
+func Modes() []hidden.Mode {
+	mount := func(args []string) error { return mountAll(args, os.Stdout) }
+	return []hidden.Mode{{Name: startOption, Run: launch}, {Name: keepOption, Run: keep}, {Name: mountOption, Run: mount}}
 }
-
-// errOwnUse answers people who try.
-var errOwnUse = errors.New("the option is for pk's own use")
 
 // launch starts the keeper and ends, so that the keeper is nobody's child: who
 // waits for his children, or ends them, does not meet it. args are those of the
@@ -88,7 +73,7 @@ var errOwnUse = errors.New("the option is for pk's own use")
 // exist already, as JSON, or empty.
 func launch(args []string) error {
 	if len(args) != 4 {
-		return errOwnUse
+		return hidden.ErrOwnUse
 	}
 	// What the caller of pk has open is nothing for a process that stays.
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -110,7 +95,7 @@ func launch(args []string) error {
 	} else {
 		var line []string
 		if err := json.Unmarshal([]byte(args[0]), &line); err != nil || len(line) == 0 {
-			return errOwnUse
+			return hidden.ErrOwnUse
 		}
 		cmd.Path, cmd.Args = line[0], append(line, cmd.Args[1:]...)
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(userFD, "user"), os.NewFile(mntFD, "mnt"))
@@ -164,11 +149,11 @@ const stragglerPause = 100 * time.Millisecond
 // anywhere else the mounts would be everybody's.
 func takeOver(args []string) (*umbrella.Keeping, time.Duration, error) {
 	if len(args) != 3 || !mapped() {
-		return nil, 0, errOwnUse
+		return nil, 0, hidden.ErrOwnUse
 	}
 	idle, err := time.ParseDuration(args[2])
 	if err != nil {
-		return nil, 0, errOwnUse
+		return nil, 0, hidden.ErrOwnUse
 	}
 	if err := os.Chdir("/"); err != nil {
 		return nil, 0, err

@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/umbrella"
 )
 
 // The test binary is its own keeper, as the commands are.
 func TestMain(m *testing.M) {
-	if mode := Mode(os.Args[1:]); mode != nil {
-		if err := mode(); err != nil {
+	if job := hidden.Dispatch(os.Args[1:], Modes()...); job != nil {
+		if err := job(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -373,15 +374,13 @@ func TestFakeKeeper(t *testing.T) {
 
 func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 	for _, args := range [][]string{{keepOption}, {keepOption, t.TempDir(), "s", "1s"}, {mountOption, "/", "m", "/usr"}, {startOption}} {
-		mode := Mode(args)
-		require.NotNil(t, mode)
+		job := hidden.Dispatch(args, Modes()...)
+		require.NotNil(t, job)
 		if args[0] == keepOption {
 			continue // it would close what the test has open; see the commands' tests
 		}
-		assert.ErrorIs(t, mode(), errOwnUse, args)
+		assert.ErrorIs(t, job(), hidden.ErrOwnUse, args)
 	}
-	assert.Nil(t, Mode(nil))
-	assert.Nil(t, Mode([]string{"--", keepOption}))
 }
 
 func TestTablesAgree(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 )
 
@@ -53,7 +54,7 @@ const mountSelfFD = 5
 // to lay them over. It answers for each, as an array of JSON.
 func mountAll(args []string, out io.Writer) error {
 	if len(args) < 3 || !mapped() {
-		return errOwnUse
+		return hidden.ErrOwnUse
 	}
 	m := &mounter{marker: args[1], mounted: map[string]bool{}}
 	var err error

@@ -16,6 +16,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // Limits are for good, so they are taken in other processes: the test binary
@@ -34,8 +36,8 @@ var tasks = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == StageOption {
-		fail(Stage(os.Args[2:]))
+	if job := hidden.Dispatch(os.Args[1:], Mode); job != nil {
+		fail(job())
 	}
 	if len(os.Args) > 1 && tasks[os.Args[1]] != nil {
 		fail(tasks[os.Args[1]](os.Args[2:]))

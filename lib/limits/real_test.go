@@ -333,10 +333,10 @@ func TestStageDiesWithParent(t *testing.T) {
 
 func TestStageIsForOwnUse(t *testing.T) {
 	for _, args := range [][]string{{}, {"1:2:3:4", "/bin/true"}, {"1:2:3", "/bin/true", "true"}, {"x:0:0:0", "/bin/true", "true"}, {"-1:0:0:0", "/bin/true", "true"}} {
-		got := run(t, append([]string{StageOption}, args...)...)
+		got := run(t, append([]string{stageOption}, args...)...)
 		assert.Equal(t, outcome{stderr: "--pk-limits is for pk's own use\n", status: 125}, got)
 	}
-	got := run(t, StageOption, "60:0:0:0", "/nonexistent", "x")
+	got := run(t, stageOption, "60:0:0:0", "/nonexistent", "x")
 	assert.Equal(t, outcome{stderr: "cannot start \"/nonexistent\": no such file or directory\n", status: 125}, got)
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // rlimits are the limits that a process has of itself, and that its children
@@ -46,30 +48,31 @@ func (l Limits) lower() error {
 	return nil
 }
 
-// StageOption is the first argument by which a command knows that it is to
-// limit itself and become another program. It is no option for people.
+// Mode is the mode in which a program limits itself and becomes another one.
 //
 // A program written in Go cannot set the rlimits of a child before that runs:
 // setting its own is for good, and setting the child's comes too late. So the
 // child is this program again, which limits itself and execs.
-const StageOption = "--pk-limits"
+var Mode = hidden.Mode{Name: stageOption, Run: stage}
 
-// stageArgs are the arguments behind the name of the program with which Stage
+const stageOption = "--pk-limits"
+
+// stageArgs are the arguments behind the name of the program with which stage
 // becomes path. death is the signal that the child is to get when its parent
 // dies, 0 for none.
 func (l Limits) stageArgs(death syscall.Signal, path string, argv []string) []string {
-	args := []string{StageOption, fmt.Sprintf("%d:%d:%d:%d", l.CPUTime/time.Second, l.FileSize, death, os.Getpid()), path}
+	args := []string{stageOption, fmt.Sprintf("%d:%d:%d:%d", l.CPUTime/time.Second, l.FileSize, death, os.Getpid()), path}
 	return append(args, argv...)
 }
 
-// Stage takes the limits and becomes the program. args are those behind
-// StageOption. It returns only when that fails.
-func Stage(args []string) error {
+// stage takes the limits and becomes the program. args are those behind
+// stageOption. It returns only when that fails.
+func stage(args []string) error {
 	// Both what follows and the parent's death signal belong to a thread; the
 	// one that execs becomes the process.
 	runtime.LockOSThread()
 	if len(args) < 3 {
-		return fmt.Errorf("%s is for pk's own use", StageOption)
+		return hidden.ErrOwnUse
 	}
 	var n [4]int64
 	fields := strings.Split(args[0], ":")
@@ -81,7 +84,7 @@ func Stage(args []string) error {
 			n[i], err = strconv.ParseInt(fields[i], 10, 64)
 		}
 		if err != nil || n[i] < 0 || n[0] > mostSeconds {
-			return fmt.Errorf("%s is for pk's own use", StageOption)
+			return hidden.ErrOwnUse
 		}
 	}
 	l := Limits{CPUTime: time.Duration(n[0]) * time.Second, FileSize: n[1]}

@@ -15,14 +15,15 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
-// Arguments by which a command knows what it is to be. They are no options for
-// people.
+// Names of the modes.
 const (
 	Option       = "--pk-probe"        // TARGETS: try the attacks
-	TargetOption = "--pk-probe-target" // be a process to get at
-	ChildOption  = "--pk-probe-child"  // do nothing: that it was started is the attack
+	targetOption = "--pk-probe-target" // be a process to get at
+	childOption  = "--pk-probe-child"  // do nothing: that it was started is the attack
 )
 
 // Attack is one way out.
@@ -67,23 +68,31 @@ func absent(format string, args ...any) error {
 // Attacks lists them all.
 func Attacks() []Attack { return slices.Concat(files, mounts, processes, calls, neighbours, kept) }
 
-// Main is the program that runs inside. args are those behind Option. It
+// Modes are the modes of the probe and of the processes that it needs.
+func Modes(stdin io.Reader, stdout io.Writer) []hidden.Mode {
+	return []hidden.Mode{
+		{Name: Option, Run: func(args []string) error { return attack(args, stdout) }},
+		{Name: targetOption, Run: func([]string) error { return wait(stdin) }},
+		{Name: childOption, Run: func([]string) error { return nil }},
+	}
+}
+
+// attack is the program that runs inside. args are those behind Option. It
 // prints each result as soon as it is there, so that an attack that ends the
 // program is known by the lack of its result.
-func Main(args []string, stdout, stderr io.Writer) int {
+func attack(args []string, stdout io.Writer) error {
 	inherited := openDescriptors() // before this program opens any
 	t := &Targets{}
 	if len(args) != 1 || json.Unmarshal([]byte(args[0]), t) != nil || t.Dir == "" {
-		fmt.Fprintf(stderr, "%s is for pk's own use\n", Option)
-		return 2
+		return hidden.ErrOwnUse
 	}
 	t.inherited = inherited
 	for _, a := range Attacks() {
 		if err := json.NewEncoder(stdout).Encode(a.run(t)); err != nil {
-			return 1
+			return err
 		}
 	}
-	return 0
+	return nil
 }
 
 func (a Attack) run(t *Targets) Result {

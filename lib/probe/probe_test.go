@@ -12,12 +12,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // The test binary is its own target.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == TargetOption {
-		os.Exit(Wait(os.Stdin))
+	if job := hidden.Dispatch(os.Args[1:], Modes(os.Stdin, os.Stdout)...); job != nil {
+		if job() != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -132,7 +137,7 @@ func TestLitterIsAnythingThatChanged(t *testing.T) {
 // The init of a sandbox made by bwrap has no capability, whatever bwrap is told,
 // so the attack on it is shown on another process: root's has all.
 func TestTracingForCapabilities(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe", TargetOption)
+	cmd := exec.Command("/proc/self/exe", targetOption)
 	hold, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -148,10 +153,9 @@ func TestTracingForCapabilities(t *testing.T) {
 
 func TestTheProbeIsNoProgramForPeople(t *testing.T) {
 	for _, args := range [][]string{nil, {""}, {"{}"}, {"x"}, {`{"dir":"/x"}`, "more"}} {
-		var stdout, stderr bytes.Buffer
-		assert.Equal(t, 2, Main(args, &stdout, &stderr))
+		var stdout bytes.Buffer
+		assert.ErrorIs(t, attack(args, &stdout), hidden.ErrOwnUse)
 		assert.Empty(t, stdout.String())
-		assert.Equal(t, "--pk-probe is for pk's own use\n", stderr.String())
 	}
 }
 

@@ -94,7 +94,7 @@ func findVariable(t *Targets) error {
 // makeUserNamespace starts a child in one: a program with many threads cannot
 // enter one itself.
 func makeUserNamespace(*Targets) error {
-	cmd := exec.Command("/proc/self/exe", ChildOption)
+	cmd := exec.Command("/proc/self/exe", childOption)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	if err := cmd.Start(); err != nil {
 		return err

@@ -81,8 +81,7 @@ type Scene struct {
 }
 
 // New makes a scene in a new directory below parent, that belongs to uid and
-// gid. self is a program that becomes a target when it is started with
-// TargetOption. The caller has locked its goroutine to the thread, and starts
+// gid. self is a program that dispatches Modes. The caller has locked its goroutine to the thread, and starts
 // the sandbox from there: keys belong to threads.
 func New(parent, self string, uid, gid int) (*Scene, error) {
 	dir, err := os.MkdirTemp(parent, "pk-check-")
@@ -204,7 +203,7 @@ func (s *Scene) Terminal() *os.File { return s.terminal }
 
 // startTarget starts the process that is to be seen, signalled and traced.
 func (s *Scene) startTarget(self string) error {
-	s.process = exec.Command(self, TargetOption)
+	s.process = exec.Command(self, targetOption)
 	s.process.Env = []string{}
 	var err error
 	if s.hold, err = s.process.StdinPipe(); err == nil { // it ends with this process too
@@ -221,10 +220,10 @@ func (s *Scene) startTarget(self string) error {
 	return err
 }
 
-// Wait is the target: it lives until its standard input ends.
-func Wait(stdin io.Reader) int {
-	_, _ = io.Copy(io.Discard, stdin)
-	return 0
+// wait is the target: it lives until its standard input ends.
+func wait(stdin io.Reader) error {
+	_, err := io.Copy(io.Discard, stdin)
+	return err
 }
 
 // giveTo makes the scene somebody's, whom root is to become.

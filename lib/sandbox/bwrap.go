@@ -45,6 +45,9 @@ type BwrapRunner struct {
 // NewBwrapRunner returns a runner, or says why there can be none: a root that
 // would show more than it should, no bwrap, no user namespaces.
 func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
+	if err := ready(); err != nil {
+		return nil, err
+	}
 	s, err := configure(opts)
 	if err != nil {
 		return nil, err

@@ -64,6 +64,9 @@ type LocalRunner struct {
 // NewLocalRunner returns a runner whose commands start in root, or below. The
 // root is held open: what is put in its place later is another directory.
 func NewLocalRunner(root string, opts ...Option) (*LocalRunner, error) {
+	if err := ready(); err != nil {
+		return nil, err
+	}
 	s, err := configure(opts)
 	if err != nil {
 		return nil, err

@@ -6,10 +6,14 @@
 // a command under less than was asked for. LocalRunner confines nothing but the
 // working directory; BwrapRunner runs commands in the sandbox of package bwrap.
 //
-// Each command is watched by a process of its own, which is this program started
-// again: it ends whatever the command leaves behind, also when this program is
-// killed. That takes no call in main; the package notices by itself, before main
-// runs, that it has been started for that.
+// Each command is watched by a helper process, which is this program started
+// again. The helper ends what the command leaves behind, also when this program is
+// killed. So the program's main function has to begin with a call of Main:
+//
+//	func main() {
+//		sandbox.Main()
+//		...
+//	}
 package sandbox
 
 import (

@@ -27,6 +27,13 @@ import (
 const role = "PK_SANDBOX_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(role) == "forgetful" {
+		os.Exit(stranger())
+	}
+	sandbox.Main()
+	if os.Getenv(role) == "stranger" {
+		os.Exit(stranger())
+	}
 	if root, ok := strings.CutPrefix(os.Getenv(role), "host:"); ok {
 		os.Exit(host(root))
 	}
@@ -240,14 +247,58 @@ func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
 	assert.EqualError(t, err, "EOF", "a process of the command is alive")
 }
 
-// TestSupervisorIsForThisPackage: under its name alone the program does nothing.
+// stranger is a program of somebody else: it prints its arguments, and then uses
+// a runner.
+func stranger() int {
+	fmt.Printf("%q\n", os.Args[1:])
+	for _, make := range []func() (sandbox.Runner, error){
+		func() (sandbox.Runner, error) { return sandbox.NewLocalRunner(".") },
+		func() (sandbox.Runner, error) {
+			return sandbox.NewBwrapRunner(sandbox.BwrapConfig{Root: "/nonexistent"})
+		},
+	} {
+		runner, err := make()
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		result, err := runner.Exec(context.Background(), "echo", []string{"ran"}, sandbox.ExecOptions{})
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Print(result.Stdout)
+	}
+	return 0
+}
+
+// TestProgramsOfOthers: a program that imports the package keeps all its options,
+// and gets no runner if it does not call Main.
+func TestProgramsOfOthers(t *testing.T) {
+	const forgotten = "sandbox: not available here: the program has to call sandbox.Main first in its main function\n"
+	const noRoot = "sandbox: invalid request: cannot use \"/nonexistent\" as the project root: no such file or directory\n"
+	for _, row := range []struct{ name, role, runs string }{
+		{"with Main", "stranger", "ran\n" + noRoot},
+		{"without Main", "forgetful", forgotten + forgotten},
+	} {
+		for _, args := range [][]string{{}, {"--pk-guard", "3", "false,0", "/bin/true", "true"}, {"--pk-stage"}, {"--pk-supervisor"}} {
+			cmd := exec.Command("/proc/self/exe", args...)
+			cmd.Args[0], cmd.Dir = "stranger", t.TempDir()
+			cmd.Env = append(os.Environ(), role+"="+row.role)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s: %s", row.name, out)
+			assert.Equal(t, fmt.Sprintf("%q\n", args)+row.runs, string(out), row.name)
+		}
+	}
+}
+
+// TestSupervisorIsForThisPackage: nobody else can use the mode.
 func TestSupervisorIsForThisPackage(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{"pk-supervisor"}
+	cmd := exec.Command("/proc/self/exe", "--pk-supervisor")
 	out, err := cmd.CombinedOutput()
 	assert.Error(t, err)
 	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
-	assert.Equal(t, "pk-supervisor: this name is for a process that supervises a command\n", string(out))
+	assert.Equal(t, "sandbox: --pk-supervisor is for pk's own use\n", string(out))
 }
 
 // TestSupervisorIsKilled: the command's parent watches over it, and the command

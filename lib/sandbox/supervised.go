@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/shell"
 )
 
@@ -41,8 +42,8 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 	defer control.Close()
 	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
 	cmd := &exec.Cmd{
-		Path: "/proc/self/exe", // whatever has become of the file since
-		Args: []string{supervisorName},
+		Path: hidden.Self,
+		Args: []string{hidden.Self, supervisorOption},
 		// What a child of this user can read in /proc of the supervisor is no secret.
 		Env:         []string{"PATH=" + pathOf(nil)},
 		Dir:         "/",

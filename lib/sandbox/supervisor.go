@@ -19,18 +19,18 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
+	"pikuri/lib/internal/hidden"
 	"pikuri/lib/shell"
 	"pikuri/lib/toolchain"
 )
 
 // A command is run by shell.Job, which wants a process to itself: orphans fall
 // to that process and are ended, and so would be the children of a program that
-// happens to use this package. So each command gets a supervisor, which is this
-// program started again. It has a session, an environment and a process tree of
-// its own, and notices when the one that started it is gone.
+// uses this package. So each command gets a supervisor, a helper process in a
+// session of its own. It ends the command when the program that started it dies.
 
-// supervisorName is argument zero of a supervisor, and its only one.
-const supervisorName = "pk-supervisor"
+// supervisorOption is the mode of a supervisor.
+const supervisorOption = "--pk-supervisor"
 
 // Descriptors of a supervisor beyond the three streams.
 const (
@@ -38,24 +38,41 @@ const (
 	workDirFD = 4 // the directory to start in
 )
 
-// init takes over when this program was started to supervise. It has to be
-// here: a package that asks for a call in main is a package whose caller, when
-// he forgets, starts his own main again for every command.
-func init() {
-	if len(os.Args) == 1 && os.Args[0] == supervisorName {
-		os.Exit(supervise())
+// Modes are the modes in which a program that uses a runner starts itself again.
+// They are for the commands of this module; other programs call Main.
+func Modes() []hidden.Mode {
+	return append(bwrap.Modes(), shell.GuardMode, hidden.Mode{Name: supervisorOption, Run: supervise})
+}
+
+// Main has to be called before anything else in the main function of a program
+// that makes a LocalRunner or a BwrapRunner, and in TestMain of its tests. The
+// runners start this program again, as helper processes; in such a process Main
+// does the helper's work and exits. In any other it does nothing, whatever the
+// options of the program are.
+//
+// In a program that has not called Main no runner can be made.
+func Main() {
+	job := hidden.DispatchSelf(os.Args, Modes()...)
+	if job == nil {
+		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == shell.GuardOption {
-		if err := shell.Guard(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if err := job(); err != nil {
+		fmt.Fprintf(os.Stderr, "sandbox: %v\n", err)
+		os.Exit(statusHelperFailed)
 	}
-	if len(os.Args) > 1 && os.Args[1] == bwrap.StageOption {
-		fmt.Fprintln(os.Stderr, bwrap.Stage(os.Args[2:])) // it has failed when it returns
-		os.Exit(1)
+	os.Exit(0)
+}
+
+// statusHelperFailed is the exit status of a helper process that failed.
+const statusHelperFailed = 125
+
+// ready refuses to make a runner in a program that does not call Main: each
+// helper process would run that program's own main.
+func ready() error {
+	if hidden.Check(supervisorOption) != nil {
+		return fmt.Errorf("%w: the program has to call sandbox.Main first in its main function", ErrNotAvailable)
 	}
+	return nil
 }
 
 // request is what a supervisor is told.
@@ -114,13 +131,12 @@ var kinds = map[failureKind]error{
 	failedOther:       errors.New("sandbox: cannot start"),
 }
 
-// supervise is the life of a supervisor.
-func supervise() int {
-	control := os.NewFile(controlFD, "control")
-	if err := trusted(controlFD); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", supervisorName, err)
-		return 125
+// supervise is the supervisor.
+func supervise([]string) error {
+	if !trusted(controlFD) {
+		return hidden.ErrOwnUse
 	}
+	control := os.NewFile(controlFD, "control")
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
 	var r request
@@ -140,21 +156,15 @@ func supervise() int {
 	if err != nil {
 		answer = report{Kind: kindOf(err), Error: err.Error()}
 	}
-	if gob.NewEncoder(control).Encode(answer) != nil {
-		return 1
-	}
-	return 0
+	return gob.NewEncoder(control).Encode(answer)
 }
 
-// trusted refuses to work for anybody but the one who started this program as
-// himself: as a setuid program it would run whatever its caller likes.
-func trusted(fd int) error {
+// trusted reports whether requests from fd may be carried out. In a setuid program
+// they come from a caller with other privileges than the program's.
+func trusted(fd int) bool {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK || os.Getuid() != os.Geteuid() || os.Getgid() != os.Getegid() {
-		return errors.New("this name is for a process that supervises a command")
-	}
-	return nil
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && os.Getuid() == os.Geteuid() && os.Getgid() == os.Getegid()
 }
 
 // prepare makes this process what the command is to inherit.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // A command is not started by the process that asked for it but by a guard
@@ -26,13 +28,14 @@ import (
 // command without a sandbox can, leaves all to the first process, which is a
 // subreaper as well.
 
-// GuardOption is the first argument by which a program knows that it is to be
-// the guard. It is no option for people. Every program that runs a Job has to
-// call Guard when it sees this one.
-const GuardOption = "--pk-guard"
+// GuardMode is the mode of a guard. Every program that runs a Job has to dispatch
+// it.
+var GuardMode = hidden.Mode{Name: guardOption, Run: runGuard}
 
-// guardName is what the list of processes shows, lest a pkill of the command's
-// own name ends both.
+const guardOption = "--pk-guard"
+
+// guardName is the name of the guard's process, so that a pkill of the command's
+// own name does not end the guard too.
 const guardName = "pk-guard"
 
 // Places in the command at which it finds what the guard hands to it. Shells
@@ -75,6 +78,9 @@ type report struct {
 // startGuard starts a guard, and the job's command below it. files are the
 // command's beyond its own ExtraFiles.
 func startGuard(job *Job, files []placed) (*guarded, error) {
+	if err := hidden.Check(guardOption); err != nil {
+		return nil, err
+	}
 	cmd := job.Cmd
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -105,10 +111,10 @@ func startGuard(job *Job, files []placed) (*guarded, error) {
 		extra = append(extra, cgroup)
 	}
 	control := 3 + len(extra)
-	args := []string{guardName, GuardOption, strconv.Itoa(control), strings.Join(words, ","), cmd.Path}
+	args := []string{hidden.Self, guardOption, strconv.Itoa(control), strings.Join(words, ","), cmd.Path}
 	g := &guarded{
 		cmd: &exec.Cmd{
-			Path: "/proc/self/exe", Args: append(args, cmd.Args...), Env: cmd.Env, Dir: cmd.Dir,
+			Path: hidden.Self, Args: append(args, cmd.Args...), Env: cmd.Env, Dir: cmd.Dir,
 			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: append(extra, theirs),
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 		},
@@ -225,17 +231,14 @@ type guard struct {
 	ended   int         // processes that had to be ended after it
 }
 
-// errOwnUse is the answer to people who try GuardOption.
-var errOwnUse = fmt.Errorf("%s is for pk's own use", GuardOption)
-
-// Guard runs a command as the guard that startGuard asked for, and returns when
-// it and everything it started has ended. args are those behind GuardOption.
-// What it has to report goes to its socket; the error is a wrong call.
-func Guard(args []string) error {
+// runGuard runs a command as the guard that startGuard asked for, and returns when
+// it and everything it started has ended. args are those behind guardOption. The
+// guard reports to its socket; the error is a wrong call.
+func runGuard(args []string) error {
 	runtime.LockOSThread() // the command is to die with this thread
 	g, err := parseGuard(args)
 	if err != nil {
-		return errOwnUse
+		return hidden.ErrOwnUse
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -267,22 +270,22 @@ func Guard(args []string) error {
 
 func parseGuard(args []string) (*guard, error) {
 	if len(args) < 4 {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	control, err := strconv.Atoi(args[0])
 	if err != nil || control < 3 {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	if _, err := unix.GetsockoptInt(control, unix.SOL_SOCKET, unix.SO_TYPE); err != nil {
 		return nil, err
 	}
 	words := strings.Split(args[1], ",")
 	if len(words) < 2 {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	plain, err := strconv.Atoi(words[1])
 	if err != nil || plain < 0 || plain >= control {
-		return nil, errOwnUse
+		return nil, hidden.ErrOwnUse
 	}
 	g := &guard{control: os.NewFile(uintptr(control), "control"), sandbox: words[0] == "true"}
 	for fd := range 3 + plain {
@@ -291,7 +294,7 @@ func parseGuard(args []string) (*guard, error) {
 	for _, word := range words[2:] {
 		var at, fd int
 		if _, err := fmt.Sscanf(word, "%d=%d", &at, &fd); err != nil || at < len(g.files) || at > cgroupFD || fd < 3 || fd >= control {
-			return nil, errOwnUse
+			return nil, hidden.ErrOwnUse
 		}
 		switch at {
 		case programFD:

@@ -169,7 +169,7 @@ func foreignLetters(lines []string) []string {
 		column := 0
 		for _, r := range line {
 			column++
-			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || hidden(r) || seen[r] {
+			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || invisible(r) || seen[r] {
 				continue
 			}
 			seen[r] = true

@@ -79,7 +79,7 @@ func FuzzQuestion(f *testing.F) {
 			if i > 1 && lead != "$ " && lead != "> " && lead != ">" && lead != ". " && lead != "  " {
 				t.Errorf("row %d: %q", i, row)
 			}
-			if strings.ContainsFunc(row, func(r rune) bool { return hidden(r) }) {
+			if strings.ContainsFunc(row, func(r rune) bool { return invisible(r) }) {
 				t.Errorf("hidden: %q", row)
 			}
 		}

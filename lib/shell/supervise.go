@@ -55,8 +55,7 @@ type Job struct {
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// The calling program has to call Guard when it is started with GuardOption.
-// While a job runs the calling process is a subreaper, for the case that the
+// The calling program has to dispatch GuardMode. While a job runs the calling process is a subreaper, for the case that the
 // guard is killed; so one job at a time may run in a process.
 func (j *Job) Run() (*Result, error) {
 	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}

@@ -60,7 +60,7 @@ func pieces(text string) iter.Seq2[string, int] {
 				} else {
 					marks++
 				}
-			case hidden(r):
+			case invisible(r):
 				shown, marks = escaped(r), -1
 			default:
 				marks = 0
@@ -80,10 +80,10 @@ func escaped(r rune) string {
 	return fmt.Sprintf(`\u{%X}`, r)
 }
 
-// hidden reports what a reader would not see as a character of its own:
+// invisible reports what a reader would not see as a character of its own:
 // controls, directions, zero widths, blanks that are not a space, what is
 // unassigned or private, and glyphs that are drawn empty.
-func hidden(r rune) bool {
+func invisible(r rune) bool {
 	return !unicode.IsPrint(r) || ignorable(r) || unicode.Is(blankGlyphs, r)
 }
 

@@ -20,8 +20,6 @@ const (
 	// safeFlags are for opening in earnest: without waiting for the other end of
 	// a FIFO or the holder of a lease, and without getting a terminal.
 	safeFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY
-
-	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 )
 
 // errRaced is an operation to be begun again.

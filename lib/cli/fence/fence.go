@@ -5,7 +5,6 @@ package fence
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,22 +164,10 @@ func (o *Options) setNet(v string) error {
 	return nil
 }
 
-// Run runs c, or what a sandbox needs in between: the command started again as
-// a stage on the way to bwrap, as the keeper of a session, or to limit itself.
-func Run(c *cli.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	for _, mode := range []func([]string) func() error{bwrap.StageMode, keeper.Mode, limitMode} {
-		if hidden := mode(args); hidden != nil {
-			return c.RunHidden(hidden, stderr)
-		}
-	}
-	return c.Run(args, stdin, stdout, stderr)
-}
-
-func limitMode(args []string) func() error {
-	if len(args) == 0 || args[0] != limits.StageOption {
-		return nil
-	}
-	return func() error { return limits.Stage(args[1:]) }
+// Modes are the modes in which a command with a sandbox starts itself again: to
+// set the sandbox up, to keep the mounts of a session, and to limit itself.
+func Modes() []cli.Mode {
+	return append(slices.Concat(bwrap.Modes(), keeper.Modes()), limits.Mode)
 }
 
 // Fence is a plan that is ready to run. Close it.

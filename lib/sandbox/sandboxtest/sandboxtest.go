@@ -2,6 +2,9 @@
 //
 // What a runner promises (sandbox.EnforcementOf) is attacked; what it does not
 // promise has to be refused when it is asked for.
+//
+// The TestMain of a test that runs the suite on a runner of package sandbox has to
+// begin with sandbox.Main.
 package sandboxtest
 
 import (
