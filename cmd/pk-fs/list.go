@@ -133,7 +133,7 @@ func (w *work) ls() error {
 
 // listable fails for a directory that is missing, which to a Workspace is an empty
 // one.
-func (w *work) listable(verb string, p *place) error {
+func (w *work) listable(verb string, p *operand) error {
 	info, err := p.Stat(context.Background(), p.path)
 	if err == nil && !info.IsDir() {
 		err = &workspace.Error{Op: "list", Err: workspace.ErrNotDir}

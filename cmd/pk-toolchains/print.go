@@ -83,7 +83,7 @@ func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	if p.json { // what costs a look at the machine
 		for _, l := range e.Links() {
 			var out link
-			out.Path, out.Bytes = twin(l.Path)
+			out.Path, out.Bytes = twin(l.Place)
 			out.Target, out.TargetBytes = twin(l.Target)
 			r.Links = append(r.Links, out)
 		}

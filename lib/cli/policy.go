@@ -18,8 +18,8 @@ const maxPolicy = 1 << 20
 
 // policy is a file that options were read from.
 type policy struct {
-	name  string   // as it was given
-	trail []string // the places that decide which file that is
+	name  string // as it was given
+	trail confine.Trail
 }
 
 // WithPolicy returns options and one more, --policy, which takes them from a
@@ -51,7 +51,7 @@ func (w *WorkspaceFlags) readPolicy(name string, options []Option) error {
 // loadPolicy reads the file that name leads to, and no other that may have come
 // in its place since.
 func loadPolicy(name string) (policy, string, error) {
-	trail, err := confine.Trail(name)
+	trail, err := confine.Follow(name)
 	if err != nil {
 		return policy{}, "", err
 	}
@@ -72,8 +72,8 @@ func loadPolicy(name string) (policy, string, error) {
 	return p, string(text), err
 }
 
-// place is where the file is, every link followed.
-func (p policy) place() string { return p.trail[len(p.trail)-1] }
+// place is the file's location, every link followed.
+func (p policy) place() string { return p.trail.Place }
 
 // apply sets the option of one line.
 func (p policy) apply(line string, options []Option) error {
@@ -118,13 +118,10 @@ func (p policy) set(o Option, value string) error {
 
 // check refuses a policy that a command in the workspace could write or replace.
 func (p policy) check(roots []confine.Root) error {
-	for _, place := range p.trail {
-		for _, root := range roots {
-			if root.Writable && root.Contains(place) {
-				err := fmt.Errorf("cannot use policy %q: it is in the writable root %q", p.name, root.Path)
-				return WithHint(err, "keep it where nobody in the workspace can write")
-			}
-		}
+	root, ok := p.trail.LiesIn(confine.WritablePaths(roots))
+	if !ok {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("cannot use policy %q: it is in the writable root %q", p.name, root)
+	return WithHint(err, "keep it where nobody in the workspace can write")
 }

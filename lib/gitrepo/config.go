@@ -61,7 +61,7 @@ func Load(dir string, getenv Getenv) (*Config, error) {
 // loader reads one configuration.
 type loader struct {
 	getenv Getenv
-	at     place
+	at     gitDirs
 
 	// every is for those who ask what git could read some day, not what it reads
 	// now: all conditions hold, a mistake ends a file and not the reading, and no

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 // Host is what of a machine decides where things are.
@@ -48,7 +51,7 @@ func (t Table) Present(h Host) []Entry {
 
 // Survey is Present, and what is absent.
 func (t Table) Survey(h Host) ([]Entry, []Absence) {
-	s := &survey{table: t, guard: newGuard(t, h), at: make(map[string]int, len(t.rows))}
+	s := &survey{table: t, denied: newDenylist(t, h), at: make(map[string]int, len(t.rows))}
 	for i := range t.rows {
 		s.row(&t.rows[i])
 	}
@@ -57,14 +60,14 @@ func (t Table) Survey(h Host) ([]Entry, []Absence) {
 
 type survey struct {
 	table   Table
-	guard   *guard
+	denied  *denylist
 	at      map[string]int // path to index in entries
 	entries []Entry
 	absent  []Absence
 }
 
 func (s *survey) row(r *Row) {
-	where, reason := r.place(s.guard.host)
+	where, reason := r.locate(s.denied.host)
 	miss := func(path, reason string) {
 		s.absent = append(s.absent, Absence{r, path, where.variable, reason})
 	}
@@ -85,13 +88,13 @@ func (s *survey) row(r *Row) {
 			if s.entries[i].Row != r {
 				miss(path, "shown already, by a row of "+s.entries[i].Tool)
 			}
-		} else if why := s.guard.refusal(path, trusted); why != "" {
+		} else if why := s.denied.refusal(path, trusted); why != "" {
 			miss(path, why)
 		} else {
 			s.at[path] = len(s.entries)
 			e := Entry{Kind: r.Kind, Tool: r.Tool, Path: path, Row: r, Variable: where.variable, inside: slices.Clip(r.Inside)}
 			if !trusted {
-				e.foreign = s.guard.insiders()
+				e.foreign = s.denied.insiders()
 			}
 			s.entries = append(s.entries, e)
 		}
@@ -136,7 +139,7 @@ func (e Entry) Masks() []string {
 	}
 	for _, pattern := range e.foreign {
 		for _, path := range existing(pattern) {
-			if within(path, e.Path) {
+			if fsat.Within(path, e.Path) {
 				masks = append(masks, path)
 			}
 		}
@@ -144,33 +147,8 @@ func (e Entry) Masks() []string {
 	return masks
 }
 
-// Link is a symbolic link on the way along a path.
-type Link struct{ Path, Target string }
-
-// maxLinks is how many links the kernel follows in one lookup.
-const maxLinks = 40
-
-// Links returns the links on the way to where the entry really is, in the
-// order in which they are followed.
-func (e Entry) Links() []Link {
-	var links []Link
-	at, rest := "/", strings.Split(e.Path, "/")
-	for len(rest) > 0 && len(links) < maxLinks {
-		next := filepath.Join(at, rest[0])
-		rest = rest[1:]
-		target, err := os.Readlink(next)
-		if err != nil {
-			at = next
-			continue
-		}
-		links = append(links, Link{next, target})
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return links
-}
+// Links returns the links on the way to the entry's location.
+func (e Entry) Links() []confine.Link { return confine.Links(e.Path) }
 
 // Settings returns what the tool of the entry needs to be told, as NAME=VALUE,
 // for a project at the given path.
@@ -183,24 +161,23 @@ func (e Entry) Settings(project string) []string {
 	return settings
 }
 
-// place is where a row's path is on a host.
-type place struct {
+// location is where a row's path is on a host.
+type location struct {
 	pattern   string
 	variable  string // the template that says so, or ""
 	elsewhere bool   // which is not the default
 }
 
-// place returns where the row's path is on the host, or why that cannot be
-// told.
-func (r *Row) place(h Host) (place, string) {
+// locate returns where the row's path is on the host, or why that is not known.
+func (r *Row) locate(h Host) (location, string) {
 	for _, template := range r.Variables {
 		if p, ok := expand(template, h.Getenv); ok && filepath.IsAbs(p) {
 			usual, _ := spell(r.Path, h)
-			return place{p, template, p != usual}, ""
+			return location{p, template, p != usual}, ""
 		}
 	}
 	pattern, reason := spell(r.Path, h)
-	return place{pattern: pattern}, reason
+	return location{pattern: pattern}, reason
 }
 
 // spell writes out the home and the variables in a path of the table, or says
@@ -242,9 +219,4 @@ func existing(pattern string) []string {
 		info, err := os.Stat(path)
 		return err != nil || !info.IsDir() && !info.Mode().IsRegular()
 	})
-}
-
-// within reports whether path is dir or lies below it.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
