@@ -95,7 +95,7 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 	if err := writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
 		return err
 	}
-	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpReadOnly, Source: self, Dest: probePath, Rule: "check"})
+	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
 	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	err := errors.Join(bwrap.CheckHost(f.Fence.Bwrap), monitor.CheckStreams(streams))
 	if err == nil {
