@@ -77,7 +77,7 @@ type builder struct {
 
 // filter adds the filter of system calls, where one is known for the processor.
 func (b *builder) filter() error {
-	filter, err := seccomp.Filter()
+	filter, err := seccomp.Filter(b.AllowNested)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
