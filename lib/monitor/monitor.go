@@ -62,6 +62,7 @@ type Event struct {
 	Ran    bool               // Exited: the command was started
 	Ended  int                // Done: processes that had to be ended
 	Left   int                // Done: processes that could not be ended
+	Usage  syscall.Rusage     // Done: of all processes together
 }
 
 // Kind is a kind of Event.
@@ -328,7 +329,8 @@ func (s *Sandbox) watch() {
 		s.status.Close()
 	}
 	s.events <- e
-	s.events <- Event{Kind: Done}
+	usage, _ := state.SysUsage().(*syscall.Rusage)
+	s.events <- Event{Kind: Done, Usage: *usage}
 }
 
 const (

@@ -212,7 +212,7 @@ func runGuard() error {
 	g.say(guardReport{})
 	go g.obey()
 	g.wait()
-	g.say(guardReport{Event: Event{Kind: Done, Ended: g.ended}})
+	g.done(0)
 	return nil
 }
 
@@ -240,6 +240,12 @@ func (g *guard) say(r guardReport) {
 	if line, err := json.Marshal(r); err == nil {
 		_ = send(g.control, append(line, '\n'))
 	}
+}
+
+func (g *guard) done(left int) {
+	e := Event{Kind: Done, Ended: g.ended, Left: left}
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &e.Usage)
+	g.say(guardReport{Event: e})
 }
 
 // obey passes signals on, one for each byte, until the monitor is gone.
@@ -294,6 +300,6 @@ func (g *guard) endAll() {
 			p.send(syscall.SIGKILL)
 		}
 	}
-	g.say(guardReport{Event: Event{Kind: Done, Ended: g.ended, Left: len(descendants(self))}})
+	g.done(len(descendants(self)))
 	os.Exit(0) // a process of another user, or stuck in the kernel
 }

@@ -48,8 +48,9 @@ type Job struct {
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// The calling program has to call monitor.Guard when it is started with
-// monitor.GuardOption, and setup.Main with setup.Option.
+// The calling program has to dispatch monitor.GuardMode and setup.Mode. Jobs with a
+// Fence may run beside each other in a process; without one, the process is a
+// subreaper meanwhile, and that job is the only one.
 func (j *Job) Run() (*Result, error) {
 	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
 	defer s.close()
@@ -268,7 +269,7 @@ func (s *supervisor) wait() {
 // note takes an event, and reports whether it was the last.
 func (s *supervisor) note(e monitor.Event) (last bool) {
 	if e.Kind == monitor.Done {
-		s.result.Survivors, s.result.Left = e.Ended, e.Left
+		s.result.Survivors, s.result.Left, s.result.Usage = e.Ended, e.Left, e.Usage
 		return true
 	}
 	s.ended, s.ran = true, e.Ran

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 const (
@@ -126,9 +128,7 @@ func (p *place) regular() (*unix.Stat_t, error) {
 func makeTemp(dir int, perm uint32) (name string, file *os.File, err error) {
 	for range maxTemps {
 		name = newTemp()
-		fd, err := again(func() (int, error) {
-			return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
-		})
+		fd, err := fsat.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, perm)
 		if err != nil {
 			return "", nil, err
 		}
@@ -230,7 +230,7 @@ func (f *atomicFile) rename() error {
 	if !f.opts.Exclusive {
 		return unix.Renameat(dir, f.temp, dir, f.p.name)
 	}
-	err := unix.Renameat2(dir, f.temp, dir, f.p.name, unix.RENAME_NOREPLACE)
+	err := fsat.RenameNoReplace(dir, f.temp, dir, f.p.name)
 	if err != unix.EINVAL && err != unix.ENOSYS {
 		return err
 	}
@@ -247,7 +247,7 @@ func (f *atomicFile) Abort() error {
 		return nil
 	}
 	st, err := statFile(f.file)
-	if err == nil && sameName(f.p.dir, f.temp, st) {
+	if err == nil && fsat.Names(f.p.dir, f.temp, st) {
 		err = unix.Unlinkat(f.p.dir, f.temp, 0)
 	}
 	err = errors.Join(err, f.file.Close())
@@ -295,7 +295,7 @@ func (f *atomicFile) unchanged() error {
 		return err
 	}
 	want, _ := hex.DecodeString(f.opts.IfHash)
-	still := before.Size == after.Size && before.Mtim == after.Mtim && sameName(f.p.dir, f.p.name, after)
+	still := before.Size == after.Size && before.Mtim == after.Mtim && fsat.Names(f.p.dir, f.p.name, after)
 	if !still || !bytes.Equal(sum.Sum(nil), want) {
 		return ErrChanged
 	}
@@ -304,7 +304,7 @@ func (f *atomicFile) unchanged() error {
 
 // lockDir keeps other conditional writes in a directory waiting.
 func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
-	fd, err := again(func() (int, error) { return unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -358,7 +358,7 @@ func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 	if unix.Fstat(dir, &st) != nil || !w.tree.swept.due(&st) {
 		return
 	}
-	fd, err := again(func() (int, error) { return unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err != nil {
 		return
 	}
@@ -368,8 +368,8 @@ func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 		if left--; left < 0 || ctx.Err() != nil {
 			return errStop
 		}
-		if isTemp(entry.name) {
-			removeStale(dir, entry.name)
+		if isTemp(entry.Name) {
+			removeStale(dir, entry.Name)
 		}
 		return nil
 	})
@@ -378,7 +378,7 @@ func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 // removeStale removes an unfinished file unless it is locked. Something else of
 // that name goes as well, except a directory.
 func removeStale(dir int, name string) {
-	fd, err := again(func() (int, error) { return unix.Openat(dir, name, unix.O_RDONLY|safeFlags, 0) })
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|safeFlags, 0)
 	if err != nil {
 		if err == unix.ELOOP || err == unix.ENXIO {
 			_ = unix.Unlinkat(dir, name, 0)
@@ -390,7 +390,7 @@ func removeStale(dir int, name string) {
 		return
 	}
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil && sameName(dir, name, &st) {
+	if unix.Fstat(fd, &st) == nil && fsat.Names(dir, name, &st) {
 		_ = unix.Unlinkat(dir, name, 0)
 	}
 }

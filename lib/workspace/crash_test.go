@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
 )
 
@@ -28,7 +27,6 @@ var children = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
-	sandbox.Main()
 	if role := os.Getenv("PK_TEST_ROLE"); role != "" {
 		if err := children[role](os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // LocalWorkspace is a directory, and all that is below it. It holds the directory
@@ -28,11 +30,11 @@ type LocalWorkspace struct {
 
 // tree is the root, held open, which all views of a workspace share.
 type tree struct {
-	fd      int      // O_PATH: names below it can be looked up, nothing else
-	path    string   // canonical, when it was opened
-	names   []string // of path
-	given   string   // as it was named, absolute and clean; links may use that
-	openat2 bool
+	fd     int      // O_PATH: names below it can be looked up, nothing else
+	path   string   // canonical, when it was opened
+	names  []string // of path
+	given  string   // as it was named, absolute and clean; links may use that
+	opener fsat.Opener
 
 	mu     sync.Mutex
 	users  int // operations under way
@@ -61,7 +63,7 @@ func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
 		return nil, failed("open workspace", root, err)
 	}
 	// A link that has been put in between would be one to follow now as well.
-	fd, err := again(func() (int, error) { return unix.Open(path, pathFlags|unix.O_DIRECTORY, 0) })
+	fd, err := fsat.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, failed("open workspace", root, err)
 	}
@@ -70,21 +72,10 @@ func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
 
 func newTree(fd int, path, given string) *tree {
 	return &tree{
-		fd: fd, path: path, given: given, openat2: hasOpenat2(),
+		fd: fd, path: path, given: given, opener: fsat.Kernel(),
 		names: strings.FieldsFunc(path, func(r rune) bool { return r == '/' }),
 	}
 }
-
-// hasOpenat2 tells whether openat2 works here; any error is a no. It is asked
-// once, and never again for a single lookup: who could make one fail could
-// choose how it is done.
-var hasOpenat2 = sync.OnceValue(func() bool {
-	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: pathFlags, Resolve: noLinks})
-	if err == nil {
-		unix.Close(fd)
-	}
-	return err == nil
-})
 
 // Root returns the path that the directory had when it was opened, absolute and
 // without links. It may have moved since.
@@ -177,7 +168,7 @@ func (w *LocalWorkspace) below(fd int, where string) *LocalWorkspace {
 	sub := &LocalWorkspace{
 		tree: newTree(fd, filepath.Join(w.tree.path, where), filepath.Join(w.tree.given, where)), conf: w.conf,
 	}
-	sub.tree.openat2 = w.tree.openat2
+	sub.tree.opener = w.tree.opener
 	for _, guard := range w.guards {
 		sub.guards = append(sub.guards, func(a Access) error {
 			a.Path = join(where, a.Path)

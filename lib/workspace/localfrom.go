@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // NewLocalWorkspaceFrom returns a directory that is open already as a workspace,
@@ -17,7 +19,7 @@ func NewLocalWorkspaceFrom(dir *os.File, opts ...Option) (*LocalWorkspace, error
 		return nil, failed("open workspace", name, &Error{Err: ErrInvalid, Detail: "its name is not an absolute, clean path"})
 	}
 	// Opened by its descriptor, for O_PATH and a life of its own.
-	fd, err := again(func() (int, error) { return unix.Openat(int(dir.Fd()), ".", pathFlags|unix.O_DIRECTORY, 0) })
+	fd, err := fsat.Reopen(int(dir.Fd()), unix.O_PATH)
 	if err != nil {
 		return nil, failed("open workspace", name, err)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // errStop ends the reading of a directory early.
@@ -102,17 +104,17 @@ func (e *localEntry) Info() (fs.FileInfo, error) { return e.w.lstat(e.ctx, join(
 
 // entry makes an entry for a list, nil if it is not to be in it.
 func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
-	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.name)}) != nil {
+	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.Name)}) != nil {
 		return nil, nil
 	}
 	kind, err := kindOf(dir, e)
-	if err == unix.ENOENT || isTemp(e.name) && kind == 0 {
+	if err == unix.ENOENT || isTemp(e.Name) && kind == 0 {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &localEntry{l, e.name, kind}, nil
+	return &localEntry{l, e.Name, kind}, nil
 }
 
 // lstat describes what is at a place, which has been looked up before.
@@ -193,8 +195,7 @@ func (w *LocalWorkspace) RemoveAll(ctx context.Context, path string) error {
 		defer p.close()
 		err = unix.Unlinkat(p.dir, p.name, 0)
 		if err == unix.EISDIR {
-			e := eraser{w: w, ctx: ctx, root: p}
-			err = e.removeAll()
+			err = (&eraser{w, ctx, p}).removeAll()
 		}
 		if err == unix.ENOENT {
 			return nil
@@ -287,12 +288,13 @@ func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
 
 // moveTo is the one step. A directory never replaces anything, nor is it replaced.
 func moveTo(src, dst *place, isDir bool) error {
-	if isDir && within(src.path, dst.path) && src.path != dst.path {
+	if isDir && fsat.Within(dst.path, src.path) && src.path != dst.path {
 		return &Error{Err: ErrInvalid, Detail: "a directory cannot be moved into itself"}
 	}
 	var err error
 	if isDir && src.path != dst.path {
-		err = renameNoReplace(src.dir, src.name, dst.dir, dst.name)
+		// An empty directory is replaced on file systems without RENAME_NOREPLACE.
+		err = fsat.RenameFresh(src.dir, src.name, dst.dir, dst.name)
 	} else {
 		err = unix.Renameat(src.dir, src.name, dst.dir, dst.name)
 	}
@@ -303,16 +305,6 @@ func moveTo(src, dst *place, isDir bool) error {
 		return &Error{Err: ErrUnsupported, Detail: "something is mounted between the two"}
 	}
 	return err
-}
-
-// renameNoReplace never replaces a file, nor a directory with something in it; an
-// empty directory only on file systems that cannot promise that.
-func renameNoReplace(from int, oldName string, to int, newName string) error {
-	err := unix.Renameat2(from, oldName, to, newName, unix.RENAME_NOREPLACE)
-	if err != unix.EINVAL && err != unix.ENOSYS {
-		return err
-	}
-	return unix.Renameat(from, oldName, to, newName)
 }
 
 // whatIsThere says what a directory would have replaced.
@@ -346,43 +338,49 @@ func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error
 	})
 }
 
-// survey calls ask for all that is below a directory, with the path from there.
+// survey calls ask for everything below a directory, with the path from there. It
+// opens one directory at a time.
 func (w *LocalWorkspace) survey(ctx context.Context, p *place, ask func(below string) error) error {
-	dir, err := w.openBelow(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return surveyError(err)
+	for dirs := []string{"."}; len(dirs) > 0; {
+		at := dirs[len(dirs)-1]
+		dirs = dirs[:len(dirs)-1]
+		below, err := w.surveyDir(ctx, p, at, ask)
+		if err != nil && (at == "." || err != unix.ENOENT) {
+			return err
+		}
+		dirs = append(dirs, below...)
 	}
-	return w.surveyDir(ctx, dir, ".", 0, ask)
+	return nil
 }
 
-// surveyDir owns dir. It holds a descriptor for each level, and gives up before
-// there are too many: what it has not seen is not allowed.
-func (w *LocalWorkspace) surveyDir(ctx context.Context, dir int, at string, deep int, ask func(below string) error) error {
-	defer unix.Close(dir)
-	if deep > maxSurvey {
-		return &Error{Err: ErrTooMany, Detail: "its directories are too deep to be looked through"}
+// surveyDir asks about the entries of one directory and returns the directories
+// among them.
+func (w *LocalWorkspace) surveyDir(ctx context.Context, p *place, at string, ask func(below string) error) (dirs []string, err error) {
+	dir, err := w.openBelow(p.dir, join(p.name, at), unix.O_RDONLY|unix.O_DIRECTORY)
+	switch err {
+	case nil:
+	case unix.ENAMETOOLONG:
+		return nil, &Error{Err: ErrTooMany, Detail: "its directories are too deep to be looked through"}
+	default:
+		return nil, surveyError(err)
 	}
-	return eachEntry(dir, func(e dirent) error {
+	defer unix.Close(dir)
+	err = eachEntry(dir, func(e dirent) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		below := join(at, e.name)
+		below := join(at, e.Name)
 		if err := ask(below); err != nil {
 			return err
 		}
-		if kind, err := kindOf(dir, e); err != nil || !kind.IsDir() {
-			return ignoreMissing(err)
+		kind, err := kindOf(dir, e)
+		if err == nil && kind.IsDir() {
+			dirs = append(dirs, below)
 		}
-		next, err := w.openBelow(dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
-		if err != nil {
-			return ignoreMissing(surveyError(err))
-		}
-		return w.surveyDir(ctx, next, below, deep+1, ask)
+		return ignoreMissing(err)
 	})
+	return dirs, err
 }
-
-// maxSurvey is how many directories a survey has open at once.
-const maxSurvey = 256
 
 func ignoreMissing(err error) error {
 	if err == unix.ENOENT {
@@ -391,7 +389,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// surveyError: what has become a link since it was seen is a race.
+// surveyError: a directory that has become a link since it was seen is a race.
 func surveyError(err error) error {
 	if err == unix.ELOOP || err == unix.ENOTDIR {
 		return errRaced

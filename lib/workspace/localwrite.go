@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Write gives a file new content: in place, or in one step WithAtomicWrites.
@@ -166,7 +168,7 @@ func (w *LocalWorkspace) takeOver(fd int, p *place, opts WriteOptions) error {
 	if opts.Append || st.Size == 0 {
 		return nil
 	}
-	_, err := again(func() (int, error) { return 0, unix.Ftruncate(fd, 0) })
+	_, err := fsat.Again(func() (int, error) { return 0, unix.Ftruncate(fd, 0) })
 	return err
 }
 
@@ -185,7 +187,7 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 				return err
 			}
 		}
-		fd, err := w.openBelow(p.dir, name, pathFlags|unix.O_DIRECTORY)
+		fd, err := w.openBelow(p.dir, name, unix.O_PATH|unix.O_DIRECTORY)
 		if err == unix.ELOOP || err == unix.ENOENT || err == unix.ENOTDIR {
 			return errRaced
 		}
@@ -200,16 +202,22 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 	return nil
 }
 
-// syncDir has a directory's names put on stable storage.
+// syncDir puts the names in a directory on stable storage. A directory that may be
+// written and not read cannot be opened for fsync(2), so the kernel is to write
+// back all file systems.
 func syncDir(dir int) error {
-	fd, err := again(func() (int, error) { return unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
+	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
+	if err == unix.EACCES {
+		unix.Sync()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	err = unix.Fsync(fd)
 	if err == unix.EINVAL {
-		return nil // this file system has nothing to say to that
+		return nil // this file system does not need it
 	}
 	return err
 }
@@ -316,11 +324,4 @@ func (f *inPlace) Abort() error {
 	err := f.file.Close()
 	f.file = nil
 	return failed("write", f.path, err)
-}
-
-// sameName tells whether a name still means a file.
-func sameName(dir int, name string, st *unix.Stat_t) bool {
-	var now unix.Stat_t
-	err := unix.Fstatat(dir, name, &now, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && now.Dev == st.Dev && now.Ino == st.Ino
 }

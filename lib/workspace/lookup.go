@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 const (
@@ -15,15 +17,9 @@ const (
 	// what it had been a moment before. Who loses that often is being played with.
 	maxRaces = 8
 
-	// pathFlags opens nothing in earnest: no FIFO blocks, no device wakes up, and
-	// no permission on the thing itself is needed.
-	pathFlags = unix.O_PATH | unix.O_CLOEXEC
-
 	// safeFlags are for opening in earnest: without waiting for the other end of
 	// a FIFO or the holder of a lease, and without getting a terminal.
-	safeFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-
-	noLinks = unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+	safeFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY
 )
 
 // errRaced is an operation to be begun again.
@@ -81,14 +77,14 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 // direct is for the usual case, in which there is no link. Then one look from
 // the kernel is enough. It returns nil if it does not know.
 func (l *lookup) direct(rel string, follow bool) (*place, error) {
-	if !l.w.tree.openat2 || rel == "." {
+	if !l.w.tree.opener.Openat2 || rel == "." {
 		return nil, nil
 	}
 	dir, name := parent(rel), rel[strings.LastIndexByte(rel, '/')+1:]
 	fd := l.w.tree.fd
 	if dir != "." {
 		var err error
-		if fd, err = l.w.openBelow(fd, dir, pathFlags|unix.O_DIRECTORY); err != nil {
+		if fd, err = l.w.openBelow(fd, dir, unix.O_PATH|unix.O_DIRECTORY); err != nil {
 			return nil, nil
 		}
 		l.at, l.names = fd, strings.Split(dir, "/")
@@ -176,7 +172,7 @@ func (l *lookup) letGo() {
 // enter goes into a directory, or follows a link in its place. If it is missing,
 // all of the rest is.
 func (l *lookup) enter(name string) (*place, error) {
-	fd, err := l.w.openBelow(l.at, name, pathFlags|unix.O_DIRECTORY)
+	fd, err := l.w.openBelow(l.at, name, unix.O_PATH|unix.O_DIRECTORY)
 	switch err {
 	case nil:
 		names := append(l.names, name)
@@ -288,7 +284,7 @@ func (l *lookup) leave() error {
 	// It is looked up again rather than kept open: a walk needs two descriptors,
 	// however deep it goes. Somebody may have replaced it, by something that is
 	// inside too.
-	fd, err := l.w.openBelow(l.w.tree.fd, strings.Join(names, "/"), pathFlags|unix.O_DIRECTORY)
+	fd, err := l.w.openBelow(l.w.tree.fd, strings.Join(names, "/"), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return errRaced
 	}
@@ -313,20 +309,14 @@ func (w *LocalWorkspace) openBelow(dir int, path string, flags int) (int, error)
 }
 
 func (w *LocalWorkspace) createBelow(dir int, path string, flags int, mode uint32) (int, error) {
-	if !w.tree.openat2 {
-		return w.openByName(dir, path, flags, mode)
-	}
-	how := unix.OpenHow{Flags: uint64(flags), Mode: uint64(mode), Resolve: unix.RESOLVE_BENEATH | noLinks}
 	if flags&unix.O_PATH == 0 {
-		// With O_NOFOLLOW, a link in the place of a directory would be ENOTDIR.
-		how.Flags |= safeFlags&^unix.O_NOFOLLOW | unix.O_LARGEFILE
-	} else {
-		how.Flags |= unix.O_CLOEXEC
+		flags |= safeFlags
 	}
+	rules := fsat.Beneath
 	if w.conf.oneDevice {
-		how.Resolve |= unix.RESOLVE_NO_XDEV
+		rules = fsat.SameMount
 	}
-	fd, err := again(func() (int, error) { return unix.Openat2(dir, path, &how) })
+	fd, err := w.tree.opener.Open(dir, path, flags, mode, rules)
 	switch {
 	case err == unix.EXDEV && w.conf.oneDevice:
 		err = errMounts
@@ -336,71 +326,11 @@ func (w *LocalWorkspace) createBelow(dir int, path string, flags int, mode uint3
 	return fd, err
 }
 
-// openByName does the same name by name.
-func (w *LocalWorkspace) openByName(dir int, path string, flags int, mode uint32) (int, error) {
-	if flags&unix.O_PATH == 0 {
-		flags |= safeFlags
-	} else {
-		flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW
-	}
-	at := dir
-	for {
-		name, rest, more := strings.Cut(path, "/")
-		next, nextMode := flags, mode
-		if more {
-			next, nextMode = pathFlags|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0
-		}
-		fd, err := again(func() (int, error) { return unix.Openat(at, name, next, nextMode) })
-		if err == nil {
-			err = w.accepts(at, fd)
-		}
-		if at != dir {
-			unix.Close(at)
-		}
-		if err != nil {
-			if fd >= 0 {
-				unix.Close(fd)
-			}
-			return -1, err
-		}
-		if !more {
-			return fd, nil
-		}
-		at, path = fd, rest
-	}
-}
-
-// accepts checks what has been opened without the help of openat2: O_PATH opens
-// links themselves, and mount points are to be told.
-func (w *LocalWorkspace) accepts(dir, fd int) error {
-	var in, st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return unix.ELOOP
-	}
-	if !w.conf.oneDevice {
-		return nil
-	}
-	if err := unix.Fstat(dir, &in); err != nil {
-		return err
-	}
-	// A bind mount may be of the same device. A kernel that cannot tell those is
-	// too old for this to be a promise.
-	var stx unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_TYPE, &stx)
-	if in.Dev != st.Dev || err == nil && stx.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return errMounts
-	}
-	return nil
-}
-
 // open opens what a path leads to, every link followed, and tells where it is.
 // No guard has been asked yet. On an error, where is as far as it came, and all
 // that may be said of it depends on the guards.
 func (w *LocalWorkspace) open(rel string, flags int) (fd int, where string, err error) {
-	if w.tree.openat2 {
+	if w.tree.opener.Openat2 {
 		fd, err := w.openBelow(w.tree.fd, rel, flags)
 		if err == nil || err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES {
 			return fd, rel, w.afterGuard(rel, err)
@@ -438,30 +368,6 @@ func (w *LocalWorkspace) openPlace(p *place, flags int) (int, error) {
 	return fd, err
 }
 
-func isLink(dir int, name string) bool {
-	_, err := readlinkat(dir, name)
-	return err == nil
-}
+func isLink(dir int, name string) bool { return fsat.IsLink(dir, name) }
 
-func readlinkat(dir int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
-	switch {
-	case err != nil:
-		return "", err
-	case n == 0:
-		return "", unix.ENOENT
-	case n == len(buf):
-		return "", unix.ENAMETOOLONG
-	}
-	return string(buf[:n]), nil
-}
-
-// again repeats a call that a signal interrupted, as happens on FUSE and NFS.
-func again(call func() (int, error)) (int, error) {
-	for {
-		if n, err := call(); err != unix.EINTR {
-			return n, err
-		}
-	}
-}
+func readlinkat(dir int, name string) (string, error) { return fsat.ReadLink(dir, name) }

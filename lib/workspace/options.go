@@ -20,8 +20,6 @@ type config struct {
 	hardLinks    bool
 	noLinks      bool
 	oneDevice    bool
-
-	git GitConfig
 }
 
 const (

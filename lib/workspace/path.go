@@ -62,11 +62,6 @@ func depth(rel string) int {
 	return strings.Count(rel, "/") + 1
 }
 
-// within tells whether a clean path is dir or below it.
-func within(dir, rel string) bool {
-	return dir == "." || rel == dir || strings.HasPrefix(rel, dir+"/")
-}
-
 // failed makes err the error of an operation on path, as its caller knows both.
 // What is an *Error already keeps its reason.
 func failed(op, path string, err error) error {

@@ -90,12 +90,12 @@ func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []name
 			if len(entries) >= w.conf.maxEntries {
 				return ErrTooMany
 			}
-			if len(w.guards) > 0 && w.ask(Access{Path: join(where, e.name)}) != nil {
+			if len(w.guards) > 0 && w.ask(Access{Path: join(where, e.Name)}) != nil {
 				return nil
 			}
 			kind, err := kindOf(fd, e)
-			if err == nil && (kind != 0 || !isTemp(e.name)) {
-				entries = append(entries, named{e.name, kind})
+			if err == nil && (kind != 0 || !isTemp(e.Name)) {
+				entries = append(entries, named{e.Name, kind})
 			}
 			return ignoreMissing(err)
 		})

@@ -89,19 +89,3 @@ type Workspace interface {
 	// Stat describes what is there. The name of the root is ".".
 	Stat(ctx context.Context, path string) (fs.FileInfo, error)
 }
-
-// GitWorkspace is a Workspace with Git repositories in it.
-type GitWorkspace interface {
-	Workspace
-
-	// GitClone clones the repository at url into dest, which must be missing or
-	// an empty directory.
-	GitClone(ctx context.Context, url, dest string) error
-
-	// GitPull brings the repository in dir up to date. It only goes forward:
-	// what would need a merge is an error.
-	GitPull(ctx context.Context, dir string) error
-
-	// GitHead returns the full name of the commit that is checked out in dir.
-	GitHead(ctx context.Context, dir string) (string, error)
-}

@@ -1,4 +1,4 @@
-package workspace
+package gitsync
 
 import (
 	"context"
@@ -16,18 +16,27 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/sandbox"
+	"pikuri/lib/workspace"
 )
+
+func TestMain(m *testing.M) {
+	sandbox.Main()
+	os.Exit(m.Run())
+}
 
 // gitWorld is a repository to clone from, a workspace, and what must not be
 // touched.
 type gitWorld struct {
 	*testing.T
-	*LocalWorkspace
+	*Client
+	ws                                   *workspace.LocalWorkspace
 	base, origin, root, outside, scratch string
 	path                                 string // $PATH, before a test changes it
 }
 
-func newGitWorld(t *testing.T, change ...func(*GitConfig)) *gitWorld {
+func newGitWorld(t *testing.T, change ...func(*Config)) *gitWorld {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -41,13 +50,14 @@ func newGitWorld(t *testing.T, change ...func(*GitConfig)) *gitWorld {
 	g.sh(base, `git init -q -b main origin`)
 	g.sh(g.origin, `mkdir -p d/e; echo one >f; echo one >d/f; echo one >d/e/f; echo one >gone; echo one >d/e/gone
 		printf '#!/bin/sh\n' >run; chmod +x run; ln -s f link; ln -s d dlink; git add -A; git commit -qm one`)
-	conf := GitConfig{Protocols: []string{"file"}, Scratch: g.scratch}
+	conf := Config{Protocols: []string{"file"}, Scratch: g.scratch}
 	for _, c := range change {
 		c(&conf)
 	}
-	g.LocalWorkspace, err = NewLocalWorkspace(g.root, WithGit(conf))
+	g.ws, err = workspace.NewLocalWorkspace(g.root)
 	require.NoError(t, err)
-	t.Cleanup(func() { g.LocalWorkspace.Close() })
+	t.Cleanup(func() { g.ws.Close() })
+	g.Client = New(g.ws, conf)
 	return g
 }
 
@@ -70,7 +80,7 @@ func (g *gitWorld) url() string { return "file://" + g.origin }
 // clone clones the origin to "repo".
 func (g *gitWorld) clone() {
 	g.Helper()
-	require.NoError(g, g.GitClone(context.Background(), g.url(), "repo"))
+	require.NoError(g, g.Clone(context.Background(), g.url(), "repo"))
 }
 
 // advance makes a second commit that does all that a commit can do to a tree.
@@ -89,7 +99,7 @@ func (g *gitWorld) pristine() {
 	g.advance()
 }
 
-func (g *gitWorld) pull() error { return g.GitPull(context.Background(), "repo") }
+func (g *gitWorld) pull() error { return g.Pull(context.Background(), "repo") }
 
 // same wants the repository to be a clone of the origin, as git itself sees it.
 func (g *gitWorld) same() {
@@ -125,7 +135,7 @@ func TestGitCloneAndPull(t *testing.T) {
 	g := newGitWorld(t)
 	g.clone()
 	g.same()
-	head, err := g.GitHead(context.Background(), "repo")
+	head, err := g.Head(context.Background(), "repo")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimSpace(g.sh(g.origin, `git rev-parse HEAD`)), head)
 	require.NoError(t, g.pull(), "nothing to do")
@@ -225,7 +235,7 @@ func TestGitRunsNothingThatTheRepositoryNames(t *testing.T) {
 	g := newGitWorld(t)
 	g.clone()
 	g.evil()
-	_, err := g.GitHead(context.Background(), "repo")
+	_, err := g.Head(context.Background(), "repo")
 	require.NoError(t, err)
 	g.advance()
 	require.NoError(t, g.pull())
@@ -258,7 +268,7 @@ func TestGitTakesNothingFromTheCaller(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	g.sh(g.base, `cp evil git`)
-	require.NoError(t, g.GitClone(context.Background(), g.url(), "repo"))
+	require.NoError(t, g.Clone(context.Background(), g.url(), "repo"))
 	g.advance()
 	require.NoError(t, g.pull())
 	g.clean()
@@ -268,14 +278,14 @@ func TestGitDoesNotLookAboveTheDirectory(t *testing.T) {
 	g := newGitWorld(t)
 	g.sh(g.base, `git init -q; git commit -q --allow-empty -m enclosing; mkdir -p root/plain`)
 	for _, dir := range []string{"plain", ".", ""} {
-		_, err := g.GitHead(context.Background(), dir)
-		g.refuses(ErrNotFound, err)
-		g.refuses(ErrNotFound, g.GitPull(context.Background(), dir))
+		_, err := g.Head(context.Background(), dir)
+		g.refuses(workspace.ErrNotFound, err)
+		g.refuses(workspace.ErrNotFound, g.Pull(context.Background(), dir))
 	}
-	_, err := g.GitHead(context.Background(), "missing")
-	g.refuses(ErrNotFound, err)
-	_, err = g.GitHead(context.Background(), "../origin")
-	g.refuses(ErrPathTraversal, err)
+	_, err := g.Head(context.Background(), "missing")
+	g.refuses(workspace.ErrNotFound, err)
+	_, err = g.Head(context.Background(), "../origin")
+	g.refuses(workspace.ErrPathTraversal, err)
 }
 
 // TestGitRepositoriesThatLeadElsewhere: each of them would have git read or write
@@ -292,29 +302,29 @@ func TestGitRepositoriesThatLeadElsewhere(t *testing.T) {
 		{".git is a file that leads out", `rm -r .git; echo "gitdir: $ORIGIN/.git" >.git`, ErrGit, false},
 		{".git is a link", `mv .git ../moved; ln -s ../moved .git`, ErrGit, false},
 		{".git is a link that leads out", `rm -r .git; ln -s $ORIGIN/.git .git`, ErrGit, false},
-		{"the directory is a link that leads out", `cd ..; rm -r repo; ln -s $ORIGIN repo`, ErrPathTraversal, false},
+		{"the directory is a link that leads out", `cd ..; rm -r repo; ln -s $ORIGIN repo`, workspace.ErrPathTraversal, false},
 		{"a common directory", `echo $ORIGIN/.git >.git/commondir`, ErrGit, false},
-		{"HEAD is a link", `rm .git/HEAD; ln -s $ORIGIN/.git/HEAD .git/HEAD`, ErrPathTraversal, false},
+		{"HEAD is a link", `rm .git/HEAD; ln -s $ORIGIN/.git/HEAD .git/HEAD`, workspace.ErrPathTraversal, false},
 		{"HEAD names a path", `echo 'ref: refs/heads/../../../../origin/.git/refs/heads/main' >.git/HEAD`, ErrGit, false},
 		{"HEAD names a file", `echo 'ref: config' >.git/HEAD`, ErrGit, false},
 		{"HEAD names itself", `mkdir -p .git/refs/heads; echo 'ref: refs/heads/main' >.git/refs/heads/main`, ErrGit, false},
-		{"HEAD is a FIFO", `rm .git/HEAD; mkfifo .git/HEAD`, ErrNotRegular, false},
-		{"HEAD is huge", `truncate -s 1G .git/HEAD`, ErrTooLarge, false},
-		{"config is a link", `rm .git/config; ln -s $ORIGIN/.git/config .git/config`, ErrPathTraversal, true},
-		{"config is a FIFO", `rm .git/config; mkfifo .git/config`, ErrNotRegular, true},
-		{"config is a directory", `rm .git/config; mkdir .git/config`, ErrIsDir, true},
+		{"HEAD is a FIFO", `rm .git/HEAD; mkfifo .git/HEAD`, workspace.ErrNotRegular, false},
+		{"HEAD is huge", `truncate -s 1G .git/HEAD`, workspace.ErrTooLarge, false},
+		{"config is a link", `rm .git/config; ln -s $ORIGIN/.git/config .git/config`, workspace.ErrPathTraversal, true},
+		{"config is a FIFO", `rm .git/config; mkfifo .git/config`, workspace.ErrNotRegular, true},
+		{"config is a directory", `rm .git/config; mkdir .git/config`, workspace.ErrIsDir, true},
 		{"config is no configuration", `echo '[' >.git/config`, ErrGit, true},
 		{"another working tree", `git config core.worktree $OUTSIDE`, ErrGit, true},
 		{"an extension", `git config extensions.worktreeConfig true`, ErrGit, true},
-		{"objects lead out", `rm -r .git/objects/pack; ln -s $OUTSIDE .git/objects/pack`, ErrPathTraversal, true},
-		{"all objects lead out", `rm -r .git/objects; ln -s $OUTSIDE .git/objects`, ErrPathTraversal, true},
-		{"the index leads out", `rm .git/index; ln -s $OUTSIDE/x .git/index`, ErrPathTraversal, true},
-		{"the lock leads out", `ln -s $OUTSIDE/x .git/index.lock`, ErrExist, true},
-		{"a branch with a file for a directory", `rm -r .git/refs/remotes; echo >.git/refs/remotes`, ErrNotDir, true},
+		{"objects lead out", `rm -r .git/objects/pack; ln -s $OUTSIDE .git/objects/pack`, workspace.ErrPathTraversal, true},
+		{"all objects lead out", `rm -r .git/objects; ln -s $OUTSIDE .git/objects`, workspace.ErrPathTraversal, true},
+		{"the index leads out", `rm .git/index; ln -s $OUTSIDE/x .git/index`, workspace.ErrPathTraversal, true},
+		{"the lock leads out", `ln -s $OUTSIDE/x .git/index.lock`, workspace.ErrExist, true},
+		{"a branch with a file for a directory", `rm -r .git/refs/remotes; echo >.git/refs/remotes`, workspace.ErrNotDir, true},
 	} {
 		g.sh(g.base, `rm -rf root/*; cp -a pristine root/repo`)
 		g.sh(g.root+"/repo", "ORIGIN="+g.origin+" OUTSIDE="+g.outside+"; "+row.script)
-		_, err := g.GitHead(context.Background(), "repo")
+		_, err := g.Head(context.Background(), "repo")
 		if row.headWorks {
 			assert.NoError(t, err, row.name)
 		} else {
@@ -354,25 +364,25 @@ func TestGitPullRefuses(t *testing.T) {
 		name, script string
 		want         error
 	}{
-		{"a change that is not committed", `echo mine >>f`, ErrChanged},
-		{"a file that is removed, and not committed", `rm d/f`, ErrChanged},
-		{"a file in the way", `mkdir new; echo mine >new/f`, ErrChanged},
-		{"a directory in the way", `mkdir -p new/f`, ErrChanged},
-		{"a file in the way of a directory", `echo mine >new`, ErrChanged},
-		{"a file in a directory that goes", `echo mine >d/e/mine`, ErrChanged},
-		{"an empty directory in one that goes", `mkdir d/e/mine`, ErrChanged},
-		{"a changed file in a directory that goes", `echo mine >d/e/f`, ErrChanged},
-		{"a changed link that becomes a directory", `ln -sfn . dlink`, ErrChanged},
-		{"a FIFO in the way", `mkdir -p new; mkfifo new/f`, ErrChanged},
-		{"a change that is staged", `echo mine >run; git add run`, ErrChanged},
+		{"a change that is not committed", `echo mine >>f`, workspace.ErrChanged},
+		{"a file that is removed, and not committed", `rm d/f`, workspace.ErrChanged},
+		{"a file in the way", `mkdir new; echo mine >new/f`, workspace.ErrChanged},
+		{"a directory in the way", `mkdir -p new/f`, workspace.ErrChanged},
+		{"a file in the way of a directory", `echo mine >new`, workspace.ErrChanged},
+		{"a file in a directory that goes", `echo mine >d/e/mine`, workspace.ErrChanged},
+		{"an empty directory in one that goes", `mkdir d/e/mine`, workspace.ErrChanged},
+		{"a changed file in a directory that goes", `echo mine >d/e/f`, workspace.ErrChanged},
+		{"a changed link that becomes a directory", `ln -sfn . dlink`, workspace.ErrChanged},
+		{"a FIFO in the way", `mkdir -p new; mkfifo new/f`, workspace.ErrChanged},
+		{"a change that is staged", `echo mine >run; git add run`, workspace.ErrChanged},
 		{"a commit of its own", `git commit -q --allow-empty -m mine`, ErrGit},
 		{"no branch", `git checkout -q --detach`, ErrGit},
 		{"a branch that follows none", `git checkout -qb mine`, ErrGit},
 		{"a branch that is gone", `git config branch.main.merge refs/heads/nothere`, ErrGit},
-		{"another git at work", `touch .git/index.lock`, ErrExist},
-		{"an address that is none", `git config remote.origin.url --upload-pack=evil`, ErrInvalid},
-		{"another protocol", `git config remote.origin.url https://example.invalid/x`, ErrAccessDenied},
-		{"a program as protocol", `git config remote.origin.url "ext::sh -c 'echo x >$OUTSIDE/x'"`, ErrInvalid},
+		{"another git at work", `touch .git/index.lock`, workspace.ErrExist},
+		{"an address that is none", `git config remote.origin.url --upload-pack=evil`, workspace.ErrInvalid},
+		{"another protocol", `git config remote.origin.url https://example.invalid/x`, workspace.ErrAccessDenied},
+		{"a program as protocol", `git config remote.origin.url "ext::sh -c 'echo x >$OUTSIDE/x'"`, workspace.ErrInvalid},
 		{"a commit that is none", `printf '%040d\n' 1 >.git/refs/heads/main`, ErrGit},
 	} {
 		g.sh(g.base, `rm -rf root/*; cp -a pristine root/repo`)
@@ -404,20 +414,30 @@ func TestGitPullTakesUpAnInterruptedOne(t *testing.T) {
 
 func TestGitCloneRefuses(t *testing.T) {
 	g := newGitWorld(t)
-	g.sh(g.root, `mkdir full empty; echo x >full/f; echo x >file; mkfifo fifo; ln -s ../outside out; ln -s ../outside/new outnew; ln -s loop loop`)
+	g.sh(g.root, `mkdir full empty; echo x >full/f; echo x >file; mkfifo fifo; ln -s ../outside out; ln -s ../outside/new outnew; ln -s loop loop; ln -s empty in`)
 	for dest, want := range map[string]error{
-		"full": ErrExist, "file": ErrExist, "fifo": ErrExist, ".": ErrAccessDenied, "": ErrAccessDenied, "file/below": ErrNotDir,
-		"out": ErrPathTraversal, "out/x": ErrPathTraversal, "outnew": ErrPathTraversal, "loop": ErrPathTraversal,
-		"..": ErrPathTraversal, "/tmp/x": ErrPathTraversal, "a\x00b": ErrInvalid,
+		"full": workspace.ErrExist, "file": workspace.ErrExist, "fifo": workspace.ErrExist, ".": workspace.ErrAccessDenied, "": workspace.ErrAccessDenied, "file/below": workspace.ErrNotDir,
+		"out": workspace.ErrPathTraversal, "out/x": workspace.ErrPathTraversal, "outnew": workspace.ErrPathTraversal, "loop": workspace.ErrPathTraversal, "in": workspace.ErrPathTraversal,
+		"..": workspace.ErrPathTraversal, "/tmp/x": workspace.ErrPathTraversal, "a\x00b": workspace.ErrInvalid,
 	} {
-		g.refuses(want, g.GitClone(context.Background(), g.url(), dest))
+		g.refuses(want, g.Clone(context.Background(), g.url(), dest))
 	}
-	g.refuses(ErrGit, g.GitClone(context.Background(), "file://"+g.base+"/nothing", "a/b/c"))
+	g.refuses(ErrGit, g.Clone(context.Background(), "file://"+g.base+"/nothing", "a/b/c"))
 	assert.NoDirExists(t, g.root+"/a")
-	require.NoError(t, g.GitClone(context.Background(), g.url(), "empty"))
-	require.NoError(t, g.GitClone(context.Background(), g.url(), "made/on/the/way"))
+	require.NoError(t, g.Clone(context.Background(), g.url(), "empty"))
+	require.NoError(t, g.Clone(context.Background(), g.url(), "made/on/the/way"))
 	assert.FileExists(t, g.root+"/made/on/the/way/f")
 	assert.NoDirExists(t, g.root+"/made/on/the/way/.git/hooks")
+}
+
+func TestDurableClone(t *testing.T) {
+	g := newGitWorld(t)
+	ws, err := workspace.NewLocalWorkspace(g.root, workspace.WithSync())
+	require.NoError(t, err)
+	defer ws.Close()
+	g.Client = New(ws, g.conf)
+	g.clone()
+	g.same()
 }
 
 // TestGitCloneAcrossFileSystems: where it cannot be moved, it is copied.
@@ -429,7 +449,7 @@ func TestGitCloneAcrossFileSystems(t *testing.T) {
 	shm, err := os.MkdirTemp("/dev/shm", "pk-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(shm) })
-	g := newGitWorld(t, func(c *GitConfig) { c.Scratch = shm })
+	g := newGitWorld(t, func(c *Config) { c.Scratch = shm })
 	g.clone()
 	g.same()
 	g.advance()
@@ -444,8 +464,8 @@ func TestGitCloneAcrossFileSystems(t *testing.T) {
 }
 
 func TestGitScratchInTheWorkspaceIsRefused(t *testing.T) {
-	g := newGitWorld(t, func(c *GitConfig) { c.Scratch = filepath.Join(filepath.Dir(c.Scratch), "root") })
-	err := g.GitClone(context.Background(), g.url(), "repo")
+	g := newGitWorld(t, func(c *Config) { c.Scratch = filepath.Join(filepath.Dir(c.Scratch), "root") })
+	err := g.Clone(context.Background(), g.url(), "repo")
 	require.ErrorIs(t, err, ErrGit)
 	left, err := os.ReadDir(g.root)
 	require.NoError(t, err)
@@ -456,25 +476,25 @@ func TestGitScratchInTheWorkspaceIsRefused(t *testing.T) {
 // of it out.
 func TestGitAsksAboutAllOfATree(t *testing.T) {
 	g := newGitWorld(t)
-	denied := func(path string) GitWorkspace {
-		return g.Guarded(func(a Access) error {
+	denied := func(path string) *Client {
+		return New(g.ws.Guarded(func(a workspace.Access) error {
 			if a.Path == path && a.Write || strings.HasSuffix(a.Path, "/.git") || strings.Contains(a.Path, "/.git/") {
-				return ErrAccessDenied
+				return workspace.ErrAccessDenied
 			}
 			return nil
-		}).(GitWorkspace)
+		}), g.conf)
 	}
-	g.refuses(ErrAccessDenied, denied("repo/d/e/f").GitClone(context.Background(), g.url(), "repo"))
-	g.refuses(ErrAccessDenied, denied("repo").GitClone(context.Background(), g.url(), "repo"))
+	g.refuses(workspace.ErrAccessDenied, denied("repo/d/e/f").Clone(context.Background(), g.url(), "repo"))
+	g.refuses(workspace.ErrAccessDenied, denied("repo").Clone(context.Background(), g.url(), "repo"))
 	assert.NoDirExists(t, g.root+"/repo")
-	require.NoError(t, denied("other").GitClone(context.Background(), g.url(), "repo"))
+	require.NoError(t, denied("other").Clone(context.Background(), g.url(), "repo"))
 	g.advance()
-	g.refuses(ErrAccessDenied, denied("repo/new/f").GitPull(context.Background(), "repo"))
-	g.refuses(ErrAccessDenied, denied("repo").GitPull(context.Background(), "repo"))
+	g.refuses(workspace.ErrAccessDenied, denied("repo/new/f").Pull(context.Background(), "repo"))
+	g.refuses(workspace.ErrAccessDenied, denied("repo").Pull(context.Background(), "repo"))
 	assert.NoFileExists(t, g.root+"/repo/new/f")
-	_, err := denied("repo").GitHead(context.Background(), "repo")
+	_, err := denied("repo").Head(context.Background(), "repo")
 	require.NoError(t, err)
-	require.NoError(t, denied("other").GitPull(context.Background(), "repo"))
+	require.NoError(t, denied("other").Pull(context.Background(), "repo"))
 	g.same()
 }
 
@@ -502,7 +522,7 @@ func TestGitSwappingAttacker(t *testing.T) {
 	}()
 	g.sh(g.origin, `echo two >d/f; echo two >d/new; git add -A; git commit -qm two`)
 	for range 4 {
-		_ = g.GitClone(context.Background(), g.url(), "dir/"+time.Now().Format("150405.000000000"))
+		_ = g.Clone(context.Background(), g.url(), "dir/"+time.Now().Format("150405.000000000"))
 		_ = g.pull()
 	}
 	close(stop)
@@ -529,7 +549,7 @@ func TestGitURLs(t *testing.T) {
 		assert.Error(t, err, address)
 	}
 	for _, address := range []string{"http://x/y", "git@example.com:x", "ssh://x/y", "git://x/y", "file:///x"} {
-		assert.ErrorIs(t, checkURL(address, []string{"https"}), ErrAccessDenied, address)
+		assert.ErrorIs(t, checkURL(address, []string{"https"}), workspace.ErrAccessDenied, address)
 	}
 	for address, want := range map[string]string{
 		"https://user:pw@example.com:8443/p/q?r#s": "https://example.com:8443", "git://example.com/x": "git://example.com",
@@ -555,17 +575,17 @@ func (g *gitWorld) httpOrigin() string {
 }
 
 func TestGitByHTTP(t *testing.T) {
-	g := newGitWorld(t, func(c *GitConfig) { c.Protocols = []string{"http"} })
+	g := newGitWorld(t, func(c *Config) { c.Protocols = []string{"http"} })
 	url := g.httpOrigin()
-	require.NoError(t, g.GitClone(context.Background(), url+"/origin", "repo"))
+	require.NoError(t, g.Clone(context.Background(), url+"/origin", "repo"))
 	g.same()
 	g.advance()
 	require.NoError(t, g.pull())
 	g.same()
-	err := g.GitClone(context.Background(), url+"/secret-name", "none")
+	err := g.Clone(context.Background(), url+"/secret-name", "none")
 	g.refuses(ErrGit, err)
 	assert.NotContains(t, err.Error(), "secret-name")
-	g.refuses(ErrAccessDenied, g.GitClone(context.Background(), g.url(), "none"))
+	g.refuses(workspace.ErrAccessDenied, g.Clone(context.Background(), g.url(), "none"))
 }
 
 // TestGitStopsWithItsContext: the other side never answers.
@@ -573,78 +593,93 @@ func TestGitStopsWithItsContext(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
-	g := newGitWorld(t, func(c *GitConfig) { c.Protocols, c.Timeout = []string{"http"}, 0 })
+	g := newGitWorld(t, func(c *Config) { c.Protocols, c.Timeout = []string{"http"}, 0 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		_, _ = listener.Accept()
 		cancel()
 	}()
-	g.refuses(context.Canceled, g.GitClone(ctx, "http://"+listener.Addr().String()+"/x", "repo"))
-	g.refuses(context.Canceled, g.GitClone(ctx, "http://"+listener.Addr().String()+"/x", "repo"))
+	g.refuses(context.Canceled, g.Clone(ctx, "http://"+listener.Addr().String()+"/x", "repo"))
+	g.refuses(context.Canceled, g.Clone(ctx, "http://"+listener.Addr().String()+"/x", "repo"))
 
-	limited := newGitWorld(t, func(c *GitConfig) { c.Protocols, c.Timeout = []string{"http"}, 500*time.Millisecond })
-	limited.refuses(context.DeadlineExceeded, limited.GitClone(context.Background(), "http://"+listener.Addr().String()+"/x", "repo"))
+	limited := newGitWorld(t, func(c *Config) { c.Protocols, c.Timeout = []string{"http"}, 500*time.Millisecond })
+	limited.refuses(context.DeadlineExceeded, limited.Clone(context.Background(), "http://"+listener.Addr().String()+"/x", "repo"))
 }
 
 func TestGitFilesAreBounded(t *testing.T) {
-	g := newGitWorld(t, func(c *GitConfig) { c.MaxFileBytes = 1 << 20 })
+	g := newGitWorld(t, func(c *Config) { c.MaxFileBytes = 1 << 20 })
 	g.sh(g.origin, `head -c 3000000 /dev/urandom >big; git add big; git commit -qm big`)
-	err := g.GitClone(context.Background(), g.url(), "repo")
+	err := g.Clone(context.Background(), g.url(), "repo")
 	g.refuses(ErrGit, err)
 	assert.NoDirExists(t, g.root+"/repo")
 }
 
 func TestGitErrorsAreWhole(t *testing.T) {
 	g := newGitWorld(t)
-	err := g.GitClone(context.Background(), "file:///no/such/place", "repo")
-	e, ok := errors.AsType[*Error](err)
+	err := g.Clone(context.Background(), "file:///no/such/place", "repo")
+	e, ok := errors.AsType[*workspace.Error](err)
 	require.True(t, ok)
 	assert.Equal(t, "clone into", e.Op)
 	assert.Equal(t, "repo", e.Path)
 	g.refuses(ErrGit, err)
 }
 
-type violations []ViolationRecord
+type violations []workspace.ViolationRecord
 
-func (v *violations) LogViolation(_ context.Context, r ViolationRecord) { *v = append(*v, r) }
+func (v *violations) LogViolation(_ context.Context, r workspace.ViolationRecord) { *v = append(*v, r) }
 
-func TestScopedGitWorkspace(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	ctx := context.Background()
 	g := newGitWorld(t)
 	require.NoError(t, os.Mkdir(g.root+"/secret", 0o755))
 	require.NoError(t, os.Symlink("secret", g.root+"/alias"))
 	var told violations
-	s, err := NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("**"), WithDenyRead("secret"),
-		WithMandatoryDeny("never", "**/d/e", "**/.git"), WithViolationLogger(&told))
-	require.NoError(t, err)
-	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "never"))
-	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "never/below"))
-	g.refuses(ErrAccessDenied, s.GitClone(ctx, g.url(), "repo")) // for d/e in it
+	scoped := func(opts ...workspace.ScopedOption) *Client {
+		ws, err := workspace.NewScopedWorkspace(g.ws, opts...)
+		require.NoError(t, err)
+		return New(ws, g.conf)
+	}
+	s := scoped(workspace.WithAllowWrite("**"), workspace.WithDenyRead("secret"),
+		workspace.WithMandatoryDeny("never", "**/d/e", "**/.git"), workspace.WithViolationLogger(&told))
+	g.refuses(workspace.ErrAccessDenied, s.Clone(ctx, g.url(), "never"))
+	g.refuses(workspace.ErrAccessDenied, s.Clone(ctx, g.url(), "never/below"))
+	g.refuses(workspace.ErrAccessDenied, s.Clone(ctx, g.url(), "repo")) // for d/e in it
 	assert.NoDirExists(t, g.root+"/repo")
 	require.Len(t, told, 3)
 	assert.Equal(t, "clone into", told[0].Operation)
 	assert.Equal(t, "repo/d/e", told[2].Resolved)
 
-	require.NoError(t, g.GitClone(ctx, g.url(), "repo"))
-	require.NoError(t, g.GitClone(ctx, g.url(), "secret/repo"))
-	head, err := s.GitHead(ctx, "repo")
+	require.NoError(t, g.Clone(ctx, g.url(), "repo"))
+	require.NoError(t, g.Clone(ctx, g.url(), "secret/repo"))
+	head, err := s.Head(ctx, "repo")
 	require.NoError(t, err)
 	assert.Len(t, head, 40)
 	for _, dir := range []string{"secret/repo", "alias/repo"} {
-		_, err = s.GitHead(ctx, dir)
-		g.refuses(ErrAccessDenied, err)
+		_, err = s.Head(ctx, dir)
+		g.refuses(workspace.ErrAccessDenied, err)
 	}
 	g.advance()
-	g.refuses(ErrAccessDenied, s.GitPull(ctx, "repo"))
+	g.refuses(workspace.ErrAccessDenied, s.Pull(ctx, "repo"))
 	assert.Equal(t, "one\n", g.sh(g.root+"/repo", `cat f`))
 
-	narrow, err := NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("repo/**"))
-	require.NoError(t, err)
-	g.refuses(ErrAccessDenied, narrow.GitClone(ctx, g.url(), "elsewhere"))
-	require.NoError(t, narrow.GitPull(ctx, "repo"))
+	narrow := scoped(workspace.WithAllowWrite("repo/**"))
+	g.refuses(workspace.ErrAccessDenied, narrow.Clone(ctx, g.url(), "elsewhere"))
+	require.NoError(t, narrow.Pull(ctx, "repo"))
 	g.same()
-	_, err = NewScopedGitWorkspace(g.LocalWorkspace, WithAllowWrite("["))
-	assert.ErrorIs(t, err, ErrInvalid)
-	_, err = NewScopedGitWorkspace(nil)
-	assert.ErrorIs(t, err, ErrInvalid)
+}
+
+func TestWorkspacesWithoutADirectory(t *testing.T) {
+	ctx := context.Background()
+	g := newGitWorld(t)
+	g.clone()
+	for name, ws := range map[string]workspace.Workspace{
+		"memory": workspace.NewMemWorkspace(), "a read-only view": workspace.ReadOnly(g.ws), "none": nil,
+	} {
+		c := New(ws, g.conf)
+		g.refuses(workspace.ErrUnsupported, c.Clone(ctx, g.url(), "new"))
+		g.refuses(workspace.ErrUnsupported, c.Pull(ctx, "repo"))
+		_, err := c.Head(ctx, "repo")
+		g.refuses(workspace.ErrUnsupported, err)
+		assert.NoDirExists(t, g.root+"/new", name)
+	}
 }

@@ -1,0 +1,127 @@
+// Package fsat holds file system calls that work from a directory file
+// descriptor, so that no path is looked up twice. Paths are relative and clean,
+// without "..", unless a function says otherwise. Every descriptor it returns is
+// close-on-exec.
+package fsat
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Again repeats a call that a signal interrupted. Local file systems never are,
+// but FUSE and NFS meet the signals that the Go runtime sends to itself.
+func Again(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// Openat is openat(2) with O_CLOEXEC. It follows links unless flags say otherwise.
+func Openat(dir int, name string, flags int, mode uint32) (int, error) {
+	return Again(func() (int, error) { return unix.Openat(dir, name, flags|unix.O_CLOEXEC, mode) })
+}
+
+// Reopen opens a directory that is open already again, for other flags such as
+// O_RDONLY in place of O_PATH.
+func Reopen(dir, flags int) (int, error) {
+	return Openat(dir, ".", flags|unix.O_DIRECTORY, 0)
+}
+
+// ReadLink returns the target of a symbolic link: EINVAL for another kind of
+// file. With the name "", dir is the link itself, opened with O_PATH.
+func ReadLink(dir int, name string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := Again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
+	switch {
+	case err != nil:
+		return "", err
+	case n == 0:
+		return "", unix.ENOENT
+	case n == len(buf):
+		return "", unix.ENAMETOOLONG
+	}
+	return string(buf[:n]), nil
+}
+
+// IsLink reports whether name is a symbolic link.
+func IsLink(dir int, name string) bool {
+	st, err := Lstat(dir, name)
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// Lstat is fstatat(2) of name itself, even if it is a link.
+func Lstat(dir int, name string) (*unix.Stat_t, error) {
+	st := new(unix.Stat_t)
+	return st, unix.Fstatat(dir, name, st, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// SameInode reports whether two files are one.
+func SameInode(a, b *unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+
+// Names reports whether name in dir is the file that st describes.
+func Names(dir int, name string, st *unix.Stat_t) bool {
+	now, err := Lstat(dir, name)
+	return err == nil && SameInode(now, st)
+}
+
+// Path is a name for an open file that the kernel resolves to that file itself,
+// whatever has its name by now. It needs /proc.
+func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// Chmod changes the mode of an open file. Unlike fchmod(2), it takes an O_PATH
+// descriptor.
+func Chmod(fd int, mode uint32) error { return unix.Chmod(Path(fd), mode) }
+
+// RenameNoReplace renames a file and fails with EEXIST if the new name is taken.
+// A file system that cannot promise that, such as NFS, fails with EINVAL.
+func RenameNoReplace(from int, oldName string, to int, newName string) error {
+	return unix.Renameat2(from, oldName, to, newName, unix.RENAME_NOREPLACE)
+}
+
+// RenameFresh is RenameNoReplace for a new name that nobody else uses: a file
+// system that cannot keep that promise may replace it.
+func RenameFresh(from int, oldName string, to int, newName string) error {
+	err := RenameNoReplace(from, oldName, to, newName)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) {
+		return unix.Renameat(from, oldName, to, newName)
+	}
+	return err
+}
+
+// Exchange swaps two names.
+func Exchange(from int, oldName string, to int, newName string) error {
+	return unix.Renameat2(from, oldName, to, newName, unix.RENAME_EXCHANGE)
+}
+
+// Memfd makes an anonymous file with the given content, to be read from its
+// beginning.
+func Memfd(name string, content []byte) (int, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	for at := 0; at < len(content); {
+		n, err := Again(func() (int, error) { return unix.Pwrite(fd, content[at:], int64(at)) })
+		if err != nil {
+			unix.Close(fd)
+			return -1, err
+		}
+		at += n
+	}
+	return fd, nil
+}
+
+// Within reports whether path is dir or below it. Both are clean, and both are
+// absolute, or relative to the same directory, which is ".".
+func Within(path, dir string) bool {
+	if path == dir || dir == "." || dir == "/" {
+		return true
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && strings.HasPrefix(path, dir)
+}
