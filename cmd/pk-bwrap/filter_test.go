@@ -19,7 +19,7 @@ const filter = "the filter of system calls"
 // plant is an attack that leaves a set-user-ID file. The call may use $old, an
 // open file, $new, the name of another, $dir, and $how, an open_how that makes one.
 func plant(name string, amd64, arm64 int, args string) attack {
-	return attack{name: "leave a set-user-ID file by " + name, guard: filter, own: true, script: fmt.Sprintf(
+	return attack{name: "leave a set-user-ID file by " + name, guard: filter, without: unfiltered, inBash: true, script: fmt.Sprintf(
 		`perl -e '$old = "old"; $new = "new"; $dir = "."; open F, ">", $old; $how = pack "Q3", 0101, 04755, 0;
 		$fd = syscall(%d, %s); print "in\n" if -u $old || -u $new || $fd > 2 && -u "/proc/self/fd/$fd"; unlink $old, $new'`,
 		onArch(amd64, arm64), args)}
@@ -28,7 +28,7 @@ func plant(name string, amd64, arm64 int, args string) attack {
 // reach is a call on a socket with a type that the kernel refuses with EINVAL
 // before it looks for a driver.
 func reach(name string, amd64, arm64, family, kind, protocol int) attack {
-	return attack{name: name, guard: filter, own: true, script: fmt.Sprintf(
+	return attack{name: name, guard: filter, without: unfiltered, inBash: true, script: fmt.Sprintf(
 		`perl -e '$sv = pack "l2"; syscall(%d, %d, %d, %d, $sv); print "in\n" if $! == 22'`, onArch(amd64, arm64), family, kind|16, protocol)}
 }
 
