@@ -243,7 +243,7 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 		return nil, nil
 	}
 	if j.workspace.Session != nil {
-		return shell.MoveAside(there, filepath.Join(j.workspace.Session.Path(), "moved-aside"))
+		return shell.MoveAside(there, filepath.Join(j.workspace.Session.Path(), sessiondir.AsideDir))
 	}
 	base, err := sessiondir.Base(os.Getenv)
 	if err != nil {
@@ -253,7 +253,7 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 	if err != nil {
 		return nil, err
 	}
-	moved, err := shell.MoveAside(there, filepath.Join(u.Path(), "moved-aside"))
+	moved, err := shell.MoveAside(there, filepath.Join(u.Path(), sessiondir.AsideDir))
 	return moved, errors.Join(err, u.Release())
 }
 
