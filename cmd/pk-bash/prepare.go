@@ -71,7 +71,7 @@ func (s *session) prepare(request shell.Request) (*job, error) {
 // open opens the workspace of a command that is not fenced by pk.
 func (s *session) open(j *job) error {
 	s.Scratch = false
-	opened, err := s.Workspace.Open(s.ctx)
+	opened, err := s.WorkspaceFlags.Open(s.ctx)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *session) unfenced(j *job) (err error) {
 		return err
 	}
 	if !s.warned {
-		s.ctx.Warn("no sandbox: the command can read and write all that you can")
+		s.warnUnfenced()
 		s.warned = true
 	}
 	j.question.Fence = "NO SANDBOX"
@@ -123,12 +123,7 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(ran bool) error {
-		if !ran {
-			return f.Undo()
-		}
-		return f.Close()
-	})
+	j.later(func(bool) error { return f.Close() })
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
 	if err := f.Ready(argv[0]); err != nil {
@@ -266,11 +261,8 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 // unless what is shown at the end goes to the same terminal.
 func (s *session) newLive(timeout time.Duration) *shell.Live {
 	file, ok := s.ctx.Stderr.(*os.File)
-	columns := shell.Columns(file)
-	if !ok || s.noFollow || columns == nil && !s.follow {
+	if !ok || s.noFollow || !s.follow && !cli.Terminal(file) {
 		return nil
 	}
-	stdout, _ := s.ctx.Stdout.(*os.File)
-	lines := s.follow || shell.Columns(stdout) == nil
-	return shell.NewLive(file, columns, lines, timeout)
+	return shell.NewLive(file, shell.Columns(file), s.follow || !cli.Terminal(s.ctx.Stdout), timeout)
 }

@@ -83,7 +83,7 @@ func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 	if err = o.runProbe(ctx, f, t); err != nil {
 		err = writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)})
 	}
-	return errors.Join(err, f.Undo())
+	return errors.Join(err, f.Close())
 }
 
 // runProbe tells what is promised, and runs the probe in the sandbox.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"pikuri/lib/bwrap"
@@ -110,7 +111,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	if o.print || o.explain {
-		return errors.Join(o.tell(ctx, f), f.Undo())
+		return errors.Join(o.tell(ctx, f), f.Close())
 	}
 	return o.start(ctx, f)
 }
@@ -124,7 +125,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		err = f.Ready(ctx.Args[0])
 	}
 	if err != nil {
-		return errors.Join(err, f.Undo())
+		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
 	}
 	status, death, err := attend(f, ctx.Args, streams)
 	if cerr := f.Close(); cerr != nil {
@@ -137,6 +138,19 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		monitor.Die(death)
 	}
 	return cli.Exit(status)
+}
+
+// withQuoteHint adds what to type instead of a whole command line in quotes.
+func withQuoteHint(err error, args []string) error {
+	line := args[0]
+	_, missing := errors.AsType[*bwrap.NotFound](err)
+	switch {
+	case !missing || len(args) > 1 || !strings.ContainsAny(line, " \t\n") || strings.Contains(line, "'"):
+		return err
+	case strings.ContainsAny(line, "\n\"\\$`*?[]{}()<>|&;#~!="):
+		return cli.WithHint(err, "type: pk-bash '%s'", line)
+	}
+	return cli.WithHint(err, "type: pk-bwrap -- %s, or pk-bash '%s'", line, line)
 }
 
 // attend starts the sandbox and stays with it to its end.
@@ -242,7 +256,7 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 	}
 	var out bytes.Buffer // half a line is none
 	for _, word := range line {
-		if err := cli.WriteRecord(&out, word, o.zero); err != nil {
+		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err
 		}
 	}

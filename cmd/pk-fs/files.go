@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +41,7 @@ func (w *work) cat() error {
 	})
 }
 
-// isStream tells whether a stream of this command is the file that info describes.
+// isStream reports whether a stream of this command is the file of info.
 func isStream(stream any, info fs.FileInfo) bool {
 	file, ok := stream.(*os.File)
 	st, known := info.Sys().(*unix.Stat_t)
@@ -50,14 +49,14 @@ func isStream(stream any, info fs.FileInfo) bool {
 	return ok && known && unix.Fstat(int(file.Fd()), &own) == nil && own.Dev == st.Dev && own.Ino == st.Ino
 }
 
-// notItself refuses to read a file while it is being written: what is appended
-// would be read again, without an end, and what is written in place is lost first.
-func (w *work) notItself(verb string, p *place) error {
+// notItself refuses to read a file while it is being written: appended bytes would
+// be read again, without an end, and a write in place first loses the content.
+func (w *work) notItself(verb string, p *operand) error {
 	info, err := p.Stat(context.Background(), p.path)
 	if err == nil && isStream(w.ctx.Stdin, info) {
 		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
 	}
-	return nil // what is wrong with the path is said when it is opened
+	return nil // opening it reports what is wrong with the path
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to
@@ -79,8 +78,8 @@ func (w *work) pour(f workspace.File) error {
 	return err
 }
 
-// blame tells a failure of the file, which says so itself, from one of standard
-// output.
+// blame makes an error that is not of the file, which names itself, one of
+// standard output.
 func blame(err error) error {
 	if _, ok := errors.AsType[*workspace.Error](err); ok || err == nil {
 		return err
@@ -93,7 +92,7 @@ func isFile(f *os.File) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// outlets remembers that it is the output that failed.
+// outlets remembers a failure of the output.
 type outlets struct {
 	to  io.Writer
 	err error
@@ -105,7 +104,7 @@ func (o *outlets) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// onlyReader hides what else a file can do, so that the buffer is used.
+// onlyReader hides the other methods of a file, so that the buffer is used.
 type onlyReader struct{ io.Reader }
 
 func (w *work) write() error {
@@ -113,7 +112,7 @@ func (w *work) write() error {
 	if w.exclusive {
 		req = itself // a link has the name, wherever it leads
 	}
-	p, err := w.at("write", typed, req)
+	p, err := w.file("write", typed, req)
 	if err != nil {
 		return err
 	}
@@ -124,8 +123,8 @@ func (w *work) write() error {
 	}
 	out, err := workspace.Create(context.Background(), p.Workspace, p.path, workspace.WriteOptions{
 		Atomic: w.atomic, Exclusive: w.exclusive, IfHash: w.ifUnchanged,
-		// A name that is on the disk before its content would be an empty file after
-		// a crash.
+		// If the name reached the disk before the content, a crash would leave an
+		// empty file.
 		Sync: w.sync || w.atomic || w.ifUnchanged != "",
 	})
 	if err != nil {
@@ -152,7 +151,7 @@ func (w *work) write() error {
 
 func (w *work) append() error {
 	typed := w.args[0]
-	p, err := w.at("append", typed, toWrite)
+	p, err := w.file("append", typed, toWrite)
 	if err != nil {
 		return err
 	}
@@ -180,7 +179,7 @@ func (w *work) take(to io.Writer) (int64, error) {
 	return n, err
 }
 
-// inlet remembers that it is the input that failed.
+// inlet remembers a failure of the input.
 type inlet struct {
 	from io.Reader
 	err  error
@@ -200,7 +199,7 @@ func (w *work) cp() error {
 	if err != nil {
 		return err
 	}
-	to, err := w.at("cp", dst, toWrite)
+	to, err := w.file("cp", dst, toWrite)
 	if err != nil {
 		return err
 	}
@@ -208,7 +207,7 @@ func (w *work) cp() error {
 }
 
 // copy copies a file from one root to another, or within one, in one step.
-func (w *work) copy(verb string, from, to *place) error {
+func (w *work) copy(verb string, from, to *operand) error {
 	ctx := context.Background()
 	in, err := workspace.Open(ctx, from.Workspace, from.path)
 	if err != nil {
@@ -234,8 +233,8 @@ func (w *work) copy(verb string, from, to *place) error {
 // removed, as mv(1) does between file systems; a directory is refused.
 func (w *work) mv() error {
 	src, dst := w.args[0], w.args[1]
-	if _, err := w.at("mv", src, confine.Request{Itself: true}); err != nil {
-		return err // who moves a file can have it read where it comes to lie
+	if _, err := w.at("mv", src, confine.Request{Itself: true, Existing: true}); err != nil {
+		return err // a file that is moved can be read at its new place
 	}
 	from, err := w.at("mv", src, itself)
 	if err != nil {
@@ -244,6 +243,11 @@ func (w *work) mv() error {
 	to, err := w.at("mv", dst, itself)
 	if err != nil {
 		return err
+	}
+	if endsInSlash(dst) { // as with rename(2), only a directory can have such a name
+		if _, err := w.confined.Lookup(src+"/", itself); errors.Is(err, unix.ENOTDIR) {
+			return &workspace.Error{Op: "mv", Path: src, To: dst, Err: workspace.ErrNotDir}
+		}
 	}
 	ctx := context.Background()
 	if from.root == to.root {
@@ -257,7 +261,9 @@ func (w *work) mv() error {
 
 func (w *work) rm() error {
 	return w.each(func(typed string) error {
-		p, err := w.at("rm", typed, itself)
+		req := itself
+		req.Existing = !w.force // a missing file is probably a slip of the finger
+		p, err := w.at("rm", typed, req)
 		if err != nil {
 			return err
 		}
@@ -265,35 +271,12 @@ func (w *work) rm() error {
 	})
 }
 
-func (w *work) remove(p *place) error {
+func (w *work) remove(p *operand) error {
 	ctx := context.Background()
-	if !w.force {
-		if err := present(ctx, p); err != nil {
-			return err
-		}
-	}
 	if w.recursive {
 		return p.RemoveAll(ctx, p.path)
 	}
 	return p.Delete(ctx, p.path)
-}
-
-// present fails if there is nothing to remove: whoever names a file that is
-// missing has probably made a mistake. A link that leads nowhere is found in its
-// directory only.
-func present(ctx context.Context, p *place) error {
-	if found, err := p.Exists(ctx, p.path); found || err != nil {
-		return nil // what cannot be read can still be removed, or removing it tells why not
-	}
-	for entry, err := range workspace.Entries(ctx, p.Workspace, path.Dir(p.path)) {
-		if err != nil {
-			return err
-		}
-		if entry.Name() == path.Base(p.path) {
-			return nil
-		}
-	}
-	return &workspace.Error{Op: "rm", Err: workspace.ErrNotFound}
 }
 
 func (w *work) mkdir() error {
@@ -309,7 +292,7 @@ func (w *work) mkdir() error {
 func (w *work) exists() error {
 	return w.each(func(typed string) error {
 		p, err := w.at("exists", typed, toRead)
-		if isMissing(err) {
+		if errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrNotDir) {
 			return w.existence(typed, false)
 		}
 		if err != nil {
@@ -323,9 +306,6 @@ func (w *work) exists() error {
 	})
 }
 
-// isMissing tells whether a path has no place because a name on the way is a file.
-func isMissing(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENOENT) }
-
 func (w *work) existence(typed string, found bool) error {
 	w.refused = w.refused || !found
 	if !w.json {
@@ -338,7 +318,7 @@ func (w *work) gitClone() error {
 	if err := w.scratch(); err != nil {
 		return err
 	}
-	return w.git("git-clone", w.args[1], toWrite, func(c *gitsync.Client, p *place) error {
+	return w.git("git-clone", w.args[1], toWrite, func(c *gitsync.Client, p *operand) error {
 		return c.Clone(context.Background(), w.args[0], p.path)
 	})
 }
@@ -347,13 +327,13 @@ func (w *work) gitPull() error {
 	if err := w.scratch(); err != nil {
 		return err
 	}
-	return w.git("git-pull", w.args[0], toWrite, func(c *gitsync.Client, p *place) error {
+	return w.git("git-pull", w.args[0], toWrite, func(c *gitsync.Client, p *operand) error {
 		return c.Pull(context.Background(), p.path)
 	})
 }
 
 func (w *work) gitHead() error {
-	return w.git("git-head", w.args[0], toRead, func(c *gitsync.Client, p *place) error {
+	return w.git("git-head", w.args[0], toRead, func(c *gitsync.Client, p *operand) error {
 		commit, err := c.Head(context.Background(), p.path)
 		if err != nil {
 			return err
@@ -372,7 +352,7 @@ func (w *work) scratch() error {
 	return cli.WithHint(err, "set TMPDIR to a directory outside")
 }
 
-func (w *work) git(verb, typed string, req confine.Request, do func(*gitsync.Client, *place) error) error {
+func (w *work) git(verb, typed string, req confine.Request, do func(*gitsync.Client, *operand) error) error {
 	p, err := w.at(verb, typed, req)
 	if err != nil {
 		return err

@@ -16,20 +16,24 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// place is a path in the workspace that it leads to: one root.
-type place struct {
+// operand is a path below the root that it leads to.
+type operand struct {
 	workspace.Workspace
 	path  string // relative to the root
 	typed string
 	root  string
 }
 
-// at finds the root that a path leads to. Where in the root it leads is looked up
-// again when something is done there, from the root's descriptor, and what may be
-// done is asked again then: what is found out here only picks the root.
-func (w *work) at(verb, typed string, req confine.Request) (*place, error) {
+// at finds the root that a path leads to. The verb looks the path up again, from
+// the root's descriptor, and asks the rules again, so this only picks the root.
+func (w *work) at(verb, typed string, req confine.Request) (*operand, error) {
 	where, err := w.confined.Lookup(typed, req)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, &workspace.Error{Op: verb, Path: typed, Err: workspace.ErrNotFound}
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, &workspace.Error{Op: verb, Path: typed, Err: workspace.ErrNotDir}
+	case err != nil:
 		w.refusal(verb, typed, err)
 		return nil, err
 	}
@@ -48,18 +52,30 @@ func (w *work) at(verb, typed string, req confine.Request) (*place, error) {
 	case where != root.Path:
 		below = strings.TrimPrefix(where[len(root.Path):], "/")
 	}
-	return &place{ws, below, typed, root.Path}, nil
+	return &operand{ws, below, typed, root.Path}, nil
 }
 
-// toRead, toWrite and itself are what verbs need of a path.
+// The requests of verbs.
 var (
-	toRead  = confine.Request{}
+	toRead  = confine.Request{Existing: true}
 	toWrite = confine.Request{Mode: confine.Write}
 	itself  = confine.Request{Mode: confine.Write, Itself: true}
 )
 
-// open opens a root as a workspace that asks the rules about every place that it
-// comes to. It is opened once.
+// file is at for a file to be made or written. As with open(2), a path that ends
+// in a slash names none.
+func (w *work) file(verb, typed string, req confine.Request) (*operand, error) {
+	if endsInSlash(typed) {
+		return nil, &workspace.Error{Op: verb, Path: typed, Err: workspace.ErrIsDir}
+	}
+	return w.at(verb, typed, req)
+}
+
+func endsInSlash(path string) bool {
+	return strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.")
+}
+
+// open opens a root, once, as a workspace that asks the rules about every place.
 func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 	if ws, ok := w.views[root.Path]; ok {
 		return ws, nil
@@ -101,14 +117,14 @@ func (w *work) directory(root confine.Root) (*os.File, error) {
 	}
 	var st unix.Stat_t
 	err = unix.Fstatat(fd, path.Base(root.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil || st.Dev != root.Dev || st.Ino != root.Ino {
+	if err != nil || !root.Is(&st) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("cannot use %q: %w", root.Path, errors.Join(err, confine.ErrReplaced))
 	}
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// permit is the rules' answer about a place in a root.
+// permit applies the rules to a place in a root.
 func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	where, mode := top, confine.Read
 	if a.Path != "." {
@@ -131,8 +147,8 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	return denied
 }
 
-// failed makes err an error of the verb about the path as it was typed, and notes
-// it if it is a refusal.
+// failed makes err an error of the verb about the path as it was typed, and logs
+// a refusal.
 func (w *work) failed(verb, typed string, err error) error {
 	return w.failedTo(verb, typed, "", err)
 }
@@ -190,8 +206,8 @@ func isSystem(err error) bool {
 	return ok
 }
 
-// logTo opens the log of violations. One that lies where the workspace can write
-// could be emptied by those whom it is about.
+// logTo opens the log of violations. It must not lie in a writable root, where a
+// command could empty it.
 func (w *work) logTo(name string) error {
 	if root, ok := confine.LiesIn(name, confine.WritablePaths(w.confined.Roots())); ok {
 		err := fmt.Errorf("cannot log violations to %q: it lies in the writable root %q", name, root)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 )
@@ -17,15 +19,16 @@ type answerer struct {
 	workspace *confine.Workspace
 	batch     *confine.Batch
 	out       *bufio.Writer
+	terminal  bool // out is one
 	refused   bool
 }
 
-// outcome is what came of one path.
+// outcome is the answer to one path.
 type outcome struct {
 	path    string
 	where   string
 	refusal error
-	how     *confine.Explanation // nil unless it was asked for
+	how     *confine.Explanation // nil without --explain
 }
 
 // answerAll answers operands: those that are refused leave no record.
@@ -42,7 +45,7 @@ func (a *answerer) answerAll(paths []string) error {
 func (a *answerer) answer(path string) (refused bool, err error) {
 	o := a.resolve(path)
 	if o.refusal == nil && !a.json {
-		o.refusal = cli.WriteRecord(a.out, o.where, a.zero)
+		o.refusal = cli.WriteRecord(a.out, o.where, a.zero, a.terminal)
 	}
 	if a.json {
 		err = a.writeJSON(o)
@@ -55,7 +58,7 @@ func (a *answerer) answer(path string) (refused bool, err error) {
 	return o.refusal != nil, err
 }
 
-// resolve finds the answer, and how it is found if that is asked for.
+// resolve finds the answer, and the explanation that goes with it.
 func (a *answerer) resolve(path string) outcome {
 	o := outcome{path: path}
 	if a.explain {
@@ -67,11 +70,13 @@ func (a *answerer) resolve(path string) outcome {
 	if refusal, ok := errors.AsType[*confine.Refusal](o.refusal); ok && a.verbose {
 		o.refusal = refusal.Disclose()
 	}
+	if a.existing && errors.Is(o.refusal, unix.ENOENT) {
+		o.refusal = cli.WithHint(o.refusal, "without -e it may be missing")
+	}
 	return o
 }
 
-// say reports a refusal, in one line; and all that there is to tell, if that is
-// asked for.
+// say reports a refusal in one line, or with --explain the whole way.
 func (a *answerer) say(o outcome) {
 	switch {
 	case o.how != nil:

@@ -83,7 +83,7 @@ func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	if p.json { // what costs a look at the machine
 		for _, l := range e.Links() {
 			var out link
-			out.Path, out.Bytes = twin(l.Path)
+			out.Path, out.Bytes = twin(l.Place)
 			out.Target, out.TargetBytes = twin(l.Target)
 			r.Links = append(r.Links, out)
 		}
@@ -141,7 +141,7 @@ func (p *printer) print(r record) error {
 		}
 		return nil
 	}
-	err := cli.WriteRecord(p.out, r.text, p.zero)
+	err := cli.WriteRecord(p.out, r.text, p.zero, cli.Terminal(p.ctx.Stdout))
 	if err != nil && !p.zero && strings.Contains(r.text, "\n") { // the record is at fault, not the output: go on
 		p.ctx.Report(err)
 		p.status = cli.StatusRefused

@@ -77,7 +77,7 @@ type builder struct {
 
 // filter adds the filter of system calls, where one is known for the processor.
 func (b *builder) filter() error {
-	filter, err := seccomp.Filter()
+	filter, err := seccomp.Filter(b.AllowNested)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -142,18 +142,17 @@ func (b *builder) resolveOverlays() error {
 	}
 	resolved := make([]string, len(b.Overlays))
 	for i, dir := range b.Overlays {
-		typed, err := filepath.Abs(dir)
-		real := ""
+		trail, err := confine.Follow(dir)
 		if err == nil {
-			real, err = filepath.EvalSymlinks(typed)
+			_, err = os.Stat(trail.Place)
 		}
 		if err != nil {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, cause(err)), Advice: "name an existing directory"}
 		}
-		if err := confine.Planted(typed, real, writable); err != nil {
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, err), Advice: confine.PlantedHint(err, real)}
+		if err := trail.EscapesThroughLink(writable); err != nil {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %v", dir, err), Advice: fmt.Sprintf("name %q itself", trail.Place)}
 		}
-		resolved[i] = real
+		resolved[i] = trail.Place
 	}
 	b.Overlays = resolved
 	return nil

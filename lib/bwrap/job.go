@@ -84,7 +84,7 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 // mount cannot be written.
 func (p *Plan) keeps(i int) bool {
 	m := p.Mounts[i]
-	if above := p.tops[i]; above == i || m.Op == OpWritable {
+	if !m.Held || p.tops[i] == i || m.Op == OpWritable {
 		return false
 	}
 	around := p.Mounts[coveredBy(p.Mounts[:i], m.Dest)]

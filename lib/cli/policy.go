@@ -18,19 +18,19 @@ const maxPolicy = 1 << 20
 
 // policy is a file that options were read from.
 type policy struct {
-	name  string   // as it was given
-	trail []string // the places that decide which file that is
+	name  string // as it was given
+	trail confine.Trail
 }
 
 // WithPolicy returns options and one more, --policy, which takes them from a
-// file: its lines stand for options in the place of --policy itself. What is
-// about one call rather than about what is allowed is to be left out of options.
-func (w *Workspace) WithPolicy(options []Option) []Option {
+// file: its lines stand for options in the place of --policy itself. Leave out of
+// options all that concerns one call only.
+func (w *WorkspaceFlags) WithPolicy(options []Option) []Option {
 	read := func(name string) error { return w.readPolicy(name, options) }
 	return append(options, Func(read, "policy", "").Path())
 }
 
-func (w *Workspace) readPolicy(name string, options []Option) error {
+func (w *WorkspaceFlags) readPolicy(name string, options []Option) error {
 	p, text, err := loadPolicy(name)
 	if err != nil {
 		return fmt.Errorf("cannot read policy %q: %w", name, err)
@@ -51,7 +51,7 @@ func (w *Workspace) readPolicy(name string, options []Option) error {
 // loadPolicy reads the file that name leads to, and no other that may have come
 // in its place since.
 func loadPolicy(name string) (policy, string, error) {
-	trail, err := confine.Trail(name)
+	trail, err := confine.Follow(name)
 	if err != nil {
 		return policy{}, "", err
 	}
@@ -72,8 +72,8 @@ func loadPolicy(name string) (policy, string, error) {
 	return p, string(text), err
 }
 
-// place is where the file is, every link followed.
-func (p policy) place() string { return p.trail[len(p.trail)-1] }
+// place is the file's location, every link followed.
+func (p policy) place() string { return p.trail.Place }
 
 // apply sets the option of one line.
 func (p policy) apply(line string, options []Option) error {
@@ -93,7 +93,11 @@ func (p policy) apply(line string, options []Option) error {
 			return p.set(o, value)
 		}
 	}
-	return fmt.Errorf("%q is not an option that a policy can give", name)
+	err := fmt.Errorf("%q is not an option that a policy can give", name)
+	if meant := similar(name, options); meant != "" {
+		err = WithHint(err, "did you mean %s?", meant)
+	}
+	return err
 }
 
 func (p policy) set(o Option, value string) error {
@@ -112,16 +116,12 @@ func (p policy) set(o Option, value string) error {
 	return nil
 }
 
-// check refuses a policy that somebody in the workspace could write, or could
-// put another one in the place of.
+// check refuses a policy that a command in the workspace could write or replace.
 func (p policy) check(roots []confine.Root) error {
-	for _, place := range p.trail {
-		for _, root := range roots {
-			if root.Writable && root.Contains(place) {
-				err := fmt.Errorf("cannot use policy %q: it is in the writable root %q", p.name, root.Path)
-				return WithHint(err, "keep it where nobody in the workspace can write")
-			}
-		}
+	root, ok := p.trail.LiesIn(confine.WritablePaths(roots))
+	if !ok {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("cannot use policy %q: it is in the writable root %q", p.name, root)
+	return WithHint(err, "keep it where nobody in the workspace can write")
 }

@@ -5,34 +5,39 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
-// Request says what is asked about a path. The zero value asks what Resolve
-// asks for reading.
+// Request is a question about a path. The zero value is that of Resolve, for
+// reading.
+//
+// In every request, a path that ends in a slash names a directory or a missing
+// file: ENOTDIR if there is another file, as the kernel has it.
 type Request struct {
 	Mode     Mode
 	Physical bool // take ".." as the kernel does, not lexically
-	Existing bool // the path must exist
-	Itself   bool // if its last name is a link, the link is meant, as for removing it
+	Existing bool // fail as stat(2) does, or lstat(2) with Itself
+	Itself   bool // do not follow a link at the end, as for removing it
 }
 
-// maxParents bounds what a Batch remembers. Both names of a directory are kept,
-// so the worst case is 8 KiB each; a usual one is 100 bytes.
+// maxParents bounds the memory of a Batch. An entry holds two names of a
+// directory: 8 KiB in the worst case, usually 100 bytes.
 const maxParents = 4096
 
 // maxName is the longest file name that Linux knows.
 const maxName = 255
 
-// Batch resolves many paths, remembering directories from one to the next
-// until Forget is called. What it remembers grows old: its answers are those of
-// some moment since the last Forget. It is not for concurrent use.
+// Batch resolves many paths and remembers directories until Forget is called: an
+// answer is that of some moment since the last Forget. It is not for concurrent
+// use.
 type Batch struct {
 	Request
 
 	workspace *Workspace
 	parents   map[string]string // lexical to canonical; nil: remember nothing
-	present   map[int]bool      // the roots that were seen to be in place
-	heldDir   string            // the directory, lexical and canonical, that held holds; ""
+	present   map[int]bool      // the roots that are known to be in place
+	heldDir   string            // the directory, lexical and canonical, that is open as held; ""
 	held      int
 }
 
@@ -41,9 +46,9 @@ func (w *Workspace) Batch(req Request) *Batch {
 	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}}
 }
 
-// Forget drops everything remembered, and the descriptor that goes with it. To be
-// called before waiting for input, as the one who sends it may have changed the
-// tree in the meantime, and at the end.
+// Forget drops everything remembered, and closes the descriptor that goes with it.
+// Call it at the end, and before waiting for input: the sender may have changed
+// the tree meanwhile.
 func (b *Batch) Forget() {
 	b.letGo()
 	clear(b.parents)
@@ -52,54 +57,56 @@ func (b *Batch) Forget() {
 
 // Resolve is Lookup.
 func (b *Batch) Resolve(path string) (string, error) {
-	spelled, err := b.workspace.spell(path)
+	p, err := b.workspace.parse(path)
 	if err != nil {
-		return "", b.refuse(path, spelled, "", err)
+		return "", b.refuse(path, p, "", err)
 	}
-	where, err := "", b.typed(spelled)
+	where, err := "", b.typed(p)
 	if err == nil {
-		where, err = b.locate(spelled)
+		where, err = b.locate(p)
 	}
 	if err != nil {
-		return "", b.refuse(path, spelled, where, err)
+		return "", b.refuse(path, p, where, err)
 	}
 	return where, nil
 }
 
-// spelling is a path made absolute, but not yet looked up.
-type spelling struct {
-	start   string // what was put in front of what was typed, "" for nothing
-	raw     string // as typed, "" if it could not be made absolute
-	lexical string // without ".", ".." and double slashes
-	climbs  bool   // ".." follows a name, so the kernel may read it differently
+// parsedPath is a path made absolute, but not yet looked up.
+type parsedPath struct {
+	start     string // the prefix that made it absolute, "" for none
+	raw       string // as typed, "" if it could not be made absolute
+	lexical   string // without ".", ".." and double slashes
+	hasDotDot bool   // ".." follows a name, so the kernel may find another place
+	directory bool   // it ends in a slash, so it does not name another kind of file
 }
 
-// spell makes path absolute.
-func (w *Workspace) spell(typed string) (spelling, error) {
+// parse makes path absolute.
+func (w *Workspace) parse(typed string) (parsedPath, error) {
 	switch {
 	case typed == "":
-		return spelling{}, ErrEmpty
+		return parsedPath{}, ErrEmpty
 	case strings.IndexByte(typed, 0) >= 0:
-		return spelling{}, ErrNUL
+		return parsedPath{}, ErrNUL
 	case len(w.roots) == 0:
-		return spelling{}, ErrOutside
+		return parsedPath{}, ErrOutside
 	}
 	start, rest := "", typed
 	switch {
-	case w.aliasTmp && contains("/tmp", typed):
+	case w.aliasTmp && fsat.Within(typed, "/tmp"):
 		rest = typed[len("/tmp"):]
 		if above(rest) {
-			return spelling{}, ErrAboveTmp
+			return parsedPath{}, ErrAboveTmp
 		}
 		start = w.temp
 	case typed[0] != '/':
 		start, rest = w.ProjectRoot(), "/"+typed
 	}
 	raw := start + rest
-	return spelling{start: start, raw: raw, lexical: path.Clean(raw), climbs: climbs(rest)}, nil
+	directory := strings.HasSuffix(raw, "/") || strings.HasSuffix(raw, "/.")
+	return parsedPath{start, raw, path.Clean(raw), hasDotDot(rest), directory}, nil
 }
 
-// above tells whether rest, with ".." taken lexically, leaves where it began:
+// above reports whether rest, with ".." taken lexically, leaves its beginning:
 // /tmp/../etc is not /etc when /tmp is an alias, and not the alias's parent.
 func above(rest string) bool {
 	depth := 0
@@ -118,8 +125,8 @@ func above(rest string) bool {
 	return false
 }
 
-// climbs tells whether a ".." follows a name.
-func climbs(rest string) bool {
+// hasDotDot reports whether a ".." follows a name.
+func hasDotDot(rest string) bool {
 	if !strings.Contains(rest, "..") {
 		return false
 	}
@@ -133,56 +140,56 @@ func climbs(rest string) bool {
 	return false
 }
 
-// typed holds the rules against the path as it was typed, before anything is
-// looked up: what is forbidden does not tell whether it exists. The lexical
-// reading is no reading when the kernel's was asked for and is another one.
-func (b *Batch) typed(s spelling) error {
-	if s.climbs && b.Physical {
+// typed applies the rules to the path as it was typed, before it is looked up, so
+// that a refusal does not tell whether a forbidden file exists. With Physical,
+// the lexical path is skipped if ".." makes it differ.
+func (b *Batch) typed(p parsedPath) error {
+	if p.hasDotDot && b.Physical {
 		return nil
 	}
-	return b.workspace.rules(s.lexical, false, b.Mode)
+	return b.workspace.rules(p.lexical, false, b.Mode)
 }
 
-// locate looks the path up and checks where it is.
+// locate looks the path up and checks its place.
 //
-// With "..", link/../x is lexically x, and the kernel finds it beside the
-// target of link. The lexical answer alone would be right for a caller that
-// uses the answer, and an escape for one that asks and then opens what it
-// asked about. So both places have to be allowed.
-func (b *Batch) locate(s spelling) (string, error) {
-	if !s.climbs {
-		return b.settle(s, b.canon, s.lexical)
+// Lexically, link/../x is x; the kernel finds it beside the target of link. The
+// lexical place is right for a caller that uses the answer. A caller that asks
+// and then opens the path that it asked about escapes to the kernel's place. So
+// both have to be allowed.
+func (b *Batch) locate(p parsedPath) (string, error) {
+	if !p.hasDotDot {
+		return b.settle(b.canon, p.lexical, p.directory)
 	}
-	where, err := b.settle(s, walk, s.raw)
+	where, err := b.settle(walk, p.raw, p.directory)
 	if err != nil || b.Physical {
 		return where, err
 	}
-	return b.settle(s, b.canon, s.lexical)
+	return b.settle(b.canon, p.lexical, p.directory)
 }
 
-// settle looks one reading of the path up and checks it.
-func (b *Batch) settle(s spelling, canon func(string) (string, error), reading string) (string, error) {
+// settle looks up the raw or the lexical path and checks its place.
+func (b *Batch) settle(canon func(string) (string, error), path string, directory bool) (string, error) {
 	if b.Itself {
 		canon = itself(canon)
 	}
-	where, err := canon(reading)
+	where, err := canon(path)
 	if err == nil {
 		err = b.admit(where)
 	}
 	if err == nil {
 		err = b.workspace.rules(where, true, b.Mode)
 	}
-	if err == nil && !b.Itself { // removing one name of several writes nothing
+	if err == nil && !b.Itself { // the removal of one name of several writes nothing
 		err = b.workspace.singular(where, b.Mode)
 	}
-	if err == nil && b.Existing {
-		err = exists(where, s.raw)
+	if err == nil && (b.Existing || directory) {
+		err = b.exists(where, path, directory)
 	}
 	return where, err
 }
 
-// canon finds the canonical path. When the directory is remembered, one look
-// at the last name is enough: unless it is a link, it stays below.
+// canon finds the canonical path. In a remembered directory, it looks only at the
+// last name: unless that is a link, its place is below.
 func (b *Batch) canon(lexical string) (string, error) {
 	slash := strings.LastIndexByte(lexical, '/')
 	if b.parents == nil || slash <= 0 {
@@ -220,11 +227,11 @@ func (b *Batch) learn(dir string) (string, error) {
 	return parent, nil
 }
 
-// settleDir finds a directory's canonical path. One without links is kept open
-// until the next: lists are mostly sorted, and looking at a name costs a third
-// when the kernel need not find its directory.
+// settleDir finds a directory's canonical path. One without links stays open until
+// the next: lists are mostly sorted, and to look at a name costs a third if the
+// kernel need not find its directory.
 func (b *Batch) settleDir(dir string) (string, error) {
-	if !b.workspace.openat2 {
+	if !b.workspace.opener.Openat2 {
 		return walk(dir)
 	}
 	fd, err := openPlain(dir)
@@ -272,8 +279,8 @@ func (b *Batch) admit(where string) error {
 	return err
 }
 
-// inPlace tells whether a root is still what was opened. That it was is
-// remembered; that it was not is never excused.
+// inPlace reports whether a root's path still names the root. A yes is
+// remembered, a no is not.
 func (b *Batch) inPlace(i int) bool {
 	if b.present[i] {
 		return true
@@ -285,7 +292,7 @@ func (b *Batch) inPlace(i int) bool {
 	return in
 }
 
-// checkLength refuses what no system call would take.
+// checkLength refuses paths that no system call takes.
 func checkLength(where string) error {
 	if len(where) >= unix.PathMax {
 		return unix.ENAMETOOLONG
@@ -301,16 +308,22 @@ func checkLength(where string) error {
 	return nil
 }
 
-// exists does what Existing asks for. A path typed with a slash at its end
-// names a directory or nothing.
-func exists(where, raw string) error {
+// exists asks the kernel about a path whose place is where, since a walk passes
+// missing names and files on the way that stat(2) does not.
+func (b *Batch) exists(where, path string, directory bool) error {
 	var st unix.Stat_t
-	if err := unix.Lstat(where, &st); err != nil {
+	if b.Existing && !b.Itself {
+		if directory {
+			path += "/"
+		}
+		return unix.Stat(path, &st)
+	}
+	switch err := unix.Lstat(where, &st); {
+	case !b.Existing && (err == unix.ENOENT || err == unix.ENOTDIR):
+		return nil
+	case err == nil && directory && st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return unix.ENOTDIR
+	default:
 		return err
 	}
-	dir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if !dir && (strings.HasSuffix(raw, "/") || strings.HasSuffix(raw, "/.")) {
-		return unix.ENOTDIR
-	}
-	return nil
 }

@@ -1,29 +1,30 @@
 // Package confine decides which paths may be read and written.
 //
 // A workspace is a project root and further roots, each a directory tree (or,
-// for reading, a single file). Resolve answers where a path really is, every
-// symbolic link followed, and refuses when that is not below a root, or cannot
-// be told. It never opens what a path names and never creates anything.
+// for reading, a single file). Resolve returns the real location of a path, every
+// symbolic link followed. It refuses a location that is below no root or that
+// cannot be determined. It opens no file and creates none.
 //
-// An answer is a snapshot. Whoever may rename things below a root can make a
-// resolved path mean something else before it is opened; a caller that shares
-// a root with such a process must not open the answer by its name. OpenFile
-// resolves and opens without a moment in between.
+// An answer is a snapshot: a process that may rename files below a root can make
+// the answer mean another file before it is opened. A caller that shares a root
+// with such a process uses OpenFile, which resolves and opens in one step.
 //
 // Hard links, bind mounts and device nodes below a root belong to the root.
 //
-// Rules narrow what the roots allow. They are held against the path as it was
-// typed and against the place it leads to.
+// Rules restrict what the roots allow. They apply to the path as it was typed
+// and to the place it leads to.
 package confine
 
 import (
-	"strings"
+	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
-// Mode is what a path is to be used for. The roots that allow writing also
-// allow reading.
+// Mode is the intended use of a path. A root that allows writing also allows
+// reading.
 type Mode int
 
 const (
@@ -40,8 +41,8 @@ func (m Mode) String() string {
 
 // Config describes a workspace. Its zero value describes none: Open refuses it.
 //
-// Names of roots are taken as the kernel would take them, relative ones from
-// the working directory.
+// The kernel's rules apply to the names of roots; relative ones begin at the
+// working directory.
 type Config struct {
 	ProjectRoot        string   // writable; where relative paths begin
 	Readable, Writable []string // further roots
@@ -49,15 +50,15 @@ type Config struct {
 	AliasTmp           bool     // /tmp means Temp, where there is one
 	Home               string   // $HOME, which no writable root may be; "" if unknown
 
-	Rules // narrow what the roots allow
+	Rules // restrict what the roots allow
 
-	// AllowAll lets every path pass whose place can be told. Roots are then
+	// AllowAll allows every path whose location can be determined. Roots are then
 	// only where relative paths and /tmp begin, and where rules apply.
 	AllowAll bool
 }
 
-// Workspace answers for one set of roots. Its zero value refuses every path.
-// It can be used by several goroutines at once, until Close.
+// Workspace is a set of open roots. Its zero value refuses every path. Several
+// goroutines can use it at once, until Close.
 type Workspace struct {
 	roots    []heldRoot
 	temp     string
@@ -65,28 +66,26 @@ type Workspace struct {
 	allowAll bool
 	narrow   Rules
 	home     string
-	openat2  bool
+	opener   fsat.Opener
 	canon    func(string) (string, error)
 }
 
-// Open resolves the roots and holds on to them. Errors are of type *RootError
-// and name the first root that cannot be used.
+// Open resolves the roots and keeps them open. Errors are of type *RootError and
+// name the first root that cannot be used.
 func Open(cfg Config) (*Workspace, error) {
-	return open(cfg, hasOpenat2())
+	return open(cfg, fsat.Kernel())
 }
 
-// open is Open with the choice of resolver made: it is made once for each
-// workspace. A kernel that answers one lookup in the strong way and the next in
-// the weak way is a kernel somebody is playing with.
-func open(cfg Config, openat2 bool) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, openat2: openat2, canon: walk}
-	if openat2 {
+// open is Open with a choice of system calls.
+func open(cfg Config, opener fsat.Opener) (*Workspace, error) {
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, opener: opener, canon: walk}
+	if opener.Openat2 {
 		w.canon = canonical
 	}
 	claims := cfg.claims()
-	var places []string
+	var trails []Trail
 	for _, c := range claims {
-		held, err := c.open(cfg)
+		held, trail, err := c.open(cfg)
 		if err != nil {
 			w.Close()
 			return nil, err
@@ -94,16 +93,32 @@ func open(cfg Config, openat2 bool) (*Workspace, error) {
 		if c.role == roleTemp {
 			w.temp, w.aliasTmp = held.Path, cfg.AliasTmp
 		}
-		places = append(places, held.Path)
+		trails = append(trails, trail)
 		w.add(held)
 	}
 	if !cfg.AllowAll {
-		if err := w.refusePlanted(claims, places); err != nil {
+		if err := w.refuseEscapes(claims, trails); err != nil {
 			w.Close()
 			return nil, err
 		}
 	}
 	return w, nil
+}
+
+// refuseEscapes checks the names of the roots once all of them are known.
+func (w *Workspace) refuseEscapes(claims []claim, trails []Trail) error {
+	var writable []string
+	for _, r := range w.roots {
+		if r.Writable {
+			writable = append(writable, r.Path)
+		}
+	}
+	for i, c := range claims {
+		if err := trails[i].EscapesThroughLink(writable); err != nil {
+			return &RootError{Name: c.name, Err: err, role: c.role, hint: fmt.Sprintf("name %q itself", trails[i].Place)}
+		}
+	}
+	return nil
 }
 
 // claims lists the roots that cfg asks for, the project root first.
@@ -121,8 +136,8 @@ func (cfg Config) claims() []claim {
 	return claims
 }
 
-// add keeps one root for each place: a root named twice is writable if either
-// name says so.
+// add keeps one root for each place. A root that is named twice is writable if it
+// is named as writable once.
 func (w *Workspace) add(held heldRoot) {
 	for i := range w.roots {
 		if w.roots[i].Path == held.Path {
@@ -135,13 +150,12 @@ func (w *Workspace) add(held heldRoot) {
 	w.roots = append(w.roots, held)
 }
 
-// Resolve returns where path is, absolute and with every symbolic link
-// followed. What is missing at its end may be missing: the answer is then where
-// it would be created. Errors are of type *Refusal.
+// Resolve returns the location of path, absolute and with every symbolic link
+// followed. The end of path may be missing: the answer is then the place where it
+// would be created. Errors are of type *Refusal.
 //
-// A relative path begins at the project root. ".." is taken lexically, as the
-// one who typed it reads it; when the kernel reads it differently, through a
-// link, its reading must be allowed as well.
+// A relative path begins at the project root. ".." is taken lexically; where the
+// kernel finds another place because of a link, that place must be allowed too.
 func (w *Workspace) Resolve(path string, mode Mode) (string, error) {
 	return w.Lookup(path, Request{Mode: mode})
 }
@@ -176,19 +190,10 @@ func (w *Workspace) Roots() []Root {
 	return roots
 }
 
-// Close lets go of the roots. Every path is refused from then on.
+// Close closes the roots. Every path is refused afterwards.
 func (w *Workspace) Close() {
 	for _, r := range w.roots {
 		unix.Close(r.fd)
 	}
 	*w = Workspace{}
-}
-
-// contains tells whether path is root or below it. Both are canonical; the
-// separator keeps /proj from containing /proj-evil.
-func contains(root, path string) bool {
-	if root == "/" || path == root {
-		return true
-	}
-	return len(path) > len(root) && path[len(root)] == '/' && strings.HasPrefix(path, root)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 )
 
 // resolvers are the ways to find a canonical path; all have to pass all tests.
@@ -42,7 +43,7 @@ func replay(t *testing.T, c confinetest.Case, openat2 bool) {
 	if c.Mode == "write" {
 		mode = Write
 	}
-	w, err := open(cfg, openat2)
+	w, err := open(cfg, fsat.Opener{Openat2: openat2})
 	where := ""
 	if err == nil {
 		defer w.Close()

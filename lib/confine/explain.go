@@ -5,10 +5,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
-// Explanation tells how a path gets its answer. It is made by the component
-// walker, whichever way answers are found, and is for people.
+// Explanation shows people how a path gets its answer. It comes from walk, however
+// the answer was found.
 type Explanation struct {
 	Path     string
 	Start    string // where a path begins that is not absolute, or in /tmp; else ""
@@ -18,28 +20,28 @@ type Explanation struct {
 	Err      error  // the refusal
 }
 
-// Reading is one of the ways to read "..".
+// Reading is the way of a path with ".." taken by the kernel, or lexically.
 type Reading struct {
 	Physical bool // as the kernel does
 	Steps    []Step
 }
 
-// Step is a name that a reading comes by.
+// Step is a name on the way.
 type Step struct {
 	Name   string
-	Place  string // where that is
-	Kind   byte   // as in ls -l; '?' for what is missing or cannot be looked at
-	Target string // where a link points
-	Depth  int    // how many links the name was found in
+	Place  string
+	Kind   byte   // as in ls -l; '?' if it is missing or cannot be looked at
+	Target string // of a link
+	Depth  int    // the number of links that the name was found in
 	Root   *Root  // the root whose top this is
 
-	// Hidden says that the step tells what is outside the workspace, and was not
-	// in what was typed; HiddenTarget says so of the target alone. They are for
-	// whoever may not read there.
+	// Hidden steps show files outside the workspace that were not in the typed
+	// path, HiddenTarget a target there. A caller that may not read there is not to
+	// see them.
 	Hidden, HiddenTarget bool
 }
 
-// Explain answers like Lookup, and tells how.
+// Explain answers like Lookup, and shows how.
 func (w *Workspace) Explain(typed string, req Request) *Explanation {
 	e := &Explanation{Path: typed}
 	once := Batch{workspace: w, Request: req}
@@ -47,33 +49,31 @@ func (w *Workspace) Explain(typed string, req Request) *Explanation {
 	if e.Err == nil {
 		e.Root = w.RootOf(e.Where, req.Mode)
 	}
-	s, err := w.spell(typed)
+	p, err := w.parse(typed)
 	if err != nil {
 		return e
 	}
-	e.Start = s.start
-	if s.climbs {
-		e.Readings = append(e.Readings, Reading{true, w.steps(s.raw)})
+	e.Start = p.start
+	if p.hasDotDot {
+		e.Readings = append(e.Readings, Reading{true, w.steps(p.raw)})
 	}
-	if !s.climbs || !req.Physical {
-		e.Readings = append(e.Readings, Reading{false, w.steps(s.lexical)})
+	if !p.hasDotDot || !req.Physical {
+		e.Readings = append(e.Readings, Reading{false, w.steps(p.lexical)})
 	}
 	return e
 }
 
 // RootOf returns the innermost root that allows where, which is resolved, to be
-// used in mode, or nil. Rules are not asked.
+// used in mode, or nil. It does not apply rules.
 func (w *Workspace) RootOf(where string, mode Mode) *Root {
-	var found *Root
-	for _, r := range w.roots {
-		if r.covers(where, mode) && (found == nil || len(r.Path) > len(found.Path)) {
-			found = &r.Root
-		}
+	held := w.holder(where, mode)
+	if held == nil {
+		return nil
 	}
-	return found
+	return &held.Root
 }
 
-// steps walks absolute and notes what it comes by.
+// steps walks an absolute path and notes each name.
 func (w *Workspace) steps(absolute string) []Step {
 	t := tracer{workspace: w, steps: []Step{{Name: "/", Place: "/", Kind: 'd', Root: w.rootAt("/")}}}
 	walk := walker{rest: absolute, missing: -1, visit: t.visit}
@@ -81,15 +81,15 @@ func (w *Workspace) steps(absolute string) []Step {
 	return t.steps
 }
 
-// tracer makes steps of what a walker comes by.
+// tracer makes the steps of a walk.
 type tracer struct {
 	workspace *Workspace
 	steps     []Step
 	links     []openLink // whose targets are being walked
 }
 
-// openLink is a link that has been entered: what is found until only rest is
-// left of the path belongs to its target.
+// openLink is a link that is being followed: the names that come before only rest
+// is left of the path belong to its target.
 type openLink struct {
 	rest   int
 	hidden bool
@@ -111,8 +111,8 @@ func (t *tracer) visit(s stop) {
 	}
 }
 
-// hides tells whether place is outside. What leads down to a root is known from
-// the root's name, unless a link from inside led there.
+// hides reports whether place is outside. The directories above a root are known
+// from the root's name, unless a link from inside led there.
 func (t *tracer) hides(place string) bool {
 	if t.workspace.RootOf(place, Read) != nil {
 		return false
@@ -123,15 +123,15 @@ func (t *tracer) hides(place string) bool {
 		}
 	}
 	for _, root := range t.workspace.roots {
-		if contains(place, root.Path) {
+		if fsat.Within(root.Path, place) {
 			return false
 		}
 	}
 	return true
 }
 
-// hidesTarget tells whether the text of a link speaks of what is outside, read
-// either way.
+// hidesTarget reports whether a link points outside, with ".." taken by the kernel
+// or lexically.
 func (t *tracer) hidesTarget(s stop) bool {
 	target := s.target
 	if target[0] != '/' {

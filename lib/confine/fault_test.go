@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 )
 
 // faults are what a kernel or a container can lack. Each is brought about in a
@@ -75,7 +76,7 @@ func TestFaults(t *testing.T) {
 func TestChosenResolver(t *testing.T) {
 	fault, faulty := faults[os.Getenv(faultVariable)]
 	want := fault.openat2 || !faulty
-	require.Equal(t, want, hasOpenat2())
+	require.Equal(t, want, fsat.Kernel().Openat2)
 	for _, c := range confinetest.Load(t, "testdata/path-corpus.json") {
 		if c.RunAs != "" { // the test of cmd/pk-resolve runs this one as another user
 			continue
@@ -84,13 +85,13 @@ func TestChosenResolver(t *testing.T) {
 		if len(c.Readable) > 0 && strings.HasSuffix(c.Readable[0], "/proc") && !exist("/proc/self") {
 			continue
 		}
-		t.Run(c.Name, func(t *testing.T) { replay(t, c, hasOpenat2()) })
+		t.Run(c.Name, func(t *testing.T) { replay(t, c, fsat.Kernel().Openat2) })
 	}
 	base := confinetest.Tree(t, "proj/d/f", "proj/l => {base}/proj/d", "out/")
 	w, err := Open(Config{ProjectRoot: base + "/proj"})
 	require.NoError(t, err)
 	defer w.Close()
-	assert.Equal(t, want, w.openat2)
+	assert.Equal(t, want, w.opener.Openat2)
 	file, err := w.OpenFile("l/f", os.O_RDWR, 0)
 	require.NoError(t, err)
 	assert.NoError(t, file.Close())

@@ -55,7 +55,7 @@ func FuzzPath(f *testing.F) {
 		require.Equal(t, where, strong.Explain(path, req).Where)
 		if err == nil {
 			inside(t, base, path, where, req.Mode)
-			s, err := strong.spell(path)
+			s, err := strong.parse(path)
 			require.NoError(t, err)
 			opened(t, s.lexical, where)
 		}
@@ -109,7 +109,7 @@ func compare(t *testing.T, random *rand.Rand, paths int) (allowed, refused int) 
 			}
 			allowed++
 			inside(t, base, path, where, req.Mode)
-			s, err := strong.spell(path)
+			s, err := strong.parse(path)
 			require.NoError(t, err)
 			opened(t, s.lexical, where)
 			gnu[s.lexical] = where
@@ -134,13 +134,13 @@ func physical(t *testing.T, path string, strong, plain *Workspace, req Request) 
 	where, err := strong.Lookup(path, req)
 	sameAnswer(t, "walk, physical", path, where, err, plain, req)
 	if err == nil {
-		s, err := strong.spell(path)
+		s, err := strong.parse(path)
 		require.NoError(t, err)
 		opened(t, s.raw, where)
 	}
 }
 
-// inside checks the answer against the roots, by other means than contains.
+// inside checks the answer against the roots, by other means than fsat.Within.
 func inside(t *testing.T, base, path, where string, mode Mode) {
 	t.Helper()
 	top, _, _ := strings.Cut(strings.TrimPrefix(where, base+"/"), "/")
@@ -148,7 +148,7 @@ func inside(t *testing.T, base, path, where string, mode Mode) {
 }
 
 // held checks the verdict of the rules that compare gives, spelled out again.
-func held(t *testing.T, ruled *Workspace, base, path string, s spelling, where string, req Request) {
+func held(t *testing.T, ruled *Workspace, base, path string, s parsedPath, where string, req Request) {
 	t.Helper()
 	kernel, err := walk(s.raw)
 	require.NoError(t, err)

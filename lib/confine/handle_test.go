@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 )
 
 func TestLinksThemselves(t *testing.T) {
@@ -16,7 +17,7 @@ func TestLinksThemselves(t *testing.T) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/in => d/f", "proj/out => ../out/f", "proj/none => nowhere", "proj/loop => loop",
 			"proj/dir => d", "proj/outdir => ../out", "out/f")
 		require.NoError(t, os.Link(base+"/proj/d/f", base+"/proj/hard"))
-		w, err := open(Config{ProjectRoot: base + "/proj", Rules: rules(t, "deny never")}, openat2)
+		w, err := open(Config{ProjectRoot: base + "/proj", Rules: rules(t, "deny never")}, fsat.Opener{Openat2: openat2})
 		require.NoError(t, err)
 		defer w.Close()
 		for _, row := range []struct {
@@ -29,7 +30,10 @@ func TestLinksThemselves(t *testing.T) {
 			{"link outside", "out", "/proj/out", nil},
 			{"link to nothing", "none", "/proj/none", nil},
 			{"loop", "loop", "/proj/loop", nil},
-			{"link to a directory, with a slash", "dir/", "/proj/dir", nil},
+			{"link to a directory, with a slash", "dir/", "", unix.ENOTDIR},
+			{"file, with a slash", "d/f/", "", unix.ENOTDIR},
+			{"directory, with a slash", "d/", "/proj/d", nil},
+			{"missing, with a slash", "d/new/", "/proj/d/new", nil},
 			{"below a link", "dir/f", "/proj/d/f", nil},
 			{"below a link outside", "outdir/f", "", ErrOutside},
 			{"dot dot at the end", "d/..", "/proj", nil},

@@ -4,17 +4,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
-// hasOpenat2 tells whether openat2 works here. It came with Linux 5.6; a
-// seccomp filter that does not know it answers EPERM, and some kernels in user
-// space answer otherwise. Any error is a no.
-func hasOpenat2() bool {
-	return plain("/") == nil
-}
-
-// canonical is walk for clean paths, in two system calls where there is no
-// link. It gives the same answers: what openat2 cannot settle goes to walk.
+// canonical is walk for clean paths. Without links on the way it takes two system
+// calls. It gives the same answers: walk settles what openat2 cannot.
 func canonical(path string) (string, error) {
 	switch plain(path) {
 	case nil:
@@ -25,9 +20,7 @@ func canonical(path string) (string, error) {
 	return walk(path)
 }
 
-// plain opens path, which has to exist and to lead through no link, and lets go
-// of it. O_PATH opens nothing in earnest: no FIFO blocks, no device wakes up,
-// no permission on the file itself is needed.
+// plain reports whether path exists and leads through no link.
 func plain(path string) error {
 	fd, err := openPlain(path)
 	if err == nil {
@@ -36,17 +29,15 @@ func plain(path string) error {
 	return err
 }
 
+// openPlain opens path with O_PATH: that neither blocks on a FIFO nor wakes up a
+// device, and needs no permission on the file itself.
 func openPlain(path string) (int, error) {
-	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	return fsat.Opener{Openat2: true}.Open(unix.AT_FDCWD, path, unix.O_PATH, 0, fsat.NoLinks)
 }
 
-// canonicalMissing settles a path whose end is missing: it looks for the
-// deepest ancestor that exists and asks there whether the next name is missing
-// too. A dangling link also makes openat2 report a missing file, and it is not
-// one: its target is where a new file would land.
+// canonicalMissing settles a path whose end is missing: it opens the deepest
+// ancestor that exists and looks there for the next name. For a dangling link
+// openat2 also fails with ENOENT, but a new file would land at its target.
 func canonicalMissing(path string) (string, error) {
 	for dir := path; dir != "/"; {
 		slash := strings.LastIndexByte(dir, '/')

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 )
 
 func TestOpenFile(t *testing.T) {
@@ -23,7 +24,7 @@ func TestOpenFile(t *testing.T) {
 		socket, err := net.Listen("unix", base+"/proj/sock")
 		require.NoError(t, err)
 		defer socket.Close()
-		w, err := open(Config{ProjectRoot: base + "/proj", Readable: []string{base + "/ro", base + "/one"}, Writable: []string{base + "/rw"}}, openat2)
+		w, err := open(Config{ProjectRoot: base + "/proj", Readable: []string{base + "/ro", base + "/one"}, Writable: []string{base + "/rw"}}, fsat.Opener{Openat2: openat2})
 		require.NoError(t, err)
 		defer w.Close()
 		for _, row := range []struct {

@@ -11,8 +11,8 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// Why a path is refused, beyond what the system says. A refusal never says
-// where a link leads: that may be the secret.
+// Reasons to refuse a path, beside those of the system. A refusal does not say
+// where a link leads, since that may be a secret.
 var (
 	ErrOutside  = errors.New("outside every root")
 	ErrAboveTmp = errors.New("it leaves /tmp through \"..\"")
@@ -26,8 +26,8 @@ var (
 // workspace, and still one line when a list of toolchains was added to it.
 const maxNamedRoots = 4
 
-// Refusal says which path is refused, and why. Err is one of the errors above, a
-// *Denial or a unix.Errno.
+// Refusal is a path that is refused. Err is one of the errors above, a *Denial or
+// a unix.Errno.
 type Refusal struct {
 	Path string // as it was given
 	Mode Mode
@@ -135,7 +135,7 @@ func able(m Mode) string {
 	return "readable"
 }
 
-func (b *Batch) refuse(typed string, s spelling, where string, err error) error {
+func (b *Batch) refuse(typed string, p parsedPath, where string, err error) error {
 	r := &Refusal{Path: typed, Mode: b.Mode, Err: err}
 	if err == ErrOutside {
 		r.where, r.whereHint = where, b.rootHint(where)
@@ -145,7 +145,7 @@ func (b *Batch) refuse(typed string, s spelling, where string, err error) error 
 			r.roots = append(r.roots, root.Path)
 		}
 	}
-	r.hint = b.hint(s, err)
+	r.hint = b.hint(p, err)
 	if r.hint == "" && r.where != "" && b.workspace.RootOf(r.where, Read) != nil {
 		r.hint = r.whereHint // it may be read, so where it is is no secret
 	}
@@ -154,30 +154,28 @@ func (b *Batch) refuse(typed string, s spelling, where string, err error) error 
 
 // hint names the option that would allow the path. It is made from what was
 // typed alone: a hint made from what is there would tell what is there.
-func (b *Batch) hint(s spelling, err error) string {
+func (b *Batch) hint(p parsedPath, err error) string {
 	if d, ok := errors.AsType[*Denial](err); ok {
 		return fmt.Sprintf("leave out %s to allow it", d.rule())
 	}
 	switch err {
 	case ErrOutside:
-		return b.rootHint(s.lexical)
+		return b.rootHint(p.lexical)
 	case ErrNotAllowed:
-		return b.allowHint(s)
-	case unix.ENOENT:
-		return "without -e it may be missing"
+		return b.allowHint(p)
 	}
 	return ""
 }
 
 // allowHint names the pattern that would allow the path. There is none for a
 // path that is allowed and leads to one that is not.
-func (b *Batch) allowHint(s spelling) string {
+func (b *Batch) allowHint(p parsedPath) string {
 	w := b.workspace
-	if w.rules(s.lexical, false, b.Mode) == nil {
+	if w.rules(p.lexical, false, b.Mode) == nil {
 		return ""
 	}
 	for _, root := range w.roots {
-		if below, inside := root.relative(s.lexical, false); inside && root.Writable {
+		if below, inside := root.relative(p.lexical, false); inside && root.Writable {
 			return fmt.Sprintf("--allow-write %q would allow it", pattern.Quote(below))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 )
 
 // workspace opens base/proj with base/ro readable and base/rw writable.
@@ -22,7 +23,7 @@ func workspace(t testing.TB, base string, openat2 bool) *Workspace {
 		Readable:    []string{base + "/ro"},
 		Writable:    []string{base + "/rw"},
 	}
-	w, err := open(cfg, openat2)
+	w, err := open(cfg, fsat.Opener{Openat2: openat2})
 	require.NoError(t, err)
 	t.Cleanup(w.Close)
 	return w
@@ -122,20 +123,55 @@ func TestPhysicalReading(t *testing.T) {
 	assert.Equal(t, base+"/proj/x", where)
 }
 
+// An answer with Existing is one that stat(2) gives too.
 func TestExistingIsRequired(t *testing.T) {
-	base := confinetest.Tree(t, "proj/d/", "proj/f", "proj/l => f", "proj/gone => missing", "ro/", "rw/")
-	w := workspace(t, base, true)
-	for _, row := range []struct {
-		input string
-		want  error
-	}{
-		{"f", nil}, {"l", nil}, {"d/", nil}, {"d/.", nil}, {".", nil},
-		{"missing", unix.ENOENT}, {"gone", unix.ENOENT}, {"f/x", unix.ENOTDIR},
-		{"f/", unix.ENOTDIR}, {"l/", unix.ENOTDIR}, {"f/.", unix.ENOTDIR},
-	} {
-		_, err := w.Lookup(row.input, Request{Existing: true})
-		assert.ErrorIs(t, err, row.want, row.input)
-	}
+	everyWay(t, func(t *testing.T, openat2 bool) {
+		base := confinetest.Tree(t, "proj/d/", "proj/f", "proj/l => f", "proj/gone => missing", "proj/a/fake => missing", "proj/dots => missing/../f",
+			"proj/filedots => f/../f", "proj/slash => f/", "proj/dirslash => d/", "ro/", "rw/")
+		w := workspace(t, base, openat2)
+		for _, row := range []struct {
+			input string
+			want  error
+		}{
+			{"f", nil}, {"l", nil}, {"d/", nil}, {"d/.", nil}, {".", nil}, {"d/../f", nil}, {"dirslash", nil},
+			{"missing", unix.ENOENT}, {"gone", unix.ENOENT}, {"f/x", unix.ENOTDIR},
+			{"f/", unix.ENOTDIR}, {"l/", unix.ENOTDIR}, {"f/.", unix.ENOTDIR},
+			{"f/..", unix.ENOTDIR}, {"missing/../f", unix.ENOENT}, {"a/fake/../../f", unix.ENOENT}, {"d/../f/", unix.ENOTDIR},
+			{"dots", unix.ENOENT}, {"filedots", unix.ENOTDIR}, {"slash", unix.ENOTDIR},
+		} {
+			for _, physical := range []bool{false, true} {
+				req := Request{Existing: true, Physical: physical}
+				_, err := w.Lookup(row.input, req)
+				assert.ErrorIs(t, err, row.want, "%s, %v", row.input, physical)
+				_, err = w.Batch(req).Resolve(row.input)
+				assert.ErrorIs(t, err, row.want, "%s, %v", row.input, physical)
+				assert.ErrorIs(t, unix.Stat(base+"/proj/"+row.input, new(unix.Stat_t)), row.want, row.input)
+			}
+		}
+	})
+}
+
+func TestSlashAtTheEnd(t *testing.T) {
+	everyWay(t, func(t *testing.T, openat2 bool) {
+		base := confinetest.Tree(t, "proj/d/", "proj/f", "proj/l => f", "proj/ld => d", "proj/gone => missing", "ro/", "rw/")
+		w := workspace(t, base, openat2)
+		for _, row := range []struct {
+			input, want string
+		}{
+			{"d/", "/proj/d"}, {"ld//", "/proj/d"}, {"new/", "/proj/new"}, {"gone/", "/proj/missing"}, {"f/x/", "/proj/f/x"},
+			{"f/", ""}, {"l/", ""}, {"f/.", ""}, {"d/../f/", ""}, {"f/./", ""},
+		} {
+			for _, mode := range []Mode{Read, Write} {
+				where, err := w.Resolve(row.input, mode)
+				if row.want == "" {
+					assert.ErrorIs(t, err, unix.ENOTDIR, row.input)
+					continue
+				}
+				require.NoError(t, err, row.input)
+				assert.Equal(t, base+row.want, where)
+			}
+		}
+	})
 }
 
 func TestEveryByteInAName(t *testing.T) {

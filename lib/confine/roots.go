@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Root is a directory tree, or a single file, that may be read.
@@ -20,12 +22,12 @@ type Root struct {
 
 // Contains tells whether path, which is resolved, is the root or below it.
 func (r Root) Contains(path string) bool {
-	return path == r.Path || r.Dir && contains(r.Path, path)
+	return path == r.Path || r.Dir && fsat.Within(path, r.Path)
 }
 
-// heldRoot is a root with the descriptor that holds it. The descriptor keeps
-// the inode number from being given to another file, so that a root which was
-// removed and made again is seen to be another one.
+// heldRoot is a root with its descriptor. The descriptor keeps the kernel from
+// giving the inode number to another file, so a root that was removed and made
+// again is known to be another one.
 type heldRoot struct {
 	Root
 	fd      int
@@ -33,7 +35,7 @@ type heldRoot struct {
 	scratch bool   // the scratch directory, which --allow-write leaves writable
 }
 
-// role is what a root is named for.
+// role is the use that a root is named for.
 type role int
 
 const (
@@ -47,13 +49,13 @@ func (r role) String() string {
 	return [...]string{"the project root", "a readable root", "a writable root", "the scratch directory"}[r]
 }
 
-// claim is one root as it was asked for.
+// claim is a root as the caller names it.
 type claim struct {
 	role role
 	name string
 }
 
-// RootError says which root cannot be used, and why.
+// RootError is a root that cannot be used.
 type RootError struct {
 	Name string // as it was given
 	Err  error
@@ -71,42 +73,39 @@ func (e *RootError) Unwrap() error { return e.Err }
 // Hint is what to do next.
 func (e *RootError) Hint() string { return e.hint }
 
-// What a root can be wrong with, beyond what the system says.
+// Reasons to refuse a root, beside those of the system.
 var (
 	ErrDenied = errors.New("it is a system directory or a home")
 	ErrNoName = errors.New("it has no name")
 )
 
-// open resolves the claim, checks it, and holds what it found.
-func (c claim) open(cfg Config) (heldRoot, error) {
-	where, err := absolute(c.name)
-	if err == nil {
-		where, err = walk(where)
-	}
+// open resolves the claim, checks it, and opens the root.
+func (c claim) open(cfg Config) (heldRoot, Trail, error) {
+	trail, err := Follow(c.name)
 	if err != nil {
-		return heldRoot{}, c.failed(err)
+		return heldRoot{}, trail, c.failed(err)
 	}
-	if c.role != roleReadable && !cfg.AllowAll && DeniedRoot(where, cfg.Home) {
-		return heldRoot{}, c.failed(ErrDenied)
+	if c.role != roleReadable && !cfg.AllowAll && DeniedRoot(trail.Place, cfg.Home) {
+		return heldRoot{}, trail, c.failed(ErrDenied)
 	}
-	held, err := hold(where)
+	held, err := hold(trail.Place)
 	if err != nil {
-		return heldRoot{}, c.failed(err)
+		return heldRoot{}, trail, c.failed(err)
 	}
 	if c.role != roleReadable && !held.Dir {
 		unix.Close(held.fd)
-		return heldRoot{}, c.failed(unix.ENOTDIR)
+		return heldRoot{}, trail, c.failed(unix.ENOTDIR)
 	}
 	held.Name, held.Writable, held.scratch = c.name, c.role != roleReadable, c.role == roleTemp
 	held.given = c.given()
-	return held, nil
+	return held, trail, nil
 }
 
-// given is the name as somebody might type it, cleaned. With ".." behind a name
-// there is none: cleaned, it may be another place.
+// given is the name as a user might type it, cleaned. A name with ".." has none,
+// since it may mean another place when it is cleaned.
 func (c claim) given() string {
 	name, err := absolute(c.name)
-	if err != nil || climbs(name) {
+	if err != nil || hasDotDot(name) {
 		return ""
 	}
 	return path.Clean(name)
@@ -125,8 +124,8 @@ func (c claim) failed(err error) error {
 	return e
 }
 
-// absolute makes name absolute without cleaning it: ".." is the kernel's to
-// read. $PWD is not asked, as it may be wrong.
+// absolute makes name absolute without cleaning it, since the kernel is to take
+// "..". It does not use $PWD, which may be wrong.
 func absolute(name string) (string, error) {
 	if name == "" {
 		return "", ErrNoName
@@ -144,10 +143,10 @@ func absolute(name string) (string, error) {
 	return cwd + "/" + name, nil
 }
 
-// hold opens what the canonical path names, following no link on the way: one
-// that has appeared since the path was resolved is an error.
+// hold opens a canonical path and follows no link: one that has appeared since
+// the path was resolved is an error.
 func hold(path string) (heldRoot, error) {
-	fd, err := openNoLinks(path)
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, path, unix.O_PATH, 0, fsat.NoLinks)
 	if err != nil {
 		return heldRoot{}, err
 	}
@@ -160,39 +159,17 @@ func hold(path string) (heldRoot, error) {
 	return heldRoot{Root: Root{Path: path, Dir: dir, Dev: st.Dev, Ino: st.Ino}, fd: fd}, nil
 }
 
-// openNoLinks opens a canonical path component by component. It does not need
-// openat2, so there is one way to hold a root on every kernel.
-func openNoLinks(path string) (int, error) {
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
-	for name := range names(path) {
-		if err != nil {
-			break
-		}
-		var next int
-		next, err = unix.Openat(fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		unix.Close(fd)
-		fd = next
-	}
-	if err != nil {
-		return -1, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
-		unix.Close(fd)
-		return -1, errors.Join(err, unix.ELOOP)
-	}
-	return fd, nil
-}
+// Is reports whether the root is the file that st describes.
+func (r Root) Is(st *unix.Stat_t) bool { return st.Dev == r.Dev && st.Ino == r.Ino }
 
-// present tells whether the root's path still names what was opened.
+// present reports whether the root's path still names the root.
 func (r heldRoot) present() bool {
-	var st unix.Stat_t
-	err := unix.Fstatat(unix.AT_FDCWD, r.Path, &st, unix.AT_SYMLINK_NOFOLLOW)
-	return err == nil && st.Dev == r.Dev && st.Ino == r.Ino
+	st, err := fsat.Lstat(unix.AT_FDCWD, r.Path)
+	return err == nil && r.Is(st)
 }
 
-// covers tells whether the root allows path to be used in mode. A file that is
-// a root allows itself and nothing below, whatever it may become.
+// covers reports whether the root allows path to be used in mode. A root that is
+// a file allows itself and nothing below, whatever it may become.
 func (r heldRoot) covers(path string, mode Mode) bool {
 	if mode == Write && !r.Writable {
 		return false

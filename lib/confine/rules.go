@@ -7,34 +7,35 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/pattern"
 )
 
-// Rule is a pattern that decides about paths below every root.
+// Rule is a pattern for paths below every root.
 type Rule struct {
 	Pattern *pattern.Pattern
 	Source  string // where it was given, for messages; "" for the command line
 }
 
-// Rules narrow what the roots allow. The zero value narrows nothing.
+// Rules restrict what the roots allow. The zero value restricts nothing.
 type Rules struct {
-	Deny       []Rule // what one of them covers is neither read nor written
-	DenyRead   []Rule // what one of them covers is not read
-	AllowWrite []Rule // if there are any, only what one of them matches is written
+	Deny       []Rule // paths that one of them covers are neither read nor written
+	DenyRead   []Rule // paths that one of them covers are not read
+	AllowWrite []Rule // if there are any, only paths that one of them matches are written
 }
 
-// What rules can object to, beyond being covered by one.
+// Reasons to refuse a path because of rules, beside a Denial.
 var (
 	ErrNotAllowed = errors.New("no --allow-write pattern matches it")
 	ErrManyNames  = errors.New("it has several hard links, and a rule may bear on another of them")
 )
 
-// Denial says which rule forbids a path.
+// Denial is a path that a rule forbids.
 type Denial struct {
 	Rule Rule
 
 	option string
-	beyond bool // not the path itself, but where it leads
+	beyond bool // it forbids the place that the path leads to
 }
 
 func (d *Denial) Error() string {
@@ -54,8 +55,8 @@ func (d *Denial) rule() string {
 	return text
 }
 
-// rules holds the rules against one name of what is asked for. A path outside
-// every root is none of their business.
+// rules applies the rules to a path as it was typed, or to its place (beyond).
+// They do not concern a path outside every root.
 func (w *Workspace) rules(name string, beyond bool, mode Mode) error {
 	writable, allowed := false, mode == Read || len(w.narrow.AllowWrite) == 0
 	for _, r := range w.roots {
@@ -76,7 +77,7 @@ func (w *Workspace) rules(name string, beyond bool, mode Mode) error {
 	return nil
 }
 
-// denies returns what forbids a path below a root.
+// denies returns the denial of a path below a root, or nil.
 func (w *Workspace) denies(below string, mode Mode) *Denial {
 	for _, rule := range w.narrow.Deny {
 		if rule.Pattern.Covers(below) {
@@ -103,14 +104,13 @@ func matched(rules []Rule, below string) bool {
 	return false
 }
 
-// relative returns name as rules see it from the top of the root. A resolved
-// name can only be below the resolved root; one that was typed may begin with
-// the root as it was given.
+// relative returns name relative to the root, for rules. A resolved name can only
+// be below the resolved root; a typed one may begin with the root as it was given.
 func (r heldRoot) relative(name string, resolved bool) (below string, inside bool) {
 	top := r.Path
-	if !contains(top, name) {
+	if !fsat.Within(name, top) {
 		top = r.given
-		if resolved || top == "" || !contains(top, name) {
+		if resolved || top == "" || !fsat.Within(name, top) {
 			return "", false
 		}
 	}
@@ -125,21 +125,20 @@ func (r heldRoot) relative(name string, resolved bool) (below string, inside boo
 	return name[len(top)+1:], true
 }
 
-// rulesOnWriting tells whether a rule bears on writing.
+// rulesOnWriting reports whether a rule restricts writing.
 func (w *Workspace) rulesOnWriting() bool {
 	return len(w.narrow.Deny)+len(w.narrow.AllowWrite) > 0
 }
 
-// singular refuses to have a file written that has further names, where one of
-// these might be forbidden. A rule is about names, and a hard link is a second
-// name for the same thing.
+// singular refuses to write a file with several hard links if there are rules: a
+// rule is about names, and another name of the file may be forbidden.
 func (w *Workspace) singular(where string, mode Mode) error {
 	if mode == Read || !w.rulesOnWriting() {
 		return nil
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(where, &st); err != nil {
-		return nil // what is missing has no name yet
+		return nil // a missing file has no name yet
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 {
 		return ErrManyNames

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/confine/confinetest"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/pattern"
 )
 
@@ -95,7 +96,7 @@ func TestRules(t *testing.T) {
 				w, err := open(Config{
 					ProjectRoot: base + "/proj", Readable: []string{base + "/ro", base + "/one.pem"},
 					Temp: base + "/play", AliasTmp: true, Rules: rules(t, row.rules...),
-				}, openat2)
+				}, fsat.Opener{Openat2: openat2})
 				require.NoError(t, err)
 				defer w.Close()
 				input := strings.ReplaceAll(row.input, "{base}", base)

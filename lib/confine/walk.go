@@ -6,44 +6,45 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
-// maxLinks is how many links a path may lead through. It is the kernel's own
-// number: with more patience than the kernel's, an answer could be given for a
-// path that nobody can open; and it ends every loop.
+// maxLinks is how many links a path may lead through. It is the kernel's limit,
+// which ends every loop: a longer walk would resolve a path that cannot be opened.
 const maxLinks = 40
 
-// walk returns where path, absolute and as it was typed, would be found or
-// created by the kernel. It needs nothing but readlink, and is what canonical
-// is held to.
+// walk returns the place at which the kernel would find or create path, which is
+// absolute and as it was typed. It needs only readlink(2). The tests hold
+// canonical to it.
 //
-// What is missing is kept as it is written. Whatever else keeps a component
-// from being looked at (permission, a loop, a device error) ends the walk: a
-// component that cannot be seen may be a link to anywhere.
+// The missing end of a path is kept as it is written. Any other failure
+// (permission, a loop, a device error) ends the walk, since a name that cannot be
+// looked at may be a link to anywhere.
 func walk(path string) (string, error) {
 	w := walker{rest: path, missing: -1}
 	return w.walk()
 }
 
-// walker is a walk under way. place is where it has come to, canonical, and
-// empty for the root directory; rest is what is left to do.
+// walker is a walk in progress. place is canonical, and empty for the root
+// directory; rest is still to be walked.
 type walker struct {
 	place   []byte
 	rest    string
 	links   int
-	missing int // nothing exists beyond place[:missing]; -1: all of it does
+	missing int // nothing exists beyond place[:missing]; -1: all of it exists
 	buf     []byte
 
-	visit func(stop) // is told each name that the walk comes by, or nil
+	visit func(stop) // called for each name, if not nil
 }
 
-// stop is a name that a walk has come by.
+// stop is a name that a walk has passed.
 type stop struct {
 	name    string
 	place   string
-	target  string // where a link points, "" for what is none
-	missing bool   // or cannot be looked at
-	rest    int    // how much there is left to walk
+	target  string // of a link, otherwise ""
+	missing bool   // or it cannot be looked at
+	rest    int    // the length of what is left to walk
 }
 
 func (w *walker) walk() (string, error) {
@@ -60,14 +61,14 @@ func (w *walker) walk() (string, error) {
 	return string(w.place), nil
 }
 
-// pass tells whoever looks on about name, which has led to place.
+// pass calls visit.
 func (w *walker) pass(name, target string, missing bool) {
 	if w.visit != nil {
 		w.visit(stop{name, "/" + strings.TrimPrefix(string(w.place), "/"), target, missing, len(w.rest)})
 	}
 }
 
-// enter takes one component.
+// enter takes one name.
 func (w *walker) enter(name string) error {
 	switch name {
 	case "", ".":
@@ -89,9 +90,8 @@ func (w *walker) enter(name string) error {
 	return w.look(name, above)
 }
 
-// leave goes up. place is canonical, so its parent is the parent directory.
-// Having left what is missing, the walk has to look again: in missing/../link,
-// link may well exist.
+// leave goes up. place is canonical, so it ends in the name to drop. Above a
+// missing name the walk looks at names again: in missing/../link, link may exist.
 func (w *walker) leave() {
 	w.place = w.place[:max(bytes.LastIndexByte(w.place, '/'), 0)]
 	if len(w.place) <= w.missing {
@@ -99,7 +99,7 @@ func (w *walker) leave() {
 	}
 }
 
-// look finds out what place is.
+// look finds out whether place is a link, another file, or missing.
 func (w *walker) look(name string, above int) error {
 	target, err := w.readlink(string(w.place))
 	switch err {
@@ -134,11 +134,10 @@ func (w *walker) follow(above int, target string) error {
 	return nil
 }
 
-// checkProcLink refuses links on a procfs. Below /proc/PID, a link leads straight
+// checkProcLink refuses links on a procfs. A link below /proc/PID leads straight
 // to an open file, another root or another namespace, and its text ("pipe:[1]",
-// "/x (deleted)") is for people. The honest ones, /proc/self and those through
-// it, mean another process to everyone who follows them: the answer would be
-// about the process that resolves, not about the one that asks.
+// "/x (deleted)") is no path; see proc(5). /proc/self depends on the process that
+// follows it, so the answer would hold for this process and not for the caller.
 func checkProcLink(dir string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -150,7 +149,8 @@ func checkProcLink(dir string) error {
 	return nil
 }
 
-// readlink returns the target of a link. A target is never empty.
+// readlink returns the target of a link, which is never empty. It is
+// fsat.ReadLink with one buffer for the whole walk.
 func (w *walker) readlink(path string) (string, error) {
 	if w.buf == nil {
 		w.buf = make([]byte, unix.PathMax)
@@ -167,8 +167,8 @@ func (w *walker) readlink(path string) (string, error) {
 	return string(w.buf[:n]), nil
 }
 
-// linkTest finds out whether name is a link: nil, it is; EINVAL, it is
-// something else; ENOENT or ENOTDIR, it is missing.
+// linkTest finds out whether name is a link: nil if it is, EINVAL if it is another
+// file, ENOENT or ENOTDIR if it is missing.
 func linkTest(dir int, name string) error {
 	var first [1]byte
 	_, err := readlinkat(dir, name, first[:])
@@ -176,15 +176,10 @@ func linkTest(dir int, name string) error {
 }
 
 func readlinkat(dir int, name string, buf []byte) (int, error) {
-	for {
-		n, err := unix.Readlinkat(dir, name, buf)
-		if err != unix.EINTR {
-			return n, err
-		}
-	}
+	return fsat.Again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
 }
 
-// names yields the components of a clean absolute path.
+// names yields the names in a clean absolute path.
 func names(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name := range strings.SplitSeq(path, "/") {

@@ -26,12 +26,17 @@ import (
 // Config is what a sandbox is made from. The zero value shows the workspace and
 // the system, protects what git runs, and shares the host's network.
 type Config struct {
-	Roots   []confine.Root            // the project root first
-	Origin  func(confine.Root) string // what caused a root, for people; or nil
-	Rules   confine.Rules
-	Tmp     string            // seen as /tmp; "" for an empty one
-	Session *session.Dir      // whose session tmp Tmp is; or nil
-	Scratch *session.Reserved // a session for this sandbox alone, to be made; or nil
+	Roots  []confine.Root            // the project root first
+	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Rules  confine.Rules
+	Tmp    string // seen as /tmp; "" for an empty one
+
+	// Session is the session to join, or nil. Reserved is one whose directory Ready
+	// makes: a new one, or one for this sandbox alone. Its session tmp is the Tmp,
+	// unless there is one.
+	Session  *session.Dir
+	Reserved *session.Reserved
+	OwnTmp   bool // Tmp is the session tmp of Session
 
 	Overlays     []string
 	NoToolchains bool
@@ -55,13 +60,12 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	scratch *session.Dir
-	joined  *session.Joined // nil before Join, and without overlays of a session
-	box     *limits.Box
+	made   *session.Dir    // the one that was reserved
+	joined *session.Joined // nil before Ready, and without overlays of a session
+	box    *limits.Box
 }
 
-// New makes the plan, and after it the scratch session. A refusal leaves nothing
-// behind.
+// New makes the plan. Nothing else is made: a refusal leaves nothing behind.
 func New(c Config) (*Fence, error) {
 	if c.Warn == nil {
 		c.Warn = func(string, ...any) {}
@@ -73,21 +77,27 @@ func New(c Config) (*Fence, error) {
 	for _, w := range f.Plan.Warnings {
 		c.Warn("%s", w)
 	}
-	if c.Scratch == nil {
-		return f, nil
-	}
-	made, err := c.Scratch.Create()
-	if err == nil {
-		f.scratch = made
-		_, err = made.Tmp()
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
 	return f, nil
 }
 
-// Close gives back the session, removes a scratch one, and ends what limits the
+// begin makes the session directory that was reserved.
+func (f *Fence) begin() error {
+	if f.Reserved == nil || f.made != nil {
+		return nil
+	}
+	made, err := f.Reserved.Open()
+	if err != nil {
+		return err
+	}
+	f.made = made
+	if made.Named() {
+		f.Session = made
+	}
+	_, err = made.Tmp()
+	return err
+}
+
+// Close gives back the session, removes one without a name that Ready made, and ends what limits the
 // command.
 func (f *Fence) Close() error {
 	var errs []error
@@ -97,8 +107,8 @@ func (f *Fence) Close() error {
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
 	}
-	if f.scratch != nil {
-		errs = append(errs, f.scratch.Remove())
+	if f.made != nil {
+		errs = append(errs, f.made.Remove())
 	}
 	return errors.Join(errs...)
 }
@@ -109,7 +119,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	o := bwrap.Options{
-		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.Session != nil, RootRule: f.Origin,
+		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
@@ -121,14 +131,16 @@ func (f *Fence) plan() error {
 	if err == nil {
 		o.Umbrellas = base // without a home there is nothing to protect
 	}
-	if f.Scratch != nil {
+	if f.Reserved != nil {
 		if err != nil {
 			return err
 		}
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
-		o.Playground, o.PlayOwned = f.Scratch.Tmp(), true
+	}
+	if f.Reserved != nil && f.Tmp == "" {
+		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
 		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
 	}
 	if !f.NoToolchains {
@@ -259,11 +271,14 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 	return nil
 }
 
-// Ready refuses what this machine or the caller's streams do not allow, joins the
-// session, and looks for the command in the sandbox. From here on a keeper may
+// Ready refuses what this machine or the caller's streams do not allow, makes and
+// joins the session, and looks for the command in the sandbox. From here on a keeper may
 // run. The errors of the last step are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+		return err
+	}
+	if err := f.begin(); err != nil {
 		return err
 	}
 	if err := f.join(); err != nil {
@@ -304,13 +319,16 @@ func (f *Fence) join() error {
 
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
+	if err := f.begin(); err != nil {
+		return monitor.Config{}, err
+	}
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
 	if k := f.joined; k != nil {
 		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 	}
 	dir := f.Session
 	if dir == nil {
-		dir = f.scratch
+		dir = f.made
 	}
 	if dir != nil {
 		c.Locked = dir.Locked()

@@ -153,7 +153,7 @@ func realpath(name string) string {
 }
 
 // branch is the branch that is checked out, or would be with the first commit.
-func (p place) branch() (string, bool) {
+func (p gitDirs) branch() (string, bool) {
 	if p.gitDir == "" {
 		return "", false
 	}

@@ -10,8 +10,8 @@ import (
 // Small files of git's that hold a name. PATH_MAX and what stands around it.
 const maxPointer = 4096 + 64
 
-// place is a repository, or nothing.
-type place struct {
+// gitDirs are the directories of a repository; "" for none.
+type gitDirs struct {
 	gitDir    string // with its own HEAD: .git, or one of .git/worktrees
 	commonDir string // with config and hooks: the same, except for a worktree
 }
@@ -19,10 +19,10 @@ type place struct {
 // discover finds the repository around dir as git does: a .git in it, or dir as
 // a bare repository, or the same for the directory above. It stops where another
 // file system begins. Whoever owns it, it is found.
-func discover(dir string) place {
+func discover(dir string) gitDirs {
 	var top unix.Stat_t
 	if unix.Stat(dir, &top) != nil {
-		return place{}
+		return gitDirs{}
 	}
 	for dir = path.Clean(dir); ; dir = path.Dir(dir) {
 		if p, ok := openDotGit(strings.TrimSuffix(dir, "/") + "/.git"); ok {
@@ -33,27 +33,27 @@ func discover(dir string) place {
 		}
 		var up unix.Stat_t
 		if dir == "/" || unix.Stat(path.Dir(dir), &up) != nil || up.Dev != top.Dev {
-			return place{}
+			return gitDirs{}
 		}
 	}
 }
 
 // openDotGit follows a .git: a directory, or a file that says where one is.
-func openDotGit(name string) (place, bool) {
+func openDotGit(name string) (gitDirs, bool) {
 	var st unix.Stat_t
 	if unix.Stat(name, &st) != nil {
-		return place{}, false
+		return gitDirs{}, false
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return asGitDir(name)
 	}
 	text, err := readAt(unix.AT_FDCWD, name, 0, maxPointer)
 	if err != nil {
-		return place{}, false
+		return gitDirs{}, false
 	}
 	target, ok := gitFile(text)
 	if !ok {
-		return place{}, false
+		return gitDirs{}, false
 	}
 	return asGitDir(beside(name, target))
 }
@@ -74,11 +74,11 @@ func beside(file, name string) string {
 }
 
 // asGitDir tells whether git would take a directory for that of a repository.
-func asGitDir(dir string) (place, bool) {
+func asGitDir(dir string) (gitDirs, bool) {
 	if _, ok := headRef(unix.AT_FDCWD, dir+"/HEAD"); !ok {
-		return place{}, false
+		return gitDirs{}, false
 	}
-	p := place{gitDir: dir, commonDir: dir}
+	p := gitDirs{gitDir: dir, commonDir: dir}
 	if text, err := readAt(unix.AT_FDCWD, dir+"/commondir", 0, maxPointer); err == nil {
 		if name := pointer(text); name != "" {
 			p.commonDir = beside(dir+"/commondir", name)
@@ -86,7 +86,7 @@ func asGitDir(dir string) (place, bool) {
 	}
 	for _, name := range []string{"objects", "refs"} {
 		if unix.Access(p.commonDir+"/"+name, unix.X_OK) != nil {
-			return place{}, false
+			return gitDirs{}, false
 		}
 	}
 	return p, true

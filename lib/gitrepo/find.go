@@ -211,7 +211,7 @@ func (f *finder) gitDir(repo *Repo, dir string) {
 	}
 	f.gitDirs[dir] = true
 	f.repos = append(f.repos, repo)
-	at := place{gitDir: dir, commonDir: f.commonDir(dir, rel, inside)}
+	at := gitDirs{gitDir: dir, commonDir: f.commonDir(dir, rel, inside)}
 	common, commonInside := f.root.inside(at.commonDir)
 	if commonInside {
 		repo.CommonDir = common
@@ -232,7 +232,7 @@ func (f *finder) again(repo *Repo, dir string) {
 				known.DotGit = repo.DotGit
 			}
 			known.sinks = append(known.sinks, repo.sinks...)
-			f.configured(known, place{gitDir: dir, commonDir: f.absolute(known.CommonDir)}, f.worktreeOf(repo, dir))
+			f.configured(known, gitDirs{gitDir: dir, commonDir: f.absolute(known.CommonDir)}, f.worktreeOf(repo, dir))
 			return
 		}
 	}

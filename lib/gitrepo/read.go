@@ -4,9 +4,10 @@ import (
 	"errors"
 	"io"
 	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // What a file is refused for.
@@ -23,7 +24,7 @@ var (
 // No more is read than the size says. What makes itself up when it is read, as
 // in /proc, has none, and is empty here.
 func readAt(dir int, name string, flags int, limit int64) ([]byte, error) {
-	seen, err := openat(dir, name, unix.O_PATH|flags)
+	seen, err := fsat.Openat(dir, name, unix.O_PATH|flags, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func readAt(dir int, name string, flags int, limit int64) ([]byte, error) {
 	case st.Size == 0:
 		return nil, nil
 	}
-	fd, err := openat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -59,10 +60,7 @@ func readFull(fd int, size int64) ([]byte, error) {
 	text := make([]byte, size)
 	n := 0
 	for n < len(text) {
-		m, err := unix.Read(fd, text[n:])
-		if err == unix.EINTR {
-			continue
-		}
+		m, err := fsat.Again(func() (int, error) { return unix.Read(fd, text[n:]) })
 		if err != nil {
 			return nil, err
 		}
@@ -74,19 +72,9 @@ func readFull(fd int, size int64) ([]byte, error) {
 	return text[:n], nil
 }
 
-// openat opens close-on-exec, again after a signal.
-func openat(dir int, name string, flags int) (int, error) {
-	for {
-		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
-}
-
 // names lists up to limit names in an open directory, which stays open.
 func names(dir int, limit int) ([]os.DirEntry, error) {
-	fd, err := openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK)
+	fd, err := fsat.Reopen(dir, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}

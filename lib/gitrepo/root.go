@@ -3,10 +3,12 @@ package gitrepo
 import (
 	"os"
 	"path"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 // root is a directory that is open. Names below it are relative and clean, and
@@ -23,14 +25,14 @@ type ID struct{ Dev, Ino uint64 }
 func identify(st unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
 
 func openRoot(name string) (root, error) {
-	fd, err := openat(unix.AT_FDCWD, name, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := fsat.Openat(unix.AT_FDCWD, name, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return root{}, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	if err == nil {
-		name, err = os.Readlink("/proc/self/fd/" + strconv.Itoa(fd))
+		name, err = os.Readlink(fsat.Path(fd))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -64,7 +66,7 @@ func (r root) look(rel string) seen {
 	parts := split(rel)
 	for i, part := range parts {
 		below = path.Join(below, part)
-		fd, err := openat(dir, part, unix.O_PATH|unix.O_NOFOLLOW)
+		fd, err := fsat.Openat(dir, part, unix.O_PATH|unix.O_NOFOLLOW, 0)
 		if dir != r.fd {
 			unix.Close(dir)
 		}
@@ -92,19 +94,9 @@ func (r root) look(rel string) seen {
 	return s
 }
 
-// openDir opens a directory through no link, as a place to start from.
+// openDir opens a directory through no link.
 func (r root) openDir(rel string) (int, error) {
-	dir, err := openat(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY)
-	for _, part := range split(rel) {
-		if err != nil {
-			break
-		}
-		var next int
-		next, err = openat(dir, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
-		unix.Close(dir)
-		dir = next
-	}
-	return dir, err
+	return fsat.Kernel().Open(r.fd, path.Join(".", rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 }
 
 // read reads a regular file, itself no link either.
@@ -129,57 +121,21 @@ func (r root) inside(name string) (rel string, ok bool) {
 	return rel, true
 }
 
-// maxSteps bounds how many names and links one name can lead over: a path's
-// length in names, a few times.
-const maxSteps = 4096
-
-// follow tells where an absolute name leads, link by link, each opened from the
-// directory before it. The root is recognized by what it is, whatever name leads
-// there. Where there is nothing more to follow, the rest is taken as it is.
+// follow returns where an absolute name leads. The root is recognized by its
+// inode, whatever name leads there. A name that cannot be followed to its end
+// keeps the rest as it is written.
 func (r root) follow(name string) string {
-	where, start, rest := "/", unix.AT_FDCWD, name
-	if rel, ok := r.inside(name); ok {
-		where, start, rest = r.name, r.fd, rel
+	trail, _ := confine.Follow(name)
+	place := trail.Place
+	if _, inside := r.inside(place); inside {
+		return place
 	}
-	dir, err := openat(start, map[bool]string{true: "/", false: "."}[start == unix.AT_FDCWD], unix.O_PATH|unix.O_DIRECTORY)
-	todo := split(rest)
-	for steps := 0; err == nil && len(todo) > 0 && steps < maxSteps; steps++ {
-		part := todo[0]
-		var fd int
-		fd, err = openat(dir, part, unix.O_PATH|unix.O_NOFOLLOW)
-		if err != nil {
-			break
-		}
-		todo = todo[1:]
-		var st unix.Stat_t
-		if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
-			var target string
-			target, err = readLink(fd)
-			unix.Close(fd)
-			todo = append(split(target), todo...)
-			if strings.HasPrefix(target, "/") {
-				unix.Close(dir)
-				where = "/"
-				dir, err = openat(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY)
-			}
-			continue
-		}
-		unix.Close(dir)
-		dir, where = fd, path.Join(where, part)
-		if identify(st) == r.id {
-			where = r.name
+	for dir := place; dir != "/"; dir = path.Dir(dir) {
+		if st, err := fsat.Lstat(unix.AT_FDCWD, dir); err == nil && identify(*st) == r.id {
+			return path.Join(r.name, place[len(dir):])
 		}
 	}
-	if dir >= 0 {
-		unix.Close(dir)
-	}
-	return path.Join(append([]string{where}, todo...)...)
-}
-
-func readLink(fd int) (string, error) {
-	text := make([]byte, maxPointer)
-	n, err := unix.Readlinkat(fd, "", text)
-	return string(text[:max(n, 0)]), err
+	return place
 }
 
 // split takes a path apart. ".." stays, since behind a link it is not what it

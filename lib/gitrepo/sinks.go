@@ -64,7 +64,7 @@ var (
 )
 
 // sinks names those of one repository.
-func (f *finder) sinks(repo *Repo, at place) {
+func (f *finder) sinks(repo *Repo, at gitDirs) {
 	if dir, inside := f.root.inside(at.gitDir); inside {
 		for _, s := range gitDirSinks {
 			repo.name(f, path.Join(dir, s.name), s.why, s.when)
@@ -141,7 +141,7 @@ func (f *finder) worktreeOf(repo *Repo, gitDir string) string {
 }
 
 // configured names what the configuration of a repository names below the root.
-func (f *finder) configured(repo *Repo, at place, worktree string) {
+func (f *finder) configured(repo *Repo, at gitDirs, worktree string) {
 	l := &loader{getenv: f.host.getenv, every: true, at: at}
 	_ = l.repository() // every: what can be read is, and nothing fails
 	for _, e := range l.entries {

@@ -79,7 +79,7 @@ func cannot(l Limits, err error) error {
 	if no, ok := errors.AsType[*Refusal](err); ok {
 		return &Refusal{Reason: what + no.Reason, Advice: no.Advice}
 	}
-	return &Refusal{Reason: what + err.Error(), Advice: "see what pk-bwrap --check says of limits"}
+	return &Refusal{Reason: what + err.Error(), Advice: "leave the option out to run without the limit"}
 }
 
 // open makes the room pass the controllers on.

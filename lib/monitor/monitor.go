@@ -113,6 +113,7 @@ func Start(c Config) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.handedOver() // or the end of the set-up program would not be seen
 	s := &Sandbox{process: process, control: l.control, status: l.status, said: l.said}
 	if err := s.handOver(l.job); err != nil {
 		s.control.Close()
@@ -137,10 +138,16 @@ type launch struct {
 	line    []string
 }
 
-func (l *launch) close() {
+// handedOver closes what only the set-up program needs.
+func (l *launch) handedOver() {
 	for _, f := range l.closing {
 		f.Close()
 	}
+	l.closing = nil
+}
+
+func (l *launch) close() {
+	l.handedOver()
 	if l.control != nil {
 		l.control.Close()
 	}
@@ -237,7 +244,7 @@ func (l *launch) namespaces() error {
 	if k := l.Keeper; k != nil {
 		d := &l.job.FDs
 		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid
-		name, options = "nsenter", []string{fmt.Sprintf("--user=/proc/self/fd/%d", l.give(k.User))}
+		name, options = "nsenter", []string{"--preserve-credentials", fmt.Sprintf("--user=/proc/self/fd/%d", l.give(k.User))}
 	}
 	program := bwrap.FindTrusted(name)
 	if program == "" {

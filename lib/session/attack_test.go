@@ -182,7 +182,7 @@ func TestMountsAreNotCrossed(t *testing.T) {
 	}
 }
 
-// TestReplacedSession puts a directory of somebody without a lock where an
+// TestReplacedSession puts a directory of somebody without a lock where a
 // session directory was, between the sweep's look at it and its rename.
 func TestReplacedSession(t *testing.T) {
 	base := newBase(t)
@@ -191,9 +191,8 @@ func TestReplacedSession(t *testing.T) {
 	require.NoError(t, err)
 	defer openedBase.Close()
 	s := &sweep{base: openedBase, SweepOptions: SweepOptions{All: true}}
-	var r Result
-	claimed := s.claim("workspace-s", &r)
-	require.NotNil(t, claimed)
+	claimed, err := openPrivate(openedBase, "workspace-s")
+	require.NoError(t, err)
 	defer claimed.Close()
 
 	require.NoError(t, os.Rename(dir, dir+".moved"))

@@ -63,8 +63,8 @@ func makeBase(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
 	}
 	// 0700 for what is missing above it too: $XDG_CACHE_HOME asks for that.
-	if err := os.MkdirAll(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, errors.Unwrap(err))
+	if err := makeAll(path); err != nil {
+		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
 	}
 	base, err := openBase(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -78,6 +78,17 @@ func makeBase(path string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot use cache directory %q: %w", path, err)
 	}
 	return base, nil
+}
+
+// makeAll makes a directory and those above it, whatever the umask.
+func makeAll(path string) error {
+	err := makeDir(unix.AT_FDCWD, path)
+	if errors.Is(err, unix.ENOENT) && path != filepath.Dir(path) {
+		if err = makeAll(filepath.Dir(path)); err == nil {
+			err = makeDir(unix.AT_FDCWD, path)
+		}
+	}
+	return err
 }
 
 // checkGround keeps root from making directories in somebody else's home, as

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -48,7 +47,7 @@ func TestCreate(t *testing.T) {
 	other, err := Create(base)
 	require.NoError(t, err)
 	assert.NotEqual(t, u.Path(), other.Path())
-	assert.True(t, strings.HasPrefix(filepath.Base(u.Path()), prefix))
+	assert.True(t, strings.HasPrefix(filepath.Base(u.Path()), Prefix))
 	for _, dir := range []string{base, u.Path()} {
 		info, err := os.Stat(dir)
 		require.NoError(t, err)
@@ -250,28 +249,12 @@ func TestTmpRefuses(t *testing.T) {
 	}
 }
 
-// A keeper that has waited for the last command has its lock for a moment, and
-// may have to wait for a processor with it.
-func TestKeepersLockIsNoUse(t *testing.T) {
-	base := newBase(t)
-	u, err := Open(base, "s")
-	require.NoError(t, err)
-	_, err = u.Lock()
-	require.NoError(t, err)
-	keeper, err := os.OpenFile(u.Path()+"/"+lockFile, os.O_RDONLY, 0)
-	require.NoError(t, err)
-	require.NoError(t, u.Release())
-	require.NoError(t, flock(keeper, syscall.LOCK_EX))
-	time.AfterFunc(100*time.Millisecond, func() { keeper.Close() })
-	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
-}
-
 func TestLockOutlivesRelease(t *testing.T) {
 	base := newBase(t)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
 	u, err := Open(base, "s")
 	require.NoError(t, err)
-	lent, err := u.Lock()
+	lent := u.Locked()
 	require.NoError(t, err)
 	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()
@@ -290,7 +273,7 @@ func TestRemoveWaitsForTheSandbox(t *testing.T) {
 	u, err := Create(base)
 	require.NoError(t, err)
 	cmd := child(t, "hold", filepath.Join(base, "unused"), "x")
-	lent, err := u.Lock()
+	lent := u.Locked()
 	require.NoError(t, err)
 	cmd.ExtraFiles = []*os.File{lent}
 	stdin, err := cmd.StdinPipe()

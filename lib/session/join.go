@@ -8,29 +8,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"pikuri/lib/mountinfo"
 )
 
-// Joined is a keeper that has been found, with what it shows.
+// mountingWait bounds the wait for other commands that mount: each needs some
+// milliseconds, and dozens may have been started at once on a busy machine.
+const mountingWait = 60 * time.Second
+
+// Joined is a session whose keeper was found, with the overlays that it shows.
 type Joined struct {
 	Pid    int
 	User   *os.File          // its user namespace
 	Mount  *os.File          // its mount namespace
-	Lock   *os.File          // by which it is told that it still is the keeper
+	Lock   *os.File          // for IsKeeper
 	Shown  map[string]string // an overlaid directory -> where it is in the mount namespace
 	Memory []string          // those of them that do not outlast the keeper
 
 	// Refused says why something asked for could not be overlaid.
 	Refused map[string]string
-
-	around []mountinfo.Mount // what else is mounted in its mount namespace
 }
 
 // Root leads from this process's view of the files to the keeper's.
@@ -51,62 +49,66 @@ type JoinOptions struct {
 	Idle    time.Duration // of a named session; 0 stands for Idle
 }
 
-// Line is what enters a session's namespaces, given as descriptors, and becomes
-// another program there. It has to be nsenter: no program with several threads,
-// as those in Go are, may change its user namespace.
+// Line enters a session's namespaces, given as descriptors, and becomes another
+// program there. No program with several threads, as those in Go are, may change
+// its user namespace, but nsenter(1) can.
 func Line(nsenter string, user, mnt int) []string {
 	return []string{nsenter, "--preserve-credentials", "--user=" + fdPath(user), "--mount=" + fdPath(mnt), "--"}
 }
 
-// Join finds the keeper of the session directory, or starts it, and has it show an
-// overlay of each of the directories. The caller holds the session directory; the keeper
-// stays as long as somebody does.
-//
-// What is asked for must be a directory of the host's own view: it is laid over
-// what the keeper sees there, and Same says whether that is the same.
-func Join(u *Dir, lowers []string, o JoinOptions) (*Joined, error) {
-	if o.Idle == 0 {
+// Join finds the keeper of the session, or starts it, and has it show an overlay
+// of each of the directories; one that does not exist is overlaid as an empty one.
+// The caller holds d; the keeper stays as long as somebody does.
+func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
+	switch {
+	case !d.Named():
+		o.Idle = 0
+	case o.Idle == 0:
 		o.Idle = Idle
 	}
-	if !u.Named() {
-		o.Idle = 0
+	if err := makeDir(fd(d.dir), overlays); err != nil {
+		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), overlays), err)
 	}
-	dir, err := u.Overlays()
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	path, err := filepath.EvalSymlinks(dir.Name())
+	path, err := filepath.EvalSymlinks(filepath.Join(d.Path(), overlays))
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	j := &join{JoinOptions: o, u: u, dir: path, lowers: lowers}
+	j := &join{JoinOptions: o, d: d, dir: path, lowers: lowers}
 	s, err := j.find()
-	if err == nil && s != nil && j.complete(s) {
-		return s, u.Touch()
-	}
-	if s != nil {
-		s.Close()
+	if err == nil && s == nil || err == nil && !j.complete(s) {
+		s.close()
+		s, err = j.prepare()
 	}
 	if err != nil {
 		return nil, err
 	}
-	return j.prepare()
+	// The keeper counts its idle time from here.
+	if err := unix.UtimesNanoAt(fd(d.dir), keeperFile, nil, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Joined) close() {
+	if s != nil {
+		s.Close()
+	}
 }
 
 type join struct {
 	JoinOptions
-	u      *Dir
+	d      *Dir
 	dir    string // of the overlays, without links
 	lowers []string
 }
 
 // find returns the running keeper, or nil.
 func (j *join) find() (*Joined, error) {
-	pid, err := j.u.Keeper()
+	pid, err := j.d.Keeper()
 	if err != nil || pid == 0 {
 		return nil, err
 	}
@@ -115,17 +117,12 @@ func (j *join) find() (*Joined, error) {
 		return nil, nil // it has just ended
 	}
 	s.Shown, s.Refused = map[string]string{}, map[string]string{}
-	mounts, around := split(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker())
-	s.around = around
-	// The lock is the keeper's still, so all that was read was its own.
-	if s.Lock, err = j.u.KeeperLock(); err != nil {
+	mounts := mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker())
+	if s.Lock, err = j.d.KeeperLock(); err != nil {
 		s.Close()
 		return nil, err
 	}
-	for limit := time.Now().Add(stragglers); !asleep(pid) && IsKeeper(s.Lock, pid) && time.Now().Before(limit); {
-		time.Sleep(time.Millisecond)
-	}
-	if !IsKeeper(s.Lock, pid) {
+	if !IsKeeper(s.Lock, pid) { // still: all that was read was the keeper's own
 		s.Close()
 		return nil, nil
 	}
@@ -138,22 +135,6 @@ func (j *join) find() (*Joined, error) {
 		}
 	}
 	return s, nil
-}
-
-// asleep reports whether a process does what a keeper nearly always does, and has
-// not been killed. kill(2) returns before the killed one has noticed; and between
-// noticing and leaving, it is awake, and nothing else tells.
-func asleep(pid int) bool {
-	// proc_pid_stat(5), counted from the state.
-	const state, flags, pending = 0, 6, 28
-	const exiting, killed = 4, 1 << (unix.SIGKILL - 1) // PF_EXITING; the main thread is told of every SIGKILL
-	fields := stat(pid)
-	if len(fields) <= pending || !strings.ContainsAny(fields[state], "SDTt") {
-		return false
-	}
-	f, ferr := strconv.ParseUint(fields[flags], 10, 64)
-	p, perr := strconv.ParseUint(fields[pending], 10, 64)
-	return ferr == nil && perr == nil && f&exiting == 0 && p&killed == 0
 }
 
 // open opens the namespaces of a process, if they are such as a keeper has.
@@ -191,36 +172,40 @@ func ours(user *os.File) bool {
 
 func (j *join) complete(s *Joined) bool { return len(s.Shown) == len(j.lowers) }
 
-// prepare starts the keeper and mounts what is missing, one process at a time.
+// prepare starts the keeper and mounts the missing overlays, one process at a time.
 func (j *join) prepare() (*Joined, error) {
-	lock, err := j.u.Mounting()
-	if err != nil {
-		return nil, err
+	failed := func(err error) error {
+		return fmt.Errorf("cannot prepare session directory %q: %w", j.d.Path(), err)
 	}
-	defer lock.Close()
+	lock, err := openOwn(j.d.dir, mountingFile, unix.O_RDWR|unix.O_CREAT)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer lock.Close() // a child that inherited it keeps others waiting
+	if err := lockWithin(lock, unix.LOCK_EX, mountingWait); err != nil {
+		return nil, failed(err)
+	}
 	s, err := j.find()
-	if err != nil {
-		return nil, err
-	}
-	if s == nil {
+	if err == nil && s == nil {
 		if err := j.start(lock); err != nil {
-			return nil, fmt.Errorf("cannot start the keeper of session directory %q: %w", j.u.Path(), err)
+			return nil, fmt.Errorf("cannot start the keeper of session directory %q: %w", j.d.Path(), err)
 		}
 		if s, err = j.find(); err == nil && s == nil {
-			err = fmt.Errorf("the keeper of session directory %q has ended at once", j.u.Path())
-		}
-		if err != nil {
-			return nil, err
+			err = errors.New("its keeper has ended at once")
 		}
 	}
-	if err := errors.Join(j.mount(s, lock), j.u.Touch()); err != nil {
+	if err != nil {
+		return nil, failed(err)
+	}
+	if err := j.mount(s, lock); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// mount has missing overlays mounted in the keeper's namespaces.
+// mount has missing overlays mounted in the keeper's namespaces. The process that
+// does it keeps the session in use, though this one be killed.
 func (j *join) mount(s *Joined, lock *os.File) error {
 	var missing []string
 	for _, lower := range j.lowers {
@@ -231,20 +216,16 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	used, err := j.u.Lock() // the keeper must stay though this process is killed
-	if err != nil {
-		return err
-	}
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return err
 	}
 	defer self.Close()
-	line := append(Line(j.Nsenter, 3, 4), fdPath(mountSelfFD), mountOption, j.dir, j.u.Marker())
+	line := append(Line(j.Nsenter, 3, 4), fdPath(mountSelfFD), mountOption, j.dir, j.d.Marker())
 	var said bytes.Buffer
 	cmd := &exec.Cmd{
 		Path: line[0], Args: append(line, missing...), Dir: "/", Env: []string{},
-		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, used},
+		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, j.d.Locked()},
 		Stderr:     &said,
 	}
 	out, err := cmd.Output()
@@ -253,7 +234,7 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 		err = json.Unmarshal(out, &answers)
 	}
 	if err != nil || len(answers) != len(missing) {
-		return fmt.Errorf("cannot mount the overlays of session directory %q: %v: %s", j.u.Path(), err, firstLine(said.String()))
+		return fmt.Errorf("cannot mount the overlays of session directory %q: %v: %s", j.d.Path(), err, firstLine(said.String()))
 	}
 	for i, lower := range missing {
 		switch a := answers[i]; {
@@ -274,7 +255,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// start starts the keeper: in new namespaces, or, when a killed one has left
+// start starts the keeper: in new namespaces or, when a killed one has left
 // commands running, in those that they keep alive. Their overlays are mounted
 // there, and must not be mounted a second time.
 func (j *join) start(lock *os.File) error {
@@ -305,7 +286,7 @@ func (j *join) start(lock *os.File) error {
 	}
 	cmd := &exec.Cmd{
 		Path: fdPath(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
-		Args: []string{"pk-keeper: starting", startOption, enter, base, j.u.Name(), j.Idle.String()},
+		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()},
 	}
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
@@ -324,35 +305,23 @@ func (j *join) start(lock *os.File) error {
 	return nil
 }
 
-// stragglers bounds the wait for what a killed keeper's last command left.
-const stragglers = 5 * time.Second
-
-// survivor returns the namespaces of a keeper that was killed, if commands are
-// still in them, or nil once nothing of it is mounted any more. What is on its
-// way out is waited for.
+// survivor returns the namespaces of a keeper that was killed, if the set-up
+// program of a command is still in them, or nil once nothing of it is mounted any
+// more. Sandboxes without their set-up program are dying.
 func (j *join) survivor() (*Joined, error) {
-	if !j.u.Mounted() {
+	if !mayBeMounted(j.d.dir) {
 		return nil, nil
 	}
-	marker := j.u.Marker()
-	for limit := time.Now().Add(stragglers); ; time.Sleep(stragglerPause / 10) {
-		pids := Seen(marker)
-		late := time.Now().After(limit)
-		if len(pids) == 0 && (late || !Leaving()) {
-			return nil, nil
-		}
-		for _, pid := range pids {
-			if s := j.member(pid); s != nil {
-				return s, nil
-			}
-		}
-		for _, pid := range pids {
-			End(pid, marker) // in a sandbox that nobody watches over
-		}
-		if late {
-			return nil, fmt.Errorf("its keeper was killed, and a command of it is still there: process %d", pids[0])
+	marker := j.d.Marker()
+	for _, pid := range Seen(marker) {
+		if s := j.member(pid); s != nil {
+			return s, nil
 		}
 	}
+	if endAll(marker) {
+		return nil, nil
+	}
+	return nil, errors.New("its keeper was killed, and a command of it does not end")
 }
 
 // member returns the namespaces of a process if it is in those of the keeper,
@@ -362,49 +331,11 @@ func (j *join) member(pid int) *Joined {
 	if err != nil {
 		return nil
 	}
-	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.u.Marker()) {
+	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker()) {
 		if filepath.Base(m.Point) == merged && strings.HasPrefix(m.Point, j.dir+"/") {
 			return s
 		}
 	}
 	s.Close()
 	return nil
-}
-
-// Agrees reports whether a table of mounts is the keeper's, too, but for what the
-// session mounts. Then every path is the same to both, and Same need not be asked.
-func (s *Joined) Agrees(table []mountinfo.Mount) bool {
-	return slices.Equal(chains(s.around), chains(table))
-}
-
-// chains names each mount of a table with all that it lies in: what covers what
-// is not to be seen from places alone. They are sorted.
-func chains(table []mountinfo.Mount) []string {
-	byID := map[string]mountinfo.Mount{}
-	for _, m := range table {
-		byID[m.ID] = m
-	}
-	list := make([]string, len(table))
-	for i, m := range table {
-		var chain strings.Builder
-		for known, depth := true, 0; known && depth < len(table); depth++ {
-			chain.WriteString(m.Device + "\x00" + m.Root + "\x00" + m.Point + "\x00" + m.Type + "\x00")
-			m, known = byID[m.Parent]
-		}
-		list[i] = chain.String()
-	}
-	slices.Sort(list)
-	return list
-}
-
-// Same reports whether a path leads to the same file for the keeper as for this
-// process. It does not when something was mounted since, and this machine's
-// mounts are not shared; a sandbox made from there would show what is below.
-func (s *Joined) Same(path string) bool {
-	var here, there unix.Stat_t
-	err := unix.Stat(path, &here)
-	if err != nil {
-		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES)
-	}
-	return unix.Stat(s.Root()+path, &there) == nil && here.Dev == there.Dev && here.Ino == there.Ino
 }

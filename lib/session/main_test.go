@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
 )
 
 // A few things cannot be done in the process that runs the tests: to be
@@ -30,7 +32,7 @@ var tasks = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
-	if mode := Mode(os.Args[1:]); mode != nil { // the test binary is its own keeper, as the commands are
+	if mode := hidden.Dispatch(os.Args[1:], Modes()...); mode != nil { // the test binary is its own keeper, as the commands are
 		if err := mode(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

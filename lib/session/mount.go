@@ -24,10 +24,11 @@ const (
 	upper  = "upper"
 	work   = "work"
 	merged = "merged"
+	none   = "none" // the lower layer of a directory that does not exist
 )
 
-// slug is the name of an overlay's directory. The digest makes it one of a
-// kind, the rest is for people.
+// slug is the name of an overlay's directory. The digest makes it unique,
+// the rest is for people.
 func slug(lower string) string {
 	readable := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", r) {
@@ -56,6 +57,10 @@ func mountAll(args []string, out io.Writer) error {
 	if len(args) < 3 || !mapped() {
 		return hidden.ErrOwnUse
 	}
+	if err := AssumeGroup(); err != nil {
+		return err
+	}
+	unix.Umask(0o077)
 	m := &mounter{marker: args[1], mounted: map[string]bool{}}
 	var err error
 	if m.dir, err = unix.Open(args[0], pathOnly, 0); err != nil {
@@ -122,7 +127,7 @@ func reason(lower string, err error) string {
 // inMemory opens the tmpfs for layers, mounted when it is missing. It goes
 // with the keeper.
 func (m *mounter) inMemory() (int, error) {
-	at, err := makeDir(m.dir, memory)
+	at, err := openMade(m.dir, memory)
 	if err != nil {
 		return -1, err
 	}
@@ -142,7 +147,15 @@ func (m *mounter) inMemory() (int, error) {
 // named by descriptors: the mount option knows escapes that a path may contain,
 // and ends at a page.
 func (m *mounter) lay(in int, lower string) error {
+	home, err := openMade(in, slug(lower))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(home)
 	low, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		low, err = openMade(home, none)
+	}
 	if err != nil {
 		return err
 	}
@@ -151,11 +164,6 @@ func (m *mounter) lay(in int, lower string) error {
 	if err := unix.Fstat(low, &st); err != nil {
 		return err
 	}
-	home, err := makeDir(in, slug(lower))
-	if err != nil {
-		return err
-	}
-	defer unix.Close(home)
 	fds := map[string]int{}
 	for _, name := range []string{upper, work, merged} {
 		made := unix.Mkdirat(home, name, 0o700) == nil
@@ -173,8 +181,8 @@ func (m *mounter) lay(in int, lower string) error {
 	return unix.Mount(m.marker, fdPath(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
-// makeDir opens a directory of the user's own, made when it is missing.
-func makeDir(in int, name string) (int, error) {
+// openMade opens a directory of the user's own, made when it is missing.
+func openMade(in int, name string) (int, error) {
 	if err := unix.Mkdirat(in, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
 	}

@@ -125,131 +125,99 @@ func (s *sweep) wanted(name string) bool {
 	if left, ok := strings.CutPrefix(name, reaped); ok {
 		name = left[:max(0, strings.LastIndexByte(left, '-'))]
 	}
-	return slices.ContainsFunc(s.Sessions, func(n string) bool { return prefix+n == name })
+	return slices.ContainsFunc(s.Sessions, func(n string) bool { return Prefix+n == name })
 }
 
-// one decides about one entry of the base and acts on it.
+// one decides about one entry of the base and acts on it. Nobody can begin to use
+// it between the decision and the renaming, which is done under the lock on the base.
 func (s *sweep) one(name string) Result {
 	r := Result{Path: filepath.Join(s.base.Name(), name)}
-	dir := s.claim(name, &r)
+	dir, trash := s.claim(name, &r)
 	if dir == nil {
 		return r
 	}
 	defer dir.Close()
 	if s.DryRun {
-		s.predict(dir, &r)
+		unlock(dir) // it has shown what it can
+		if r.Action == "" {
+			r.Action = WouldRemove
+		}
+		r.LastUsed = lastUse(dir)
+		r.Age = s.Now().Sub(r.LastUsed)
+		r.Usage = measure(beneath(), fd(dir))
 		return r
 	}
-	trash := name
-	if !strings.HasPrefix(name, reaped) {
-		var err error
-		if trash, err = s.putAside(dir, name); err != nil {
-			return r.fail(fmt.Errorf("cannot put it aside: %w", err))
-		}
+	if !dismiss(dir) { // the next sweep takes it up
+		return r.fail(errors.New("its keeper, or a process that sees its overlays, does not end"))
 	}
 	return s.erase(dir, trash, r)
 }
 
-// claim returns the session directory with the exclusive lock on it, or nil with the
-// reason in r. What is returned may be removed.
-func (s *sweep) claim(name string, r *Result) *os.File {
+// claim returns a session directory that may be removed, locked and under a name
+// that nobody joins, or nil with the reason in r. A dry run renames nothing, and
+// gets those that are kept too, to describe them.
+func (s *sweep) claim(name string, r *Result) (dir *os.File, trash string) {
+	if err := lockWithin(s.base, unix.LOCK_EX, lockWait); err != nil {
+		*r = r.fail(fmt.Errorf("cannot lock the cache directory: %w", err))
+		return nil, ""
+	}
+	defer unlock(s.base)
 	if reason := s.lookAt(name); reason != "" {
 		r.keep(reason)
-		return nil
+		return nil, ""
 	}
 	n, err := s.openClaimed(name)
 	if err != nil {
 		s.explainOpen(err, r)
-		return nil
+		return nil, ""
 	}
-	dir := os.NewFile(uintptr(n), r.Path)
-	switch err := lockOut(dir); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		r.keep(InUse)
+	dir = os.NewFile(uintptr(n), r.Path)
+	trash = name
+	switch free, err := s.lockOut(dir, name); {
 	case err != nil:
 		*r = r.fail(fmt.Errorf("cannot lock it: %w", err))
+	case !free:
+		r.keep(InUse)
 	case !inPlace(s.base, name, dir):
 		r.keep(Gone)
-	case lentOut(dir):
-		r.keep(InUse)
 	default:
 		s.judgeAge(dir, name, r)
-		// An idle keeper is no use of the session directory, and leaves when asked.
-		if r.Action == "" && !s.DryRun && !dismiss(dir) {
-			r.keep(InUse)
+	}
+	if r.Action == "" && !s.DryRun && !strings.HasPrefix(name, reaped) {
+		if trash, err = s.putAside(dir, name); err != nil {
+			*r = r.fail(fmt.Errorf("cannot put it aside: %w", err))
 		}
 	}
-	if r.Action != "" {
-		if s.DryRun && r.Action == Kept && r.Reason != Gone {
-			s.describe(dir, r)
-		}
-		dir.Close()
-		return nil
+	if r.Action == "" || s.DryRun && r.Action == Kept && r.Reason != Gone {
+		return dir, trash
 	}
-	return dir
+	dir.Close()
+	return nil, ""
 }
 
-// describe tells of a session directory that is kept what a person wants to know. It
-// reads and changes nothing, so that one in use is none the worse for it.
-func (s *sweep) describe(dir *os.File, r *Result) {
-	_ = flock(dir, unix.LOCK_UN)
-	r.LastUsed = lastUse(dir)
-	r.Age = s.Now().Sub(r.LastUsed)
-	r.Usage = measure(beneath(), fd(dir))
-}
+// lockOutTries is how often a session directory is asked for. Its keeper has it for a
+// moment after the last command has ended, which is waited for: a shared lock is
+// granted then, and while commands have it at once. Other sweepers are kept out by
+// the lock on the base.
+const lockOutTries = 3
 
-// lockOut takes the lock that keeps everybody out. A keeper takes it for a
-// moment when the last command has ended, which is no use of the session directory: on a
-// busy machine the moment may be long, and is waited for. Commands share the
-// lock; so does, for an instant, whoever asks here, and therefore more than once.
-func lockOut(dir *os.File) error {
-	for shared, limit := 0, time.Now().Add(farewell); ; time.Sleep(lockPause) {
+// lockOut takes the lock that keeps everybody out, if nobody uses the directory. A
+// sweeper that erases one has the lock for long, and is not waited for.
+func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
+	for range lockOutTries {
 		err := flock(dir, unix.LOCK_EX)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(limit) {
-			return err
+		if err == nil {
+			return true, nil
 		}
-		if pid, kerr := keeperOf(dir); pid == 0 && kerr == nil {
-			return err
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, err
 		}
-		if flock(dir, unix.LOCK_SH) == nil {
-			_ = flock(dir, unix.LOCK_UN)
-			if shared++; shared == sharedTries {
-				return err
-			}
+		if strings.HasPrefix(name, reaped) || lockWithin(dir, unix.LOCK_SH, lockWait) != nil {
+			break
 		}
 	}
-}
-
-// sharedTries is how often the lock has to be found shared.
-const sharedTries = 10
-
-// lentOut reports whether the session directory is held by the file that Lock handed on.
-// Nobody can share that lock anew while dir is locked, but a keeper that waited for
-// the last who did takes it for a moment, all to itself, which is waited for. A file
-// that cannot be asked counts as held.
-func lentOut(dir *os.File) bool {
-	n, err := unix.Openat(fd(dir), lockFile, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return !errors.Is(err, unix.ENOENT) // never lent
-	}
-	f := os.NewFile(uintptr(n), lockFile)
-	defer f.Close()
-	for shared, limit := 0, time.Now().Add(farewell); ; {
-		if flock(f, unix.LOCK_EX) == nil {
-			return false
-		}
-		if flock(f, unix.LOCK_SH) == nil {
-			_ = flock(f, unix.LOCK_UN)
-			if shared++; shared == 2 { // once may be a keeper that has just let go
-				return true
-			}
-			continue
-		}
-		if time.Now().After(limit) {
-			return true
-		}
-		time.Sleep(lockPause)
-	}
+	unlock(dir)
+	return false, nil
 }
 
 // lookAt sorts out what is not a session directory of ours, without opening it.
@@ -332,14 +300,6 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// predict measures what would go. The lock is dropped first: it has shown what
-// it can, and a session that starts now need not wait for the count.
-func (s *sweep) predict(dir *os.File, r *Result) {
-	_ = flock(dir, unix.LOCK_UN)
-	r.Action = WouldRemove
-	r.Usage = measure(beneath(), fd(dir))
 }
 
 // putAside gives the session directory a name that nobody joins. From here on the

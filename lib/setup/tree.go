@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -203,13 +204,11 @@ func (t *tree) mount(m Mount, source int) error {
 	case Overlay:
 		return t.overlay(m, source)
 	case Copy:
-		data, err := read(source, m.From)
-		if err != nil {
-			return err
-		}
-		return t.file(m, data)
+		from := os.NewFile(uintptr(dup(source)), m.From)
+		defer from.Close()
+		return t.file(m, io.LimitReader(from, rootSize)) // another process may have replaced it
 	case File:
-		return t.file(m, m.Data)
+		return t.file(m, bytes.NewReader(m.Data))
 	case Link:
 		parent, err := t.parent(filepath.Dir(m.At))
 		if err != nil {
@@ -241,20 +240,6 @@ func (t *tree) mount(m Mount, source int) error {
 	}
 	defer unix.Close(mount)
 	return moveTo(mount, at)
-}
-
-// maxCopy bounds a file that is copied: the plan copies small ones only, and
-// another process may have replaced it.
-const maxCopy = 1 << 20
-
-func read(fd int, name string) ([]byte, error) {
-	f := os.NewFile(uintptr(dup(fd)), name)
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCopy+1))
-	if err == nil && len(data) > maxCopy {
-		err = errChanged
-	}
-	return data, err
 }
 
 // cover makes the mount that goes over the open place.
@@ -359,7 +344,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 }
 
 // file makes a file in a directory that is in memory.
-func (t *tree) file(m Mount, data []byte) error {
+func (t *tree) file(m Mount, content io.Reader) error {
 	parent, err := t.parent(filepath.Dir(m.At))
 	if err != nil {
 		return err
@@ -370,7 +355,7 @@ func (t *tree) file(m Mount, data []byte) error {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), m.At)
-	_, err = f.Write(data)
+	_, err = io.Copy(f, content)
 	return errors.Join(err, f.Close())
 }
 

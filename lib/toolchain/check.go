@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 // Leak is a credential that is shown.
@@ -39,7 +42,7 @@ func (t Table) Secrets() []string {
 // entry it lies in. Files that a tool cannot work without count when an address
 // with a login, or a password, is written in them.
 func (t Table) Check(h Host, entries []Entry, masks []string) []Leak {
-	c := &checker{guard: newGuard(t, h), entries: entries, seen: map[string]bool{}}
+	c := &checker{denied: newDenylist(t, h), entries: entries, seen: map[string]bool{}}
 	for _, m := range masks {
 		c.masks = append(c.masks, m, resolved(m))
 	}
@@ -48,7 +51,7 @@ func (t Table) Check(h Host, entries []Entry, masks []string) []Leak {
 	}
 	for _, n := range neverList() {
 		if !n.top {
-			c.patterns(c.guard.spelled(n.pattern))
+			c.patterns(c.denied.spelled(n.pattern))
 		}
 	}
 	for _, r := range t.known() {
@@ -58,7 +61,7 @@ func (t Table) Check(h Host, entries []Entry, masks []string) []Leak {
 }
 
 type checker struct {
-	guard   *guard
+	denied  *denylist
 	entries []Entry
 	real    []string // where the entries really are
 	masks   []string
@@ -70,10 +73,10 @@ type checker struct {
 // moves it.
 func (c *checker) row(r Row) {
 	for _, b := range r.Beside {
-		c.patterns(c.guard.spelled(b))
+		c.patterns(c.denied.spelled(b))
 	}
-	places := c.guard.spelled(r.Path)
-	if where, missing := r.place(c.guard.host); missing == "" {
+	places := c.denied.spelled(r.Path)
+	if where, missing := r.locate(c.denied.host); missing == "" {
 		places = append(places, where.pattern)
 	}
 	for _, place := range places {
@@ -110,7 +113,7 @@ func (c *checker) path(secret string) {
 		return
 	}
 	for i, e := range c.entries {
-		if within(real, c.real[i]) || within(c.real[i], real) {
+		if fsat.Within(real, c.real[i]) || fsat.Within(c.real[i], real) {
 			c.seen[real] = true
 			c.leaks = append(c.leaks, Leak{e, filepath.Join(e.Path, strings.TrimPrefix(real, c.real[i]))})
 			return
@@ -119,14 +122,12 @@ func (c *checker) path(secret string) {
 }
 
 func (c *checker) hidden(path string) bool {
-	return slices.ContainsFunc(c.masks, func(m string) bool { return within(path, m) })
+	return slices.ContainsFunc(c.masks, func(m string) bool { return fsat.Within(path, m) })
 }
 
 func resolved(path string) string {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
-	}
-	return path
+	trail, _ := confine.Follow(path) // on an error, as far as it leads
+	return trail.Place
 }
 
 // maxDeep bounds a search at any depth: it is a cache, and may be huge.

@@ -1,11 +1,13 @@
 package toolchain
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 // Host is what of a machine decides where things are.
@@ -34,10 +36,10 @@ type Absence struct {
 	Reason   string
 }
 
-// Present returns what of the table exists on the host as a directory or, if
-// readable, as a file, in the order of the table and each path once. Links to
-// such are kept as they are: a PATH that names the link would not find its
-// target.
+// Present returns the rows of the table that exist on the host, in the order of
+// the table and each path once: as a file if the row names one, else as a
+// directory. Links to such are kept as they are: a PATH that names the link would
+// not find its target.
 //
 // A row that a variable moves to a dangerous place is left out. Dangerous is
 // what shows a home, the top of a system directory, a place in never.txt or a
@@ -49,7 +51,7 @@ func (t Table) Present(h Host) []Entry {
 
 // Survey is Present, and what is absent.
 func (t Table) Survey(h Host) ([]Entry, []Absence) {
-	s := &survey{table: t, guard: newGuard(t, h), at: make(map[string]int, len(t.rows))}
+	s := &survey{table: t, denied: newDenylist(t, h), at: make(map[string]int, len(t.rows))}
 	for i := range t.rows {
 		s.row(&t.rows[i])
 	}
@@ -58,14 +60,14 @@ func (t Table) Survey(h Host) ([]Entry, []Absence) {
 
 type survey struct {
 	table   Table
-	guard   *guard
+	denied  *denylist
 	at      map[string]int // path to index in entries
 	entries []Entry
 	absent  []Absence
 }
 
 func (s *survey) row(r *Row) {
-	where, reason := r.place(s.guard.host)
+	where, reason := r.locate(s.denied.host)
 	miss := func(path, reason string) {
 		s.absent = append(s.absent, Absence{r, path, where.variable, reason})
 	}
@@ -79,36 +81,35 @@ func (s *survey) row(r *Row) {
 	}
 	trusted := !r.user && !where.elsewhere
 	for _, path := range paths {
-		if why := unfit(path, r.Kind); why != "" {
+		if why := r.unfit(path); why != "" {
 			miss(path, why)
 		} else if i, ok := s.at[path]; ok {
 			s.entries[i].inside = append(s.entries[i].inside, r.Inside...)
 			if s.entries[i].Row != r {
 				miss(path, "shown already, by a row of "+s.entries[i].Tool)
 			}
-		} else if why := s.guard.refusal(path, trusted); why != "" {
+		} else if why := s.denied.refusal(path, trusted); why != "" {
 			miss(path, why)
 		} else {
 			s.at[path] = len(s.entries)
 			e := Entry{Kind: r.Kind, Tool: r.Tool, Path: path, Row: r, Variable: where.variable, inside: slices.Clip(r.Inside)}
 			if !trusted {
-				e.foreign = s.guard.insiders()
+				e.foreign = s.denied.insiders()
 			}
 			s.entries = append(s.entries, e)
 		}
 	}
 }
 
-// unfit says why what exists cannot be shown as kind, or "". Sockets and the
-// like never are.
-func unfit(path string, kind Kind) string {
+// unfit says why what exists is not what the row names, or "".
+func (r *Row) unfit(path string) string {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return "a link that leads nowhere"
-	case info.Mode()&fs.ModeType&^fs.ModeDir != 0:
-		return "neither a file nor a directory"
-	case kind == Overlay && !info.IsDir():
+	case r.Plain && !info.Mode().IsRegular():
+		return "not a file"
+	case !r.Plain && !info.IsDir():
 		return "not a directory"
 	}
 	return ""
@@ -138,7 +139,7 @@ func (e Entry) Masks() []string {
 	}
 	for _, pattern := range e.foreign {
 		for _, path := range existing(pattern) {
-			if within(path, e.Path) {
+			if fsat.Within(path, e.Path) {
 				masks = append(masks, path)
 			}
 		}
@@ -146,33 +147,8 @@ func (e Entry) Masks() []string {
 	return masks
 }
 
-// Link is a symbolic link on the way along a path.
-type Link struct{ Path, Target string }
-
-// maxLinks is how many links the kernel follows in one lookup.
-const maxLinks = 40
-
-// Links returns the links on the way to where the entry really is, in the
-// order in which they are followed.
-func (e Entry) Links() []Link {
-	var links []Link
-	at, rest := "/", strings.Split(e.Path, "/")
-	for len(rest) > 0 && len(links) < maxLinks {
-		next := filepath.Join(at, rest[0])
-		rest = rest[1:]
-		target, err := os.Readlink(next)
-		if err != nil {
-			at = next
-			continue
-		}
-		links = append(links, Link{next, target})
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
-	}
-	return links
-}
+// Links returns the links on the way to the entry's location.
+func (e Entry) Links() []confine.Link { return confine.Links(e.Path) }
 
 // Settings returns what the tool of the entry needs to be told, as NAME=VALUE,
 // for a project at the given path.
@@ -185,24 +161,23 @@ func (e Entry) Settings(project string) []string {
 	return settings
 }
 
-// place is where a row's path is on a host.
-type place struct {
+// location is where a row's path is on a host.
+type location struct {
 	pattern   string
 	variable  string // the template that says so, or ""
 	elsewhere bool   // which is not the default
 }
 
-// place returns where the row's path is on the host, or why that cannot be
-// told.
-func (r *Row) place(h Host) (place, string) {
+// locate returns where the row's path is on the host, or why that is not known.
+func (r *Row) locate(h Host) (location, string) {
 	for _, template := range r.Variables {
 		if p, ok := expand(template, h.Getenv); ok && filepath.IsAbs(p) {
 			usual, _ := spell(r.Path, h)
-			return place{p, template, p != usual}, ""
+			return location{p, template, p != usual}, ""
 		}
 	}
 	pattern, reason := spell(r.Path, h)
-	return place{pattern: pattern}, reason
+	return location{pattern: pattern}, reason
 }
 
 // spell writes out the home and the variables in a path of the table, or says
@@ -240,11 +215,8 @@ func matches(pattern string) []string {
 // existing returns the files and directories that a pattern matches, sorted.
 // Whatever cannot be looked at is not there; sockets and the like never are.
 func existing(pattern string) []string {
-	paths := matches(pattern)
-	return slices.DeleteFunc(paths, func(p string) bool { return unfit(p, Readable) != "" })
-}
-
-// within reports whether path is dir or lies below it.
-func within(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+	return slices.DeleteFunc(matches(pattern), func(path string) bool {
+		info, err := os.Stat(path)
+		return err != nil || !info.IsDir() && !info.Mode().IsRegular()
+	})
 }

@@ -46,7 +46,7 @@ func LoadFor(h Host) (Table, error) {
 	for _, r := range own.rows {
 		r.File, r.user = file, true
 		if pattern, missing := spell(r.Path, h); missing == "" {
-			if why := newGuard(t, h).danger(pattern, false); why != "" {
+			if why := newDenylist(t, h).danger(pattern, false); why != "" {
 				return Table{}, fmt.Errorf("%q: line %d: cannot show %q: %s", file, r.Line, r.Path, why)
 			}
 		}

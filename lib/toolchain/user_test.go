@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
 )
 
 const ownPath = ".config/pikuri/toolchains.tsv"
@@ -141,10 +143,10 @@ func TestLinks(t *testing.T) {
 	h := newHome(t, "store/abc/", "profiles/p-1 => ../store/abc", "profiles/p => p-1", ".nix-profile => {h}/profiles/p")
 	for _, e := range builtinTable(t).Present(h.host()) {
 		if e.Row.Path == "~/.nix-profile" {
-			assert.Equal(t, []Link{
-				{h.dir + "/.nix-profile", h.dir + "/profiles/p"},
-				{h.dir + "/profiles/p", "p-1"},
-				{h.dir + "/profiles/p-1", "../store/abc"},
+			assert.Equal(t, []confine.Link{
+				{Place: h.dir + "/.nix-profile", Target: h.dir + "/profiles/p"},
+				{Place: h.dir + "/profiles/p", Target: "p-1"},
+				{Place: h.dir + "/profiles/p-1", Target: "../store/abc"},
 			}, e.Links())
 			return
 		}

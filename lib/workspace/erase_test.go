@@ -50,3 +50,21 @@ func TestRemoveAllWithFewDescriptors(t *testing.T) {
 		assert.Equal(t, guarded, asked[strings.Repeat("d/", levels-1)+"d"])
 	}
 }
+
+// A directory that may be written and not read takes durable files.
+func TestSyncInUnreadableDirectory(t *testing.T) {
+	w, root := local(t, workspace.WithSync())
+	require.NoError(t, os.Mkdir(root+"/d", 0o755))
+	require.NoError(t, os.WriteFile(root+"/d/f", []byte("old"), 0o644))
+	require.NoError(t, os.Chmod(root+"/d", 0o311))
+	defer func() { require.NoError(t, os.Chmod(root+"/d", 0o755)) }()
+	if os.Geteuid() == 0 {
+		t.Log("root may read it")
+	}
+	require.NoError(t, workspace.AtomicWrite(ctx, w, "d/f", []byte("new")))
+	require.NoError(t, w.Write(ctx, "d/g", []byte("new")))
+	require.NoError(t, w.Rename(ctx, "d/g", "d/h"))
+	data, err := w.Read(ctx, "d/f")
+	require.NoError(t, err)
+	assert.Equal(t, "new", string(data))
+}

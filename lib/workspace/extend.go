@@ -70,10 +70,6 @@ func (w *LocalWorkspace) OpenRoot() (*os.File, error) {
 // Do runs an operation of another package on path: it asks the policy about the
 // path as it was given, passes on the workspace that asks it about every place,
 // and logs a violation.
-func (s *ScopedWorkspace) Do(ctx context.Context, op, path string, write bool, operation func(inner Workspace) error) error {
-	n := toRead
-	if write {
-		n = toWrite
-	}
-	return s.run(ctx, op, path, n, func() error { return operation(s.inner) })
+func (s *ScopedWorkspace) Do(ctx context.Context, op, path string, write bool, do func(inner Workspace) error) error {
+	return s.do(ctx, operation{name: op, path: path, read: !write, write: write}, func(_, _ string) error { return do(s.inner) })
 }

@@ -137,17 +137,11 @@ func (f *localFile) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (f *localFile) Stat() (fs.FileInfo, error) {
-	raw, err := f.file.SyscallConn()
-	if err == nil {
-		st := new(unix.Stat_t)
-		if control := raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), st) }); control != nil {
-			err = control
-		}
-		if err == nil {
-			return newInfo(path.Base(path.Clean(f.path)), st), nil
-		}
+	st, err := statFile(f.file)
+	if err != nil {
+		return nil, failed("stat", f.path, err)
 	}
-	return nil, failed("stat", f.path, err)
+	return newInfo(path.Base(path.Clean(f.path)), st), nil
 }
 
 func (f *localFile) Close() error { return f.failed(f.file.Close()) }

@@ -202,16 +202,22 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 	return nil
 }
 
-// syncDir has a directory's names put on stable storage.
+// syncDir puts the names in a directory on stable storage. A directory that may be
+// written and not read cannot be opened for fsync(2), so the kernel is to write
+// back all file systems.
 func syncDir(dir int) error {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
+	if err == unix.EACCES {
+		unix.Sync()
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	err = unix.Fsync(fd)
 	if err == unix.EINVAL {
-		return nil // this file system has nothing to say to that
+		return nil // this file system does not need it
 	}
 	return err
 }

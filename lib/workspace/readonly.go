@@ -3,37 +3,18 @@ package workspace
 import "context"
 
 // ReadOnly returns a view of a workspace through which nothing can be changed:
-// what would is ErrReadOnly. The workspace itself still can be.
-func ReadOnly(ws Workspace) Workspace { return &readOnly{forward{ws}} }
+// operations that would are ErrReadOnly. The workspace itself still can be changed.
+func ReadOnly(ws Workspace) Workspace {
+	return &readOnly{view{forward: forward{ws}, run: runReadOnly}}
+}
 
-type readOnly struct{ forward }
+type readOnly struct{ view }
 
 func (r *readOnly) Guarded(guard Guard) Workspace { return ReadOnly(Guarded(r.inner, guard)) }
 
-func (r *readOnly) Write(_ context.Context, path string, _ []byte) error {
-	return failed("write", path, ErrReadOnly)
-}
-
-func (r *readOnly) Append(_ context.Context, path string, _ []byte) error {
-	return failed("append", path, ErrReadOnly)
-}
-
-func (r *readOnly) Create(_ context.Context, path string, _ WriteOptions) (Writer, error) {
-	return nil, failed("write", path, ErrReadOnly)
-}
-
-func (r *readOnly) Mkdir(_ context.Context, dir string) error {
-	return failed("mkdir", dir, ErrReadOnly)
-}
-
-func (r *readOnly) Rename(_ context.Context, src, dst string) error {
-	return failedTo("rename", src, dst, ErrReadOnly)
-}
-
-func (r *readOnly) Delete(_ context.Context, path string) error {
-	return failed("delete", path, ErrReadOnly)
-}
-
-func (r *readOnly) RemoveAll(_ context.Context, path string) error {
-	return failed("remove", path, ErrReadOnly)
+func runReadOnly(_ context.Context, op operation, do func(path, to string) error) error {
+	if op.write {
+		return op.failed(ErrReadOnly)
+	}
+	return do(op.path, op.to)
 }

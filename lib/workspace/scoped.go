@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"strings"
 	"time"
 
@@ -38,7 +37,7 @@ import (
 //
 // The zero value denies everything.
 type ScopedWorkspace struct {
-	forward // to a view that asks decide where paths lead
+	view // of a view that asks decide where paths lead
 
 	mandatory, denyRead, allowWrite rules
 	folded                          *foldedRules // nil: case matters
@@ -120,10 +119,10 @@ func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace
 		}
 	}
 	if folds, ok := inner.(interface{ ignoresCase() bool }); conf.fold || ok && folds.ignoresCase() {
-		s.folded = &foldedRules{s.mandatory.fold(), s.denyRead.fold()}
+		s.folded = &foldedRules{s.mandatory.caseFold(), s.denyRead.caseFold()}
 	}
-	s.inner = inner // as there is one now, decide may allow something
-	s.inner = Guarded(inner, s.decide)
+	s.inner = inner // decide denies everything without one
+	s.view = view{forward: forward{Guarded(inner, s.decide)}, run: s.run, shows: s.showsEntry}
 	return s, nil
 }
 
@@ -208,7 +207,14 @@ func (s *ScopedWorkspace) covering(r rules, place string, folded func(*foldedRul
 	if p := r.covering(place); p != nil || s.folded == nil {
 		return p
 	}
-	return folded(s.folded).covering(fold(place))
+	return folded(s.folded).covering(caseFold(place))
+}
+
+// showsEntry decides about an entry by the name that it has in dir, which may
+// have been reached through a link.
+func (s *ScopedWorkspace) showsEntry(dir string, entry fs.DirEntry) bool {
+	rel, _ := clean(dir)
+	return s.decide(Access{Path: join(rel, entry.Name())}) == nil
 }
 
 // Guarded returns a view that asks guard as well.
@@ -218,46 +224,39 @@ func (s *ScopedWorkspace) Guarded(guard Guard) Workspace {
 	return &view
 }
 
-// need is what an operation needs of a path.
-type need int
-
-const (
-	toRead need = iota
-	toWrite
-	toMove // read, and write
-)
-
-// admit decides about a path as it was given, before anybody looks where it leads.
-func (s *ScopedWorkspace) admit(path string, n need) error {
-	rel, err := clean(path)
-	if err == nil && n != toWrite {
-		err = s.decide(Access{Path: rel})
+// admit decides about the paths of an operation as they were given, before they
+// are looked up.
+func (s *ScopedWorkspace) admit(op operation) error {
+	path, to, err := op.clean()
+	if err == nil && op.read {
+		err = s.decide(Access{Path: path})
 	}
-	if err == nil && n != toRead {
-		err = s.decide(Access{Path: rel, Write: true})
+	if err == nil && op.write {
+		err = s.decide(Access{Path: path, Write: true})
+	}
+	if err == nil && op.name == "rename" {
+		err = s.decide(Access{Path: to, Write: true})
 	}
 	return err
 }
 
-// run admits a path and runs an operation on it.
-func (s *ScopedWorkspace) run(ctx context.Context, op, path string, n need, operation func() error) error {
-	err := s.admit(path, n)
+func (s *ScopedWorkspace) run(ctx context.Context, op operation, do func(path, to string) error) error {
+	err := s.admit(op)
 	if err == nil {
-		err = operation()
+		err = do(op.path, op.to)
 	}
-	return s.told(ctx, op, path, "", err)
+	return s.logged(ctx, op, err)
 }
 
-// told makes err the error of the operation, and tells the logger about it if it
-// is a violation.
-func (s *ScopedWorkspace) told(ctx context.Context, op, path, to string, err error) error {
+// logged makes err the error of the operation, and logs a violation.
+func (s *ScopedWorkspace) logged(ctx context.Context, op operation, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = failedTo(op, path, to, err)
-	if record, ok := violation(op, path, to, err); ok && s.logger != nil {
+	err = op.failed(err)
+	if record, ok := violation(op, err); ok && s.logger != nil {
 		func() {
-			defer func() { _ = recover() }() // the refusal stands, whatever becomes of the record
+			defer func() { _ = recover() }() // the refusal stands, even if the logger panics
 			s.logger.LogViolation(ctx, record)
 		}()
 	}
@@ -265,13 +264,13 @@ func (s *ScopedWorkspace) told(ctx context.Context, op, path, to string, err err
 }
 
 // violation makes a record of an error, if it is a refusal.
-func violation(op, path, to string, err error) (ViolationRecord, bool) {
-	record := ViolationRecord{Time: time.Now(), Operation: op, Path: path, To: to}
+func violation(op operation, err error) (ViolationRecord, bool) {
+	record := ViolationRecord{Time: time.Now(), Operation: op.name, Path: op.path, To: op.to}
 	d, denied := errors.AsType[*denial](err)
 	switch {
 	case denied:
 		record.Kind, record.Reason, record.Pattern = d.kind, d.reason, d.pattern
-		if rel, err := clean(path); err != nil || rel != d.place {
+		if rel, err := clean(op.path); err != nil || rel != d.place {
 			record.Resolved = d.place
 		}
 	case errors.Is(err, ErrPathTraversal):
@@ -282,134 +281,4 @@ func violation(op, path, to string, err error) (ViolationRecord, bool) {
 		return record, false
 	}
 	return record, true
-}
-
-// Read needs to read.
-func (s *ScopedWorkspace) Read(ctx context.Context, path string) (data []byte, err error) {
-	err = s.run(ctx, "read", path, toRead, func() error {
-		data, err = s.inner.Read(ctx, path)
-		return err
-	})
-	return data, err
-}
-
-// Open needs to read.
-func (s *ScopedWorkspace) Open(ctx context.Context, path string) (f File, err error) {
-	err = s.run(ctx, "read", path, toRead, func() error {
-		f, err = s.forward.Open(ctx, path)
-		return err
-	})
-	return f, err
-}
-
-// Write needs to write.
-func (s *ScopedWorkspace) Write(ctx context.Context, path string, data []byte) error {
-	return s.run(ctx, "write", path, toWrite, func() error { return s.inner.Write(ctx, path, data) })
-}
-
-// Append needs to write.
-func (s *ScopedWorkspace) Append(ctx context.Context, path string, data []byte) error {
-	return s.run(ctx, "append", path, toWrite, func() error { return s.inner.Append(ctx, path, data) })
-}
-
-// Create needs to write; with IfHash, which tells about the content, also to read.
-func (s *ScopedWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (out Writer, err error) {
-	n := toWrite
-	if opts.IfHash != "" {
-		n = toMove
-	}
-	err = s.run(ctx, "write", path, n, func() error {
-		out, err = s.forward.Create(ctx, path, opts)
-		return err
-	})
-	return out, err
-}
-
-// Mkdir needs to write.
-func (s *ScopedWorkspace) Mkdir(ctx context.Context, dir string) error {
-	return s.run(ctx, "mkdir", dir, toWrite, func() error { return s.forward.Mkdir(ctx, dir) })
-}
-
-// Rename needs to read and write src, and to write dst.
-func (s *ScopedWorkspace) Rename(ctx context.Context, src, dst string) error {
-	err := s.admit(src, toMove)
-	if err == nil {
-		err = s.admit(dst, toWrite)
-	}
-	if err == nil {
-		err = s.inner.Rename(ctx, src, dst)
-	}
-	return s.told(ctx, "rename", src, dst, err)
-}
-
-// Delete needs to write.
-func (s *ScopedWorkspace) Delete(ctx context.Context, path string) error {
-	return s.run(ctx, "delete", path, toWrite, func() error { return s.inner.Delete(ctx, path) })
-}
-
-// RemoveAll needs to write all that is there.
-func (s *ScopedWorkspace) RemoveAll(ctx context.Context, path string) error {
-	return s.run(ctx, "remove", path, toWrite, func() error { return s.inner.RemoveAll(ctx, path) })
-}
-
-// List needs to read. What may not be read is left out.
-func (s *ScopedWorkspace) List(ctx context.Context, dir string) (entries []fs.DirEntry, err error) {
-	err = s.run(ctx, "list", dir, toRead, func() error {
-		entries, err = s.inner.List(ctx, dir)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	kept := entries[:0]
-	for _, entry := range entries {
-		if s.shows(dir, entry) {
-			kept = append(kept, entry)
-		}
-	}
-	return kept, nil
-}
-
-// Entries needs to read. What may not be read is left out.
-func (s *ScopedWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
-	return func(yield func(fs.DirEntry, error) bool) {
-		if err := s.admit(dir, toRead); err != nil {
-			yield(nil, s.told(ctx, "list", dir, "", err))
-			return
-		}
-		for entry, err := range s.forward.Entries(ctx, dir) {
-			if err != nil {
-				yield(nil, s.told(ctx, "list", dir, "", err))
-				return
-			}
-			if s.shows(dir, entry) && !yield(entry, nil) {
-				return
-			}
-		}
-	}
-}
-
-// shows tells whether an entry may be seen under the name that it has in dir,
-// which may have been reached through a link.
-func (s *ScopedWorkspace) shows(dir string, entry fs.DirEntry) bool {
-	rel, _ := clean(dir)
-	return s.decide(Access{Path: join(rel, entry.Name())}) == nil
-}
-
-// Exists needs to read: whether something is there is part of what is denied.
-func (s *ScopedWorkspace) Exists(ctx context.Context, path string) (there bool, err error) {
-	err = s.run(ctx, "exists", path, toRead, func() error {
-		there, err = s.inner.Exists(ctx, path)
-		return err
-	})
-	return there, err
-}
-
-// Stat needs to read.
-func (s *ScopedWorkspace) Stat(ctx context.Context, path string) (info fs.FileInfo, err error) {
-	err = s.run(ctx, "stat", path, toRead, func() error {
-		info, err = s.inner.Stat(ctx, path)
-		return err
-	})
-	return info, err
 }

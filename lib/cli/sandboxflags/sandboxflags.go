@@ -21,7 +21,7 @@ import (
 
 // Options are the workspace options and the sandbox options.
 type Options struct {
-	cli.Workspace
+	cli.WorkspaceFlags
 
 	// Scratch asks for a session that lasts as long as the Fence when neither
 	// --session nor --temp is given.
@@ -79,7 +79,7 @@ func (o *Options) Options() []cli.Option {
 
 // Lasting returns the options that can stand in a policy.
 func (o *Options) Lasting() []cli.Option {
-	return append(append(o.Workspace.Options(), o.RuleOptions()...),
+	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
 		o.overlay("overlay", false).Path(),
 		o.overlay("overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
@@ -182,14 +182,15 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := o.Workspace.Open(ctx)
+	o.LateSession = true
+	opened, err := o.WorkspaceFlags.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	f := &Fence{Opened: opened}
 	for _, v := range o.overlays {
 		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
-			return nil, errors.Join(cli.Invalid(err), f.Undo())
+			return nil, errors.Join(cli.Invalid(err), f.Close())
 		}
 	}
 	c, err := o.config(opened, overlays)
@@ -198,7 +199,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		f.Fence, err = fence.New(c)
 	}
 	if err != nil {
-		return nil, errors.Join(err, f.Undo())
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }
@@ -210,18 +211,17 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Protect: o.protect, NoProtect: o.noProtect, Require: o.require, PassFDs: o.passFDs,
 		Limits: o.limits, Bwrap: o.bwrap, Env: o.env,
 	}
-	if opened.Session != nil && o.Temp == "" {
-		c.Session = opened.Session
-	}
-	if o.Scratch && o.Temp == "" && opened.Session == nil {
+	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
+	c.Reserved = opened.Reserved
+	if o.Scratch && o.Temp == "" && c.Session == nil && c.Reserved == nil {
 		base, err := session.Base(os.Getenv)
 		if err != nil {
 			return c, err
 		}
 		reserved := session.Reserve(bwrap.Canonical(base))
-		c.Scratch = &reserved
+		c.Reserved = &reserved
 	}
-	if o.NoAliasTmp && (c.Tmp != "" || c.Scratch != nil) {
+	if o.NoAliasTmp && (c.Tmp != "" || c.Reserved != nil) {
 		return c, &bwrap.Refusal{
 			Reason: "cannot make a sandbox in which /tmp is not the session tmp",
 			Advice: "leave --no-alias-tmp out",
@@ -234,6 +234,9 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 // statuses of its own.
 func (f *Fence) Ready(name string) error {
 	err := f.Fence.Ready(name)
+	if err == nil && f.Opened.Reserved != nil {
+		err = f.Begin(f.Fence.Session)
+	}
 	if _, ok := errors.AsType[*bwrap.NotFound](err); ok {
 		return cli.WithStatus(cli.StatusMissing, err)
 	}
@@ -251,15 +254,6 @@ func (f *Fence) Close() error {
 	}
 	f.Opened.Close()
 	return err
-}
-
-// Undo closes a fence in which nothing was run, and leaves nothing of it behind.
-func (f *Fence) Undo() error {
-	var err error
-	if f.Opened.Session != nil {
-		err = f.Opened.Session.Undo()
-	}
-	return errors.Join(err, f.Close())
 }
 
 func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {

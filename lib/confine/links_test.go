@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine/confinetest"
 )
@@ -40,14 +41,14 @@ func TestRootsThroughPlantedLinks(t *testing.T) {
 					w.Close()
 					continue
 				}
-				require.ErrorIs(t, err, ErrPlanted)
+				require.ErrorIs(t, err, ErrEscapes)
 			}
 		})
 	}
 }
 
-// What was a link when the root was opened, and is a directory when its name is
-// looked at, is no root.
+// A link that becomes a directory while a root is opened, and back, never makes a
+// root of another place.
 func TestRootsThroughSwappedLinks(t *testing.T) {
 	base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f")
 	stop := attack(t, base+"/proj/d", base+"/proj/evil")
@@ -75,12 +76,40 @@ func TestRootsThroughSwappedLinks(t *testing.T) {
 	assert.NotZero(t, refused)
 }
 
-func TestPlaceThatWasFoundAndPlaceThatIsThere(t *testing.T) {
-	base := confinetest.Tree(t, "proj/d/f", "out/f", "mine => out")
-	writable := []string{base + "/proj"}
-	assert.NoError(t, Planted(base+"/proj/d/f", base+"/proj/d/f", writable))
-	assert.ErrorIs(t, Planted(base+"/proj/d/f", base+"/out/f", writable), ErrMoved)
-	assert.NotContains(t, PlantedHint(ErrMoved, base+"/out/f"), "out")
-	assert.Equal(t, `name "`+base+`/out/f" itself`, PlantedHint(ErrPlanted, base+"/out/f"))
-	assert.NoError(t, Planted(base+"/mine/f", base+"/elsewhere", writable), "nobody who is fenced can change that")
+func TestFollow(t *testing.T) {
+	base := confinetest.Tree(t, "proj/d/f", "proj/up => ..", "proj/abs => {base}/proj/d", "mine => proj/abs", "loop => loop", "gone => none/../proj", "out/f")
+	place := func(name string) string { return base + name }
+	for _, row := range []struct {
+		name, path, want string
+		links            []Link
+		lies             bool
+	}{
+		{"no link", "/proj/d/f", "/proj/d/f", nil, true},
+		{"no link, outside", "/out/f", "/out/f", nil, false},
+		{"chain", "/mine/f", "/proj/d/f", []Link{{place("/mine"), "proj/abs"}, {place("/proj/abs"), place("/proj/d")}}, true},
+		{"link in a writable root, out of it", "/proj/up/out", "/out", []Link{{place("/proj/up"), ".."}}, true},
+		{"through a writable root and out by dots", "/proj/d/../../out/f", "/out/f", nil, true},
+		{"missing end", "/mine/new/x", "/proj/d/new/x", []Link{{place("/mine"), "proj/abs"}, {place("/proj/abs"), place("/proj/d")}}, true},
+		{"missing name, left again", "/gone/d", "/proj/d", []Link{{place("/gone"), "none/../proj"}}, true},
+	} {
+		trail, err := Follow(place(row.path))
+		require.NoError(t, err, row.name)
+		assert.Equal(t, place(row.want), trail.Place, row.name)
+		assert.Equal(t, row.links, trail.Links, row.name)
+		assert.Equal(t, row.links, Links(place(row.path)), row.name)
+		_, lies := trail.LiesIn([]string{place("/proj")})
+		assert.Equal(t, row.lies, lies, row.name)
+		_, lies = LiesIn(place(row.path), []string{place("/proj")})
+		assert.Equal(t, row.lies, lies, row.name)
+	}
+	trail, err := Follow(place("/loop/x/y"))
+	assert.ErrorIs(t, err, unix.ELOOP)
+	assert.Equal(t, place("/loop/x/y"), trail.Place, "as far as it came, and the rest")
+	assert.Len(t, trail.Links, maxLinks+1, "the last was one too many")
+	t.Chdir(base + "/proj")
+	trail, err = Follow("up/out")
+	require.NoError(t, err)
+	assert.Equal(t, place("/out"), trail.Place)
+	_, err = Follow("")
+	assert.ErrorIs(t, err, ErrNoName)
 }

@@ -10,10 +10,10 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// fold makes names that differ in case only the same: each character becomes the
-// first of those that it is a form of. Bytes that are not UTF-8 become one
-// character; what denies may cover too much.
-func fold(text string) string {
+// caseFold makes names equal that differ only in case: each character becomes the
+// first of its forms. Bytes that are not UTF-8 all become the same character, so a
+// rule that denies may cover too much.
+func caseFold(text string) string {
 	return strings.Map(func(r rune) rune {
 		first := r
 		for other := unicode.SimpleFold(r); other != r; other = unicode.SimpleFold(other) {
@@ -23,11 +23,11 @@ func fold(text string) string {
 	}, text)
 }
 
-// fold returns the rules in one case. The syntax of patterns has no letters.
-func (r rules) fold() rules {
+// caseFold returns the rules in one case. The syntax of patterns has no letters.
+func (r rules) caseFold() rules {
 	var folded rules
 	for _, p := range r {
-		if f, err := pattern.Compile(fold(p.String())); err == nil {
+		if f, err := pattern.Compile(caseFold(p.String())); err == nil {
 			folded = append(folded, f)
 		} else {
 			folded = append(folded, everything) // an odd range, such as [Z-a]
@@ -44,8 +44,7 @@ var everything = func() *pattern.Pattern {
 	return p
 }()
 
-// caseless are file systems that may ignore case, some of which can be told not
-// to.
+// caseless are file systems that may ignore case. Some have an option not to.
 var caseless = map[int64]string{
 	0x4d44:     "vfat",
 	0x2011bab0: "exfat",
@@ -61,8 +60,8 @@ var caseless = map[int64]string{
 // casefoldFlag is set for directories of ext4 and f2fs that ignore case.
 const casefoldFlag = 0x40000000
 
-// ignoresCase tells whether names that differ in case are the same in the root. A
-// directory below may be another file system, or be set otherwise.
+// ignoresCase reports whether the file system of the root ignores case. A directory
+// below may be on another file system, or have another setting.
 func (w *LocalWorkspace) ignoresCase() bool {
 	if w.tree == nil || w.tree.use() != nil {
 		return false

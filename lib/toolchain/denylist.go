@@ -14,9 +14,9 @@ import (
 //go:embed never.txt
 var neverText string
 
-// guard keeps dangerous places out, and works only when there is something to
-// look at: on most machines no variable is set and no link leads away.
-type guard struct {
+// denylist keeps out paths that would show credentials. It is filled on demand:
+// on most machines no variable is set and no link leads away.
+type denylist struct {
 	table Table
 	host  Host
 
@@ -28,25 +28,26 @@ type guard struct {
 	realHome  string
 }
 
-func newGuard(t Table, h Host) *guard { return &guard{table: t, host: h} }
+func newDenylist(t Table, h Host) *denylist { return &denylist{table: t, host: h} }
 
 // refusal says why path must not be shown, or "". A path that the built-in
 // table names is trusted: tests have checked it, and it is dangerous only when
 // links in it lead somewhere else.
-func (g *guard) refusal(path string, trusted bool) string {
-	real, err := filepath.EvalSymlinks(path)
+func (d *denylist) refusal(path string, trusted bool) string {
+	trail, err := confine.Follow(path)
 	if err != nil {
-		return "a link that leads nowhere" // gone meanwhile
+		return "a link that leads nowhere"
 	}
+	real := trail.Place
 	if !trusted {
-		if why := g.danger(path, false); why != "" {
+		if why := d.danger(path, false); why != "" {
 			return why
 		}
 	}
-	if trusted && real == g.expected(path) || !trusted && real == path {
+	if trusted && real == d.expected(path) || !trusted && real == path {
 		return ""
 	}
-	if why := g.danger(real, trusted); why != "" {
+	if why := d.danger(real, trusted); why != "" {
 		return fmt.Sprintf("leads to %q: %s", real, why)
 	}
 	return ""
@@ -54,37 +55,34 @@ func (g *guard) refusal(path string, trusted bool) string {
 
 // expected is where path really is when no link below the home leads away. A
 // home may itself be reached through a link.
-func (g *guard) expected(path string) string {
-	rel, ok := strings.CutPrefix(path, filepath.Clean(g.host.Home)+"/")
-	if !ok || g.host.Home == "" {
+func (d *denylist) expected(path string) string {
+	rel, ok := strings.CutPrefix(path, filepath.Clean(d.host.Home)+"/")
+	if !ok || d.host.Home == "" {
 		return path
 	}
-	return filepath.Join(g.home(), rel)
+	return filepath.Join(d.home(), rel)
 }
 
 // home is the real place of the home.
-func (g *guard) home() string {
-	if !g.homeKnown {
-		g.homeKnown = true
-		g.realHome = filepath.Clean(g.host.Home)
-		if real, err := filepath.EvalSymlinks(g.realHome); err == nil {
-			g.realHome = real
-		}
+func (d *denylist) home() string {
+	if !d.homeKnown {
+		d.homeKnown = true
+		d.realHome = resolved(filepath.Clean(d.host.Home))
 	}
-	return g.realHome
+	return d.realHome
 }
 
 // danger says why path is a place that must not be shown, lies in one, or
 // contains one; or "". What rows say lies beside them counts for a path that is
 // not the table's own.
-func (g *guard) danger(path string, trusted bool) string {
-	if confine.DeniedRoot(path, g.host.Home) {
+func (d *denylist) danger(path string, trusted bool) string {
+	if confine.SystemTop(path, d.host.Home) {
 		return "it is a home, a system directory, or holds one"
 	}
 	have := elements(path)
-	shown := g.prepared().find(have)
+	shown := d.prepared().find(have)
 	if shown == "" && !trusted {
-		shown = g.neighbours().find(have)
+		shown = d.neighbours().find(have)
 	}
 	if shown == "" {
 		return ""
@@ -93,56 +91,71 @@ func (g *guard) danger(path string, trusted bool) string {
 }
 
 // prepared spells never.txt out for this host.
-func (g *guard) prepared() nevers {
-	if g.never == nil {
+func (d *denylist) prepared() nevers {
+	if d.never == nil {
 		for _, n := range neverList() {
-			for _, p := range g.spelled(n.pattern) {
-				g.never = append(g.never, newNever(p, n.top))
+			for _, p := range d.spelled(n.pattern) {
+				d.never = append(d.never, newNever(p, n.top))
 			}
 		}
 	}
-	return g.never
+	return d.never
+}
+
+// Exposed returns places of never.txt that exist on the host, most of them at
+// most: what a command without a sandbox can reach.
+func Exposed(h Host, most int) []string {
+	d := newDenylist(Table{}, h)
+	var places []string
+	for _, n := range neverList() {
+		for _, p := range d.spelled(n.pattern) {
+			if places = append(places, existing(p)...); len(places) >= most {
+				return places[:most]
+			}
+		}
+	}
+	return places
 }
 
 // neighbours spells out what rows say lies beside them.
-func (g *guard) neighbours() nevers {
-	if g.beside == nil {
-		for _, r := range g.table.known() {
+func (d *denylist) neighbours() nevers {
+	if d.beside == nil {
+		for _, r := range d.table.known() {
 			for _, b := range r.Beside {
-				for _, p := range g.spelled(b) {
-					g.beside = append(g.beside, newNever(p, false))
+				for _, p := range d.spelled(b) {
+					d.beside = append(d.beside, newNever(p, false))
 				}
 			}
 		}
 	}
-	return g.beside
+	return d.beside
 }
 
 // insiders are the patterns of what all rows hide, at their default places: a
 // path that is not the table's own may have one below it.
-func (g *guard) insiders() []string {
-	if g.inside == nil {
-		for _, r := range g.table.rows {
+func (d *denylist) insiders() []string {
+	if d.inside == nil {
+		for _, r := range d.table.rows {
 			for _, rel := range r.Inside {
-				g.inside = append(g.inside, g.spelled(r.Path+"/"+rel)...)
+				d.inside = append(d.inside, d.spelled(r.Path+"/"+rel)...)
 			}
 		}
 	}
-	return g.inside
+	return d.inside
 }
 
 // spelled spells a pattern of the table out: as it is, below the home by both
 // of its names, and where a base directory variable moves it to, since both
 // places may be in use.
-func (g *guard) spelled(pattern string) []string {
+func (d *denylist) spelled(pattern string) []string {
 	rel, inHome := strings.CutPrefix(pattern, "~/")
 	if !inHome {
 		return []string{pattern}
 	}
 	var list []string
-	if filepath.IsAbs(g.host.Home) {
-		list = append(list, path.Join(escape(filepath.Clean(g.host.Home)), rel))
-		if real := path.Join(escape(g.home()), rel); real != list[0] {
+	if filepath.IsAbs(d.host.Home) {
+		list = append(list, path.Join(escape(filepath.Clean(d.host.Home)), rel))
+		if real := path.Join(escape(d.home()), rel); real != list[0] {
 			list = append(list, real)
 		}
 	}
@@ -153,7 +166,7 @@ func (g *guard) spelled(pattern string) []string {
 		{".cache/", "XDG_CACHE_HOME"},
 	} {
 		rest, ok := strings.CutPrefix(rel, base[0])
-		if dir := g.host.Getenv(base[1]); ok && filepath.IsAbs(dir) {
+		if dir := d.host.Getenv(base[1]); ok && filepath.IsAbs(dir) {
 			list = append(list, path.Join(escape(filepath.Clean(dir)), rest))
 		}
 	}
