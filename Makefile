@@ -15,7 +15,7 @@ bashdir = $(PREFIX)/share/bash-completion/completions
 zshdir = $(PREFIX)/share/zsh/site-functions
 fishdir = $(PREFIX)/share/fish/vendor_completions.d
 unitdir = $(PREFIX)/share/systemd/user
-export PREFIX DESTDIR BIN bindir mandir bashdir zshdir fishdir unitdir
+export GO PREFIX DESTDIR BIN bindir mandir bashdir zshdir fishdir unitdir
 
 # Without git or its history, the version says so. VERSION=1.2.3 overrides it.
 # The length of the commit is given: else it depends on what else the clone holds.
@@ -48,7 +48,8 @@ bench: build
 bench-check: build
 	@scripts/bench --check
 
-# What was built is installed, so that `sudo make install` needs no Go.
+# What was built is installed, so that `sudo make install` needs no Go. What is
+# missing is built first, if the tree is the caller's own.
 install:
 	@scripts/install all
 

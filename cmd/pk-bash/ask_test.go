@@ -102,7 +102,7 @@ func TestWhoMayAnswer(t *testing.T) {
 		{"the terminal alone", "require terminal\n", nil, []string{"-y"}, 125, "--yes cannot be used: only the terminal may answer"},
 		{"the terminal alone, and a variable", "require terminal\n", []string{"PK_CONFIRM=yes"}, nil, 125, "PK_CONFIRM cannot be used"},
 		{"the terminal alone, and a program", "require terminal\n", nil, []string{"--confirm-command", yes}, 125, "--confirm-command cannot be used"},
-		{"the terminal alone, and there is none", "require terminal\n", nil, nil, 126, "no terminal"},
+		{"the terminal alone, and there is none", "require terminal\n", nil, nil, 126, "pk-bash: no terminal to ask on, and \"" + b.Home + "/.config/pikuri/confirm\" lets nothing else answer\n"},
 		{"a no is always an answer", "require terminal\n", nil, []string{"-n"}, 126, ""},
 		{"one program alone", "# who\n\nrequire command " + yes + "\n", nil, nil, 0, ""},
 		{"one program alone, which is named", "require command " + yes + "\n", nil, []string{"--confirm-command", yes}, 0, ""},

@@ -12,16 +12,15 @@ import (
 	"pikuri/lib/shell"
 )
 
-// answerer is who answers, and where that was said.
+// answerer answers the question: the call itself, a program, or the terminal.
 type answerer struct {
 	given   bool // yes or no is the answer
 	yes     bool
 	program string // "" for the terminal
-	source  string // the option or variable, "" if nobody was named
+	source  string // the option or variable that says so, "" for none
 }
 
-// named is who is to answer according to the call: the options first, then the
-// variables.
+// named returns the answerer that the call names: options win over variables.
 func (o *options) named(getenv func(string) string) (answerer, error) {
 	env := getenv("PK_CONFIRM")
 	switch {
@@ -41,7 +40,8 @@ func (o *options) named(getenv func(string) string) (answerer, error) {
 	return answerer{}, nil
 }
 
-// pinned holds the call to what the user has laid down. A no needs nobody's leave.
+// pinned holds the call to the user's file, which may allow one answerer only. A no
+// is always allowed.
 func pinned(a answerer, pin shell.Pin) (answerer, error) {
 	switch {
 	case !pin.Set() || a.given && !a.yes:
@@ -73,31 +73,40 @@ func (s *session) confirm(j *job) (yes bool, reason string, err error) {
 			return false, "", err
 		}
 	}
-	return s.ask(j, a.program)
+	yes, reason, err = s.ask(j, a.program)
+	switch {
+	case !errors.Is(err, shell.ErrNoTerminal):
+		return yes, reason, err
+	case pin.Set():
+		err = fmt.Errorf("%w, and %q lets nothing else answer", err, pin.Source)
+	default:
+		err = fmt.Errorf("%w: use --yes, or --confirm-command", err)
+	}
+	return false, "", cli.WithStatus(cli.StatusNotExec, err)
 }
 
-// readPin reads who alone may answer. A file that a command could have written
-// says nothing, and is no reason to go on.
+// readPin reads the user's file that allows one answerer only. A file that a command
+// could have written is an error.
 func readPin(opened *cli.Opened) (shell.Pin, error) {
 	pin, err := shell.ReadPin(shell.PinFiles(os.Getenv))
 	if err != nil || !pin.Set() {
 		return pin, err
 	}
-	if root, ok := confine.LiesIn(pin.Source, cli.WritablePaths(opened.Roots())); ok {
+	if root, ok := confine.LiesIn(pin.Source, confine.WritablePaths(opened.Roots())); ok {
 		return pin, fmt.Errorf("cannot use %q: it lies in the writable root %q", pin.Source, root)
 	}
 	return pin, nil
 }
 
-// findProgram finds who answers, once, and refuses one that a command could
-// replace.
+// findProgram finds the program that answers, once, and refuses one that a command
+// could replace.
 func findProgram(name string, opened *cli.Opened) (string, error) {
 	path, err := exec.LookPath(name)
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot find the program %q, which is to answer", name)
+		return "", fmt.Errorf("cannot find the program %q that is to answer", name)
 	}
 	return path, refuseReplaceable("confirm-command", path, opened)
 }
@@ -121,10 +130,6 @@ func (s *session) ask(j *job, program string) (yes bool, reason string, err erro
 	}()
 	select {
 	case a := <-answered:
-		if errors.Is(a.err, shell.ErrNoTerminal) {
-			s.ctx.Report(cli.WithHint(a.err, "pass --yes to run commands without asking, or --confirm-command PROGRAM"))
-			a.err = nil
-		}
 		return a.yes, a.reason, a.err
 	case sig := <-s.signals:
 		close(stop)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/shell"
@@ -58,8 +57,7 @@ func (s *session) answer(in incoming) error {
 		return s.write(&shell.Result{ID: request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()})
 	}
 	if request.Timeout == nil {
-		seconds, _ := strconv.Atoi(s.timeout) // checked
-		request.Timeout = &seconds
+		request.Timeout = &s.timeout
 	}
 	result, err := s.one(request)
 	if result == nil { // a signal came

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/shell"
 )
 
@@ -68,12 +68,13 @@ Workspace:
       --no-alias-tmp         /tmp keeps its meaning; with --no-sandbox only
   -z, --zero                 lists end their records in NUL
 
-` + fence.SandboxHelp + `
+` + sandboxflags.SandboxHelp + `
   -h, --help                 this text
       --version [--json]     the version
 
 Exit status: COMMAND's own; 128+N when it died of signal N; 124 when it ran out
-of time, 125 when it could not be started, 126 when the user declined.
+of time, 125 when it could not be started, 126 when the user declined or could
+not be asked.
 
 Examples:
   pk-bash 'make test 2>&1 | tail'
@@ -84,10 +85,10 @@ Examples:
 
 // options of pk-bash.
 type options struct {
-	fence.Options
+	sandboxflags.Options
 	command     string
 	given       bool // -c was
-	timeout     string
+	timeout     int  // in seconds
 	killAfter   int
 	description string
 	yes, no     bool
@@ -108,7 +109,7 @@ type options struct {
 
 func newOptions() *options {
 	o := &options{
-		timeout:   strconv.Itoa(int(shell.DefaultTimeout.Seconds())),
+		timeout:   int(shell.DefaultTimeout.Seconds()),
 		killAfter: int(shell.DefaultKillAfter.Seconds()),
 		head:      shell.DefaultHead,
 		tail:      shell.DefaultTail,
@@ -127,7 +128,7 @@ func command() *cli.Command {
 		JSON:    &o.json,
 		Options: append(o.Options.Options(),
 			cli.Func(o.setCommand, "command", "c"),
-			cli.Text(&o.timeout, "timeout", ""),
+			cli.Int(&o.timeout, 1, int(shell.MaxTimeout.Seconds()), "timeout", ""),
 			cli.Int(&o.killAfter, 0, 600, "kill-after", ""),
 			cli.Text(&o.description, "description", ""),
 			cli.Switch(&o.yes, "yes", "y"),
@@ -146,7 +147,7 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
-		Hidden: append(fence.Modes(), shell.GuardMode),
+		Hidden: sandboxflags.Modes(),
 		Action: o.run,
 	}
 }
@@ -206,7 +207,7 @@ func (o *options) setStatus(v string) error {
 // object reports whether the product is JSON.
 func (o *options) object() bool { return o.json || o.loop }
 
-// check finds what is wrong with the call, before anything is read or made.
+// check finds mistakes in the call, before anything is read or made.
 func (o *options) check(ctx *cli.Context) error {
 	for _, pair := range []struct {
 		both bool
@@ -240,9 +241,6 @@ func (o *options) check(ctx *cli.Context) error {
 		return cli.Usage("no command given")
 	case len(ctx.Args) > 1:
 		return cli.WithHint(cli.Usage("extra operand %q", ctx.Args[1]), "COMMAND is one argument: quote it")
-	}
-	if _, err := strconv.Atoi(o.timeout); err != nil {
-		return cli.Usage("option \"--timeout\": %q is not a whole number of seconds", o.timeout)
 	}
 	return nil
 }

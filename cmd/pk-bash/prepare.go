@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/limits"
+	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
-	"pikuri/lib/umbrella"
 )
 
 // job is a shell.Job and what is to be undone when it is over.
@@ -71,7 +71,7 @@ func (s *session) prepare(request shell.Request) (*job, error) {
 // open opens the workspace of a command that is not fenced by pk.
 func (s *session) open(j *job) error {
 	s.Scratch = false
-	opened, err := s.Workspace.Open(s.ctx)
+	opened, err := s.WorkspaceFlags.Open(s.ctx)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *session) unfenced(j *job) (err error) {
 		return err
 	}
 	if !s.warned {
-		s.ctx.Warn("no sandbox: the command can read and write all that you can")
+		s.warnUnfenced()
 		s.warned = true
 	}
 	j.question.Fence = "NO SANDBOX"
@@ -110,7 +110,7 @@ func (s *session) wrapped(j *job) (err error) {
 // refuseReplaceable refuses a program that a command could replace: it would
 // decide what happens to the next one.
 func refuseReplaceable(what, program string, opened *cli.Opened) error {
-	root, ok := confine.LiesIn(program, cli.WritablePaths(opened.Roots()))
+	root, ok := confine.LiesIn(program, confine.WritablePaths(opened.Roots()))
 	if !ok {
 		return nil
 	}
@@ -123,47 +123,24 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(ran bool) error {
-		if !ran {
-			return f.Undo()
-		}
-		return f.Close()
-	})
+	j.later(func(bool) error { return f.Close() })
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := f.Ready(argv[0]); err != nil {
 		return err
 	}
-	if err := f.Join(s.ctx); err != nil {
-		return err
-	}
-	if err := f.FindCommand(argv[0]); err != nil {
-		return err
-	}
-	r, w, err := os.Pipe()
+	c, err := f.Sandbox(argv)
 	if err != nil {
 		return err
 	}
-	j.later(func(bool) error { r.Close(); return nil })
-	j.Sandbox, j.Gated, j.Status = true, true, r
+	j.Fence, j.Gated, j.box, j.plan = &c, true, f.Box(), f.Plan
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	j.plan = f.Plan
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			j.watched = append(j.watched, w.Path)
 		}
 	}
-	j.Start = f.Plan.Start
-	if j.box, err = s.Limit(); err != nil {
-		return err
-	}
-	if j.box != nil {
-		j.later(func(bool) error { return j.box.Close() })
-	}
-	if j.Cmd, j.Started, err = f.Plan.Command(f.Bwrap, argv, w); err == nil && j.box != nil {
-		err = j.box.Guard(j.Cmd)
-	}
-	return err
+	return nil
 }
 
 func network(p *bwrap.Plan) string {
@@ -195,7 +172,7 @@ func (j *job) begin(s *session) error {
 }
 
 // newLog is the log of the output: the file that was asked for, or one in the
-// umbrella that is made when something is cut.
+// session directory that is made when something is cut.
 func (j *job) newLog(s *session) (*shell.Log, error) {
 	if s.noLog {
 		return nil, nil
@@ -217,7 +194,7 @@ func (j *job) createLog(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := confine.LiesIn(path, cli.WritablePaths(j.workspace.Roots())); ok {
+	if _, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots())); ok {
 		// A project below /tmp has no other name where /tmp is the playground.
 		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
 		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
@@ -225,20 +202,20 @@ func (j *job) createLog(name string) (*os.File, error) {
 	return shell.CreateLog(path)
 }
 
-// openLog makes a log in the session's umbrella. Without a session one is minted
+// openLog makes a log in the session directory. Without a session one is minted
 // for the log: the caller may read it for as long as it is not swept.
 func (j *job) openLog() (*os.File, error) {
-	if j.workspace.Umbrella != nil {
-		return shell.OpenLog(j.workspace.Umbrella.Path())
+	if j.workspace.Session != nil {
+		return shell.OpenLog(j.workspace.Session.Path())
 	}
-	base, err := umbrella.Base(os.Getenv)
+	base, err := sessiondir.Base(os.Getenv)
 	if err == nil {
 		err = cli.CheckBase(base, j.workspace.Roots())
 	}
 	if err != nil {
 		return nil, err
 	}
-	u, err := umbrella.Mint(base)
+	u, err := sessiondir.Create(base)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +229,7 @@ func (j *job) openLog() (*os.File, error) {
 }
 
 // moveAside takes out of the project what has appeared where git on the host, or
-// a rule, would make something of it, into the session's umbrella; without a
+// a rule, would make something of it, into the session directory; without a
 // session into one that is kept until it is swept.
 func (j *job) moveAside() ([]shell.Moved, error) {
 	var there []string
@@ -265,14 +242,14 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 	if len(there) == 0 {
 		return nil, nil
 	}
-	if j.workspace.Umbrella != nil {
-		return shell.MoveAside(there, filepath.Join(j.workspace.Umbrella.Path(), "moved-aside"))
+	if j.workspace.Session != nil {
+		return shell.MoveAside(there, filepath.Join(j.workspace.Session.Path(), "moved-aside"))
 	}
-	base, err := umbrella.Base(os.Getenv)
+	base, err := sessiondir.Base(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	u, err := umbrella.Mint(base)
+	u, err := sessiondir.Create(base)
 	if err != nil {
 		return nil, err
 	}
@@ -284,11 +261,8 @@ func (j *job) moveAside() ([]shell.Moved, error) {
 // unless what is shown at the end goes to the same terminal.
 func (s *session) newLive(timeout time.Duration) *shell.Live {
 	file, ok := s.ctx.Stderr.(*os.File)
-	columns := shell.Columns(file)
-	if !ok || s.noFollow || columns == nil && !s.follow {
+	if !ok || s.noFollow || !s.follow && !cli.Terminal(file) {
 		return nil
 	}
-	stdout, _ := s.ctx.Stdout.(*os.File)
-	lines := s.follow || shell.Columns(stdout) == nil
-	return shell.NewLive(file, columns, lines, timeout)
+	return shell.NewLive(file, shell.Columns(file), s.follow || !cli.Terminal(s.ctx.Stdout), timeout)
 }

@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
 	"syscall"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/shell"
+	"pikuri/lib/toolchain"
 )
 
 // report writes the result and turns it into the exit status.
@@ -18,8 +21,8 @@ func (s *session) report(r *shell.Result) error {
 	return cli.Exit(r.Status)
 }
 
-// write writes the result in the form that was asked for. What was prepared is
-// gone by then, so that a reader who has gone away cannot keep it alive.
+// write writes the result in the form that was asked for. The sandbox is gone by
+// then: a reader that has stopped reading cannot keep it alive.
 func (s *session) write(r *shell.Result) error {
 	record, err := r.JSON()
 	if err != nil {
@@ -47,13 +50,24 @@ func (s *session) write(r *shell.Result) error {
 	return nil
 }
 
-// rawReport says on stderr what the command's own bytes cannot.
+// rawReport reports an end that the command's own bytes do not show.
 func (s *session) rawReport(r *shell.Result) error {
 	switch r.Outcome {
 	case shell.TimedOut:
 		s.ctx.Report(fmt.Errorf("command timed out after %d s", int(r.Timeout.Seconds())))
-	case shell.Declined, shell.Refused:
+	case shell.Declined: // any other refusal is an error, and is reported as one
 		s.ctx.Report(errors.New(r.Error))
 	}
 	return nil
+}
+
+// warnUnfenced warns that a command without a sandbox can reach everything.
+func (s *session) warnUnfenced() {
+	risk := ""
+	places := toolchain.Exposed(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}, 2)
+	for i, place := range places {
+		risk += []string{", such as ", " and "}[i] + strconv.Quote(place)
+	}
+	s.ctx.Warn("no sandbox: the command can read and change all that you can%s", risk)
+	s.ctx.Say("hint: leave --no-sandbox out; if no sandbox can be made, pk-bwrap --check says what to type")
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/limits"
+	"pikuri/lib/monitor"
 	"pikuri/lib/shell"
 )
 
@@ -63,15 +63,14 @@ func (o *options) run(ctx *cli.Context) error {
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	return bwrap.CloseInherited()
+	return monitor.CloseInherited()
 }
 
 // request is the one command of a call without a loop.
-func (o *options) request(ctx *cli.Context) (shell.Request, error) {
-	seconds, err := strconv.Atoi(o.timeout)
-	r := shell.Request{Command: o.command, Description: o.description, Timeout: &seconds}
+func (o *options) request(ctx *cli.Context) (r shell.Request, err error) {
+	r = shell.Request{Command: o.command, Description: o.description, Timeout: &o.timeout}
 	if !o.given {
-		if r.Command = ctx.Args[0]; r.Command == "-" && err == nil {
+		if r.Command = ctx.Args[0]; r.Command == "-" {
 			r.Command, err = ctx.ReadAll()
 		}
 	}
@@ -91,7 +90,7 @@ func (s *session) one(request shell.Request) (*shell.Result, error) {
 
 func (s *session) result(request shell.Request) (*shell.Result, error) {
 	if why := shell.Check(request.Command, *request.Timeout); why != "" {
-		return &shell.Result{Outcome: shell.Refused, Status: cli.StatusFailed, Error: why}, nil
+		return s.failed(errors.New(why))
 	}
 	j, err := s.prepareUnless(request)
 	if err != nil {

@@ -57,7 +57,20 @@ var modes = []struct {
 	stderr  string
 }{
 	{"sandboxed", nil, ""},
-	{"without a sandbox", []string{"--no-sandbox"}, "pk-bash: warning: no sandbox: the command can read and write all that you can\n"},
+	{"without a sandbox", []string{"--no-sandbox"}, "pk-bash: warning: no sandbox: the command can read and change all that you can\n" +
+		"pk-bash: hint: leave --no-sandbox out; if no sandbox can be made, pk-bwrap --check says what to type\n"},
+}
+
+// atRisk is what the warning names; it depends on the machine.
+var atRisk = regexp.MustCompile(`, such as .*`)
+
+func TestWarningNamesWhatIsAtRisk(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.ssh")
+	b.Write(t, b.Home+"/.aws", "")
+	b.Write(t, b.Home+"/.bashrc", "")
+	got := run(t, b, "true", "--no-sandbox")
+	assert.Contains(t, got.Stderr, fmt.Sprintf("pk-bash: warning: no sandbox: the command can read and change all that you can, such as %q and %q\n", b.Home+"/.ssh", b.Home+"/.aws"))
 }
 
 func TestCommands(t *testing.T) {
@@ -92,6 +105,7 @@ func TestCommands(t *testing.T) {
 				cmd := b.Command("pk-bash", append(append([]string{"-y"}, mode.options...), "--", test.command)...)
 				allGone := leash(t, cmd)
 				got := clitest.Finish(t, cmd)
+				got.Stderr = atRisk.ReplaceAllString(got.Stderr, "")
 				assert.Equal(t, clitest.Outcome{Stdout: test.output, Stderr: mode.stderr, Status: test.status}, got)
 				allGone()
 			})
@@ -294,18 +308,51 @@ func TestPlaygroundIsSeenAtItsOwnPlace(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
+// No terminal is not the user's no.
 func TestNobodyToAsk(t *testing.T) {
 	b := clitest.NewBox(t)
-	cmd := b.Command("pk-bash", "touch in")
-	cmd.Stdin = strings.NewReader("y\n")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	assert.Equal(t, clitest.Outcome{
-		Stdout: "Error: user declined the bash command.\n",
-		Stderr: "pk-bash: cannot ask: no terminal\npk-bash: hint: pass --yes to run commands without asking, or --confirm-command PROGRAM\n",
-		Status: 126,
-	}, clitest.Finish(t, cmd))
-	assert.NoFileExists(t, b.Project+"/in")
-	assert.Empty(t, umbrellas(t, b))
+	const why = "no terminal to ask on: use --yes, or --confirm-command"
+	for _, test := range []struct{ name, option, stdout string }{
+		{"for people", "--no-follow", "Error: " + why + "\n"},
+		{"JSON", "--json", `{"command":"touch in","outcome":"refused","exit_status":126,"error":"` + why + `"}` + "\n"},
+		{"raw", "--raw", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := b.Command("pk-bash", test.option, "touch in")
+			cmd.Stdin = strings.NewReader("y\n")
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			assert.Equal(t, clitest.Outcome{Stdout: test.stdout, Stderr: "pk-bash: " + why + "\n", Status: 126}, clitest.Finish(t, cmd))
+			assert.NoFileExists(t, b.Project+"/in")
+			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+// Each refusal is said once on standard error, with --raw too.
+func TestRefusalsAreSaidOnce(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, test := range []struct {
+		name   string
+		args   []string
+		stderr string
+		status int
+	}{
+		{"declined", []string{"-n", "true"}, "pk-bash: user declined the bash command.\n", 126},
+		{"an empty command", []string{"-y", " "}, "pk-bash: empty bash command.\n", 125},
+		{"a workspace that is missing", []string{"-y", "-C", "/nonesuch", "true"}, "pk-bash: cannot use \"/nonesuch\" as the project root: no such file or directory\n", 125},
+		{"a time that is too long", []string{"-y", "--timeout", "700", "touch in"}, "pk-bash: option \"--timeout\": \"700\" is not between 1 and 600\n", 125},
+		{"a time that is none", []string{"-y", "--timeout", "1.5", "touch in"}, "pk-bash: option \"--timeout\": \"1.5\" is not a whole number\n", 125},
+		{"a time that is too long for requests", []string{"--loop", "--timeout", "601"}, "pk-bash: option \"--timeout\": \"601\" is not between 1 and 600\n", 125},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := b.Run(t, "pk-bash", append([]string{"--raw"}, test.args...)...)
+			said, _, _ := strings.Cut(got.Stderr, "pk-bash: hint: ")
+			assert.Equal(t, test.stderr, said)
+			assert.Empty(t, got.Stdout)
+			assert.Equal(t, test.status, got.Status)
+			assert.NoFileExists(t, b.Project+"/in")
+		})
+	}
 }
 
 func TestAnswers(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -16,27 +17,37 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
+	"pikuri/lib/setup"
 )
 
-// An attack is a script that prints "in" when it has got what it wanted. It must
-// not, because of the guard that it names: so it is run twice, by pk-bwrap, and
-// by the printed command line of bwrap with that guard taken out, where it has
-// to succeed. What pk does itself (close descriptors, leave the keyring, scope
-// the network, filter system calls) is not in the printed line in the first
-// place.
+// An attack is a script that prints "in" when it has got its object. It must not,
+// because of the guard that it names. So it is run twice: by pk-bwrap, and
+// without the guard, where it has to succeed. The second run is that of the
+// printed line, whose job was edited. Guards that the set-up program puts on every
+// job are in no job: there the second run is a plain bwrap.
 //
-// Where taking out one guard lets nothing through, another stands behind it, or
-// this kernel does; alone says which.
+// Where removing one guard lets nothing through, another stands behind it, or the
+// kernel does; alone says which.
 type attack struct {
 	name, guard string
 	script      string
 	options     []string
-	without     func(*ground, []string) []string
+	without     edit
+	plain       string // options of a plain bwrap
 	user        string // "root" or "user": whom the guard is for; "" for both
 	alone       string
-	own         bool   // pk does it, and bwrap knows nothing of it
+	inBash      bool   // try it in pk-bash too
 	needs       string // files of which the machine has to have one, for the attack to mean anything
 }
+
+// edit takes a guard out of a job.
+type edit func(*ground, *setup.Job)
+
+// bare are the options of a plain bwrap that has all namespaces but that of the
+// network. It shows the host.
+const bare = "--unshare-user --unshare-all --share-net --setenv OWN in-argv " + host
+
+const host = "--ro-bind / / --dev /dev --proc /proc"
 
 // ground is what the attacks are made on.
 type ground struct {
@@ -93,7 +104,7 @@ func (g *ground) listen(t *testing.T) {
 // fill puts the ground's names into a script.
 func (g *ground) fill(script string) string {
 	return strings.NewReplacer("OUTSIDE", g.outside, "LIB", g.lib, "CACHE", g.cache, "HOSTPID", fmt.Sprint(g.host),
-		"TREE/", strings.TrimPrefix(g.Project, "/")+"/", "PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
+		"PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
 }
 
 // environment is what the caller has: secrets, and code.
@@ -147,124 +158,94 @@ func (g *ground) filled(words []string) []string {
 	return filled
 }
 
-// printed is the command line that pk-bwrap prints, word by word.
-func (g *ground) printed(t *testing.T, a attack) []string {
+// unguarded is a line that runs the attack without its guard.
+func (g *ground) unguarded(t *testing.T, a attack) []string {
 	t.Helper()
-	args := append([]string{"--print", "-z"}, g.filled(a.options)...)
-	got := g.Run(t, "pk-bwrap", append(args, "--", "bash", "-c", g.fill(a.script))...)
+	command := []string{"--", "bash", "-c", g.fill(a.script)}
+	if a.plain != "" {
+		return slices.Concat([]string{g.Bwrap}, strings.Fields(a.plain), command)
+	}
+	got := g.Run(t, "pk-bwrap", slices.Concat([]string{"--print", "-z"}, g.filled(a.options), command)...)
 	require.Equal(t, 0, got.Status, got.Stderr)
-	return strings.Split(strings.TrimSuffix(got.Stdout, "\x00"), "\x00")
+	line := strings.Split(strings.TrimSuffix(got.Stdout, "\x00"), "\x00")
+	var job setup.Job
+	text := &line[len(line)-1]
+	require.NoError(t, json.Unmarshal([]byte(*text), &job))
+	a.without(g, &job)
+	edited, err := json.Marshal(job)
+	require.NoError(t, err)
+	require.NotEqual(t, *text, string(edited), "the job has no such guard")
+	*text = string(edited)
+	return line
 }
 
-// drop takes a run of words out, wherever it stands. "*" stands for any word.
-func drop(run ...string) func(*ground, []string) []string {
-	return func(g *ground, words []string) []string {
-		run := g.filled(run)
-		for i := 0; i+len(run) <= len(words); i++ {
-			if matches(words[i:i+len(run)], run) {
-				return drop(run...)(g, slices.Delete(slices.Clone(words), i, i+len(run)))
+// drop takes a run of words out of the options of bwrap.
+func drop(run ...string) edit {
+	return func(_ *ground, j *setup.Job) {
+		for i := 0; i+len(run) <= len(j.Options); i++ {
+			if slices.Equal(j.Options[i:i+len(run)], run) {
+				j.Options = slices.Delete(j.Options, i, i+len(run))
+				return
 			}
 		}
-		return words
 	}
 }
 
-func matches(words, run []string) bool {
-	if len(words) < len(run) {
-		return false
+// add puts an option in front of the others.
+func add(option string) edit {
+	return func(_ *ground, j *setup.Job) { j.Options = slices.Insert(j.Options, 2, option) }
+}
+
+// show adds a mount of the host.
+func show(place string, access setup.Access) edit {
+	return func(g *ground, j *setup.Job) {
+		at := filepath.Clean(g.fill(place))
+		j.Mounts = append(j.Mounts, setup.Mount{Op: setup.Bind, At: at, From: at, Access: access})
 	}
-	for i, w := range run {
-		if w != "*" && w != words[i] {
-			return false
+}
+
+// unmounted leaves out the mounts at PLACE in the project, and with deep those
+// below it.
+func unmounted(place string, deep bool) edit {
+	return func(g *ground, j *setup.Job) {
+		at := g.Project + "/" + place
+		j.Mounts = slices.DeleteFunc(j.Mounts, func(m setup.Mount) bool {
+			return m.At == at || deep && strings.HasPrefix(m.At, at+"/")
+		})
+	}
+}
+
+func unprotected(place string) edit { return unmounted(place, false) }
+
+func unpinned(place string) edit { return unmounted(place, true) }
+
+// writable takes no mount for read-only.
+func writable(_ *ground, j *setup.Job) {
+	for i := range j.Mounts {
+		if j.Mounts[i].Access == setup.ReadOnly {
+			j.Mounts[i].Access = setup.Writable
 		}
 	}
-	return true
 }
 
-// add puts options where the last mount has been made.
-func add(options ...string) func(*ground, []string) []string {
-	return func(g *ground, words []string) []string {
-		words = slices.Clone(words)
-		for i := range words {
-			if matches(words[i:min(i+2, len(words))], []string{"--remount-ro", "/"}) {
-				return slices.Insert(words, i, g.filled(options)...)
-			}
-		}
-		return words
-	}
-}
-
-// swap puts one word in the place of another, everywhere.
-func swap(old, other string) func(*ground, []string) []string {
-	return func(g *ground, words []string) []string {
-		words = slices.Clone(words)
-		for i := range words {
-			if words[i] == g.fill(old) {
-				words[i] = g.fill(other)
-			}
-		}
-		return words
-	}
-}
-
-// endless takes the bound from what lies in memory, whoever mounts it.
-func endless(_ *ground, words []string) []string {
-	words = slices.Clone(words)
-	for i := range words {
-		if i > 0 && words[i-1] == "--size" || i > 3 && words[i-4] == "empty" || i > 1 && words[i-2] == "dev" && words[i-1] == "dev" {
-			words[i] = "1099511627776"
+// endless takes the bound from directories in memory.
+func endless(_ *ground, j *setup.Job) {
+	for i := range j.Mounts {
+		if j.Mounts[i].Size > 0 {
+			j.Mounts[i].Size = 1 << 40
 		}
 	}
-	return words
 }
 
-// openDevices lets /dev be written, where the stage makes it.
-func openDevices(_ *ground, words []string) []string {
-	words = slices.Clone(words)
-	for i := range words {
-		if i > 2 && words[i-3] == "dev" && words[i-2] == "dev" {
-			words[i] = "rw"
-		}
-	}
-	return words
-}
+func unfiltered(_ *ground, j *setup.Job) { j.Filter = nil }
 
-func all(steps ...func(*ground, []string) []string) func(*ground, []string) []string {
-	return func(g *ground, words []string) []string {
+func wholeEnvironment(g *ground, j *setup.Job) { j.Env = g.environment() }
+
+func all(steps ...edit) edit {
+	return func(g *ground, j *setup.Job) {
 		for _, step := range steps {
-			words = step(g, words)
+			step(g, j)
 		}
-		return words
-	}
-}
-
-// unprotected lets PLACE below the project be written: bwrap is told so, or
-// the stage before it.
-func unprotected(place string) func(*ground, []string) []string {
-	return all(
-		drop("--ro-bind", "PROJECT/"+place, "PROJECT/"+place),
-		drop("keep", "TREE/"+place, "*", "ro"),
-	)
-}
-
-// unpinned lets PLACE be renamed, and nothing in it be protected.
-func unpinned(place string) func(*ground, []string) []string {
-	return func(g *ground, words []string) []string {
-		at, place := g.Project+"/"+place, g.fill("TREE/"+place)
-		var kept []string
-		for i := 0; i < len(words); i++ {
-			switch {
-			case i+2 < len(words) && (words[i] == "--bind" || words[i] == "--ro-bind") && (words[i+2] == at || strings.HasPrefix(words[i+2], at+"/")):
-				i += 2
-			case i+3 < len(words) && words[i] == "keep" && (words[i+1] == place || strings.HasPrefix(words[i+1], place+"/")):
-				i += 3
-			case i+2 < len(words) && words[i] == "hide" && strings.HasPrefix(words[i+1], place+"/"):
-				i += 2
-			default:
-				kept = append(kept, words[i])
-			}
-		}
-		return kept
 	}
 }
 
@@ -281,38 +262,38 @@ const (
 
 var attacks = []attack{
 	// Reading.
-	{name: "read a neighbour of the project", guard: view, script: "cat OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read through a link in the project", guard: view, script: "cat link/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read by way of ..", guard: view, script: "cat PROJECT/../outside/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read by way of /proc/self/root", guard: view, script: "cat /proc/self/root/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read by way of init's root", guard: view, script: "cat /proc/1/root/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read by way of init's directory", guard: view, script: "cat /proc/1/cwd/../outside/secret /proc/1/cwd/OUTSIDE/secret", without: add("--ro-bind", "OUTSIDE", "OUTSIDE")},
-	{name: "read a key in the home", guard: "an empty home", script: "cat ~/.ssh/id_ed25519", without: add("--ro-bind", "PROJECT/../home", "PROJECT/../home")},
-	{name: "read the shadow file", guard: "the /etc allowlist", script: "cat /etc/shadow >/dev/null && echo in", without: add("--ro-bind", "/etc/shadow", "/etc/shadow"), user: "root"},
-	{name: "read the host's accounts", guard: "synthetic accounts", script: "[ $(wc -l < /etc/passwd) -gt 4 ] && echo in", without: add("--ro-bind", "/etc/passwd", "/etc/passwd")},
-	{name: "read the machine's identity", guard: "the /etc allowlist", script: "ls -d /etc/debian_version /etc/fstab && echo in", without: add("--ro-bind", "/etc", "/etc")},
-	{name: "list the run-time directory", guard: view, script: "ls -A /run | grep -q . && echo in", without: add("--ro-bind", "/run", "/run")},
-	{name: "list the host's logs", guard: view, script: "ls -A /var/log | grep -q . && echo in", without: add("--ro-bind", "/var/log", "/var/log")},
-	{name: "read the kernel's devices", guard: view, script: "[ -e /sys/kernel ] && echo in", without: add("--ro-bind", "/sys", "/sys")},
-	{name: "read a block device", guard: "a small /dev", script: "ls " + devices + " 2>/dev/null | grep -q . && echo in", needs: devices, without: add("--dev-bind", "/dev", "/dev")},
-	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: all(drop("--ro-bind", "/dev/null", "PROJECT/.env"), drop("hide", "TREE/.env", "*"))},
-	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: all(drop("--perms", "0555", "--tmpfs", "PROJECT/conf/app", "--remount-ro", "PROJECT/conf/app"), drop("hide", "TREE/conf/app", "*"))},
+	{name: "read a neighbour of the project", guard: view, script: "cat OUTSIDE/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read through a link in the project", guard: view, script: "cat link/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read by way of ..", guard: view, script: "cat PROJECT/../outside/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read by way of /proc/self/root", guard: view, script: "cat /proc/self/root/OUTSIDE/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read by way of init's root", guard: view, script: "cat /proc/1/root/OUTSIDE/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read by way of init's directory", guard: view, script: "cat /proc/1/cwd/../outside/secret /proc/1/cwd/OUTSIDE/secret", without: show("OUTSIDE", setup.ReadOnly)},
+	{name: "read a key in the home", guard: "an empty home", script: "cat ~/.ssh/id_ed25519", without: show("PROJECT/../home", setup.ReadOnly)},
+	{name: "read the shadow file", guard: "the /etc allowlist", script: "cat /etc/shadow >/dev/null && echo in", without: show("/etc/shadow", setup.ReadOnly), user: "root"},
+	{name: "read the host's accounts", guard: "synthetic accounts", script: "[ $(wc -l < /etc/passwd) -gt 4 ] && echo in", without: show("/etc/passwd", setup.ReadOnly)},
+	{name: "read the machine's identity", guard: "the /etc allowlist", script: "ls -d /etc/debian_version /etc/fstab && echo in", without: show("/etc", setup.ReadOnly)},
+	{name: "list the run-time directory", guard: view, script: "ls -A /run | grep -q . && echo in", without: show("/run", setup.ReadOnly)},
+	{name: "list the host's logs", guard: view, script: "ls -A /var/log | grep -q . && echo in", without: show("/var/log", setup.ReadOnly)},
+	{name: "read the kernel's devices", guard: view, script: "[ -e /sys/kernel ] && echo in", without: show("/sys", setup.ReadOnly)},
+	{name: "read a block device", guard: "a small /dev", script: "ls " + devices + " 2>/dev/null | grep -q . && echo in", needs: devices, without: show("/dev", "")},
+	{name: "read a denied file", guard: "a mask", options: []string{"--deny", ".env"}, script: "cat .env", without: unmounted(".env", false)},
+	{name: "read what a denied directory holds", guard: "a mask", options: []string{"--deny", "conf/app"}, script: "cat conf/app/key", without: unmounted("conf/app", false)},
 	{name: "read the names of the caller's keys", guard: "a mask", script: "head -c1 /proc/keys >/dev/null && echo in", without: drop("--ro-bind", "/dev/null", "/proc/keys")},
 
 	// Writing.
-	{name: "write to a readable root", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "echo x > LIB/new && rm LIB/new && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
-	{name: "change a readable file through a mapping", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: `perl -e 'open(F, "+<", "LIB/f") and print "in\n"'`, without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
-	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
-	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
-	{name: "write through a link in the project", guard: view, script: "echo x > link/new && rm link/new && echo in", without: add("--bind", "OUTSIDE", "OUTSIDE")},
+	{name: "write to a readable root", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "echo x > LIB/new && rm LIB/new && echo in", without: writable},
+	{name: "change a readable file through a mapping", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: `perl -e 'open(F, "+<", "LIB/f") and print "in\n"'`, without: writable},
+	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: writable},
+	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: writable},
+	{name: "write through a link in the project", guard: view, script: "echo x > link/new && rm link/new && echo in", without: show("OUTSIDE", setup.Writable)},
 	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: drop("--remount-ro", "/")},
 	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: drop("--remount-ro", "/")},
-	{name: "make an account", guard: "the root directory is read-only", script: "echo evil::0:0::/: >> /etc/passwd && echo in", without: drop("--remount-ro", "/")},
-	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: all(drop("--remount-ro", "/dev"), openDevices)},
+	{name: "make an account", guard: "the root directory is read-only", script: "chmod u+w /etc/passwd; echo evil::0:0::/: >> /etc/passwd && echo in", without: drop("--remount-ro", "/")},
+	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: writable},
 	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: endless},
 	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: endless},
 	{name: "take all memory through the home", guard: "a size", script: "[ $(df --output=size ~ | tail -1) -gt 2200000 ] && echo in", without: endless},
-	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: all(swap("--ro-bind", "--bind"), swap("ro", "rw"))},
+	{name: "write where --allow-write does not say", guard: "a read-only root", options: []string{"--allow-write", "conf/**"}, script: "touch new && rm new && echo in", without: writable},
 	{name: "write a protected file", guard: "it is mounted on itself read-only", options: []string{"--protect", "conf/app/key"}, script: ": >> conf/app/key && echo in", without: unprotected("conf/app/key")},
 	{name: "rename the directory of a protected file", guard: "a pin", options: []string{"--protect", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
 	{name: "rename the directory of a denied file", guard: "a pin", options: []string{"--deny", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
@@ -339,36 +320,36 @@ var attacks = []attack{
 	{name: "change another setting of the kernel", guard: "/proc/sys is read-only", script: ": >> /proc/sys/kernel/panic && echo in", without: drop("--ro-bind", "/proc/sys", "/proc/sys"), user: "root"},
 
 	// Processes.
-	{name: "see a process of the host", guard: "processes of its own", script: "[ -e /proc/HOSTPID/cmdline ] && echo in", without: swap("--unshare-all", "--unshare-ipc")},
-	{name: "signal a process of the host", guard: "processes of its own", script: "kill -0 HOSTPID && echo in", without: swap("--unshare-all", "--unshare-ipc")},
-	{name: "signal the caller's process group", guard: "a session of its own", script: "trap '' USR1; kill -USR1 0", without: drop("--new-session")},
+	{name: "see a process of the host", guard: "processes of its own", script: "[ -e /proc/HOSTPID/cmdline ] && echo in", plain: "--unshare-user --unshare-ipc " + host},
+	{name: "signal a process of the host", guard: "processes of its own", script: "kill -0 HOSTPID && echo in", plain: "--unshare-user --unshare-ipc " + host},
+	{name: "signal the caller's process group", guard: "a session of its own", script: "trap '' USR1; kill -USR1 0", plain: bare},
 	{name: "read System V memory of the host", guard: "IPC of its own", script: "[ $(wc -l < /proc/sysvipc/shm) -gt 1 ] && echo in", alone: "needs a segment of somebody else's"},
 	{name: "change the host's name", guard: "a host name of its own", script: "echo x > /proc/sys/kernel/hostname && echo in", alone: "nothing but /proc/sys and capabilities would change it"},
 
 	// The environment.
-	{name: "read a secret in the environment", guard: "the filter of variables", script: "env | grep -q hunter2 && echo in", without: drop("--clearenv")},
-	{name: "read a secret in init's environment", guard: "bwrap starts with the filtered one", script: "tr '\\0' '\\n' < /proc/1/environ | grep -q hunter2 && echo in", own: true},
-	{name: "run the caller's start-up file", guard: "the filter of variables", script: ":", without: drop("--clearenv")},
-	{name: "read a secret in the arguments of bwrap", guard: "options go through a descriptor", options: []string{"--setenv", "OWN=in-argv"}, script: "tr '\\0' '\\n' < /proc/1/cmdline | grep -qx in-argv && echo in", own: true},
+	{name: "read a secret in the environment", guard: "the filter of variables", script: "env | grep -q hunter2 && echo in", without: wholeEnvironment},
+	{name: "read a secret in init's environment", guard: "bwrap starts with the filtered one", script: "tr '\\0' '\\n' < /proc/1/environ | grep -q hunter2 && echo in", plain: bare, inBash: true},
+	{name: "run the caller's start-up file", guard: "the filter of variables", script: ":", without: wholeEnvironment},
+	{name: "read a secret in the arguments of bwrap", guard: "options go through a descriptor", options: []string{"--setenv", "OWN=in-argv"}, script: "tr '\\0' '\\n' < /proc/1/cmdline | grep -qx in-argv && echo in", plain: bare, inBash: true},
 
 	// Descriptors.
-	{name: "read a file that was left open", guard: "descriptors are closed", script: "cat <&9", own: true},
-	{name: "read out of a directory that was left open", guard: "descriptors are closed", script: "cat /proc/self/fd/10/secret", own: true},
-	{name: "write out of a directory that was left open", guard: "descriptors are closed", script: "echo x > /proc/self/fd/10/../outside/new && rm /proc/self/fd/10/new && echo in", own: true},
+	{name: "read a file that was left open", guard: "descriptors are closed", script: "cat <&9", plain: bare, inBash: true},
+	{name: "read out of a directory that was left open", guard: "descriptors are closed", script: "cat /proc/self/fd/10/secret", plain: bare, inBash: true},
+	{name: "write out of a directory that was left open", guard: "descriptors are closed", script: "echo x > /proc/self/fd/10/../outside/new && rm /proc/self/fd/10/new && echo in", plain: bare, inBash: true},
 	{name: "read a descriptor of init's", guard: "descriptors are closed", script: "cat /proc/1/fd/10/secret", alone: "bwrap's init closes what it does not need"},
 
 	// The network.
-	{name: "connect to an abstract socket", guard: "a scope of Landlock", script: `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, own: true},
-	{name: "connect to an abstract socket from a child", guard: "a scope of Landlock", script: `setsid perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, own: true},
+	{name: "connect to an abstract socket", guard: "a scope of Landlock", script: `perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, plain: bare, inBash: true},
+	{name: "connect to an abstract socket from a child", guard: "a scope of Landlock", script: `setsid perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); connect(S, pack("S a*", AF_UNIX, "\0ABSTRACT")) and print "in\n"'`, plain: bare, inBash: true},
 	{name: "connect to the loopback address", guard: "--net none", options: []string{"--net", "none"}, script: "(: < /dev/tcp/127.0.0.1/PORT) && echo in", without: add("--share-net")},
 	{name: "see the host's interfaces", guard: "--net none", options: []string{"--net", "none"}, script: "[ $(wc -l < /proc/net/dev) -gt 3 ] && echo in", without: add("--share-net")},
 
 	// System calls.
-	{name: "find the caller's key", guard: "a keyring of its own", script: call(249, 218, `$s[0], $s[1], 0, 0`), own: true},
-	{name: "use keys", guard: "the filter of system calls", script: call(250, 219, "0, -3, 0, 0, 0"), own: true},
-	{name: "make a key", guard: "the filter of system calls", script: call(248, 217, `$s[0], $s[1], $s[2], 1, -3`), own: true},
-	{name: "set up io_uring", guard: "the filter of system calls", script: call(425, 425, "1, 0"), own: true},
-	{name: "open performance events", guard: "the filter of system calls", script: call(298, 241, "0, 0, -1, -1, 0"), own: true},
+	{name: "find the caller's key", guard: "a keyring of its own", script: call(249, 218, `$s[0], $s[1], 0, 0`), plain: bare, inBash: true},
+	{name: "use keys", guard: "the filter of system calls", script: call(250, 219, "0, -3, 0, 0, 0"), without: unfiltered, inBash: true},
+	{name: "make a key", guard: "the filter of system calls", script: call(248, 217, `$s[0], $s[1], $s[2], 1, -3`), without: unfiltered, inBash: true},
+	{name: "set up io_uring", guard: "the filter of system calls", script: call(425, 425, "1, 0"), without: unfiltered, inBash: true},
+	{name: "open performance events", guard: "the filter of system calls", script: call(298, 241, "0, 0, -1, -1, 0"), without: unfiltered, inBash: true},
 	{name: "load a program into the kernel", guard: "the filter of system calls", script: call(321, 280, "999, 0, 0"), alone: "many kernels refuse it to users anyway"},
 	{name: "handle page faults", guard: "the filter of system calls", script: call(323, 282, "1"), alone: "many kernels refuse it to users anyway"},
 }
@@ -404,11 +385,10 @@ func attackAll(t *testing.T, g *ground, attacks []attack) {
 			got := g.fenced(t, a)
 			assert.NotContains(t, got.Stdout, "in\n", "it got through")
 			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
-			if a.own {                                      // pk-bash does the same in another way
+			if a.inBash {
 				argv := append([]string{g.Bin + "/pk-bash", "--bwrap", g.Bwrap, "-y", "--raw"}, g.filled(a.options)...)
 				got = g.run(t, append(argv, g.fill(a.script)), g.environment())
 				assert.NotContains(t, got.Stdout, "in\n", "it got through pk-bash")
-				a.without = func(_ *ground, words []string) []string { return words }
 			}
 			if a.needs != "" && !slices.ContainsFunc(strings.Fields(a.needs), exists) {
 				if os.Getenv("CI") == "true" {
@@ -416,10 +396,10 @@ func attackAll(t *testing.T, g *ground, attacks []attack) {
 				}
 				t.Skipf("this machine has none of %s", a.needs)
 			}
-			if a.without == nil || a.user != "" && a.user != user {
+			if a.without == nil && a.plain == "" || a.user != "" && a.user != user {
 				return
 			}
-			got = g.run(t, a.without(g, g.printed(t, a)), g.environment())
+			got = g.run(t, g.unguarded(t, a), g.environment())
 			assert.Contains(t, got.Stdout, "in\n", "without %q it should have got through: %s", a.guard, got.Stderr)
 		})
 	}

@@ -20,15 +20,15 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/monitor"
 	"pikuri/lib/probe"
 )
 
 // --check takes three processes, all of this program:
 //
 //	the check    makes what is to be attacked, starts the next, and judges
-//	the sandbox  an ordinary pk-bwrap with the options of the check, by which it
-//	             becomes bwrap; what it runs is the third
+//	the sandbox  an ordinary pk-bwrap with the options of the check, which runs the third
 //	the probe    attacks from inside
 //
 // What the sandbox inherits from the check (a descriptor, a key, a terminal, a
@@ -74,31 +74,34 @@ func runSandbox(args []string, stdin io.Reader, stdout, stderr io.Writer) error 
 	return cli.Exit(c.Run(args[1:], stdin, stdout, stderr))
 }
 
-// startProbe returns only when there is no sandbox.
 func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 	o.Stage(t.Project(), t.Second())
 	f, err := o.Open(ctx)
 	if err != nil {
 		return tellRefusal(ctx, err)
 	}
-	err = o.becomeProbe(ctx, f, t)
-	return errors.Join(writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)}), f.Undo())
+	if err = o.runProbe(ctx, f, t); err != nil {
+		err = writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, Refused: err.Error(), Advice: cli.HintOf(err)})
+	}
+	return errors.Join(err, f.Close())
 }
 
-// becomeProbe tells what is promised, and becomes the sandbox.
-func (o *options) becomeProbe(ctx *cli.Context, f *fence.Fence, t *probe.Targets) error {
+// runProbe tells what is promised, and runs the probe in the sandbox.
+func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Targets) error {
 	t.Home, t.Passed = os.Getenv("HOME"), f.Plan.PassFDs
 	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && strings.HasPrefix(v.Rule, "option ") }) {
 		t.Variable = "" // as the caller asked for
 	}
-	if err := writeJSON(ctx, opening{Bwrap: f.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
+	if err := writeJSON(ctx, opening{Bwrap: f.Fence.Bwrap.Path, RunAs: f.Plan.RunAs, Guarantees: f.Plan.Guarantees()}); err != nil {
 		return err
 	}
 	f.Plan.Mounts = append(f.Plan.Mounts, bwrap.Mount{Op: bwrap.OpCopy, Source: self, Dest: probePath, Perms: "0555", Rule: "check"})
-	if err := possible(f); err != nil {
-		return err
+	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	err := errors.Join(bwrap.CheckHost(f.Fence.Bwrap), monitor.CheckStreams(streams))
+	if err == nil {
+		_, _, err = attend(f, []string{probePath, probe.Option, t.Argument()}, streams)
 	}
-	return o.become(f, []string{probePath, probe.Option, t.Argument()})
+	return err
 }
 
 // tellRefusal tells of a sandbox that is refused or cannot be made, which is a

@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"pikuri/lib/cli/clitest"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
 )
 
 func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, command()) }
 
-func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(fence.Options).Lasting()) }
+func TestPolicyPage(t *testing.T) { clitest.PolicyPage(t, new(sandboxflags.Options).Lasting()) }

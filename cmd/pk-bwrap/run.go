@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"syscall"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
-	"pikuri/lib/cli/fence"
+	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/monitor"
 )
 
 const help = `Usage: pk-bwrap [OPTION]... [--] COMMAND [ARG]...
@@ -37,7 +41,7 @@ Workspace:
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
 
-` + fence.SandboxHelp + `
+` + sandboxflags.SandboxHelp + `
 Other:
       --print                print the command line of bwrap, one word a line
       --explain              tell what the sandbox shows at each PATH and which rule
@@ -61,7 +65,7 @@ Examples:
 
 // options of pk-bwrap.
 type options struct {
-	fence.Options
+	sandboxflags.Options
 	print, explain, check, json, zero bool
 
 	args []string // as they were given
@@ -87,11 +91,11 @@ func (o *options) command() *cli.Command {
 	}
 }
 
-// Run is the whole command. It does not return when the sandbox has started.
+// Run is the whole command.
 func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	o := &options{args: args}
 	c := o.command()
-	c.Hidden = append(fence.Modes(), checkModes(stdin, stdout, stderr)...)
+	c.Hidden = append(sandboxflags.Modes(), checkModes(stdin, stdout, stderr)...)
 	return c.Run(args, stdin, stdout, stderr)
 }
 
@@ -107,47 +111,67 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	if o.print || o.explain {
-		return errors.Join(o.tell(ctx, f), f.Undo())
+		return errors.Join(o.tell(ctx, f), f.Close())
 	}
-	return errors.Join(o.start(ctx, f), f.Undo())
+	return o.start(ctx, f)
 }
 
-// start returns only when the command cannot be run.
-func (o *options) start(ctx *cli.Context, f *fence.Fence) error {
-	if err := possible(f); err != nil {
-		return err
+// start runs the command in its sandbox, and becomes its end: the exit status, or
+// the signal.
+func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
+	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	err := monitor.CheckStreams(streams)
+	if err == nil {
+		err = f.Ready(ctx.Args[0])
 	}
-	if err := f.Join(ctx); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
 	}
-	if err := f.FindCommand(ctx.Args[0]); err != nil { // the session may have brought it
-		return err
+	status, death, err := attend(f, ctx.Args, streams)
+	if cerr := f.Close(); cerr != nil {
+		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
-	return o.become(f, ctx.Args)
-}
-
-// possible refuses what this machine or the caller's streams do not allow.
-func possible(f *fence.Fence) error {
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
-		return err
-	}
-	return bwrap.CheckStreams()
-}
-
-// become becomes the sandbox around argv.
-func (o *options) become(f *fence.Fence, argv []string) error {
-	lock, err := f.Lock()
 	if err != nil {
 		return err
 	}
-	box, err := o.Limit()
-	if err != nil {
+	if death != 0 {
+		monitor.Die(death)
+	}
+	return cli.Exit(status)
+}
+
+// withQuoteHint adds what to type instead of a whole command line in quotes.
+func withQuoteHint(err error, args []string) error {
+	line := args[0]
+	_, missing := errors.AsType[*bwrap.NotFound](err)
+	switch {
+	case !missing || len(args) > 1 || !strings.ContainsAny(line, " \t\n") || strings.Contains(line, "'"):
 		return err
+	case strings.ContainsAny(line, "\n\"\\$`*?[]{}()<>|&;#~!="):
+		return cli.WithHint(err, "type: pk-bash '%s'", line)
 	}
-	if box == nil {
-		return f.Plan.Exec(f.Bwrap, argv, lock, nil)
+	return cli.WithHint(err, "type: pk-bwrap -- %s, or pk-bash '%s'", line, line)
+}
+
+// attend starts the sandbox and stays with it to its end.
+func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status int, death syscall.Signal, err error) {
+	c, err := f.Sandbox(argv)
+	if err != nil {
+		return 0, 0, err
 	}
-	return errors.Join(f.Plan.Exec(f.Bwrap, argv, lock, box.Enter), box.Close())
+	front := monitor.NewForeground(streams)
+	defer front.Close()
+	c.Streams, c.Terminal = streams, front.Terminal(f.Plan.RunAs != 0)
+	s, err := monitor.Start(c)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer s.Close()
+	status, death, ran := front.Run(s)
+	if !ran {
+		err = errors.New("bwrap could not make the sandbox")
+	}
+	return status, death, err
 }
 
 // validate refuses combinations that mean nothing, before anything is opened.
@@ -172,7 +196,7 @@ func (o *options) validate(ctx *cli.Context) error {
 }
 
 // tell prints what would be run, instead of running it.
-func (o *options) tell(ctx *cli.Context, f *fence.Fence) error {
+func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	switch {
 	case o.explain:
 		return o.explainPlan(ctx, f.Plan)
@@ -225,14 +249,14 @@ func writeLines(ctx *cli.Context, lines []string) error {
 	return nil
 }
 
-func (o *options) printPlan(ctx *cli.Context, f *fence.Fence) error {
-	line, err := f.Plan.Printable(f.Bwrap, ctx.Args)
+func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
+	line, err := f.Plan.Printable(f.Fence.Bwrap, ctx.Args)
 	if err != nil {
 		return err
 	}
 	var out bytes.Buffer // half a line is none
 	for _, word := range line {
-		if err := cli.WriteRecord(&out, word, o.zero); err != nil {
+		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err
 		}
 	}

@@ -132,6 +132,9 @@ func TestStatusIsTheCommands(t *testing.T) {
 		{"a directory", []string{"/usr"}, 126, "pk-bwrap: cannot run \"/usr\": is a directory\n"},
 		{"no interpreter", []string{"./script"}, 127, "pk-bwrap: cannot run \"./script\": its interpreter \"/no/such/interpreter\" is not there in the sandbox\n"},
 		{"an option of the command", []string{"sh", "-c", "exit $#", "--", "--print", "-z"}, 2, ""},
+		{"a whole command line", []string{"make test"}, 127, "pk-bwrap: cannot run \"make test\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bwrap -- make test, or pk-bash 'make test'\n"},
+		{"a command line for a shell", []string{"make test | tail"}, 127, "pk-bwrap: cannot run \"make test | tail\": not found in the sandbox's PATH\npk-bwrap: hint: type: pk-bash 'make test | tail'\n"},
+		{"a program with a blank in its name", []string{"make test", "x"}, 127, "pk-bwrap: cannot run \"make test\": not found in the sandbox's PATH\n"},
 		{"a command called help", []string{"help"}, 127, "pk-bwrap: cannot run \"help\": not found in the sandbox's PATH\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 // rounds is how often what may go wrong seldom is tried: $PK_ROUNDS, or few
@@ -52,9 +52,9 @@ func hostCaches(t *testing.T, b *clitest.Box) string {
 
 // keeper opens the session from outside and returns its keeper, 0 for none, and
 // the marker of its mounts.
-func keeper(t *testing.T, b *clitest.Box, session string) (pid int, marker string) {
+func keeper(t *testing.T, b *clitest.Box, name string) (pid int, marker string) {
 	t.Helper()
-	u, err := umbrella.Join(b.Home+"/.cache/pikuri", session)
+	u, err := session.Open(b.Home+"/.cache/pikuri", name)
 	require.NoError(t, err)
 	defer u.Release()
 	pid, err = u.Keeper()
@@ -79,7 +79,7 @@ func TestSessionCachesLastAsLongAsTheSession(t *testing.T) {
 	pid, marker := keeper(t, b, "one")
 	require.NotZero(t, pid)
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "one", "--session", "two"))
-	assert.Empty(t, umbrella.Seen(marker))
+	assert.Empty(t, session.Seen(marker))
 	left, err := os.ReadDir(b.Home + "/.cache/pikuri")
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "the tag alone: %v", left)
@@ -256,7 +256,7 @@ func TestKilledKeeper(t *testing.T) {
 func TestNamespacesOfAFormerKeeper(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
-	u, err := umbrella.Join(b.Home+"/.cache/pikuri", "s")
+	u, err := session.Open(b.Home+"/.cache/pikuri", "s")
 	require.NoError(t, err)
 	defer u.Release()
 	pid, err := u.Keeper()
@@ -291,7 +291,7 @@ func TestKeeperOfAnEarlierBoot(t *testing.T) {
 	require.Equal(t, 0, inside(t, b, "echo kept > ~/.cache/pip/f", "--session", "s").Status)
 	pid, marker := keeper(t, b, "s")
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	for len(umbrella.Seen(marker)) > 0 {
+	for len(session.Seen(marker)) > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	b.Write(t, b.Home+"/.cache/pikuri/workspace-s/.keeper", "00000000-0000-0000-0000-000000000000\n")
@@ -344,7 +344,7 @@ func TestKillsAtRandomMoments(t *testing.T) {
 		require.True(t, time.Now().Before(limit), "%+v", got)
 	}
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
-	assert.Empty(t, umbrella.Seen(marker))
+	assert.Empty(t, session.Seen(marker))
 	left, err := os.ReadDir(b.Home + "/.cache/pikuri")
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "%v", left)
@@ -476,8 +476,8 @@ func TestKilledPkBashInASession(t *testing.T) {
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 	}
-	for limit := time.Now().Add(time.Minute); len(umbrella.Seen(marker)) > 1; time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(limit), "%v still see the overlays", umbrella.Seen(marker))
+	for limit := time.Now().Add(time.Minute); len(session.Seen(marker)) > 1; time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(limit), "%v still see the overlays", session.Seen(marker))
 	}
 }
 

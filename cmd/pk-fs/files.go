@@ -344,7 +344,7 @@ func (w *work) gitHead() error {
 
 // scratch refuses to have git work where the workspace can write.
 func (w *work) scratch() error {
-	root, ok := confine.LiesIn(os.TempDir(), cli.WritablePaths(w.confined.Roots()))
+	root, ok := confine.LiesIn(os.TempDir(), confine.WritablePaths(w.confined.Roots()))
 	if !ok {
 		return nil
 	}

@@ -31,15 +31,16 @@ type record struct {
 
 // answers are written to standard output through a buffer.
 type answers struct {
-	out  *bufio.Writer
-	json *json.Encoder
-	end  byte // of a record
+	out      *bufio.Writer
+	json     *json.Encoder
+	end      byte // of a record
+	terminal bool // out is one
 }
 
 func (w *work) answers() *answers {
 	if w.answered == nil {
 		out := bufio.NewWriterSize(w.ctx.Stdout, pieceSize)
-		w.answered = &answers{out: out, json: json.NewEncoder(out), end: '\n'}
+		w.answered = &answers{out: out, json: json.NewEncoder(out), end: '\n', terminal: cli.Terminal(w.ctx.Stdout)}
 		if w.zero {
 			w.answered.end = 0
 		}
@@ -61,8 +62,8 @@ func (a *answers) write(r record, path string) error {
 // line writes an answer as a record. One that would be read as two is refused, and
 // the others are still written.
 func (a *answers) line(text string) error {
-	if strings.IndexByte(text, a.end) >= 0 {
-		return cli.WriteRecord(a.out, text, a.end == 0) // says why not
+	if a.terminal || strings.IndexByte(text, a.end) >= 0 {
+		return a.failed(cli.WriteRecord(a.out, text, a.end == 0, a.terminal))
 	}
 	_, err := a.out.WriteString(text)
 	if err == nil {

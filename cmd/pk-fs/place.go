@@ -209,7 +209,7 @@ func isSystem(err error) bool {
 // logTo opens the log of violations. It must not lie in a writable root, where a
 // command could empty it.
 func (w *work) logTo(name string) error {
-	if root, ok := confine.LiesIn(name, cli.WritablePaths(w.confined.Roots())); ok {
+	if root, ok := confine.LiesIn(name, confine.WritablePaths(w.confined.Roots())); ok {
 		err := fmt.Errorf("cannot log violations to %q: it lies in the writable root %q", name, root)
 		return cli.WithHint(err, "name a file outside")
 	}

@@ -92,7 +92,7 @@ Examples:
 
 // options of pk-fs.
 type options struct {
-	cli.Workspace
+	cli.WorkspaceFlags
 
 	atomic, exclusive, sync bool
 	ifUnchanged             string
@@ -127,7 +127,7 @@ func command() *cli.Command {
 
 // policyOptions are those that describe a workspace, and can stand in a policy.
 func (o *options) policyOptions() []cli.Option {
-	return o.WithPolicy(append(o.Workspace.Options(), o.RuleOptions()...))
+	return o.WithPolicy(append(o.WorkspaceFlags.Options(), o.RuleOptions()...))
 }
 
 // verbOptions are those that not every verb takes. It is noted that they were

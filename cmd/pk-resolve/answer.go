@@ -19,6 +19,7 @@ type answerer struct {
 	workspace *confine.Workspace
 	batch     *confine.Batch
 	out       *bufio.Writer
+	terminal  bool // out is one
 	refused   bool
 }
 
@@ -44,7 +45,7 @@ func (a *answerer) answerAll(paths []string) error {
 func (a *answerer) answer(path string) (refused bool, err error) {
 	o := a.resolve(path)
 	if o.refusal == nil && !a.json {
-		o.refusal = cli.WriteRecord(a.out, o.where, a.zero)
+		o.refusal = cli.WriteRecord(a.out, o.where, a.zero, a.terminal)
 	}
 	if a.json {
 		err = a.writeJSON(o)

@@ -36,6 +36,11 @@ func TestRealBinary(t *testing.T) {
 	})
 	t.Run("coprocess", func(t *testing.T) { coprocess(t, bin) })
 	t.Run("longest path", func(t *testing.T) { longest(t, bin) })
+	t.Run("on a terminal", func(t *testing.T) {
+		cmd := exec.Command(bin, "a\x1b[2Jb")
+		cmd.Dir = confinetest.Dir(t)
+		assert.Equal(t, cmd.Dir+"/a�[2Jb\n", clitest.OnTerminal(t, cmd))
+	})
 	t.Run("every byte in a name", func(t *testing.T) { everyByte(t, bin) })
 }
 

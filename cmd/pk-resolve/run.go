@@ -64,7 +64,7 @@ Examples:
 
 // options of pk-resolve.
 type options struct {
-	cli.Workspace
+	cli.WorkspaceFlags
 	read, write        bool
 	existing, physical bool
 	quiet, verbose     bool
@@ -97,7 +97,7 @@ func command() *cli.Command {
 
 // policyOptions are those that describe a workspace, and can stand in a policy.
 func (o *options) policyOptions() []cli.Option {
-	all := append(o.Workspace.Options(), o.RuleOptions()...)
+	all := append(o.WorkspaceFlags.Options(), o.RuleOptions()...)
 	return o.WithPolicy(append(all, cli.Switch(&o.AllowAll, "allow-all", "")))
 }
 
@@ -115,7 +115,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	defer workspace.Close()
-	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize)}
+	a := &answerer{options: o, ctx: ctx, out: bufio.NewWriterSize(ctx.Stdout, bufferSize), terminal: cli.Terminal(ctx.Stdout)}
 	a.batch = workspace.Batch(confine.Request{Mode: o.mode(), Physical: o.physical, Existing: o.existing})
 	a.workspace = workspace.Workspace
 	if o.stdin {

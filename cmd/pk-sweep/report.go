@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 
 	"pikuri/lib/cli"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
-// reporter tells what became of each umbrella, as asked.
+// reporter tells what became of each session directory, as asked.
 type reporter struct {
 	*options
 	ctx    *cli.Context
@@ -20,17 +20,17 @@ type reporter struct {
 	status int
 }
 
-// total is what became of the umbrellas of one base.
+// total is what became of the session directories of one base.
 type total struct {
 	removed, kept, failed int
-	usage                 umbrella.Usage
+	usage                 session.Usage
 }
 
 // base sweeps one base. A failure there does not keep the others from being
 // swept.
 func (r *reporter) base(path string) {
 	r.total = total{}
-	if err := umbrella.Sweep(path, r.sweep, r.result); err != nil {
+	if err := session.Sweep(path, r.sweep, r.result); err != nil {
 		r.status = cli.StatusRefused
 		r.ctx.Report(err)
 		return
@@ -43,28 +43,28 @@ func (r *reporter) base(path string) {
 	}
 }
 
-func (r *reporter) result(u umbrella.Result) {
+func (r *reporter) result(u session.Result) {
 	r.total.add(u)
 	switch {
-	case u.Action == umbrella.Failed:
+	case u.Action == session.Failed:
 		r.status = cli.StatusRefused
 		r.ctx.Report(failure(u))
-	case u.Action == umbrella.Kept && len(r.sessions) > 0:
+	case u.Action == session.Kept && len(r.sessions) > 0:
 		r.status = cli.StatusRefused
 		r.ctx.Report(fmt.Errorf("cannot remove %q: it is %s", u.Path, u.Reason))
-	case u.Reason == umbrella.Future:
+	case u.Reason == session.Future:
 		r.ctx.Warn("%q is kept: its times lie in the future", u.Path)
 	}
 	switch {
 	case r.json:
 		r.encode(resultRecord(u))
-	case u.Action == umbrella.Failed:
-	case r.verbose, u.Action == umbrella.WouldRemove:
+	case u.Action == session.Failed:
+	case r.verbose, u.Action == session.WouldRemove:
 		fmt.Fprintln(r.out, line(u))
 	}
 }
 
-func failure(u umbrella.Result) error {
+func failure(u session.Result) error {
 	if u.Failures > 1 {
 		return fmt.Errorf("cannot remove %q: %w (and %d more)", u.Path, u.Err, u.Failures-1)
 	}
@@ -72,11 +72,11 @@ func failure(u umbrella.Result) error {
 }
 
 // line describes one umbrella to a person.
-func line(u umbrella.Result) string {
+func line(u session.Result) string {
 	switch u.Action {
-	case umbrella.Kept:
+	case session.Kept:
 		text := fmt.Sprintf("kept %q: %s", u.Path, u.Reason)
-		if u.Reason == umbrella.Young {
+		if u.Reason == session.Young {
 			text = fmt.Sprintf("kept %q: used %s ago", u.Path, rough(u.Age))
 		} else if !u.LastUsed.IsZero() {
 			text += fmt.Sprintf(", used %s ago", rough(u.Age))
@@ -85,18 +85,18 @@ func line(u umbrella.Result) string {
 			text += ", " + size(u.Usage)
 		}
 		return text
-	case umbrella.WouldRemove:
+	case session.WouldRemove:
 		return fmt.Sprintf("would remove %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
 	}
 	return fmt.Sprintf("removed %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
 }
 
-func (t *total) add(u umbrella.Result) {
+func (t *total) add(u session.Result) {
 	switch u.Action {
-	case umbrella.Kept:
+	case session.Kept:
 		t.kept++
 		return // the total is of what goes
-	case umbrella.Failed:
+	case session.Failed:
 		t.failed++
 	default:
 		t.removed++
@@ -131,8 +131,8 @@ func rough(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// size says how much of the disk an umbrella takes.
-func size(u umbrella.Usage) string {
+// size says how much of the disk a session directory takes.
+func size(u session.Usage) string {
 	text := fmt.Sprintf("%d B", u.Bytes)
 	scaled := float64(u.Bytes)
 	for _, unit := range []string{"KiB", "MiB", "GiB", "TiB"} {
@@ -152,17 +152,17 @@ func size(u umbrella.Usage) string {
 
 // record is one line of --json.
 type record struct {
-	Path      string          `json:"path,omitempty"`
-	PathBytes []byte          `json:"path_base64,omitempty"`
-	Action    umbrella.Action `json:"action"`
-	Reason    umbrella.Reason `json:"reason,omitempty"`
-	LastUsed  *time.Time      `json:"last_used,omitempty"`
-	Age       *int64          `json:"age_s,omitempty"`
-	Bytes     *int64          `json:"bytes,omitempty"`
-	Entries   *int64          `json:"entries,omitempty"`
-	AtLeast   bool            `json:"at_least,omitempty"`
-	Error     string          `json:"error,omitempty"`
-	Failures  int             `json:"failures,omitempty"`
+	Path      string         `json:"path,omitempty"`
+	PathBytes []byte         `json:"path_base64,omitempty"`
+	Action    session.Action `json:"action"`
+	Reason    session.Reason `json:"reason,omitempty"`
+	LastUsed  *time.Time     `json:"last_used,omitempty"`
+	Age       *int64         `json:"age_s,omitempty"`
+	Bytes     *int64         `json:"bytes,omitempty"`
+	Entries   *int64         `json:"entries,omitempty"`
+	AtLeast   bool           `json:"at_least,omitempty"`
+	Error     string         `json:"error,omitempty"`
+	Failures  int            `json:"failures,omitempty"`
 }
 
 // summary is the last line of --json for one base.
@@ -177,14 +177,14 @@ type summary struct {
 	Entries   int64  `json:"entries"`
 }
 
-func resultRecord(u umbrella.Result) record {
+func resultRecord(u session.Result) record {
 	r := record{Action: u.Action, Reason: u.Reason, Failures: u.Failures, AtLeast: u.Usage.AtLeast}
 	r.Path, r.PathBytes = twin(u.Path)
 	if !u.LastUsed.IsZero() {
 		last, age := u.LastUsed.UTC().Truncate(time.Second), int64(u.Age.Seconds())
 		r.LastUsed, r.Age = &last, &age
 	}
-	if u.Action != umbrella.Kept || u.Usage.Entries > 0 {
+	if u.Action != session.Kept || u.Usage.Entries > 0 {
 		r.Bytes, r.Entries = &u.Usage.Bytes, &u.Usage.Entries
 	}
 	if u.Err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 const help = `Usage: pk-sweep [OPTION]...
@@ -51,11 +51,11 @@ type options struct {
 	age             bool // --older-than was given
 	sessions, bases []string
 	verbose, json   bool
-	sweep           umbrella.Options
+	sweep           session.SweepOptions
 }
 
 func command() *cli.Command {
-	o := &options{sweep: umbrella.Options{OlderThan: defaultAge}}
+	o := &options{sweep: session.SweepOptions{OlderThan: defaultAge}}
 	return &cli.Command{
 		Name:    "pk-sweep",
 		Version: version,
@@ -120,7 +120,7 @@ func (o *options) check(args []string) error {
 		return cli.Usage("--all cannot be used with --session")
 	}
 	for _, name := range o.sessions {
-		if err := umbrella.CheckName(name); err != nil {
+		if err := session.CheckName(name); err != nil {
 			return cli.Invalid(err)
 		}
 	}
@@ -147,7 +147,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	if len(o.bases) == 0 {
-		base, err := umbrella.Base(os.Getenv)
+		base, err := session.Base(os.Getenv)
 		if err != nil {
 			return cli.Invalid(err)
 		}

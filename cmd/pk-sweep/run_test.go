@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
 func TestScripts(t *testing.T) { clitest.Scripts(t) }
@@ -44,7 +44,7 @@ func TestWords(t *testing.T) {
 	} {
 		assert.Equal(t, want, rough(d))
 	}
-	for usage, want := range map[umbrella.Usage]string{
+	for usage, want := range map[session.Usage]string{
 		{}:                                 "0 B in 0 entries",
 		{Bytes: 1023, Entries: 1}:          "1023 B in 1 entry",
 		{Bytes: 1536, Entries: 2}:          "1.5 KiB in 2 entries",

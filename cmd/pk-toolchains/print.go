@@ -141,7 +141,7 @@ func (p *printer) print(r record) error {
 		}
 		return nil
 	}
-	err := cli.WriteRecord(p.out, r.text, p.zero)
+	err := cli.WriteRecord(p.out, r.text, p.zero, cli.Terminal(p.ctx.Stdout))
 	if err != nil && !p.zero && strings.Contains(r.text, "\n") { // the record is at fault, not the output: go on
 		p.ctx.Report(err)
 		p.status = cli.StatusRefused

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
@@ -18,55 +17,39 @@ var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
 
 // Binary is a bwrap that may be started.
 type Binary struct {
-	Path     string // absolute
-	Overlays bool   // has --tmp-overlay (bwrap 0.11 and later)
-
-	// HoldsPlaces: follows no link when it mounts, and binds descriptors (bwrap
-	// 0.12 and later).
-	HoldsPlaces bool
-
-	own []byte // its content, when it is bwrap itself and the caller owns it
+	Path string // absolute
+	own  []byte // its content, if the caller owns it and it is bwrap itself
 }
 
-// program returns the path by which bwrap is started. One that the caller owns
-// is started from a sealed copy in memory: the sandbox's init runs it, and the
-// command inside, which has the same uid, could otherwise change the mode of the
-// file on the host through /proc/1/exe. For root that would be everybody's
-// bwrap.
-//
-// A chain hands the copy on by its number; otherwise its number is high, so that
-// the descriptors a child gets do not take its place.
-func (b Binary) program(chained bool, hand func(*os.File) int) (string, error) {
+// Copy returns a sealed copy in memory of a bwrap that the caller owns, or nil.
+// The sandbox's init runs bwrap, and the command inside, which has the same uid,
+// could otherwise change the mode of the file on the host through /proc/1/exe.
+// For root that would be everybody's bwrap.
+func (b Binary) Copy() (*os.File, error) {
 	if b.own == nil {
-		return b.Path, nil
+		return nil, nil
 	}
-	f, err := memFile("bwrap", b.own)
+	fd, err := unix.MemfdCreate("pk-bwrap", unix.MFD_CLOEXEC)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("cannot copy bwrap: %w", os.NewSyscallError("memfd_create", err))
 	}
-	if err := unix.Fchmod(int(f.Fd()), 0o500); err != nil {
-		return "", fmt.Errorf("cannot copy bwrap: %w", err)
+	f := os.NewFile(uintptr(fd), "bwrap")
+	if _, err = f.Write(b.own); err == nil {
+		err = f.Chmod(0o500)
 	}
-	if chained {
-		return fmt.Sprintf("%s%d", selfFD, hand(f)), nil
-	}
-	defer f.Close()
-	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, highFD)
 	if err != nil {
-		return "", fmt.Errorf("cannot copy bwrap: %w", err)
+		f.Close()
+		return nil, fmt.Errorf("cannot copy bwrap: %w", err)
 	}
-	return fmt.Sprintf("%s%d", selfFD, high), nil
+	return f, nil
 }
-
-// highFD is above any number that a child of this program gets.
-const highFD = 200
 
 // FindBinary returns the bwrap at path, or with path "" the first root-owned
 // one in /usr/bin, /bin, /usr/local/bin. One that lies under a root that the
 // sandbox may write is refused: the next run would start what the last wrote.
 func FindBinary(path string, writable []string) (Binary, error) {
 	if path == "" {
-		if path = findTrusted("bwrap"); path == "" {
+		if path = FindTrusted("bwrap"); path == "" {
 			return Binary{}, &Unavailable{
 				Reason: "cannot find bwrap in /usr/bin, /bin or /usr/local/bin",
 				Advice: "install it: " + installLine(),
@@ -86,30 +69,16 @@ func FindBinary(path string, writable []string) (Binary, error) {
 		}
 	}
 	b := Binary{Path: real}
-	program, err := os.ReadFile(real)
-	if err != nil || !isBwrap(program) {
-		// A wrapper, or one that may be run but not read: it has to be asked.
-		help, _ := exec.Command(real, "--help").CombinedOutput()
-		b.knows(help)
-		return b, nil
-	}
-	b.knows(program)
 	var st unix.Stat_t
 	if unix.Stat(real, &st) != nil || int(st.Uid) == os.Geteuid() {
-		b.own = program
+		if program, err := os.ReadFile(real); err == nil && isBwrap(program) {
+			b.own = program
+		}
 	}
 	return b, nil
 }
 
-// knows looks for options in what bwrap says of itself, or is made of. The
-// version would not do: distributions backport.
-func (b *Binary) knows(text []byte) {
-	b.Overlays = bytes.Contains(text, []byte("--tmp-overlay"))
-	b.HoldsPlaces = bytes.Contains(text, []byte("--not-a-security-boundary")) && bytes.Contains(text, []byte("--ro-bind-fd"))
-}
-
-// isBwrap tells bwrap itself from a wrapper by the options that it knows. They
-// are looked for in the program's bytes, for asking it costs a quarter of a run.
+// isBwrap tells bwrap from a wrapper, which has to be started by its name.
 func isBwrap(program []byte) bool {
 	return bytes.HasPrefix(program, []byte("\x7fELF")) && bytes.Contains(program, []byte("--unshare-user"))
 }
@@ -140,9 +109,9 @@ func checkBinary(path string) (string, error) {
 	return abs, nil
 }
 
-// findTrusted returns the first program of that name that the system's owner
+// FindTrusted returns the first program of that name that the system's owner
 // owns and nobody else may write, or "".
-func findTrusted(name string) string {
+func FindTrusted(name string) string {
 	owner := systemOwner()
 	for _, dir := range trustedDirs {
 		path := filepath.Join(dir, name)

@@ -68,9 +68,9 @@ func TestFoundProgramsBelongToTheSystem(t *testing.T) {
 	base := tree(t, "open/bwrap!", "dir/bwrap/", "plain/bwrap")
 	require.NoError(t, os.Chmod(base+"/open/bwrap", 0o777))
 	trustedDirs = []string{base + "/open", base + "/dir", base + "/plain"}
-	assert.Empty(t, findTrusted("bwrap"))
+	assert.Empty(t, FindTrusted("bwrap"))
 	if os.Geteuid() != 0 {
 		trustedDirs = []string{tree(t, "bwrap!")}
-		assert.Empty(t, findTrusted("bwrap"), "one of the caller's own")
+		assert.Empty(t, FindTrusted("bwrap"), "one of the caller's own")
 	}
 }

@@ -44,6 +44,8 @@ type Options struct {
 	PassFDs     []int
 	RunAs       int      // the project's owner, if root became that
 	Limits      string   // what the command may use, as options
+	CPUSeconds  uint64   // of each process; 0 for no limit
+	FileBytes   uint64   // of each file; 0 for no limit
 	NoProtect   bool     // nothing is protected but what is named
 	Require     []string // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
@@ -57,8 +59,8 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.stageable, b.environment} {
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, CPUSeconds: o.CPUSeconds, FileBytes: o.FileBytes, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -75,7 +77,7 @@ type builder struct {
 
 // filter adds the filter of system calls, where one is known for the processor.
 func (b *builder) filter() error {
-	filter, err := seccomp.Filter()
+	filter, err := seccomp.Filter(b.AllowNested)
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -238,9 +240,6 @@ func mode(dir string) string {
 
 // noOverlay says why dir cannot be an overlay, or "".
 func (b *builder) noOverlay(dir string) string {
-	if !b.Bwrap.Overlays && findTrusted("unshare") == "" {
-		return fmt.Sprintf("%q is older than 0.11, and unshare (util-linux) is missing", b.Bwrap.Path)
-	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "it is not a directory"
 	}
@@ -486,27 +485,6 @@ func (b *builder) hold() error {
 		return b.plan.hold(b.Playground)
 	}
 	return b.plan.hold("")
-}
-
-// stageable refuses what an old bwrap leaves to the stage, where there can be
-// none.
-func (b *builder) stageable() error {
-	if !b.plan.staged(b.Bwrap) {
-		return nil
-	}
-	if findTrusted("unshare") == "" {
-		return &Refusal{
-			Reason: "cannot prepare the sandbox: unshare is missing",
-			Advice: "install util-linux",
-		}
-	}
-	if b.plan.staging(b.Bwrap) == "" {
-		return &Refusal{
-			Reason: fmt.Sprintf("cannot prepare the sandbox: each of %q is missing or holds a root", stagingDirs),
-			Advice: "make /mnt",
-		}
-	}
-	return nil
 }
 
 // environment filters the caller's variables, then keeps of PATH what is there.

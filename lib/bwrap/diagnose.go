@@ -12,7 +12,7 @@ import (
 // Diagnose turns what bwrap said on failing into the line to type. The message
 // of bwrap is kept: it is what people search for.
 func Diagnose(message string) error {
-	return readHost(cmp.Or(findTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
+	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
 }
 
 // host is what is known of a machine on which bwrap failed.

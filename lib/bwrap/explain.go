@@ -93,7 +93,7 @@ func (p *Plan) Flags() []Flag {
 		flags = append(flags, Flag{"--disable-userns", "default: no user namespaces inside (--allow-nested)"})
 	}
 	if p.Filter != nil {
-		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd; no typing into a terminal"})
+		flags = append(flags, Flag{"--seccomp", "default: no keys, io_uring, bpf, perf events, userfaultfd, odd sockets, set-user-ID files; no typing into a terminal"})
 	}
 	if p.Limits != "" {
 		flags = append(flags, Flag{"limits", "options " + p.Limits})

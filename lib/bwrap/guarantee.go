@@ -19,9 +19,6 @@ type Guarantee struct {
 	Fix   string // what would make it hold; "" if nothing here would
 }
 
-// scoped is the first version of Landlock that can close abstract sockets.
-const scoped = 6
-
 // Guarantees lists what this plan promises on this machine. What bwrap is told
 // to do it does or fails, so those hold; the others depend on the machine or on
 // the options.
@@ -36,7 +33,7 @@ func (p *Plan) Guarantees() []Guarantee {
 		{Name: "litter", Text: "nothing is made on the host to mount on", Holds: true},
 		p.unless("network", "no network but a loopback of its own", p.Net, "the host's network is shared", "--net none"),
 		p.unless("nested", "no user namespaces inside", p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
-		p.when("syscalls", "no keys, io_uring, bpf, perf events or userfaultfd", p.Filter != nil, "no filter is known for this processor", ""),
+		p.when("syscalls", "no keys, io_uring, bpf, perf events or set-user-ID files", p.Filter != nil, "no filter is known for this processor", ""),
 		p.abstract(),
 		p.when("overlay", "what looks writable is, and never the host's", len(p.Degraded) == 0, degraded(p.Degraded), "unmount what is below, or show it with --readable"),
 		p.unless("protect", "what is there and makes git run code stays as it is", p.Unprotected, "--no-protect was given", "leave --no-protect out"),
@@ -66,18 +63,17 @@ func degraded(paths []string) string {
 	return fmt.Sprintf("read-only instead: %q", paths)
 }
 
-// abstract: with a network of its own there are no abstract sockets but those
-// made inside.
+// abstract: a network of its own has only the abstract sockets made inside.
 func (p *Plan) abstract() Guarantee {
-	const name, text = "abstract-sockets", "no abstract socket of the host is reached"
-	if !p.Net {
-		return Guarantee{Name: name, Text: text, Holds: true}
+	g := Guarantee{Name: "abstract-sockets", Text: "no abstract socket of the host is reached"}
+	if p.Net {
+		if err := landlock.Supported(); err != nil {
+			g.Why, g.Fix = err.Error(), "--net none, or Linux 6.12 with lsm=landlock,..."
+			return g
+		}
 	}
-	abi, err := landlock.ABI()
-	if err != nil {
-		return p.when(name, text, false, "this kernel has no Landlock", "--net none, or Linux 6.12 with lsm=landlock,...")
-	}
-	return p.when(name, text, abi >= scoped, fmt.Sprintf("Landlock %d cannot close them", abi), "--net none, or Linux 6.12")
+	g.Holds = true
+	return g
 }
 
 // Require refuses a plan that does not promise all that is required by name.

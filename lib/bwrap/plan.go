@@ -49,6 +49,8 @@ type Mount struct {
 	Root bool
 	Own  bool // it is pk's own, so that mount points may be made in it
 
+	Missing bool // OpOverlay: the host does not have Source
+
 	// Held: a command that runs elsewhere may change what is at Source or Dest,
 	// so it is mounted by descriptor, and only if it is still this inode.
 	Held     bool
@@ -71,10 +73,13 @@ type Plan struct {
 	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int  // descriptors of the caller's that the command gets
 	Limits      string // what the command may use, as options; "" for no limit
+	CPUSeconds  uint64 // of each process; 0 for no limit
+	FileBytes   uint64 // of each file; 0 for no limit
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given
 	Degraded    []string // caches that could not be overlaid, and are read-only
-	Joined      *Joined  // the session whose overlays are shown; nil: each overlay is the command's own
+	Session     *Session // whose overlays are shown; nil: each overlay is the command's own
+	Terminal    bool     // the sandbox has a terminal of its own
 	Warnings    []string
 
 	tops  []int             // by mount: in whose tree it is held, itself if in none

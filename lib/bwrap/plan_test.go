@@ -43,7 +43,7 @@ func tree(t *testing.T, lines ...string) string {
 func options(base string) Options {
 	return Options{
 		Roots: []confine.Root{{Path: base + "/project", Writable: true, Dir: true}},
-		Bwrap: Binary{Path: "/usr/bin/bwrap", Overlays: true},
+		Bwrap: Binary{Path: "/usr/bin/bwrap"},
 		Env:   EnvPolicy{Caller: []string{"HOME=" + base + "/home", "PATH=/usr/bin:/nonesuch:relative:" + base + "/project"}},
 	}
 }

@@ -70,7 +70,6 @@ func TestNothingIsCopiedIntoARoot(t *testing.T) {
 	} {
 		t.Run(shown.name, func(t *testing.T) {
 			o := options(base)
-			o.Bwrap.Overlays = true
 			shown.show(&o)
 			o.Toolchains = []toolchain.Entry{{Kind: toolchain.Readable, Tool: "t", Path: base + "/config/tool.toml"}}
 			p, err := New(o)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/limits"
 )
 
 // systemLinks are links into /usr where /usr is merged, and directories
@@ -30,7 +32,7 @@ var etcAllowed = []string{
 
 // maxCopy is the largest file that is copied in rather than bound. A copy
 // costs its bytes twice; a bind costs a look at every mount there is.
-const maxCopy = 128 << 10
+const maxCopy = limits.LeastFileSize
 
 // systemMounts shows /usr and the directories that belong to it.
 func systemMounts() []Mount {

@@ -2,106 +2,118 @@ package cli
 
 import (
 	"strings"
+
+	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 )
 
-// normalize rewrites args, as typed, into the one form that is handed to
-// urfave/cli: `--name` and `--name=value`, then `--`, then the operands.
+// readOptions sets the options in args and returns the operands. The rules are
+// those of getopt_long(3) with POSIXLY_CORRECT set: options end at "--", which
+// is dropped, or at the first operand (with Verb, at the second).
 //
-// urfave/cli v2 has no notion of `-Cdir` or `-qz`, takes `-readable` for
-// `--readable`, and reports an unknown option with one dash and without saying
-// what to type. Doing the split here gives the rules of getopt_long(3) with
-// POSIXLY_CORRECT set, and messages that quote what was typed: options end at
-// the first operand (with Verb, at the second) or at `--`, which is dropped.
-func (c *Command) normalize(args []string) ([]string, error) {
-	var options, operands []string
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		if arg == "--" {
-			operands = append(operands, args[i+1:]...)
-			break
-		}
-		if len(arg) < 2 || arg[0] != '-' {
+// The parser of urfave/cli v2 is not used. It reads neither -Cdir nor -qz, takes
+// -readable for --readable, accepts --quiet=true for a switch, and its error for
+// an unknown option loses how the option was typed.
+func (c *Command) readOptions(flags *cli.Context, args []string) (operands []string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "--":
+			return append(operands, args...), nil
+		case len(arg) < 2 || arg[0] != '-':
 			operands = append(operands, arg)
-			if c.Interspersed || c.Verb && len(operands) == 1 {
-				continue
+			if !c.Interspersed && (!c.Verb || len(operands) > 1) {
+				return append(operands, args...), nil
 			}
-			operands = append(operands, args[i+1:]...)
-			break
+		case arg[1] == '-':
+			args, err = c.readLong(flags, arg, args)
+		default:
+			args, err = c.readShort(flags, arg, args)
 		}
-		expand := c.expandShort
-		if strings.HasPrefix(arg, "--") {
-			expand = c.expandLong
-		}
-		expanded, used, err := expand(arg, args[i+1:])
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, expanded...)
-		i += used
 	}
-	return append(append(options, "--"), operands...), nil
+	return operands, nil
 }
 
-// expandLong handles --name, --name=value and --name value.
-func (c *Command) expandLong(arg string, rest []string) ([]string, int, error) {
+// readLong sets --name, --name=value or --name value, and returns what is left
+// of rest.
+func (c *Command) readLong(flags *cli.Context, arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
-	o, ok := c.option(func(o Option) bool { return o.Long == name })
+	o, ok := flags.Value(name).(Option)
 	switch {
-	case !ok:
-		return nil, 0, c.unknown("--" + name)
+	case !ok || o.Long != name:
+		return nil, c.unknown("--" + name)
 	case !o.Value && hasValue:
-		return nil, 0, Usage("option %q takes no value", "--"+name)
-	case !o.Value:
-		return []string{"--" + name}, 0, nil
-	case hasValue:
-		return []string{"--" + name + "=" + value}, 0, nil
-	case len(rest) == 0:
-		return nil, 0, Usage("option %q needs a value", "--"+name)
+		return nil, Usage("option %q takes no value", "--"+name)
+	case o.Value && !hasValue:
+		return setNext(flags, o, "--"+name, rest)
 	}
-	return []string{"--" + name + "=" + rest[0]}, 1, nil
+	return rest, set(flags, o, value)
 }
 
-// expandShort handles -q, -qz, -Cdir and -C dir.
-func (c *Command) expandShort(arg string, rest []string) ([]string, int, error) {
-	var out []string
+// readShort sets the options in -q, -qz, -Cdir or -C dir.
+func (c *Command) readShort(flags *cli.Context, arg string, rest []string) ([]string, error) {
 	for i := 1; i < len(arg); i++ {
-		short := arg[i : i+1]
-		o, ok := c.option(func(o Option) bool { return o.Short == short })
+		short, value := arg[i:i+1], arg[i+1:]
+		o, ok := flags.Value(short).(Option)
 		switch {
-		case !ok && len(arg) > 2:
-			return nil, 0, c.unknown(arg)
 		case !ok:
-			return nil, 0, c.unknown("-" + short)
-		case !o.Value:
-			out = append(out, "--"+o.Long)
-		case i+1 < len(arg):
-			return append(out, "--"+o.Long+"="+arg[i+1:]), 0, nil
-		case len(rest) == 0:
-			return nil, 0, Usage("option %q needs a value", "-"+short)
-		default:
-			return append(out, "--"+o.Long+"="+rest[0]), 1, nil
+			return nil, c.unknown(arg)
+		case o.Value && value == "":
+			return setNext(flags, o, "-"+short, rest)
+		case o.Value:
+			return rest, set(flags, o, value)
+		}
+		if err := set(flags, o, ""); err != nil {
+			return nil, err
 		}
 	}
-	return out, 0, nil
+	return rest, nil
 }
 
-func (c *Command) option(is func(Option) bool) (Option, bool) {
-	for _, o := range c.allOptions() {
-		if is(o) {
-			return o, true
-		}
+func setNext(flags *cli.Context, o Option, typed string, rest []string) ([]string, error) {
+	if len(rest) == 0 {
+		return nil, Usage("option %q needs a value", typed)
 	}
-	return Option{}, false
+	return rest[1:], set(flags, o, rest[0])
+}
+
+func set(flags *cli.Context, o Option, value string) error {
+	if err := flags.Set(o.Long, value); err != nil {
+		return Usage("option %q: %w", "--"+o.Long, err)
+	}
+	return nil
 }
 
 // unknown names the typo, and the option that was probably meant.
 func (c *Command) unknown(typed string) error {
 	err := Usage("unknown option %q", typed)
-	bare := strings.TrimLeft(typed, "-")
-	for _, o := range c.allOptions() {
-		if len(bare) > 1 && (strings.HasPrefix(o.Long, bare) || strings.HasPrefix(bare, o.Long)) {
-			return WithHint(err, "did you mean --%s?", o.Long)
-		}
+	if meant := similar(strings.TrimLeft(typed, "-"), c.allOptions()); meant != "" {
+		err = WithHint(err, "did you mean --%s?", meant)
 	}
 	return err
+}
+
+// alike is the least similarity of a typo and an option, by Jaro and Winkler,
+// who count letters that differ or changed places. 0.7 and 4 are their own
+// numbers for the weight of a common beginning.
+const alike = 0.85
+
+// similar returns the long name that begins with typed, or else is most like it;
+// "" if none is.
+func similar(typed string, options []Option) string {
+	meant, most := "", alike
+	for _, o := range options {
+		likeness := smetrics.JaroWinkler(typed, o.Long, 0.7, 4)
+		if strings.HasPrefix(o.Long, typed) {
+			likeness = 1
+		}
+		if len(typed) > 1 && likeness > most {
+			meant, most = o.Long, likeness
+		}
+	}
+	return meant
 }

@@ -61,6 +61,7 @@ func TestOptions(t *testing.T) {
 		{"a second end is an operand", []string{"--", "--", "a"}, "|--|a"},
 		{"options end at the first operand", []string{"a", "-q", "--", "-z"}, "|a|-q|--|-z"},
 		{"a dash is an operand", []string{"-q", "-", "-z"}, "quiet |-|-z"},
+		{"an operand named as an option", []string{"dir", "-q"}, "|dir|-q"},
 		{"an operand called help", []string{"help"}, "|help"},
 		{"an empty operand", []string{"", "-q"}, "||-q"},
 		{"bytes that are not UTF-8", []string{"-C\xff"}, "dir=\xff |"},
@@ -93,6 +94,15 @@ func TestUsageErrors(t *testing.T) {
 		{"unknown long option", []string{"--nope"}, "pk-sample: unknown option \"--nope\"\n" + help},
 		{"unknown with a value", []string{"--nope=x"}, "pk-sample: unknown option \"--nope\"\n" + help},
 		{"nearly right", []string{"--readabl"}, "pk-sample: unknown option \"--readabl\"\npk-sample: hint: did you mean --readable?\n"},
+		{"a letter missing", []string{"--reable"}, "pk-sample: unknown option \"--reable\"\npk-sample: hint: did you mean --readable?\n"},
+		{"a wrong letter", []string{"--writeble=x"}, "pk-sample: unknown option \"--writeble\"\npk-sample: hint: did you mean --writable?\n"},
+		{"two letters swapped", []string{"--qiuet"}, "pk-sample: unknown option \"--qiuet\"\npk-sample: hint: did you mean --quiet?\n"},
+		{"a word too many", []string{"--quiet-please"}, "pk-sample: unknown option \"--quiet-please\"\npk-sample: hint: did you mean --quiet?\n"},
+		{"another word", []string{"--verbose"}, "pk-sample: unknown option \"--verbose\"\n" + help},
+		{"the beginning of an option", []string{"--wr"}, "pk-sample: unknown option \"--wr\"\npk-sample: hint: did you mean --writable?\n"},
+		{"far longer than any option", []string{"--d" + strings.Repeat("r", 1<<20)}, "pk-sample: unknown option \"--d" + strings.Repeat("r", 1<<20) + "\"\n" + help},
+		{"a short option with two dashes", []string{"--q"}, "pk-sample: unknown option \"--q\"\n" + help},
+		{"true for a switch", []string{"--quiet=true"}, "pk-sample: option \"--quiet\" takes no value\n" + help},
 		{"one dash", []string{"-readable", "x"}, "pk-sample: unknown option \"-readable\"\npk-sample: hint: did you mean --readable?\n"},
 		{"unknown short option", []string{"-x"}, "pk-sample: unknown option \"-x\"\n" + help},
 		{"unknown among short ones", []string{"-qx"}, "pk-sample: unknown option \"-qx\"\n" + help},
@@ -201,10 +211,14 @@ func TestRecords(t *testing.T) {
 
 func TestWriteRecord(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, WriteRecord(&out, "a b", false))
-	require.NoError(t, WriteRecord(&out, "a\nb", true))
-	assert.EqualError(t, WriteRecord(&out, "a\nb", false), `"a\nb" holds a newline: with -z records end in NUL`)
-	assert.Equal(t, "a b\na\nb\x00", out.String())
+	require.NoError(t, WriteRecord(&out, "a b\x1b", false, false))
+	require.NoError(t, WriteRecord(&out, "a\nb", true, false))
+	require.NoError(t, WriteRecord(&out, "a\t\x1b\x7f\u009b\u202e\xff", false, true))
+	require.NoError(t, WriteRecord(&out, "\x1b", true, true))
+	for _, terminal := range []bool{false, true} {
+		assert.EqualError(t, WriteRecord(&out, "a\nb", false, terminal), `"a\nb" holds a newline: with -z records end in NUL`)
+	}
+	assert.Equal(t, "a b\x1b\na\nb\x00a\t�����\n\x1b\x00", out.String())
 }
 
 func TestStandardInputIsReadOnce(t *testing.T) {

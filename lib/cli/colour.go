@@ -1,31 +1,37 @@
 package cli
 
 import (
-	"io"
-	"os"
+	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/mattn/go-isatty"
 )
 
-// Palette paints words for a terminal, or leaves them as they are: its zero
-// value does. What is painted has to mean the same without.
-type Palette bool
-
-// Colours is the palette for out: one with colours if out is a terminal whose
-// user has nothing against them (https://no-color.org).
-func Colours(out io.Writer, getenv func(string) string) Palette {
-	f, ok := out.(*os.File)
-	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "dumb" {
+// Terminal reports whether stream is a terminal. It leaves the stream as it is:
+// os.File.Fd would make a stream blocking for all that share it.
+func Terminal(stream any) bool {
+	file, ok := stream.(syscall.Conn)
+	if !ok {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	raw, err := file.SyscallConn()
+	yes := false
+	return err == nil && raw.Control(func(fd uintptr) { yes = isatty.IsTerminal(fd) }) == nil && yes
+}
+
+// Palette paints words for a terminal, or leaves them as they are: its zero
+// value does. Painted text means the same without its colours.
+type Palette bool
+
+// Colours is the palette for out. It has colours if out is a terminal whose user
+// has nothing against them (https://no-color.org).
+func Colours(out any, getenv func(string) string) Palette {
+	return Palette(getenv("NO_COLOR") == "" && getenv("TERM") != "dumb" && Terminal(out))
 }
 
 // A Colour is one of the terminal's own, so that it fits the user's background.
 type Colour string
 
-// The colours that are used, and what for.
+// The colours, and their meanings.
 const (
 	Good  Colour = "\x1b[32m"   // green: closed, as it should be
 	Bad   Colour = "\x1b[1;31m" // bold red: open, and should not be
@@ -34,8 +40,7 @@ const (
 	Title Colour = "\x1b[1m"    // bold
 )
 
-// Paint returns text in a colour. Text that is to be aligned has its width
-// before it is painted.
+// Paint returns text in a colour. Align a text before it is painted.
 func (p Palette) Paint(c Colour, text string) string {
 	if !p || c == "" {
 		return text

@@ -10,6 +10,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Asking what a stream is changes nothing for those that share it.
+func TestTerminal(t *testing.T) {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	defer master.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer null.Close()
+	pipe, other, err := os.Pipe()
+	require.NoError(t, err)
+	defer pipe.Close()
+	defer other.Close()
+	assert.True(t, Terminal(master))
+	for name, stream := range map[string]any{
+		"a character device": null, "a pipe": other, "a buffer": new(bytes.Buffer), "no file": (*os.File)(nil), "nothing": nil,
+	} {
+		assert.False(t, Terminal(stream), name)
+	}
+	raw, err := pipe.SyscallConn()
+	require.NoError(t, err)
+	assert.False(t, Terminal(pipe))
+	require.NoError(t, raw.Control(func(fd uintptr) {
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		assert.NoError(t, err)
+		assert.NotZero(t, flags&unix.O_NONBLOCK)
+	}))
+}
+
 // A terminal gets colours, unless its user says no; nothing else does.
 func TestWhoGetsColours(t *testing.T) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -34,11 +34,11 @@ type Command struct {
 	Wraps bool
 
 	// Interspersed lets options follow operands. For commands whose first
-	// operand is a verb; never for one that takes somebody else's words.
+	// operand is a verb; never for one that runs its operands.
 	Interspersed bool
 
-	// Verb says that the first operand names what is to be done: options may
-	// follow it, and end at the next operand.
+	// Verb marks a command whose first operand is a verb: options may follow it,
+	// and end at the next operand.
 	Verb bool
 
 	// JSON points at the command's own --json, for commands that have one;
@@ -56,8 +56,8 @@ type Command struct {
 	help, version, versionJSON bool
 }
 
-// Context is what an Action works with: the operands and the three streams.
-// stdout carries the product and nothing else.
+// Context holds the operands and the three streams. Stdout carries the product
+// and nothing else.
 type Context struct {
 	Args   []string
 	Stdin  io.Reader
@@ -73,13 +73,13 @@ type Context struct {
 func (c *Command) Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx := &Context{Stdin: stdin, Stdout: stdout, Stderr: stderr, command: c}
 	if job := hidden.Dispatch(args, c.Hidden...); job != nil {
-		return c.end(ctx, job())
+		err := job()
+		if status, ok := errors.AsType[hidden.Status](err); ok {
+			return int(status)
+		}
+		return c.end(ctx, err)
 	}
-	err := c.parse(ctx, args)
-	if err == nil {
-		err = c.dispatch(ctx)
-	}
-	return c.end(ctx, err)
+	return c.end(ctx, c.app(ctx).Run(append([]string{c.Name}, args...)))
 }
 
 // end reports how it went and returns the exit status.
@@ -129,49 +129,33 @@ func (c *Command) allOptions() []Option {
 	return append(own, c.Options...)
 }
 
-// parse sets every option and leaves the operands in ctx.Args.
+// app declares the options to urfave/cli, and has it read them and then act.
 //
-// The settings are those under which urfave/cli v2.27.7 neither prints nor
-// exits by itself: without HideHelpCommand, `pk-bwrap -- help` would show help
-// instead of running help; without OnUsageError, a usage error prints the help
-// on stdout; ExitErrHandler keeps it from calling os.Exit.
-func (c *Command) parse(ctx *Context, args []string) error {
-	canonical, err := c.normalize(args)
-	if err != nil {
-		return err
-	}
+// The settings are those under which urfave/cli v2.27.7 neither prints nor exits
+// by itself: without HideHelpCommand, `pk-bwrap -- help` would show help instead
+// of running help; ExitErrHandler keeps it from calling os.Exit.
+func (c *Command) app(ctx *Context) *cli.App {
 	app := &cli.App{
-		Name:                      c.Name,
-		HelpName:                  c.Name,
-		Reader:                    ctx.Stdin,
-		Writer:                    ctx.Stdout,
-		ErrWriter:                 ctx.Stderr,
-		HideHelp:                  true,
-		HideHelpCommand:           true,
-		HideVersion:               true,
-		DisableSliceFlagSeparator: true,
-		OnUsageError:              func(_ *cli.Context, err error, _ bool) error { return err },
-		ExitErrHandler:            func(*cli.Context, error) {},
-		Action: func(parsed *cli.Context) error {
-			ctx.Args = parsed.Args().Slice()
-			return nil
+		Name:            c.Name,
+		HelpName:        c.Name,
+		Reader:          ctx.Stdin,
+		Writer:          ctx.Stdout,
+		ErrWriter:       ctx.Stderr,
+		HideHelp:        true,
+		HideHelpCommand: true,
+		HideVersion:     true,
+		SkipFlagParsing: true,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		Before: func(flags *cli.Context) (err error) {
+			ctx.Args, err = c.readOptions(flags, flags.Args().Slice())
+			return err
 		},
+		Action: func(*cli.Context) error { return c.dispatch(ctx) },
 	}
-	var rejected error
 	for _, o := range c.allOptions() {
-		set := o.set
-		o.set = func(v string) error {
-			if err := set(v); err != nil && rejected == nil {
-				rejected = Usage("option %q: %w", "--"+o.Long, err)
-			}
-			return nil
-		}
-		app.Flags = append(app.Flags, newRegistered(o))
+		app.Flags = append(app.Flags, o)
 	}
-	if err := app.Run(append([]string{c.Name}, canonical...)); err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
-	return rejected
+	return app
 }
 
 func (c *Command) dispatch(ctx *Context) error {
@@ -187,8 +171,8 @@ func (c *Command) dispatch(ctx *Context) error {
 	return c.Action(ctx)
 }
 
-// Report prints one failure: what happened, then what to type next. A failure
-// made by Exit prints nothing.
+// Report prints one failure: a line with the error, then one with its hint. A
+// failure made by Exit prints nothing.
 func (ctx *Context) Report(err error) {
 	if f, ok := errors.AsType[*failure](err); ok && f.err == nil {
 		return

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Option is one command-line option: a long name, at most one short name, and
-// what to do with its value.
+// Option is one command-line option: a long name, at most one short name, and a
+// function that takes its value.
 //
 // Options are set in the order of the command line, so two options that append
 // to one list keep the order in which they were typed.
@@ -20,7 +20,7 @@ type Option struct {
 	path pathUse
 }
 
-// pathUse tells what a policy makes of a relative value.
+// pathUse tells how a policy reads a relative value.
 type pathUse int
 
 const (
@@ -86,27 +86,33 @@ func Func(set func(string) error, long, short string) Option {
 	return Option{Long: long, Short: short, Value: true, set: set}
 }
 
-// registered makes an Option a flag of urfave/cli, and a flag.Value.
+// The rest makes an Option a flag of urfave/cli, and the value of that flag.
 //
-// It is not one of that package's own flags: those work out their names anew
-// whenever they are asked, with regular expressions, and all are asked for each
-// one. For the options of pk-bash that was a millisecond in v2.27.7.
-//
-// String must be empty: a flag that has more than one name is set again from its
-// String there.
-type registered struct {
-	option Option
-	names  [1]string
+// The flags of urfave/cli itself are not used. They work out their names with
+// regular expressions whenever they are asked, and all are asked for each one:
+// for the options of pk-bash that took a millisecond in v2.27.7.
+
+// Apply registers the option under both of its names.
+func (o Option) Apply(s *flag.FlagSet) error {
+	s.Var(o, o.Long, "")
+	if o.Short != "" {
+		s.Var(o, o.Short, "")
+	}
+	return nil
 }
 
-func newRegistered(o Option) *registered { return &registered{o, [1]string{o.Long}} }
+// Names is empty. To find the flags with an action, urfave/cli would look each
+// name up among those of all flags, and none has one.
+func (o Option) Names() []string { return nil }
 
-// For urfave/cli.
-func (r *registered) Names() []string             { return r.names[:] }
-func (r *registered) IsSet() bool                 { return false } // nobody asks: Set has told the command
-func (r *registered) Apply(s *flag.FlagSet) error { s.Var(r, r.option.Long, ""); return nil }
+// IsSet is always false: the destination of the option tells.
+func (o Option) IsSet() bool { return false }
 
-// For flag.
-func (r *registered) Set(v string) error { return r.option.set(v) }
-func (r *registered) String() string     { return "" }
-func (r *registered) IsBoolFlag() bool   { return !r.option.Value }
+// Set takes the value; a switch ignores it.
+func (o Option) Set(v string) error { return o.set(v) }
+
+// Get returns the option itself.
+func (o Option) Get() any { return o }
+
+// String is empty: urfave/cli would parse it as the value of --help.
+func (o Option) String() string { return "" }

@@ -23,14 +23,14 @@ type policy struct {
 }
 
 // WithPolicy returns options and one more, --policy, which takes them from a
-// file: its lines stand for options in the place of --policy itself. What is
-// about one call rather than about what is allowed is to be left out of options.
-func (w *Workspace) WithPolicy(options []Option) []Option {
+// file: its lines stand for options in the place of --policy itself. Leave out of
+// options all that concerns one call only.
+func (w *WorkspaceFlags) WithPolicy(options []Option) []Option {
 	read := func(name string) error { return w.readPolicy(name, options) }
 	return append(options, Func(read, "policy", "").Path())
 }
 
-func (w *Workspace) readPolicy(name string, options []Option) error {
+func (w *WorkspaceFlags) readPolicy(name string, options []Option) error {
 	p, text, err := loadPolicy(name)
 	if err != nil {
 		return fmt.Errorf("cannot read policy %q: %w", name, err)
@@ -93,7 +93,11 @@ func (p policy) apply(line string, options []Option) error {
 			return p.set(o, value)
 		}
 	}
-	return fmt.Errorf("%q is not an option that a policy can give", name)
+	err := fmt.Errorf("%q is not an option that a policy can give", name)
+	if meant := similar(name, options); meant != "" {
+		err = WithHint(err, "did you mean %s?", meant)
+	}
+	return err
 }
 
 func (p policy) set(o Option, value string) error {
@@ -114,7 +118,7 @@ func (p policy) set(o Option, value string) error {
 
 // check refuses a policy that a command in the workspace could write or replace.
 func (p policy) check(roots []confine.Root) error {
-	root, ok := p.trail.LiesIn(WritablePaths(roots))
+	root, ok := p.trail.LiesIn(confine.WritablePaths(roots))
 	if !ok {
 		return nil
 	}

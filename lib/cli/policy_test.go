@@ -61,7 +61,7 @@ func TestPolicyLines(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var got []string
-			var w Workspace
+			var w WorkspaceFlags
 			file := writePolicy(t, row.text)
 			err := w.readPolicy(file, noted(&got))
 			if row.err == "" {
@@ -79,13 +79,21 @@ func TestPolicyLines(t *testing.T) {
 	}
 }
 
+func TestTypoInAPolicy(t *testing.T) {
+	var w WorkspaceFlags
+	var stderr strings.Builder
+	c := &Command{Name: "pk-sample", Options: w.WithPolicy(w.Options())}
+	assert.Equal(t, 2, c.Run([]string{"--policy", writePolicy(t, "readbale x\n")}, nil, nil, &stderr))
+	assert.Contains(t, stderr.String(), "\"readbale\" is not an option that a policy can give\npk-sample: hint: did you mean readable?\n")
+}
+
 // FuzzPolicy: each line sets one option, or is a comment, or ends it all.
 func FuzzPolicy(f *testing.F) {
 	f.Add("word x\n# y\nfile a\non\n")
 	f.Add("list-from -\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var got []string
-		var w Workspace
+		var w WorkspaceFlags
 		if w.readPolicy(writePolicy(t, text), noted(&got)) != nil {
 			return
 		}

@@ -14,7 +14,7 @@ import (
 // room for whatever else a list may hold one day.
 const maxRecord = 1 << 20
 
-// maxText bounds what is read whole; it is more than any use of it takes.
+// maxText bounds a text that is read whole; no use of it needs more.
 const maxText = 16 << 20
 
 // terminator is the byte that ends a record: newline, or NUL with -z.
@@ -26,11 +26,20 @@ func terminator(zero bool) byte {
 }
 
 // WriteRecord writes one record and its terminator. A record that holds a
-// newline is refused unless zero is set: it would read as two.
-func WriteRecord(w io.Writer, record string, zero bool) error {
+// newline is refused unless zero is set: it would read as two. A line for a
+// terminal has a replacement for each character that could drive it.
+func WriteRecord(w io.Writer, record string, zero, terminal bool) error {
 	end := terminator(zero)
 	if strings.IndexByte(record, end) >= 0 {
 		return fmt.Errorf("%q holds a newline: with -z records end in NUL", record)
+	}
+	if terminal && !zero {
+		record = strings.Map(func(r rune) rune {
+			if r == '\t' { // between columns
+				return r
+			}
+			return printable(r)
+		}, record)
 	}
 	line := make([]byte, 0, len(record)+1)
 	_, err := w.Write(append(append(line, record...), end))

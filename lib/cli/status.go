@@ -14,7 +14,7 @@ const (
 	StatusUsage   = 2   // called wrongly, or the workspace is invalid
 	StatusTimeout = 124 // pk-bash: the command ran out of time
 	StatusFailed  = 125 // pk itself could not start the command
-	StatusNotExec = 126 // the command is not executable, or the user declined
+	StatusNotExec = 126 // the command is not executable; pk-bash: the user declined, or could not be asked
 	StatusMissing = 127 // the command was not found
 	StatusSignal  = 128 // plus n: the command died of signal n
 )
@@ -32,7 +32,7 @@ const (
 type failure struct {
 	kind   kind
 	status int
-	err    error // nil: everything has been said already
+	err    error // nil: there is nothing to print
 	hint   string
 }
 
@@ -45,19 +45,19 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.err }
 
-// Hint is what to type next.
+// Hint is the line to type next.
 func (f *failure) Hint() string { return f.hint }
 
 // Usage reports a wrong call: an unknown option, a value out of range, two
 // options that exclude each other. It ends in status 2, or 125 in a command
 // that runs another.
 func Usage(format string, args ...any) error {
-	return &failure{kind: kindUsage, err: fmt.Errorf(format, args...)}
+	err := fmt.Errorf(format, args...)
+	return &failure{kind: kindUsage, err: err, hint: HintOf(err)}
 }
 
-// Invalid marks err, found in what the caller described (a root that is
-// missing, a policy that cannot be read), as the caller's mistake: the
-// statuses are those of Usage.
+// Invalid marks err as the caller's mistake: a root is missing, a policy cannot be
+// read. The statuses are those of Usage.
 func Invalid(err error) error {
 	if err == nil {
 		return nil
@@ -70,8 +70,8 @@ func WithStatus(status int, err error) error {
 	return &failure{kind: kindStatus, status: status, err: err, hint: HintOf(err)}
 }
 
-// Exit ends the command with a status and prints nothing: what was to be said
-// has been said.
+// Exit ends the command with a status and prints nothing: the command has printed
+// its message already.
 func Exit(status int) error {
 	if status == StatusOK {
 		return nil
@@ -79,7 +79,7 @@ func Exit(status int) error {
 	return &failure{kind: kindStatus, status: status}
 }
 
-// WithHint adds what to type next. The hint is shown on a line of its own.
+// WithHint adds a line to type next. It is shown on a line of its own.
 func WithHint(err error, format string, args ...any) error {
 	hint := fmt.Sprintf(format, args...)
 	if f, ok := errors.AsType[*failure](err); ok {

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 )
 
-// build describes what was built: the version, the commit ("" when unknown)
+// build describes the binary: the version, the commit ("" when unknown)
 // and the Go release.
 type build struct {
 	Name    string `json:"name"`

@@ -9,18 +9,22 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/pattern"
-	"pikuri/lib/umbrella"
+	"pikuri/lib/session"
 )
 
-// Workspace is the set of options that describe a workspace, with the same
+// WorkspaceFlags is the set of options that describe a workspace, with the same
 // meaning in every command that takes them.
-type Workspace struct {
+type WorkspaceFlags struct {
 	ProjectRoot string
 	Session     string
 	Temp        string
 	NoAliasTmp  bool
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
+
+	// LateSession keeps Open from making the directory of a new session: for a
+	// command that plans, and may refuse, before it makes anything.
+	LateSession bool
 
 	// Making is called, if set, when all has been read that others may keep waiting,
 	// and before anything is made. Its error ends Open.
@@ -58,7 +62,7 @@ func (r rootOption) origin() string {
 }
 
 // Options returns the options, to be added to a command's own.
-func (w *Workspace) Options() []Option {
+func (w *WorkspaceFlags) Options() []Option {
 	return []Option{
 		name(&w.ProjectRoot, "project-root", "C").Path(),
 		w.root("readable", false, false),
@@ -71,9 +75,9 @@ func (w *Workspace) Options() []Option {
 	}
 }
 
-// RuleOptions returns the options that narrow a workspace, for commands that can
-// hold to them: a rule that is taken and not kept would be worse than none.
-func (w *Workspace) RuleOptions() []Option {
+// RuleOptions returns the options that narrow a workspace, for commands that
+// enforce them: a rule that is accepted and not enforced is worse than none.
+func (w *WorkspaceFlags) RuleOptions() []Option {
 	return []Option{
 		w.rule(&w.rules.Deny, "deny"),
 		w.rule(&w.rules.DenyRead, "deny-read"),
@@ -81,7 +85,7 @@ func (w *Workspace) RuleOptions() []Option {
 	}
 }
 
-func (w *Workspace) rule(dst *[]confine.Rule, long string) Option {
+func (w *WorkspaceFlags) rule(dst *[]confine.Rule, long string) Option {
 	return Func(func(v string) error {
 		p, err := pattern.Compile(v)
 		if err != nil {
@@ -105,7 +109,7 @@ func name(dst *string, long, short string) Option {
 	}, long, short)
 }
 
-func (w *Workspace) root(long string, writable, list bool) Option {
+func (w *WorkspaceFlags) root(long string, writable, list bool) Option {
 	o := Func(func(v string) error {
 		w.roots = append(w.roots, rootOption{value: v, writable: writable, list: list, source: w.source})
 		return nil
@@ -117,48 +121,68 @@ func (w *Workspace) root(long string, writable, list bool) Option {
 }
 
 // AddWritable adds a writable root, as the option does.
-func (w *Workspace) AddWritable(dir string) {
+func (w *WorkspaceFlags) AddWritable(dir string) {
 	w.roots = append(w.roots, rootOption{value: dir, writable: true})
 }
 
 // Rules returns the rules that the options gave.
-func (w *Workspace) Rules() confine.Rules { return w.rules }
+func (w *WorkspaceFlags) Rules() confine.Rules { return w.rules }
 
-// Origin says which option named the root, or "" for those that have another
-// reason to be there.
-func (w *Workspace) Origin(root confine.Root) string { return w.origins[root.Name] }
+// Origin says which option named the root; "" if none did.
+func (w *WorkspaceFlags) Origin(root confine.Root) string { return w.origins[root.Name] }
 
-// Source is the line of the policy that is being read, or "", for options that
-// want to tell where they came from.
-func (w *Workspace) Source() string { return w.source }
+// Source is the line of the policy that is being read, or "". Options record it as
+// their origin.
+func (w *WorkspaceFlags) Source() string { return w.source }
 
 // Opened is a workspace that is ready for use. Close it.
 type Opened struct {
 	*confine.Workspace
 
-	// Umbrella is the session's directory, locked as in use; nil without a
-	// session.
-	Umbrella *umbrella.Umbrella
+	// Session is the session directory, locked as in use; nil without a session.
+	Session *session.Dir
+
+	// Reserved is the session directory that the caller has to make, for Begin; see
+	// Workspace.LateSession.
+	Reserved *session.Reserved
+	reopen   func(tmp string) (*confine.Workspace, error)
+}
+
+// Begin goes on in the session whose directory the caller has made from Reserved.
+// It is released by Close.
+func (o *Opened) Begin(d *session.Dir) error {
+	o.Session, o.Reserved = d, nil
+	tmp, err := d.Tmp()
+	if err != nil {
+		return err
+	}
+	w, err := o.reopen(tmp)
+	if err != nil {
+		return err
+	}
+	o.Workspace.Close()
+	o.Workspace = w
+	return nil
 }
 
 // Close gives back the workspace's descriptors and the session's lock. The
 // session itself lives on.
 func (o *Opened) Close() {
 	o.Workspace.Close()
-	if o.Umbrella != nil {
-		o.Umbrella.Release()
+	if o.Session != nil {
+		o.Session.Release()
 	}
 }
 
 // ListsFromStdin tells whether a list of roots is to be read from standard
 // input, for commands that have another use for it.
-func (w *Workspace) ListsFromStdin() bool {
+func (w *WorkspaceFlags) ListsFromStdin() bool {
 	return slices.ContainsFunc(w.roots, func(r rootOption) bool { return r.list && r.value == "-" })
 }
 
 // Open reads the lists, opens the roots and joins the session. Errors are the
 // caller's mistakes and end in status 2 or 125; they leave nothing behind.
-func (w *Workspace) Open(ctx *Context) (*Opened, error) {
+func (w *WorkspaceFlags) Open(ctx *Context) (*Opened, error) {
 	cfg, err := w.config(ctx)
 	if err != nil {
 		return nil, Invalid(err)
@@ -172,17 +196,37 @@ func (w *Workspace) Open(ctx *Context) (*Opened, error) {
 	if err != nil {
 		return nil, Invalid(err)
 	}
-	session := w.session()
-	if session == "" {
+	name := w.session()
+	if name == "" {
 		return &Opened{Workspace: opened}, nil
 	}
-	roots := opened.Roots()
-	opened.Close() // the roots are good; a session may be made now
-	return w.openInSession(cfg, session, roots)
+	reserved, err := reserve(name, opened.Roots())
+	if err != nil {
+		opened.Close()
+		return nil, Invalid(err)
+	}
+	o := &Opened{Workspace: opened, Reserved: reserved, reopen: func(tmp string) (*confine.Workspace, error) {
+		if cfg.Temp == "" {
+			cfg.Temp = tmp
+		}
+		return w.open(cfg)
+	}}
+	if w.LateSession && !reserved.Exists() {
+		return o, nil
+	}
+	joined, err := reserved.Open()
+	if err == nil {
+		err = o.Begin(joined)
+	}
+	if err != nil {
+		o.Close()
+		return nil, Invalid(err)
+	}
+	return o, nil
 }
 
 // open opens the roots, and refuses policies that are kept in one of them.
-func (w *Workspace) open(cfg confine.Config) (*confine.Workspace, error) {
+func (w *WorkspaceFlags) open(cfg confine.Config) (*confine.Workspace, error) {
 	opened, err := confine.Open(cfg)
 	if err != nil {
 		return nil, err
@@ -201,7 +245,7 @@ func (w *Workspace) open(cfg confine.Config) (*confine.Workspace, error) {
 }
 
 // checkLists refuses lists of roots that are kept where a command can write.
-func (w *Workspace) checkLists(roots []confine.Root) error {
+func (w *WorkspaceFlags) checkLists(roots []confine.Root) error {
 	for _, r := range w.roots {
 		if r.list {
 			if err := CheckList(r.value, roots); err != nil {
@@ -212,87 +256,50 @@ func (w *Workspace) checkLists(roots []confine.Root) error {
 	return nil
 }
 
-// CheckList refuses a list that lies in a writable root: a command could add to
-// it, and the next one would be shown what it added.
+// CheckList refuses a list that lies in a writable root: a command could add
+// roots for the next one.
 func CheckList(file string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(file, WritablePaths(roots))
-	if file == "-" || !ok {
+	if file == "-" {
 		return nil
 	}
-	err := fmt.Errorf("cannot take the list %q: it lies in the writable root %q", file, root)
-	return WithHint(err, "keep it outside, or pass it on standard input")
-}
-
-// WritablePaths lists the paths of the writable ones among roots.
-func WritablePaths(roots []confine.Root) []string {
-	var paths []string
-	for _, r := range roots {
-		if r.Writable {
-			paths = append(paths, r.Path)
-		}
-	}
-	return paths
+	return confine.RefuseWritable("take the list", file, roots, "keep it outside, or pass it on standard input")
 }
 
 // session names the session to join: by option, else by $PK_SESSION; "" for
 // none.
-func (w *Workspace) session() string {
+func (w *WorkspaceFlags) session() string {
 	if w.Session != "" {
 		return w.Session
 	}
 	return os.Getenv("PK_SESSION")
 }
 
-// openInSession joins the session and opens the roots with its playground,
-// unless there is another one.
-func (w *Workspace) openInSession(cfg confine.Config, session string, roots []confine.Root) (*Opened, error) {
-	joined, err := join(session, roots)
+func reserve(name string, roots []confine.Root) (*session.Reserved, error) {
+	base, err := session.Base(os.Getenv)
 	if err != nil {
-		return nil, Invalid(err)
-	}
-	if cfg.Temp == "" {
-		cfg.Temp, err = joined.Playground()
-	}
-	var opened *confine.Workspace
-	if err == nil {
-		opened, err = w.open(cfg)
-	}
-	if err != nil {
-		return nil, Invalid(errors.Join(err, joined.Undo()))
-	}
-	return &Opened{Workspace: opened, Umbrella: joined}, nil
-}
-
-func join(session string, roots []confine.Root) (*umbrella.Umbrella, error) {
-	base, err := umbrella.Base(os.Getenv)
-	if err != nil {
-		return nil, fmt.Errorf("cannot join session %q: %w", session, err)
+		return nil, fmt.Errorf("cannot join session %q: %w", name, err)
 	}
 	if err := CheckBase(base, roots); err != nil {
 		return nil, err
 	}
-	return umbrella.Join(base, session)
+	reserved, err := session.ReserveNamed(base, name)
+	return &reserved, err
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command
-// could put a link in their place, and the next one would follow it.
+// could put a symbolic link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
-	root, ok := confine.LiesIn(base, WritablePaths(roots))
-	if !ok {
-		return nil
-	}
-	err := fmt.Errorf("cannot keep session directories in %q: it lies in the writable root %q", base, root)
-	return WithHint(err, "set XDG_CACHE_HOME to a directory outside")
+	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // Project is the project root as it was given: by option, else by
 // $PK_PROJECT_ROOT, else the working directory.
-func (w *Workspace) Project() string {
+func (w *WorkspaceFlags) Project() string {
 	return cmp.Or(w.ProjectRoot, os.Getenv("PK_PROJECT_ROOT"), ".")
 }
 
 // config reads everything that the options name, before anything is made.
-func (w *Workspace) config(ctx *Context) (confine.Config, error) {
+func (w *WorkspaceFlags) config(ctx *Context) (confine.Config, error) {
 	cfg := confine.Config{
 		ProjectRoot: w.Project(),
 		Temp:        w.Temp,

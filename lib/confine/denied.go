@@ -6,34 +6,50 @@ import (
 	"sync"
 )
 
-// deniedRoots are the tops of the system. To be a project root or a writable
-// root, a directory has to be below one of them; being one is a slip of the
-// finger. This is a guard for the user, not a wall against an attacker.
-var deniedRoots = []string{
-	"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib32", "/lib64",
-	"/libx32", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
-	"/srv", "/sys", "/tmp", "/usr", "/var",
-}
+// A project root that is a system directory is a typing mistake. These lists guard
+// against that; they are no defence against an attacker.
+var (
+	// systemRoots and all directories directly in them, such as /usr/share and
+	// /var/tmp, belong to the system. Projects lie deeper: /usr/src/app,
+	// /var/www/html.
+	systemRoots = []string{
+		"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32",
+		"/proc", "/run", "/sbin", "/sys", "/usr", "/var",
+	}
+
+	// sharedRoots hold projects directly, or disks, or homes.
+	sharedRoots = []string{"/", "/home", "/media", "/mnt", "/opt", "/root", "/srv", "/tmp"}
+)
 
 // homes is where the home directories are.
 const homes = "/home"
 
-// DeniedRoot tells whether path, which is resolved, must not be a writable
-// root: it is the top of a system directory, holds all homes, or is a home.
-// home is $HOME, "" if unknown.
-func DeniedRoot(path, home string) bool {
-	return slices.Contains(deniedPlaces(), path) || isHome(path, home)
+// DeniedRoot reports whether dir, which is resolved, must not be a writable
+// root: it belongs to the system, holds all homes, or is a home. home is $HOME, ""
+// if unknown.
+func DeniedRoot(dir, home string) bool {
+	return SystemTop(dir, home) || slices.Contains(systemPlaces(), path.Dir(dir))
 }
 
-// deniedPlaces are the denied roots and where they really are: on most systems
-// /bin is a link to /usr/bin, and on some /home is one to /var/home.
-var deniedPlaces = sync.OnceValue(func() []string {
-	places := slices.Clone(deniedRoots)
-	for _, root := range deniedRoots {
-		places = append(places, bothNames(root)...)
+// SystemTop reports whether dir, which is resolved, is a system directory as a
+// whole, holds all homes, or is a home.
+func SystemTop(dir, home string) bool {
+	return slices.Contains(systemPlaces(), dir) || slices.Contains(sharedPlaces(), dir) || isHome(dir, home)
+}
+
+// Where the directories really are counts too: on most systems /bin is a link to
+// /usr/bin, and on some /home is one to /var/home.
+var (
+	systemPlaces = sync.OnceValue(func() []string { return allNames(systemRoots) })
+	sharedPlaces = sync.OnceValue(func() []string { return allNames(sharedRoots) })
+)
+
+func allNames(dirs []string) (places []string) {
+	for _, dir := range dirs {
+		places = append(places, bothNames(dir)...)
 	}
 	return places
-})
+}
 
 func isHome(dir, home string) bool {
 	if home != "" && home[0] == '/' && slices.Contains(bothNames(home), dir) {

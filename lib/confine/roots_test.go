@@ -71,7 +71,10 @@ func TestDeniedRoots(t *testing.T) {
 	}{
 		{"/", "", true}, {"/etc", "", true}, {"/usr", "", true}, {"/tmp", "", true},
 		{"/run", "", true}, {"/home", "", true}, {"/home/ann", "", true}, {"/root", "", true},
-		{"/home/ann/project", "", false}, {"/usr/local", "", false}, {"/srv/www", "", false},
+		{"/home/ann/project", "", false}, {"/srv/www", "", false},
+		{"/usr/share", "", true}, {"/usr/local", "", true}, {"/usr/src/app", "", false}, {"/usr/local/app", "", false},
+		{"/var/tmp", "", true}, {"/var/tmp/x", "", false}, {"/var/www/html", "", false}, {"/var/lib/ann", "/var/lib/ann", true},
+		{"/etc/nginx", "", true}, {"/dev/shm", "", true}, {"/dev/shm/x", "", false}, {"/opt/app", "", false}, {"/work", "", false},
 		{"/export/home/ann", "/export/home/ann/", true},
 		{"/export/home/ann/x", "/export/home/ann", false},
 		{base + "/real", base + "/link", true},

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,11 +41,10 @@ func (c *Config) Entries() []Entry { return c.entries }
 
 // Load returns what `git config --list` would in dir, an absolute path: the
 // system's configuration, the user's, that of the repository around dir, and
-// that of the worktree, with everything they include. GIT_CONFIG_GLOBAL,
-// GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM hold. What moves git to another
-// repository or carries single settings (GIT_DIR, GIT_CONFIG_COUNT) does not:
-// the question is about dir. Unlike git, it also answers for a repository of
-// somebody else.
+// that of the worktree, with everything they include, and the settings of
+// GIT_CONFIG_COUNT. GIT_CONFIG_GLOBAL, GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM
+// hold. GIT_DIR, which moves git to another repository, does not: the question is
+// about dir. Unlike git, it also answers for a repository of somebody else.
 //
 // It fails where git would stop, at a line that makes no sense or a file that
 // may not be read, and beyond the limits of this package.
@@ -52,6 +52,9 @@ func Load(dir string, getenv Getenv) (*Config, error) {
 	at := discover(dir)
 	l := &loader{getenv: getenv, at: at}
 	err := l.all()
+	if err == nil {
+		err = l.environment()
+	}
 	return &Config{l.entries}, err
 }
 
@@ -124,6 +127,32 @@ func (l *loader) scope(file string, mayBeClosed bool) error {
 	err := l.file(file)
 	if err != nil && !missing(err) && !(mayBeClosed && errors.Is(err, unix.EACCES)) {
 		return err
+	}
+	return nil
+}
+
+// environment adds the settings that git-config(1) documents for the environment:
+// GIT_CONFIG_COUNT, GIT_CONFIG_KEY_0, GIT_CONFIG_VALUE_0 and so on. They hold over
+// all files. Includes among them are not followed.
+func (l *loader) environment() error {
+	const counter = "GIT_CONFIG_COUNT"
+	text := l.getenv.value(counter)
+	if text == "" {
+		return nil
+	}
+	count, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return fmt.Errorf("variable %s: %q is not a number", counter, text)
+	}
+	for i := range count {
+		key, hasKey := l.getenv(fmt.Sprintf("GIT_CONFIG_KEY_%d", i))
+		value, hasValue := l.getenv(fmt.Sprintf("GIT_CONFIG_VALUE_%d", i))
+		first, last := strings.IndexByte(key, '.'), strings.LastIndexByte(key, '.')
+		if !hasKey || !hasValue || first <= 0 {
+			return fmt.Errorf("variable %s: setting %d is missing, or has no section", counter, i)
+		}
+		key = strings.ToLower(key[:first]) + key[first:last] + strings.ToLower(key[last:])
+		l.entries = append(l.entries, Entry{Key: key, Value: value, File: counter})
 	}
 	return nil
 }

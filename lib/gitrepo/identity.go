@@ -15,9 +15,10 @@ type Identity struct {
 }
 
 // Identify returns the identity for commits in dir, an absolute path, from the
-// configuration alone: what the environment says otherwise (GIT_AUTHOR_NAME,
-// EMAIL) still comes first for git, wherever it runs. Without any configuration
-// the identity is empty. It fails as Load does, and git in dir would too.
+// configuration alone, settings in the environment included (GIT_CONFIG_COUNT).
+// GIT_AUTHOR_NAME and its kind still come first for git, wherever it runs. Without
+// any configuration the identity is empty. It fails as Load does, and git in dir
+// would too.
 func Identify(dir string, getenv Getenv) (Identity, error) {
 	config, err := Load(dir, getenv)
 	if err != nil {

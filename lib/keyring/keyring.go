@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// JoinAnonymousSession gives the calling thread, and what it starts from then
-// on, a new and empty session keyring. Without it a command holds the one it
-// was started with, and can read the tickets and passwords in it. Namespaces
-// make no difference to that. A kernel without keyrings is no error.
+// JoinAnonymousSession gives the calling thread, and all that it starts from then
+// on, a new and empty session keyring. Without it, a command inherits the caller's
+// session keyring and can read the tickets and passwords in it: no namespace
+// separates keyrings. On a kernel without keyrings it does nothing.
 //
-// Keys that all processes of the user may read can still be had by their
-// number, though no longer be searched for: a filter that refuses keyctl closes
-// that. The keyring counts among the keys of the user, who may have 200 by
-// default, as long as something started with it lives; beyond, the error is
-// EDQUOT.
+// A process can still use a key whose permissions allow all processes of the
+// user, if it knows the key's number. A filter that refuses keyctl closes that.
+//
+// The keyring counts against the user's quota, 200 keys by default, as long as a
+// process started with it lives; beyond that the error is EDQUOT.
 //
 // The caller must have locked its goroutine to the thread, and must start the
-// command from there, or become it.
+// command from there or exec it.
 func JoinAnonymousSession() error {
 	errno := join()
 	for waited := time.Duration(0); errno == unix.EDQUOT && waited < patience; waited += pause {
@@ -33,16 +33,16 @@ func JoinAnonymousSession() error {
 	return nil
 }
 
-// A keyring that nothing uses any more counts until the kernel's next grace
-// period is over, 10 to 25 ms on an idle machine, and tells nobody. Many short
-// commands in a row would otherwise use up what a user may have.
+// An unused keyring counts until the kernel's next RCU grace period is over, 10 to
+// 25 ms on an idle machine, and the kernel notifies nobody. Without a wait, many
+// short commands in a row would use up the quota.
 const (
 	pause    = 2 * time.Millisecond
 	patience = time.Second
 )
 
-// join is what unix.KeyctlJoinSessionKeyring cannot do: that passes a name, if
-// an empty one, and the kernel refuses it.
+// join passes no name. unix.KeyctlJoinSessionKeyring passes an empty one, which the
+// kernel refuses.
 func join() unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
 	return errno

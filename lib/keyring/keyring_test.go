@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The keyring of a thread cannot be given back. The test binary runs itself,
-// with the task in its environment.
+// A thread cannot go back to its old keyring. The test binary runs itself, with the
+// task in its environment.
 const taskVariable = "PK_KEYRING_TASK"
 
 var tasks = map[string]func() error{

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +18,7 @@ import (
 
 // Box holds one command to its limits.
 //
-// A process that becomes the command calls Enter; one that supervises it calls
-// Guard, Stopped and Close. Its cgroup is two directories, one in the other:
+// Its cgroup is two directories, one in the other:
 //
 //	pk-PID-NAME     has the limits
 //	pk-PID-NAME/in  has the processes
@@ -34,7 +30,6 @@ type Box struct {
 	limits Limits
 	dir    string // "": no cgroup is needed
 	in     *os.File
-	files  []*os.File // handed to a child
 }
 
 // leaf is where the command's processes are.
@@ -84,7 +79,7 @@ func cannot(l Limits, err error) error {
 	if no, ok := errors.AsType[*Refusal](err); ok {
 		return &Refusal{Reason: what + no.Reason, Advice: no.Advice}
 	}
-	return &Refusal{Reason: what + err.Error(), Advice: "see what pk-bwrap --check says of limits"}
+	return &Refusal{Reason: what + err.Error(), Advice: "leave the option out to run without the limit"}
 }
 
 // open makes the room pass the controllers on.
@@ -179,69 +174,8 @@ func bound(dir, name string, value int64) error {
 	return fmt.Errorf("the kernel did not take %d as %s", value, name)
 }
 
-// Enter limits this process, for good. Call it right before becoming the
-// command: Go dies when it cannot start a thread.
-// What it leaves, an empty cgroup, is removed by systemd or by the next
-// Prepare.
-func (b *Box) Enter() error {
-	if b.dir != "" {
-		runtime.LockOSThread()
-		debug.SetGCPercent(-1) // the collector has threads of its own
-		if err := set(b.in.Name(), "cgroup.procs", "0"); err != nil {
-			return fmt.Errorf("cannot enter the cgroup of the command: %w", err)
-		}
-		own, err := thisHost().ownPath()
-		if err != nil {
-			return err
-		}
-		if filepath.Base(filepath.Dir(own)) != filepath.Base(b.dir) {
-			return fmt.Errorf("cannot enter the cgroup of the command: this process is in %q", own)
-		}
-	}
-	return b.limits.lower()
-}
-
-// Guard makes cmd start inside the box. Call it when cmd is complete, its
-// SysProcAttr included, right before Start; and Close when all is over.
-func (b *Box) Guard(cmd *exec.Cmd) error {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	if b.dir != "" {
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(b.in.Fd())
-	}
-	if len(b.limits.rlimits()) == 0 {
-		return nil
-	}
-	path, err := b.handOn(cmd)
-	if err != nil {
-		return err
-	}
-	cmd.Args = append(cmd.Args[:1:1], b.limits.stageArgs(cmd.SysProcAttr.Pdeathsig, path, cmd.Args)...)
-	cmd.Path = "/proc/self/exe" // the child is this program until it execs
-	return nil
-}
-
-// selfFD is where a descriptor is a path.
-const selfFD = "/proc/self/fd/"
-
-// handOn returns the path by which the stage will find the program of cmd. A
-// descriptor of this process that is closed on exec would be lost on the way.
-func (b *Box) handOn(cmd *exec.Cmd) (string, error) {
-	number, ok := strings.CutPrefix(cmd.Path, selfFD)
-	fd, err := strconv.Atoi(number)
-	if !ok || err != nil || fd < 3+len(cmd.ExtraFiles) {
-		return cmd.Path, nil
-	}
-	own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return "", fmt.Errorf("cannot hand on %q: %w", cmd.Path, err)
-	}
-	f := os.NewFile(uintptr(own), cmd.Path)
-	b.files = append(b.files, f)
-	cmd.ExtraFiles = append(cmd.ExtraFiles, f)
-	return fmt.Sprintf("%s%d", selfFD, 2+len(cmd.ExtraFiles)), nil
-}
+// Cgroup is the directory of the cgroup that the command is to start in, or nil.
+func (b *Box) Cgroup() *os.File { return b.in }
 
 // Stopped returns the limit that ended the command, if one did. death is the
 // signal that its main process died of, 0 for none; a SIGKILL that the caller
@@ -298,10 +232,6 @@ const (
 
 // Close kills whatever is left in the box and removes it.
 func (b *Box) Close() error {
-	for _, f := range b.files {
-		f.Close()
-	}
-	b.files = nil
 	if b.dir == "" {
 		return nil
 	}

@@ -50,6 +50,9 @@ func fail(err error) {
 		os.Exit(0)
 	}
 	fmt.Fprintln(os.Stderr, err)
+	if no, ok := errors.AsType[*Refusal](err); ok {
+		fmt.Fprintln(os.Stderr, "hint:", no.Hint())
+	}
 	os.Exit(125)
 }
 

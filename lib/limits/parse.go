@@ -14,8 +14,8 @@ const (
 	// precedes it, the files that are copied in, the kernel's tables of mounts.
 	LeastMemory = 16 << 20
 
-	// LeastFileSize is the size of the largest file that bwrap copies into a
-	// sandbox. It has the limits already when it does so, and would die.
+	// LeastFileSize is also the size of the largest file that bwrap copies into a
+	// sandbox: the limit holds for bwrap too, which would die.
 	LeastFileSize = 64 << 10
 
 	// LeastPids is what the programs need that make the sandbox: those written in

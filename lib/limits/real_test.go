@@ -73,30 +73,19 @@ func needs(t *testing.T, limits string) bool {
 	t.Helper()
 	l, err := parse(limits)
 	require.NoError(t, err)
-	for _, s := range Check() {
-		if s.No == nil || s.Name == Memory && l.Memory == 0 || s.Name == Pids && l.Pids == 0 {
+	for _, task := range []string{"enter", "guard"} {
+		got := run(t, task, limits, "/proc/self/exe", "nothing")
+		if got.status == 0 {
 			continue
 		}
-		for _, task := range []string{"enter", "guard"} {
-			got := run(t, task, limits, "/proc/self/exe", "nothing")
-			assert.Equal(t, 125, got.status, "started without the limit")
-			assert.Empty(t, got.stdout)
-			assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
-			assert.Contains(t, got.stderr, s.No.Reason)
-		}
-		assert.NotEmpty(t, s.No.Hint())
-		t.Logf("refused here, and that is what was tested: %v; hint: %s", s.No, s.No.Hint())
+		assert.Equal(t, 125, got.status)
+		assert.Empty(t, got.stdout)
+		assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
+		assert.Regexp(t, "hint: .", got.stderr)
+		t.Logf("refused here, and that is what was tested: %s", got.stderr)
 		return false
 	}
 	return true
-}
-
-func TestCheckNamesAllLimits(t *testing.T) {
-	var names []Name
-	for _, s := range Check() {
-		names = append(names, s.Name)
-	}
-	assert.Equal(t, []Name{Memory, Pids, CPUTime, FileSize}, names)
 }
 
 func TestMemory(t *testing.T) {

@@ -47,16 +47,6 @@ func newScope(like scopeLike) error {
 	return err
 }
 
-// canAsk reports whether systemd could be asked for a scope.
-func canAsk() error {
-	b, err := dialBus(busSocket())
-	if err != nil {
-		return fmt.Errorf("cannot reach systemd: %w", err)
-	}
-	b.close()
-	return nil
-}
-
 // scope asks for the scope and waits until this process is in it.
 func (b *bus) scope(name string, like scopeLike) error {
 	var match encoder

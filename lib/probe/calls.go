@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"unsafe"
@@ -10,20 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// calls: parts of the kernel that are outside all namespaces, or that everyday
-// tools do without.
+// calls: parts of the kernel that no namespace separates, or that everyday tools
+// do without.
 var calls = []Attack{
 	{Name: "read one of the caller's keys by its number", Guarantee: "syscalls", try: readKey},
 	{Name: "search for one of the caller's keys", Guarantee: "syscalls", try: searchKey},
-	// The list is hidden by a mount, and where the command may make namespaces
-	// there can be none over a file of /proc: the kernel would let it mount no
-	// other.
+	// A mount hides the list. With --allow-nested there is none: the kernel allows
+	// no new mount of proc where a file of the old one is covered.
 	{Name: "list the caller's keys", Guarantee: "nested", try: listKeys},
 	{Name: "add a key", Guarantee: "syscalls", try: addKey},
 	{Name: "make a ring with io_uring_setup", Guarantee: "syscalls", try: ring},
 	{Name: "make a map with bpf", Guarantee: "syscalls", try: bpfMap},
 	{Name: "count with perf_event_open", Guarantee: "syscalls", try: counter},
 	{Name: "stop page faults with userfaultfd", Guarantee: "syscalls", try: pageFaults},
+	{Name: "open a socket to the host of a virtual machine", Guarantee: "syscalls",
+		try: func(*Targets) error { return opens(unix.SYS_SOCKET, unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
+	{Name: "open a packet socket by way of AF_INET", Guarantee: "syscalls",
+		try: func(*Targets) error { return opens(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_PACKET, 0) }},
+	{Name: "open a pair of sockets of another family", Guarantee: "syscalls",
+		try: func(*Targets) error { return opens(unix.SYS_SOCKETPAIR, unix.AF_VSOCK, unix.SOCK_STREAM, 0) }},
+	{Name: "listen to the kernel's messages about devices", Guarantee: "syscalls",
+		try: func(*Targets) error {
+			return opens(unix.SYS_SOCKET, unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_KOBJECT_UEVENT)
+		}},
+	{Name: "leave a set-user-ID file by chmod", Guarantee: "syscalls", try: plant(plantByChmod)},
+	{Name: "leave a set-user-ID file by open", Guarantee: "syscalls", try: plant(plantByOpen)},
+	{Name: "leave a set-user-ID file by mknod", Guarantee: "syscalls", try: plant(plantByMknod)},
+	// With --allow-nested the filter allows openat2: bwrap needs it.
+	{Name: "leave a set-user-ID file by openat2", Guarantee: "nested", try: plant(plantByOpenat2)},
 }
 
 func pointer[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
@@ -104,4 +119,64 @@ func pageFaults(*Targets) error {
 	const userModeOnly = 1
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|userModeOnly, 0, 0)
 	return made("userfaultfd", fd, errno)
+}
+
+// opens asks for a socket with a flag that no kernel knows, so that no driver is
+// loaded for the question: the kernel answers EINVAL, and a filter something else.
+func opens(call uintptr, family, kind, protocol int) error {
+	const unknown = 16
+	var pair [2]int32
+	_, _, errno := unix.Syscall6(call, uintptr(family), uintptr(kind|unknown), uintptr(protocol), pointer(&pair), 0, 0)
+	if errno == unix.EINVAL {
+		return nil
+	}
+	return os.NewSyscallError("socket", errno)
+}
+
+// plant makes a file in the project, and gets what it wants if the file has the
+// set-user-ID bit.
+func plant(create func(path string) error) func(*Targets) error {
+	return func(t *Targets) error {
+		path := filepath.Join(t.Project(), "planted")
+		err := create(path)
+		info, statErr := os.Lstat(path)
+		_ = os.Remove(path)
+		switch {
+		case statErr == nil && info.Mode()&os.ModeSetuid != 0:
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.New("the bit is not set")
+	}
+}
+
+const setUserID = unix.S_ISUID | 0o755
+
+func plantByChmod(path string) error {
+	if err := write(path); err != nil {
+		return err
+	}
+	return call("chmod", unix.Chmod(path, setUserID))
+}
+
+func plantByOpen(path string) error {
+	fd, err := unix.Open(path, unix.O_CREAT|unix.O_CLOEXEC, setUserID)
+	if err != nil {
+		return call("open", err)
+	}
+	return unix.Close(fd)
+}
+
+func plantByMknod(path string) error {
+	return call("mknod", unix.Mknod(path, unix.S_IFREG|setUserID, 0))
+}
+
+func plantByOpenat2(path string) error {
+	how := unix.OpenHow{Flags: unix.O_CREAT | unix.O_CLOEXEC, Mode: setUserID}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
+	if err != nil {
+		return call("openat2", err)
+	}
+	return unix.Close(fd)
 }

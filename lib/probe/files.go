@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files: what is not shown is not there, under whatever name.
+// files: a path that is not shown does not exist, under any name.
 var files = []Attack{
 	{Name: "read a file beside the project", Guarantee: "files",
 		try: func(t *Targets) error { return read(t.secret()) }},
@@ -72,8 +72,7 @@ func writeAndRemove(path string) error {
 	return os.Remove(path)
 }
 
-// openToWrite opens and does not write: that it may be opened is enough to
-// know.
+// openToWrite opens and does not write: the permission to open is enough.
 func openToWrite(path string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -83,12 +82,11 @@ func openToWrite(path string) error {
 	return fmt.Errorf("open %s: %w", path, err)
 }
 
-// throughProc looks for the secret from the roots and working directories of all
-// processes that are seen.
+// throughProc looks for the secret through a link of every visible process.
 func throughProc(link string, names ...string) error {
 	pids := processIDs()
 	if len(pids) == 0 {
-		return absent("no process is seen")
+		return absent("no process is visible")
 	}
 	err := errors.New("no process leads there")
 	for _, pid := range pids {
@@ -101,7 +99,7 @@ func throughProc(link string, names ...string) error {
 	return err
 }
 
-// processIDs lists the processes that are seen.
+// processIDs lists the visible processes.
 func processIDs() []int {
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
@@ -116,8 +114,8 @@ func processIDs() []int {
 // maxDescriptor bounds the search for descriptors: the scene's is 300.
 const maxDescriptor = 1024
 
-// openDescriptors lists what is open above standard error. It asks for each
-// number, since reading /proc/self/fd opens one more.
+// openDescriptors lists the open descriptors above standard error. It asks for
+// each number, since reading /proc/self/fd opens one more.
 func openDescriptors() []int {
 	var open []int
 	for fd := 3; fd < maxDescriptor; fd++ {
@@ -128,8 +126,8 @@ func openDescriptors() []int {
 	return open
 }
 
-// leftOpen finds what was inherited: what Go itself has opened by then is
-// closed on exec.
+// leftOpen finds an inherited descriptor. Those that Go itself has opened are
+// close-on-exec.
 func leftOpen(t *Targets) error {
 	for _, fd := range t.inherited {
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
@@ -140,8 +138,8 @@ func leftOpen(t *Targets) error {
 	return errors.New("none is open")
 }
 
-// heldOpen looks for the scene behind the descriptors of the other processes:
-// what made the sandbox is one of them.
+// heldOpen looks for the scene through the descriptors of other processes. One of
+// them made the sandbox.
 func heldOpen(*Targets) error {
 	for _, pid := range processIDs() {
 		if pid == os.Getpid() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts: without a capability nothing of the view can be changed, and none can
-// be had.
+// mounts: only a capability could change the mounts, and the command cannot gain
+// one.
 var mounts = []Attack{
 	{Name: "remount /usr writable", Guarantee: "capabilities", Harm: "it changes the system",
 		try: func(*Targets) error {
@@ -46,7 +46,8 @@ func makeDevice(t *Targets) error {
 	return os.Remove(path)
 }
 
-// holdsCapability looks at what a process has and at what it could take.
+// holdsCapability looks at the capabilities of a process and at those that it could
+// raise.
 func holdsCapability(pid string) error {
 	status, err := statusOf(pid)
 	if err != nil {

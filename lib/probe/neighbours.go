@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// neighbours: services of the machine that are not files.
+// neighbours: services of the machine that have no path.
 var neighbours = []Attack{
 	{Name: "connect to an abstract socket of the host", Guarantee: "abstract-sockets",
 		try: func(t *Targets) error { return connect("unix", t.Abstract) }},
@@ -15,7 +15,7 @@ var neighbours = []Attack{
 		try: func(t *Targets) error { return connect("tcp", t.TCP) }},
 }
 
-// kept: what can be written, and yet has to stay as it is.
+// kept: files in writable directories that must stay as they are.
 var kept = []Attack{
 	{Name: "write a git hook", Guarantee: "protect",
 		try: func(t *Targets) error { return writeAndRemove(t.Project() + "/.git/hooks/pre-commit") }},
@@ -34,7 +34,7 @@ var kept = []Attack{
 		got: func(s *Scene) bool { return exists(s.cache() + "/poison") }},
 }
 
-// patience bounds a connection that nobody answers.
+// patience bounds a connection without an answer.
 const patience = 2 * time.Second
 
 func connect(network, address string) error {
@@ -53,8 +53,8 @@ func renameParent(t *Targets) error {
 	return os.Rename(git+"2", git)
 }
 
-// inTheMaking is for attacks that are over, one way or the other, before the
-// command starts.
+// inTheMaking is for attacks that have succeeded or failed before the command
+// starts.
 func inTheMaking(*Targets) error { return nil }
 
 func poison(t *Targets) error {

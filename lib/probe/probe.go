@@ -1,9 +1,9 @@
-// Package probe finds out what a sandbox keeps in by trying to get out of it.
+// Package probe tests a sandbox by trying to get out of it.
 //
-// A Scene, made outside, holds what there is to get at: a secret beside the
-// project, a key, a socket, a process. The attacks run inside, in a program that
-// needs no tool of the machine, and say what came of them; where a success would
-// show outside, the scene is looked at instead of believing them.
+// A Scene, made outside, holds the targets: a secret beside the project, a key, a
+// socket, a process. The attacks run inside, in a program that needs no tool of
+// the machine, and report their outcomes. Where a success leaves a trace outside,
+// the scene decides, and the report does not count.
 package probe
 
 import (
@@ -29,28 +29,28 @@ const (
 // Attack is one way out.
 type Attack struct {
 	Name      string // what it tries, for people
-	Guarantee string // what is to keep it from that
-	Harm      string // why it must not be tried outside a sandbox; "" if it may
+	Guarantee string // the guarantee that should stop it
+	Harm      string // why it must not run outside a sandbox; "" if it may
 
-	// try returns nil when it got what it wanted.
+	// try returns nil if the attack succeeded.
 	try func(*Targets) error
-	// got asks outside, when all is over, whether the attack got what it wanted.
-	// Where it is set, nothing that try says counts.
+	// got tells outside, after all attacks, whether this one succeeded. If it is
+	// set, the result of try does not count.
 	got func(*Scene) bool
 }
 
-// Outcome is what came of an attack.
+// Outcome is the result of an attack.
 type Outcome string
 
 // The outcomes.
 const (
-	In      Outcome = "in"      // it got what it wanted
-	Refused Outcome = "refused" // it did not
-	Absent  Outcome = "absent"  // there is nothing here that it could be tried on
-	Untried Outcome = "untried" // the probe did not get that far, or it would do harm
+	In      Outcome = "in"      // it succeeded
+	Refused Outcome = "refused" // it failed
+	Absent  Outcome = "absent"  // this machine has no target for it
+	Untried Outcome = "untried" // the probe ended before it, or it would do harm
 )
 
-// Result is the outcome of an attack with what the kernel said.
+// Result is the outcome of an attack with the kernel's error.
 type Result struct {
 	Name      string  `json:"name"`
 	Guarantee string  `json:"guarantee"`
@@ -58,14 +58,14 @@ type Result struct {
 	Said      string  `json:"said,omitempty"`
 }
 
-// errAbsent is what an attack answers when there is nothing to try it on.
+// errAbsent is the error of an attack without a target.
 var errAbsent = errors.New("nothing to try it on")
 
 func absent(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", errAbsent, fmt.Sprintf(format, args...))
 }
 
-// Attacks lists them all.
+// Attacks lists all attacks.
 func Attacks() []Attack { return slices.Concat(files, mounts, processes, calls, neighbours, kept) }
 
 // Modes are the modes of the probe and of the processes that it needs.
@@ -113,8 +113,8 @@ func (a Attack) run(t *Targets) Result {
 	return r
 }
 
-// reached says of a system call that failed whether the kernel has looked at it.
-// What a filter or a missing privilege stops fails in one of three ways.
+// reached returns nil if the errno of a system call came from the code behind the
+// permission checks. A filter or a missing privilege causes one of three others.
 func reached(errno syscall.Errno) error {
 	switch errno {
 	case unix.ENOSYS, unix.EPERM, unix.EACCES:

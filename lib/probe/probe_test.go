@@ -55,7 +55,8 @@ func TestNothingOfASceneStays(t *testing.T) {
 	assert.Error(t, connect("tcp", s.TCP))
 }
 
-// The program inside is told where the secret is, and not what it is.
+// TestTargetsHoldNoSecret: the program inside learns where the secret is, and not
+// its content.
 func TestTargetsHoldNoSecret(t *testing.T) {
 	s := newScene(t)
 	defer s.Remove()
@@ -64,7 +65,7 @@ func TestTargetsHoldNoSecret(t *testing.T) {
 	assert.NotContains(t, s.Argument(), strings.TrimSpace(string(secret)))
 }
 
-// What has printed no result has not been refused.
+// TestSilenceIsNoRefusal: an attack without a result was not refused.
 func TestSilenceIsNoRefusal(t *testing.T) {
 	s := newScene(t)
 	defer s.Remove()
@@ -77,7 +78,8 @@ func TestSilenceIsNoRefusal(t *testing.T) {
 	}
 }
 
-// An attack that shows outside is judged there, whatever the program says.
+// TestTheSceneIsBelievedAndNotTheProbe: an attack that leaves a trace outside is
+// judged by the trace.
 func TestTheSceneIsBelievedAndNotTheProbe(t *testing.T) {
 	claims := func(outcome Outcome) string {
 		var out strings.Builder
@@ -134,8 +136,8 @@ func TestLitterIsAnythingThatChanged(t *testing.T) {
 	}
 }
 
-// The init of a sandbox made by bwrap has no capability, whatever bwrap is told,
-// so the attack on it is shown on another process: root's has all.
+// TestTracingForCapabilities attacks a process of root, which has capabilities:
+// bwrap's init never has one.
 func TestTracingForCapabilities(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", targetOption)
 	hold, err := cmd.StdinPipe()
@@ -148,7 +150,7 @@ func TestTracingForCapabilities(t *testing.T) {
 		assert.Error(t, err)
 	}
 	require.NoError(t, hold.Close())
-	require.NoError(t, cmd.Wait()) // it was let go
+	require.NoError(t, cmd.Wait()) // it was detached
 }
 
 func TestTheProbeIsNoProgramForPeople(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes: those outside are not seen, not signalled and not traced, and
-// those inside hold nothing that was not passed.
+// processes: those outside are not visible, not signalled and not traced; those
+// inside hold only variables and terminals that were passed.
 var processes = []Attack{
 	{Name: "see a process of the host", Guarantee: "processes", try: seeTarget},
 	{Name: "trace a process of the host", Guarantee: "processes", try: traceTarget},
@@ -29,7 +29,8 @@ var processes = []Attack{
 		try: func(*Targets) error { return typeInto(unix.TIOCLINUX) }},
 }
 
-// seeTarget: a number says nothing, as every process namespace counts from 1.
+// seeTarget compares the start time: every PID namespace counts from 1, so the
+// number may be another process's.
 func seeTarget(t *Targets) error {
 	start, err := startOf(t.PID)
 	if err == nil && start != t.Start {
@@ -45,7 +46,7 @@ func traceTarget(t *Targets) error {
 	return trace(t.PID)
 }
 
-// trace attaches to a process and lets it go.
+// trace attaches to a process and detaches.
 func trace(pid int) error {
 	runtime.LockOSThread() // the tracer is a thread
 	defer runtime.UnlockOSThread()
@@ -53,7 +54,7 @@ func trace(pid int) error {
 		return call("ptrace", err)
 	}
 	if unix.PtraceInterrupt(pid) == nil {
-		_, _ = unix.Wait4(pid, nil, unix.WALL, nil) // it can be let go only when it has stopped
+		_, _ = unix.Wait4(pid, nil, unix.WALL, nil) // only a stopped process can be detached
 	}
 	return call("ptrace", unix.PtraceDetach(pid))
 }
@@ -69,8 +70,8 @@ func readTarget(t *Targets) error {
 	return unix.Close(fd)
 }
 
-// signalTarget sends the signal blindly, as an attacker would, but not to
-// itself: inside, the number may be that of one of its own threads.
+// signalTarget sends the signal without a look at the process, as an attacker
+// would. Inside, the number may be that of one of its own threads: not to those.
 func signalTarget(t *Targets) error {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", t.PID)); err == nil {
 		return errors.New("the process of that number is this one")
@@ -91,7 +92,7 @@ func findVariable(t *Targets) error {
 	return errors.New("no process has it")
 }
 
-// makeUserNamespace starts a child in one: a program with many threads cannot
+// makeUserNamespace starts a child in one: a process with several threads cannot
 // enter one itself.
 func makeUserNamespace(*Targets) error {
 	cmd := exec.Command("/proc/self/exe", childOption)
@@ -99,7 +100,7 @@ func makeUserNamespace(*Targets) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	_ = cmd.Wait() // it was made, whatever became of the child in it
+	_ = cmd.Wait() // the namespace exists, even if the child in it failed
 	return nil
 }
 
@@ -111,9 +112,9 @@ func openTerminal(*Targets) error {
 	return unix.Close(fd)
 }
 
-// typeInto asks the terminal on standard input to take a character as typed, or
-// a selection as pasted. Only a virtual console knows the second, so there it
-// counts if the terminal's driver was asked at all.
+// typeInto asks the terminal on standard input to take a character as typed, or a
+// selection as pasted. Only a virtual console can paste; on another terminal, an
+// answer of its driver counts as a success.
 func typeInto(request uintptr) error {
 	if _, err := unix.IoctlGetTermios(0, unix.TCGETS); err != nil {
 		return absent("standard input is no terminal")

@@ -20,29 +20,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Targets is what the attacks get at, as it is told to the program inside. It
-// tells where a secret is, never what it is.
+// Targets tells the program inside where the targets are. It holds no secret
+// itself.
 type Targets struct {
-	Dir      string `json:"dir"`      // the scene's directory, of which the sandbox shows a part
+	Dir      string `json:"dir"`      // the scene's directory; the sandbox shows parts of it
 	Home     string `json:"home"`     // the home in the sandbox
 	Variable string `json:"variable"` // of the environment; "" if all were passed
 	Key      int    `json:"key"`      // in the session keyring; 0: this kernel has no keys
 	KeyName  string `json:"keyname"`
 	PID      int    `json:"pid"`   // of a process
-	Start    string `json:"start"` // when it started: a process of that number inside is another
+	Start    string `json:"start"` // its start time: inside, the number may be another process's
 	Abstract string `json:"abstract"`
 	TCP      string `json:"tcp"`
-	Passed   []int  `json:"passed"`   // descriptors that the probe is meant to have
+	Passed   []int  `json:"passed"`   // descriptors that the sandbox passes on purpose
 	Unfenced bool   `json:"unfenced"` // there is no sandbox: do no harm
 
 	inherited []int
 }
 
-// Project is the directory that takes the place of the project root.
+// Project is the project root of the check.
 func (t *Targets) Project() string { return filepath.Join(t.Dir, "project") }
 
-// Second is a writable root in which .git is a link that an earlier command
-// left: to where bwrap has the host's files while it makes a sandbox.
+// Second is a writable root whose .git is a symbolic link into /oldroot, where
+// bwrap has the host's files while it makes a sandbox. An earlier command could
+// have left such a link.
 func (t *Targets) Second() string { return filepath.Join(t.Dir, "second") }
 
 func (t *Targets) victim() string { return filepath.Join(t.Dir, "victim") }
@@ -52,9 +53,9 @@ func (t *Targets) cache() string  { return filepath.Join(t.home(), ".cache", "go
 func (t *Targets) home() string   { return filepath.Join(t.Dir, "home") }
 func (t *Targets) sshKey() string { return filepath.Join(t.home(), ".ssh", "id_ed25519") }
 
-// Environ is env with what the program that makes the sandbox is to have: the
-// scene's home, and a secret. What would lead to the caller's caches and
-// sessions is left out.
+// Environ is the environment for the program that makes the sandbox: env with the
+// scene's home and a secret, and without the variables that lead to the caller's
+// caches and sessions.
 func (s *Scene) Environ(env []string) []string {
 	var kept []string
 	for _, kv := range env {
@@ -66,12 +67,12 @@ func (s *Scene) Environ(env []string) []string {
 	return append(kept, "HOME="+s.home(), s.Variable+"=1")
 }
 
-// Scene is the part of a check that is outside the sandbox. Remove it.
+// Scene is the part of a check outside the sandbox. The caller must Remove it.
 type Scene struct {
 	Targets
 
 	before   string
-	leaked   int // the directory's descriptor, that is inherited by what is started here
+	leaked   int // a descriptor of the directory that children inherit
 	keyed    bool
 	process  *exec.Cmd
 	hold     io.Closer // the target lives until it is closed
@@ -81,8 +82,9 @@ type Scene struct {
 }
 
 // New makes a scene in a new directory below parent, that belongs to uid and
-// gid. self is a program that dispatches Modes. The caller has locked its goroutine to the thread, and starts
-// the sandbox from there: keys belong to threads.
+// gid. self is a program that dispatches Modes. The caller
+// must have locked its goroutine to the thread, and must start the sandbox from
+// there: keyrings belong to threads.
 func New(parent, self string, uid, gid int) (*Scene, error) {
 	dir, err := os.MkdirTemp(parent, "pk-check-")
 	if err != nil {
@@ -93,7 +95,7 @@ func New(parent, self string, uid, gid int) (*Scene, error) {
 		err = s.build(self, uid, gid)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot make what is to be attacked: %w", errors.Join(err, s.Remove()))
+		return nil, fmt.Errorf("cannot make the targets of the check: %w", errors.Join(err, s.Remove()))
 	}
 	return s, nil
 }
@@ -137,7 +139,7 @@ func (s *Scene) makeFiles() error {
 	return errors.Join(os.Symlink(s.secret(), project+"/door"), os.Symlink("/oldroot"+s.victim(), s.Second()+"/.git"))
 }
 
-// listen opens the three kinds of sockets that a machine's services have.
+// listen opens the three kinds of sockets that services listen on.
 func (s *Scene) listen() error {
 	dir, err := os.Open(filepath.Dir(s.socket()))
 	if err != nil {
@@ -155,12 +157,12 @@ func (s *Scene) listen() error {
 	return nil
 }
 
-// socketIn names the scene's socket in its open directory: the address of a
-// socket ends at 107 bytes, and the path of a temporary directory may not.
+// socketIn names the scene's socket through its open directory: an address holds
+// 107 bytes, and the path of a temporary directory may be longer.
 func socketIn(dir *os.File) string { return fmt.Sprintf("/proc/self/fd/%d/socket", dir.Fd()) }
 
-// addKey puts a key into the session keyring, which all of the user's processes
-// may read who know its number. A kernel without keys has nothing to keep.
+// addKey puts a key into the session keyring. Any process of the user that knows
+// its number may read it. A kernel without keys has no such target.
 func (s *Scene) addKey() error {
 	id, err := unix.AddKey("user", s.KeyName, []byte("secret"), unix.KEY_SPEC_SESSION_KEYRING)
 	if err == unix.ENOSYS || err == unix.EPERM || err == unix.EDQUOT {
@@ -174,8 +176,8 @@ func (s *Scene) addKey() error {
 	return os.NewSyscallError("keyctl", unix.KeyctlSetperm(id, possessorAndUser))
 }
 
-// openTerminal makes a pseudo-terminal, the caller's for the sandbox. Without
-// any there is nothing to type into.
+// openTerminal makes a pseudo-terminal as the caller's terminal. Without
+// pseudo-terminals the scene has none.
 func (s *Scene) openTerminal() error {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -201,7 +203,7 @@ func (s *Scene) openTerminal() error {
 // Terminal is a terminal for the sandbox to run on, or nil.
 func (s *Scene) Terminal() *os.File { return s.terminal }
 
-// startTarget starts the process that is to be seen, signalled and traced.
+// startTarget starts the process to find, signal and trace.
 func (s *Scene) startTarget(self string) error {
 	s.process = exec.Command(self, targetOption)
 	s.process.Env = []string{}
@@ -226,7 +228,7 @@ func wait(stdin io.Reader) error {
 	return err
 }
 
-// giveTo makes the scene somebody's, whom root is to become.
+// giveTo changes the owner of the scene to the user that root will become.
 func (s *Scene) giveTo(uid, gid int) error {
 	if uid == os.Geteuid() {
 		return nil
@@ -239,8 +241,8 @@ func (s *Scene) giveTo(uid, gid int) error {
 // highFD is above the numbers that --pass-fd takes.
 const highFD = 300
 
-// leak opens the scene's directory as programs do that know nothing of
-// O_CLOEXEC: what is started from now on inherits it.
+// leak opens the scene's directory without O_CLOEXEC, as careless programs do: all
+// children inherit it.
 func (s *Scene) leak() error {
 	fd, err := unix.Open(s.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -251,14 +253,14 @@ func (s *Scene) leak() error {
 	return os.NewSyscallError("fcntl", err)
 }
 
-// Argument is the scene as the program inside is told of it.
+// Argument encodes the targets for the program inside.
 func (t *Targets) Argument() string {
 	text, _ := json.Marshal(t) // strings and numbers
 	return string(text)
 }
 
-// Judge reads what the program inside has printed, and looks at the scene. It
-// has a result for every attack.
+// Judge reads the output of the program inside, and looks at the scene. It returns
+// a result for every attack.
 func (s *Scene) Judge(output io.Reader) []Result {
 	said := map[string]Result{}
 	for lines := bufio.NewScanner(output); lines.Scan(); {
@@ -284,8 +286,8 @@ func (s *Scene) Judge(output io.Reader) []Result {
 	return results
 }
 
-// killed reports whether the target died of a signal. It is made to end by
-// itself, so that nobody has to guess how long a signal takes.
+// killed reports whether the target died of a signal. It ends the target's input
+// and waits, so that a signal on its way needs no timeout.
 func (s *Scene) killed() bool {
 	_ = s.hold.Close()
 	<-s.dead
@@ -293,8 +295,8 @@ func (s *Scene) killed() bool {
 	return ok && status.Signaled()
 }
 
-// littered reports whether something came, went or changed in the scene. What
-// has an attack of its own is not looked at.
+// littered reports whether a file in the scene appeared, vanished or changed. It
+// skips files that have an attack of their own.
 func (s *Scene) littered() bool {
 	now, err := s.listing()
 	return err != nil || now != s.before
@@ -344,8 +346,8 @@ func (s *Scene) Remove() error {
 	return os.RemoveAll(s.Dir)
 }
 
-// startOf is when a process started, in ticks since the machine did, and who
-// started it: with its number, this names it.
+// startOf returns the start time of a process, in ticks since boot, and its parent.
+// With its PID they identify it.
 func startOf(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

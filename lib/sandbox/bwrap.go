@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/toolchain"
+	"pikuri/lib/fence"
+	"pikuri/lib/shell"
 )
 
 // BwrapConfig describes the sandbox of a BwrapRunner.
@@ -39,7 +41,7 @@ type BwrapConfig struct {
 type BwrapRunner struct {
 	settings
 	place
-	fence fence // but for what each command says
+	config fence.Config // without the options of a command
 }
 
 // NewBwrapRunner returns a runner, or says why there can be none: a root that
@@ -58,32 +60,23 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	r := &BwrapRunner{settings: s, place: place{workspace: workspace}}
-	if err := r.plan(cfg); err != nil {
+	r := &BwrapRunner{settings: s, place: place{workspace: workspace}, config: fence.Config{
+		Roots: workspace.Roots(), NoToolchains: !cfg.Toolchains, AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Bwrap: cfg.Bwrap,
+	}}
+	if err := r.try(); err != nil {
 		workspace.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-// plan makes the plan once, so that what is wrong with it is said now.
-func (r *BwrapRunner) plan(cfg BwrapConfig) error {
-	r.fence = fence{Bwrap: cfg.Bwrap, Roots: r.workspace.Roots(), AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Net: true}
-	if cfg.Toolchains {
-		table, err := toolchain.Load()
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		r.fence.Toolchains = table.Present(toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv})
-		r.fence.Masks = toolchain.Masks(r.fence.Toolchains)
-	}
-	trial := r.fence
-	trial.Env.Caller = os.Environ()
-	binary, _, err := trial.plan()
+// try makes a plan, so that its errors are reported now.
+func (r *BwrapRunner) try() error {
+	f, err := fence.New(r.config)
 	if err == nil {
-		err = bwrap.CheckHost(binary)
+		r.config.Bwrap = f.Bwrap.Path
+		err = bwrap.CheckHost(f.Bwrap)
 	}
-	r.fence.Bwrap = binary.Path
 	if _, unavailable := errors.AsType[*bwrap.Unavailable](err); unavailable {
 		return fmt.Errorf("%w: %w", ErrNotAvailable, err)
 	}
@@ -109,9 +102,44 @@ func (r *BwrapRunner) Exec(ctx context.Context, cmd string, args []string, opts 
 		return nil, err
 	}
 	defer dir.Close()
-	req := r.request(cmd, args, opts, nil)
-	fence := r.fence
-	fence.Chdir, fence.Net, fence.Env = dir.Name(), opts.Net.Mode == NetDefault, opts.Env.policy(os.Environ())
-	req.Fence = &fence
-	return supervised(ctx, req, dir, opts.Stdin, r.limit(opts.Resources))
+	if err := ctx.Err(); err != nil {
+		return nil, stopped(err)
+	}
+	config := r.config
+	config.NoNet, config.Env = opts.Net.Mode == NetDenyAll, opts.Env.policy(os.Environ())
+	limit := r.limit(opts.Resources)
+	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
+	answer, err := r.run(ctx, config, append([]string{cmd}, args...), opts, dir.Name(), stdout, stderr)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", kinds[kindOf(err)], err)
+	}
+	return conclude(ctx, cmd, opts.Timeout, answer, stdout, stderr)
+}
+
+// run makes the sandbox of a command, and runs it.
+func (r *BwrapRunner) run(ctx context.Context, config fence.Config, argv []string, opts ExecOptions, dir string, stdout, stderr *stream) (report, error) {
+	f, err := fence.New(config)
+	if err != nil {
+		return report{}, err
+	}
+	defer f.Close()
+	f.Plan.Chdir = dir
+	if err := f.Ready(argv[0]); err != nil {
+		return report{}, err
+	}
+	sandbox, err := f.Sandbox(argv)
+	if err != nil {
+		return report{}, err
+	}
+	input, err := inputFile(opts.Stdin)
+	if err != nil {
+		return report{}, err
+	}
+	defer input.Close()
+	signals := make(chan os.Signal, 1)
+	defer context.AfterFunc(ctx, func() { signals <- syscall.SIGTERM })()
+	return run(&shell.Job{
+		Fence: &sandbox, In: input, Out: stdout, Err: stderr,
+		Timeout: opts.Timeout, KillAfter: r.killAfter, Signals: signals,
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 )
@@ -76,6 +77,7 @@ func (r *ExecResult) MarshalJSON() ([]byte, error) {
 // stream keeps the first bytes that are written to it and, of the rest, the
 // last. The others are counted.
 type stream struct {
+	mu    sync.Mutex // a process that holds the pipe may still write
 	limit int64
 	first []byte
 	last  []byte // up to twice tailBytes, so that it is seldom moved
@@ -83,6 +85,8 @@ type stream struct {
 }
 
 func (s *stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := len(p)
 	s.total += int64(n)
 	take := min(int64(n), s.limit-int64(len(s.first)))
@@ -97,4 +101,14 @@ func (s *stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *stream) tail() string { return string(s.last[max(0, len(s.last)-tailBytes):]) }
+// kept is the part of a stream that is kept.
+type kept struct {
+	first, tail string
+	total       int64
+}
+
+func (s *stream) kept() kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return kept{string(s.first), string(s.last[max(0, len(s.last)-tailBytes):]), s.total}
+}

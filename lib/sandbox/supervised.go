@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"context"
 	"encoding/gob"
 	"errors"
@@ -14,9 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/bwrap"
 	"pikuri/lib/internal/hidden"
-	"pikuri/lib/shell"
 )
 
 const (
@@ -40,6 +37,11 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 		return nil, fmt.Errorf("sandbox: cannot make a socket: %w", err)
 	}
 	defer control.Close()
+	input, err := inputFile(stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer input.Close()
 	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
 	cmd := &exec.Cmd{
 		Path: hidden.Self,
@@ -47,14 +49,12 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 		// What a child of this user can read in /proc of the supervisor is no secret.
 		Env:         []string{"PATH=" + pathOf(nil)},
 		Dir:         "/",
+		Stdin:       input,
 		Stdout:      stdout,
 		Stderr:      stderr,
 		ExtraFiles:  []*os.File{theirs, dir},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's signals are not for it
 		WaitDelay:   pipeGrace,
-	}
-	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
 	}
 	err = cmd.Start()
 	theirs.Close()
@@ -66,12 +66,18 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 		err = werr
 	}
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: the supervisor of %q failed: %w%s", r.Argv[0], err, quoted(stderr.first))
+		return nil, fmt.Errorf("sandbox: the supervisor of %q failed: %w%s", r.Argv[0], err, quoted(stderr.kept().first))
 	}
-	return conclude(ctx, r, answer, stdout, stderr)
+	if answer.Outcome == "" {
+		if err := ctx.Err(); err != nil {
+			return nil, stopped(err)
+		}
+		return nil, fmt.Errorf("%w: %s", kinds[answer.Kind], answer.Error)
+	}
+	return conclude(ctx, r.Argv[0], r.Timeout, answer, stdout, stderr)
 }
 
-func quoted(said []byte) string {
+func quoted(said string) string {
 	if len(said) == 0 {
 		return ""
 	}
@@ -117,45 +123,4 @@ func converse(ctx context.Context, control *os.File, r request, supervisor *os.P
 		err = nil // stopped before there was anything to tell
 	}
 	return answer, err
-}
-
-// conclude makes the result, and the error if the command did not end by
-// itself.
-func conclude(ctx context.Context, r request, answer report, stdout, stderr *stream) (*ExecResult, error) {
-	if answer.Outcome == "" {
-		if err := ctx.Err(); err != nil {
-			return nil, stopped(err)
-		}
-		return nil, fmt.Errorf("%w: %s", kinds[answer.Kind], answer.Error)
-	}
-	if answer.Outcome == shell.SandboxFailed {
-		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, bwrap.Diagnose(string(stderr.first)))
-	}
-	result := &ExecResult{
-		ExitCode: answer.Status,
-		TimedOut: answer.Outcome == shell.TimedOut,
-		Stdout:   string(stdout.first), StdoutTail: stdout.tail(), StdoutBytes: stdout.total,
-		Stderr: string(stderr.first), StderrTail: stderr.tail(), StderrBytes: stderr.total,
-		Duration: answer.Duration, Usage: answer.Usage, Survivors: answer.Survivors,
-	}
-	if answer.Signal != 0 {
-		result.Signal = unix.SignalName(answer.Signal)
-	}
-	switch {
-	case result.TimedOut:
-		return result, fmt.Errorf("%w: %q ran longer than %v", ErrTimeout, r.Argv[0], r.Timeout)
-	case ctx.Err() != nil && answer.Stopped:
-		err := stopped(ctx.Err())
-		result.TimedOut = errors.Is(err, ErrTimeout)
-		return result, err
-	}
-	return result, nil
-}
-
-// stopped sorts why a context ended.
-func stopped(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: %w", ErrTimeout, err)
-	}
-	return fmt.Errorf("%w: %w", ErrAborted, err)
 }

@@ -2,6 +2,7 @@ package seccomp
 
 import (
 	"math"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,32 +16,33 @@ const (
 	sizeArgument    = 8
 )
 
-// The numbers of the x32 ABI are those of amd64 with a bit set. Before Linux
-// 5.4, the calls that x32 has for itself were also there without it: ioctl was
-// 514, too.
+// The x32 ABI uses the numbers of amd64 with one bit set. It has calls of its own
+// from 512 on. Before Linux 5.4 the kernel took those without the bit as well:
+// 514 was another ioctl.
 const (
 	x32Bit   = 0x40000000
 	x32First = 512
 	x32Last  = 547
 )
 
-// skipped is the number of a call that a debugger has taken out. The kernel
-// does nothing for it, and what the debugger answers should stay as it is.
+// skipped is the number of a call that a debugger has cancelled. The kernel runs
+// nothing, and the debugger's answer must stay as it is.
 const skipped = math.MaxUint32
 
-// assemble makes a program that goes by the ABI of a call, then by its number.
-func assemble(abis []abi) []unix.SockFilter {
+// assemble makes a program that branches on the ABI of a call, then on its
+// number.
+func assemble(abis []abi, rules []rule) []unix.SockFilter {
 	program := []unix.SockFilter{load(offsetABI)}
 	for _, a := range abis {
-		part := section(a)
+		part := section(a, rules)
 		program = append(program, equal(audit[a], 1, 0), jump(len(part)))
 		program = append(program, part...)
 	}
 	return append(program, answer(unix.SECCOMP_RET_KILL_PROCESS))
 }
 
-// section decides about the calls of one ABI. No path leads out of it.
-func section(a abi) []unix.SockFilter {
+// section answers the calls of one ABI. It ends in a return on every path.
+func section(a abi, rules []rule) []unix.SockFilter {
 	s := []unix.SockFilter{load(offsetNumber)}
 	if a == amd64 {
 		s = append(s, withoutX32()...)
@@ -53,8 +55,7 @@ func section(a abi) []unix.SockFilter {
 	return append(s, answer(unix.SECCOMP_RET_ALLOW))
 }
 
-// withoutX32 answers as a kernel does that was built without x32, which most
-// are.
+// withoutX32 answers as a kernel built without x32 does.
 func withoutX32() []unix.SockFilter {
 	return []unix.SockFilter{
 		equal(skipped, 0, 1),
@@ -62,30 +63,51 @@ func withoutX32() []unix.SockFilter {
 		atLeast(x32Bit, 2, 0),
 		atLeast(x32First, 0, 2),
 		atLeast(x32Last+1, 1, 0),
-		refuse(unix.ENOSYS),
+		fail(unix.ENOSYS),
 	}
 }
 
-// code decides about the calls with this number, and leaves the others to what
-// follows it.
+// code answers the calls with this number, and leaves the others to the code
+// behind it.
 func (r rule) code(number uint32) []unix.SockFilter {
-	if r.only == nil {
-		return []unix.SockFilter{equal(number, 0, 1), refuse(r.answer)}
+	var body []unix.SockFilter
+	for _, refusal := range r.refusals {
+		body = append(body, refusal.code()...)
 	}
-	listed, other := refuse(r.answer), answer(unix.SECCOMP_RET_ALLOW)
-	if r.only.permits {
-		listed, other = other, listed
+	body = append(body, answer(unix.SECCOMP_RET_ALLOW))
+	return append([]unix.SockFilter{equal(number, 0, len(body))}, body...)
+}
+
+// code answers the call if all tests hold, and otherwise runs on behind it.
+func (r refusal) code() []unix.SockFilter {
+	code := []unix.SockFilter{fail(r.answer)}
+	for _, t := range slices.Backward(r.when) {
+		code = append(t.code(len(code)), code...)
 	}
-	n := len(r.only.values)
-	code := []unix.SockFilter{equal(number, 0, n+3), load(offsetArguments + uint32(r.only.argument)*sizeArgument)}
-	for i, value := range r.only.values {
-		code = append(code, equal(value, n-i, 0))
+	return code
+}
+
+// code runs on if the test holds, and otherwise skips the rest behind it.
+func (t test) code(rest int) []unix.SockFilter {
+	code := []unix.SockFilter{load(offsetArguments + uint32(t.argument)*sizeArgument), and(t.mask)}
+	for i, value := range t.values {
+		found, none := len(t.values)-1-i, 0
+		if t.not {
+			found += rest
+		} else if found == 0 {
+			none = rest
+		}
+		code = append(code, equal(value, found, none))
 	}
-	return append(code, other, listed)
+	return code
 }
 
 func load(offset uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+}
+
+func and(mask uint32) unix.SockFilter {
+	return unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask}
 }
 
 // equal and atLeast skip yes or no instructions.
@@ -105,6 +127,6 @@ func answer(action uint32) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
 }
 
-func refuse(errno unix.Errno) unix.SockFilter {
+func fail(errno unix.Errno) unix.SockFilter {
 	return answer(unix.SECCOMP_RET_ERRNO | uint32(errno))
 }

@@ -12,30 +12,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What keeps a question from being answered.
+// Errors of a question that got no answer.
 var (
-	ErrNoTerminal  = errors.New("cannot ask: no terminal")
+	ErrNoTerminal  = errors.New("no terminal to ask on")
 	ErrInterrupted = errors.New("interrupted while asking")
 )
 
 // cue ends the question.
 const cue = "Run it (y/N)? "
 
-// What was typed or pasted before the question could be read is thrown away
-// until nothing has come for settleQuiet; a paste arrives in pieces. Whoever goes
-// on typing for settleLimit is asked nevertheless.
+// Input that was typed or pasted before the question is discarded until none has
+// come for settleQuiet: a paste arrives in pieces. After settleLimit the question
+// is asked in any case.
 const (
 	settleQuiet = 100 * time.Millisecond
 	settleLimit = 2 * time.Second
 )
 
-// maxAnswer bounds an answer. A longer one is none.
+// maxAnswer bounds an answer. A longer one counts as not understood.
 const maxAnswer = 1024
 
 // Ask asks on the controlling terminal, never on standard input, and returns
-// true for a yes. What was typed before the question counts for nothing. Any
-// answer but y, yes, n, no and nothing is asked again; nothing, and the end of
-// input, mean no. Closing stop ends the asking.
+// true for a yes. Input from before the question does not count. The answers y,
+// yes, n, no and an empty line are understood; after any other the question is
+// repeated. An empty line and the end of input mean no. Closing stop ends the
+// question.
 func Ask(q Question, stop <-chan struct{}) (bool, error) {
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
@@ -99,7 +100,7 @@ func (t *terminal) ask(q Question, stop <-chan struct{}) (bool, error) {
 	if _, err := t.file.WriteString(q.render(width, reversed)); err != nil {
 		return false, fmt.Errorf("cannot write to the terminal: %w", err)
 	}
-	// After the question, so that nobody can have answered what he has not read.
+	// After the question is shown: an earlier answer is to another question.
 	t.settle(stop)
 	for {
 		if _, err := t.file.WriteString(cue); err != nil {
@@ -125,8 +126,8 @@ func (t *terminal) ask(q Question, stop <-chan struct{}) (bool, error) {
 // but not that.
 func reversed(escape string) string { return "\x1b[7m" + escape + "\x1b[27m" }
 
-// cook makes the terminal hand over lines and show what is typed. A program that
-// draws its own screen, and started this one, may have turned that off.
+// cook switches the terminal to lines and echo. The caller may be a program that
+// draws its own screen and has switched them off.
 func (t *terminal) cook() error {
 	return t.control(func(fd int) error {
 		state, err := unix.IoctlGetTermios(fd, unix.TCGETS)
@@ -145,7 +146,7 @@ func (t *terminal) cook() error {
 	})
 }
 
-// settle throws away what has been typed already, until there is nothing more.
+// settle discards pending input until there is no more.
 func (t *terminal) settle(stop <-chan struct{}) {
 	for limit := time.Now().Add(settleLimit); time.Now().Before(limit); {
 		_ = t.control(func(fd int) error { return unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) })
@@ -168,7 +169,8 @@ func (t *terminal) settle(stop <-chan struct{}) {
 	}
 }
 
-// line reads one line. What is too long is read to its end and is no answer.
+// line reads one line. A line that is too long is read to its end and counts as not
+// understood.
 func (t *terminal) line() (string, error) {
 	var line []byte
 	var char [1]byte
@@ -190,7 +192,7 @@ func (t *terminal) line() (string, error) {
 	}
 }
 
-// trimReason is what a program says about its answer, in one visible line.
+// trimReason returns the first line of a program's output, made visible.
 func trimReason(said []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
 	return oneLine(string(bytes.TrimSpace(line)))

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/monitor"
 )
 
 // A gate is a socket between the shell and this program, for two things that
@@ -37,6 +39,14 @@ type gate struct {
 	pidfd  int   // of bash, 0 for none
 	stages []int // as bash said
 }
+
+// Numbers at which the command has the files of a gate. Shells use descriptors up
+// to 9 and from 10 on, bash itself 63 and 255.
+const (
+	gateFD   = 250 // the socket
+	scriptFD = 251 // the script that bash reads first
+	longFD   = 252 // a command that is too long for an argument
+)
 
 // limit of what is read of a gate: a pipeline of some hundred stages.
 const maxReport = 4096
@@ -87,8 +97,8 @@ func gateScript(wait, pipeline bool) string {
 }
 
 // placed are the files of the command.
-func (g *gate) placed() []placed {
-	return []placed{{gateFD, g.theirs}, {scriptFD, g.script}}
+func (g *gate) placed() []monitor.Placed {
+	return []monitor.Placed{{At: gateFD, File: g.theirs}, {At: scriptFD, File: g.script}}
 }
 
 // env is what makes bash read the script.
@@ -120,11 +130,18 @@ func (g *gate) listen() {
 		}
 		if text == "hello\n" && g.pidfd == 0 {
 			g.pidfd, _ = unix.PidfdOpen(pid, 0)
-			tell(g.ours, "\n")
+			g.goOn()
 			continue
 		}
 		heard.WriteString(text)
 		g.stages = stagesIn(heard.String())
+	}
+}
+
+// goOn lets bash begin. If it has ended, that is no signal for this process.
+func (g *gate) goOn() {
+	if raw, err := g.ours.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.SendmsgN(int(fd), []byte("\n"), nil, nil, unix.MSG_NOSIGNAL) })
 	}
 }
 

@@ -100,19 +100,19 @@ func (l *Log) close(cut bool) (string, error) {
 	return l.file.Name(), l.err
 }
 
-// logDir is where the logs of a session are, in its umbrella. A command in a
+// logDir is where the logs of a session are, in the session directory. A command in a
 // sandbox does not see it.
 const logDir = "log"
 
-// OpenLog makes a new log in an umbrella. A command without a sandbox can put
+// OpenLog makes a new log in a session directory. A command without a sandbox can put
 // links there, and none is followed.
-func OpenLog(umbrella string) (*os.File, error) {
-	dir, err := openDirAt(unix.AT_FDCWD, umbrella)
+func OpenLog(session string) (*os.File, error) {
+	dir, err := openDirAt(unix.AT_FDCWD, session)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open session directory %q: %w", umbrella, err)
+		return nil, fmt.Errorf("cannot open session directory %q: %w", session, err)
 	}
 	defer unix.Close(dir)
-	path := filepath.Join(umbrella, logDir)
+	path := filepath.Join(session, logDir)
 	if err := unix.Mkdirat(dir, logDir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("cannot make %q: %w", path, err)
 	}

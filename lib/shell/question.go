@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Question is what the user is asked about.
+// Question describes a command that the user is asked about.
 type Question struct {
 	Command     string
 	Description string // "" for none
@@ -25,21 +25,21 @@ func (q Question) Sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Text is the question as shown to people, but for the cue. Every part of it may
-// come from an agent, so every part is made visible, and only the command has
-// more than one line.
+// Text is the question as it is shown, without the cue. Every part of it may come
+// from an agent, so every part is made visible, and only the command has more than
+// one line.
 func (q Question) Text() string { return q.render(0, func(escape string) string { return escape }) }
 
-// manyLines and manyBytes are from where on the size of a command is told: its
-// beginning may be off the screen by then.
+// From manyLines or manyBytes on, the question gives the size of the command: its
+// beginning may be off the screen.
 const (
 	manyLines = 20
 	manyBytes = 4096
 )
 
 // render draws the question for a terminal of that many columns, 0 if it is not
-// for one. mark is applied to each escape, so that what was escaped is told from
-// a command that looks like it.
+// for one. mark is applied to each escape, to tell it from a command that holds the
+// same letters.
 func (q Question) render(columns int, mark func(string) string) string {
 	var b strings.Builder
 	b.WriteString("\n")
@@ -129,8 +129,8 @@ func writeRows(b *strings.Builder, lead, line string, columns int, mark func(str
 	b.WriteString("\n")
 }
 
-// columnsOf is how wide a character may be drawn. Taking all that is not ASCII
-// for wide breaks a row too early, never too late.
+// columnsOf is the largest width at which a character may be drawn. All characters
+// outside ASCII count as wide: a row breaks too early, never too late.
 func columnsOf(char string) int {
 	r, _ := utf8.DecodeRuneInString(char)
 	switch {
@@ -142,7 +142,7 @@ func columnsOf(char string) int {
 	return 1
 }
 
-// notes say what is easily overlooked.
+// notes name parts of the command that are easily overlooked.
 func (q Question) notes(lines []string) []string {
 	var notes []string
 	if n := foreignLetters(lines); len(n) > 0 {

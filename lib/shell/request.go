@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -19,13 +20,13 @@ type Request struct {
 	Timeout     *int // in seconds
 }
 
-// maxID bounds what a request is called.
+// maxID bounds the id of a request.
 const maxID = 1024
 
-// ParseRequest reads one JSON object. What is not exactly understood is refused,
-// for something else would run: a field that is unknown, or is there twice, and
-// text that is not UTF-8, for which there is command_base64. The id is returned
-// even then, if it could be read.
+// ParseRequest reads one JSON object. It refuses a field that is unknown or given
+// twice, and text that is not UTF-8 (command_base64 is for that): otherwise another
+// command could run than was sent. An id that could be read is returned with the
+// error.
 func ParseRequest(line []byte) (Request, error) {
 	var r Request
 	if !utf8.Valid(line) {
@@ -118,16 +119,47 @@ func (r *Request) set(name string, value json.RawMessage) error {
 }
 
 // text reads a string. Half of a surrogate pair, which JSON can spell and UTF-8
-// cannot, would silently become another character.
+// cannot, is refused: encoding/json would put U+FFFD in its place.
 func text(name string, value json.RawMessage) (string, error) {
 	var s string
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
 		return "", fmt.Errorf("the %s is not a string", name)
 	}
-	const lost = string(utf8.RuneError)
-	spelt := strings.Count(string(value), lost) + strings.Count(strings.ToLower(string(value)), `\ufffd`)
-	if strings.Count(s, lost) > spelt {
+	if !paired(value) {
 		return "", fmt.Errorf("the %s holds half of a surrogate pair", name)
 	}
 	return s, nil
+}
+
+// paired reports whether each surrogate in a valid JSON string is one of a pair.
+func paired(literal []byte) bool {
+	for i := 0; i < len(literal); i++ {
+		if literal[i] != '\\' {
+			continue
+		}
+		i++ // to what is escaped
+		first, ok := escapedUnit(literal[i:])
+		if !ok || !utf16.IsSurrogate(first) {
+			continue
+		}
+		i += len("uXXXX")
+		if literal[i] != '\\' {
+			return false
+		}
+		i++
+		second, _ := escapedUnit(literal[i:])
+		if utf16.DecodeRune(first, second) == utf8.RuneError {
+			return false
+		}
+	}
+	return true
+}
+
+// escapedUnit reads uXXXX, the UTF-16 code unit of an escape.
+func escapedUnit(escape []byte) (unit rune, ok bool) {
+	if escape[0] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(escape[1:5]), 16, 16)
+	return rune(n), err == nil
 }

@@ -2,7 +2,12 @@ package shell
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,6 +26,12 @@ func FuzzRequest(f *testing.F) {
 		`{"command":"a"}{}`,
 		`{"Command":"a"}`,
 		`["command"]`,
+		`{"command":"\ud800 \\ufffd"}`,
+		`{"command":"\\\ud83d\ude00\\ud800"}`,
+		`{"command":"\ud83d\n"}`,
+		`{"command":"\ud83d\ud83d\ude00"}`,
+		`{"command":"\ude00\ud83d"}`,
+		`{"description":"\uDBFF\uDFFF","command_base64":"bHMK"}`,
 	} {
 		f.Add([]byte(line))
 	}
@@ -41,6 +52,10 @@ func FuzzRequest(f *testing.F) {
 		if other.Command != nil {
 			want = *other.Command
 		}
+		assertUnits(t, r.Description, line, "description")
+		if other.Command != nil {
+			assertUnits(t, r.Command, line, "command")
+		}
 		assert.Equal(t, want, r.Command, "%q", line)
 		assert.Equal(t, other.Description, r.Description, "%q", line)
 		assert.Equal(t, other.Timeout, r.Timeout, "%q", line)
@@ -50,4 +65,70 @@ func FuzzRequest(f *testing.F) {
 			assert.Contains(t, []string{"id", "command", "command_base64", "description", "timeout"}, name)
 		}
 	})
+}
+
+// assertUnits holds a text that was accepted to the UTF-16 code units that were
+// sent, which encoding/json does not show.
+func assertUnits(t *testing.T, got string, line []byte, field string) {
+	var fields map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal(line, &fields))
+	if fields[field] == nil {
+		return
+	}
+	var units []uint16
+	literal := []rune(string(fields[field]))
+	for i := 1; i < len(literal)-1; i++ {
+		switch {
+		case literal[i] != '\\':
+			units = utf16.AppendRune(units, literal[i])
+		case literal[i+1] == 'u':
+			n, err := strconv.ParseUint(string(literal[i+2:i+6]), 16, 16)
+			require.NoError(t, err)
+			units = append(units, uint16(n))
+			i += 5
+		default:
+			i++
+			units = append(units, uint16(strings.NewReplacer("b", "\b", "f", "\f", "n", "\n", "r", "\r", "t", "\t").Replace(string(literal[i]))[0]))
+		}
+	}
+	assert.True(t, slices.Equal(units, utf16.Encode([]rune(got))), "%q", line)
+}
+
+func TestHalfSurrogatePairs(t *testing.T) {
+	for _, row := range []struct {
+		name, literal string
+		want          string // "" if it is refused
+	}{
+		{"a pair", `\ud83d\ude00`, "\U0001F600"},
+		{"a pair in capitals", `\uD83D\uDE00`, "\U0001F600"},
+		{"the replacement character", `\ufffd \uFFFD �`, "� � �"},
+		{"the first half", `\ud800`, ""},
+		{"the second half", `a\udc00b`, ""},
+		{"the halves in the wrong order", `\udc00\ud800`, ""},
+		{"the first half twice", `\ud800\ud800`, ""},
+		{"the first half before a pair", `\ud83d\ud83d\ude00`, ""},
+		{"the first half before another escape", `\ud800\n`, ""},
+		{"the first half before an escaped quote", `\ud800\"`, ""},
+		{"a half, and an escape that is none", `\ud800 \\ufffd`, ""},
+		{"a half, and the replacement character", `\ud800 \ufffd`, ""},
+		{"a half behind a backslash", `\\\ud800`, ""},
+		{"the letters of a half", `\\ud800`, `\ud800`},
+		{"the letters of a half behind a half", `\ud83d\\ude00`, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, field := range []string{"command", "description"} {
+				line := fmt.Sprintf(`{"%s":"%s"}`, field, row.literal)
+				if field == "description" {
+					line = fmt.Sprintf(`{"command":"ls","description":"%s"}`, row.literal)
+				}
+				r, err := ParseRequest([]byte(line))
+				if row.want == "" {
+					assert.EqualError(t, err, "the "+field+" holds half of a surrogate pair")
+					continue
+				}
+				require.NoError(t, err)
+				assert.Equal(t, row.want, map[string]string{"command": r.Command, "description": r.Description}[field])
+			}
+		})
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"golang.org/x/sys/unix"
 	"os"
 	"strconv"
 	"strings"
@@ -21,12 +22,12 @@ const (
 	Exited        Outcome = "exited"         // it returned a status
 	Signaled      Outcome = "signaled"       // a signal ended it
 	TimedOut      Outcome = "timed-out"      // it was ended for taking too long
-	Declined      Outcome = "declined"       // the user did not let it run
-	Refused       Outcome = "refused"        // pk did not let it run
+	Declined      Outcome = "declined"       // the user said no
+	Refused       Outcome = "refused"        // pk did not run it
 	SandboxFailed Outcome = "sandbox-failed" // it could not be started in a sandbox
 )
 
-// Result is everything there is to say of one command.
+// Result describes one command after its end.
 type Result struct {
 	ID       json.RawMessage // of the request, nil for none
 	Command  string
@@ -37,6 +38,7 @@ type Result struct {
 	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
+	Usage    syscall.Rusage // of all its processes together
 
 	Output    []byte // what was kept; visible, unless Raw
 	Raw       bool
@@ -48,14 +50,14 @@ type Result struct {
 	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
 	Survivors int       // processes that had to be ended after the command
 	Left      int       // processes that could not be ended
-	Held      bool      // somebody else still holds the output open
+	Held      bool      // a process that the command did not start has the output open
 	WriteErr  error     // the first failure to write the output on
 	Interrupt os.Signal // that came from outside while it ran; nil for none
 
-	MovedAside []Moved  // what appeared where nothing may
-	Guarantees []string // what held while it ran
+	MovedAside []Moved  // files that appeared at protected names
+	Guarantees []string // that held while it ran
 
-	Error string // why it did not run, or what else went wrong
+	Error string // why it did not run, or another error
 }
 
 // Observation is the result as a reader of a conversation wants it: the
@@ -85,7 +87,7 @@ func (r *Result) transcript() string {
 	return echo(r.Command) + "\n" + output
 }
 
-// notes are lines about what the status does not tell.
+// notes are lines beside the status.
 func (r *Result) notes() string {
 	var b strings.Builder
 	note := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -215,4 +217,12 @@ func textOrBase64(b []byte) (text, encoded string) {
 		return string(b), ""
 	}
 	return strings.ToValidUTF8(string(b), string(utf8.RuneError)), base64.StdEncoding.EncodeToString(b)
+}
+
+// signalName is the name that kill -l prints, with SIG.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return "signal " + strconv.Itoa(int(s))
 }

@@ -1,7 +1,6 @@
 package shell
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,16 +11,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/monitor"
 )
 
 // Limits of waiting. A command has ended when its process has; these bound
 // what comes after.
 const (
-	drainQuiet    = 200 * time.Millisecond // a held pipe that is silent this long has said it all
-	drainLimit    = time.Second            // for a reader that is slow, once the time is over
-	teardownLimit = 5 * time.Second        // for the last processes to go
-	askedLimit    = 100 * time.Millisecond // for those that got a signal, once the command has ended
-	reapPause     = time.Millisecond       // between two looks at what is dying
+	drainQuiet = 200 * time.Millisecond // a held pipe that is silent this long has said it all
+	drainLimit = time.Second            // for a reader that is slow, once the time is over
 )
 
 // pipeSize is what is asked for: with the usual 64 KiB a fast writer and its
@@ -31,18 +29,13 @@ const pipeSize = 1 << 20
 // past is a deadline that is over.
 var past = time.Unix(1, 0)
 
-// Job is one command that is ready to start.
+// Job is one command that is ready to start: Fence in a sandbox, or else Cmd.
 type Job struct {
-	Cmd     *exec.Cmd // argv, environment, directory; streams and attributes are set here
-	Command string    // what the shell in Cmd runs
-	Gated   bool      // the shell has GateEnv in its environment
-	Sandbox bool      // Cmd is bwrap, and Status is what it reports on
-	Status  *os.File  // read end of bwrap's --json-status-fd
-
-	// Start starts the guard, and with it Cmd, in a special way; release is called
-	// when it has ended. nil stands for cmd.Start.
-	Start   func(cmd *exec.Cmd) (release func(), err error)
-	Started func() // called once Cmd runs: the files handed to it may be closed
+	Fence   *monitor.Config // its streams are set here
+	Cmd     *exec.Cmd       // path, arguments, environment, directory
+	Command string          // what the shell runs
+	Gated   bool            // the shell has GateEnv in its environment
+	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
 
@@ -55,8 +48,9 @@ type Job struct {
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// The calling program has to dispatch GuardMode. While a job runs the calling process is a subreaper, for the case that the
-// guard is killed; so one job at a time may run in a process.
+// The calling program has to dispatch monitor.GuardMode and setup.Mode. Jobs with a
+// Fence may run beside each other in a process; without one, the process is a
+// subreaper meanwhile, and that job is the only one.
 func (j *Job) Run() (*Result, error) {
 	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
 	defer s.close()
@@ -72,13 +66,12 @@ func (j *Job) Run() (*Result, error) {
 }
 
 type supervisor struct {
-	job    *Job
-	result *Result
-	begun  time.Time
-	pipes  []*pipe
-	guard  *guarded
-	gate   *gate         // nil for none
-	report chan struct{} // bwrap has said all
+	job     *Job
+	result  *Result
+	begun   time.Time
+	pipes   []*pipe
+	command monitor.Running
+	gate    *gate // nil for none
 
 	ran   bool // bwrap reported the command's status: it did start
 	ended bool // the main process has
@@ -94,40 +87,49 @@ type pipe struct {
 }
 
 func (s *supervisor) start() error {
-	if s.job.Started != nil {
-		defer s.job.Started()
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("cannot watch over the command's children: %w", err)
-	}
 	files, err := s.files()
 	defer func() {
 		for _, f := range files {
-			f.file.Close()
+			f.File.Close()
 		}
 	}()
 	if err != nil {
 		return err
 	}
-	ends, err := s.connect()
+	streams, err := s.connect()
 	if err == nil {
-		s.guard, err = startGuard(s.job, files)
+		err = s.begin(streams, files)
 	}
-	for _, w := range ends {
-		w.Close()
+	for _, w := range streams[1:] {
+		if w != nil {
+			w.Close()
+		}
 	}
-	if err != nil {
+	return err
+}
+
+// begin starts the command. A nil *monitor.Sandbox is not to become a Running.
+func (s *supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
+	if s.job.Fence == nil {
+		u, err := monitor.StartUnfenced(s.job.Cmd, streams, files)
+		if err == nil {
+			s.command = u
+		}
 		return err
 	}
-	s.report = make(chan struct{})
-	go s.listen()
-	return s.started()
+	c := *s.job.Fence
+	c.Streams, c.Files = streams, append(slices.Clone(c.Files), files...)
+	sandbox, err := monitor.Start(c)
+	if err == nil {
+		s.command = sandbox
+	}
+	return err
 }
 
 // files are what the command gets besides its streams.
-func (s *supervisor) files() (files []placed, err error) {
+func (s *supervisor) files() (files []monitor.Placed, err error) {
 	if s.job.Gated {
-		if s.gate, err = newGate(s.job.Sandbox, hasPipeline(s.job.Command)); err != nil {
+		if s.gate, err = newGate(s.job.Fence != nil, hasPipeline(s.job.Command)); err != nil {
 			return nil, err
 		}
 	}
@@ -139,26 +141,15 @@ func (s *supervisor) files() (files []placed, err error) {
 		if err != nil {
 			return files, err
 		}
-		files = append(files, placed{longFD, long})
+		files = append(files, monitor.Placed{At: longFD, File: long})
 	}
 	return files, nil
 }
 
-// started waits for the guard to say that the command runs, or why it does not.
-func (s *supervisor) started() error {
-	switch r := <-s.guard.said; r.what {
-	case "started":
-		return nil
-	case "failed":
-		return fmt.Errorf("cannot start %q: %w", s.job.Cmd.Path, syscall.Errno(r.n[0]))
-	}
-	return fmt.Errorf("cannot start %q: its guard has ended", s.job.Cmd.Path)
-}
-
 // close ends what is left, above all after a failure.
 func (s *supervisor) close() {
-	if s.guard != nil {
-		s.guard.close()
+	if s.command != nil {
+		s.command.Close()
 	}
 	if s.gate != nil {
 		s.gate.close()
@@ -166,33 +157,38 @@ func (s *supervisor) close() {
 	for _, p := range s.pipes {
 		p.r.Close()
 	}
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 }
 
-// connect gives the command its pipes and returns the ends to close once it
-// has them.
-func (s *supervisor) connect() ([]*os.File, error) {
-	var ends []*os.File
-	for _, stream := range []struct {
-		to  io.Writer
-		set *io.Writer
-	}{{s.job.Out, &s.job.Cmd.Stdout}, {s.job.Err, &s.job.Cmd.Stderr}} {
-		if stream.to == nil {
-			s.job.Cmd.Stderr = s.job.Cmd.Stdout
+// connect makes the command's pipes and returns its streams.
+func (s *supervisor) connect() (streams [3]*os.File, err error) {
+	streams[0] = s.job.In
+	for at, to := range []io.Writer{1: s.job.Out, 2: s.job.Err} {
+		if at == 0 {
 			continue
+		}
+		if to == nil {
+			streams[at], err = dup(streams[1])
+			return streams, err
 		}
 		r, w, err := os.Pipe()
 		if err != nil {
-			return ends, fmt.Errorf("cannot make a pipe: %w", err)
+			return streams, fmt.Errorf("cannot make a pipe: %w", err)
 		}
 		widen(r)
-		ends = append(ends, w)
-		*stream.set = w
+		streams[at] = w
 		p := &pipe{r: r, last: make(chan struct{}, 1), done: make(chan struct{})}
 		s.pipes = append(s.pipes, p)
-		go p.carry(stream.to)
+		go p.carry(to)
 	}
-	return ends, nil
+	return streams, nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 // widen makes a pipe larger. A user who has many of them is refused, and does
@@ -229,24 +225,6 @@ func (p *pipe) carry(to io.Writer) {
 	}
 }
 
-// listen reads what bwrap reports: the command's status, if it was started.
-func (s *supervisor) listen() {
-	defer close(s.report)
-	if s.job.Status == nil {
-		return
-	}
-	decoder := json.NewDecoder(s.job.Status)
-	for {
-		var line struct {
-			Exit *int `json:"exit-code"`
-		}
-		if decoder.Decode(&line) != nil {
-			return
-		}
-		s.ran = s.ran || line.Exit != nil
-	}
-}
-
 // wait returns when nothing of the command is left, or nothing that can be
 // ended.
 func (s *supervisor) wait() {
@@ -255,11 +233,11 @@ func (s *supervisor) wait() {
 	var kill <-chan time.Time
 	for {
 		select {
-		case r, ok := <-s.guard.said:
+		case e, ok := <-s.command.Events():
 			if !ok {
-				s.guardKilled()
+				s.lost()
 			}
-			if !ok || s.note(r) {
+			if !ok || s.note(e) {
 				return
 			}
 		case <-clock.C:
@@ -288,26 +266,24 @@ func (s *supervisor) wait() {
 	}
 }
 
-// note takes what the guard says, and reports whether that was all.
-func (s *supervisor) note(r report) (last bool) {
-	switch r.what {
-	case "exited":
-		s.ended = true
-		s.status(syscall.WaitStatus(r.n[0]))
-	case "done":
-		s.result.Survivors, s.result.Left = r.n[0], r.n[1]
+// note takes an event, and reports whether it was the last.
+func (s *supervisor) note(e monitor.Event) (last bool) {
+	if e.Kind == monitor.Done {
+		s.result.Survivors, s.result.Left, s.result.Usage = e.Ended, e.Left, e.Usage
 		return true
 	}
+	s.ended, s.ran = true, e.Ran
+	s.status(e.Status)
 	return false
 }
 
-// guardKilled ends everything when the guard did not do so: somebody killed it,
-// most likely the command itself.
-func (s *supervisor) guardKilled() {
-	_ = s.guard.cmd.Wait()
-	ended := s.guard.endOrphans()
+// lost ends everything when the process between did not do so: somebody killed
+// it, most likely a command without a sandbox.
+func (s *supervisor) lost() {
+	if u, ok := s.command.(*monitor.Unfenced); ok {
+		s.result.Survivors = u.EndOrphans()
+	}
 	if s.ended {
-		s.result.Survivors = ended
 		return
 	}
 	s.result.Sent = append(s.result.Sent, syscall.SIGKILL)
@@ -317,7 +293,7 @@ func (s *supervisor) guardKilled() {
 
 func (s *supervisor) signal(sig syscall.Signal) {
 	s.result.Sent = append(s.result.Sent, sig)
-	s.guard.send(sig)
+	s.command.Signal(sig)
 }
 
 // status notes how the main process ended.
@@ -329,15 +305,9 @@ func (s *supervisor) status(ws syscall.WaitStatus) {
 	}
 }
 
-// hear waits for what bwrap and the gate have to say. Everybody who could hold
-// their other ends has ended; but a descriptor can be handed on.
+// hear waits for what the gate has to say. Everybody who could hold its other end
+// has ended; but a descriptor can be handed on.
 func (s *supervisor) hear() {
-	select {
-	case <-s.report:
-	case <-time.After(drainLimit):
-		s.job.Status.Close()
-		<-s.report
-	}
 	if s.gate == nil {
 		return
 	}
@@ -398,9 +368,9 @@ func (s *supervisor) conclude() {
 	switch {
 	case s.late:
 		r.Outcome, r.Status = TimedOut, 124
-	case s.job.Sandbox && !s.ran && len(r.Sent) == 0 && r.Signal == 0:
+	case s.job.Fence != nil && !s.ran && len(r.Sent) == 0 && r.Signal == 0:
 		r.Outcome, r.Status = SandboxFailed, 125
-	case s.job.Sandbox && !s.ran && len(r.Sent) > 0: // ended from outside, before it could report
+	case s.job.Fence != nil && !s.ran && len(r.Sent) > 0: // ended from outside, before it could report
 		r.Outcome, r.Signal = Signaled, r.Sent[len(r.Sent)-1]
 		r.Status = 128 + int(r.Signal)
 	case r.Signal != 0:
@@ -415,10 +385,9 @@ func (s *supervisor) conclude() {
 // reports the death by a signal as a status, like a shell; on a kernel that
 // does not tell the two apart, such a status is taken for a signal.
 func (s *supervisor) fromGate() {
-	r := s.result
-	told := false
+	r, fenced, told := s.result, s.job.Fence != nil, false
 	if s.gate != nil {
-		if s.job.Sandbox {
+		if fenced {
 			var ws syscall.WaitStatus
 			if ws, told = s.gate.exit(); told {
 				s.status(ws)
@@ -427,7 +396,7 @@ func (s *supervisor) fromGate() {
 		}
 		r.Pipeline = failedStages(s.gate.stages, r.Status)
 	}
-	if s.job.Sandbox && !told && r.Signal == 0 && r.Status > 128 && strings.HasPrefix(signalName(syscall.Signal(r.Status-128)), "SIG") {
+	if fenced && !told && r.Signal == 0 && r.Status > 128 && strings.HasPrefix(signalName(syscall.Signal(r.Status-128)), "SIG") {
 		r.Signal = syscall.Signal(r.Status - 128)
 	}
 }

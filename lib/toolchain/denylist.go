@@ -75,7 +75,7 @@ func (d *denylist) home() string {
 // one, or contains one. For a path that is not of the table, the files that rows
 // name beside them are secret too.
 func (d *denylist) danger(path string, trusted bool) string {
-	if confine.DeniedRoot(path, d.host.Home) {
+	if confine.SystemTop(path, d.host.Home) {
 		return "it is a home, a system directory, or holds one"
 	}
 	have := elements(path)
@@ -99,6 +99,21 @@ func (d *denylist) prepared() nevers {
 		}
 	}
 	return d.never
+}
+
+// Exposed returns places of never.txt that exist on the host, most of them at
+// most: what a command without a sandbox can reach.
+func Exposed(h Host, most int) []string {
+	d := newDenylist(Table{}, h)
+	var places []string
+	for _, n := range neverList() {
+		for _, p := range d.spelled(n.pattern) {
+			if places = append(places, existing(p)...); len(places) >= most {
+				return places[:most]
+			}
+		}
+	}
+	return places
 }
 
 // neighbours expands the files that rows name beside them.

@@ -1,7 +1,6 @@
 package toolchain
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,10 +36,10 @@ type Absence struct {
 	Reason   string
 }
 
-// Present returns what of the table exists on the host as a directory or, if
-// readable, as a file, in the order of the table and each path once. Links to
-// such are kept as they are: a PATH that names the link would not find its
-// target.
+// Present returns the rows of the table that exist on the host, in the order of
+// the table and each path once: as a file if the row names one, else as a
+// directory. Links to such are kept as they are: a PATH that names the link would
+// not find its target.
 //
 // It leaves out a row that a variable moves to a dangerous place: one that shows a
 // home, the top of a system directory, a place in never.txt or a credential of any
@@ -82,7 +81,7 @@ func (s *survey) row(r *Row) {
 	}
 	trusted := !r.user && !where.elsewhere
 	for _, path := range paths {
-		if why := unfit(path, r.Kind); why != "" {
+		if why := r.unfit(path); why != "" {
 			miss(path, why)
 		} else if i, ok := s.at[path]; ok {
 			s.entries[i].inside = append(s.entries[i].inside, r.Inside...)
@@ -102,16 +101,15 @@ func (s *survey) row(r *Row) {
 	}
 }
 
-// unfit returns the reason why an existing path cannot be shown as kind, or "".
-// Sockets, FIFOs and devices never are.
-func unfit(path string, kind Kind) string {
+// unfit returns the reason why an existing file is not one that the row names, or "".
+func (r *Row) unfit(path string) string {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return "a link that leads nowhere"
-	case info.Mode()&fs.ModeType&^fs.ModeDir != 0:
-		return "neither a file nor a directory"
-	case kind == Overlay && !info.IsDir():
+	case r.Plain && !info.Mode().IsRegular():
+		return "not a file"
+	case !r.Plain && !info.IsDir():
 		return "not a directory"
 	}
 	return ""
@@ -218,6 +216,8 @@ func matches(pattern string) []string {
 // existing returns the files and directories that a pattern matches, sorted. It
 // leaves out files that cannot be looked at.
 func existing(pattern string) []string {
-	paths := matches(pattern)
-	return slices.DeleteFunc(paths, func(p string) bool { return unfit(p, Readable) != "" })
+	return slices.DeleteFunc(matches(pattern), func(path string) bool {
+		info, err := os.Stat(path)
+		return err != nil || !info.IsDir() && !info.Mode().IsRegular()
+	})
 }

@@ -33,6 +33,7 @@ type Row struct {
 	Kind      Kind
 	Tool      string
 	Path      string   // default place, as a template
+	Plain     bool     // a file, not a directory
 	Variables []string // templates that move it, the strongest first
 	Inside    []string // patterns relative to the path: to be hidden
 	Risks     []string // inside, but left visible: the tool needs them
@@ -95,7 +96,8 @@ func parseRow(line string) (Row, error) {
 	if len(field) != columns {
 		return Row{}, fmt.Errorf("%d columns, want %d with one tab between them", len(field), columns)
 	}
-	r := Row{Kind: Kind(field[0]), Tool: field[1], Path: field[2], Variables: list(field[3]), Settings: list(field[5])}
+	r := Row{Kind: Kind(field[0]), Tool: field[1], Variables: list(field[3]), Settings: list(field[5])}
+	r.Path, r.Plain = strings.CutPrefix(field[2], "file:")
 	r.Source, r.Unchecked = strings.CutPrefix(field[6], unchecked)
 	return r, r.exclude(list(field[4]))
 }
@@ -104,6 +106,9 @@ func parseRow(line string) (Row, error) {
 func (r *Row) check() error {
 	if r.Kind != Readable && r.Kind != Overlay {
 		return fmt.Errorf("kind %q is neither %q nor %q", r.Kind, Readable, Overlay)
+	}
+	if r.Plain && r.Kind == Overlay {
+		return errors.New("an overlay is a directory, not a file")
 	}
 	if r.Tool == "" || r.Tool == "-" {
 		return errors.New("the tool has no name")

@@ -22,6 +22,12 @@ type Mode struct {
 	Run  func(args []string) error // args follow the name
 }
 
+// Status is the error of a mode that ends with an exit status, and has nothing to
+// report.
+type Status int
+
+func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
 // Self is the path by which a program starts itself, and argument zero of the
 // helper. It leads to the running executable, even if its file was replaced.
 const Self = "/proc/self/exe"

@@ -1,0 +1,30 @@
+package sandboxflags
+
+import (
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+)
+
+// Owner returns as whom a command runs in the project that the options name:
+// the caller, or the project's owner, whom root becomes.
+func (o *Options) Owner() (uid, gid int) {
+	uid, gid = os.Geteuid(), os.Getegid()
+	var st unix.Stat_t
+	if uid != 0 || unix.Stat(o.Project(), &st) != nil || st.Uid == 0 || st.Uid == overflowID {
+		return uid, gid
+	}
+	return int(st.Uid), int(st.Gid)
+}
+
+// Stage puts a project that was made for a check in the place of the one that
+// the options name, and a second writable root beside it, in which .git is a
+// link. What would be protected behind that link must not make bwrap follow it.
+func (o *Options) Stage(project, second string) {
+	o.ProjectRoot = project
+	o.AddWritable(second)
+	o.protect = append(o.protect, bwrap.Protected{Path: filepath.Join(second, ".git", "hooks"), Rule: "check", Default: true})
+}

@@ -1,0 +1,273 @@
+// Package sandboxflags has the options by which pk-bwrap and pk-bash describe a
+// sandbox, and makes them the Config of a fence.
+package sandboxflags
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/cli"
+	"pikuri/lib/fence"
+	"pikuri/lib/limits"
+	"pikuri/lib/monitor"
+	"pikuri/lib/session"
+	"pikuri/lib/setup"
+)
+
+// Options are the workspace options and the sandbox options.
+type Options struct {
+	cli.WorkspaceFlags
+
+	// Scratch asks for a session that lasts as long as the Fence when neither
+	// --session nor --temp is given.
+	Scratch bool
+
+	overlays     []overlay
+	noToolchains bool
+	noNet        bool
+	allowNested  bool
+	protect      []bwrap.Protected
+	noProtect    bool
+	require      []string
+	passFDs      []int
+	limits       limits.Limits
+	bwrap        string
+	env          bwrap.EnvPolicy
+}
+
+// overlay is one --overlay or --overlay-from.
+type overlay struct {
+	value string
+	list  bool
+}
+
+// SandboxHelp is what --help says of the sandbox options, the same in each
+// command that has them.
+const SandboxHelp = `Sandbox:
+      --overlay DIR          a root that looks writable; what is written stays
+                             in the session, or is lost with the command
+      --overlay-from FILE    the same from a list
+      --no-toolchains        do not show what pk-toolchains lists
+      --net host|none        the host's network (default), or none
+      --env-inherit          pass the whole environment, secrets and all
+      --pass-env NAME        pass NAME though it may carry code or a secret
+      --setenv NAME=VALUE    set NAME inside
+      --protect PATH         keep PATH in a writable root from being written;
+                             repeatable. By default: what makes git run code
+      --no-protect           protect nothing by default
+      --require NAME,...     fail unless these guarantees hold here; repeatable
+      --pass-fd N            hand on the caller's descriptor N; repeatable
+      --allow-nested         let COMMAND make user namespaces
+      --memory SIZE          what all its processes may hold together, such as 2G
+      --pids N               how many processes and threads it may have at once
+      --cpu-time SECONDS     processor time of each process
+      --file-size SIZE       how large a file it may write
+      --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
+                             /bin or /usr/local/bin)
+`
+
+// Options returns the options, to be added to a command's own.
+func (o *Options) Options() []cli.Option {
+	// Descriptors are the matter of one call, and no policy's.
+	return append(o.WithPolicy(o.Lasting()), cli.Func(o.passFD, "pass-fd", ""))
+}
+
+// Lasting returns the options that can stand in a policy.
+func (o *Options) Lasting() []cli.Option {
+	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
+		o.overlay("overlay", false).Path(),
+		o.overlay("overlay-from", true).PathOrStdin(),
+		cli.Switch(&o.noToolchains, "no-toolchains", ""),
+		cli.Func(o.setNet, "net", ""),
+		cli.Switch(&o.env.Inherit, "env-inherit", ""),
+		cli.List(&o.env.Pass, "pass-env", ""),
+		cli.List(&o.env.Set, "setenv", ""),
+		cli.Func(o.addProtected, "protect", "").Path(),
+		cli.Switch(&o.noProtect, "no-protect", ""),
+		cli.Func(o.setRequire, "require", ""),
+		cli.Switch(&o.allowNested, "allow-nested", ""),
+		limit(&o.limits.Memory, limits.ParseSize, "memory"),
+		limit(&o.limits.Pids, limits.ParseCount, "pids"),
+		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
+		limit(&o.limits.FileSize, limits.ParseSize, "file-size"),
+		cli.Text(&o.bwrap, "bwrap", "").Path(),
+	)
+}
+
+// setRequire takes names of guarantees, which hold no comma.
+func (o *Options) setRequire(v string) error {
+	for name := range strings.SplitSeq(v, ",") {
+		if name == "" {
+			return fmt.Errorf("%q names nothing between its commas", v)
+		}
+		o.require = append(o.require, name)
+	}
+	return nil
+}
+
+func (o *Options) addProtected(v string) error {
+	if v == "" {
+		return errors.New("the name is empty")
+	}
+	rule := "option --protect"
+	if o.Source() != "" {
+		rule += " of policy " + o.Source()
+	}
+	o.protect = append(o.protect, bwrap.Protected{Path: v, Rule: rule})
+	return nil
+}
+
+// passFD looks at the descriptor at once, while what is open is the caller's.
+func (o *Options) passFD(v string) error {
+	fd, err := strconv.Atoi(v)
+	if err != nil {
+		return fmt.Errorf("%q is not the number of a descriptor", v)
+	}
+	if err := monitor.CheckPassed(fd); err != nil {
+		return err
+	}
+	if !slices.Contains(o.passFDs, fd) {
+		o.passFDs = append(o.passFDs, fd)
+	}
+	return nil
+}
+
+// limit is an option whose value parse understands.
+func limit[T any](dst *T, parse func(string) (T, error), long string) cli.Option {
+	return cli.Func(func(v string) (err error) {
+		*dst, err = parse(v)
+		return err
+	}, long, "")
+}
+
+func (o *Options) overlay(long string, list bool) cli.Option {
+	return cli.Func(func(v string) error {
+		o.overlays = append(o.overlays, overlay{v, list})
+		return nil
+	}, long, "")
+}
+
+func (o *Options) setNet(v string) error {
+	if !slices.Contains([]string{"host", "none"}, v) {
+		return fmt.Errorf("%q is neither \"host\" nor \"none\"", v)
+	}
+	o.noNet = v == "none"
+	return nil
+}
+
+// Modes are the modes in which a command with a sandbox starts itself again.
+func Modes() []cli.Mode {
+	return append(session.Modes(), setup.Mode, monitor.GuardMode)
+}
+
+// Fence is an opened workspace and the plan of a sandbox that shows it.
+type Fence struct {
+	*fence.Fence
+	*cli.Opened
+}
+
+// Open opens the workspace and makes the plan. Nothing has been started when it
+// returns, and a refusal leaves nothing behind.
+func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
+	overlays, err := o.readOverlays(ctx)
+	if err != nil {
+		return nil, cli.Invalid(err)
+	}
+	runAs, err := becomeOwner(o.Project())
+	if err != nil {
+		return nil, err
+	}
+	o.LateSession = true
+	opened, err := o.WorkspaceFlags.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fence{Opened: opened}
+	for _, v := range o.overlays {
+		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
+			return nil, errors.Join(cli.Invalid(err), f.Close())
+		}
+	}
+	c, err := o.config(opened, overlays)
+	c.RunAs, c.Warn = runAs, ctx.Warn
+	if err == nil {
+		f.Fence, err = fence.New(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, error) {
+	c := fence.Config{
+		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
+		Overlays: overlays, NoToolchains: o.noToolchains, NoNet: o.noNet, AllowNested: o.allowNested,
+		Protect: o.protect, NoProtect: o.noProtect, Require: o.require, PassFDs: o.passFDs,
+		Limits: o.limits, Bwrap: o.bwrap, Env: o.env,
+	}
+	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
+	c.Reserved = opened.Reserved
+	if o.Scratch && o.Temp == "" && c.Session == nil && c.Reserved == nil {
+		base, err := session.Base(os.Getenv)
+		if err != nil {
+			return c, err
+		}
+		reserved := session.Reserve(bwrap.Canonical(base))
+		c.Reserved = &reserved
+	}
+	if o.NoAliasTmp && (c.Tmp != "" || c.Reserved != nil) {
+		return c, &bwrap.Refusal{
+			Reason: "cannot make a sandbox in which /tmp is not the session tmp",
+			Advice: "leave --no-alias-tmp out",
+		}
+	}
+	return c, nil
+}
+
+// Ready joins the session and looks for the command, whose absence has exit
+// statuses of its own.
+func (f *Fence) Ready(name string) error {
+	err := f.Fence.Ready(name)
+	if err == nil && f.Opened.Reserved != nil {
+		err = f.Begin(f.Fence.Session)
+	}
+	if _, ok := errors.AsType[*bwrap.NotFound](err); ok {
+		return cli.WithStatus(cli.StatusMissing, err)
+	}
+	if _, ok := errors.AsType[*bwrap.NotExecutable](err); ok {
+		return cli.WithStatus(cli.StatusNotExec, err)
+	}
+	return err
+}
+
+// Close ends the use of the session.
+func (f *Fence) Close() error {
+	var err error
+	if f.Fence != nil {
+		err = f.Fence.Close()
+	}
+	f.Opened.Close()
+	return err
+}
+
+func (o *Options) readOverlays(ctx *cli.Context) ([]string, error) {
+	var paths []string
+	for _, v := range o.overlays {
+		if !v.list {
+			paths = append(paths, v.value)
+			continue
+		}
+		read, err := ctx.ReadList(v.value, o.Zero != nil && *o.Zero)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, read...)
+	}
+	return paths, nil
+}

@@ -1,0 +1,330 @@
+// Package fence makes the plan of a sandbox from a workspace and a policy, and
+// joins it to its session. It is the one plan-maker: for pk-bwrap and pk-bash,
+// whose options become a Config, and for lib/sandbox.
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
+	"pikuri/lib/gitrepo"
+	"pikuri/lib/limits"
+	"pikuri/lib/monitor"
+	"pikuri/lib/session"
+	"pikuri/lib/toolchain"
+)
+
+// Config is what a sandbox is made from. The zero value shows the workspace and
+// the system, protects what git runs, and shares the host's network.
+type Config struct {
+	Roots  []confine.Root            // the project root first
+	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Rules  confine.Rules
+	Tmp    string // seen as /tmp; "" for an empty one
+
+	// Session is the session to join, or nil. Reserved is one whose directory Ready
+	// makes: a new one, or one for this sandbox alone. Its session tmp is the Tmp,
+	// unless there is one.
+	Session  *session.Dir
+	Reserved *session.Reserved
+	OwnTmp   bool // Tmp is the session tmp of Session
+
+	Overlays     []string
+	NoToolchains bool
+	NoNet        bool
+	AllowNested  bool
+	Protect      []bwrap.Protected // relative paths begin at the project root
+	NoProtect    bool
+	Require      []string
+	PassFDs      []int
+	Limits       limits.Limits
+	RunAs        int             // the project's owner, if root became that user
+	Bwrap        string          // "": the system's
+	Env          bwrap.EnvPolicy // Caller nil: this process's environment
+
+	Warn func(format string, args ...any) // nil: warnings are dropped
+}
+
+// Fence is a plan that is ready to run. Close it.
+type Fence struct {
+	Config
+	Plan  *bwrap.Plan
+	Bwrap bwrap.Binary
+
+	made   *session.Dir    // the one that was reserved
+	joined *session.Joined // nil before Ready, and without overlays of a session
+	box    *limits.Box
+}
+
+// New makes the plan. Nothing else is made: a refusal leaves nothing behind.
+func New(c Config) (*Fence, error) {
+	if c.Warn == nil {
+		c.Warn = func(string, ...any) {}
+	}
+	f := &Fence{Config: c}
+	if err := f.plan(); err != nil {
+		return nil, err
+	}
+	for _, w := range f.Plan.Warnings {
+		c.Warn("%s", w)
+	}
+	return f, nil
+}
+
+// begin makes the session directory that was reserved.
+func (f *Fence) begin() error {
+	if f.Reserved == nil || f.made != nil {
+		return nil
+	}
+	made, err := f.Reserved.Open()
+	if err != nil {
+		return err
+	}
+	f.made = made
+	if made.Named() {
+		f.Session = made
+	}
+	_, err = made.Tmp()
+	return err
+}
+
+// Close gives back the session, removes one without a name that Ready made, and ends what limits the
+// command.
+func (f *Fence) Close() error {
+	var errs []error
+	if f.box != nil {
+		errs = append(errs, f.box.Close())
+	}
+	if f.joined != nil {
+		errs = append(errs, f.joined.Close())
+	}
+	if f.made != nil {
+		errs = append(errs, f.made.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+func (f *Fence) plan() error {
+	var err error
+	if f.Bwrap, err = bwrap.FindBinary(f.Config.Bwrap, confine.WritablePaths(f.Roots)); err != nil {
+		return err
+	}
+	o := bwrap.Options{
+		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
+		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
+		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), CPUSeconds: uint64(f.Limits.CPUTime / time.Second), FileBytes: uint64(f.Limits.FileSize), NoProtect: f.NoProtect,
+		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
+	}
+	if o.Env.Caller == nil {
+		o.Env.Caller = os.Environ()
+	}
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		o.Umbrellas = base // without a home there is nothing to protect
+	}
+	if f.Reserved != nil {
+		if err != nil {
+			return err
+		}
+		if err := CheckBase(base, f.Roots); err != nil {
+			return err
+		}
+	}
+	if f.Reserved != nil && f.Tmp == "" {
+		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
+		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
+	}
+	if !f.NoToolchains {
+		if err := f.addToolchains(&o); err != nil {
+			return err
+		}
+	}
+	own := ""
+	if o.PlayOwned {
+		own = o.Playground
+	}
+	if o.Protect, err = f.protected(o.Roots, own); err != nil {
+		return err
+	}
+	f.Plan, err = bwrap.New(o)
+	return err
+}
+
+// CheckBase refuses to keep session directories in a writable root: a command
+// could put a symbolic link in their place, and the next one would follow it.
+func CheckBase(base string, roots []confine.Root) error {
+	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
+}
+
+// protected lists what is protected by name, and by default.
+func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, error) {
+	var list []bwrap.Protected
+	for _, p := range f.Protect {
+		if !filepath.IsAbs(p.Path) {
+			p.Path = filepath.Join(roots[0].Path, p.Path)
+		}
+		p.Path = filepath.Clean(p.Path)
+		list = append(list, p)
+	}
+	if f.NoProtect {
+		return list, nil
+	}
+	for _, r := range roots {
+		if !r.Writable || r.Path == tmp {
+			continue
+		}
+		files, err := gitFiles(r.Path)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, files...)
+	}
+	return list, nil
+}
+
+// gitTime bounds the search for repositories. It covers a disk that has to spin
+// up: a usual project takes a millisecond.
+const gitTime = 10 * time.Second
+
+// gitFiles lists the files of a root that make git on the host run code. Files
+// that git itself writes in the course of its work are left out.
+func gitFiles(root string) ([]bwrap.Protected, error) {
+	repos, err := gitrepo.Find(root, gitrepo.Limits{Time: gitTime}, os.LookupEnv)
+	if err != nil {
+		return nil, &bwrap.Refusal{
+			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
+			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
+		}
+	}
+	var list []bwrap.Protected
+	for _, file := range gitrepo.UserFiles(os.LookupEnv) {
+		if strings.HasPrefix(file, root+"/") {
+			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
+		}
+	}
+	for _, repo := range repos {
+		for _, sink := range repo.Sinks() {
+			if !sink.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+			}
+		}
+	}
+	return list, nil
+}
+
+// identity carries the committer's name into the sandbox, where no file of the
+// host's configuration is. A configuration that git would not read names nobody.
+func identity(project string) []string {
+	id, err := gitrepo.Identify(project, os.LookupEnv)
+	if err != nil {
+		return nil
+	}
+	return id.Env()
+}
+
+// addToolchains shows the tool chains of this machine, hides the credentials in
+// them, and sets the variables that the tools need. The user's own rows count,
+// unless a command could have written them.
+func (f *Fence) addToolchains(o *bwrap.Options) error {
+	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
+	own := toolchain.UserFile(host)
+	if _, err := os.Lstat(own); err == nil {
+		if err := confine.RefuseWritable("take the list", own, f.Roots, "keep it outside"); err != nil {
+			return err
+		}
+	}
+	table, err := toolchain.LoadFor(host)
+	if err != nil {
+		return err
+	}
+	o.Toolchains = table.Present(host)
+	o.Masks = toolchain.Masks(o.Toolchains)
+	for _, e := range o.Toolchains {
+		for _, s := range e.Settings(f.Roots[0].Path) {
+			name, value, _ := strings.Cut(s, "=")
+			o.Env.Usual = append(o.Env.Usual, bwrap.Var{Name: name, Value: value, Rule: "toolchain " + e.Tool})
+		}
+	}
+	return nil
+}
+
+// Ready refuses what this machine or the caller's streams do not allow, makes and
+// joins the session, and looks for the command in the sandbox. From here on a keeper may
+// run. The errors of the last step are *bwrap.NotFound and *bwrap.NotExecutable.
+func (f *Fence) Ready(name string) error {
+	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+		return err
+	}
+	if err := f.begin(); err != nil {
+		return err
+	}
+	if err := f.join(); err != nil {
+		return err
+	}
+	return f.Plan.FindCommand(name) // the session may have brought it
+}
+
+// join gives the plan the overlays of its session, in which what is written
+// stays for the session's next command.
+func (f *Fence) join() error {
+	lowers := f.Plan.Overlays()
+	if f.Session == nil || len(lowers) == 0 {
+		return nil
+	}
+	nsenter := bwrap.FindTrusted("nsenter")
+	if nsenter == "" {
+		return &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
+	}
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	if err != nil {
+		return err
+	}
+	f.joined = joined
+	known := len(f.Plan.Warnings)
+	err = f.Plan.Join(bwrap.Session{Shown: joined.Shown, Root: joined.Root()}, joined.Refused)
+	for _, w := range f.Plan.Warnings[known:] {
+		f.Warn("%s", w)
+	}
+	if len(joined.Memory) > 0 {
+		f.Warn("kept in memory, and no longer than commands of the session follow each other: %q", joined.Memory)
+	}
+	if err != nil {
+		return err
+	}
+	return f.Plan.Require(f.Require) // "overlay" may not hold any more
+}
+
+// Sandbox is the command argv, for monitor.Start.
+func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
+	if err := f.begin(); err != nil {
+		return monitor.Config{}, err
+	}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
+	if k := f.joined; k != nil {
+		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+	}
+	dir := f.Session
+	if dir == nil {
+		dir = f.made
+	}
+	if dir != nil {
+		c.Locked = dir.Locked()
+	}
+	if f.Limits.Zero() {
+		return c, nil
+	}
+	var err error
+	if f.box, err = limits.Prepare(f.Limits); err == nil {
+		c.Cgroup = f.box.Cgroup()
+	}
+	return c, err
+}
+
+// Box is what holds the command to its limits, or nil.
+func (f *Fence) Box() *limits.Box { return f.box }

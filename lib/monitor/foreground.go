@@ -1,0 +1,210 @@
+package monitor
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// passedOn are the signals that a caller sends to the command by sending them to
+// the monitor. One that the caller ignores stays ignored, as with nohup(1).
+var passedOn = []syscall.Signal{
+	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+	unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH,
+}
+
+// Foreground runs a sandbox in the place of the calling process: signals and the
+// terminal's keys reach the command, and the streams have their flags and modes
+// back in the end.
+type Foreground struct {
+	streams [3]*os.File
+	saved   []savedStream
+	signals chan os.Signal
+	screen  *screen // the command has a terminal of its own; or nil
+	sent    syscall.Signal
+}
+
+// NewForeground notes the state of the streams, and asks for the signals.
+func NewForeground(streams [3]*os.File) *Foreground {
+	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16)}
+	for _, s := range streams {
+		f.saved = append(f.saved, saveStream(s))
+	}
+	for _, sig := range passedOn {
+		if !signal.Ignored(sig) {
+			signal.Notify(f.signals, sig)
+		}
+	}
+	return f
+}
+
+// Terminal lists the streams for which the command gets a terminal of its own:
+// those that are terminals, if the caller sits at standard input and output, so
+// that programs have job control; and in any case if the command runs as another
+// user (apart), who must not hold the caller's.
+func (f *Foreground) Terminal(apart bool) []int {
+	var list []int
+	for fd, s := range f.streams {
+		if s != nil && isTerminal(s) {
+			list = append(list, fd)
+		}
+	}
+	if apart || len(list) > 1 && list[0] == 0 && list[1] == 1 {
+		return list
+	}
+	return nil
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Run stays with the sandbox to its end. It returns the command's exit status,
+// and the signal that ended it if the caller sent that to this process; 0 stands
+// for none. ran says whether the command was started.
+func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
+	if s.master != nil {
+		f.screen = newScreen(s, f.streams, func() { f.suspend(s) })
+	}
+	for {
+		select {
+		case e, ok := <-s.events:
+			if !ok {
+				return 128 + int(unix.SIGKILL), 0, true
+			}
+			if e.Kind == Exited {
+				status, ran = e.Status.ExitStatus(), e.Ran
+				continue
+			}
+			if f.sent != 0 && status == 128+int(f.sent) {
+				death = f.sent
+			}
+			return status, death, ran || f.sent != 0
+		case sig := <-f.signals:
+			f.pass(s, sig.(syscall.Signal))
+		}
+	}
+}
+
+func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
+	switch sig {
+	case unix.SIGWINCH:
+		if f.screen != nil {
+			f.screen.resize()
+		}
+	case unix.SIGTSTP:
+		f.suspend(s)
+	case unix.SIGCONT:
+		if f.screen != nil {
+			f.screen.resume()
+		}
+		s.Signal(sig)
+	default:
+		f.sent = sig
+		s.Signal(sig)
+	}
+}
+
+// suspend stops the command, and then this process, as the terminal would have
+// done. The process group of the command is orphaned: SIGTSTP would not stop it.
+func (f *Foreground) suspend(s *Sandbox) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s.stop()
+	if f.screen != nil {
+		f.screen.suspend()
+	}
+	signal.Reset(unix.SIGTSTP)
+	// A signal to this thread takes effect before the call returns.
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
+	signal.Notify(f.signals, unix.SIGTSTP)
+	if f.screen != nil {
+		f.screen.resume()
+	}
+	s.Signal(unix.SIGCONT)
+}
+
+// stop stops every process of the command, those too that are forked meanwhile.
+func (s *Sandbox) stop() {
+	stopped := map[int]bool{}
+	for again := true; again; {
+		again = false
+		for _, p := range s.inside() {
+			if !stopped[p.pid] {
+				p.send(unix.SIGSTOP)
+				stopped[p.pid], again = true, true
+			}
+		}
+	}
+}
+
+// Close gives the streams their flags and modes back, and stops listening to
+// signals.
+func (f *Foreground) Close() {
+	if f.screen != nil {
+		f.screen.close()
+	}
+	signal.Stop(f.signals)
+	for _, s := range f.saved {
+		s.restore()
+	}
+}
+
+// Die ends this process by a signal, as the command was ended. It returns if the
+// signal does not end it.
+func Die(sig syscall.Signal) {
+	runtime.LockOSThread()
+	signal.Reset(sig)
+	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // the core would be this process's
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
+}
+
+// savedStream is the state of a stream that a command can change: it belongs to
+// the open file, which the caller shares.
+type savedStream struct {
+	fd     int
+	flags  int
+	modes  *unix.Termios // nil: it is not a terminal
+	broken bool
+}
+
+func saveStream(f *os.File) savedStream {
+	s := savedStream{broken: f == nil}
+	if s.broken {
+		return s
+	}
+	s.fd = int(f.Fd())
+	var err error
+	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
+	s.broken = err != nil
+	s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS)
+	return s
+}
+
+// restore changes nothing that is as it was: a process in the background would be
+// stopped for setting the modes of a terminal.
+func (s savedStream) restore() {
+	if s.broken {
+		return
+	}
+	if flags, err := unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0); err == nil && flags != s.flags {
+		_, _ = unix.FcntlInt(uintptr(s.fd), unix.F_SETFL, s.flags)
+	}
+	if s.modes == nil {
+		return
+	}
+	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && inForeground(s.fd) {
+		_ = unix.IoctlSetTermios(s.fd, unix.TCSETSW, s.modes)
+	}
+}
+
+// inForeground reports whether this process may read from a terminal and set its
+// modes.
+func inForeground(fd int) bool {
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

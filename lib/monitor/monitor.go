@@ -1,0 +1,524 @@
+// Package monitor starts a command and stays with it to its end: a planned
+// sandbox (Start), or a command without one (StartUnfenced).
+//
+// The calling process is the monitor. Its child is the set-up program
+// (lib/setup), whose child is bwrap. The set-up program ends when the last
+// process of the sandbox has ended; it ends the sandbox when the monitor is
+// killed, and the kernel ends it when the set-up program is killed. So nothing
+// outlives any of the three, and several sandboxes may run in one process.
+package monitor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/setup"
+)
+
+// Config is a sandbox to start.
+type Config struct {
+	Plan  *bwrap.Plan
+	Bwrap bwrap.Binary
+	Argv  []string
+
+	Streams  [3]*os.File // standard input, output and error; nil stands for /dev/null
+	Terminal []int       // which of them get a terminal of the sandbox's own
+	Files    []Placed    // further files of the command
+	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
+	Locked   *os.File    // a locked session directory, kept open to the end; or nil
+	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
+}
+
+// Placed is a file, and the number at which the command has it.
+type Placed struct {
+	At   int
+	File *os.File
+}
+
+// Keeper is the process that holds the namespaces of a session.
+type Keeper struct {
+	Pid         int
+	User, Mount *os.File
+	Lock        *os.File // what it has locked
+}
+
+// Event tells of a command. Exited comes first, then Done. A channel that is
+// closed without Done says that the process between was killed.
+type Event struct {
+	Kind   Kind
+	Status syscall.WaitStatus // Exited
+	Ran    bool               // Exited: the command was started
+	Ended  int                // Done: processes that had to be ended
+	Left   int                // Done: processes that could not be ended
+	Usage  syscall.Rusage     // Done: of all processes together
+}
+
+// Kind is a kind of Event.
+type Kind string
+
+// The kinds.
+const (
+	Exited Kind = "exited" // the command has ended
+	Done   Kind = "done"   // all that it started has ended
+)
+
+// ErrKeeperEnded says that the session's keeper was killed before the sandbox
+// was made. The session can be joined again.
+var ErrKeeperEnded = errors.New("the keeper of the session has been killed meanwhile")
+
+// Running is a command that was started.
+type Running interface {
+	Events() <-chan Event
+	Signal(syscall.Signal)
+	Close() // ends the command, if it still runs, and waits for its end
+}
+
+// Sandbox is a command in its sandbox.
+type Sandbox struct {
+	events  chan Event
+	process *os.Process // the set-up program
+	control *os.File
+	bwrap   int // process IDs
+	pidfd   int
+	master  *os.File // of the sandbox's own terminal
+	status  *os.File
+	said    *said
+}
+
+// Start starts a sandbox. The files of c stay the caller's, and can be closed
+// when it returns. The error says why there is none; it matches
+// *bwrap.Unavailable if this machine does not allow one.
+func Start(c Config) (*Sandbox, error) {
+	if err := hidden.Check(setup.Mode.Name); err != nil {
+		return nil, err
+	}
+	l := &launch{Config: c}
+	defer l.close()
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	process, err := l.start()
+	if err != nil {
+		return nil, err
+	}
+	l.handedOver() // or the end of the set-up program would not be seen
+	s := &Sandbox{process: process, control: l.control, status: l.status, said: l.said}
+	if err := s.handOver(l.job); err != nil {
+		s.control.Close()
+		_, _ = process.Wait()
+		return nil, s.explain(err)
+	}
+	l.control, l.status = nil, nil
+	s.events = make(chan Event, 2)
+	go s.watch()
+	return s, nil
+}
+
+// launch is what Start works on.
+type launch struct {
+	Config
+	job     *setup.Job
+	inherit []*os.File // by number, from 3 on
+	closing []*os.File // once the child has its own
+	control *os.File   // this process's end
+	status  *os.File
+	said    *said
+	line    []string
+}
+
+// handedOver closes what only the set-up program needs.
+func (l *launch) handedOver() {
+	for _, f := range l.closing {
+		f.Close()
+	}
+	l.closing = nil
+}
+
+func (l *launch) close() {
+	l.handedOver()
+	if l.control != nil {
+		l.control.Close()
+	}
+	if l.status != nil {
+		l.status.Close()
+	}
+}
+
+// give hands a file to the set-up program and returns its number there.
+func (l *launch) give(f *os.File) int {
+	l.inherit = append(l.inherit, f)
+	return 2 + len(l.inherit)
+}
+
+func (l *launch) own(f *os.File) *os.File {
+	l.closing = append(l.closing, f)
+	return f
+}
+
+func (l *launch) prepare() (err error) {
+	l.Plan.Terminal = len(l.Terminal) > 0
+	if l.job, err = l.Plan.Job(l.Bwrap, l.Argv); err != nil {
+		return err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	l.control = ours
+	l.give(l.own(theirs)) // setup's controlFD
+	if err := l.passFiles(); err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	l.status = read
+	d := &l.job.FDs
+	d.Status = l.give(l.own(write))
+	program, err := l.Bwrap.Copy()
+	if err != nil {
+		return err
+	}
+	if program != nil {
+		d.Program = l.give(l.own(program))
+	}
+	if l.Cgroup != nil {
+		d.Cgroup = l.give(l.Cgroup)
+	}
+	if l.Locked != nil {
+		d.Locked = l.give(l.Locked)
+	}
+	return l.namespaces()
+}
+
+// passFiles hands on the streams and the files of the command.
+func (l *launch) passFiles() error {
+	d := &l.job.FDs
+	d.Terminal = l.Terminal
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	l.own(null)
+	for at, f := range l.Streams {
+		if f == nil {
+			f = null
+		}
+		d.Passed = append(d.Passed, setup.Placed{FD: l.give(f), At: at})
+	}
+	for _, p := range l.Files {
+		d.Passed = append(d.Passed, setup.Placed{FD: l.give(p.File), At: p.At})
+	}
+	for _, fd := range l.Plan.PassFDs {
+		copied, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return fmt.Errorf("cannot hand on descriptor %d: %w", fd, err)
+		}
+		d.Passed = append(d.Passed, setup.Placed{FD: l.give(l.own(os.NewFile(uintptr(copied), "passed"))), At: fd})
+	}
+	return nil
+}
+
+// namespaces finds the program that makes or enters the user namespace, and by
+// which the set-up program is started.
+func (l *launch) namespaces() error {
+	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced meanwhile
+	if err != nil {
+		return fmt.Errorf("cannot open this program: %w", err)
+	}
+	at := fmt.Sprintf("/proc/self/fd/%d", l.give(l.own(self)))
+	name, options := "unshare", []string{"--user", "--map-root-user"}
+	if k := l.Keeper; k != nil {
+		d := &l.job.FDs
+		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid
+		name, options = "nsenter", []string{"--preserve-credentials", fmt.Sprintf("--user=/proc/self/fd/%d", l.give(k.User))}
+	}
+	program := bwrap.FindTrusted(name)
+	if program == "" {
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + name + " is missing", Advice: "install util-linux"}
+	}
+	l.line = append(append([]string{program}, options...), "--", at, setup.Mode.Name)
+	return nil
+}
+
+// start starts the set-up program, in a session of its own: the terminal's
+// signals are for the monitor, which passes them on.
+func (l *launch) start() (*os.Process, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	defer write.Close()
+	files := append([]*os.File{nil, nil, write}, l.inherit...)
+	process, err := os.StartProcess(l.line[0], l.line, &os.ProcAttr{
+		Dir: "/", Env: []string{"LC_ALL=C"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		read.Close()
+		return nil, fmt.Errorf("cannot start %q: %w", l.line[0], errors.Unwrap(err))
+	}
+	l.said = listen(read)
+	return process, nil
+}
+
+// handOver sends the job and takes the answer.
+func (s *Sandbox) handOver(job *setup.Job) error {
+	text, err := json.Marshal(job)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	// The answer says more about a set-up program that has ended meanwhile.
+	_ = send(s.control, append(text, '\n'))
+	answer, master, err := receive(s.control)
+	if err != nil {
+		return err
+	}
+	s.master = master
+	switch {
+	case answer.Again:
+		return ErrKeeperEnded
+	case answer.Error != "":
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + answer.Error, Advice: answer.Hint}
+	}
+	s.bwrap = answer.Pid
+	s.pidfd, _ = unix.PidfdOpen(s.bwrap, 0) // -1: it has ended, or Linux is older than 5.3
+	return nil
+}
+
+// explain replaces the loss of the set-up program by what was said on its
+// standard error, by it or by unshare(1).
+func (s *Sandbox) explain(err error) error {
+	if !errors.Is(err, io.EOF) {
+		return err
+	}
+	return bwrap.Diagnose(s.said.text())
+}
+
+// Events tells of the command.
+func (s *Sandbox) Events() <-chan Event { return s.events }
+
+// watch waits for the end of the sandbox.
+func (s *Sandbox) watch() {
+	defer close(s.events)
+	ran := make(chan bool, 1)
+	go func() { ran <- reported(s.status) }()
+	state, err := s.process.Wait()
+	s.awaitBwrap()
+	s.control.Close()
+	if err != nil {
+		return
+	}
+	status, _ := state.Sys().(syscall.WaitStatus)
+	e := Event{Kind: Exited, Status: status}
+	select {
+	case e.Ran = <-ran:
+	case <-time.After(reportTime): // a process elsewhere holds the pipe
+		s.status.Close()
+	}
+	s.events <- e
+	usage, _ := state.SysUsage().(*syscall.Rusage)
+	s.events <- Event{Kind: Done, Usage: *usage}
+}
+
+const (
+	// reportTime bounds the wait for a report whose writers have all ended.
+	reportTime = time.Second
+
+	// killedTime bounds the wait for a sandbox whose set-up program was killed.
+	killedTime = 5 * time.Second
+)
+
+// awaitBwrap waits for the first process of the sandbox. It has ended before the
+// set-up program, unless that was killed.
+func (s *Sandbox) awaitBwrap() {
+	if s.pidfd < 0 {
+		return
+	}
+	defer unix.Close(s.pidfd)
+	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
+	for limit := time.Now().Add(killedTime); time.Now().Before(limit); {
+		if n, err := unix.Poll(fds, int(killedTime.Milliseconds())); n > 0 || err != nil && err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// reported reads what bwrap reports, and returns whether it started the command.
+func reported(status *os.File) bool {
+	defer status.Close()
+	ran := false
+	for decoder := json.NewDecoder(status); ; {
+		var line struct {
+			Exit *int `json:"exit-code"`
+		}
+		if decoder.Decode(&line) != nil {
+			return ran
+		}
+		ran = ran || line.Exit != nil
+	}
+}
+
+// Signal sends a signal to all processes of the command. bwrap and its init are
+// spared, but for SIGKILL, which ends the sandbox. If there is no process yet,
+// the command has not begun, and has nothing to clean up.
+func (s *Sandbox) Signal(sig syscall.Signal) {
+	inside := s.inside()
+	if sig == syscall.SIGKILL || len(inside) == 0 && sig != syscall.SIGCONT {
+		process{s.bwrap, s.process.Pid}.send(syscall.SIGKILL)
+		return
+	}
+	for _, p := range inside {
+		p.send(sig)
+	}
+}
+
+// inside lists the processes of the command.
+func (s *Sandbox) inside() []process {
+	var list []process
+	for _, p := range descendants(s.bwrap) {
+		if p.parent != s.bwrap {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Close ends the sandbox, if it still runs, and waits for its end.
+func (s *Sandbox) Close() {
+	shut(s.control)
+	for range s.events {
+	}
+	if s.master != nil {
+		s.master.Close()
+	}
+}
+
+// shut ends a connection, for a reader that is blocked on it too.
+func shut(socket *os.File) {
+	if raw, err := socket.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+}
+
+// socketPair returns two ends of a connection.
+func socketPair() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot make a socket: %w", err)
+	}
+	return os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pair[1]), "control"), nil
+}
+
+// send writes to a socket whose other end may have been closed, without a
+// SIGPIPE for this process.
+func send(socket *os.File, text []byte) error {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		for len(text) > 0 && err == nil {
+			var n int
+			if n, err = unix.SendmsgN(int(fd), text, nil, nil, unix.MSG_NOSIGNAL); err == unix.EINTR {
+				n, err = 0, nil
+			}
+			text = text[max(n, 0):]
+		}
+	})
+	return errors.Join(err, cerr)
+}
+
+// maxAnswer bounds an answer: an error message.
+const maxAnswer = 64 << 10
+
+// receive reads one answer, and the terminal that may come with it.
+func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return answer, nil, err
+	}
+	var text []byte
+	buf, oob := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
+	cerr := raw.Control(func(fd uintptr) {
+		for !bytes.HasSuffix(text, []byte("\n")) && err == nil && len(text) < maxAnswer {
+			var n, space int
+			n, space, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
+			switch {
+			case err == unix.EINTR:
+				err = nil
+				continue
+			case err == nil && n <= 0, err == unix.ECONNRESET:
+				err = io.EOF
+			case err == nil && space > 0:
+				master = terminalIn(oob[:space])
+			}
+			text = append(text, buf[:max(n, 0)]...)
+		}
+	})
+	if err = errors.Join(err, cerr); err != nil {
+		return answer, nil, err
+	}
+	return answer, master, json.Unmarshal(text, &answer)
+}
+
+func terminalIn(oob []byte) *os.File {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(messages) != 1 {
+		return nil
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil
+	}
+	return os.NewFile(uintptr(fds[0]), "terminal")
+}
+
+// said is the standard error of a set-up program.
+type said struct {
+	mu   sync.Mutex
+	buf  []byte
+	done chan struct{}
+}
+
+// maxSaid is how much of it is kept: a stack trace begins with its cause.
+const maxSaid = 4096
+
+func listen(r *os.File) *said {
+	s := &said{done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		defer r.Close()
+		buf := make([]byte, maxSaid)
+		for {
+			n, err := r.Read(buf)
+			s.mu.Lock()
+			s.buf = append(s.buf, buf[:min(n, maxSaid-len(s.buf))]...)
+			s.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// text waits for the end of what is said.
+func (s *said) text() string {
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.TrimSpace(string(s.buf))
+}

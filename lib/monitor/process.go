@@ -1,0 +1,112 @@
+package monitor
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is one as it was found: its number, and the parent below which it was.
+type process struct{ pid, parent int }
+
+// descendants lists the processes below pid, parents first. It is a snapshot:
+// what forks meanwhile is found by looking again.
+func descendants(pid int) []process {
+	var found []process
+	kids := family()
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		for _, kid := range kids(queue[0]) {
+			found = append(found, process{kid, queue[0]})
+			queue = append(queue, kid)
+		}
+	}
+	return found
+}
+
+// family returns what tells the children of a process. Kernels that were built
+// without that list are asked for every process there is.
+func family() func(pid int) []int {
+	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
+		return children
+	}
+	byParent := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, stat := range stats {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(stat))); err == nil {
+			parent := parentOf(pid)
+			byParent[parent] = append(byParent[parent], pid)
+		}
+	}
+	return func(pid int) []int { return byParent[pid] }
+}
+
+// childless reports whether this process has no child, not even one that has
+// ended. It does not look into /proc: entries of threads there make each thread's
+// end cost the kernel up to a millisecond.
+func childless() bool {
+	return errors.Is(unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil), unix.ECHILD)
+}
+
+func ownChildren() []int {
+	if childless() {
+		return nil
+	}
+	self := os.Getpid()
+	return family()(self)
+}
+
+// children lists the children of every thread of pid.
+func children(pid int) []int {
+	dir := "/proc/" + strconv.Itoa(pid) + "/task"
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // it has ended
+	}
+	var pids []int
+	for _, t := range threads {
+		list, err := os.ReadFile(dir + "/" + t.Name() + "/children")
+		if err != nil {
+			continue
+		}
+		for _, field := range strings.Fields(string(list)) {
+			if child, err := strconv.Atoi(field); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// parentOf returns the parent of a process, 0 when it has ended. What stands
+// between the parentheses is the process's own choice.
+func parentOf(pid int) int {
+	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
+
+// send signals a process if it still is the one that was found: where many come
+// and go, a number is soon somebody else's. One whose parent has ended belongs
+// to this process by now.
+func (p process) send(sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3
+		_ = unix.Kill(p.pid, sig)
+	}
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if parent := parentOf(p.pid); parent == p.parent || parent == os.Getpid() {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // it may have ended meanwhile
+	}
+}

@@ -1,0 +1,201 @@
+package monitor
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// screen relays between the caller's terminal and that of a sandbox. The caller's
+// is in raw mode meanwhile, if the caller sits at it: keys have their effect in
+// the sandbox's.
+type screen struct {
+	sandbox   *Sandbox
+	master    int
+	in, out   int // the caller's terminal; -1 for none
+	modes     *unix.Termios
+	onSuspend func()
+
+	mu     sync.Mutex
+	active bool // input is relayed
+	raw    bool
+	wake   [2]int // a pipe: look again whether input is relayed
+	done   chan struct{}
+}
+
+// newScreen begins to relay. suspend is called when the caller types the key that
+// suspends, and no shell in the sandbox is there to take it.
+func newScreen(s *Sandbox, streams [3]*os.File, suspend func()) *screen {
+	c := &screen{sandbox: s, master: int(s.master.Fd()), in: -1, out: -1, onSuspend: suspend, done: make(chan struct{})}
+	for fd, f := range streams {
+		if f == nil || !isTerminal(f) {
+			continue
+		}
+		if fd == 0 {
+			c.in = int(f.Fd())
+		} else if c.out < 0 {
+			c.out = int(f.Fd())
+		}
+	}
+	at := max(c.in, c.out)
+	if c.in >= 0 {
+		at = c.in
+	}
+	if c.modes, _ = unix.IoctlGetTermios(at, unix.TCGETS); c.modes != nil {
+		_ = unix.IoctlSetTermios(c.master, unix.TCSETS, c.modes)
+	}
+	c.resize()
+	if unix.Pipe2(c.wake[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
+		c.in = -1
+	}
+	go c.show()
+	c.resume()
+	if c.in >= 0 {
+		go c.read()
+	}
+	return c
+}
+
+// resize gives the sandbox's terminal the size of the caller's.
+func (c *screen) resize() {
+	for _, fd := range []int{c.out, c.in} {
+		if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil {
+			_ = unix.IoctlSetWinsize(c.master, unix.TIOCSWINSZ, size)
+			return
+		}
+	}
+}
+
+// resume relays input if this process is in the foreground. Raw mode is for a
+// caller who sees the output too.
+func (c *screen) resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.in < 0 || c.active || !inForeground(c.in) {
+		return
+	}
+	c.active = true
+	if c.out >= 0 && c.modes != nil {
+		raw := *c.modes
+		raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+		raw.Oflag &^= unix.OPOST
+		raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+		raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+		c.raw = unix.IoctlSetTermios(c.in, unix.TCSETSW, &raw) == nil
+	}
+	c.poke()
+}
+
+// suspend gives the caller's terminal back.
+func (c *screen) suspend() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.active = false
+	c.cook()
+	c.poke()
+}
+
+func (c *screen) cook() {
+	if c.raw {
+		c.raw = false
+		_ = unix.IoctlSetTermios(c.in, unix.TCSETSW, c.modes)
+	}
+}
+
+func (c *screen) poke() { _, _ = unix.Write(c.wake[1], []byte{0}) }
+
+// close shows the last of the output, and gives the caller's terminal back.
+func (c *screen) close() {
+	select {
+	case <-c.done:
+	case <-time.After(drainTime): // the caller does not read
+	}
+	c.suspend()
+}
+
+// drainTime bounds the wait for a terminal that takes no output.
+const drainTime = 2 * time.Second
+
+// show copies output until the sandbox has ended.
+func (c *screen) show() {
+	defer close(c.done)
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := unix.Read(c.master, buf)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+		if c.out >= 0 {
+			writeAll(c.out, buf[:n])
+		}
+	}
+}
+
+// read copies input while this process is in the foreground.
+func (c *screen) read() {
+	buf := make([]byte, 4096)
+	for {
+		fds := []unix.PollFd{{Fd: int32(c.wake[0]), Events: unix.POLLIN}}
+		c.mu.Lock()
+		if c.active {
+			fds = append(fds, unix.PollFd{Fd: int32(c.in), Events: unix.POLLIN})
+		}
+		c.mu.Unlock()
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+			return
+		}
+		if fds[0].Revents != 0 {
+			_, _ = unix.Read(c.wake[0], buf)
+			continue
+		}
+		if len(fds) < 2 || fds[1].Revents == 0 || !inForeground(c.in) {
+			continue
+		}
+		n, err := unix.Read(c.in, buf)
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN:
+		case err != nil || n == 0 && fds[1].Revents&unix.POLLHUP != 0:
+			return
+		case n == 0: // the caller typed the end of the file
+			writeAll(c.master, []byte{c.modes.Cc[unix.VEOF]})
+		default:
+			c.enter(buf[:n])
+		}
+	}
+}
+
+// enter hands keys on, but for the one that suspends if nothing in the sandbox
+// would stop for it.
+func (c *screen) enter(keys []byte) {
+	modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
+	for i, key := range keys {
+		if err != nil || modes.Lflag&unix.ISIG == 0 || key != modes.Cc[unix.VSUSP] || key == 0 {
+			continue
+		}
+		if group, err := unix.IoctlGetInt(c.master, unix.TIOCGPGRP); err != nil || group != c.sandbox.bwrap {
+			continue
+		}
+		writeAll(c.master, keys[:i])
+		c.onSuspend()
+		c.enter(keys[i+1:])
+		return
+	}
+	writeAll(c.master, keys)
+}
+
+func writeAll(fd int, data []byte) {
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err == unix.EAGAIN { // the caller's terminal is shared, and may be non-blocking
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, -1)
+		} else if err != nil && err != unix.EINTR {
+			return
+		}
+		data = data[max(n, 0):]
+	}
+}

@@ -1,0 +1,52 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/monitor"
+	"pikuri/lib/setup"
+)
+
+// Modes are the modes in which a program that uses a runner starts itself again.
+// They are for the commands of this module; other programs call Main.
+func Modes() []hidden.Mode {
+	return []hidden.Mode{setup.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
+}
+
+// Main has to be called before anything else in the main function of a program
+// that makes a LocalRunner or a BwrapRunner, and in TestMain of its tests. The
+// runners start this program again, as helper processes; in such a process Main
+// does the helper's work and exits. In any other it does nothing, whatever the
+// options of the program are.
+//
+// In a program that has not called Main no runner can be made.
+func Main() {
+	job := hidden.DispatchSelf(os.Args, Modes()...)
+	if job == nil {
+		return
+	}
+	err := job()
+	if status, ok := errors.AsType[hidden.Status](err); ok {
+		os.Exit(int(status))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "sandbox: %v\n", err)
+		os.Exit(statusHelperFailed)
+	}
+	os.Exit(0)
+}
+
+// statusHelperFailed is the exit status of a helper process that failed.
+const statusHelperFailed = 125
+
+// ready refuses to make a runner in a program that does not call Main: each
+// helper process would run that program's own main.
+func ready() error {
+	if hidden.Check(supervisorOption) != nil {
+		return fmt.Errorf("%w: the program has to call sandbox.Main first in its main function", ErrNotAvailable)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/shell"
+)
+
+// This file holds the parts that both runners have in common.
+
+// DefaultMaxOutputBytes is how much is kept of each stream, unless said
+// otherwise.
+const DefaultMaxOutputBytes = 10 << 20
+
+// Option changes what a runner does with every command.
+type Option func(*settings)
+
+type settings struct {
+	maxOutput int64
+	killAfter time.Duration
+}
+
+// WithMaxOutputBytes sets how much is kept of each stream when a command does
+// not say. There is always a limit: a command can print for as long as it likes.
+func WithMaxOutputBytes(n int64) Option { return func(s *settings) { s.maxOutput = n } }
+
+// WithKillAfter sets how long a command that is to stop has between SIGTERM and
+// SIGKILL; 5 seconds by default.
+func WithKillAfter(d time.Duration) Option { return func(s *settings) { s.killAfter = d } }
+
+func configure(opts []Option) (settings, error) {
+	s := settings{DefaultMaxOutputBytes, shell.DefaultKillAfter}
+	for _, o := range opts {
+		o(&s)
+	}
+	if s.maxOutput <= 0 || s.killAfter < 0 {
+		return s, fmt.Errorf("%w: a limit is negative, or there is none", ErrInvalid)
+	}
+	return s, nil
+}
+
+func (s settings) limit(r Resources) int64 {
+	if r.MaxOutputBytes > 0 {
+		return r.MaxOutputBytes
+	}
+	return s.maxOutput
+}
+
+// check refuses what cannot be run or enforced, before anything is opened.
+func check(r Enforcer, cmd string, args []string, opts ExecOptions) error {
+	if cmd == "" {
+		return fmt.Errorf("%w: there is no command", ErrInvalid)
+	}
+	for _, word := range append([]string{cmd}, args...) {
+		if strings.Contains(word, "\x00") {
+			return fmt.Errorf("%w: %q holds a NUL byte", ErrInvalid, word)
+		}
+	}
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	return r.Enforcement().permits(opts)
+}
+
+// place is the directories in which commands may start.
+type place struct {
+	mu        sync.Mutex
+	workspace *confine.Workspace // nil: closed
+}
+
+// enter opens the directory that name leads to, if it is in the root.
+func (p *place) enter(name string) (*os.File, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.workspace == nil {
+		return nil, ErrClosed
+	}
+	if name == "" {
+		name = "."
+	}
+	dir, err := p.workspace.OpenFile(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	switch {
+	case err == nil:
+		return dir, nil
+	case errors.Is(err, confine.ErrOutside), errors.Is(err, confine.ErrReplaced), errors.Is(err, confine.ErrRaced):
+		return nil, fmt.Errorf("%w: %q as the working directory", ErrPathTraversal, name)
+	case errors.Is(err, unix.ENOENT):
+		return nil, fmt.Errorf("%w: working directory %q", ErrNotFound, name)
+	}
+	return nil, fmt.Errorf("%w: working directory %q: %w", ErrInvalid, name, err)
+}
+
+// Close gives the root back. Commands that run go on.
+func (p *place) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.workspace != nil {
+		p.workspace.Close()
+		p.workspace = nil
+	}
+	return nil
+}
+
+// inputFile returns a file with the input of a command, or an empty one.
+func inputFile(data []byte) (*os.File, error) {
+	if data == nil {
+		return os.Open(os.DevNull)
+	}
+	fd, err := fsat.Memfd("input", data)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: cannot keep the input in memory: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "input"), nil
+}
+
+// report says how a command ended, or why it was not started.
+type report struct {
+	Outcome   shell.Outcome // "" if it was not started
+	Status    int
+	Signal    syscall.Signal
+	Stopped   bool // a signal was sent to it
+	Duration  time.Duration
+	Survivors int
+	Usage     Usage
+
+	Kind  failureKind
+	Error string
+}
+
+// run runs a job to its end.
+func run(job *shell.Job) (report, error) {
+	if job.Timeout == 0 {
+		job.Timeout = math.MaxInt64
+	}
+	result, err := job.Run()
+	if err != nil {
+		return report{}, err
+	}
+	ru := result.Usage
+	return report{
+		Outcome: result.Outcome, Status: result.Status, Signal: result.Signal, Stopped: len(result.Sent) > 0,
+		Duration: result.Duration, Survivors: result.Survivors,
+		Usage: Usage{User: time.Duration(ru.Utime.Nano()), System: time.Duration(ru.Stime.Nano()), MaxRSS: ru.Maxrss << 10},
+	}, nil
+}
+
+// conclude makes the result of a command that ran, and the error if it did not
+// end by itself.
+func conclude(ctx context.Context, name string, timeout time.Duration, r report, stdout, stderr *stream) (*ExecResult, error) {
+	out, said := stdout.kept(), stderr.kept()
+	if r.Outcome == shell.SandboxFailed {
+		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, bwrap.Diagnose(said.first))
+	}
+	result := &ExecResult{
+		ExitCode: r.Status,
+		TimedOut: r.Outcome == shell.TimedOut,
+		Stdout:   out.first, StdoutTail: out.tail, StdoutBytes: out.total,
+		Stderr: said.first, StderrTail: said.tail, StderrBytes: said.total,
+		Duration: r.Duration, Usage: r.Usage, Survivors: r.Survivors,
+	}
+	if r.Signal != 0 {
+		result.Signal = unix.SignalName(r.Signal)
+	}
+	switch {
+	case result.TimedOut:
+		return result, fmt.Errorf("%w: %q ran longer than %v", ErrTimeout, name, timeout)
+	case ctx.Err() != nil && r.Stopped:
+		err := stopped(ctx.Err())
+		result.TimedOut = errors.Is(err, ErrTimeout)
+		return result, err
+	}
+	return result, nil
+}
+
+// stopped sorts the reasons for which a context ended.
+func stopped(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return fmt.Errorf("%w: %w", ErrAborted, err)
+}
+
+// failureKind sorts the reasons for which a command was not started. Errors do not
+// travel between processes.
+type failureKind string
+
+const (
+	failedMissing     failureKind = "missing"
+	failedNotExec     failureKind = "not-executable"
+	failedUnavailable failureKind = "unavailable"
+	failedOther       failureKind = "other"
+)
+
+var kinds = map[failureKind]error{
+	failedMissing:     ErrNotFound,
+	failedNotExec:     ErrNotExecutable,
+	failedUnavailable: ErrNotAvailable,
+	failedOther:       errors.New("sandbox: cannot start"),
+}
+
+func kindOf(err error) failureKind {
+	_, missing := errors.AsType[*bwrap.NotFound](err)
+	_, notExec := errors.AsType[*bwrap.NotExecutable](err)
+	_, refused := errors.AsType[*bwrap.Refusal](err)
+	_, unavailable := errors.AsType[*bwrap.Unavailable](err)
+	switch {
+	case missing || errors.Is(err, fs.ErrNotExist):
+		return failedMissing
+	case notExec || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ENOEXEC):
+		return failedNotExec
+	case refused || unavailable:
+		return failedUnavailable
+	}
+	return failedOther
+}

@@ -1,0 +1,153 @@
+package session
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// cacheTag keeps backups away from the base (https://bford.info/cachedir/).
+// The first line is the signature that tools look for.
+const (
+	cacheTag     = "CACHEDIR.TAG"
+	cacheTagText = "Signature: 8a477f597d28d172789f06886806bc55\n" +
+		"# Session directories of pk. They may be removed when no session runs.\n"
+)
+
+// Base returns the directory in which session directories live. It need not exist.
+//
+// That is $XDG_CACHE_HOME/pikuri, or ~/.cache/pikuri when the variable is unset
+// or, as its specification asks, when it holds a relative path. Without $HOME,
+// as under some cron daemons, the home is the one in /etc/passwd.
+func Base(getenv func(string) string) (string, error) {
+	if cache := getenv("XDG_CACHE_HOME"); filepath.IsAbs(cache) {
+		return filepath.Join(cache, "pikuri"), nil
+	}
+	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		home = homeOf("/etc/passwd", os.Getuid())
+	}
+	if !filepath.IsAbs(home) {
+		return "", refuse("set HOME", "there is no home directory for user %d", os.Getuid())
+	}
+	return filepath.Join(home, ".cache", "pikuri"), nil
+}
+
+// homeOf reads the home of uid from a file in the format of passwd(5), or
+// returns "". Users that only a directory service knows need $HOME: without C
+// there is no way to ask one.
+func homeOf(passwd string, uid int) string {
+	f, err := os.Open(passwd)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) == 7 && fields[2] == strconv.Itoa(uid) {
+			return fields[5]
+		}
+	}
+	return ""
+}
+
+// makeBase opens the base, made and tagged when that is missing.
+func makeBase(path string) (*os.File, error) {
+	if err := checkGround(path); err != nil {
+		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
+	}
+	// 0700 for what is missing above it too: $XDG_CACHE_HOME asks for that.
+	if err := makeAll(path); err != nil {
+		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
+	}
+	base, err := openBase(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, refuse("set HOME or XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: a link on the way leads nowhere", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := settle(base); err != nil {
+		base.Close()
+		return nil, fmt.Errorf("cannot use cache directory %q: %w", path, err)
+	}
+	return base, nil
+}
+
+// makeAll makes a directory and those above it, whatever the umask.
+func makeAll(path string) error {
+	err := makeDir(unix.AT_FDCWD, path)
+	if errors.Is(err, unix.ENOENT) && path != filepath.Dir(path) {
+		if err = makeAll(filepath.Dir(path)); err == nil {
+			err = makeDir(unix.AT_FDCWD, path)
+		}
+	}
+	return err
+}
+
+// checkGround keeps root from making directories in somebody else's home, as
+// sudo(8) would have it when it keeps $HOME: their owner could not use them.
+func checkGround(path string) error {
+	for os.Geteuid() == 0 {
+		var st unix.Stat_t
+		err := unix.Stat(path, &st)
+		if err == nil && st.Uid != 0 {
+			return refuse("set HOME or XDG_CACHE_HOME to a directory of root", "it would be in a directory of user %d", st.Uid)
+		}
+		if err == nil || path == filepath.Dir(path) {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return nil
+}
+
+// settle tightens a base that others can read, and tags it. The tag is a
+// courtesy to backup programs, so a full disk does not stop a command here.
+func settle(base *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd(base), &st); err != nil {
+		return err
+	}
+	if st.Mode&0o077 != 0 {
+		if err := unix.Fchmod(fd(base), 0o700); err != nil {
+			return err
+		}
+	}
+	n, err := unix.Openat(fd(base), cacheTag, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		tag := os.NewFile(uintptr(n), cacheTag)
+		_, _ = tag.WriteString(cacheTagText)
+		_ = tag.Close()
+	}
+	return nil
+}
+
+// openBase opens an existing base. It must be the user's own directory, and
+// nobody else may be able to put anything into it.
+func openBase(path string) (*os.File, error) {
+	base, err := openDir(unix.AT_FDCWD, path, path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use cache directory %q: %w", path, err)
+	}
+	var st unix.Stat_t
+	err = unix.Fstat(fd(base), &st)
+	switch {
+	case err != nil:
+	case int(st.Uid) != os.Geteuid():
+		err = foreign(st.Uid)
+	case st.Mode&0o022 != 0:
+		err = refuse("chmod 700 it after a look inside", "others can write to it (mode %04o)", st.Mode&0o7777)
+	}
+	if err != nil {
+		base.Close()
+		return nil, fmt.Errorf("cannot use cache directory %q: %w", path, err)
+	}
+	return base, nil
+}

@@ -1,0 +1,344 @@
+// Package session keeps the directories of sessions and the overlays that the
+// commands of a session share.
+//
+// A session directory is <base>/workspace-NAME, mode 0700. A session with
+// overlays has a keeper: a small process that holds the user and the mount
+// namespace in which each overlay is mounted once, from one command to the next.
+// Two mounts of one upper layer corrupt it without an error.
+//
+// # Locks
+//
+// A session directory that anybody has locked is in use and stays. There are
+// four locks, taken in this order:
+//
+//	what                lock      held by                        how long
+//	base                shared    a command that opens a          some system calls
+//	                              session directory
+//	                    exclusive a sweeper that takes one away   some system calls
+//	session directory   shared    a command that uses it          to the end of its sandbox
+//	                    exclusive its keeper, to see whether      a moment
+//	                              any command uses it
+//	                    exclusive a sweeper, once it is renamed   until it is erased
+//	.mounting           exclusive a command that starts the       until that is done
+//	                              keeper or mounts an overlay
+//	.keeper             exclusive the keeper                      as long as it lives
+//
+// The first three are locks of flock(2). The one on the session directory belongs
+// to an open file description, which the command hands to the set-up process of
+// its sandbox (Locked); the set-up process ends last. The lock on .keeper is one
+// of fcntl(2), whose holder the kernel names: no process ID is ever written down.
+//
+// Nobody waits for a lock while holding a later one. Each wait ends when the
+// kernel grants the lock or after a time that is a constant here.
+//
+// The kernel drops a lock when its last holder has ended, so SIGKILL leaves:
+//
+//	of a command    nothing: its session directory is unused
+//	of a sweeper    a directory .reap-*, which the next sweep erases
+//	of the keeper   overlays that are mounted as long as a sandbox shows them, and
+//	                a note in .keeper. The next command enters the namespaces of such
+//	                a sandbox and starts the keeper there, or waits for its end.
+//
+// Locks are those of one machine. On a network file system another machine sees
+// the age alone.
+package session
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Prefix begins the name of a session directory.
+const Prefix = "workspace-"
+
+// Names inside the base and inside a session directory.
+const (
+	reaped = ".reap-"     // begins the name of one that is being removed
+	stamp  = ".stamp"     // its mtime says when the session directory was last used
+	tmpDir = "playground" // the session tmp
+)
+
+const (
+	// stampEvery is how old the stamp may grow while commands use the directory.
+	// Ages are counted in days, and a write for each command would wear on
+	// laptops that sleep their disks.
+	stampEvery = time.Hour
+
+	// lockWait bounds the wait for a lock that is held for some system calls. It
+	// covers a holder that was swapped out in between.
+	lockWait = 5 * time.Second
+
+	// endWait bounds the wait for the end of processes that have nothing left to
+	// do: the last ones of a sandbox, or a keeper that was sent away.
+	endWait = 5 * time.Second
+
+	// openTries bounds how often a session directory that somebody removes without
+	// the lock on the base is made again.
+	openTries = 10
+)
+
+// Dir is a session directory in use. Release or remove it.
+type Dir struct {
+	base  *os.File
+	name  string // in the base
+	named bool   // a session that outlives the command
+	dir   *os.File
+}
+
+// Reserved is a session directory that need not exist yet: what is to be done in it can
+// be planned, and refused, before anything is made.
+type Reserved struct {
+	base, name string
+	named      bool
+}
+
+// Reserve names a session directory that lives as long as one process. The name
+// holds 130 random bits and is nobody else's.
+func Reserve(base string) Reserved { return Reserved{base: base, name: Prefix + rand.Text()} }
+
+// ReserveNamed names the directory of the session called name.
+func ReserveNamed(base, name string) (Reserved, error) {
+	if !isSessionName(name) {
+		return Reserved{}, refuse("use 1 to 64 letters, digits, dots, underscores and dashes", "session name %q is not allowed", name)
+	}
+	return Reserved{base, Prefix + name, true}, nil
+}
+
+// CheckName refuses a name that a session cannot have.
+func CheckName(name string) error {
+	_, err := ReserveNamed("", name)
+	return err
+}
+
+// Path is where the session directory is, or will be.
+func (r Reserved) Path() string { return filepath.Join(r.base, r.name) }
+
+// Tmp is where the session tmp is, or will be.
+func (r Reserved) Tmp() string { return filepath.Join(r.Path(), tmpDir) }
+
+// Exists reports whether there is anything of the session's name. Opening it may
+// fail.
+func (r Reserved) Exists() bool {
+	var st unix.Stat_t
+	return unix.Lstat(r.Path(), &st) == nil
+}
+
+// Create makes a session directory that lives as long as one process. The caller
+// removes it. base, as Base returns it, is made when it is missing.
+func Create(base string) (*Dir, error) { return Reserve(base).Open() }
+
+// Open opens the directory of the session called name, which lasts until it is
+// swept.
+func Open(base, name string) (*Dir, error) {
+	r, err := ReserveNamed(base, name)
+	if err != nil {
+		return nil, err
+	}
+	return r.Open()
+}
+
+// Open opens the session directory, made when it is missing, and locks it as in
+// use.
+func (r Reserved) Open() (*Dir, error) {
+	base, err := makeBase(r.base)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{base: base, name: r.name, named: r.named}
+	if err = d.lock(); err == nil {
+		err = d.touch()
+	}
+	if err != nil {
+		d.Release()
+		return nil, fmt.Errorf("cannot use session directory %q: %w", r.Path(), err)
+	}
+	return d, nil
+}
+
+// isSessionName is spelled out: a pattern would cost every start of every command
+// a third of a millisecond.
+func isSessionName(s string) bool {
+	const longest, allowed = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	return s != "" && len(s) <= longest && strings.Trim(s, allowed) == ""
+}
+
+// isSessionDir reports whether an entry of the base has the name of a session
+// directory, or of one that a sweeper was removing.
+func isSessionDir(name string) bool {
+	session, ok := strings.CutPrefix(name, Prefix)
+	return strings.HasPrefix(name, reaped) || ok && isSessionName(session)
+}
+
+// lock makes the directory unless it exists and takes the shared lock. No sweeper
+// takes it away meanwhile: that needs the exclusive lock on the base.
+func (d *Dir) lock() error {
+	if err := lockWithin(d.base, unix.LOCK_SH, lockWait); err != nil {
+		return err
+	}
+	defer unlock(d.base)
+	for range openTries {
+		err := makeDir(fd(d.base), d.name)
+		if err == nil {
+			d.dir, err = openPrivate(d.base, d.name)
+		}
+		if err == nil {
+			err = lockWithin(d.dir, unix.LOCK_SH, lockWait)
+		}
+		if err == nil && inPlace(d.base, d.name, d.dir) {
+			return nil
+		}
+		if d.dir != nil {
+			d.dir.Close()
+			d.dir = nil
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return errors.New("another process removes it again and again")
+}
+
+// touch bumps the stamp when it is older than an hour, or lies in the future
+// after the clock was set. Nothing is opened: a name in a directory is never a
+// reason to follow it.
+func (d *Dir) touch() error {
+	var st unix.Stat_t
+	err := unix.Fstatat(fd(d.dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return createEmpty(d.dir, stamp)
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	if err == nil && (age > stampEvery || age < 0) {
+		err = unix.UtimesNanoAt(fd(d.dir), stamp, nil, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	return err
+}
+
+// Name is the name of the directory in the base.
+func (d *Dir) Name() string { return d.name }
+
+// Named reports whether the session outlives its commands.
+func (d *Dir) Named() bool { return d.named }
+
+// Path is the directory's path, absolute when the base was.
+func (d *Dir) Path() string { return filepath.Join(d.base.Name(), d.name) }
+
+// Locked is the directory, open and locked. A process that inherits it keeps the
+// session directory in use until it ends. From an open directory there is a way to
+// its parent: no sandboxed process may have it.
+func (d *Dir) Locked() *os.File { return d.dir }
+
+// Tmp returns the session tmp, made when it is missing. It is seen as /tmp in the
+// sandbox, whose command may change its mode; it is made 0700 again. Anything but
+// a directory of the user's own is refused.
+func (d *Dir) Tmp() (string, error) {
+	path := filepath.Join(d.Path(), tmpDir)
+	err := makeDir(fd(d.dir), tmpDir)
+	if err == nil {
+		err = d.checkTmp()
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot use session tmp %q: %w", path, err)
+	}
+	return path, nil
+}
+
+func (d *Dir) checkTmp() error {
+	n, err := unix.Openat(fd(d.dir), tmpDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return explain(d.dir, tmpDir, err)
+	}
+	defer unix.Close(n)
+	var st unix.Stat_t
+	if err := unix.Fstat(n, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != os.Geteuid() {
+		return foreign(st.Uid)
+	}
+	if st.Mode&0o7777 == 0o700 {
+		return nil
+	}
+	return chmodPath(n, 0o700)
+}
+
+// Release gives the lock back and keeps the directory. Processes that inherited
+// the lock still hold it: it is closed here and not unlocked.
+func (d *Dir) Release() error {
+	err := d.closeLock()
+	if closing := d.base.Close(); err == nil && !errors.Is(closing, fs.ErrClosed) {
+		err = closing
+	}
+	return err
+}
+
+func (d *Dir) closeLock() error {
+	if d.dir == nil {
+		return nil
+	}
+	err := d.dir.Close()
+	d.dir = nil
+	return err
+}
+
+// Remove releases the directory and, unless the session is named, removes it. A
+// process that inherited the lock gets some seconds to end; after that the
+// directory is left to the next sweep, and Remove says so.
+func (d *Dir) Remove() error {
+	defer d.Release()
+	if d.dir == nil || d.named {
+		return nil
+	}
+	if err := d.closeLock(); err != nil {
+		return err
+	}
+	if err := removeUnused(d.base, d.name); err != nil {
+		return fmt.Errorf("cannot remove session directory %q: %w", d.Path(), err)
+	}
+	return nil
+}
+
+// removeUnused removes a session directory when nobody uses it any more. It waits
+// for that without the lock on the base, and then competes with all others.
+func removeUnused(base *os.File, name string) error {
+	s := &sweep{base: base}
+	for limit := time.Now().Add(endWait); ; {
+		switch r := s.one(name); {
+		case r.Action == Failed:
+			return r.Err
+		case r.Action == Removed || r.Reason == Gone:
+			return nil
+		case r.Reason != InUse || time.Now().After(limit):
+			return errors.New(string(r.Reason))
+		}
+		dir, err := openPrivate(base, name)
+		if err == nil {
+			_ = lockWithin(dir, unix.LOCK_EX, time.Until(limit))
+			dir.Close()
+		}
+	}
+}
+
+// refusal is an error with advice on what to do about it.
+type refusal struct{ reason, advice string }
+
+func (r *refusal) Error() string { return r.reason }
+
+// Hint is what to do next.
+func (r *refusal) Hint() string { return r.advice }
+
+func refuse(advice, format string, args ...any) error {
+	return &refusal{reason: fmt.Sprintf(format, args...), advice: advice}
+}
+
+func foreign(uid uint32) error {
+	return refuse("remove it, or have its owner do so", "it belongs to user %d", uid)
+}

@@ -1,0 +1,341 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountingWait bounds the wait for other commands that mount: each needs some
+// milliseconds, and dozens may have been started at once on a busy machine.
+const mountingWait = 60 * time.Second
+
+// Joined is a session whose keeper was found, with the overlays that it shows.
+type Joined struct {
+	Pid    int
+	User   *os.File          // its user namespace
+	Mount  *os.File          // its mount namespace
+	Lock   *os.File          // for IsKeeper
+	Shown  map[string]string // an overlaid directory -> where it is in the mount namespace
+	Memory []string          // those of them that do not outlast the keeper
+
+	// Refused says why something asked for could not be overlaid.
+	Refused map[string]string
+}
+
+// Root leads from this process's view of the files to the keeper's.
+func (s *Joined) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
+
+// Close gives the namespaces back.
+func (s *Joined) Close() error {
+	err := errors.Join(s.User.Close(), s.Mount.Close())
+	if s.Lock != nil {
+		err = errors.Join(err, s.Lock.Close())
+	}
+	return err
+}
+
+// JoinOptions is how to join.
+type JoinOptions struct {
+	Nsenter string        // nsenter(1) of util-linux
+	Idle    time.Duration // of a named session; 0 stands for Idle
+}
+
+// Line enters a session's namespaces, given as descriptors, and becomes another
+// program there. No program with several threads, as those in Go are, may change
+// its user namespace, but nsenter(1) can.
+func Line(nsenter string, user, mnt int) []string {
+	return []string{nsenter, "--preserve-credentials", "--user=" + fdPath(user), "--mount=" + fdPath(mnt), "--"}
+}
+
+// Join finds the keeper of the session, or starts it, and has it show an overlay
+// of each of the directories; one that does not exist is overlaid as an empty one.
+// The caller holds d; the keeper stays as long as somebody does.
+func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
+	switch {
+	case !d.Named():
+		o.Idle = 0
+	case o.Idle == 0:
+		o.Idle = Idle
+	}
+	if err := makeDir(fd(d.dir), overlays); err != nil {
+		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), overlays), err)
+	}
+	path, err := filepath.EvalSymlinks(filepath.Join(d.Path(), overlays))
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := &join{JoinOptions: o, d: d, dir: path, lowers: lowers}
+	s, err := j.find()
+	if err == nil && s == nil || err == nil && !j.complete(s) {
+		s.close()
+		s, err = j.prepare()
+	}
+	if err != nil {
+		return nil, err
+	}
+	// The keeper counts its idle time from here.
+	if err := unix.UtimesNanoAt(fd(d.dir), keeperFile, nil, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Joined) close() {
+	if s != nil {
+		s.Close()
+	}
+}
+
+type join struct {
+	JoinOptions
+	d      *Dir
+	dir    string // of the overlays, without links
+	lowers []string
+}
+
+// find returns the running keeper, or nil.
+func (j *join) find() (*Joined, error) {
+	pid, err := j.d.Keeper()
+	if err != nil || pid == 0 {
+		return nil, err
+	}
+	s, err := open(pid)
+	if err != nil {
+		return nil, nil // it has just ended
+	}
+	s.Shown, s.Refused = map[string]string{}, map[string]string{}
+	mounts := mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker())
+	if s.Lock, err = j.d.KeeperLock(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if !IsKeeper(s.Lock, pid) { // still: all that was read was the keeper's own
+		s.Close()
+		return nil, nil
+	}
+	for _, lower := range j.lowers {
+		if at, inMemory, ok := shown(j.dir, mounts, lower); ok {
+			s.Shown[lower] = at
+			if inMemory {
+				s.Memory = append(s.Memory, lower)
+			}
+		}
+	}
+	return s, nil
+}
+
+// open opens the namespaces of a process, if they are such as a keeper has.
+func open(pid int) (*Joined, error) {
+	s := &Joined{Pid: pid}
+	var err error
+	if s.User, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid)); err != nil {
+		return nil, err
+	}
+	if s.Mount, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid)); err != nil {
+		s.User.Close()
+		return nil, err
+	}
+	if !ours(s.User) {
+		s.Close()
+		return nil, fmt.Errorf("process %d is in a namespace that is no keeper's", pid)
+	}
+	return s, nil
+}
+
+// ours reports whether a user namespace was made by this user from the one that
+// this process is in. A command in a sandbox may make some too, with
+// --allow-nested, but only further inside; joining such a one would run bwrap in
+// whatever the command has mounted there.
+func ours(user *os.File) bool {
+	up, err := unix.IoctlRetInt(int(user.Fd()), unix.NS_GET_PARENT)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(up)
+	var parent, own unix.Stat_t
+	return unix.Fstat(up, &parent) == nil && unix.Stat("/proc/self/ns/user", &own) == nil &&
+		parent.Dev == own.Dev && parent.Ino == own.Ino
+}
+
+func (j *join) complete(s *Joined) bool { return len(s.Shown) == len(j.lowers) }
+
+// prepare starts the keeper and mounts the missing overlays, one process at a time.
+func (j *join) prepare() (*Joined, error) {
+	failed := func(err error) error {
+		return fmt.Errorf("cannot prepare session directory %q: %w", j.d.Path(), err)
+	}
+	lock, err := openOwn(j.d.dir, mountingFile, unix.O_RDWR|unix.O_CREAT)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer lock.Close() // a child that inherited it keeps others waiting
+	if err := lockWithin(lock, unix.LOCK_EX, mountingWait); err != nil {
+		return nil, failed(err)
+	}
+	s, err := j.find()
+	if err == nil && s == nil {
+		if err := j.start(lock); err != nil {
+			return nil, fmt.Errorf("cannot start the keeper of session directory %q: %w", j.d.Path(), err)
+		}
+		if s, err = j.find(); err == nil && s == nil {
+			err = errors.New("its keeper has ended at once")
+		}
+	}
+	if err != nil {
+		return nil, failed(err)
+	}
+	if err := j.mount(s, lock); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// mount has missing overlays mounted in the keeper's namespaces. The process that
+// does it keeps the session in use, though this one be killed.
+func (j *join) mount(s *Joined, lock *os.File) error {
+	var missing []string
+	for _, lower := range j.lowers {
+		if s.Shown[lower] == "" {
+			missing = append(missing, lower)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	line := append(Line(j.Nsenter, 3, 4), fdPath(mountSelfFD), mountOption, j.dir, j.d.Marker())
+	var said bytes.Buffer
+	cmd := &exec.Cmd{
+		Path: line[0], Args: append(line, missing...), Dir: "/", Env: []string{},
+		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, j.d.Locked()},
+		Stderr:     &said,
+	}
+	out, err := cmd.Output()
+	var answers []answer
+	if err == nil {
+		err = json.Unmarshal(out, &answers)
+	}
+	if err != nil || len(answers) != len(missing) {
+		return fmt.Errorf("cannot mount the overlays of session directory %q: %v: %s", j.d.Path(), err, firstLine(said.String()))
+	}
+	for i, lower := range missing {
+		switch a := answers[i]; {
+		case a.Refused != "":
+			s.Refused[lower] = a.Refused
+		case a.Memory:
+			s.Memory = append(s.Memory, lower)
+			s.Shown[lower] = filepath.Join(j.dir, memory, slug(lower), merged)
+		default:
+			s.Shown[lower] = filepath.Join(j.dir, slug(lower), merged)
+		}
+	}
+	return nil
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// start starts the keeper: in new namespaces or, when a killed one has left
+// commands running, in those that they keep alive. Their overlays are mounted
+// there, and must not be mounted a second time.
+func (j *join) start(lock *os.File) error {
+	left, err := j.survivor()
+	if err != nil {
+		return err
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer self.Close()
+	said, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer said.Close()
+	base := filepath.Dir(filepath.Dir(j.dir))
+	files, enter := []*os.File{tell, self, lock}, ""
+	if left != nil {
+		defer left.Close()
+		files = append(files, left.User, left.Mount)
+		words, err := json.Marshal(append(Line(j.Nsenter, userFD, mntFD), fdPath(selfFD)))
+		if err != nil {
+			return err
+		}
+		enter = string(words)
+	}
+	cmd := &exec.Cmd{
+		Path: fdPath(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
+		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()},
+	}
+	var problem bytes.Buffer
+	cmd.Stderr = &problem
+	err = cmd.Run()
+	tell.Close()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, firstLine(problem.String()))
+	}
+	var answer bytes.Buffer
+	if _, err := answer.ReadFrom(said); err != nil {
+		return err
+	}
+	if answer.String() != ready {
+		return errors.New(firstLine(answer.String()))
+	}
+	return nil
+}
+
+// survivor returns the namespaces of a keeper that was killed, if the set-up
+// program of a command is still in them, or nil once nothing of it is mounted any
+// more. Sandboxes without their set-up program are dying.
+func (j *join) survivor() (*Joined, error) {
+	if !mayBeMounted(j.d.dir) {
+		return nil, nil
+	}
+	marker := j.d.Marker()
+	for _, pid := range Seen(marker) {
+		if s := j.member(pid); s != nil {
+			return s, nil
+		}
+	}
+	if endAll(marker) {
+		return nil, nil
+	}
+	return nil, errors.New("its keeper was killed, and a command of it does not end")
+}
+
+// member returns the namespaces of a process if it is in those of the keeper,
+// and not in a sandbox: there, the overlays are where the keeper has them.
+func (j *join) member(pid int) *Joined {
+	s, err := open(pid)
+	if err != nil {
+		return nil
+	}
+	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker()) {
+		if filepath.Base(m.Point) == merged && strings.HasPrefix(m.Point, j.dir+"/") {
+			return s
+		}
+	}
+	s.Close()
+	return nil
+}

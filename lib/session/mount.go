@@ -1,0 +1,205 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/mountinfo"
+)
+
+// Names below the directory of a session's overlays. Each overlay has a
+// directory with the last three.
+const (
+	memory = "memory" // a tmpfs, where the disk cannot carry an upper layer
+	upper  = "upper"
+	work   = "work"
+	merged = "merged"
+	none   = "none" // the lower layer of a directory that does not exist
+)
+
+// slug is the name of an overlay's directory. The digest makes it unique,
+// the rest is for people.
+func slug(lower string) string {
+	readable := strings.Map(func(r rune) rune {
+		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", r) {
+			return r
+		}
+		return '_'
+	}, filepath.Base(lower))
+	sum := sha256.Sum256([]byte(lower))
+	return readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
+}
+
+// answer is what became of one overlay.
+type answer struct {
+	Memory  bool   `json:"memory,omitempty"`  // what is written does not outlast the keeper
+	Refused string `json:"refused,omitempty"` // why it cannot be mounted
+}
+
+// Descriptors of a process that mounts. 3 and 4 are the namespaces, and two
+// more are locks, which are held as long as it lives.
+const mountSelfFD = 5
+
+// mountAll mounts, in the namespaces of the keeper, what is not mounted there
+// yet. args: the directory of the overlays, their marker, and the directories
+// to lay them over. It answers for each, as an array of JSON.
+func mountAll(args []string, out io.Writer) error {
+	if len(args) < 3 || !mapped() {
+		return hidden.ErrOwnUse
+	}
+	if err := AssumeGroup(); err != nil {
+		return err
+	}
+	unix.Umask(0o077)
+	m := &mounter{marker: args[1], mounted: map[string]bool{}}
+	var err error
+	if m.dir, err = unix.Open(args[0], pathOnly, 0); err != nil {
+		return fmt.Errorf("cannot open %q: %w", args[0], err)
+	}
+	for _, at := range mountsOf("/proc/self/mountinfo", m.marker) {
+		m.mounted[at.Point] = at.Type == "overlay" || at.Type == "tmpfs"
+	}
+	m.path = args[0]
+	// Descriptors are named as briefly as can be: what they are called here is in
+	// the mount tables that every bwrap of the session reads, again and again.
+	if err := os.Chdir("/proc/self/fd"); err != nil {
+		return err
+	}
+	answers := make([]answer, len(args)-2)
+	for i, lower := range args[2:] {
+		answers[i] = m.overlay(lower)
+	}
+	return json.NewEncoder(out).Encode(answers)
+}
+
+const pathOnly = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+
+type mounter struct {
+	path    string // of the directory of all overlays
+	dir     int    // the same, open
+	marker  string
+	mounted map[string]bool
+}
+
+// overlay mounts one overlay, unless it is there. Where the disk cannot carry
+// what is written, memory may.
+func (m *mounter) overlay(lower string) answer {
+	for _, in := range []string{"", memory} {
+		if m.mounted[filepath.Join(m.path, in, slug(lower), merged)] {
+			return answer{Memory: in == memory}
+		}
+	}
+	onDisk := m.lay(m.dir, lower)
+	if onDisk == nil {
+		return answer{}
+	}
+	if dir, err := m.inMemory(); err == nil {
+		defer unix.Close(dir)
+		if m.lay(dir, lower) == nil {
+			return answer{Memory: true}
+		}
+	}
+	return answer{Refused: reason(lower, onDisk)}
+}
+
+// reason says more than the kernel, which answers most of it with EINVAL.
+func reason(lower string, err error) string {
+	var fs unix.Statfs_t
+	switch {
+	case !errors.Is(err, unix.EINVAL):
+		return err.Error()
+	case unix.Statfs(lower, &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC:
+		return "it lies on an overlay already, which cannot carry a further one"
+	}
+	return "the kernel mounts no overlay over it: something is mounted below it, its file system is not fit, or Linux is older than 5.11"
+}
+
+// inMemory opens the tmpfs for layers, mounted when it is missing. It goes
+// with the keeper.
+func (m *mounter) inMemory() (int, error) {
+	at, err := openMade(m.dir, memory)
+	if err != nil {
+		return -1, err
+	}
+	if !m.mounted[filepath.Join(m.path, memory)] {
+		err = unix.Mount(m.marker, fdPath(at), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
+		unix.Close(at)
+		if err != nil {
+			return -1, err
+		}
+		m.mounted[filepath.Join(m.path, memory)] = true
+		at, err = unix.Openat(m.dir, memory, pathOnly, 0) // the mount, not what it covers
+	}
+	return at, err
+}
+
+// lay mounts an overlay over lower with layers in the directory in. All are
+// named by descriptors: the mount option knows escapes that a path may contain,
+// and ends at a page.
+func (m *mounter) lay(in int, lower string) error {
+	home, err := openMade(in, slug(lower))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(home)
+	low, err := unix.Open(lower, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		low, err = openMade(home, none)
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(low)
+	var st unix.Stat_t
+	if err := unix.Fstat(low, &st); err != nil {
+		return err
+	}
+	fds := map[string]int{}
+	for _, name := range []string{upper, work, merged} {
+		made := unix.Mkdirat(home, name, 0o700) == nil
+		if fds[name], err = unix.Openat(home, name, pathOnly, 0); err != nil {
+			return err
+		}
+		defer unix.Close(fds[name])
+		if made && name == upper { // what is merged has the mode of the upper layer
+			if err := unix.Chmod(fdPath(fds[name]), st.Mode&0o777); err != nil {
+				return err
+			}
+		}
+	}
+	options := fmt.Sprintf("userxattr,lowerdir=%d,upperdir=%d,workdir=%d", low, fds[upper], fds[work])
+	return unix.Mount(m.marker, fdPath(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+}
+
+// openMade opens a directory of the user's own, made when it is missing.
+func openMade(in int, name string) (int, error) {
+	if err := unix.Mkdirat(in, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return -1, err
+	}
+	return unix.Openat(in, name, pathOnly, 0)
+}
+
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// shown is where the keeper of u shows the overlay of lower, if it does.
+func shown(dir string, mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
+	for _, in := range []string{"", memory} {
+		at := filepath.Join(dir, in, slug(lower), merged)
+		for _, m := range mounts {
+			if m.Point == at && m.Type == "overlay" {
+				return at, in == memory, true
+			}
+		}
+	}
+	return "", false, false
+}

@@ -1,0 +1,345 @@
+package session
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// clockSkew is how far in the future a time may lie without a remark: file
+// servers have clocks of their own.
+const clockSkew = time.Minute
+
+// Action is what a sweep did with a session directory.
+type Action string
+
+// The actions.
+const (
+	Removed     Action = "removed"
+	WouldRemove Action = "would-remove" // in a dry run
+	Kept        Action = "kept"
+	Failed      Action = "failed" // Err says why; part of it may be gone
+)
+
+// Reason is why a session directory was kept.
+type Reason string
+
+// The reasons.
+const (
+	InUse        Reason = "in use"
+	Young        Reason = "young"
+	Future       Reason = "used in the future"
+	Foreign      Reason = "owned by another user"
+	Mounted      Reason = "a mount point"
+	NotDirectory Reason = "not a directory"
+	Gone         Reason = "gone" // removed by somebody else in the meantime
+)
+
+// SweepOptions says what to sweep. The zero value removes every session directory that has
+// not been used for no time at all: set OlderThan.
+type SweepOptions struct {
+	OlderThan time.Duration
+	All       bool     // whatever the age
+	Sessions  []string // these alone, whatever their age
+	DryRun    bool     // change nothing
+	Measure   bool     // count files and bytes; a dry run always does
+	Now       func() time.Time
+}
+
+// Result is what became of one session directory.
+type Result struct {
+	Path     string
+	Action   Action
+	Reason   Reason // with Kept
+	LastUsed time.Time
+	Age      time.Duration
+	Usage    Usage
+	Err      error // with Failed: the first failure
+	Failures int   // how many there were
+}
+
+// Sweep removes the session directories in base that are older than asked and that
+// nobody holds, and takes up what a killed sweep left. report is called for
+// each entry that looks like a session directory. A base that does not exist is empty.
+//
+// Several sweeps may run at once, and session directories may be minted and joined
+// meanwhile. No link is followed, no mount point crossed, and the mode of
+// nothing but directories is changed. What a process that ignores the locks
+// does in the tree at the same time is at its own risk, not at that of files
+// outside.
+func Sweep(base string, o SweepOptions, report func(Result)) error {
+	dir, err := openBase(base)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &sweep{base: dir, SweepOptions: o, byAge: !o.All && len(o.Sessions) == 0}
+	names, err := s.candidates()
+	if err != nil {
+		return fmt.Errorf("cannot list cache directory %q: %w", base, err)
+	}
+	for _, name := range names {
+		if r := s.one(name); r.Reason != Gone {
+			report(r)
+		}
+	}
+	return nil
+}
+
+type sweep struct {
+	SweepOptions
+	base  *os.File
+	byAge bool
+}
+
+func (s *sweep) candidates() ([]string, error) {
+	entries, err := s.base.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(entries)
+	return slices.DeleteFunc(entries, func(name string) bool {
+		return !isSessionDir(name) || !s.wanted(name)
+	}), nil
+}
+
+// wanted reports whether the entry is one of the named sessions, or what a
+// killed sweep left of one: a session's name ends at the last dash there.
+func (s *sweep) wanted(name string) bool {
+	if len(s.Sessions) == 0 {
+		return true
+	}
+	if left, ok := strings.CutPrefix(name, reaped); ok {
+		name = left[:max(0, strings.LastIndexByte(left, '-'))]
+	}
+	return slices.ContainsFunc(s.Sessions, func(n string) bool { return Prefix+n == name })
+}
+
+// one decides about one entry of the base and acts on it. Nobody can begin to use
+// it between the decision and the renaming, which is done under the lock on the base.
+func (s *sweep) one(name string) Result {
+	r := Result{Path: filepath.Join(s.base.Name(), name)}
+	dir, trash := s.claim(name, &r)
+	if dir == nil {
+		return r
+	}
+	defer dir.Close()
+	if s.DryRun {
+		unlock(dir) // it has shown what it can
+		if r.Action == "" {
+			r.Action = WouldRemove
+		}
+		r.LastUsed = lastUse(dir)
+		r.Age = s.Now().Sub(r.LastUsed)
+		r.Usage = measure(beneath(), fd(dir))
+		return r
+	}
+	if !dismiss(dir) { // the next sweep takes it up
+		return r.fail(errors.New("its keeper, or a process that sees its overlays, does not end"))
+	}
+	return s.erase(dir, trash, r)
+}
+
+// claim returns a session directory that may be removed, locked and under a name
+// that nobody joins, or nil with the reason in r. A dry run renames nothing, and
+// gets those that are kept too, to describe them.
+func (s *sweep) claim(name string, r *Result) (dir *os.File, trash string) {
+	if err := lockWithin(s.base, unix.LOCK_EX, lockWait); err != nil {
+		*r = r.fail(fmt.Errorf("cannot lock the cache directory: %w", err))
+		return nil, ""
+	}
+	defer unlock(s.base)
+	if reason := s.lookAt(name); reason != "" {
+		r.keep(reason)
+		return nil, ""
+	}
+	n, err := s.openClaimed(name)
+	if err != nil {
+		s.explainOpen(err, r)
+		return nil, ""
+	}
+	dir = os.NewFile(uintptr(n), r.Path)
+	trash = name
+	switch free, err := s.lockOut(dir, name); {
+	case err != nil:
+		*r = r.fail(fmt.Errorf("cannot lock it: %w", err))
+	case !free:
+		r.keep(InUse)
+	case !inPlace(s.base, name, dir):
+		r.keep(Gone)
+	default:
+		s.judgeAge(dir, name, r)
+	}
+	if r.Action == "" && !s.DryRun && !strings.HasPrefix(name, reaped) {
+		if trash, err = s.putAside(dir, name); err != nil {
+			*r = r.fail(fmt.Errorf("cannot put it aside: %w", err))
+		}
+	}
+	if r.Action == "" || s.DryRun && r.Action == Kept && r.Reason != Gone {
+		return dir, trash
+	}
+	dir.Close()
+	return nil, ""
+}
+
+// lockOutTries is how often a session directory is asked for. Its keeper has it for a
+// moment after the last command has ended, which is waited for: a shared lock is
+// granted then, and while commands have it at once. Other sweepers are kept out by
+// the lock on the base.
+const lockOutTries = 3
+
+// lockOut takes the lock that keeps everybody out, if nobody uses the directory. A
+// sweeper that erases one has the lock for long, and is not waited for.
+func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
+	for range lockOutTries {
+		err := flock(dir, unix.LOCK_EX)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return false, err
+		}
+		if strings.HasPrefix(name, reaped) || lockWithin(dir, unix.LOCK_SH, lockWait) != nil {
+			break
+		}
+	}
+	unlock(dir)
+	return false, nil
+}
+
+// lookAt sorts out what is not a session directory of ours, without opening it.
+func (s *sweep) lookAt(name string) Reason {
+	var st unix.Stat_t
+	switch err := unix.Fstatat(fd(s.base), name, &st, unix.AT_SYMLINK_NOFOLLOW); {
+	case err != nil:
+		return Gone
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return NotDirectory
+	case int(st.Uid) != os.Geteuid():
+		return Foreign
+	}
+	return ""
+}
+
+// openClaimed opens a session directory that lookAt let pass. One without permissions
+// gets them back: nobody can use it as it is, and it would never go away.
+func (s *sweep) openClaimed(name string) (int, error) {
+	open := beneath()
+	n, err := open(fd(s.base), name, unix.O_RDONLY)
+	if errors.Is(err, unix.EACCES) && !s.DryRun {
+		if err := allow(open, fd(s.base), name); err != nil {
+			return -1, err
+		}
+		n, err = open(fd(s.base), name, unix.O_RDONLY)
+	}
+	return n, err
+}
+
+func (s *sweep) explainOpen(err error, r *Result) {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		r.keep(Gone)
+	case errors.Is(err, unix.EXDEV):
+		r.keep(Mounted)
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		r.keep(NotDirectory)
+	default:
+		*r = r.fail(fmt.Errorf("cannot open it: %w", err))
+	}
+}
+
+// judgeAge keeps what is too young. What a killed sweep left has been judged.
+func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
+	if s.Now == nil {
+		return // Dir.Remove: its own, whatever the age
+	}
+	r.LastUsed = lastUse(dir)
+	r.Age = s.Now().Sub(r.LastUsed)
+	switch {
+	case !s.byAge || strings.HasPrefix(name, reaped):
+	case r.Age < -clockSkew:
+		r.keep(Future)
+	case r.Age < s.OlderThan:
+		r.keep(Young)
+	}
+}
+
+// lastUse is the youngest of three times: of the directory, of the stamp, and
+// of the directory's birth, which no touch(1) of a copied tree sets back.
+func lastUse(dir *os.File) time.Time {
+	var own unix.Statx_t
+	if unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_MTIME|unix.STATX_BTIME, &own) != nil {
+		return time.Now()
+	}
+	last := time.Unix(own.Mtime.Sec, int64(own.Mtime.Nsec))
+	if own.Mask&unix.STATX_BTIME != 0 {
+		last = later(last, time.Unix(own.Btime.Sec, int64(own.Btime.Nsec)))
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(fd(dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		last = later(last, time.Unix(st.Mtim.Unix()))
+	}
+	return last
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// putAside gives the session directory a name that nobody joins. From here on the
+// session's name is free, while the lock still tells other sweepers that
+// somebody is at work.
+func (s *sweep) putAside(dir *os.File, name string) (string, error) {
+	trash := reaped + name + "-" + rand.Text()
+	err := rename(fd(s.base), name, fd(s.base), trash)
+	if err != nil {
+		return "", err
+	}
+	if inPlace(s.base, trash, dir) {
+		return trash, nil
+	}
+	// Somebody without a lock put another directory in its place.
+	_ = rename(fd(s.base), trash, fd(s.base), name)
+	return "", errors.New("it was replaced meanwhile")
+}
+
+// erase removes the tree and then the directory itself.
+func (s *sweep) erase(dir *os.File, trash string, r Result) Result {
+	e := &eraser{open: beneath(), top: fd(dir), measure: s.Measure}
+	e.removeAll()
+	r.Usage = e.usage
+	if e.failures > 0 {
+		r.Failures = e.failures
+		return r.fail(e.first)
+	}
+	err := unix.Unlinkat(fd(s.base), trash, unix.AT_REMOVEDIR)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
+		return r.fail(err)
+	}
+	r.Action = Removed
+	return r
+}
+
+func (r *Result) keep(why Reason) { r.Action, r.Reason = Kept, why }
+
+func (r Result) fail(err error) Result {
+	r.Action, r.Err = Failed, err
+	r.Failures = max(r.Failures, 1)
+	return r
+}

@@ -1,0 +1,87 @@
+package session
+
+import "golang.org/x/sys/unix"
+
+// maxMeasured bounds how deep a dry run looks: it may not move what lies deep,
+// so each level costs a descriptor. Real trees end at a few dozen.
+const maxMeasured = 512
+
+// overlayWork is the directory that the kernel makes for itself in the work
+// directory of an overlay, with no permissions at all.
+const overlayWork = "work"
+
+// Usage is how much is, or was, in a session directory.
+type Usage struct {
+	Entries int64 // files and directories
+	Bytes   int64 // on disk; what has a further name elsewhere is not freed and not counted
+
+	// AtLeast says that there is more: a dry run opens no directory that it
+	// would have to change first.
+	AtLeast bool
+}
+
+// measure counts what is in a directory and changes nothing.
+func measure(open opener, dir int) Usage {
+	m := &meter{open: open, links: map[inode]uint64{}}
+	m.walk(dir, "", 0)
+	return m.usage
+}
+
+type meter struct {
+	open  opener
+	usage Usage
+	links map[inode]uint64 // names seen of files that have several
+	buf   [32 << 10]byte
+}
+
+type inode struct{ dev, ino uint64 }
+
+func (m *meter) walk(dir int, in string, depth int) {
+	for {
+		n, err := unix.ReadDirent(dir, m.buf[:])
+		if n <= 0 || err != nil {
+			m.usage.AtLeast = m.usage.AtLeast || err != nil
+			return
+		}
+		for _, entry := range dirents(m.buf[:n]) {
+			m.entry(dir, in, entry.name, depth)
+		}
+	}
+}
+
+func (m *meter) entry(dir int, in, name string, depth int) {
+	var st unix.Stat_t
+	if unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return
+	}
+	m.usage.Entries++
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		m.file(&st)
+		return
+	}
+	m.usage.Bytes += st.Blocks * 512
+	n, err := m.open(dir, name, unix.O_RDONLY)
+	if err != nil && name == overlayWork && in == name && st.Mode&0o777 == 0 {
+		return // of an overlay; at rest it holds nothing that takes space
+	}
+	if err != nil || depth >= maxMeasured {
+		m.usage.AtLeast = true
+	} else {
+		m.walk(n, name, depth+1)
+	}
+	if err == nil {
+		unix.Close(n)
+	}
+}
+
+// file counts a file when its last name goes.
+func (m *meter) file(st *unix.Stat_t) {
+	if st.Nlink > 1 {
+		key := inode{st.Dev, st.Ino}
+		m.links[key]++
+		if m.links[key] < st.Nlink {
+			return
+		}
+	}
+	m.usage.Bytes += st.Blocks * 512
+}

@@ -1,0 +1,91 @@
+package setup
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// quiet are the attributes of every mount but those of devices.
+const quiet = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// clone returns a detached mount of what is open, with everything mounted below
+// it. No access leaves it as it is mounted there.
+func clone(fd int, access Access) (int, error) {
+	switch access {
+	case "":
+		return cloneWith(fd, 0)
+	case ReadOnly:
+		return cloneWith(fd, quiet|unix.MOUNT_ATTR_RDONLY)
+	}
+	return cloneWith(fd, quiet)
+}
+
+// cloneWith sets attributes on a clone. It is private: a mount that the host
+// makes below it later would come into the sandbox writable.
+func cloneWith(fd int, attr uint64) (int, error) {
+	mount, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return -1, os.NewSyscallError("open_tree", err)
+	}
+	set := unix.MountAttr{Attr_set: attr, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &set); err != nil {
+		unix.Close(mount)
+		return -1, os.NewSyscallError("mount_setattr", err)
+	}
+	return mount, nil
+}
+
+// moveTo attaches a detached mount to the open place.
+func moveTo(mount, at int) error {
+	err := unix.MoveMount(mount, "", at, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return os.NewSyscallError("move_mount", err)
+}
+
+// attachPath attaches a detached mount to a path of pk's own and closes it.
+func attachPath(mount int, path string) error {
+	err := unix.MoveMount(mount, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	unix.Close(mount)
+	return os.NewSyscallError("move_mount", err)
+}
+
+// newTmpfs returns a detached mount of an empty directory in memory.
+func newTmpfs(perms string, size int64, attr int) (int, error) {
+	return newMount("tmpfs", attr|quiet, [][2]string{{"source", "pk"}, {"mode", perms}, {"size", strconv.FormatInt(size, 10)}})
+}
+
+// newMount returns a detached mount of a new file system. An option without a
+// value is a flag.
+func newMount(kind string, attr int, options [][2]string) (int, error) {
+	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsopen %s: %w", kind, err)
+	}
+	defer unix.Close(fs)
+	for _, option := range options {
+		if option[1] == "" {
+			err = unix.FsconfigSetFlag(fs, option[0])
+		} else {
+			err = unix.FsconfigSetString(fs, option[0], option[1])
+		}
+		if err != nil {
+			return -1, fmt.Errorf("fsconfig %s %s: %w", kind, option[0], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, fmt.Errorf("fsconfig %s: %w", kind, err)
+	}
+	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
+	return mount, os.NewSyscallError("fsmount", err)
+}
+
+// dup copies a descriptor, for an os.File that will close it.
+func dup(fd int) int {
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return -1
+	}
+	return n
+}

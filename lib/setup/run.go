@@ -1,0 +1,436 @@
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/keyring"
+	"pikuri/lib/landlock"
+	"pikuri/lib/session"
+)
+
+// controlFD is the socket to the monitor. The job comes in, one Answer goes out;
+// when the monitor closes its end or is killed, the sandbox ends.
+const controlFD = 3
+
+// failedStatus is the exit status when there is no sandbox.
+const failedStatus = 125
+
+// main is the set-up program. It returns once the sandbox has ended, with the exit
+// status of bwrap, which is the command's.
+func main(args []string) error {
+	runtime.LockOSThread()
+	r := &run{}
+	var err error
+	if r.job, r.control, err = receive(args); err == nil {
+		err = r.start()
+	}
+	if err != nil {
+		answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
+		if f, ok := errors.AsType[*failure](err); ok {
+			answer.Hint = f.hint
+		}
+		if r.control == nil {
+			return err
+		}
+		r.answer(answer)
+		return hidden.Status(failedStatus)
+	}
+	if status := r.wait(); status != 0 {
+		return hidden.Status(status)
+	}
+	return nil
+}
+
+// receive returns the job, and the socket to the monitor unless the job was
+// given as an argument.
+func receive(args []string) (*Job, *os.File, error) {
+	if !insideOwnNamespace() {
+		return nil, nil, fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", option)
+	}
+	if len(args) > 0 {
+		j, err := decode([]byte(args[0]))
+		return j, nil, err
+	}
+	var kind int
+	if kind, _ = unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
+		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
+	}
+	control := os.NewFile(controlFD, "control")
+	j := new(Job)
+	if err := json.NewDecoder(control).Decode(j); err != nil {
+		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
+	}
+	return j, control, nil
+}
+
+// run is a sandbox that is being made, or runs.
+type run struct {
+	job     *Job
+	control *os.File
+	pid     int
+	pidfd   int
+	pty     [2]int // the sandbox's own terminal: master, slave
+}
+
+// answer tells the monitor, if there is one.
+func (r *run) answer(a Answer) {
+	if r.control == nil {
+		return
+	}
+	line, err := json.Marshal(a)
+	if err != nil {
+		return
+	}
+	var rights []byte
+	if r.pty[0] > 0 {
+		rights = unix.UnixRights(r.pty[0])
+	}
+	// A monitor that was killed needs no answer.
+	_ = unix.Sendmsg(controlFD, append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL)
+}
+
+// takeGroup becomes the group that the user namespace maps. A session's maps that
+// of the caller that began it, and newgrp(1) may have changed this one's.
+func takeGroup() error {
+	if os.Getegid() == 0 {
+		return nil
+	}
+	if err := syscall.Setresgid(0, 0, 0); err != nil {
+		return fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("setresgid", err))
+	}
+	return nil
+}
+
+// start makes the sandbox on a thread of its own, which has a copy of the host's
+// mounts, while the main thread enters the mount namespace of the session: its
+// keeper, if it is killed, finds it again there. The thread lives as long as this
+// process, since bwrap dies with it.
+func (r *run) start() error {
+	if err := takeGroup(); err != nil {
+		return err
+	}
+	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("cannot close inherited descriptors: %w", err)
+	}
+	type taken struct {
+		mounts map[string]int
+		err    error
+	}
+	locked, session, done := make(chan bool), make(chan taken), make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		locked <- true
+		s := <-session
+		if s.err == nil {
+			s.err = r.make(s.mounts)
+		}
+		done <- s.err
+		select {}
+	}()
+	<-locked
+	mounts, err := r.job.enterSession()
+	session <- taken{mounts, err}
+	if err := <-done; err != nil {
+		return err
+	}
+	r.answer(Answer{Pid: r.pid})
+	r.letGo()
+	return nil
+}
+
+// errKeeperEnded says that the next command of the session would not find this
+// one in its namespaces.
+var errKeeperEnded = errors.New("the keeper of the session has been killed meanwhile")
+
+// enterSession enters the mount namespace of the session and takes clones of its
+// overlays, by their path there.
+func (j *Job) enterSession() (map[string]int, error) {
+	if j.FDs.Mounts == 0 {
+		return nil, nil
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("unshare", err))
+	}
+	if err := unix.Setns(j.FDs.Mounts, unix.CLONE_NEWNS); err != nil {
+		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("setns", err))
+	}
+	lock := os.NewFile(uintptr(j.FDs.KeeperLock), "lock")
+	defer lock.Close()
+	if !session.IsKeeper(lock, j.Keeper) {
+		return nil, &failure{errKeeperEnded, "try again"}
+	}
+	mounts := map[string]int{}
+	for _, m := range j.Mounts {
+		if m.Session == "" {
+			continue
+		}
+		fd, err := unix.Open(m.Session, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, failed(m, err)
+		}
+		mounts[m.Session], err = clone(fd, "")
+		unix.Close(fd)
+		if err != nil {
+			return nil, failed(m, err)
+		}
+	}
+	return mounts, nil
+}
+
+// make builds the tree and starts bwrap.
+func (r *run) make(session map[string]int) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("cannot make a mount namespace: %w", err)
+	}
+	root, err := build(r.job, func(path string) (int, error) { return dup(session[path]), nil })
+	if err != nil {
+		return err
+	}
+	if len(r.job.FDs.Terminal) > 0 {
+		if err := r.openTerminal(root); err != nil {
+			return fmt.Errorf("cannot make a terminal: %w", err)
+		}
+	}
+	files := r.files()
+	options, err := r.options(&files, root)
+	if err != nil {
+		return err
+	}
+	program, err := r.program(files)
+	if err != nil {
+		return err
+	}
+	if err := r.job.limit(); err != nil {
+		return err
+	}
+	if err := harden(r.job.Filter != nil); err != nil {
+		return err
+	}
+	r.pid, err = syscall.ForkExec(program, options, &syscall.ProcAttr{Env: r.job.Env, Files: files, Dir: "/", Sys: r.attributes()})
+	if err != nil {
+		return fmt.Errorf("cannot start bwrap %q: %w", r.job.Program, err)
+	}
+	return nil
+}
+
+func (r *run) attributes() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, PidFD: &r.pidfd}
+	if cgroup := r.job.FDs.Cgroup; cgroup > 0 {
+		a.UseCgroupFD, a.CgroupFD = true, cgroup
+	}
+	if streams := r.job.FDs.Terminal; len(streams) > 0 { // bwrap leads its session
+		a.Setsid, a.Setctty, a.Ctty = true, true, streams[0]
+	}
+	return a
+}
+
+// openTerminal makes a terminal in the sandbox's own devpts. Its size and modes
+// are for the monitor to set.
+func (r *run) openTerminal(root string) error {
+	master, err := unix.Open(root+"/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return os.NewSyscallError("unlockpt", err)
+	}
+	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
+	if err != nil {
+		return os.NewSyscallError("ptsname", err)
+	}
+	slave, err := unix.Open(fmt.Sprintf("%s/dev/pts/%d", root, number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	r.pty = [2]int{master, slave}
+	return err
+}
+
+// closed stands for a descriptor that the child does not have.
+const closed = ^uintptr(0)
+
+// FilesAt are files by their number in a child, as syscall.ProcAttr takes them.
+// The standard streams are the caller's where none is given.
+func FilesAt(placed []Placed) []uintptr {
+	files := []uintptr{0, 1, 2}
+	for _, p := range placed {
+		for len(files) <= p.At {
+			files = append(files, closed)
+		}
+		files[p.At] = uintptr(p.FD)
+	}
+	return files
+}
+
+// files are the descriptors of the command.
+func (r *run) files() []uintptr {
+	files := FilesAt(r.job.FDs.Passed)
+	for _, fd := range r.job.FDs.Terminal {
+		files[fd] = uintptr(r.pty[1])
+	}
+	return files
+}
+
+// place gives bwrap a file at the first number that is free.
+func place(files *[]uintptr, fd int) string {
+	at := slices.Index((*files)[3:], closed) + 3
+	if at < 3 {
+		at = len(*files)
+		*files = append(*files, closed)
+	}
+	(*files)[at] = uintptr(fd)
+	return strconv.Itoa(at)
+}
+
+// options are the arguments of bwrap. They go through a descriptor: the list of
+// processes shows the command, and not the plan.
+func (r *run) options(files *[]uintptr, root string) ([]string, error) {
+	words := []string{"--dev-bind", root, "/"} // the tree's own mounts are nodev where they have to be
+	words = append(words, r.job.Options...)
+	if status := r.job.FDs.Status; status > 0 {
+		words = append(words, "--json-status-fd", place(files, status))
+	}
+	if r.job.Filter != nil {
+		fd, err := memory("filter", r.job.Filter)
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, "--seccomp", place(files, fd))
+	}
+	fd, err := memory("options", []byte(strings.Join(words, "\x00")+"\x00"))
+	if err != nil {
+		return nil, err
+	}
+	return append([]string{r.job.Program, "--args", place(files, fd), "--"}, r.job.Argv...), nil
+}
+
+// program is the path by which bwrap is started. A descriptor needs a number that
+// nothing takes while the child puts its files in place.
+func (r *run) program(files []uintptr) (string, error) {
+	if r.job.FDs.Program == 0 {
+		return r.job.Program, nil
+	}
+	above := len(files)
+	for _, fd := range files {
+		if fd != closed {
+			above = max(above, int(fd))
+		}
+	}
+	fd, err := unix.FcntlInt(uintptr(r.job.FDs.Program), unix.F_DUPFD_CLOEXEC, above+len(files)+2)
+	if err != nil {
+		return "", fmt.Errorf("cannot start bwrap: %w", err)
+	}
+	return fdPath(fd), nil
+}
+
+// memory returns a file in memory that is read from its beginning.
+func memory(name string, data []byte) (int, error) {
+	fd, err := unix.MemfdCreate("pk-"+name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return -1, os.NewSyscallError("memfd_create", err)
+	}
+	for n := 0; n < len(data); {
+		written, err := unix.Pwrite(fd, data[n:], int64(n))
+		if err != nil {
+			return -1, err
+		}
+		n += written
+	}
+	return fd, nil
+}
+
+// limit sets the limits of each process, which bwrap inherits. A limit that was
+// lower already stays.
+func (j *Job) limit() error {
+	set := map[int]unix.Rlimit{}
+	if j.CPUSeconds > 0 {
+		// At the hard limit the kernel sends SIGKILL, which does not tell why: it
+		// comes a second later.
+		set[unix.RLIMIT_CPU] = unix.Rlimit{Cur: j.CPUSeconds, Max: j.CPUSeconds + 1}
+	}
+	if j.FileBytes > 0 {
+		set[unix.RLIMIT_FSIZE] = unix.Rlimit{Cur: j.FileBytes, Max: j.FileBytes}
+	}
+	for resource, limit := range set {
+		var now unix.Rlimit
+		if err := unix.Getrlimit(resource, &now); err != nil {
+			return fmt.Errorf("cannot read a limit: %w", err)
+		}
+		limit.Cur, limit.Max = min(limit.Cur, now.Cur), min(limit.Max, now.Max)
+		if err := unix.Setrlimit(resource, &limit); err != nil {
+			return fmt.Errorf("cannot set a limit: %w", err)
+		}
+	}
+	return nil
+}
+
+// harden gives up, for this thread and what it starts, what no namespace takes
+// away: the caller's session keyring, abstract sockets made outside, signals to
+// processes outside, ambient capabilities (bwrap refuses to start with them).
+//
+// A keyring that cannot be had (a user may own 200) is no failure where the
+// filter refuses the calls that use it. A kernel before 6.12 cannot close
+// abstract sockets; callers that depend on it say so with --require.
+func harden(filtered bool) error {
+	if err := keyring.JoinAnonymousSession(); err != nil && !filtered {
+		return fmt.Errorf("cannot leave the caller's session keyring: %w", err)
+	}
+	if err := landlock.ScopeThread(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("cannot close abstract sockets: %w", err)
+	}
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) // it fails if there are none
+	return nil
+}
+
+// letGo closes the files of the command: the other end of a pipe would not see
+// its end while this process held one.
+func (r *run) letGo() {
+	f := r.job.FDs
+	for _, fd := range []int{f.Program, f.Status, f.Cgroup, f.Mounts, r.pty[0], r.pty[1]} {
+		if fd > 2 {
+			unix.Close(fd)
+		}
+	}
+	for _, p := range f.Passed {
+		unix.Close(p.FD)
+	}
+}
+
+// wait returns the exit status of bwrap. When the monitor ends, the sandbox is
+// killed: the kernel kills a whole PID namespace with its first process, and
+// tells the parent once all have ended.
+func (r *run) wait() int {
+	if r.control != nil {
+		go func() {
+			_, _ = r.control.Read(make([]byte, 1))
+			r.kill()
+		}()
+	}
+	var ws syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+func (r *run) kill() {
+	if r.pidfd < 0 { // before Linux 5.4
+		_ = unix.Kill(r.pid, unix.SIGKILL)
+		return
+	}
+	_ = unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
+}

@@ -1,0 +1,156 @@
+// Package setup is the set-up program: it makes the sandbox that a Job
+// describes, starts bwrap in it, and stays until the last process of the
+// sandbox has ended.
+//
+// A monitor starts it through unshare(1), or in a session through nsenter(1),
+// which give it a user namespace. It makes a mount namespace and builds one tree
+// of mounts there; bwrap binds this tree as its root and adds the processes'
+// part: a /proc, capabilities, the system call filter, an init. bwrap is the
+// first process of a PID namespace, so the kernel kills the whole sandbox when
+// bwrap dies, and bwrap dies with the set-up program or its monitor.
+package setup
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"pikuri/lib/internal/hidden"
+)
+
+// Mode is the set-up program. A job may follow as an argument, for people who run
+// a printed line; otherwise it is read from descriptor 3.
+var Mode = hidden.Mode{Name: option, Run: main}
+
+const option = "--pk-setup"
+
+// Job describes one sandbox. It travels as JSON.
+type Job struct {
+	Mounts    []Mount  `json:"mounts"` // parents before children
+	Unchanged []Inode  `json:"unchanged,omitempty"`
+	Program   string   `json:"program"`          // bwrap
+	Options   []string `json:"options"`          // of bwrap, but for those that name descriptors or the tree
+	Argv      []string `json:"argv"`             // the command
+	Env       []string `json:"env"`              // of bwrap itself
+	Filter    []byte   `json:"filter,omitempty"` // a seccomp program, as bwrap takes it
+
+	CPUSeconds uint64 `json:"cpu_seconds,omitempty"` // RLIMIT_CPU of each process
+	FileBytes  uint64 `json:"file_bytes,omitempty"`  // RLIMIT_FSIZE of each process
+
+	Keeper int         `json:"keeper,omitempty"` // process that holds the session's mount namespace
+	FDs    Descriptors `json:"fds"`
+}
+
+// Descriptors are the numbers of files that the set-up program inherits. Zero
+// stands for none.
+type Descriptors struct {
+	Program    int      `json:"program,omitempty"`     // an executable to start instead of Job.Program
+	Status     int      `json:"status,omitempty"`      // where bwrap reports (--json-status-fd)
+	Cgroup     int      `json:"cgroup,omitempty"`      // directory of the cgroup to start bwrap in
+	Mounts     int      `json:"mounts,omitempty"`      // the session's mount namespace
+	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
+	Locked     int      `json:"locked,omitempty"`      // the session directory; held to the end
+	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
+	Passed     []Placed `json:"passed,omitempty"`      // for the command
+}
+
+// Placed is a file for the command: FD here, At there.
+type Placed struct {
+	FD int `json:"fd"`
+	At int `json:"at"`
+}
+
+// Op is what a Mount does.
+type Op string
+
+// The operations.
+const (
+	Bind    Op = "bind"    // From, with everything mounted below it
+	Keep    Op = "keep"    // At itself, which becomes a mount point
+	Overlay Op = "overlay" // From as the lower layer; an upper layer in memory, or the session's
+	Empty   Op = "empty"   // an empty directory in memory
+	Copy    Op = "copy"    // a file with the content of From
+	File    Op = "file"    // a file with the content Data
+	Link    Op = "link"    // a symbolic link to From
+	Hide    Op = "hide"    // an empty directory, or a file that cannot be opened
+	Blank   Op = "blank"   // an empty file
+	Dev     Op = "dev"     // devices, and /dev/shm
+)
+
+// Mount is one step of building the tree.
+type Mount struct {
+	Op   Op     `json:"op"`
+	At   string `json:"at"` // in the sandbox: absolute, clean
+	From string `json:"from,omitempty"`
+
+	// Inode is the identity that From (Keep, Hide, Blank, Empty: At) had when the
+	// plan was made. The zero value checks nothing.
+	Inode Inode `json:"inode,omitzero"`
+
+	Access  Access `json:"access,omitempty"`  // Bind, Keep, Dev
+	Perms   uint32 `json:"perms,omitempty"`   // Empty, Copy, File, Overlay without From
+	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
+	Data    []byte `json:"data,omitempty"`    // File
+	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
+}
+
+// Access is what may be done with a mount of the host.
+type Access string
+
+// The kinds of access.
+const (
+	ReadOnly Access = "ro"
+	Writable Access = "rw"
+	Own      Access = "own" // writable, and pk's own: mount points may be made in it
+)
+
+// Inode identifies a file of the host that other processes can rename or
+// replace while the sandbox is made. It is opened without following symbolic
+// links, and must be the same inode. An Inode with a Path alone accepts any.
+type Inode struct {
+	Path string `json:"path,omitempty"` // of Job.Unchanged; elsewhere non-empty means checked
+	Dev  uint64 `json:"dev,omitempty"`
+	Ino  uint64 `json:"ino,omitempty"`
+}
+
+// checked reports whether symbolic links are refused.
+func (i Inode) checked() bool { return i != Inode{} }
+
+// below is a place relative to the root of the tree.
+func below(place string) string { return filepath.Clean("/" + place)[1:] }
+
+// Answer is what the set-up program tells its monitor, as one line of JSON:
+// first whether bwrap was started, and by which process.
+type Answer struct {
+	Pid   int    `json:"pid,omitempty"`   // bwrap, as the monitor sees it
+	Error string `json:"error,omitempty"` // nothing was started
+	Hint  string `json:"hint,omitempty"`
+	Again bool   `json:"again,omitempty"` // the session's keeper has ended: try again
+}
+
+// decode reads a job.
+func decode(text []byte) (*Job, error) {
+	j := new(Job)
+	if err := json.Unmarshal(text, j); err != nil {
+		return nil, fmt.Errorf("internal error: %s got a job that it cannot read: %w", option, err)
+	}
+	return j, nil
+}
+
+// selfFD is where a descriptor is a path.
+const selfFD = "/proc/self/fd/"
+
+func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
+
+// insideOwnNamespace tells a user namespace that maps one user from the
+// machine's own, in which the mounts would be everybody's.
+func insideOwnNamespace() bool {
+	var from, to, count int
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return false
+	}
+	n, _ := fmt.Sscan(string(ids), &from, &to, &count)
+	return n == 3 && count == 1
+}

@@ -1,0 +1,441 @@
+package setup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// stagingDirs are directories over which the tree can be built. The namespace
+// is private and everything of the host is opened before, so it does not matter
+// what they hold, as long as bwrap itself does not lie there.
+var stagingDirs = []string{"/mnt", "/media", "/srv", "/opt", "/home", "/root", "/var", "/tmp"}
+
+// tree is the sandbox's root directory under construction.
+type tree struct {
+	dir     string // a tmpfs; the tree is dir/root, layers of overlays lie beside it
+	root    int    // the root of the tree
+	layers  int    // how many overlays have layers in dir
+	fresh   []uint64
+	own     []Inode
+	sources []int // by mount: what it shows, cloned or opened; -1 for none
+	console int   // a terminal that is shown as /dev/console, or another file
+}
+
+// build makes the tree and returns the path by which bwrap can bind it.
+// session takes a path of the session's mount namespace and returns a mount of
+// what is there.
+func build(j *Job, session func(string) (int, error)) (string, error) {
+	defer unix.Umask(unix.Umask(0)) // modes are what the job says
+	t := &tree{root: -1, sources: make([]int, len(j.Mounts)), console: j.console()}
+	for _, i := range j.Unchanged {
+		fd, err := i.open(i.Path)
+		if err != nil {
+			return "", fmt.Errorf("cannot show %q: %w", i.Path, err)
+		}
+		unix.Close(fd)
+	}
+	for i, m := range j.Mounts { // before anything hides the host
+		fd, err := t.source(m, session)
+		if err != nil {
+			return "", failed(m, err)
+		}
+		t.sources[i] = fd
+	}
+	if err := t.stage(j.Program); err != nil {
+		return "", err
+	}
+	for i, m := range j.Mounts {
+		if err := t.mount(m, t.sources[i]); err != nil {
+			return "", failed(m, err)
+		}
+		if t.sources[i] >= 0 {
+			unix.Close(t.sources[i])
+		}
+	}
+	return t.dir + "/root", nil
+}
+
+// console is the standard output of the command, unless it has a terminal of the
+// sandbox's own.
+func (j *Job) console() int {
+	if len(j.FDs.Terminal) > 0 {
+		return -1
+	}
+	return int(FilesAt(j.FDs.Passed)[1])
+}
+
+// failed names the mount and, for the errors that a user can do something about,
+// the remedy.
+func failed(m Mount, err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		hint = "raise the limit on open files: ulimit -n 1024"
+	case errors.Is(err, errChanged), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP):
+		hint = "another process changes it; try again"
+	}
+	return &failure{fmt.Errorf("cannot show %q: %w", m.At, err), hint}
+}
+
+// failure is an error with a hint.
+type failure struct {
+	error
+	hint string
+}
+
+func (f *failure) Unwrap() error { return f.error }
+
+// errChanged says that a file was replaced after the plan was made.
+var errChanged = errors.New("it has changed since it was checked")
+
+// open opens path without following symbolic links, and checks that it is the
+// inode. An unchecked one may lie behind links.
+func (i Inode) open(path string) (int, error) {
+	if !i.checked() {
+		return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return -1, err
+	}
+	if err := i.check(fd); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// check compares an open file with the identity, if there is one.
+func (i Inode) check(fd int) error {
+	var st unix.Stat_t
+	if i.Ino == 0 {
+		return nil
+	}
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Dev != i.Dev || st.Ino != i.Ino {
+		return errChanged
+	}
+	return nil
+}
+
+// source opens what a mount takes from the host: a detached mount for Bind, an
+// O_PATH descriptor for Overlay, a file for Copy.
+func (t *tree) source(m Mount, session func(string) (int, error)) (int, error) {
+	switch m.Op {
+	case Overlay:
+		if m.Session != "" {
+			return session(m.Session)
+		}
+		if m.From == "" {
+			return -1, nil
+		}
+		return m.Inode.open(m.From)
+	case Copy:
+		return unix.Open(m.From, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	case Bind:
+		fd, err := m.Inode.open(m.From)
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(fd)
+		if m.Access == Own {
+			var st unix.Stat_t
+			if err := unix.Fstat(fd, &st); err != nil {
+				return -1, err
+			}
+			t.own = append(t.own, Inode{Dev: st.Dev, Ino: st.Ino})
+		}
+		return clone(fd, m.Access)
+	}
+	return -1, nil
+}
+
+// stage mounts a tmpfs to build on, and the root of the tree in it.
+func (t *tree) stage(program string) error {
+	for _, dir := range stagingDirs {
+		info, err := os.Lstat(dir)
+		if err == nil && info.IsDir() && !strings.HasPrefix(program, dir+"/") {
+			t.dir = dir
+			break
+		}
+	}
+	if t.dir == "" {
+		return &failure{fmt.Errorf("cannot build the sandbox: none of %q exists", stagingDirs), "make /mnt"}
+	}
+	if err := unix.Mount("pk", t.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
+		return fmt.Errorf("cannot mount a tmpfs to build the sandbox on: %w", err)
+	}
+	if err := unix.Mkdir(t.dir+"/root", 0o700); err != nil {
+		return err
+	}
+	mount, err := t.empty("0755", rootSize)
+	if err != nil {
+		return err
+	}
+	if err := attachPath(mount, t.dir+"/root"); err != nil {
+		return err
+	}
+	t.root, err = unix.Open(t.dir+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// rootSize bounds the directory that all mounts lie in. It holds small files,
+// and is read-only in the end.
+const rootSize = 64 << 20
+
+// mount carries out one step.
+func (t *tree) mount(m Mount, source int) error {
+	switch m.Op {
+	case Bind:
+		return t.attach(m.At, source)
+	case Overlay:
+		return t.overlay(m, source)
+	case Copy:
+		from := os.NewFile(uintptr(dup(source)), m.From)
+		defer from.Close()
+		return t.file(m, io.LimitReader(from, rootSize)) // another process may have replaced it
+	case File:
+		return t.file(m, bytes.NewReader(m.Data))
+	case Link:
+		parent, err := t.parent(filepath.Dir(m.At))
+		if err != nil {
+			return err
+		}
+		defer unix.Close(parent)
+		return unix.Symlinkat(m.From, parent, filepath.Base(m.At))
+	case Dev:
+		return t.devices(m)
+	case Empty:
+		if err := t.mountPoint(m.At, true); err != nil {
+			return err
+		}
+	}
+	at, err := t.walk(m.At)
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) && !m.Inode.checked() {
+			return nil // a command of the session has removed it from an overlay
+		}
+		return err
+	}
+	defer unix.Close(at)
+	if err := m.Inode.check(at); err != nil {
+		return err
+	}
+	mount, err := t.cover(m, at)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mount)
+	return moveTo(mount, at)
+}
+
+// cover makes the mount that goes over the open place.
+func (t *tree) cover(m Mount, at int) (int, error) {
+	switch m.Op {
+	case Keep:
+		return clone(at, m.Access)
+	case Empty:
+		return t.empty(perms(m.Perms), m.Size)
+	case Blank:
+		return t.blank()
+	case Hide:
+		return hide(at)
+	}
+	return -1, fmt.Errorf("internal error: %s got the operation %q", option, m.Op)
+}
+
+func perms(mode uint32) string { return fmt.Sprintf("%04o", mode) }
+
+// empty makes a directory in memory, in which mount points may be made.
+func (t *tree) empty(perms string, size int64) (int, error) {
+	mount, err := newTmpfs(perms, size, 0)
+	if err != nil {
+		return -1, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(mount, &st); err != nil {
+		unix.Close(mount)
+		return -1, err
+	}
+	t.fresh = append(t.fresh, st.Dev)
+	return mount, nil
+}
+
+// hide covers a directory with an empty one, and a file with a device that
+// cannot be opened, since the mount allows none.
+func hide(at int) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return newTmpfs("0555", 4096, unix.MOUNT_ATTR_RDONLY)
+	}
+	null, err := unix.Open("/dev/null", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(null)
+	return clone(null, ReadOnly)
+}
+
+// blank makes an empty file, for tools that stop at one that cannot be opened.
+func (t *tree) blank() (int, error) {
+	fd, err := unix.Open(t.dir+"/blank", unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	return clone(fd, ReadOnly)
+}
+
+// overlay lays memory, or the session's upper layer, over a directory.
+func (t *tree) overlay(m Mount, lower int) error {
+	mount := lower
+	if m.Session == "" {
+		var err error
+		if mount, err = t.newOverlay(lower, m.Perms); err != nil {
+			return err
+		}
+		defer unix.Close(mount)
+	}
+	return t.attach(m.At, mount)
+}
+
+// newOverlay makes an overlay of an open directory, or of nothing. Directories
+// are named by descriptors, since the options know escapes that a path may
+// contain.
+func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
+	dir := fmt.Sprintf("%s/layer%d", t.dir, t.layers)
+	t.layers++
+	for _, name := range []string{"", "/upper", "/work", "/lower"} {
+		if err := unix.Mkdir(dir+name, 0o700); err != nil {
+			return -1, err
+		}
+	}
+	from := dir + "/lower"
+	if lower >= 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(lower, &st); err != nil {
+			return -1, err
+		}
+		from, mode = fdPath(lower), st.Mode&0o777
+	}
+	// The merged directory has the mode of the upper one.
+	if err := unix.Chmod(dir+"/upper", mode); err != nil {
+		return -1, err
+	}
+	return newMount("overlay", quiet, [][2]string{
+		{"source", "pk"}, {"userxattr"}, {"lowerdir", from}, {"upperdir", dir + "/upper"}, {"workdir", dir + "/work"},
+	})
+}
+
+// file makes a file in a directory that is in memory.
+func (t *tree) file(m Mount, content io.Reader) error {
+	parent, err := t.parent(filepath.Dir(m.At))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	fd, err := unix.Openat(parent, filepath.Base(m.At), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Perms)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), m.At)
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Close())
+}
+
+// attach puts a mount at a place, which is made where it is missing in a
+// directory of pk's.
+func (t *tree) attach(place string, mount int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(mount, &st); err != nil {
+		return err
+	}
+	if err := t.mountPoint(place, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
+		return err
+	}
+	at, err := t.walk(place)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return moveTo(mount, at)
+}
+
+// walk opens a place in the tree, through no symbolic link and never out of it.
+func (t *tree) walk(place string) (int, error) { return openIn(t.root, below(place), 0) }
+
+// openIn opens a path below a directory, through no symbolic link.
+func openIn(dir int, path string, flags uint64) (int, error) {
+	if path == "" {
+		path = "."
+	}
+	return unix.Openat2(dir, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// mountPoint makes a mount point where it is missing: anywhere in memory, and
+// directly in a directory of pk's own. Nothing is ever made in another.
+func (t *tree) mountPoint(place string, dir bool) error {
+	parent, err := t.parent(filepath.Dir(place))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	name := filepath.Base(place)
+	var st unix.Stat_t
+	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
+		return err
+	}
+	if err := unix.Fstat(parent, &st); err != nil {
+		return err
+	}
+	switch {
+	case !slices.Contains(t.fresh, st.Dev) && !slices.Contains(t.own, Inode{Dev: st.Dev, Ino: st.Ino}):
+		return unix.ENOENT
+	case dir:
+		return unix.Mkdirat(parent, name, 0o755)
+	}
+	return unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
+}
+
+// parent opens a directory of the tree. Missing ones are made in memory.
+func (t *tree) parent(place string) (int, error) {
+	at, err := openIn(t.root, below(place), unix.O_DIRECTORY)
+	if err != unix.ENOENT {
+		return at, err
+	}
+	at, err = openIn(t.root, "", unix.O_DIRECTORY)
+	for name := range strings.FieldsFuncSeq(place, func(c rune) bool { return c == '/' }) {
+		if err != nil {
+			break
+		}
+		above := at
+		at, err = openIn(above, name, unix.O_DIRECTORY)
+		var st unix.Stat_t
+		if err == unix.ENOENT && unix.Fstat(above, &st) == nil && slices.Contains(t.fresh, st.Dev) {
+			if err = unix.Mkdirat(above, name, 0o755); err == nil {
+				at, err = openIn(above, name, unix.O_DIRECTORY)
+			}
+		}
+		unix.Close(above)
+	}
+	return at, err
+}
