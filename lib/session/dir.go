@@ -54,6 +54,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Prefix begins the name of a session directory.
@@ -267,7 +269,7 @@ func (d *Dir) checkTmp() error {
 	if st.Mode&0o7777 == 0o700 {
 		return nil
 	}
-	return chmodPath(n, 0o700)
+	return fsat.Chmod(n, 0o700)
 }
 
 // Release gives the lock back and keeps the directory. Processes that inherited
