@@ -105,10 +105,10 @@ func (d *denylist) prepared() nevers {
 // Exposed returns places of never.txt that exist on the host, most of them at
 // most: what a command without a sandbox can reach.
 func Exposed(h Host, most int) []string {
-	g := newGuard(Table{}, h)
+	d := newDenylist(Table{}, h)
 	var places []string
 	for _, n := range neverList() {
-		for _, p := range g.spelled(n.pattern) {
+		for _, p := range d.spelled(n.pattern) {
 			if places = append(places, existing(p)...); len(places) >= most {
 				return places[:most]
 			}
