@@ -141,10 +141,8 @@ func uninterrupted(call func() error) error {
 
 // inPlace reports whether name in parent still leads to the open directory.
 func inPlace(parent *os.File, name string, dir *os.File) bool {
-	var open, named unix.Stat_t
-	return unix.Fstat(fd(dir), &open) == nil && open.Nlink > 0 &&
-		unix.Fstatat(fd(parent), name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		open.Dev == named.Dev && open.Ino == named.Ino
+	var st unix.Stat_t
+	return unix.Fstat(fd(dir), &st) == nil && st.Nlink > 0 && fsat.Names(fd(parent), name, &st)
 }
 
 // createEmpty makes an empty file. One that is there already is as good.

@@ -237,7 +237,7 @@ func deep(t *testing.T, dir string, levels int) {
 }
 
 // fewFiles is the limit of descriptors for a sweep of a deep tree.
-const fewFiles = 64
+const fewFiles = 40
 
 func taskFewFiles(args []string) error {
 	limit := unix.Rlimit{Cur: fewFiles, Max: fewFiles}

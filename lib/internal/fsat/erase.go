@@ -290,8 +290,7 @@ func (e *Eraser) gone(at *step, size int64, err error) bool {
 }
 
 func (e *Eraser) failed(at *step, err error) bool {
-	e.Failures++
-	if e.first == nil {
+	if e.Failures++; e.first == nil {
 		e.first = &EraseError{at.String(), err}
 	}
 	return false
