@@ -272,16 +272,22 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and
-// joins the session, and looks for the command in the sandbox. From here on a keeper may
-// run. The errors of the last step are *bwrap.NotFound and *bwrap.NotExecutable.
+// joins the session, and looks for the command in the sandbox. From here on a keeper
+// may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
+	isNew := f.Reserved != nil
+	if isNew { // nothing is in it yet, so nothing has to be made for a command that is missing
+		if err := f.Plan.FindCommand(name); err != nil {
+			return err
+		}
+	}
 	if err := f.begin(); err != nil {
 		return err
 	}
-	if err := f.join(); err != nil {
+	if err := f.join(); err != nil || isNew {
 		return err
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
