@@ -102,6 +102,9 @@ type Reserved struct {
 	named      bool
 }
 
+// Named reports whether the session outlives its commands.
+func (r Reserved) Named() bool { return r.named }
+
 // Reserve names a session directory that lives as long as one process. The name
 // holds 130 random bits and is nobody else's.
 func Reserve(base string) Reserved { return Reserved{base: base, name: Prefix + rand.Text()} }

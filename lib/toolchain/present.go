@@ -1,10 +1,13 @@
 package toolchain
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
@@ -49,6 +52,43 @@ func (t Table) Present(h Host) []Entry {
 	return entries
 }
 
+// programs are the commands of tools that are called otherwise.
+var programs = map[string]string{
+	"maven": "mvn", "pip": "pip3", "rubygems": "gem", "nuget": "dotnet", "coursier": "cs",
+	"yarn-classic": "yarn", "yarn-berry": "yarn", "maven-wrapper": "mvn", "node-gyp": "npm",
+}
+
+// Missing returns the caches among absent rows that the host does not have yet,
+// though it has the tool: the first run of the tool would make them.
+func Missing(absent []Absence, h Host) []Entry {
+	there := map[string]bool{}
+	var entries []Entry
+	for _, a := range absent {
+		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
+			continue
+		}
+		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
+		found, asked := there[program]
+		if !asked {
+			found = inPath(program, h.Getenv("PATH"))
+			there[program] = found
+		}
+		if found {
+			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
+		}
+	}
+	return entries
+}
+
+func inPath(program, path string) bool {
+	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
+		return filepath.IsAbs(dir) && unix.Access(filepath.Join(dir, program), unix.X_OK) == nil
+	})
+}
+
+// missing is the reason of a row whose path nothing has.
+const missing = "does not exist"
+
 // Survey is Present, with the rows that are absent.
 func (t Table) Survey(h Host) ([]Entry, []Absence) {
 	s := &survey{table: t, denied: newDenylist(t, h), at: make(map[string]int, len(t.rows))}
@@ -77,7 +117,7 @@ func (s *survey) row(r *Row) {
 	}
 	paths := matches(where.pattern)
 	if len(paths) == 0 {
-		miss(unescape(where.pattern), "does not exist")
+		miss(unescape(where.pattern), missing)
 	}
 	trusted := !r.user && !where.elsewhere
 	for _, path := range paths {
