@@ -130,7 +130,7 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 	if os.Getuid() == 0 {
 		const owner = 54399 // nobody has it
 		require.NoError(t, os.Chown(b.Project, owner, owner))
-		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner))
+		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))
 		openUp(t, b.Project)
 		want = ", who becomes uid 54399"
 	}

@@ -36,7 +36,7 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	if want == 0 {
 		want = owner
 		require.NoError(t, os.Chown(b.Project, owner, owner))
-		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner)) // as it has no home
+		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner)) // as it has no home
 		openUp(t, b.Project)
 	}
 	for _, args := range [][]string{{"pk-bwrap", "--", "sh", "-c"}, {"pk-bash", "-y", "--raw"}} {
@@ -65,7 +65,7 @@ func TestThePrintedLineIsTheOwners(t *testing.T) {
 	if want == 0 {
 		want = 54398
 		require.NoError(t, os.Chown(b.Project, want, want))
-		defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", want))
+		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", want))
 		openUp(t, b.Project)
 	}
 	const script = `id -u; test -w /proc/sys/kernel/core_pattern || echo closed; touch made`

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -528,6 +528,23 @@ func TestRefusalsMakeNoSession(t *testing.T) {
 		got := b.Run(t, "pk-bwrap", append([]string{"--session", "s"}, args...)...)
 		assert.GreaterOrEqual(t, got.Status, 125)
 		assert.NoDirExists(t, b.Home+"/.cache/pikuri/workspace-s", args)
+	}
+}
+
+// A command that is refused, or only explained, does not remove the session that
+// others have begun to use meanwhile.
+func TestRefusalsRemoveNoSession(t *testing.T) {
+	b := clitest.NewBox(t)
+	for round := range 10 {
+		name := fmt.Sprintf("s%d", round)
+		var others sync.WaitGroup
+		for _, args := range [][]string{{"--", "nonesuch"}, {"--explain"}, {"--print", "--", "true"}, {"--readable", "/run", "--", "true"}} {
+			others.Go(func() { b.Run(t, "pk-bwrap", append([]string{"--session", name}, args...)...) })
+		}
+		got := inside(t, b, "echo mine > /tmp/f", "--session", name)
+		others.Wait()
+		assert.Equal(t, clitest.Outcome{}, got)
+		assert.FileExists(t, b.Home+"/.cache/pikuri/workspace-"+name+"/playground/f")
 	}
 }
 

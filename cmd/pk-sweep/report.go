@@ -35,6 +35,12 @@ func (r *reporter) base(path string) {
 		r.ctx.Report(err)
 		return
 	}
+	if !r.sweep.DryRun && len(r.sessions) == 0 {
+		if err := session.Trim(path); err != nil {
+			r.status = cli.StatusRefused
+			r.ctx.Report(err)
+		}
+	}
 	switch {
 	case r.json:
 		r.encode(r.total.record(path, r.sweep.DryRun))

@@ -44,8 +44,6 @@ Examples:
   17 4 * * * pk-sweep --older-than 3d
 `
 
-const defaultAge = 7 * 24 * time.Hour
-
 // options of pk-sweep.
 type options struct {
 	age             bool // --older-than was given
@@ -55,7 +53,7 @@ type options struct {
 }
 
 func command() *cli.Command {
-	o := &options{sweep: session.SweepOptions{OlderThan: defaultAge}}
+	o := &options{sweep: session.SweepOptions{OlderThan: session.DefaultAge}}
 	return &cli.Command{
 		Name:    "pk-sweep",
 		Version: version,

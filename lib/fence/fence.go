@@ -4,7 +4,6 @@
 package fence
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -297,16 +296,22 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and
-// joins the session, and looks for the command in the sandbox. From here on a keeper may
-// run. The errors of the last step are *bwrap.NotFound and *bwrap.NotExecutable.
+// joins the session, and looks for the command in the sandbox. From here on a keeper
+// may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
 	if err := bwrap.CheckHost(f.Bwrap); err != nil {
 		return err
 	}
+	isNew := f.Reserved != nil
+	if isNew { // nothing is in it yet, so nothing has to be made for a command that is missing
+		if err := f.Plan.FindCommand(name); err != nil {
+			return err
+		}
+	}
 	if err := f.begin(); err != nil {
 		return err
 	}
-	if err := f.join(); err != nil {
+	if err := f.join(); err != nil || isNew {
 		return err
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
@@ -407,9 +412,9 @@ func (f *Fence) beginNote() {
 		err = session.MakeBase(base)
 	}
 	if dir := f.dir(); dir != nil && dir.Named() {
-		n.Into = filepath.Join(dir.Path(), "moved-aside")
+		n.Into = filepath.Join(dir.Path(), session.AsideDir)
 	} else {
-		n.Into = filepath.Join(quarantine.Dir(base), rand.Text())
+		n.Into = filepath.Join(session.Reserve(base).Path(), session.AsideDir)
 	}
 	f.note = &n
 	if err == nil {

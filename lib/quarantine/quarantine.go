@@ -53,9 +53,6 @@ const (
 	unready = ".new-" // begins the name of a note that is being written
 )
 
-// Dir is where the files of commands without a session are moved to.
-func Dir(base string) string { return filepath.Join(base, "quarantine") }
-
 // Begin writes a note into the journal of a base, which exists.
 func Begin(base string, n Note) (*Note, error) {
 	if len(n.Names) == 0 && len(n.Modes) == 0 {

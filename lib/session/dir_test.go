@@ -1,10 +1,15 @@
 package session
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -307,4 +312,121 @@ func TestHolderIsRespectedUntilKilled(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
+}
+
+// A umask of the first command must not withhold what later commands, and a sweep,
+// need: everything is made with the mode it is to have.
+func TestUmask(t *testing.T) {
+	for _, mask := range []string{"0177", "0777", "0000"} {
+		t.Run(mask, func(t *testing.T) {
+			base := newBase(t)
+			base = filepath.Join(filepath.Dir(base), "new", "pikuri")
+			out, err := child(t, "umask", mask, base).CombinedOutput()
+			require.NoError(t, err, string(out))
+			for _, path := range []string{filepath.Dir(base), base, base + "/workspace-s", base + "/workspace-s/playground", base + "/workspace-s/overlay"} {
+				info, err := os.Stat(path)
+				require.NoError(t, err)
+				assert.Equal(t, os.ModeDir|0o700, info.Mode(), path)
+			}
+			u, err := Open(base, "s")
+			require.NoError(t, err)
+			joined, err := Join(u, []string{t.TempDir()}, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute})
+			require.NoError(t, err)
+			assert.Empty(t, joined.Refused)
+			require.NoError(t, joined.Close())
+			require.NoError(t, u.Release())
+			assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
+		})
+	}
+}
+
+// taskUmask is the first command of a session.
+func taskUmask(args []string) error {
+	mask, err := strconv.ParseInt(args[0], 8, 32)
+	if err != nil {
+		return err
+	}
+	syscall.Umask(int(mask))
+	u, err := Open(args[1], "s")
+	if err != nil {
+		return err
+	}
+	if _, err := u.Tmp(); err != nil {
+		return err
+	}
+	path, err := exec.LookPath("nsenter")
+	if err != nil {
+		return err
+	}
+	_, err = Join(u, []string{filepath.Dir(filepath.Dir(args[1]))}, JoinOptions{Nsenter: path, Idle: time.Minute})
+	return err
+}
+
+// Directories that an earlier umask has spoilt are mended.
+func TestSessionWithoutOwnersPermissions(t *testing.T) {
+	for _, mode := range []os.FileMode{0o600, 0} {
+		base := newBase(t)
+		dir := abandoned(t, base, "s")
+		require.NoError(t, os.Chmod(dir+"/"+tmpDir, mode))
+		require.NoError(t, os.Chmod(dir, mode))
+		u, err := Open(base, "s")
+		require.NoError(t, err)
+		_, err = u.Tmp()
+		assert.NoError(t, err)
+		assert.NoError(t, u.Release())
+	}
+}
+
+func TestReservedMakesNothing(t *testing.T) {
+	base := newBase(t)
+	named, err := ReserveNamed(base, "s")
+	require.NoError(t, err)
+	for _, r := range []Reserved{Reserve(base), named} {
+		assert.False(t, r.Exists())
+		assert.Equal(t, r.Path()+"/playground", r.Tmp())
+		assert.NoDirExists(t, base)
+	}
+	u, err := named.Open()
+	require.NoError(t, err)
+	assert.True(t, named.Exists())
+	assert.Equal(t, named.Path(), u.Path())
+	require.NoError(t, u.Remove())
+	assert.DirExists(t, u.Path(), "nothing but a sweep removes a named session")
+}
+
+// A keeper that has waited for the last command has the directory for a moment,
+// and may have to wait for a processor with it: neither a command nor a sweep
+// takes that for use.
+func TestKeepersMomentIsWaitedFor(t *testing.T) {
+	base := newBase(t)
+	dir := abandoned(t, base, "s")
+	hold := func() (letGo func()) {
+		f, err := os.Open(dir)
+		require.NoError(t, err)
+		require.NoError(t, flock(f, syscall.LOCK_EX))
+		return func() { f.Close() }
+	}
+	time.AfterFunc(100*time.Millisecond, hold())
+	u, err := Open(base, "s")
+	require.NoError(t, err)
+	require.NoError(t, u.Release())
+	time.AfterFunc(100*time.Millisecond, hold())
+	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
+}
+
+// Sweepers that ask at the same time do not take each other for a command.
+func TestSweepersAreNoUse(t *testing.T) {
+	base := newBase(t)
+	for round := range 50 {
+		abandoned(t, base, fmt.Sprint(round))
+	}
+	var sweepers sync.WaitGroup
+	for range 4 {
+		sweepers.Go(func() {
+			assert.NoError(t, Sweep(base, SweepOptions{All: true, DryRun: true}, func(r Result) {
+				assert.Equal(t, WouldRemove, r.Action, "%s: %s", r.Path, r.Reason)
+			}))
+		})
+	}
+	sweepers.Wait()
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -382,4 +383,50 @@ func TestSlug(t *testing.T) {
 	assert.Regexp(t, `^pip-[0-9a-f]{16}$`, slug("/a/pip"))
 	assert.Regexp(t, `^_b__-[0-9a-f]{16}$`, slug("/a/.b \n"))
 	assert.LessOrEqual(t, len(slug("/"+strings.Repeat("x", 255))), 60)
+}
+
+// A directory that the host has not is overlaid as an empty one, and nothing is
+// made on the host.
+func TestOverlayOfAMissingDirectory(t *testing.T) {
+	base, lowers := ground(t)
+	missing := filepath.Dir(lowers[0]) + "/no/such"
+	u, s := join1(t, base, []string{lowers[0], missing}, time.Millisecond)
+	require.Empty(t, s.Refused)
+	in(t, s, `mkdir "$1/d" && echo new > "$1/d/f"`, s.Shown[missing])
+	assert.NoDirExists(t, filepath.Dir(missing))
+	require.NoError(t, u.Release())
+	awaitEnd(t, s.Pid)
+
+	require.NoError(t, os.MkdirAll(missing+"/host", 0o755)) // it has come meanwhile
+	u, s = join1(t, base, []string{missing}, time.Minute)
+	defer u.Release()
+	assert.Equal(t, "new\nd\nhost\n", in(t, s, `cat "$1/d/f"; ls "$1"`, s.Shown[missing]))
+}
+
+// A user may have changed the primary group since the session began, with
+// newgrp(1). The keeper's namespace maps one group, and everybody takes that.
+func TestAnotherPrimaryGroup(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has another group to change to")
+	}
+	base, lowers := ground(t)
+	u, s := join1(t, base, lowers[:1], time.Minute)
+	defer u.Release()
+	other := func() {
+		cmd := child(t, "join", base)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 0, Gid: 60000, NoSetGroups: true}}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		assert.Regexp(t, ` 2\n$`, string(out), "both are shown")
+	}
+	other() // mounts the second one
+
+	s.Close()
+	require.NoError(t, unix.Kill(s.Pid, unix.SIGKILL))
+	awaitEnd(t, s.Pid)
+	other() // starts the next keeper, and mounts both
+	last, err := Join(u, lowers, JoinOptions{Nsenter: nsenter(t), Idle: time.Minute})
+	require.NoError(t, err)
+	defer last.Close()
+	assert.Len(t, last.Shown, 2)
 }

@@ -28,6 +28,7 @@ var tasks = map[string]func(args []string) error{
 	"mounts":   taskMounts,
 	"fewFiles": taskFewFiles,
 	"overlay":  taskOverlay,
+	"umask":    taskUmask,
 	"join":     taskJoin,
 }
 

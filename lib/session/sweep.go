@@ -71,12 +71,17 @@ type Result struct {
 // nobody holds, and takes up what a killed sweep left. report is called for
 // each entry that looks like a session directory. A base that does not exist is empty.
 //
-// Several sweeps may run at once, and session directories may be minted and joined
+// Several sweeps may run at once, and session directories may be made and used
 // meanwhile. No link is followed, no mount point crossed, and the mode of
 // nothing but directories is changed. What a process that ignores the locks
 // does in the tree at the same time is at its own risk, not at that of files
 // outside.
 func Sweep(base string, o SweepOptions, report func(Result)) error {
+	return sweepIn(base, o, nil, report)
+}
+
+// sweepIn is Sweep, with the question that is asked before each removal.
+func sweepIn(base string, o SweepOptions, ask func(path string) error, report func(Result)) error {
 	dir, err := openBase(base)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -88,12 +93,15 @@ func Sweep(base string, o SweepOptions, report func(Result)) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &sweep{base: dir, SweepOptions: o, byAge: !o.All && len(o.Sessions) == 0}
+	s := &sweep{base: dir, SweepOptions: o, byAge: !o.All && len(o.Sessions) == 0, ask: ask}
 	names, err := s.candidates()
 	if err != nil {
 		return fmt.Errorf("cannot list cache directory %q: %w", base, err)
 	}
 	for _, name := range names {
+		if ask != nil && ask(name) != nil {
+			break
+		}
 		if r := s.one(name); r.Reason != Gone {
 			report(r)
 		}
@@ -105,6 +113,7 @@ type sweep struct {
 	SweepOptions
 	base  *os.File
 	byAge bool
+	ask   func(path string) error // of the Eraser, or nil
 }
 
 func (s *sweep) candidates() ([]string, error) {
@@ -236,25 +245,26 @@ func (s *sweep) lookAt(name string) Reason {
 	return ""
 }
 
+// opener is a variable for tests.
+var opener = fsat.Kernel
+
 // openClaimed opens a session directory that lookAt let pass. One without permissions
 // gets them back: nobody can use it as it is, and it would never go away.
 func (s *sweep) openClaimed(name string) (int, error) {
-	n, err := openBelow(fd(s.base), name)
+	n, err := openBeneath(fd(s.base), name)
 	if errors.Is(err, unix.EACCES) && !s.DryRun {
 		if err := fsat.AllowOwner(opener(), fd(s.base), name); err != nil {
 			return -1, err
 		}
-		n, err = openBelow(fd(s.base), name)
+		n, err = openBeneath(fd(s.base), name)
 	}
 	return n, err
 }
 
-// opener is a variable for tests.
-var opener = fsat.Kernel
-
-// openBelow opens a directory for listing, and no mount point.
-func openBelow(parent int, name string) (int, error) {
-	return opener().Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.SameMount)
+// openBeneath opens a directory to read it, and enters neither a link nor a mount
+// point.
+func openBeneath(parent int, name string) (int, error) {
+	return opener().Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, fsat.SameMount)
 }
 
 func (s *sweep) explainOpen(err error, r *Result) {
@@ -330,14 +340,12 @@ func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 
 // erase removes the tree and then the directory itself.
 func (s *sweep) erase(dir *os.File, trash string, r Result) Result {
-	e := fsat.Eraser{Opener: opener(), Measure: s.Measure}
+	e := &fsat.Eraser{Opener: opener(), Measure: s.Measure, Ask: s.ask}
 	err := e.Empty(fd(dir))
-	r.Usage = Usage{Entries: e.Entries, Bytes: e.Bytes}
-	if err != nil {
-		r.Failures = e.Failures
-		return r.fail(err)
+	r.Usage, r.Failures = Usage{Entries: e.Entries, Bytes: e.Bytes}, e.Failures
+	if err == nil {
+		err = unix.Unlinkat(fd(s.base), trash, unix.AT_REMOVEDIR)
 	}
-	err = unix.Unlinkat(fd(s.base), trash, unix.AT_REMOVEDIR)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return r.fail(err)
 	}

@@ -22,10 +22,11 @@ import (
 // eachOpener runs a test with the kernel's own checks and with the ones for
 // kernels and containers without openat2.
 func eachOpener(t *testing.T, test func(t *testing.T)) {
-	for name, o := range map[string]fsat.Opener{"openat2": {Openat2: true}, "openat and statx": {}} {
+	for name, open := range map[string]fsat.Opener{"openat2": {Openat2: true}, "openat and statx": {}} {
 		t.Run(name, func(t *testing.T) {
-			opener = func() fsat.Opener { return o }
-			defer func() { opener = fsat.Kernel }()
+			probe := opener
+			opener = func() fsat.Opener { return open }
+			defer func() { opener = probe }()
 			test(t)
 		})
 	}

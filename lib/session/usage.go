@@ -33,7 +33,7 @@ func measure(dir int) Usage {
 
 type meter struct {
 	usage Usage
-	links map[inode]uint64 // the hard links counted of files that have several
+	links map[inode]uint64 // names seen of files that have several
 }
 
 type inode struct{ dev, ino uint64 }
@@ -57,7 +57,7 @@ func (m *meter) entry(dir int, in, name string, depth int) {
 		return
 	}
 	m.usage.Bytes += st.Blocks * 512
-	n, err := openBelow(dir, name)
+	n, err := openBeneath(dir, name)
 	if err != nil && name == overlayWork && in == name && st.Mode&0o777 == 0 {
 		return // of an overlay; at rest it holds nothing that takes space
 	}

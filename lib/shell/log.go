@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	sessions "pikuri/lib/session"
 )
 
 // Limits of logs. A command that writes without end must not fill the disk.
@@ -100,10 +102,6 @@ func (l *Log) close(cut bool) (string, error) {
 	return l.file.Name(), l.err
 }
 
-// logDir is where the logs of a session are, in the session directory. A command in a
-// sandbox does not see it.
-const logDir = "log"
-
 // OpenLog makes a new log in a session directory. A command without a sandbox can put
 // links there, and none is followed.
 func OpenLog(session string) (*os.File, error) {
@@ -112,11 +110,11 @@ func OpenLog(session string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot open session directory %q: %w", session, err)
 	}
 	defer unix.Close(dir)
-	path := filepath.Join(session, logDir)
-	if err := unix.Mkdirat(dir, logDir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+	path := filepath.Join(session, sessions.LogDir)
+	if err := unix.Mkdirat(dir, sessions.LogDir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("cannot make %q: %w", path, err)
 	}
-	logs, err := openDirAt(dir, logDir)
+	logs, err := openDirAt(dir, sessions.LogDir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %q: %w", path, err)
 	}
@@ -156,7 +154,7 @@ func prune(logs int, room int64) {
 	if err != nil {
 		return
 	}
-	dir := os.NewFile(uintptr(fd), logDir)
+	dir := os.NewFile(uintptr(fd), sessions.LogDir)
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
 	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(b, a) }) // newest first

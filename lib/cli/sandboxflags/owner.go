@@ -1,8 +1,11 @@
 package sandboxflags
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -31,13 +34,23 @@ func becomeOwner(project string) (uid int, err error) {
 		gid = int(st.Gid)
 	}
 	uid = int(st.Uid)
+	forgetHome()
+	cache := ""
+	if home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
+		if cache, err = ownCache(runDir, uid, gid); err != nil {
+			return 0, &bwrap.Refusal{
+				Reason: fmt.Sprintf("cannot make a cache directory for uid %d, who has no home: %v", uid, err),
+				Advice: "set XDG_CACHE_HOME to a directory of that user",
+			}
+		}
+	}
 	if err := become(uid, gid); err != nil {
 		return 0, &bwrap.Refusal{
 			Reason: fmt.Sprintf("cannot become uid %d, to whom %q belongs: %v", uid, project, err),
 			Advice: "run as that user",
 		}
 	}
-	return uid, settle(name, home)
+	return uid, settle(name, home, cache)
 }
 
 // become gives up root in the order in which it can be done.
@@ -51,10 +64,43 @@ func become(uid, gid int) error {
 	return syscall.Setresuid(uid, uid, uid)
 }
 
-// settle makes the environment the owner's: what led to root's home no longer
-// does. An owner whom the machine does not know, as in a container, keeps its
-// session directories in /tmp; that they are its own is checked there.
-func settle(name, home string) error {
+// runDir holds the cache directories of users without a home. Only root can make
+// anything in it: in /tmp another user could have made one first.
+const runDir = "/run/pikuri"
+
+// ownCache makes a directory for a user below dir, and returns its path. This
+// process is still root.
+func ownCache(dir string, uid, gid int) (string, error) {
+	if err := ownDir(dir, 0, 0, 0o755); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, strconv.Itoa(uid))
+	return path, ownDir(path, uid, gid, 0o700)
+}
+
+// ownDir makes a directory unless it exists. It must be the user's, or root's and
+// then becomes the user's.
+func ownDir(path string, uid, gid int, mode uint32) error {
+	if err := unix.Mkdir(path, mode); err != nil && err != unix.EEXIST {
+		return &os.PathError{Op: "mkdir", Path: path, Err: err}
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Uid != 0 && int(st.Uid) != uid {
+		return fmt.Errorf("%q belongs to uid %d", path, st.Uid)
+	}
+	return errors.Join(unix.Fchown(fd, uid, gid), unix.Fchmod(fd, mode))
+}
+
+// forgetHome unsets the variables that lead to root's home.
+func forgetHome() {
 	old := os.Getenv("HOME")
 	for _, kv := range os.Environ() {
 		variable, value, _ := strings.Cut(kv, "=")
@@ -62,11 +108,16 @@ func settle(name, home string) error {
 			os.Unsetenv(variable)
 		}
 	}
+}
+
+// settle makes the environment the owner's. cache is the directory of a user
+// without a home, or "".
+func settle(name, home, cache string) error {
 	if name == "" {
 		name = "user" // as the sandbox calls it
 	}
-	if home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
-		if err := os.Setenv("XDG_CACHE_HOME", fmt.Sprintf("/tmp/pk-%d", os.Geteuid())); err != nil {
+	if cache != "" {
+		if err := os.Setenv("XDG_CACHE_HOME", cache); err != nil {
 			return err
 		}
 	}

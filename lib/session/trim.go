@@ -1,0 +1,174 @@
+package session
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Directories in a session directory whose entries Trim counts.
+const (
+	LogDir   = "log"         // logs of commands
+	AsideDir = "moved-aside" // files that were moved out of a project
+)
+
+const (
+	// maxKept is how much all the sessions of a user may keep of logs and files
+	// that were moved aside.
+	maxKept = 1 << 30
+
+	// passingEvery and passingTime bound what a command does for others.
+	passingEvery = time.Hour
+	passingTime  = 500 * time.Millisecond
+
+	passingStamp = ".swept" // in the base: its mtime says when a command swept last
+)
+
+// DefaultAge is how long a session is unused when a sweep removes it.
+const DefaultAge = 7 * 24 * time.Hour
+
+// kept is a log, or something that was moved aside.
+type kept struct {
+	in, name string // in is a directory below the base
+	size     int64
+	time     time.Time
+}
+
+// Trim removes the oldest logs and files that were moved aside until those of all
+// sessions in base take no more than 1 GiB.
+func Trim(base string) error { return trim(base, maxKept, nil) }
+
+func trim(base string, most int64, ask func(string) error) error {
+	dir, err := openBase(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	var list []kept
+	var total int64
+	for _, name := range names {
+		if !strings.HasPrefix(name, Prefix) || !isSessionDir(name) {
+			continue
+		}
+		for _, part := range []string{LogDir, AsideDir} {
+			for _, k := range keptIn(dir, filepath.Join(name, part)) {
+				list = append(list, k)
+				total += k.size
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b kept) int { return a.time.Compare(b.time) })
+	var errs []error
+	for _, k := range list {
+		if total <= most {
+			break
+		}
+		if err := k.remove(dir, ask); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		total -= k.size
+	}
+	return errors.Join(errs...)
+}
+
+// keptIn lists what is in one directory. One that is missing, or is no directory
+// of this file system, holds nothing.
+func keptIn(base *os.File, in string) []kept {
+	n, err := openBeneath(fd(base), in)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(n)
+	var list []kept
+	_ = fsat.Each(n, func(e fsat.Entry) error {
+		var st unix.Stat_t
+		if unix.Fstatat(n, e.Name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return nil
+		}
+		k := kept{in: in, name: e.Name, size: st.Blocks * 512, time: time.Unix(st.Ctim.Unix())}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			if below, err := openBeneath(n, e.Name); err == nil {
+				k.size += measure(below).Bytes
+				unix.Close(below)
+			}
+		}
+		list = append(list, k)
+		return nil
+	})
+	return list
+}
+
+func (k kept) remove(base *os.File, ask func(string) error) error {
+	n, err := openBeneath(fd(base), k.in)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(n)
+	e := &fsat.Eraser{Opener: opener(), Ask: ask}
+	if err := e.Remove(n, k.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &os.PathError{Op: "remove", Path: filepath.Join(base.Name(), k.in, k.name), Err: err}
+	}
+	return nil
+}
+
+// SweepInPassing removes sessions that have not been used for a week, and trims
+// logs, at most once an hour for all commands of the user. It takes half a second
+// at most, and leaves the rest to the next sweep.
+func SweepInPassing(base string) {
+	if !due(base) {
+		return
+	}
+	limit := time.Now().Add(passingTime)
+	late := func(string) error {
+		if time.Now().After(limit) {
+			return os.ErrDeadlineExceeded
+		}
+		return nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = sweepIn(base, SweepOptions{OlderThan: DefaultAge}, late, func(Result) {})
+		_ = trim(base, maxKept, late)
+	}()
+	select {
+	case <-done:
+	case <-time.After(passingTime):
+	}
+}
+
+// due reports whether the last sweep in passing was long ago, and says that the
+// next one is now.
+func due(base string) bool {
+	dir, err := openBase(base)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	err = unix.Fstatat(fd(dir), passingStamp, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return createEmpty(dir, passingStamp) == nil
+	}
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	if err != nil || age >= 0 && age < passingEvery {
+		return false
+	}
+	return unix.UtimesNanoAt(fd(dir), passingStamp, nil, unix.AT_SYMLINK_NOFOLLOW) == nil
+}
