@@ -6,6 +6,7 @@ package fence
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,9 @@ func (f *Fence) Close() error {
 
 func (f *Fence) plan() error {
 	var err error
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		return &bwrap.Unavailable{Reason: "cannot make a sandbox: /proc is not mounted", Advice: "as root: mount -t proc proc /proc"}
+	}
 	if f.Bwrap, err = bwrap.FindBinary(f.Config.Bwrap, confine.WritablePaths(f.Roots)); err != nil {
 		return err
 	}
@@ -216,7 +220,7 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 	if err != nil {
 		return nil, &bwrap.Refusal{
 			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
-			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
+			Advice: gitAdvice(err),
 		}
 	}
 	var list []bwrap.Protected
@@ -233,6 +237,15 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	return list, nil
+}
+
+// gitAdvice never proposes to go without protection: a command may have made the
+// tree so that the search fails.
+func gitAdvice(err error) string {
+	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
+	}
+	return "name a narrower root, or remove what makes the tree so large"
 }
 
 // identity carries the committer's name into the sandbox, where no file of the
@@ -260,7 +273,11 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 	if err != nil {
 		return err
 	}
-	o.Toolchains = table.Present(host)
+	present, absent := table.Survey(host)
+	o.Toolchains = present
+	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
+		o.Missing = toolchain.Missing(absent, host)
+	}
 	o.Masks = toolchain.Masks(o.Toolchains)
 	for _, e := range o.Toolchains {
 		for _, s := range e.Settings(f.Roots[0].Path) {
