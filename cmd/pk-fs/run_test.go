@@ -27,7 +27,7 @@ func TestNamesOnATerminal(t *testing.T) {
 		cmd.Dir = dir
 		return cmd
 	}
-	const shown = "a�]0;title��2Jb"
+	const shown = `'a'$'\033'']0;title'$'\007\302\233''2Jb'`
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("ls")))
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("glob", "a*")))
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("walk")))
