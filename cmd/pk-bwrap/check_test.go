@@ -427,7 +427,6 @@ func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 		named  []string // the guarantees
 		attack string   // on the first, one that gets through
 	}{
-		{"no session of its own", `/^--new-session$/d`, []string{"terminal"}, "open the caller's terminal"},
 		// The filter stays open, as nothing takes it.
 		{"no filter", `/^--seccomp$/{N;d}`, []string{"syscalls", "nested", "terminal", "descriptors"}, "make a ring with io_uring_setup"},
 		{"capabilities", `/^--cap-drop$/s/drop/add/`, []string{"capabilities"}, "hold a capability"},

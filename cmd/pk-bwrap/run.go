@@ -169,10 +169,13 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	defer s.Close()
 	status, death, ran := front.Run(s)
 	if !ran {
-		err = errors.New("bwrap could not make the sandbox")
+		err = errNotMade
 	}
 	return status, death, err
 }
+
+// errNotMade follows on what bwrap has said on standard error.
+var errNotMade = errors.New("bwrap could not make the sandbox")
 
 // validate refuses combinations that mean nothing, before anything is opened.
 func (o *options) validate(ctx *cli.Context) error {

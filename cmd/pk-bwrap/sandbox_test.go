@@ -201,31 +201,6 @@ func TestPrintedLineMakesTheSameSandbox(t *testing.T) {
 	assert.Equal(t, want, clitest.Finish(t, cmd))
 }
 
-// A mount point that is missing is made in the empty home, and nowhere else.
-func TestNoMountPointIsMadeInWhatAHomeHolds(t *testing.T) {
-	b := clitest.NewBox(t)
-	b.Write(t, b.Project+"/f", "")
-	other := filepath.Dir(b.Project) + "/other"
-	require.NoError(t, os.Mkdir(other, 0o755))
-	stage := func(job ...string) clitest.Outcome {
-		line := append([]string{"--user", "--map-root-user", "--mount", "--", b.Bin + "/pk-bwrap", "--pk-stage", "0", "/mnt"}, job...)
-		return clitest.Finish(t, exec.Command("unshare", append(line, "--", "/bin/ls", "/mnt/0/top", "/mnt/0/top/a/p")...))
-	}
-	tree := []string{"fresh", "0700", "65536", "bind", "a/p", b.Project, "0:0", "rw"}
-	got := stage(tree...)
-	assert.Equal(t, 0, got.Status, got.Stderr)
-	assert.Equal(t, "/mnt/0/top:\na\n\n/mnt/0/top/a/p:\nf\n", got.Stdout)
-	got = stage("fresh", "0700", "65536", "read", "999")
-	assert.Equal(t, "pk-bwrap: cannot read what is to be mounted: read job: bad file descriptor\n", got.Stderr)
-	before := clitest.Listing(t, b.Project)
-	for _, place := range []string{"a/p/new", "a/p/new/deep", "a/p/f/x"} {
-		got := stage(append(tree, "bind", place, other, "0:0", "ro")...)
-		assert.NotEqual(t, 0, got.Status, place)
-		assert.Contains(t, got.Stderr, `cannot mount what is to be seen at "/`+place+`": `)
-		assert.Equal(t, before, clitest.Listing(t, b.Project), place)
-	}
-}
-
 func TestNetNone(t *testing.T) {
 	b := clitest.NewBox(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -249,33 +224,6 @@ func TestNothingOutlivesTheCommand(t *testing.T) {
 	w.Close()
 	_, err = r.Read(make([]byte, 1))
 	assert.EqualError(t, err, "EOF")
-}
-
-// A starter that has gone while pk-bwrap got ready, as in `pk-bwrap ... & exit`,
-// is none: the command does not run. What pk-bwrap waits for here is a list that
-// nobody has written yet.
-func TestASandboxDoesNotOutliveItsStarter(t *testing.T) {
-	b := clitest.NewBox(t)
-	list, marker := filepath.Join(b.Home, "list"), filepath.Join(b.Project, "ran")
-	require.NoError(t, syscall.Mkfifo(list, 0o600))
-	cmd := b.Command("pk-bwrap", "--readable-from", list, "--", "touch", "ran")
-	starter := exec.Command("sh", append([]string{"-c", `"$@" & echo $!; wait`, "sh"}, cmd.Args...)...)
-	starter.Env, starter.Dir = cmd.Env, cmd.Dir
-	alive, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer alive.Close()
-	starter.Stderr = w // held by pk-bwrap as long as it lives
-	require.NoError(t, starter.Start())
-	w.Close()
-	feed, err := os.OpenFile(list, os.O_WRONLY, 0) // returns when pk-bwrap reads
-	require.NoError(t, err)
-	require.NoError(t, starter.Process.Kill())
-	_ = starter.Wait()
-	require.NoError(t, feed.Close())
-	said, err := io.ReadAll(alive)
-	require.NoError(t, err)
-	assert.Equal(t, "pk-bwrap: the starter of the sandbox has gone\n", string(said))
-	assert.NoFileExists(t, marker)
 }
 
 func TestGitIdentityOfTheHostHolds(t *testing.T) {
@@ -316,7 +264,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown option", []string{"--nonesuch"}, "pk-bwrap: unknown option \"--nonesuch\"\n" + help},
 		{"a wrong network", []string{"--net", "some"}, "pk-bwrap: option \"--net\": \"some\" is neither \"host\" nor \"none\"\n" + help},
 		{"a variable without a value", []string{"--setenv", "A"}, "pk-bwrap: cannot set \"A\" in the environment\npk-bwrap: hint: write --setenv NAME=VALUE\n"},
-		{"a playground that is not /tmp", []string{"--temp", base + "/play", "--no-alias-tmp"}, "pk-bwrap: cannot make a sandbox in which /tmp is not the playground\npk-bwrap: hint: leave --no-alias-tmp out\n"},
+		{"a playground that is not /tmp", []string{"--temp", base + "/play", "--no-alias-tmp"}, "pk-bwrap: cannot make a sandbox in which /tmp is not the session tmp\npk-bwrap: hint: leave --no-alias-tmp out\n"},
 		{"the run-time directory", []string{"--readable", "/run"}, "pk-bwrap: cannot show \"/run\": it holds the sockets of running services\npk-bwrap: hint: name a narrower directory\n"},
 		{"everything", []string{"--readable", "/"}, "pk-bwrap: cannot show \"/\": it would show the control socket \"/run/docker.sock\"\npk-bwrap: hint: name a narrower directory\n"},
 		{"the host's processes", []string{"--readable", "/proc"}, "pk-bwrap: cannot show \"/proc\": the sandbox has a /proc of its own\npk-bwrap: hint: name a directory elsewhere\n"},
@@ -461,7 +409,7 @@ func TestASessionInUseIsNotSwept(t *testing.T) {
 	require.NoError(t, cmd.Wait())
 
 	// The last process of a sandbox dies a little after its command.
-	lock, err := os.Open(filepath.Dir(playground) + "/.lock")
+	lock, err := os.Open(filepath.Dir(playground))
 	require.NoError(t, err)
 	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
 	lock.Close()

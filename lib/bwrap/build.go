@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/seccomp"
+	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
 
@@ -42,12 +43,11 @@ type Options struct {
 	Net         bool
 	AllowNested bool
 	PassFDs     []int
-	RunAs       int      // the project's owner, if root became that
-	Limits      string   // what the command may use, as options
-	CPUSeconds  uint64   // of each process; 0 for no limit
-	FileBytes   uint64   // of each file; 0 for no limit
-	NoProtect   bool     // nothing is protected but what is named
-	Require     []string // guarantees without which there is to be no sandbox
+	RunAs       int            // the project's owner, if root became that
+	Limits      string         // what the command may use, as options
+	Rlimits     []setup.Rlimit // of each process
+	NoProtect   bool           // nothing is protected but what is named
+	Require     []string       // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
 	Identity    []string // variables that say who commits, as the host would
 }
@@ -59,7 +59,7 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, CPUSeconds: o.CPUSeconds, FileBytes: o.FileBytes, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
 			return nil, err

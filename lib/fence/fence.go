@@ -11,12 +11,15 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/session"
+	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
 
@@ -118,7 +121,7 @@ func (f *Fence) plan() error {
 	o := bwrap.Options{
 		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
-		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), CPUSeconds: uint64(f.Limits.CPUTime / time.Second), FileBytes: uint64(f.Limits.FileSize), NoProtect: f.NoProtect,
+		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
@@ -154,6 +157,20 @@ func (f *Fence) plan() error {
 	}
 	f.Plan, err = bwrap.New(o)
 	return err
+}
+
+// rlimits are the limits that the kernel keeps for each process.
+func (f *Fence) rlimits() []setup.Rlimit {
+	var set []setup.Rlimit
+	if n := uint64(f.Limits.CPUTime / time.Second); n > 0 {
+		// At the hard limit the kernel sends SIGKILL, which does not tell why: it
+		// comes a second later.
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_CPU, Soft: n, Hard: n + 1})
+	}
+	if n := uint64(f.Limits.FileSize); n > 0 {
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_FSIZE, Soft: n, Hard: n})
+	}
+	return set
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command

@@ -23,17 +23,18 @@ import (
 // Targets tells the program inside where the targets are. It holds no secret
 // itself.
 type Targets struct {
-	Dir      string `json:"dir"`      // the scene's directory; the sandbox shows parts of it
-	Home     string `json:"home"`     // the home in the sandbox
-	Variable string `json:"variable"` // of the environment; "" if all were passed
-	Key      int    `json:"key"`      // in the session keyring; 0: this kernel has no keys
-	KeyName  string `json:"keyname"`
-	PID      int    `json:"pid"`   // of a process
-	Start    string `json:"start"` // its start time: inside, the number may be another process's
-	Abstract string `json:"abstract"`
-	TCP      string `json:"tcp"`
-	Passed   []int  `json:"passed"`   // descriptors that the sandbox passes on purpose
-	Unfenced bool   `json:"unfenced"` // there is no sandbox: do no harm
+	Dir      string    `json:"dir"`      // the scene's directory; the sandbox shows parts of it
+	Home     string    `json:"home"`     // the home in the sandbox
+	Variable string    `json:"variable"` // of the environment; "" if all were passed
+	Key      int       `json:"key"`      // in the session keyring; 0: this kernel has no keys
+	KeyName  string    `json:"keyname"`
+	PID      int       `json:"pid"`   // of a process
+	Start    string    `json:"start"` // its start time: inside, the number may be another process's
+	Abstract string    `json:"abstract"`
+	TCP      string    `json:"tcp"`
+	TTY      [2]uint64 `json:"tty"`      // device and inode of the caller's terminal
+	Passed   []int     `json:"passed"`   // descriptors that the sandbox passes on purpose
+	Unfenced bool      `json:"unfenced"` // there is no sandbox: do no harm
 
 	inherited []int
 }
@@ -197,7 +198,10 @@ func (s *Scene) openTerminal() error {
 	}
 	s.closers = append(s.closers, slave)
 	s.terminal = slave
-	return nil
+	var st unix.Stat_t
+	err = unix.Fstat(int(slave.Fd()), &st)
+	s.TTY = [2]uint64{st.Dev, st.Ino}
+	return os.NewSyscallError("fstat", err)
 }
 
 // Terminal is a terminal for the sandbox to run on, or nil.
