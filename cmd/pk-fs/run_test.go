@@ -33,6 +33,7 @@ func TestNamesOnATerminal(t *testing.T) {
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("walk")))
 	assert.Regexp(t, "^file\t0600\t0\t[^\t]*\t"+regexp.QuoteMeta(shown)+"\n$", clitest.OnTerminal(t, run("stat", name)))
 	assert.Equal(t, name+"\x00", clitest.OnTerminal(t, run("ls", "-z")))
+	assert.NotContains(t, clitest.OnTerminal(t, run("ls", "--json")), "\u009b")
 	assert.Equal(t, name+"\n", clitest.Finish(t, run("ls")).Stdout)
 }
 

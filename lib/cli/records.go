@@ -47,8 +47,8 @@ func WriteRecord(w io.Writer, record string, zero, terminal bool) error {
 	return err
 }
 
-// shellQuoted returns text as it is if all of it can be printed, else in quotes,
-// with the other bytes as octal numbers: 'a'$'\033”b'.
+// shellQuoted returns text as it is if all of it can be printed. Otherwise it is in
+// single quotes, with the other bytes as octal numbers in $'...'.
 func shellQuoted(text string) string {
 	plain := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 	if plain && utf8.ValidString(text) {
