@@ -82,8 +82,8 @@ type Workspace interface {
 	// is ErrNotDir.
 	List(ctx context.Context, dir string) ([]fs.DirEntry, error)
 
-	// Exists reports whether something is there. That it is missing is no error,
-	// and neither is a path below a file.
+	// Exists reports whether there is a file. A missing file is no error, and
+	// neither is a path below a file.
 	Exists(ctx context.Context, path string) (bool, error)
 
 	// Stat describes a file. The name of the root is ".".
