@@ -75,7 +75,7 @@ func (a *answers) line(text string) error {
 	return nil
 }
 
-// failed is the failure to write, if there was one; a bufio.Writer repeats its
+// failed returns the failure to write, if there was one; a bufio.Writer repeats its
 // first.
 func (a *answers) failed(err error) error {
 	if _, failed := a.out.Write(nil); failed != nil {
@@ -91,7 +91,7 @@ func (a *answers) flush() error {
 	return nil
 }
 
-// dir is the operand that names a directory, and how its entries are called.
+// dir is the operand that names a directory, by default the current one.
 func (w *work) dir(at int) string {
 	if len(w.args) > at {
 		return w.args[at]
@@ -131,8 +131,7 @@ func (w *work) ls() error {
 	return nil
 }
 
-// listable fails for a directory that is missing, which to a Workspace is an empty
-// one.
+// listable fails for a missing directory, which a Workspace lists as empty.
 func (w *work) listable(verb string, p *operand) error {
 	info, err := p.Stat(context.Background(), p.path)
 	if err == nil && !info.IsDir() {
@@ -156,7 +155,7 @@ func (w *work) entry(dir string, entry fs.DirEntry) error {
 	return w.answers().write(described(info), under(dir, entry.Name()))
 }
 
-// told reports what concerns one answer alone, and lets the others follow.
+// told reports an error of one answer, and lets the others follow.
 func (w *work) told(err error) error {
 	if fatal, ok := errors.AsType[*outputError](err); ok || err == nil {
 		if fatal != nil {
@@ -184,8 +183,8 @@ func (w *work) glob() error {
 	})
 }
 
-// tree answers with what is wanted below a directory. Directories that are not to
-// be entered are not looked into.
+// tree answers with the wanted entries below a directory. It enters only some
+// directories.
 func (w *work) tree(verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/seccomp"
+	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
 
@@ -33,7 +34,8 @@ type Options struct {
 	PlayOwned  bool                      // the playground is pk's own, so that mount points may be made in it
 	Overlays   []string                  // --overlay
 	Toolchains []toolchain.Entry
-	Masks      []string // what to hide inside the toolchains
+	Missing    []toolchain.Entry // caches that the host does not have yet, for a session to keep
+	Masks      []string          // what to hide inside the toolchains
 	Rules      confine.Rules
 	Protect    []Protected // what must not be written though it is in a writable root
 	Umbrellas  string      // directory of all umbrellas, which no overlay may contain
@@ -42,12 +44,11 @@ type Options struct {
 	Net         bool
 	AllowNested bool
 	PassFDs     []int
-	RunAs       int      // the project's owner, if root became that
-	Limits      string   // what the command may use, as options
-	CPUSeconds  uint64   // of each process; 0 for no limit
-	FileBytes   uint64   // of each file; 0 for no limit
-	NoProtect   bool     // nothing is protected but what is named
-	Require     []string // guarantees without which there is to be no sandbox
+	RunAs       int            // the project's owner, if root became that
+	Limits      string         // what the command may use, as options
+	Rlimits     []setup.Rlimit // of each process
+	NoProtect   bool           // nothing is protected but what is named
+	Require     []string       // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
 	Identity    []string // variables that say who commits, as the host would
 }
@@ -59,8 +60,8 @@ func New(o Options) (*Plan, error) {
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, CPUSeconds: o.CPUSeconds, FileBytes: o.FileBytes, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -214,19 +215,34 @@ func (b *builder) rootRule(i int, r confine.Root) string {
 	return "option --readable"
 }
 
-// overlays shows the overlay roots that were asked for by name. One that
-// cannot be had is refused: its caller counts on writing there.
+// overlays shows the overlay roots that were asked for by name. One that cannot be
+// overlaid is refused: its caller counts on writing there.
 func (b *builder) overlays() error {
 	for _, dir := range b.Overlays {
 		if why := b.noOverlay(dir); why != "" {
 			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: %s", dir, why), Advice: "show it with --readable or --writable"}
 		}
-		if b.taken(dir) {
-			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a root already", dir), Advice: "name it once"}
+		if !b.overlay(Mount{Op: OpOverlay, Source: dir, Dest: dir, Perms: mode(dir), Rule: overlayRule}) {
+			return &Refusal{Reason: fmt.Sprintf("cannot overlay %q: it is a writable root", dir), Advice: "leave one of the two out"}
 		}
-		b.add(Mount{Op: OpOverlay, Source: dir, Dest: dir, Perms: mode(dir), Rule: overlayRule})
 	}
 	return nil
+}
+
+// overlay adds an overlay. It takes the place of a readable root, so that one
+// list can serve file tools, which read the host's copy, and the sandbox. It
+// reports whether the overlay is there: a writable root stays.
+func (b *builder) overlay(m Mount) bool {
+	at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == m.Dest })
+	switch {
+	case at < 0:
+		b.add(m)
+	case b.plan.Mounts[at].Op == OpReadOnly:
+		root := b.plan.Mounts[at]
+		m.Root, m.Dev, m.Ino = root.Root, root.Dev, root.Ino
+		b.plan.Mounts[at] = m
+	}
+	return at < 0 || b.plan.Mounts[at].Op == OpOverlay
 }
 
 // mode is the permission bits of dir, in octal.
@@ -274,13 +290,15 @@ func (b *builder) toolchains() error {
 		}
 		b.entry(e, real, op)
 	}
+	for _, e := range b.Missing {
+		// A mount point is never made in a tree of the host.
+		if at := Canonical(e.Path); !exists(at) && !b.rooted(at) && !b.taken(at) {
+			b.add(Mount{Op: OpOverlay, Source: at, Dest: at, Perms: "0700", Missing: true, Rule: "toolchain " + e.Tool + ", not on the host yet"})
+		}
+	}
 	// Last: a link may lie in a tree that a later row shows.
 	for _, e := range b.Toolchains {
-		for _, link := range linksOn(e.Path, "toolchain "+e.Tool) {
-			if !b.taken(link.Dest) && !b.rooted(link.Dest) {
-				b.add(link)
-			}
-		}
+		b.addLinks(e.Path, "toolchain "+e.Tool)
 	}
 	b.plan.Degraded = readOnly
 	if len(readOnly) > 0 {
@@ -295,14 +313,13 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	if above, ok := cover(b.plan.Mounts, real); ok && above.Op == OpWritable && above.Dest != "/tmp" {
 		return // the caller made the tree around it writable
 	}
-	if b.taken(real) {
-		return
-	}
 	m := Mount{Op: op, Source: real, Dest: real, Rule: rule}
 	if op == OpOverlay {
 		m.Perms = mode(real)
+		b.overlay(m)
+	} else if !b.taken(real) {
+		b.add(b.copied(m)...)
 	}
-	b.add(b.copied(m)...)
 }
 
 // copied replaces the mount of what is small by copies. Nothing is copied into a
@@ -324,25 +341,37 @@ func (b *builder) copied(m Mount) []Mount {
 	return slices.DeleteFunc(small(m), func(part Mount) bool { return b.taken(part.Dest) || b.rooted(part.Dest) })
 }
 
-// linksOn returns the links on the way along path, as links at their places.
+// linksOn returns the symbolic links on the way along path, as links at their
+// places.
 func linksOn(path, rule string) []Mount {
 	var links []Mount
-	at, rest := "/", strings.Split(path, "/")
-	for len(rest) > 0 && len(links) < maxLinks {
-		at = filepath.Join(at, rest[0])
-		rest = rest[1:]
-		target, err := os.Readlink(at)
-		if err != nil {
-			continue
-		}
-		links = append(links, Mount{Op: OpLink, Source: target, Dest: at, Rule: rule})
-		at = filepath.Dir(at)
-		if filepath.IsAbs(target) {
-			at = "/"
-		}
-		rest = append(strings.Split(target, "/"), rest...)
+	for _, l := range confine.Links(path) {
+		links = append(links, Mount{Op: OpLink, Source: l.Target, Dest: l.Place, Rule: rule})
 	}
 	return links
+}
+
+// typedNames shows roots under the names that were typed as well, where these
+// lead through symbolic links: build directories and configuration hold them.
+func (b *builder) typedNames() error {
+	for _, r := range b.Roots {
+		typed, err := filepath.Abs(r.Name)
+		if r.Name == "" || err != nil || typed == r.Path {
+			continue
+		}
+		b.addLinks(typed, fmt.Sprintf("the name %q of a root", r.Name))
+	}
+	return nil
+}
+
+// addLinks adds the symbolic links on the way along path that no tree of the host
+// shows.
+func (b *builder) addLinks(path, rule string) {
+	for _, link := range linksOn(path, rule) {
+		if !b.taken(link.Dest) && !b.rooted(link.Dest) && !within(link.Dest, "/proc") && !within(link.Dest, "/dev") {
+			b.add(link)
+		}
+	}
 }
 
 // rooted reports whether path lies in a tree of the host that is shown. A

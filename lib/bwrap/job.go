@@ -20,7 +20,7 @@ const maxWords = 9000
 func (p *Plan) Job(bwrap Binary, argv []string) (*setup.Job, error) {
 	j := &setup.Job{
 		Program: bwrap.Path, Argv: argv, Env: p.plain(), Filter: p.Filter,
-		CPUSeconds: p.CPUSeconds, FileBytes: p.FileBytes,
+		Rlimits: p.Rlimits,
 	}
 	var proc []Mount
 	for i, m := range p.Mounts {

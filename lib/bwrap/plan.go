@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/setup"
 )
 
 // Op is what a mount does at its destination.
@@ -66,15 +67,14 @@ type Plan struct {
 	Env         []string // NAME=VALUE, sorted by name
 	Vars        []Var    // the same with what decided, and what the sandbox does not get
 	Chdir       string
-	Net         bool   // the host's network; false means none but a loopback of its own
-	AllowNested bool   // user namespaces may be made inside
-	RunAs       int    // the project's owner, whom root became; 0: nobody
-	UserIsRoot  bool   // the caller is uid 0, which needs more closing
-	Filter      []byte // what bwrap --seccomp takes; nil where no filter is known
-	PassFDs     []int  // descriptors of the caller's that the command gets
-	Limits      string // what the command may use, as options; "" for no limit
-	CPUSeconds  uint64 // of each process; 0 for no limit
-	FileBytes   uint64 // of each file; 0 for no limit
+	Net         bool           // the host's network; false means none but a loopback of its own
+	AllowNested bool           // user namespaces may be made inside
+	RunAs       int            // the project's owner, whom root became; 0: nobody
+	UserIsRoot  bool           // the caller is uid 0, which needs more closing
+	Filter      []byte         // what bwrap --seccomp takes; nil where no filter is known
+	PassFDs     []int          // descriptors of the caller's that the command gets
+	Limits      string         // what the command may use, as options; "" for no limit
+	Rlimits     []setup.Rlimit // of each process
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given
 	Degraded    []string // caches that could not be overlaid, and are read-only

@@ -51,6 +51,11 @@ func newGuard(home string, getenv func(string) string) *guard {
 		g.crowded = append(g.crowded, dir, Canonical(dir))
 	}
 	listed := slices.Clone(controlSockets)
+	if Canonical("/var/run") == "/var/run" { // on most machines it is a link to /run
+		for _, socket := range controlSockets {
+			listed = append(listed, "/var"+socket)
+		}
+	}
 	for _, dir := range runtime {
 		for _, name := range userSockets {
 			listed = append(listed, filepath.Join(dir, name))

@@ -148,7 +148,7 @@ func (p *Plan) executable(name, path string) error {
 		return &NotExecutable{name, "is a directory"}
 	case strings.HasSuffix(name, "/"):
 		return &NotExecutable{name, "not a directory"}
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || !permits(st, 1):
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || !permits(st, 1) || p.copiedPlain(path):
 		return &NotExecutable{name, "permission denied"}
 	}
 	if interpreter := interpreter(host); interpreter != "" {
@@ -157,6 +157,13 @@ func (p *Plan) executable(name, path string) error {
 		}
 	}
 	return nil
+}
+
+// copiedPlain reports whether the sandbox has a copy that cannot be executed,
+// whatever the mode of the host's file is.
+func (p *Plan) copiedPlain(path string) bool {
+	m, ok := cover(p.Mounts, filepath.Clean(path))
+	return ok && m.Op == OpCopy && octal(m.Perms)&0o111 == 0
 }
 
 // synthetic answers for what only the sandbox has. None of it can be executed

@@ -6,10 +6,13 @@ package fence
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
@@ -17,6 +20,7 @@ import (
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/session"
+	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
 
@@ -112,13 +116,16 @@ func (f *Fence) Close() error {
 
 func (f *Fence) plan() error {
 	var err error
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		return &bwrap.Unavailable{Reason: "cannot make a sandbox: /proc is not mounted", Advice: "as root: mount -t proc proc /proc"}
+	}
 	if f.Bwrap, err = bwrap.FindBinary(f.Config.Bwrap, confine.WritablePaths(f.Roots)); err != nil {
 		return err
 	}
 	o := bwrap.Options{
 		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
-		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), CPUSeconds: uint64(f.Limits.CPUTime / time.Second), FileBytes: uint64(f.Limits.FileSize), NoProtect: f.NoProtect,
+		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
@@ -154,6 +161,20 @@ func (f *Fence) plan() error {
 	}
 	f.Plan, err = bwrap.New(o)
 	return err
+}
+
+// rlimits are the limits that the kernel keeps for each process.
+func (f *Fence) rlimits() []setup.Rlimit {
+	var set []setup.Rlimit
+	if n := uint64(f.Limits.CPUTime / time.Second); n > 0 {
+		// At the hard limit the kernel sends SIGKILL, which does not tell why: it
+		// comes a second later.
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_CPU, Soft: n, Hard: n + 1})
+	}
+	if n := uint64(f.Limits.FileSize); n > 0 {
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_FSIZE, Soft: n, Hard: n})
+	}
+	return set
 }
 
 // CheckBase refuses to keep session directories in a writable root: a command
@@ -199,7 +220,7 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 	if err != nil {
 		return nil, &bwrap.Refusal{
 			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
-			Advice: "name a narrower root, or protect what matters with --no-protect and --protect",
+			Advice: gitAdvice(err),
 		}
 	}
 	var list []bwrap.Protected
@@ -216,6 +237,15 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	return list, nil
+}
+
+// gitAdvice never proposes to go without protection: a command may have made the
+// tree so that the search fails.
+func gitAdvice(err error) string {
+	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
+	}
+	return "name a narrower root, or remove what makes the tree so large"
 }
 
 // identity carries the committer's name into the sandbox, where no file of the
@@ -243,7 +273,11 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 	if err != nil {
 		return err
 	}
-	o.Toolchains = table.Present(host)
+	present, absent := table.Survey(host)
+	o.Toolchains = present
+	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
+		o.Missing = toolchain.Missing(absent, host)
+	}
 	o.Masks = toolchain.Masks(o.Toolchains)
 	for _, e := range o.Toolchains {
 		for _, s := range e.Settings(f.Roots[0].Path) {

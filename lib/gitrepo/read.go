@@ -10,19 +10,19 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// What a file is refused for.
+// Reasons to refuse a file.
 var (
 	ErrNotRegular = errors.New("it is not a regular file")
 	ErrTooLarge   = errors.New("it is too large")
 )
 
-// readAt reads a regular file of at most limit bytes. A command may have made
-// it, so it is looked at before it is opened: opening alone rewinds a tape,
-// arms a watchdog or waits for the other end of a FIFO. flags are O_NOFOLLOW or
-// none. /dev/null reads as empty, since it is how people turn a file off.
+// readAt reads a regular file of at most limit bytes. A command may have made it,
+// so its type is checked before it is opened: open(2) alone rewinds a tape, arms a
+// watchdog or waits for the other end of a FIFO. flags are O_NOFOLLOW or none.
+// /dev/null reads as empty, since users name it to turn a file off.
 //
-// No more is read than the size says. What makes itself up when it is read, as
-// in /proc, has none, and is empty here.
+// It reads no more than the file's size. A file without one, as in /proc, is empty
+// here.
 func readAt(dir int, name string, flags int, limit int64) ([]byte, error) {
 	seen, err := fsat.Openat(dir, name, unix.O_PATH|flags, 0)
 	if err != nil {
@@ -72,7 +72,7 @@ func readFull(fd int, size int64) ([]byte, error) {
 	return text[:n], nil
 }
 
-// names lists up to limit names in an open directory, which stays open.
+// names lists up to limit entries of an open directory.
 func names(dir int, limit int) ([]os.DirEntry, error) {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {

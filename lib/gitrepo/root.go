@@ -19,7 +19,7 @@ type root struct {
 	id   ID
 }
 
-// ID is what a name meant when it was looked at.
+// ID identifies the file that a name had when it was looked up.
 type ID struct{ Dev, Ino uint64 }
 
 func identify(st unix.Stat_t) ID { return ID{uint64(st.Dev), st.Ino} }
@@ -41,25 +41,24 @@ func openRoot(name string) (root, error) {
 	return root{name: name, fd: fd, id: identify(st)}, nil
 }
 
-// seen is what stands at a name.
+// seen describes the file at a name.
 type seen struct {
-	mode uint32 // the kind of file; 0 if there is none
+	mode uint32 // its type; 0 if it is missing
 	id   ID
-	link string // the first link on the way, the name itself included
+	link string // the first link on the way, which may be the name itself
 	pins []Pin  // the directories on the way
 }
 
 func (s seen) exists() bool { return s.mode != 0 }
 
-// Pin is a directory between a root and a sink. While it can be renamed, whatever
-// is done to the sink's name does not last.
+// Pin is a directory between a root and a sink. A command that can rename it can
+// put another file at the sink's name.
 type Pin struct {
 	Path string
 	ID
 }
 
-// look walks to a name through no link. It ends early at one, or where there is
-// nothing.
+// look walks to a name. It ends early at a link or a missing name.
 func (r root) look(rel string) seen {
 	var s seen
 	dir, below := r.fd, ""
@@ -99,7 +98,7 @@ func (r root) openDir(rel string) (int, error) {
 	return fsat.Kernel().Open(r.fd, path.Join(".", rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 }
 
-// read reads a regular file, itself no link either.
+// read reads a regular file, through no link.
 func (r root) read(rel string, limit int64) ([]byte, error) {
 	dir, err := r.openDir(path.Dir(rel))
 	if err != nil {
@@ -109,7 +108,7 @@ func (r root) read(rel string, limit int64) ([]byte, error) {
 	return readAt(dir, path.Base(rel), unix.O_NOFOLLOW, limit)
 }
 
-// inside is the name of an absolute path that holds no link, seen from the root.
+// inside returns an absolute path without links relative to the root.
 func (r root) inside(name string) (rel string, ok bool) {
 	if name == r.name {
 		return "", true
@@ -138,8 +137,7 @@ func (r root) follow(name string) string {
 	return place
 }
 
-// split takes a path apart. ".." stays, since behind a link it is not what it
-// looks like.
+// split returns the names in a path. It keeps "..", which may follow a link.
 func split(name string) []string {
 	var parts []string
 	for part := range strings.SplitSeq(name, "/") {

@@ -86,10 +86,10 @@ func (r *BwrapRunner) try() error {
 	return nil
 }
 
-// Enforcement promises what the sandbox keeps. Limits on files would bear on
-// bwrap, too, which opens and copies many before the command begins.
+// Enforcement promises the guarantees of the sandbox. A limit on open files would
+// bear on bwrap too.
 func (r *BwrapRunner) Enforcement() Enforcement {
-	return Enforcement{Env: true, Files: true, NetModes: []NetMode{NetDenyAll}, Terminates: true}
+	return Enforcement{Env: true, Files: true, NetModes: []NetMode{NetDenyAll}, FileBytes: true, Terminates: true}
 }
 
 // Exec runs a command.
@@ -124,6 +124,7 @@ func (r *BwrapRunner) run(ctx context.Context, config fence.Config, argv []strin
 	}
 	defer f.Close()
 	f.Plan.Chdir = dir
+	f.Plan.Rlimits = opts.Resources.rlimits()
 	if err := f.Ready(argv[0]); err != nil {
 		return report{}, err
 	}

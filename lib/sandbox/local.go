@@ -63,7 +63,6 @@ func (s settings) request(cmd string, args []string, opts ExecOptions, env []str
 		Env:       env,
 		Timeout:   opts.Timeout,
 		KillAfter: s.killAfter,
-		FileBytes: opts.Resources.MaxFileBytes,
-		OpenFiles: opts.Resources.MaxOpenFiles,
+		Resources: opts.Resources,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/setup"
 	"pikuri/lib/shell"
 )
 
@@ -74,6 +75,18 @@ func check(r Enforcer, cmd string, args []string, opts ExecOptions) error {
 		return err
 	}
 	return r.Enforcement().permits(opts)
+}
+
+// rlimits are the limits that the kernel keeps for each process.
+func (r Resources) rlimits() []setup.Rlimit {
+	set := []setup.Rlimit{{Resource: unix.RLIMIT_CORE}} // a core file would be litter, with secrets in it
+	if n := uint64(r.MaxFileBytes); n > 0 {
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_FSIZE, Soft: n, Hard: n})
+	}
+	if n := uint64(r.MaxOpenFiles); n > 0 {
+		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_NOFILE, Soft: n, Hard: n})
+	}
+	return set
 }
 
 // place is the directories in which commands may start.

@@ -40,8 +40,7 @@ type request struct {
 	Env       []string
 	Timeout   time.Duration // 0: none
 	KillAfter time.Duration
-	FileBytes int64
-	OpenFiles int64
+	Resources Resources
 }
 
 // supervise is the supervisor.
@@ -88,33 +87,12 @@ func (r *request) prepare() error {
 	if err := monitor.CloseInherited(); err != nil {
 		return err
 	}
-	for _, limit := range []struct {
-		resource int
-		asked    bool
-		value    int64
-	}{
-		{unix.RLIMIT_CORE, true, 0}, // a core file would be litter, with secrets in it
-		{unix.RLIMIT_FSIZE, r.FileBytes > 0, r.FileBytes},
-		{unix.RLIMIT_NOFILE, r.OpenFiles > 0, r.OpenFiles},
-	} {
-		if !limit.asked {
-			continue
-		}
-		if err := lower(limit.resource, uint64(limit.value)); err != nil {
-			return fmt.Errorf("cannot set a limit: %w", err)
+	for _, l := range r.Resources.rlimits() {
+		if err := l.Lower(); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// lower sets a limit for good, and never raises one.
-func lower(resource int, value uint64) error {
-	var now syscall.Rlimit
-	if err := syscall.Getrlimit(resource, &now); err != nil {
-		return err
-	}
-	value = min(value, now.Max)
-	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
 }
 
 // run runs the command and returns when nothing of it is left.

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // victim is a directory outside of any base that must come out of every sweep
@@ -128,7 +130,7 @@ func (s *swapper) stop() {
 func taskMounts(args []string) error {
 	base, victim, how := args[0], args[1], args[2]
 	if how == "statx" {
-		beneath = func() opener { return openChecked }
+		opener = func() fsat.Opener { return fsat.Opener{} }
 	}
 	inside := filepath.Join(base, "workspace-inside", tmpDir)
 	for _, m := range [][2]string{

@@ -54,6 +54,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Prefix begins the name of a session directory.
@@ -99,6 +101,9 @@ type Reserved struct {
 	base, name string
 	named      bool
 }
+
+// Named reports whether the session outlives its commands.
+func (r Reserved) Named() bool { return r.named }
 
 // Reserve names a session directory that lives as long as one process. The name
 // holds 130 random bits and is nobody else's.
@@ -267,7 +272,7 @@ func (d *Dir) checkTmp() error {
 	if st.Mode&0o7777 == 0o700 {
 		return nil
 	}
-	return chmodPath(n, 0o700)
+	return fsat.Chmod(n, 0o700)
 }
 
 // Release gives the lock back and keeps the directory. Processes that inherited

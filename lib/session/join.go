@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // mountingWait bounds the wait for other commands that mount: each needs some
@@ -53,7 +55,7 @@ type JoinOptions struct {
 // program there. No program with several threads, as those in Go are, may change
 // its user namespace, but nsenter(1) can.
 func Line(nsenter string, user, mnt int) []string {
-	return []string{nsenter, "--preserve-credentials", "--user=" + fdPath(user), "--mount=" + fdPath(mnt), "--"}
+	return []string{nsenter, "--preserve-credentials", "--user=" + fsat.Path(user), "--mount=" + fsat.Path(mnt), "--"}
 }
 
 // Join finds the keeper of the session, or starts it, and has it show an overlay
@@ -221,7 +223,7 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 		return err
 	}
 	defer self.Close()
-	line := append(Line(j.Nsenter, 3, 4), fdPath(mountSelfFD), mountOption, j.dir, j.d.Marker())
+	line := append(Line(j.Nsenter, 3, 4), fsat.Path(mountSelfFD), mountOption, j.dir, j.d.Marker())
 	var said bytes.Buffer
 	cmd := &exec.Cmd{
 		Path: line[0], Args: append(line, missing...), Dir: "/", Env: []string{},
@@ -278,14 +280,14 @@ func (j *join) start(lock *os.File) error {
 	if left != nil {
 		defer left.Close()
 		files = append(files, left.User, left.Mount)
-		words, err := json.Marshal(append(Line(j.Nsenter, userFD, mntFD), fdPath(selfFD)))
+		words, err := json.Marshal(append(Line(j.Nsenter, userFD, mntFD), fsat.Path(selfFD)))
 		if err != nil {
 			return err
 		}
 		enter = string(words)
 	}
 	cmd := &exec.Cmd{
-		Path: fdPath(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
+		Path: fsat.Path(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
 		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()},
 	}
 	var problem bytes.Buffer

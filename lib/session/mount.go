@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
 )
@@ -132,7 +133,7 @@ func (m *mounter) inMemory() (int, error) {
 		return -1, err
 	}
 	if !m.mounted[filepath.Join(m.path, memory)] {
-		err = unix.Mount(m.marker, fdPath(at), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
+		err = unix.Mount(m.marker, fsat.Path(at), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
 		unix.Close(at)
 		if err != nil {
 			return -1, err
@@ -172,13 +173,13 @@ func (m *mounter) lay(in int, lower string) error {
 		}
 		defer unix.Close(fds[name])
 		if made && name == upper { // what is merged has the mode of the upper layer
-			if err := unix.Chmod(fdPath(fds[name]), st.Mode&0o777); err != nil {
+			if err := unix.Chmod(fsat.Path(fds[name]), st.Mode&0o777); err != nil {
 				return err
 			}
 		}
 	}
 	options := fmt.Sprintf("userxattr,lowerdir=%d,upperdir=%d,workdir=%d", low, fds[upper], fds[work])
-	return unix.Mount(m.marker, fdPath(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
+	return unix.Mount(m.marker, fsat.Path(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
 // openMade opens a directory of the user's own, made when it is missing.
@@ -188,8 +189,6 @@ func openMade(in int, name string) (int, error) {
 	}
 	return unix.Openat(in, name, pathOnly, 0)
 }
-
-func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // shown is where the keeper of u shows the overlay of lower, if it does.
 func shown(dir string, mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {

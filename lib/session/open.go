@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // fd is the number of an open file. f stays open and reachable: whoever calls
@@ -75,7 +77,7 @@ func giveOwner(parent int, name string) error {
 	if err := unix.Fstat(n, &st); err != nil || st.Mode&0o700 == 0o700 {
 		return err
 	}
-	return chmodPath(n, st.Mode&0o7777|0o700)
+	return fsat.Chmod(n, st.Mode&0o7777|0o700)
 }
 
 // explain tells a link or a file where a directory should be from other
@@ -139,10 +141,8 @@ func uninterrupted(call func() error) error {
 
 // inPlace reports whether name in parent still leads to the open directory.
 func inPlace(parent *os.File, name string, dir *os.File) bool {
-	var open, named unix.Stat_t
-	return unix.Fstat(fd(dir), &open) == nil && open.Nlink > 0 &&
-		unix.Fstatat(fd(parent), name, &named, unix.AT_SYMLINK_NOFOLLOW) == nil &&
-		open.Dev == named.Dev && open.Ino == named.Ino
+	var st unix.Stat_t
+	return unix.Fstat(fd(dir), &st) == nil && st.Nlink > 0 && fsat.Names(fd(parent), name, &st)
 }
 
 // createEmpty makes an empty file. One that is there already is as good.
@@ -180,11 +180,4 @@ func openOwn(dir *os.File, name string, flags int) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// chmodPath sets the mode of what an O_PATH descriptor stands for, which
-// fchmod(2) refuses. The kernel follows the entry in /proc to the open file
-// itself, whatever its name leads to by now.
-func chmodPath(n int, mode uint32) error {
-	return unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", n), mode)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // clockSkew is how far in the future a time may lie without a remark: file
@@ -144,7 +146,7 @@ func (s *sweep) one(name string) Result {
 		}
 		r.LastUsed = lastUse(dir)
 		r.Age = s.Now().Sub(r.LastUsed)
-		r.Usage = measure(beneath(), fd(dir))
+		r.Usage = measure(fd(dir))
 		return r
 	}
 	if !dismiss(dir) { // the next sweep takes it up
@@ -237,15 +239,22 @@ func (s *sweep) lookAt(name string) Reason {
 // openClaimed opens a session directory that lookAt let pass. One without permissions
 // gets them back: nobody can use it as it is, and it would never go away.
 func (s *sweep) openClaimed(name string) (int, error) {
-	open := beneath()
-	n, err := open(fd(s.base), name, unix.O_RDONLY)
+	n, err := openBelow(fd(s.base), name)
 	if errors.Is(err, unix.EACCES) && !s.DryRun {
-		if err := allow(open, fd(s.base), name); err != nil {
+		if err := fsat.AllowOwner(opener(), fd(s.base), name); err != nil {
 			return -1, err
 		}
-		n, err = open(fd(s.base), name, unix.O_RDONLY)
+		n, err = openBelow(fd(s.base), name)
 	}
 	return n, err
+}
+
+// opener is a variable for tests.
+var opener = fsat.Kernel
+
+// openBelow opens a directory for listing, and no mount point.
+func openBelow(parent int, name string) (int, error) {
+	return opener().Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.SameMount)
 }
 
 func (s *sweep) explainOpen(err error, r *Result) {
@@ -307,7 +316,7 @@ func later(a, b time.Time) time.Time {
 // somebody is at work.
 func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 	trash := reaped + name + "-" + rand.Text()
-	err := rename(fd(s.base), name, fd(s.base), trash)
+	err := fsat.RenameFresh(fd(s.base), name, fd(s.base), trash)
 	if err != nil {
 		return "", err
 	}
@@ -315,20 +324,20 @@ func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 		return trash, nil
 	}
 	// Somebody without a lock put another directory in its place.
-	_ = rename(fd(s.base), trash, fd(s.base), name)
+	_ = fsat.RenameFresh(fd(s.base), trash, fd(s.base), name)
 	return "", errors.New("it was replaced meanwhile")
 }
 
 // erase removes the tree and then the directory itself.
 func (s *sweep) erase(dir *os.File, trash string, r Result) Result {
-	e := &eraser{open: beneath(), top: fd(dir), measure: s.Measure}
-	e.removeAll()
-	r.Usage = e.usage
-	if e.failures > 0 {
-		r.Failures = e.failures
-		return r.fail(e.first)
+	e := fsat.Eraser{Opener: opener(), Measure: s.Measure}
+	err := e.Empty(fd(dir))
+	r.Usage = Usage{Entries: e.Entries, Bytes: e.Bytes}
+	if err != nil {
+		r.Failures = e.Failures
+		return r.fail(err)
 	}
-	err := unix.Unlinkat(fd(s.base), trash, unix.AT_REMOVEDIR)
+	err = unix.Unlinkat(fd(s.base), trash, unix.AT_REMOVEDIR)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return r.fail(err)
 	}

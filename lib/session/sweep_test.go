@@ -15,16 +15,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // eachOpener runs a test with the kernel's own checks and with the ones for
 // kernels and containers without openat2.
 func eachOpener(t *testing.T, test func(t *testing.T)) {
-	for name, open := range map[string]opener{"openat2": openat2, "openat and statx": openChecked} {
+	for name, o := range map[string]fsat.Opener{"openat2": {Openat2: true}, "openat and statx": {}} {
 		t.Run(name, func(t *testing.T) {
-			probe := beneath
-			beneath = func() opener { return open }
-			defer func() { beneath = probe }()
+			opener = func() fsat.Opener { return o }
+			defer func() { opener = fsat.Kernel }()
 			test(t)
 		})
 	}
@@ -235,7 +236,7 @@ func deep(t *testing.T, dir string, levels int) {
 }
 
 // fewFiles is the limit of descriptors for a sweep of a deep tree.
-const fewFiles = maxDepth + 40
+const fewFiles = 40
 
 func taskFewFiles(args []string) error {
 	limit := unix.Rlimit{Cur: fewFiles, Max: fewFiles}

@@ -1,6 +1,10 @@
 package session
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
 
 // maxMeasured bounds how deep a dry run looks: it may not move what lies deep,
 // so each level costs a descriptor. Real trees end at a few dozen.
@@ -21,32 +25,25 @@ type Usage struct {
 }
 
 // measure counts what is in a directory and changes nothing.
-func measure(open opener, dir int) Usage {
-	m := &meter{open: open, links: map[inode]uint64{}}
+func measure(dir int) Usage {
+	m := &meter{links: map[inode]uint64{}}
 	m.walk(dir, "", 0)
 	return m.usage
 }
 
 type meter struct {
-	open  opener
 	usage Usage
-	links map[inode]uint64 // names seen of files that have several
-	buf   [32 << 10]byte
+	links map[inode]uint64 // the hard links counted of files that have several
 }
 
 type inode struct{ dev, ino uint64 }
 
 func (m *meter) walk(dir int, in string, depth int) {
-	for {
-		n, err := unix.ReadDirent(dir, m.buf[:])
-		if n <= 0 || err != nil {
-			m.usage.AtLeast = m.usage.AtLeast || err != nil
-			return
-		}
-		for _, entry := range dirents(m.buf[:n]) {
-			m.entry(dir, in, entry.name, depth)
-		}
-	}
+	err := fsat.Each(dir, func(entry fsat.Entry) error {
+		m.entry(dir, in, entry.Name, depth)
+		return nil
+	})
+	m.usage.AtLeast = m.usage.AtLeast || err != nil
 }
 
 func (m *meter) entry(dir int, in, name string, depth int) {
@@ -60,7 +57,7 @@ func (m *meter) entry(dir int, in, name string, depth int) {
 		return
 	}
 	m.usage.Bytes += st.Blocks * 512
-	n, err := m.open(dir, name, unix.O_RDONLY)
+	n, err := openBelow(dir, name)
 	if err != nil && name == overlayWork && in == name && st.Mode&0o777 == 0 {
 		return // of an overlay; at rest it holds nothing that takes space
 	}

@@ -212,8 +212,10 @@ func (r *run) make(session map[string]int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.job.limit(); err != nil {
-		return err
+	for _, l := range r.job.Rlimits {
+		if err := l.Lower(); err != nil {
+			return err
+		}
 	}
 	if err := harden(r.job.Filter != nil); err != nil {
 		return err
@@ -348,27 +350,18 @@ func memory(name string, data []byte) (int, error) {
 	return fd, nil
 }
 
-// limit sets the limits of each process, which bwrap inherits. A limit that was
-// lower already stays.
-func (j *Job) limit() error {
-	set := map[int]unix.Rlimit{}
-	if j.CPUSeconds > 0 {
-		// At the hard limit the kernel sends SIGKILL, which does not tell why: it
-		// comes a second later.
-		set[unix.RLIMIT_CPU] = unix.Rlimit{Cur: j.CPUSeconds, Max: j.CPUSeconds + 1}
+// Lower sets the limit for this process and those that it starts, for good. A
+// limit that was lower already stays.
+func (l Rlimit) Lower() error {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(l.Resource, &now); err != nil {
+		return fmt.Errorf("cannot read a limit: %w", err)
 	}
-	if j.FileBytes > 0 {
-		set[unix.RLIMIT_FSIZE] = unix.Rlimit{Cur: j.FileBytes, Max: j.FileBytes}
-	}
-	for resource, limit := range set {
-		var now unix.Rlimit
-		if err := unix.Getrlimit(resource, &now); err != nil {
-			return fmt.Errorf("cannot read a limit: %w", err)
-		}
-		limit.Cur, limit.Max = min(limit.Cur, now.Cur), min(limit.Max, now.Max)
-		if err := unix.Setrlimit(resource, &limit); err != nil {
-			return fmt.Errorf("cannot set a limit: %w", err)
-		}
+	// The system call alone would not do: the Go runtime gives children the limit on
+	// open files that this process began with.
+	err := syscall.Setrlimit(l.Resource, &syscall.Rlimit{Cur: min(l.Soft, now.Cur), Max: min(l.Hard, now.Max)})
+	if err != nil {
+		return fmt.Errorf("cannot set a limit: %w", err)
 	}
 	return nil
 }

@@ -35,11 +35,17 @@ type Job struct {
 	Env       []string `json:"env"`              // of bwrap itself
 	Filter    []byte   `json:"filter,omitempty"` // a seccomp program, as bwrap takes it
 
-	CPUSeconds uint64 `json:"cpu_seconds,omitempty"` // RLIMIT_CPU of each process
-	FileBytes  uint64 `json:"file_bytes,omitempty"`  // RLIMIT_FSIZE of each process
+	Rlimits []Rlimit `json:"rlimits,omitempty"` // of each process
 
 	Keeper int         `json:"keeper,omitempty"` // process that holds the session's mount namespace
 	FDs    Descriptors `json:"fds"`
+}
+
+// Rlimit is a limit of setrlimit(2). A process that has a lower one keeps that.
+type Rlimit struct {
+	Resource int    `json:"resource"` // RLIMIT_CPU and so on
+	Soft     uint64 `json:"soft"`
+	Hard     uint64 `json:"hard"`
 }
 
 // Descriptors are the numbers of files that the set-up program inherits. Zero

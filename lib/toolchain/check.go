@@ -20,9 +20,9 @@ type Leak struct {
 	Path  string // where it is seen
 }
 
-// Secrets returns the patterns of all that must not be seen, as the table writes
-// them: the places of never.txt, and what rows call credentials. Files that a
-// tool cannot work without are not among them.
+// Secrets returns the patterns of the files that must not be seen, as the table
+// writes them: the places of never.txt and the credentials of rows, without the
+// files that a tool needs.
 func (t Table) Secrets() []string {
 	var secrets []string
 	for _, n := range neverList() {
@@ -37,10 +37,9 @@ func (t Table) Secrets() []string {
 	return secrets
 }
 
-// Check looks for credentials that the entries show, with the masks applied:
-// every place of never.txt, and everything that any row calls one, whichever
-// entry it lies in. Files that a tool cannot work without count when an address
-// with a login, or a password, is written in them.
+// Check looks for credentials that the entries show, with the masks applied: the
+// places of never.txt and the credentials of all rows, in any entry. A file that a
+// tool needs counts if it holds a password or an address with a login.
 func (t Table) Check(h Host, entries []Entry, masks []string) []Leak {
 	c := &checker{denied: newDenylist(t, h), entries: entries, seen: map[string]bool{}}
 	for _, m := range masks {
@@ -69,8 +68,8 @@ type checker struct {
 	leaks   []Leak
 }
 
-// row looks for what a row excludes, at its default place and where a variable
-// moves it.
+// row looks for the files that a row excludes, at its default place and where a
+// variable moves it.
 func (c *checker) row(r Row) {
 	for _, b := range r.Beside {
 		c.patterns(c.denied.spelled(b))
@@ -105,8 +104,7 @@ func (c *checker) patterns(list []string) {
 	}
 }
 
-// path notes a credential that an entry shows. It may have another name there
-// than here.
+// path notes a credential that an entry shows, perhaps by another name.
 func (c *checker) path(secret string) {
 	real := resolved(secret)
 	if c.seen[real] || c.hidden(secret) || c.hidden(real) {
@@ -130,7 +128,7 @@ func resolved(path string) string {
 	return trail.Place
 }
 
-// maxDeep bounds a search at any depth: it is a cache, and may be huge.
+// maxDeep bounds a search at any depth, as a cache may be huge.
 const maxDeep = 100_000
 
 // deep is matches for patterns with one ** in them.
@@ -155,12 +153,12 @@ func deep(pattern string) []string {
 	return found
 }
 
-// maxConfig is the largest file that is searched for logins: what holds them is
-// written by hand, or by a tool a line at a time.
+// maxConfig is the largest file that is searched for logins: such files are written
+// by hand, or by a tool a line at a time.
 const maxConfig = 1 << 20
 
-// logins are what such a file holds: a user or a token before a host (over ssh a
-// name alone is no secret), a password.
+// logins matches a user or a token before a host, and a password. Over ssh, a name
+// alone is no secret.
 var logins = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`https?://[^/\s@<>"']+@|<(password|passphrase|privateKey)>[^<$]`)
 })

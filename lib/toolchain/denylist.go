@@ -30,9 +30,8 @@ type denylist struct {
 
 func newDenylist(t Table, h Host) *denylist { return &denylist{table: t, host: h} }
 
-// refusal says why path must not be shown, or "". A path that the built-in
-// table names is trusted: tests have checked it, and it is dangerous only when
-// links in it lead somewhere else.
+// refusal returns the reason not to show path, or "". A path of the built-in table
+// is trusted, since tests have checked it: only its links can make it dangerous.
 func (d *denylist) refusal(path string, trusted bool) string {
 	trail, err := confine.Follow(path)
 	if err != nil {
@@ -53,8 +52,8 @@ func (d *denylist) refusal(path string, trusted bool) string {
 	return ""
 }
 
-// expected is where path really is when no link below the home leads away. A
-// home may itself be reached through a link.
+// expected is the location of path if there is no link below the home. The home
+// itself may be behind a link.
 func (d *denylist) expected(path string) string {
 	rel, ok := strings.CutPrefix(path, filepath.Clean(d.host.Home)+"/")
 	if !ok || d.host.Home == "" {
@@ -63,7 +62,7 @@ func (d *denylist) expected(path string) string {
 	return filepath.Join(d.home(), rel)
 }
 
-// home is the real place of the home.
+// home is the location of the home.
 func (d *denylist) home() string {
 	if !d.homeKnown {
 		d.homeKnown = true
@@ -72,9 +71,9 @@ func (d *denylist) home() string {
 	return d.realHome
 }
 
-// danger says why path is a place that must not be shown, lies in one, or
-// contains one; or "". What rows say lies beside them counts for a path that is
-// not the table's own.
+// danger returns the reason not to show path, or "": it is a secret place, lies in
+// one, or contains one. For a path that is not of the table, the files that rows
+// name beside them are secret too.
 func (d *denylist) danger(path string, trusted bool) string {
 	if confine.SystemTop(path, d.host.Home) {
 		return "it is a home, a system directory, or holds one"
@@ -90,7 +89,7 @@ func (d *denylist) danger(path string, trusted bool) string {
 	return fmt.Sprintf("it would show %q", shown)
 }
 
-// prepared spells never.txt out for this host.
+// prepared expands never.txt for this host.
 func (d *denylist) prepared() nevers {
 	if d.never == nil {
 		for _, n := range neverList() {
@@ -117,7 +116,7 @@ func Exposed(h Host, most int) []string {
 	return places
 }
 
-// neighbours spells out what rows say lies beside them.
+// neighbours expands the files that rows name beside them.
 func (d *denylist) neighbours() nevers {
 	if d.beside == nil {
 		for _, r := range d.table.known() {
@@ -131,8 +130,8 @@ func (d *denylist) neighbours() nevers {
 	return d.beside
 }
 
-// insiders are the patterns of what all rows hide, at their default places: a
-// path that is not the table's own may have one below it.
+// insiders are the patterns of the files that all rows hide, at their default
+// places: a path that is not of the table may contain one.
 func (d *denylist) insiders() []string {
 	if d.inside == nil {
 		for _, r := range d.table.rows {
@@ -144,9 +143,8 @@ func (d *denylist) insiders() []string {
 	return d.inside
 }
 
-// spelled spells a pattern of the table out: as it is, below the home by both
-// of its names, and where a base directory variable moves it to, since both
-// places may be in use.
+// spelled expands a pattern of the table: below the home by both of its names, and
+// where a base directory variable moves it, since both may be in use.
 func (d *denylist) spelled(pattern string) []string {
 	rel, inHome := strings.CutPrefix(pattern, "~/")
 	if !inHome {

@@ -1,16 +1,19 @@
 package toolchain
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
 )
 
-// Host is what of a machine decides where things are.
+// Host is the part of a machine that decides where tools are.
 type Host struct {
 	Home   string // "" if unknown: rows below it are left out
 	Getenv func(string) string
@@ -28,7 +31,7 @@ type Entry struct {
 	foreign []string // absolute patterns of other rows, some of which may lie below Path
 }
 
-// Absence is a row that shows nothing on a host, and why.
+// Absence is a row that shows nothing on a host.
 type Absence struct {
 	Row      *Row
 	Path     string // where it was looked for; "" if that cannot be told
@@ -41,15 +44,52 @@ type Absence struct {
 // directory. Links to such are kept as they are: a PATH that names the link would
 // not find its target.
 //
-// A row that a variable moves to a dangerous place is left out. Dangerous is
-// what shows a home, the top of a system directory, a place in never.txt or a
-// credential that any row knows of, by its name or through links.
+// It leaves out a row that a variable moves to a dangerous place: one that shows a
+// home, the top of a system directory, a place in never.txt or a credential of any
+// row, by its name or through links.
 func (t Table) Present(h Host) []Entry {
 	entries, _ := t.Survey(h)
 	return entries
 }
 
-// Survey is Present, and what is absent.
+// programs are the commands of tools that are called otherwise.
+var programs = map[string]string{
+	"maven": "mvn", "pip": "pip3", "rubygems": "gem", "nuget": "dotnet", "coursier": "cs",
+	"yarn-classic": "yarn", "yarn-berry": "yarn", "maven-wrapper": "mvn", "node-gyp": "npm",
+}
+
+// Missing returns the caches among absent rows that the host does not have yet,
+// though it has the tool: the first run of the tool would make them.
+func Missing(absent []Absence, h Host) []Entry {
+	there := map[string]bool{}
+	var entries []Entry
+	for _, a := range absent {
+		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
+			continue
+		}
+		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
+		found, asked := there[program]
+		if !asked {
+			found = inPath(program, h.Getenv("PATH"))
+			there[program] = found
+		}
+		if found {
+			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
+		}
+	}
+	return entries
+}
+
+func inPath(program, path string) bool {
+	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
+		return filepath.IsAbs(dir) && unix.Access(filepath.Join(dir, program), unix.X_OK) == nil
+	})
+}
+
+// missing is the reason of a row whose path nothing has.
+const missing = "does not exist"
+
+// Survey is Present, with the rows that are absent.
 func (t Table) Survey(h Host) ([]Entry, []Absence) {
 	s := &survey{table: t, denied: newDenylist(t, h), at: make(map[string]int, len(t.rows))}
 	for i := range t.rows {
@@ -77,7 +117,7 @@ func (s *survey) row(r *Row) {
 	}
 	paths := matches(where.pattern)
 	if len(paths) == 0 {
-		miss(unescape(where.pattern), "does not exist")
+		miss(unescape(where.pattern), missing)
 	}
 	trusted := !r.user && !where.elsewhere
 	for _, path := range paths {
@@ -101,7 +141,7 @@ func (s *survey) row(r *Row) {
 	}
 }
 
-// unfit says why what exists is not what the row names, or "".
+// unfit returns the reason why an existing file is not one that the row names, or "".
 func (r *Row) unfit(path string) string {
 	info, err := os.Stat(path)
 	switch {
@@ -115,8 +155,8 @@ func (r *Row) unfit(path string) string {
 	return ""
 }
 
-// Masks returns what exists inside the entries and must be hidden: files and
-// directories, each once.
+// Masks returns the existing files and directories inside the entries that must be
+// hidden, each once.
 func Masks(entries []Entry) []string {
 	var masks []string
 	seen := map[string]bool{}
@@ -131,7 +171,8 @@ func Masks(entries []Entry) []string {
 	return masks
 }
 
-// Masks returns what exists inside the entry and must be hidden.
+// Masks returns the existing files and directories inside the entry that must be
+// hidden.
 func (e Entry) Masks() []string {
 	var masks []string
 	for _, inside := range e.inside {
@@ -150,8 +191,8 @@ func (e Entry) Masks() []string {
 // Links returns the links on the way to the entry's location.
 func (e Entry) Links() []confine.Link { return confine.Links(e.Path) }
 
-// Settings returns what the tool of the entry needs to be told, as NAME=VALUE,
-// for a project at the given path.
+// Settings returns the variables that the entry's tool needs, as NAME=VALUE, for a
+// project at the given path.
 func (e Entry) Settings(project string) []string {
 	var settings []string
 	fill := strings.NewReplacer("{path}", e.Path, "{project}", project)
@@ -180,8 +221,8 @@ func (r *Row) locate(h Host) (location, string) {
 	return location{pattern: pattern}, reason
 }
 
-// spell writes out the home and the variables in a path of the table, or says
-// what is missing for it.
+// spell expands the home and the variables in a path of the table, or returns the
+// reason why it cannot.
 func spell(path string, h Host) (pattern, missing string) {
 	rel, inHome := strings.CutPrefix(path, "~/")
 	if inHome {
@@ -200,7 +241,7 @@ func spell(path string, h Host) (pattern, missing string) {
 	return path, ""
 }
 
-// matches returns what a pattern matches, sorted, whatever it is.
+// matches returns the files of any type that a pattern matches, sorted.
 func matches(pattern string) []string {
 	if !strings.ContainsAny(pattern, meta) {
 		if _, err := os.Lstat(pattern); err != nil {
@@ -212,8 +253,8 @@ func matches(pattern string) []string {
 	return paths
 }
 
-// existing returns the files and directories that a pattern matches, sorted.
-// Whatever cannot be looked at is not there; sockets and the like never are.
+// existing returns the files and directories that a pattern matches, sorted. It
+// leaves out files that cannot be looked at.
 func existing(pattern string) []string {
 	return slices.DeleteFunc(matches(pattern), func(path string) bool {
 		info, err := os.Stat(path)

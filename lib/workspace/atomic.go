@@ -17,28 +17,26 @@ import (
 )
 
 const (
-	// maxTemps is how often a name is tried for an unfinished file. The names are
-	// random: only a file that is swept away as it is made needs another.
+	// maxTemps is how many names are tried for an unfinished file. The names are
+	// random; only a file that is swept while it is made needs another.
 	maxTemps = 8
 
-	// lockPatience is how long a conditional write waits for others of its kind.
-	// Anyone who can read the directory can hold the lock; what is lost is only
-	// this write.
+	// lockPatience is how long a conditional write waits for another one. Every
+	// process that can read the directory can hold the lock; then this write fails.
 	lockPatience = 10 * time.Second
 
-	// sweepAgain is when leftovers are looked for in a directory once more, and
-	// maxSwept how many directories are remembered.
+	// sweepAgain is the time between two sweeps of a directory, and maxSwept the
+	// number of directories that are remembered.
 	sweepAgain = time.Minute
 	maxSwept   = 1024
 
-	// maxSweep is how many entries of a directory are looked at for that: some 50
-	// ms. In a larger one, what a crash left may stay.
+	// maxSweep is how many entries a sweep looks at, in some 50 ms. In a larger
+	// directory, leftovers of a crash may stay.
 	maxSweep = 200_000
 )
 
-// atomicFile is a file being written beside its place. While it is, it is locked:
-// what is not locked was left by a crash, and removed by the next who writes
-// there.
+// atomicFile is an unfinished file beside its place. It is locked: one that is not
+// was left by a crash, and the next write there removes it.
 type atomicFile struct {
 	inPlace
 	w    *LocalWorkspace
@@ -94,8 +92,8 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	return f, nil
 }
 
-// own gives a place a descriptor of its own, for when the workspace is closed
-// before the file is.
+// own gives a place a descriptor of its own, in case the workspace is closed before
+// the file.
 func (p *place) own(borrowed int) error {
 	if p.dir != borrowed {
 		return nil
@@ -107,8 +105,8 @@ func (p *place) own(borrowed int) error {
 	return err
 }
 
-// regular returns what a place holds, nil for nothing. That it is no file is an
-// error, beside the result.
+// regular describes the file at a place, nil if it is missing. If it is not a
+// regular one, it returns an error too.
 func (p *place) regular() (*unix.Stat_t, error) {
 	if p.missing != nil {
 		return nil, nil
@@ -132,7 +130,7 @@ func makeTemp(dir int, perm uint32) (name string, file *os.File, err error) {
 		if err != nil {
 			return "", nil, err
 		}
-		// Between the two calls a sweep may have found it unlocked.
+		// Before it was locked, a sweep may have removed it.
 		lock := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err == nil && st.Nlink == 1 && lock != unix.EWOULDBLOCK {
@@ -143,8 +141,8 @@ func makeTemp(dir int, perm uint32) (name string, file *os.File, err error) {
 	return "", nil, ErrRaced
 }
 
-// Close puts the file in its place. The order is: content, then attributes, then
-// stable storage, then the name.
+// Close puts the file in its place. The order is content, attributes, stable
+// storage, name.
 func (f *atomicFile) Close() error {
 	if f.file == nil {
 		return nil
@@ -199,9 +197,9 @@ func (f *atomicFile) publish() error {
 	return f.rename()
 }
 
-// resemble gives the file the mode of the one that it is to replace, and the
-// owner where that is possible. A group that does not get the file gets no
-// permissions either: they were meant for another.
+// resemble gives the file the mode of the one that it replaces, and its owner where
+// that is possible. If the group differs, it gets no permissions: they were meant
+// for another group.
 func (f *atomicFile) resemble(old *unix.Stat_t) error {
 	raw, err := f.file.SyscallConn()
 	if err != nil {
@@ -224,7 +222,7 @@ func (f *atomicFile) resemble(old *unix.Stat_t) error {
 	return errors.Join(err, change)
 }
 
-// rename is the one step.
+// rename gives the file its name.
 func (f *atomicFile) rename() error {
 	dir := f.p.dir
 	if !f.opts.Exclusive {
@@ -234,7 +232,7 @@ func (f *atomicFile) rename() error {
 	if err != unix.EINVAL && err != unix.ENOSYS {
 		return err
 	}
-	// A file system that cannot promise that can still refuse a second link.
+	// A file system without it can still refuse a second link.
 	if err := unix.Linkat(dir, f.temp, dir, f.p.name, 0); err != nil {
 		return err
 	}
@@ -267,8 +265,7 @@ func statFile(file *os.File) (*unix.Stat_t, error) {
 	return st, errors.Join(err, inner)
 }
 
-// unchanged compares the content of the place with the hash that is asked for.
-// The directory is locked.
+// unchanged compares the content of the place with IfHash. The directory is locked.
 func (f *atomicFile) unchanged() error {
 	fd, err := f.w.openPlace(f.p, unix.O_RDONLY)
 	if err == unix.ENOENT {
@@ -302,7 +299,7 @@ func (f *atomicFile) unchanged() error {
 	return nil
 }
 
-// lockDir keeps other conditional writes in a directory waiting.
+// lockDir makes other conditional writes in a directory wait.
 func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err != nil {
@@ -331,7 +328,7 @@ func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 
 var errLocked = &Error{Err: ErrAccessDenied, Detail: "somebody keeps its directory locked"}
 
-// sweeps remembers which directories have been looked through.
+// sweeps remembers the directories that were swept.
 type sweeps struct {
 	mu   sync.Mutex
 	when map[[2]uint64]time.Time
@@ -351,8 +348,8 @@ func (s *sweeps) due(st *unix.Stat_t) bool {
 	return true
 }
 
-// sweep removes unfinished files that nobody works on any more. That one cannot
-// be removed is not the concern of who writes something else.
+// sweep removes unfinished files that no process works on. It ignores failures: they
+// do not concern the write that triggers it.
 func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 	var st unix.Stat_t
 	if unix.Fstat(dir, &st) != nil || !w.tree.swept.due(&st) {
@@ -375,8 +372,8 @@ func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 	})
 }
 
-// removeStale removes an unfinished file unless it is locked. Something else of
-// that name goes as well, except a directory.
+// removeStale removes an unfinished file unless it is locked, and any other file of
+// that name except a directory.
 func removeStale(dir int, name string) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|safeFlags, 0)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"iter"
 )
 
-// forward passes everything on to another workspace. Views embed it and say what
-// is different.
+// forward passes everything on to another workspace.
 type forward struct{ inner Workspace }
 
 func (f forward) Read(ctx context.Context, path string) ([]byte, error) {

@@ -13,13 +13,12 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// LocalWorkspace is a directory, and all that is below it. It holds the directory
-// open and reaches everything from there: when the directory is moved, the
-// workspace moves along, and what is put in its old place is none of it. No name
-// is looked up twice in one operation, so nobody who renames things meanwhile
-// leads one outside.
+// LocalWorkspace is a directory with everything below it. It keeps the directory
+// open and works from its descriptor. If the directory is moved, the workspace
+// moves along, and a new directory in its old place does not belong to it. An
+// operation looks up no name twice, so no rename leads it outside.
 //
-// Whoever else may write there can of course still change files under it.
+// Other processes that may write there can still change the files.
 //
 // The zero value is closed.
 type LocalWorkspace struct {
@@ -37,15 +36,15 @@ type tree struct {
 	opener fsat.Opener
 
 	mu     sync.Mutex
-	users  int // operations under way
+	users  int // operations in progress
 	closed bool
 
 	swept sweeps
 }
 
 // NewLocalWorkspace returns the directory root as a workspace, and makes it if it
-// is missing. Links in root are followed now and never again. The workspace is
-// to be closed; files opened in it stay open.
+// is missing. Links in root are followed now and never again. The caller closes
+// the workspace; files opened in it stay open.
 func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
 	if root == "" {
 		return nil, failed("open workspace", root, &Error{Err: ErrInvalid, Detail: "it has no name"})
@@ -62,7 +61,7 @@ func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
 	if err != nil {
 		return nil, failed("open workspace", root, err)
 	}
-	// A link that has been put in between would be one to follow now as well.
+	// If the path has become a link in between, following it now is as good.
 	fd, err := fsat.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, failed("open workspace", root, err)
@@ -86,8 +85,8 @@ func (w *LocalWorkspace) Root() string {
 	return w.tree.path
 }
 
-// Close lets go of the directory. Operations under way come to their end, later
-// ones fail with ErrClosed. It closes views of the workspace too.
+// Close closes the directory. Operations in progress finish, later ones fail with
+// ErrClosed. It closes views of the workspace too.
 func (w *LocalWorkspace) Close() error {
 	t := w.tree
 	if t == nil {
@@ -144,8 +143,8 @@ func (w *LocalWorkspace) Guarded(guard Guard) Workspace {
 }
 
 // Sub returns the directory dir of the workspace as a workspace of its own, and
-// makes it if it is missing. What links lead out of it is outside, even if it is
-// inside w. It has the options of w, and is to be closed on its own.
+// makes it if it is missing. Links that leave dir lead outside, even if they stay
+// in w. It has the options of w, and the caller closes it.
 func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, error) {
 	var sub *LocalWorkspace
 	err := w.do(ctx, dir, func(rel string) error {

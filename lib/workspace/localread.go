@@ -39,7 +39,7 @@ func (w *LocalWorkspace) openFile(ctx context.Context, path string) (f *localFil
 	return f, err
 }
 
-// openRegular opens a file and looks at what it is before anybody else does.
+// openRegular opens a file and checks that it is a regular one.
 func (w *LocalWorkspace) openRegular(ctx context.Context, rel, typed string) (*localFile, error) {
 	fd, where, err := w.open(rel, unix.O_RDONLY)
 	if err == unix.ENXIO {
@@ -74,7 +74,7 @@ type localFile struct {
 	st   unix.Stat_t // when it was opened
 }
 
-// all reads the whole file. It may grow meanwhile.
+// all reads the whole file, which may grow meanwhile.
 func (f *localFile) all(limit int64) ([]byte, error) {
 	if f.st.Size > limit {
 		return nil, &Error{Err: ErrTooLarge, Detail: "open it to read it piece by piece"}
@@ -116,7 +116,7 @@ func (f *localFile) Seek(offset int64, whence int) (int64, error) {
 	return at, f.failed(err)
 }
 
-// WriteTo lets the kernel move the bytes where it can.
+// WriteTo has the kernel move the bytes if it can.
 func (f *localFile) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
@@ -153,7 +153,7 @@ func (f *localFile) failed(err error) error {
 	return failed("read", f.path, err)
 }
 
-// Stat describes what path leads to.
+// Stat describes the file at a path.
 func (w *LocalWorkspace) Stat(ctx context.Context, typed string) (info fs.FileInfo, err error) {
 	err = w.do(ctx, typed, func(rel string) error {
 		info, err = w.stat(rel)
@@ -178,7 +178,7 @@ func (w *LocalWorkspace) stat(rel string) (fs.FileInfo, error) {
 	return newInfo(path.Base(rel), st), nil
 }
 
-// Exists tells whether path leads to something.
+// Exists reports whether there is a file at a path.
 func (w *LocalWorkspace) Exists(ctx context.Context, path string) (bool, error) {
 	_, err := w.Stat(ctx, path)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNotDir) {

@@ -16,7 +16,7 @@ import (
 // errStop ends the reading of a directory early.
 var errStop = errors.New("internal error: a list was not ended")
 
-// List returns what is in a directory, sorted by name.
+// List returns the entries of a directory, sorted by name.
 func (w *LocalWorkspace) List(ctx context.Context, dir string) ([]fs.DirEntry, error) {
 	entries := []fs.DirEntry{}
 	for entry, err := range w.Entries(ctx, dir) {
@@ -35,8 +35,8 @@ func (w *LocalWorkspace) List(ctx context.Context, dir string) ([]fs.DirEntry, e
 	return entries, nil
 }
 
-// Entries yields what is in a directory as the kernel has it, ErrNotFound if it
-// is missing.
+// Entries yields the entries of a directory in the kernel's order, ErrNotFound if
+// it is missing.
 func (w *LocalWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
 	return func(yield func(fs.DirEntry, error) bool) {
 		var fd int
@@ -81,14 +81,14 @@ func (w *LocalWorkspace) openDir(rel string) (fd int, where string, err error) {
 	return fd, where, nil
 }
 
-// listing is what the entries of a list have in common.
+// listing holds what the entries of a list share.
 type listing struct {
 	w   *LocalWorkspace
-	ctx context.Context // for what is looked up later
+	ctx context.Context // for later lookups
 	dir string
 }
 
-// localEntry is an entry whose description is looked up when it is asked for.
+// localEntry looks its description up on demand.
 type localEntry struct {
 	*listing
 	name string
@@ -102,7 +102,7 @@ func (e *localEntry) String() string    { return fs.FormatDirEntry(e) }
 
 func (e *localEntry) Info() (fs.FileInfo, error) { return e.w.lstat(e.ctx, join(e.dir, e.name)) }
 
-// entry makes an entry for a list, nil if it is not to be in it.
+// entry makes an entry for a list, or nil for one that is left out.
 func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
 	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.Name)}) != nil {
 		return nil, nil
@@ -117,7 +117,7 @@ func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
 	return &localEntry{l, e.Name, kind}, nil
 }
 
-// lstat describes what is at a place, which has been looked up before.
+// lstat describes the file at a place that has been looked up before.
 func (w *LocalWorkspace) lstat(ctx context.Context, where string) (info fs.FileInfo, err error) {
 	err = w.do(ctx, where, func(rel string) error {
 		p, err := w.locate(rel, false, false)
@@ -141,7 +141,7 @@ func (w *LocalWorkspace) lstat(ctx context.Context, where string) (info fs.FileI
 	return info, failed("stat", where, err)
 }
 
-// Delete removes a file, or a link, wherever it leads.
+// Delete removes a file, or a link itself.
 func (w *LocalWorkspace) Delete(ctx context.Context, path string) error {
 	err := w.do(ctx, path, func(rel string) error {
 		p, err := w.toRemove(rel)
@@ -164,7 +164,7 @@ func (w *LocalWorkspace) Delete(ctx context.Context, path string) error {
 	return failed("delete", path, err)
 }
 
-// toRemove locates what is to be removed; nil if it is missing already.
+// toRemove locates a file to be removed; nil if it is missing already.
 func (w *LocalWorkspace) toRemove(rel string) (*place, error) {
 	p, err := w.locate(rel, true, false)
 	if err == unix.ENOTDIR || err == unix.ENOENT {
@@ -181,8 +181,9 @@ func (w *LocalWorkspace) toRemove(rel string) (*place, error) {
 	return p, nil
 }
 
-// RemoveAll removes a file, or a directory with all that is in it. Somebody who
-// keeps making files in there can make it fail, but not go on for ever.
+// RemoveAll removes a file, or a directory with everything in it. It goes on after
+// an entry that cannot be removed, and returns the first failure. A process that
+// keeps making files in there makes it fail, but not go on for ever.
 func (w *LocalWorkspace) RemoveAll(ctx context.Context, path string) error {
 	err := w.do(ctx, path, func(rel string) error {
 		if rel == "." {
@@ -260,8 +261,8 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// toMove locates what is to be moved. Who moves a file can have it read where it
-// comes to lie, so it has to be readable where it is.
+// toMove locates a file to be moved. It has to be readable where it is, since it
+// may be readable at its new place.
 func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
 	p, err := w.locate(from, true, false)
 	if err != nil {
@@ -286,7 +287,7 @@ func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
 	return p, st, nil
 }
 
-// moveTo is the one step. A directory never replaces anything, nor is it replaced.
+// moveTo renames. A directory replaces nothing, and nothing replaces one.
 func moveTo(src, dst *place, isDir bool) error {
 	if isDir && fsat.Within(dst.path, src.path) && src.path != dst.path {
 		return &Error{Err: ErrInvalid, Detail: "a directory cannot be moved into itself"}
@@ -307,7 +308,7 @@ func moveTo(src, dst *place, isDir bool) error {
 	return err
 }
 
-// whatIsThere says what a directory would have replaced.
+// whatIsThere is the error of a rename that would have replaced another file.
 func whatIsThere(dst *place) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(dst.dir, dst.name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -317,9 +318,9 @@ func whatIsThere(dst *place) error {
 	return ErrExist
 }
 
-// mayMoveTree asks about everything in a directory that is to be moved: whether
-// it may be moved away, and whether it may be what it will be called then. What is
-// put into the directory after that was writable to who did it.
+// mayMoveTree asks about everything in a directory that is to be moved, under its
+// old and its new name. A file that is put there later was writable to the process
+// that put it there.
 func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error {
 	if len(w.guards) == 0 {
 		return nil

@@ -15,8 +15,8 @@ func (w *LocalWorkspace) Write(ctx context.Context, path string, data []byte) er
 	return w.writeAll(ctx, "write", path, data, WriteOptions{})
 }
 
-// Append adds to the end of a file. What is appended by several at once is not
-// mixed, unless the medium fills up.
+// Append adds to the end of a file. Concurrent appends do not mix, unless the medium
+// fills up.
 func (w *LocalWorkspace) Append(ctx context.Context, path string, data []byte) error {
 	return w.writeAll(ctx, "append", path, data, WriteOptions{Append: true})
 }
@@ -36,8 +36,8 @@ func (w *LocalWorkspace) writeAll(ctx context.Context, op, path string, data []b
 	return failed(op, path, out.Close())
 }
 
-// Create opens a file to be written. With Atomic it is written beside its place,
-// where nobody sees it, and put there by Close.
+// Create opens a file to be written. With Atomic, the content is written to an
+// unfinished file beside it, which Close renames.
 func (w *LocalWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (Writer, error) {
 	if err := opts.check(); err != nil {
 		return nil, failed("write", path, err)
@@ -70,9 +70,8 @@ func (w *LocalWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 	return out, nil
 }
 
-// openToWrite opens a file in its place, or makes it there. The guards are asked
-// before anything is made, and nothing of the old content is lost before it is
-// clear that the file is one to be written.
+// openToWrite opens a file in its place, or makes it there. It asks the guards
+// before it makes anything, and truncates only a file that may be written.
 func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place, opts WriteOptions) (Writer, error) {
 	defer func() { p.close() }()
 	if p.name == "." {
@@ -112,8 +111,8 @@ func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place,
 	return out, nil
 }
 
-// openFileToWrite opens what is there, unless it is seen to be special: to open some
-// devices is to do something to them.
+// openFileToWrite opens an existing file, but no special one: to open some devices
+// has an effect.
 func (w *LocalWorkspace) openFileToWrite(p *place, flags int) (int, error) {
 	if _, err := p.regular(); err != nil {
 		if err == ErrNotRegular && isLink(p.dir, p.name) {
@@ -124,7 +123,7 @@ func (w *LocalWorkspace) openFileToWrite(p *place, flags int) (int, error) {
 	return w.openPlace(p, flags)
 }
 
-// cmpErr is the first of two errors that is one.
+// cmpErr returns the first of two errors that is not nil.
 func cmpErr(first, second error) error {
 	if first != nil {
 		return first
@@ -142,7 +141,7 @@ func (w *LocalWorkspace) makeFile(p *place, flags int, opts WriteOptions) (int, 
 	}
 	fd, err := w.createBelow(p.dir, p.name, flags|unix.O_CREAT|unix.O_EXCL, uint32(opts.Perm))
 	if err == unix.EEXIST && !opts.Exclusive {
-		err = errRaced // somebody else was faster
+		err = errRaced // another process was faster
 	}
 	if err == nil && opts.Sync {
 		err = syncDir(p.dir)
@@ -172,9 +171,9 @@ func (w *LocalWorkspace) takeOver(fd int, p *place, opts WriteOptions) error {
 	return err
 }
 
-// makeParents makes the missing directories of a place, and puts the place into
-// the last of them. A directory that somebody else has made meanwhile will do; a
-// link in its place is a race.
+// makeParents makes the missing directories of a place, and moves the place into
+// the last of them. It accepts a directory that another process has made meanwhile;
+// a link in its place is a race.
 func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 	for len(p.missing) > 0 {
 		name := p.missing[0]

@@ -13,19 +13,19 @@ const (
 	// maxLinks is how many links a path may lead through: the kernel's number.
 	maxLinks = 40
 
-	// maxRaces is how often an operation is begun again because something was not
-	// what it had been a moment before. Who loses that often is being played with.
+	// maxRaces is how often an operation starts again because the tree changed under
+	// it. A caller that loses so many races is under attack.
 	maxRaces = 8
 
-	// safeFlags are for opening in earnest: without waiting for the other end of
-	// a FIFO or the holder of a lease, and without getting a terminal.
+	// safeFlags keep open(2) from waiting for the other end of a FIFO or the holder
+	// of a lease, and from making a terminal the controlling one.
 	safeFlags = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY
 )
 
-// errRaced is an operation to be begun again.
+// errRaced makes an operation start again.
 var errRaced = errors.New("internal error: a race was not run again")
 
-// place is where a path leads: a name in a directory that is open.
+// place is the end of a path: a name in an open directory.
 type place struct {
 	dir  int
 	name string // "." if it is the directory itself
@@ -35,22 +35,22 @@ type place struct {
 	close   func()
 }
 
-// lookup is a walk from name to name, on its own feet: the kernel is never asked
-// to follow a link. It needs no openat2. What it goes by are directories below
-// the root that it has opened one in the other, so nothing that is renamed
-// meanwhile leads it out.
+// lookup walks from name to name and follows links itself. It opens each directory
+// in the one before it, so no rename leads it out of the root; the walk of
+// lib/confine looks names up by path, and its answer is only a snapshot. It does
+// not need openat2.
 type lookup struct {
 	w     *LocalWorkspace
-	at    int      // the directory that it has come to; the root's is borrowed
-	names []string // how it is reached from the root
-	above int      // how many levels above the root it is; at is the root then
+	at    int      // the current directory; the root's descriptor is borrowed
+	names []string // from the root to it
+	above int      // the levels that the walk is above the root; at is the root then
 	links int
 	rest  string
-	blame string // what it failed at, "" for where it has come to
+	blame string // the path that it failed at, "" for the current directory
 }
 
-// locate finds out where a path leads: the directory and the name in it. With
-// follow, the last name is no link, unless it has just become one.
+// locate finds the place of a path. With follow, its last name is no link, unless
+// it has just become one.
 func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) {
 	l := lookup{w: w, at: w.tree.fd, rest: rel}
 	p, err := l.direct(rel, follow)
@@ -64,18 +64,18 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 		l.letGo()
 		denied := w.ask(Access{Path: l.blame, Write: write})
 		if denied == nil && strings.Contains(l.rest, "..") {
-			denied = w.ask(Access{Path: l.blame}) // as if it had been there, and left again
+			denied = w.ask(Access{Path: l.blame}) // as if the walk had entered and left it
 		}
 		if denied != nil {
-			return nil, denied // rather than tell what is there
+			return nil, denied // err would tell what is there
 		}
 		return nil, err
 	}
 	return p, nil
 }
 
-// direct is for the usual case, in which there is no link. Then one look from
-// the kernel is enough. It returns nil if it does not know.
+// direct handles the usual case, a path without links, in one call. It returns nil
+// for another path.
 func (l *lookup) direct(rel string, follow bool) (*place, error) {
 	if !l.w.tree.opener.Openat2 || rel == "." {
 		return nil, nil
@@ -96,7 +96,7 @@ func (l *lookup) direct(rel string, follow bool) (*place, error) {
 	return l.found(name), nil
 }
 
-// walk takes step after step, until nothing is left or a step is the end.
+// walk takes one step after the other, to the end.
 func (l *lookup) walk(follow bool) (*place, error) {
 	for {
 		p, err := l.step(follow)
@@ -132,7 +132,7 @@ func (l *lookup) step(follow bool) (*place, error) {
 	return l.found(name), nil
 }
 
-// isLast tells whether nothing comes after the name that was taken.
+// isLast reports whether the name that was taken is the last one.
 func (l *lookup) isLast() bool { return strings.Trim(l.rest, "/") == "" }
 
 var (
@@ -142,7 +142,7 @@ var (
 	errMounts = &Error{Err: ErrPathTraversal, Detail: "something is mounted there"}
 )
 
-// found makes a place of a name in the directory that the walk has come to.
+// found makes a place of a name in the current directory.
 func (l *lookup) found(name string) *place {
 	where := l.here()
 	if name != "." {
@@ -169,8 +169,8 @@ func (l *lookup) letGo() {
 	l.at, l.names = l.w.tree.fd, nil
 }
 
-// enter goes into a directory, or follows a link in its place. If it is missing,
-// all of the rest is.
+// enter opens a directory, or follows a link in its place. If it is missing, so is
+// the rest of the path.
 func (l *lookup) enter(name string) (*place, error) {
 	fd, err := l.w.openBelow(l.at, name, unix.O_PATH|unix.O_DIRECTORY)
 	switch err {
@@ -188,7 +188,7 @@ func (l *lookup) enter(name string) (*place, error) {
 	return nil, err
 }
 
-// arrive is at the last name, which is one to follow.
+// arrive takes the last name, and follows it if it is a link.
 func (l *lookup) arrive(name string) (*place, error) {
 	target, err := readlinkat(l.at, name)
 	switch err {
@@ -201,8 +201,8 @@ func (l *lookup) arrive(name string) (*place, error) {
 	return nil, err
 }
 
-// through follows a link in the place of a directory. What is none there fails
-// with otherwise.
+// through follows a link in the place of a directory. It fails with otherwise if
+// there is no link.
 func (l *lookup) through(name string, otherwise error) error {
 	target, err := readlinkat(l.at, name)
 	switch err {
@@ -217,8 +217,8 @@ func (l *lookup) through(name string, otherwise error) error {
 	return err
 }
 
-// missing is the place of a path whose directories do not exist. The kernel would
-// not climb back out of them, and neither does this.
+// missing returns the place of a path whose directories do not exist. As in the
+// kernel, ".." cannot leave them.
 func (l *lookup) missing(name string) (*place, error) {
 	names := []string{name}
 	for next := range strings.SplitSeq(l.rest, "/") {
@@ -236,14 +236,13 @@ func (l *lookup) missing(name string) (*place, error) {
 	return p, nil
 }
 
-// note says what the walk fails at, for the guards to be asked.
+// note records the name that the walk fails at, for the guards.
 func (l *lookup) note(name string) { l.blame = join(l.here(), name) }
 
-// follow puts the target of a link in place of its name. An absolute target
-// begins at the host's root, which is above this one by as many levels as this
-// one's path has names.
+// follow replaces the name of a link by its target. An absolute target begins at
+// the host's root: above this root by as many levels as its path has names.
 func (l *lookup) follow(name, target string) error {
-	l.note(name) // for when it leads out
+	l.note(name) // in case it leads out
 	if l.links++; l.links > maxLinks {
 		return errLoop
 	}
@@ -264,8 +263,7 @@ func (l *lookup) follow(name, target string) error {
 	return nil
 }
 
-// leave goes up. Who climbs out of a directory has found that it is there: that
-// is reading.
+// leave goes up. To leave a directory shows that it exists, which is reading.
 func (l *lookup) leave() error {
 	if len(l.names) == 0 {
 		if l.above < len(l.w.tree.names) {
@@ -281,9 +279,8 @@ func (l *lookup) leave() error {
 	if len(names) == 0 {
 		return nil
 	}
-	// It is looked up again rather than kept open: a walk needs two descriptors,
-	// however deep it goes. Somebody may have replaced it, by something that is
-	// inside too.
+	// It is opened again instead of kept open, so that a walk needs two descriptors
+	// at any depth. A replacement of it is inside the root too.
 	fd, err := l.w.openBelow(l.w.tree.fd, strings.Join(names, "/"), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return errRaced
@@ -292,8 +289,7 @@ func (l *lookup) leave() error {
 	return nil
 }
 
-// comeBack goes down again from above the root: only the root's own names lead
-// there.
+// comeBack goes down again from above the root, by the root's own names only.
 func (l *lookup) comeBack(name string) error {
 	names := l.w.tree.names
 	if name != names[len(names)-l.above] {
@@ -326,9 +322,9 @@ func (w *LocalWorkspace) createBelow(dir int, path string, flags int, mode uint3
 	return fd, err
 }
 
-// open opens what a path leads to, every link followed, and tells where it is.
-// No guard has been asked yet. On an error, where is as far as it came, and all
-// that may be said of it depends on the guards.
+// open opens the file at a path, every link followed, and returns its place. It
+// has asked no guard yet. On an error, where is as far as the lookup came; the
+// guards decide whether it may be told.
 func (w *LocalWorkspace) open(rel string, flags int) (fd int, where string, err error) {
 	if w.tree.opener.Openat2 {
 		fd, err := w.openBelow(w.tree.fd, rel, flags)
@@ -345,7 +341,7 @@ func (w *LocalWorkspace) open(rel string, flags int) (fd int, where string, err 
 	return fd, p.path, w.afterGuard(p.path, err)
 }
 
-// afterGuard is err, unless a guard does not want it told.
+// afterGuard returns err, or the denial of a guard instead.
 func (w *LocalWorkspace) afterGuard(where string, err error) error {
 	if err == nil {
 		return nil
@@ -356,7 +352,7 @@ func (w *LocalWorkspace) afterGuard(where string, err error) error {
 	return err
 }
 
-// openPlace opens what has been located. If it has become a link, that is a race.
+// openPlace opens a place. If its name has become a link, that is a race.
 func (w *LocalWorkspace) openPlace(p *place, flags int) (int, error) {
 	if p.missing != nil {
 		return -1, unix.ENOENT

@@ -15,9 +15,8 @@ const (
 	maxName = 255
 )
 
-// clean is the one reading of a path that everything here starts from: cleaned,
-// relative to the root, which is ".". Names that merely begin with two dots are
-// names.
+// clean makes the path that every operation starts from: cleaned, relative to the
+// root, which is ".". A name that only begins with two dots is an ordinary name.
 func clean(typed string) (string, error) {
 	if strings.IndexByte(typed, 0) >= 0 {
 		return "", &Error{Err: ErrInvalid, Detail: "it holds a NUL byte"}
@@ -51,10 +50,10 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// parent is the directory that a clean path is in.
+// parent is the directory of a clean path.
 func parent(rel string) string { return path.Dir(rel) }
 
-// depth is how many names a clean path has.
+// depth is the number of names in a clean path.
 func depth(rel string) int {
 	if rel == "." {
 		return 0
@@ -62,8 +61,8 @@ func depth(rel string) int {
 	return strings.Count(rel, "/") + 1
 }
 
-// failed makes err the error of an operation on path, as its caller knows both.
-// What is an *Error already keeps its reason.
+// failed makes err the error of an operation on path, in the caller's words. An
+// *Error keeps its reason.
 func failed(op, path string, err error) error {
 	return failedTo(op, path, "", err)
 }
@@ -86,8 +85,7 @@ func failedTo(op, path, to string, err error) error {
 	return e
 }
 
-// classify finds the sentinel that an error means. cause is nil where the
-// sentinel says it all.
+// classify returns the sentinel for an error. cause is nil if it adds nothing.
 func classify(err error) (kind, cause error) {
 	for _, known := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
@@ -106,7 +104,7 @@ func classify(err error) (kind, cause error) {
 	return ErrIO, err
 }
 
-// plainErrnos say no more than their sentinels.
+// plainErrnos add nothing to their sentinels.
 var plainErrnos = []error{unix.ENOENT, unix.EEXIST, unix.EISDIR, unix.ENOTDIR, unix.ENOSPC, unix.EROFS, unix.EFBIG}
 
 func classifyErrno(errno unix.Errno) error {

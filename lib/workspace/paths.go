@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PathFunc is called by Paths for each entry: with its path and its type, or with
-// a directory that cannot be listed and why. fs.SkipDir and fs.SkipAll mean what
-// they mean to a WalkFunc.
+// PathFunc is called by Paths for each entry, with its path and type, or with a
+// directory that cannot be listed and the reason. fs.SkipDir and fs.SkipAll mean
+// the same as for a WalkFunc.
 type PathFunc func(path string, kind fs.FileMode, err error) error
 
-// Paths visits what Walk visits, in the same order, and goes on after a directory
-// that cannot be listed, if fn lets it. Of an entry it knows the type alone: on a
-// LocalWorkspace it takes less than half of the time.
+// Paths visits the entries that Walk visits, in the same order, and goes on after a
+// directory that cannot be listed, if fn lets it. It knows only the type of an
+// entry: on a LocalWorkspace it takes less than half of the time.
 func Paths(ctx context.Context, ws Workspace, dir string, fn PathFunc) error {
 	var err error
 	if local, ok := ws.(*LocalWorkspace); ok {
@@ -50,7 +50,7 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 	case err == nil && deep > maxWalk:
 		err = ErrTooMany
 	case errors.Is(err, unix.ENOENT), deep > 0 && errors.Is(err, unix.ENOTDIR):
-		return nil // it is missing, or was a directory a moment ago
+		return nil // it is missing, or is no directory any more
 	}
 	if err != nil {
 		return fn(dir, fs.ModeDir, failed("list", dir, err))
@@ -71,13 +71,13 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 	return nil
 }
 
-// named is an entry of which no more is known.
+// named is the name and type of an entry.
 type named struct {
 	name string
 	kind fs.FileMode
 }
 
-// sorted returns the names and types of what List lists.
+// sorted returns the names and types of the entries that List returns.
 func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []named, err error) {
 	err = w.do(ctx, dir, func(rel string) error {
 		entries = entries[:0]

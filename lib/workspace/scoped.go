@@ -11,29 +11,27 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// ScopedWorkspace narrows what a workspace allows by patterns, in the language of
-// the package pattern. What WithMandatoryDeny covers can be neither read nor
-// written. What WithDenyRead covers cannot be read. Only what WithAllowWrite
-// matches can be written: without it, nothing.
+// ScopedWorkspace restricts a workspace by patterns, in the language of the package
+// pattern. Paths that WithMandatoryDeny covers are neither read nor written. Paths
+// that WithDenyRead covers are not read. Only paths that WithAllowWrite matches
+// are written: without it, none.
 //
-// A pattern is held against the path as it was given and, where the workspace is
-// a Guarder, against the place that it leads to, so that no link is a way around
-// it. What is denied does not tell whether it exists, and is left out of lists.
+// Patterns apply to the path as it was given and, if the workspace is a Guarder, to
+// the place that it leads to, so that no link is a way around them. A refusal does
+// not tell whether a denied file exists, and lists leave such files out.
 //
-// Directories on the way to what may be written are made, whatever they match.
-// Rename and Copy need to read what they move. An operation on a directory as a
-// whole, which is RemoveAll or Rename, is refused before it has touched anything
-// if one thing in it may not be written; for Rename, also if it may not be read,
-// or not be written under its new name.
+// Missing directories above a file that may be written are made, even if no pattern
+// matches them. Rename and Copy need to read the file. RemoveAll and Rename of a
+// directory are refused before they change anything if one file in it may not be
+// written; Rename also if one may not be read, or not written under its new name.
 //
-// A hard link is a second name for the same file, and which others it has cannot
-// be known. A file with several is not written in place; WithoutHardLinks says
-// the same of reading. Replacing one in one step writes a new file, and is
-// allowed.
+// The other names of a file with several hard links are not known. Such a file is
+// not written in place, and with WithoutHardLinks not read. To replace it in one
+// step writes a new file, and is allowed.
 //
-// Patterns compare bytes. Where the file system takes names that differ in case
-// for the same, as that of a LocalWorkspace may say of its root, or
-// WithFoldedNames of any, what denies does so too; what allows does not.
+// Patterns compare bytes. On a file system that ignores case, as a LocalWorkspace
+// knows of its root and WithFoldedNames says of any, patterns that deny ignore
+// case too; those that allow do not.
 //
 // The zero value denies everything.
 type ScopedWorkspace struct {
@@ -45,58 +43,55 @@ type ScopedWorkspace struct {
 	logger                          ViolationLogger
 }
 
-// foldedRules are rules that deny, in one case.
+// foldedRules are the rules that deny, in one case.
 type foldedRules struct{ mandatory, denyRead rules }
 
 // ScopedOption is an option of NewScopedWorkspace. Patterns of several options of
 // a kind add up.
 type ScopedOption func(*scope)
 
-// scope is what options say.
+// scope is the result of the options.
 type scope struct {
 	mandatory, denyRead, allowWrite []string
 	single, fold                    bool
 	logger                          ViolationLogger
 }
 
-// WithDenyRead has what the patterns cover not be read.
+// WithDenyRead forbids to read paths that the patterns cover.
 func WithDenyRead(patterns ...string) ScopedOption {
 	return func(s *scope) { s.denyRead = append(s.denyRead, patterns...) }
 }
 
-// WithAllowWrite has what the patterns match be written. "src" is one name,
-// "src/**" is the directory with all that is in it, "**" is everything.
+// WithAllowWrite allows to write paths that the patterns match. "src" is one name,
+// "src/**" the directory with everything in it, "**" everything.
 func WithAllowWrite(patterns ...string) ScopedOption {
 	return func(s *scope) { s.allowWrite = append(s.allowWrite, patterns...) }
 }
 
-// WithMandatoryDeny has what the patterns cover be neither read nor written,
-// whatever WithAllowWrite says.
+// WithMandatoryDeny forbids to read or write paths that the patterns cover, even if
+// WithAllowWrite matches them.
 func WithMandatoryDeny(patterns ...string) ScopedOption {
 	return func(s *scope) { s.mandatory = append(s.mandatory, patterns...) }
 }
 
-// WithoutHardLinks refuses to read files that have several names.
+// WithoutHardLinks forbids to read files with several hard links.
 func WithoutHardLinks() ScopedOption {
 	return func(s *scope) { s.single = true }
 }
 
-// WithFoldedNames has patterns that deny cover names that differ from theirs in
-// case only. It is for trees on a file system that ignores case, in whole or in
-// some directories.
+// WithFoldedNames makes patterns that deny ignore case. It is for a tree on a file
+// system that does, in whole or in some directories.
 func WithFoldedNames() ScopedOption {
 	return func(s *scope) { s.fold = true }
 }
 
-// WithViolationLogger has l told what is refused; nil for nobody, which is the
-// default.
+// WithViolationLogger logs refusals to l, or not at all if l is nil.
 func WithViolationLogger(l ViolationLogger) ScopedOption {
 	return func(s *scope) { s.logger = l }
 }
 
 // NewScopedWorkspace returns a view of inner. It fails with ErrInvalid and a
-// *pattern.SyntaxError on a pattern that is not understood: a rule that denies
-// and matches nothing looks like one that works.
+// *pattern.SyntaxError on a malformed pattern, which would silently deny nothing.
 func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace, error) {
 	if isNil(inner) {
 		return nil, failed("scope", "", &Error{Err: ErrInvalid, Detail: "there is no workspace"})
@@ -164,7 +159,7 @@ func (r rules) match(place string) bool {
 	return false
 }
 
-// denial is what a rule refuses, as the cause of an ErrAccessDenied.
+// denial is the refusal of a rule, the cause of an ErrAccessDenied.
 type denial struct {
 	kind    ViolationKind
 	place   string
@@ -178,7 +173,7 @@ func deny(d *denial, detail string) error {
 	return &Error{Err: ErrAccessDenied, Detail: detail, Cause: d}
 }
 
-// decide is the policy.
+// decide applies the policy.
 func (s *ScopedWorkspace) decide(a Access) error {
 	if s.inner == nil {
 		return deny(&denial{ViolatedPolicy, a.Path, "no policy", ""}, "there is no policy")
@@ -201,8 +196,8 @@ func (s *ScopedWorkspace) decide(a Access) error {
 	return nil
 }
 
-// covering returns the rule that covers a place, or nil; in any case, if case does
-// not matter.
+// covering returns the rule that covers a place, or nil. It ignores case if the file
+// system does.
 func (s *ScopedWorkspace) covering(r rules, place string, folded func(*foldedRules) rules) *pattern.Pattern {
 	if p := r.covering(place); p != nil || s.folded == nil {
 		return p
@@ -263,7 +258,7 @@ func (s *ScopedWorkspace) logged(ctx context.Context, op operation, err error) e
 	return err
 }
 
-// violation makes a record of an error, if it is a refusal.
+// violation makes a record of a refusal.
 func violation(op operation, err error) (ViolationRecord, bool) {
 	record := ViolationRecord{Time: time.Now(), Operation: op.name, Path: op.path, To: op.to}
 	d, denied := errors.AsType[*denial](err)

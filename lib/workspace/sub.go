@@ -9,13 +9,14 @@ import (
 )
 
 // Sub returns the directory dir of a workspace as a workspace of its own: paths
-// begin there, and what links lead out of it is outside. The root is no
-// directory to make one of, so "" and "." return ws itself.
+// begin there, and links that leave it lead outside. For "" and "." it returns ws
+// itself.
 //
-// Of a LocalWorkspace it is one, with a directory that is made if it is missing,
-// and that stays the same when it is moved; it is to be closed. Of any other it is
-// a view, which has no directory until something is written. A view of a
-// ScopedWorkspace is held to the same patterns, from the same root.
+// For a LocalWorkspace, Sub makes the directory if it is missing; the result is a
+// LocalWorkspace that follows it when it is moved, and the caller closes it. For
+// any other workspace, it is a view, which has no directory until a file is
+// written. In a view of a ScopedWorkspace the same patterns apply, from the same
+// root.
 func Sub(ctx context.Context, ws Workspace, dir string) (Workspace, error) {
 	rel, err := clean(dir)
 	switch {
@@ -45,7 +46,7 @@ func Sub(ctx context.Context, ws Workspace, dir string) (Workspace, error) {
 	return view, nil
 }
 
-// classOf is the sentinel that an error matches.
+// classOf returns the sentinel of an error.
 func classOf(err error) error {
 	kind, _ := classify(err)
 	return kind

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Unfinished files have a name of their own, which lists leave out. Nobody can
-// foresee it, so nothing can be put in its place.
+// Unfinished files have random names, so no other process can take one first. Lists
+// leave them out.
 const (
 	tempPrefix = ".pk-"
 	tempSuffix = ".tmp"
@@ -15,10 +15,10 @@ const (
 
 func newTemp() string { return tempPrefix + rand.Text() + tempSuffix }
 
-// errReserved is for who wants to make a file of such a name: it would be swept.
+// errReserved refuses to make a file of such a name: it would be swept.
 var errReserved = &Error{Err: ErrInvalid, Detail: "the name is reserved for unfinished files"}
 
-// isTemp tells whether a name is one of those.
+// isTemp reports whether a name is that of an unfinished file.
 func isTemp(name string) bool {
 	if len(name) != len(tempPrefix)+tempRandom+len(tempSuffix) || !strings.HasPrefix(name, tempPrefix) {
 		return false
@@ -27,6 +27,6 @@ func isTemp(name string) bool {
 	return ok && strings.Trim(middle, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// newForeignTemp is a name for a workspace that may not know what is reserved,
-// or may know, and refuse it.
+// newForeignTemp is a name for a workspace of another kind, which may refuse a
+// reserved name.
 func newForeignTemp() string { return ".tmp-" + rand.Text() }

@@ -36,6 +36,7 @@ type Eraser struct {
 
 	Measure        bool  // count Bytes
 	Entries, Bytes int64 // removed so far
+	Failures       int   // entries that could not be removed
 
 	top   int
 	depth int // maxDepth, or less
@@ -289,7 +290,7 @@ func (e *Eraser) gone(at *step, size int64, err error) bool {
 }
 
 func (e *Eraser) failed(at *step, err error) bool {
-	if e.first == nil {
+	if e.Failures++; e.first == nil {
 		e.first = &EraseError{at.String(), err}
 	}
 	return false
