@@ -162,12 +162,12 @@ func TestOptionsOfBwrap(t *testing.T) {
 func TestJobTravels(t *testing.T) {
 	base := tree(t, "project/.git/", "home/", "cache/")
 	o := options(base)
-	o.Overlays, o.CPUSeconds, o.FileBytes = []string{base + "/cache"}, 7, 4096
+	o.Overlays, o.Rlimits = []string{base + "/cache"}, []setup.Rlimit{{Resource: 1, Soft: 2, Hard: 3}}
 	_, j := job(t, o)
 	text, err := json.Marshal(j)
 	require.NoError(t, err)
 	var got setup.Job
 	require.NoError(t, json.Unmarshal(text, &got))
 	assert.Equal(t, *j, got)
-	assert.Equal(t, []uint64{7, 4096}, []uint64{j.CPUSeconds, j.FileBytes})
+	assert.Equal(t, o.Rlimits, j.Rlimits)
 }
