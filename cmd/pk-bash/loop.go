@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"pikuri/lib/cli"
+	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -18,6 +20,43 @@ const maxLine = 2 * shell.MaxCommand
 type incoming struct {
 	line []byte
 	err  error
+}
+
+// beginLoop makes the session of a loop that joins none, and finds out before the
+// first request whether commands can be fenced.
+func (s *session) beginLoop() error {
+	if s.noSandbox || s.wrap != "" {
+		opened, err := s.WorkspaceFlags.Open(s.ctx)
+		if err == nil {
+			opened.Close()
+		}
+		return err
+	}
+	f, err := s.Open(s.ctx)
+	if err != nil {
+		return err
+	}
+	if err = f.Ready(shell.Argv("")[0]); err == nil && s.Temp == "" && f.Opened.Session == nil && f.Opened.Reserved == nil {
+		s.Loop, err = makeLoop()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func makeLoop() (*sessiondir.Dir, error) {
+	base, err := sessiondir.Base(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return sessiondir.Create(base)
+}
+
+// endLoop removes the session of the loop.
+func (s *session) endLoop() error {
+	s.cleanUp()
+	if s.Loop == nil {
+		return nil
+	}
+	return s.Loop.Remove()
 }
 
 // answerAll answers one request after the other until there are no more. A
@@ -59,6 +98,7 @@ func (s *session) answer(in incoming) error {
 	if request.Timeout == nil {
 		request.Timeout = &s.timeout
 	}
+	defer s.cleanUp()
 	result, err := s.one(request)
 	if result == nil { // a signal came
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/limits"
 	sessiondir "pikuri/lib/session"
@@ -24,26 +25,24 @@ type job struct {
 	shell.Job
 	question  shell.Question
 	workspace *cli.Opened
-	output    *shell.Output // nil with --raw
-	live      *shell.Live   // nil for none
-	box       *limits.Box   // nil without limits
-	plan      *bwrap.Plan   // nil without a sandbox of ours
-	watched   []string      // where nothing was, and nothing may appear
+	output    *shell.Output       // nil with --raw
+	live      *shell.Live         // nil for none
+	box       *limits.Box         // nil without limits
+	fence     *sandboxflags.Fence // nil without a sandbox of ours
 	logKept   bool
-	ran       bool
-	undo      []func(ran bool) error
+	undo      []func() error
 }
 
 func (j *job) cleanUp() error {
 	var errs []error
 	for _, undo := range slices.Backward(j.undo) {
-		errs = append(errs, undo(j.ran))
+		errs = append(errs, undo())
 	}
 	j.undo = nil
 	return errors.Join(errs...)
 }
 
-func (j *job) later(undo func(ran bool) error) { j.undo = append(j.undo, undo) }
+func (j *job) later(undo func() error) { j.undo = append(j.undo, undo) }
 
 // prepare makes everything ready that can fail, before anybody is asked.
 func (s *session) prepare(request shell.Request) (*job, error) {
@@ -75,7 +74,7 @@ func (s *session) open(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(bool) error { opened.Close(); return nil })
+	j.later(func() error { opened.Close(); return nil })
 	j.workspace, j.question.Where = opened, opened.ProjectRoot()
 	return nil
 }
@@ -123,7 +122,7 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.later(func(bool) error { return f.Close() })
+	j.later(func() error { return f.Close() })
 	f.Plan.Env = append(shell.WithQuiet(f.Plan.Env), shell.GateEnv(j.Command, true)...)
 	argv := shell.Argv(j.Command)
 	if err := f.Ready(argv[0]); err != nil {
@@ -133,13 +132,8 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.Fence, j.Gated, j.box, j.plan = &c, true, f.Box(), f.Plan
+	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	for _, w := range f.Plan.Watched {
-		if w.Link == "" {
-			j.watched = append(j.watched, w.Path)
-		}
-	}
 	return nil
 }
 
@@ -152,7 +146,6 @@ func network(p *bwrap.Plan) string {
 
 // begin connects the output, once the answer is yes.
 func (j *job) begin(s *session) error {
-	j.ran = true
 	if s.raw && !s.object() {
 		j.Out, j.Err = s.ctx.Stdout, s.ctx.Stderr
 		return nil
@@ -219,42 +212,13 @@ func (j *job) openLog() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.later(func(bool) error {
+	j.later(func() error {
 		if j.logKept {
 			return u.Release()
 		}
 		return u.Remove()
 	})
 	return shell.OpenLog(u.Path())
-}
-
-// moveAside takes out of the project what has appeared where git on the host, or
-// a rule, would make something of it, into the session directory; without a
-// session into one that is kept until it is swept.
-func (j *job) moveAside() ([]shell.Moved, error) {
-	var there []string
-	for _, name := range j.watched {
-		var st unix.Stat_t
-		if unix.Lstat(name, &st) == nil {
-			there = append(there, name)
-		}
-	}
-	if len(there) == 0 {
-		return nil, nil
-	}
-	if j.workspace.Session != nil {
-		return shell.MoveAside(there, filepath.Join(j.workspace.Session.Path(), sessiondir.AsideDir))
-	}
-	base, err := sessiondir.Base(os.Getenv)
-	if err != nil {
-		return nil, err
-	}
-	u, err := sessiondir.Create(base)
-	if err != nil {
-		return nil, err
-	}
-	moved, err := shell.MoveAside(there, filepath.Join(u.Path(), sessiondir.AsideDir))
-	return moved, errors.Join(err, u.Release())
 }
 
 // newLive shows the output on standard error while the command runs: all of it,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,7 @@ type session struct {
 	ctx     *cli.Context
 	signals chan os.Signal
 	warned  bool // that there is no sandbox
+	job     *job // the last one, until it is cleaned up
 }
 
 // run checks the call and runs one command, or many.
@@ -36,7 +38,10 @@ func (o *options) run(ctx *cli.Context) error {
 		if err := s.prepareProcess(); err != nil {
 			return err
 		}
-		return s.answerAll()
+		if err := s.beginLoop(); err != nil {
+			return errors.Join(err, s.endLoop())
+		}
+		return errors.Join(s.answerAll(), s.endLoop())
 	}
 	request, err := o.request(ctx)
 	if err != nil {
@@ -47,14 +52,14 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	result, err := s.one(request)
 	// From here on there is nothing to undo, and a reader that stalls must not
-	// keep the program.
+	// keep the program. Files that the command left are removed after the report.
 	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
-	if result == nil {
-		return err
+	if result != nil {
+		if rerr := s.report(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
+			err = rerr
+		}
 	}
-	if rerr := s.report(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
-		return rerr
-	}
+	s.cleanUp()
 	return err
 }
 
@@ -96,19 +101,34 @@ func (s *session) result(request shell.Request) (*shell.Result, error) {
 	if err != nil {
 		return s.failed(err)
 	}
+	s.job = j
 	result, err := s.askAndRun(j)
-	s.cleanUp(j)
 	if err != nil {
 		return s.failed(err)
 	}
 	return result, nil
 }
 
-func (s *session) cleanUp(j *job) {
-	if err := j.cleanUp(); err != nil {
-		s.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
+// cleanUp gives back what the last command had. Removing a large tree is left to
+// the next sweep after a while.
+func (s *session) cleanUp() {
+	if s.job == nil {
+		return
 	}
+	done := make(chan error, 1)
+	go func() { done <- s.job.cleanUp() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			s.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
+		}
+	case <-time.After(cleanUpTime):
+	}
+	s.job = nil
 }
+
+// cleanUpTime is how long the caller waits after the report.
+const cleanUpTime = 2 * time.Second
 
 // failed is the result when nothing was run.
 func (s *session) failed(err error) (*shell.Result, error) {
@@ -152,7 +172,8 @@ func (s *session) prepareUnless(request shell.Request) (*job, error) {
 		select {
 		case p := <-done:
 			if p.err == nil {
-				s.cleanUp(p.job)
+				s.job = p.job
+				s.cleanUp()
 			}
 		case <-time.After(makingTime):
 		}
@@ -187,12 +208,6 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 	if err == nil && j.box != nil {
 		nameLimit(result, j.box, limits.ChildTime()-before)
 	}
-	if err == nil {
-		var failed error
-		if result.MovedAside, failed = j.moveAside(); failed != nil {
-			s.ctx.Report(fmt.Errorf("cannot move aside what has appeared: %w", failed))
-		}
-	}
 	if err == nil && j.output != nil {
 		j.output.Finish(result)
 		j.logKept = result.Log != ""
@@ -213,10 +228,24 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 	if result.Outcome == shell.SandboxFailed {
 		return nil, bwrap.Diagnose(string(result.Output))
 	}
-	if j.plan != nil {
-		result.Guarantees = j.plan.Holding()
+	if j.fence != nil {
+		s.undo(j, result)
 	}
 	return result, nil
+}
+
+// undo moves planted files out of the project. Where that fails, the result says
+// so, and does not count as a success.
+func (s *session) undo(j *job, result *shell.Result) {
+	var err error
+	result.Guarantees = j.fence.Plan.Holding()
+	if result.MovedAside, err = j.fence.End(); err == nil {
+		return
+	}
+	s.ctx.Report(err)
+	result.Error = cmp.Or(result.Error, err.Error())
+	result.Status = cmp.Or(result.Status, cli.StatusRefused)
+	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 
 // nameLimit says which limit stopped the command, if one did. A SIGKILL of ours

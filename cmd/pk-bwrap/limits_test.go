@@ -22,6 +22,8 @@ func TestLimitsHoldInTheSandbox(t *testing.T) {
 		assert.Equal(t, "file size                   (blocks, -f) 1024\ncpu time                   (seconds, -t) 7\n8\nno\n", got.Stdout, "%s: %s", name, got.Stderr)
 		got = run("trap '' XFSZ; head -c 2M /dev/zero > big; stat -c %s big; rm big", "--file-size", "1M")
 		assert.Contains(t, got.Stdout, "1048576\n", name)
+		got = run("ulimit -f", "--file-size", "4K")
+		assert.Equal(t, clitest.Outcome{Stdout: "4\n"}, got, "%s starts with the least", name)
 	}
 }
 

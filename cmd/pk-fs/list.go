@@ -40,11 +40,10 @@ type answers struct {
 func (w *work) answers() *answers {
 	if w.answered == nil {
 		out := bufio.NewWriterSize(w.ctx.Stdout, pieceSize)
-		w.answered = &answers{out: out, json: json.NewEncoder(out), end: '\n', terminal: cli.Terminal(w.ctx.Stdout)}
+		w.answered = &answers{out: out, json: cli.JSON(out), end: '\n', terminal: cli.Terminal(w.ctx.Stdout)}
 		if w.zero {
 			w.answered.end = 0
 		}
-		w.answered.json.SetEscapeHTML(false)
 	}
 	return w.answered
 }

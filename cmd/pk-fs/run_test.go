@@ -27,12 +27,13 @@ func TestNamesOnATerminal(t *testing.T) {
 		cmd.Dir = dir
 		return cmd
 	}
-	const shown = "a�]0;title��2Jb"
+	const shown = `'a'$'\033'']0;title'$'\007\302\233''2Jb'`
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("ls")))
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("glob", "a*")))
 	assert.Equal(t, shown+"\n", clitest.OnTerminal(t, run("walk")))
 	assert.Regexp(t, "^file\t0600\t0\t[^\t]*\t"+regexp.QuoteMeta(shown)+"\n$", clitest.OnTerminal(t, run("stat", name)))
 	assert.Equal(t, name+"\x00", clitest.OnTerminal(t, run("ls", "-z")))
+	assert.NotContains(t, clitest.OnTerminal(t, run("ls", "--json")), "\u009b")
 	assert.Equal(t, name+"\n", clitest.Finish(t, run("ls")).Stdout)
 }
 

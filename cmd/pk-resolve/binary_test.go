@@ -39,7 +39,7 @@ func TestRealBinary(t *testing.T) {
 	t.Run("on a terminal", func(t *testing.T) {
 		cmd := exec.Command(bin, "a\x1b[2Jb")
 		cmd.Dir = confinetest.Dir(t)
-		assert.Equal(t, cmd.Dir+"/a�[2Jb\n", clitest.OnTerminal(t, cmd))
+		assert.Equal(t, `'`+cmd.Dir+`/a'$'\033''[2Jb'`+"\n", clitest.OnTerminal(t, cmd))
 	})
 	t.Run("every byte in a name", func(t *testing.T) { everyByte(t, bin) })
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"unicode/utf8"
 
@@ -49,9 +48,7 @@ func (a *answerer) writeJSON(o outcome) error {
 	if r.Reason != longRecord {
 		r.Path, r.PathRaw = text(o.path)
 	}
-	lines := json.NewEncoder(a.out)
-	lines.SetEscapeHTML(false)
-	if err := lines.Encode(r); err != nil {
+	if err := cli.JSON(a.out).Encode(r); err != nil {
 		return failedWrite(err)
 	}
 	return nil

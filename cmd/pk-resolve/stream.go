@@ -97,7 +97,7 @@ func (a *answerer) end() byte {
 	return '\n'
 }
 
-// buffered tells whether a whole record can be read without waiting.
+// buffered reports whether a whole record can be read without waiting.
 func buffered(input *bufio.Reader, end byte) bool {
 	ahead, _ := input.Peek(input.Buffered())
 	return bytes.IndexByte(ahead, end) >= 0
@@ -147,7 +147,7 @@ func (e *eager) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ready tells whether a read would return at once. When it cannot tell, it
+// ready reports whether a read would return at once. When it cannot tell, it
 // does not wait to find out.
 func (e *eager) ready() bool {
 	fds := []unix.PollFd{{Fd: int32(e.file.Fd()), Events: unix.POLLIN}}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -214,7 +213,5 @@ func twin(path string) (string, []byte) {
 }
 
 func (r *reporter) encode(v any) {
-	lines := json.NewEncoder(r.out)
-	lines.SetEscapeHTML(false)
-	_ = lines.Encode(v) // a failed write comes back from Flush
+	_ = cli.JSON(r.out).Encode(v) // a failed write comes back from Flush
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -134,9 +133,7 @@ func (p *printer) leak(l toolchain.Leak) error {
 
 func (p *printer) print(r record) error {
 	if p.json {
-		lines := json.NewEncoder(p.out)
-		lines.SetEscapeHTML(false)
-		if err := lines.Encode(r); err != nil {
+		if err := cli.JSON(p.out).Encode(r); err != nil {
 			return fmt.Errorf("cannot write: %w", err)
 		}
 		return nil

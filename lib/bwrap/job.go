@@ -1,7 +1,6 @@
 package bwrap
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -185,7 +184,7 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(job)
+	text, err := setup.Encode(job)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}

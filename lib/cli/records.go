@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // maxRecord bounds one record of a list. Paths end at 4096 bytes; the rest is
@@ -26,24 +28,56 @@ func terminator(zero bool) byte {
 }
 
 // WriteRecord writes one record and its terminator. A record that holds a
-// newline is refused unless zero is set: it would read as two. A line for a
-// terminal has a replacement for each character that could drive it.
+// newline is refused unless zero is set: it would read as two. On a terminal, a
+// column that could drive it is quoted for the shell, as ls(1) does.
 func WriteRecord(w io.Writer, record string, zero, terminal bool) error {
 	end := terminator(zero)
 	if strings.IndexByte(record, end) >= 0 {
 		return fmt.Errorf("%q holds a newline: with -z records end in NUL", record)
 	}
 	if terminal && !zero {
-		record = strings.Map(func(r rune) rune {
-			if r == '\t' { // between columns
-				return r
-			}
-			return printable(r)
-		}, record)
+		columns := strings.Split(record, "\t")
+		for i, column := range columns {
+			columns[i] = shellQuoted(column)
+		}
+		record = strings.Join(columns, "\t")
 	}
 	line := make([]byte, 0, len(record)+1)
 	_, err := w.Write(append(append(line, record...), end))
 	return err
+}
+
+// shellQuoted returns text as it is if all of it can be printed. Otherwise it is in
+// single quotes, with the other bytes as octal numbers in $'...'.
+func shellQuoted(text string) string {
+	plain := strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
+	if plain && utf8.ValidString(text) {
+		return text
+	}
+	quoted, octal := "'", false
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		print := unicode.IsPrint(r) && (r != utf8.RuneError || size > 1)
+		switch {
+		case !print && !octal:
+			quoted += "'$'"
+		case print && octal:
+			quoted += "''"
+		}
+		octal = !print
+		switch {
+		case !print:
+			for _, b := range []byte(text[:size]) {
+				quoted += fmt.Sprintf(`\%03o`, b)
+			}
+		case r == '\'':
+			quoted += `'\''`
+		default:
+			quoted += text[:size]
+		}
+		text = text[size:]
+	}
+	return quoted + "'"
 }
 
 // ReadRecords reads a list: one record a line, or NUL-terminated with zero.

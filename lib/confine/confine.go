@@ -177,7 +177,7 @@ func (w *Workspace) ProjectRoot() string {
 // Temp returns the resolved scratch directory, or "".
 func (w *Workspace) Temp() string { return w.temp }
 
-// AliasTmp tells whether /tmp means Temp.
+// AliasTmp reports whether /tmp means Temp.
 func (w *Workspace) AliasTmp() bool { return w.aliasTmp }
 
 // Roots returns the roots: the project root, the readable and the writable ones

@@ -28,7 +28,7 @@ func (w *Workspace) OpenRoot(root Root) (*os.File, error) {
 	return nil, &RootError{Name: root.Path, Err: ErrOutside, role: roleReadable}
 }
 
-// Permits tells whether roots and rules allow a place, which is resolved, to be
+// Permits reports whether roots and rules allow a place, which is resolved, to be
 // used: nil, ErrOutside, ErrNotAllowed or a *Denial. It looks nothing up.
 func (w *Workspace) Permits(where string, mode Mode) error {
 	if !w.allowAll && w.holder(where, mode) == nil {
@@ -37,7 +37,7 @@ func (w *Workspace) Permits(where string, mode Mode) error {
 	return w.rules(where, true, mode)
 }
 
-// PermitsAll tells whether Permits allows everything below root to be used, so
+// PermitsAll reports whether Permits allows everything below root to be used, so
 // that it need not be asked each time.
 func (w *Workspace) PermitsAll(root Root) bool {
 	return root.Writable && len(w.narrow.Deny)+len(w.narrow.DenyRead)+len(w.narrow.AllowWrite) == 0

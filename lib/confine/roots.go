@@ -20,7 +20,7 @@ type Root struct {
 	Name     string // as it was given, for messages
 }
 
-// Contains tells whether path, which is resolved, is the root or below it.
+// Contains reports whether path, which is resolved, is the root or below it.
 func (r Root) Contains(path string) bool {
 	return path == r.Path || r.Dir && fsat.Within(path, r.Path)
 }

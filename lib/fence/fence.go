@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"pikuri/lib/gitrepo"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
@@ -64,6 +66,7 @@ type Fence struct {
 	made   *session.Dir    // the one that was reserved
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
+	note   *quarantine.Note
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -98,10 +101,11 @@ func (f *Fence) begin() error {
 	return err
 }
 
-// Close gives back the session, removes one without a name that Ready made, and ends what limits the
-// command.
+// Close gives back the session, removes one without a name that Sandbox made, and
+// removes what limits the command.
 func (f *Fence) Close() error {
-	var errs []error
+	_, err := f.End()
+	errs := []error{err}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
@@ -132,16 +136,19 @@ func (f *Fence) plan() error {
 		o.Env.Caller = os.Environ()
 	}
 	base, err := session.Base(os.Getenv)
-	if err == nil {
-		o.Umbrellas = base // without a home there is nothing to protect
+	if err != nil && f.Reserved != nil {
+		return err
 	}
-	if f.Reserved != nil {
-		if err != nil {
-			return err
-		}
+	if err == nil { // without a home there is nothing to protect
+		// A command that could write there would give the next one its orders.
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
+		o.Umbrellas = base
+		f.recover(base)
+	}
+	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
+		o.Roots = append(o.Roots, confine.Root{Path: f.Tmp, Writable: true, Dir: true})
 	}
 	if f.Reserved != nil && f.Tmp == "" {
 		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
@@ -340,20 +347,25 @@ func (f *Fence) join() error {
 	return f.Plan.Require(f.Require) // "overlay" may not hold any more
 }
 
+// dir is the session directory that the sandbox uses, or nil.
+func (f *Fence) dir() *session.Dir {
+	if f.Session != nil {
+		return f.Session
+	}
+	return f.made
+}
+
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
 		return monitor.Config{}, err
 	}
+	f.beginNote()
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
 	if k := f.joined; k != nil {
 		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 	}
-	dir := f.Session
-	if dir == nil {
-		dir = f.made
-	}
-	if dir != nil {
+	if dir := f.dir(); dir != nil {
 		c.Locked = dir.Locked()
 	}
 	if f.Limits.Zero() {
@@ -364,6 +376,65 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		c.Cgroup = f.box.Cgroup()
 	}
 	return c, err
+}
+
+// recover does what killed commands have left undone. An error is a warning: the
+// next command tries again.
+func (f *Fence) recover(base string) {
+	moved, err := quarantine.Recover(base)
+	for _, m := range moved {
+		f.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
+	}
+	if err != nil {
+		f.Warn("%v", err)
+	}
+}
+
+// beginNote notes what is to be undone when the command has ended. Without a cache
+// directory nothing can be noted for the case that this process is killed.
+func (f *Fence) beginNote() {
+	n := quarantine.Note{}
+	for _, w := range f.Plan.Watched {
+		if w.Link == "" {
+			n.Names = append(n.Names, w.Path)
+		}
+	}
+	for _, m := range f.Plan.Mounts {
+		if m.Op != bwrap.OpPin {
+			continue
+		}
+		if mode, err := quarantine.ModeOf(m.Source); err == nil {
+			n.Modes = append(n.Modes, mode)
+		}
+	}
+	base, err := session.Base(os.Getenv)
+	if err == nil && len(n.Names)+len(n.Modes) > 0 {
+		err = session.MakeBase(base)
+	}
+	if dir := f.dir(); dir != nil && dir.Named() {
+		n.Into = filepath.Join(dir.Path(), session.AsideDir)
+	} else {
+		n.Into = filepath.Join(session.Reserve(base).Path(), session.AsideDir)
+	}
+	f.note = &n
+	if err == nil {
+		f.note, err = quarantine.Begin(base, n)
+	}
+	if err != nil {
+		f.note = &n
+		f.Warn("a command that is killed with this one leaves what it planted: %v", err)
+	}
+}
+
+// End undoes, once the command has ended, what a sandbox cannot prevent: files
+// that have appeared at protected names are moved to the quarantine.
+func (f *Fence) End() ([]quarantine.Moved, error) {
+	if f.note == nil {
+		return nil, nil
+	}
+	note := f.note
+	f.note = nil
+	return note.End()
 }
 
 // Box is what holds the command to its limits, or nil.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holds tells whether a condition of includeIf does. What is not known does not
+// holds reports whether a condition of includeIf does. What is not known does not
 // hold, as in git.
 func (l *loader) holds(condition string, e Entry) bool {
 	kind, pattern, ok := strings.Cut(condition, ":")
@@ -84,7 +84,7 @@ func wholeDirectory(pattern string) string {
 	return pattern
 }
 
-// hasURL tells whether a remote has such a URL. They are gathered by reading
+// hasURL reports whether a remote has such a URL. They are gathered by reading
 // everything once more; what is included for the sake of a URL has no say in it.
 func (l *loader) hasURL(glob string) bool {
 	if l.counting {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What one configuration may cost. Real ones are a few files of a few KiB; these
-// keep planted ones from costing more than the start of a command is worth.
+// Limits of one configuration. Real ones are a few files of a few KiB; the limits
+// keep a planted one from delaying the start of a command.
 const (
 	maxFile     = 1 << 20 // bytes in a file
 	maxTotal    = 4 << 20 // bytes in all files together
@@ -105,7 +105,7 @@ func (l *loader) repository() error {
 	return l.scope(l.at.gitDir+"/config.worktree", false)
 }
 
-// wantsWorktree tells whether the repository's config asks for config.worktree.
+// wantsWorktree reports whether the repository's config asks for config.worktree.
 // A config that does not say which version its format has cannot ask.
 func (l *loader) wantsWorktree(config string) bool {
 	want, version := false, false

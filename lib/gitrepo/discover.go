@@ -18,7 +18,7 @@ type gitDirs struct {
 
 // discover finds the repository around dir as git does: a .git in it, or dir as
 // a bare repository, or the same for the directory above. It stops where another
-// file system begins. Whoever owns it, it is found.
+// file system begins, and does not look at the owner.
 func discover(dir string) gitDirs {
 	var top unix.Stat_t
 	if unix.Stat(dir, &top) != nil {
@@ -73,7 +73,7 @@ func beside(file, name string) string {
 	return path.Join(path.Dir(file), name)
 }
 
-// asGitDir tells whether git would take a directory for that of a repository.
+// asGitDir reports whether git would take a directory for that of a repository.
 func asGitDir(dir string) (gitDirs, bool) {
 	if _, ok := headRef(unix.AT_FDCWD, dir+"/HEAD"); !ok {
 		return gitDirs{}, false

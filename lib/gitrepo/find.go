@@ -385,7 +385,7 @@ func (f *finder) repository(dir string, entries []os.DirEntry) {
 	}
 }
 
-// looksBare tells whether git would take the root itself for a repository.
+// looksBare reports whether git would take the root itself for a repository.
 func (f *finder) looksBare() bool {
 	for _, name := range []string{"HEAD", "objects", "refs"} {
 		if !f.root.look(name).exists() {

@@ -2,7 +2,7 @@ package gitrepo
 
 import "strings"
 
-// matches tells whether text matches a pattern of a condition, as git's own
+// matches reports whether text matches a pattern of a condition, as git's own
 // matcher would: "*" and "?" stop at a slash, "**" between slashes does not.
 // Time is bounded by the product of the lengths, since a command may have
 // written both.
@@ -30,7 +30,7 @@ type matcher struct {
 	failed        map[[2]int]bool // behind a star: what was tried there
 }
 
-// match tells whether the pattern from p on matches the text from t on.
+// match reports whether the pattern from p on matches the text from t on.
 func (m *matcher) match(p, t int) bool {
 	for ; p < len(m.pattern); t++ {
 		if m.pattern[p] == '*' {
@@ -172,7 +172,7 @@ func (m *matcher) inRange(c, from, to byte) bool {
 	return from <= c && c <= to || from <= upper && upper <= to
 }
 
-// named tells whether c is in a class like [:alpha:].
+// named reports whether c is in a class like [:alpha:].
 func (m *matcher) named(name string, c byte) (in, known bool) {
 	digit, letter, low := '0' <= c && c <= '9', isLetter(c), 'a' <= c && c <= 'z'
 	graph := '!' <= c && c <= '~'

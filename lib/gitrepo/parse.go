@@ -252,7 +252,7 @@ func (e Entry) Bool() (value, known bool) {
 	return number(e.Value)
 }
 
-// number tells whether a number, perhaps with one unit, is not zero.
+// number reports whether a number, perhaps with one unit, is not zero.
 func number(s string) (nonZero, ok bool) {
 	s = strings.TrimLeft(s, " \t\n\v\f\r")
 	if n := len(s) - 1; n > 0 && strings.IndexByte("kmg", lower(s[n])) >= 0 {

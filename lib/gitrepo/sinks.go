@@ -222,7 +222,7 @@ func (f *finder) mention(repo *Repo, from, name, why string, when when) {
 	repo.name(f, rel, why, when)
 }
 
-// runs tells whether the value of a key is a command.
+// runs reports whether the value of a key is a command.
 func runs(key string) bool {
 	section, name := key, key
 	if i := strings.IndexByte(key, '.'); i >= 0 {

@@ -1,13 +1,13 @@
 // Package gitsync clones Git repositories into a workspace, pulls in them, and
 // reads which commit is checked out.
 //
-// Whoever can write to a repository decides which programs git runs in it (hooks,
-// filters, a file system monitor, a transport) and, by links and by a .git that is
-// a file, where git writes. No list of all those settings exists. So git never runs
-// in a repository of the workspace: it runs in a directory of its own, on what it
-// got from the network, and the result is moved or copied into the workspace like
-// any other file. The branch, the commit and the address of a repository are read
-// as data.
+// A process that can write to a repository decides which programs git runs in it
+// (hooks, filters, a file system monitor, a transport) and, by links and by a .git
+// that is a file, where git writes. No list of those settings is complete. So git
+// never runs in a repository of the workspace: it runs in a directory of its own,
+// on what it got from the network, and the result is moved or copied into the
+// workspace like any other file. The branch, the commit and the address of a
+// repository are read as data.
 //
 // A program that uses this package has to begin its main function with
 // sandbox.Main.

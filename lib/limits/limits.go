@@ -96,7 +96,7 @@ func (l Limits) check() error {
 	}
 	if l.FileSize > 0 && l.FileSize < LeastFileSize {
 		return &Refusal{
-			Reason: fmt.Sprintf("cannot limit files to %s: making the sandbox writes larger ones", FormatSize(l.FileSize)),
+			Reason: fmt.Sprintf("cannot limit files to %s: no sandbox starts with so little", FormatSize(l.FileSize)),
 			Advice: "give the command --file-size " + FormatSize(LeastFileSize) + " or more",
 		}
 	}

@@ -119,7 +119,7 @@ func TestNothingIsLeftOut(t *testing.T) {
 		{"part of a second", "internal error: limits out of range: --cpu-time 0", "", Limits{CPUTime: time.Millisecond}},
 		{"too little memory", "cannot limit the memory to 1M: no sandbox starts in so little", "give the command --memory 16M or more", Limits{Memory: 1 << 20}},
 		{"too few processes", "cannot limit the processes to 15: no sandbox starts with so few", "give the command --pids 16 or more", Limits{Pids: 15}},
-		{"too small files", "cannot limit files to 1K: making the sandbox writes larger ones", "give the command --file-size 64K or more", Limits{FileSize: 1 << 10}},
+		{"too small files", "cannot limit files to 1K: no sandbox starts with so little", "give the command --file-size 4K or more", Limits{FileSize: 1 << 10}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b, err := Prepare(test.limits)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,30 +17,23 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"pikuri/lib/internal/hidden"
 )
 
 // Limits are for good, so they are taken in other processes: the test binary
 // runs itself, with a task as its first argument.
 //
-//	enter LIMITS COMMAND...   becomes COMMAND, as pk-bwrap does
-//	guard LIMITS COMMAND...   runs COMMAND and reports, as pk-bash does
-//
+//	guard LIMITS COMMAND...   runs COMMAND and reports
 //	close LIMITS COMMAND...   starts COMMAND and ends it by closing its box
 //
 // The others are commands that use something up.
 var tasks = map[string]func(args []string) error{
-	"enter": taskEnter, "guard": taskGuard, "close": taskClose,
+	"guard": taskGuard, "close": taskClose,
 	"hold": taskHold, "fork": taskFork, "spin": taskSpin, "write": taskWrite, "raise": taskRaise, "escape": taskEscape,
 	"nothing": func([]string) error { return nil },
 }
 
 func TestMain(m *testing.M) {
-	if job := hidden.Dispatch(os.Args[1:], Mode); job != nil {
-		fail(job())
-	}
-	if len(os.Args) > 1 && tasks[os.Args[1]] != nil {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") { // an unknown task must not run the tests again
 		fail(tasks[os.Args[1]](os.Args[2:]))
 	}
 	os.Exit(m.Run())
@@ -78,19 +72,25 @@ func parse(s string) (l Limits, err error) {
 	return l, err
 }
 
-func taskEnter(args []string) error {
-	l, err := parse(args[0])
-	if err != nil {
-		return err
+// limited is the command in the box. Its limits of each process are those that
+// the set-up program of a sandbox sets.
+func limited(b *Box, l Limits, args []string) *exec.Cmd {
+	var line []string
+	if seconds := int64(l.CPUTime / time.Second); seconds > 0 {
+		line = append(line, fmt.Sprintf("--cpu=%d:%d", seconds, seconds+1))
 	}
-	b, err := Prepare(l)
-	if err != nil {
-		return err
+	if l.FileSize > 0 {
+		line = append(line, fmt.Sprintf("--fsize=%d", l.FileSize))
 	}
-	if err := b.Enter(); err != nil {
-		return err
+	if len(line) > 0 {
+		args = slices.Concat([]string{"prlimit"}, line, []string{"--"}, args)
 	}
-	return syscall.Exec(args[1], args[1:], os.Environ())
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{}
+	if in := b.Cgroup(); in != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(in.Fd())
+	}
+	return cmd
 }
 
 // report is what taskGuard has to say.
@@ -112,14 +112,9 @@ func taskGuard(args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(args[1], args[2:]...)
+	cmd := limited(b, l, args[1:])
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
-	runtime.LockOSThread() // the death signal is the thread's
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := b.Guard(cmd); err != nil {
-		return err
-	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
@@ -160,12 +155,12 @@ func taskClose(args []string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(args[1], args[2:]...)
+	cmd := limited(b, l, args[1:])
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(b.Guard(cmd), cmd.Start()); err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
 	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is all running

@@ -14,9 +14,9 @@ const (
 	// precedes it, the files that are copied in, the kernel's tables of mounts.
 	LeastMemory = 16 << 20
 
-	// LeastFileSize is also the size of the largest file that bwrap copies into a
-	// sandbox: the limit holds for bwrap too, which would die.
-	LeastFileSize = 64 << 10
+	// LeastFileSize covers what bwrap writes with the limit in force: the maps of
+	// IDs, and other small files in /proc.
+	LeastFileSize = 4 << 10
 
 	// LeastPids is what the programs need that make the sandbox: those written in
 	// Go have several threads, and die when they cannot start one. They are gone

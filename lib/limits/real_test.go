@@ -11,11 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 // outcome is what came of a task.
@@ -73,19 +71,16 @@ func needs(t *testing.T, limits string) bool {
 	t.Helper()
 	l, err := parse(limits)
 	require.NoError(t, err)
-	for _, task := range []string{"enter", "guard"} {
-		got := run(t, task, limits, "/proc/self/exe", "nothing")
-		if got.status == 0 {
-			continue
-		}
-		assert.Equal(t, 125, got.status)
-		assert.Empty(t, got.stdout)
-		assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
-		assert.Regexp(t, "hint: .", got.stderr)
-		t.Logf("refused here, and that is what was tested: %s", got.stderr)
-		return false
+	got := run(t, "guard", limits, "/proc/self/exe", "nothing")
+	if got.status == 0 {
+		return true
 	}
-	return true
+	assert.Equal(t, 125, got.status)
+	assert.Empty(t, got.stdout)
+	assert.Contains(t, got.stderr, fmt.Sprintf("cannot enforce --%s", l.controllers()[0]))
+	assert.Regexp(t, "hint: .", got.stderr)
+	t.Logf("refused here, and that is what was tested: %s", got.stderr)
+	return false
 }
 
 func TestMemory(t *testing.T) {
@@ -103,8 +98,6 @@ func TestMemory(t *testing.T) {
 			r = guard(t, "memory=64M", append(way, "hold", "256M", "child")...)
 			assert.Equal(t, report{Status: 137, Stopped: Memory, Dir: r.Dir}, r, "all go, not the largest alone")
 
-			got := run(t, append([]string{"enter", "memory=64M"}, append(way, "hold", "256M")...)...)
-			assert.Equal(t, outcome{status: -1}, got, "killed by a signal")
 		})
 	}
 }
@@ -144,9 +137,6 @@ func TestPids(t *testing.T) {
 			assert.Less(t, n, 60)
 			assert.Greater(t, n, 30, "Go has a few threads, not that many")
 
-			got := run(t, append([]string{"enter", "pids=60"}, append(way, "fork", "100")...)...)
-			assert.Equal(t, 125, got.status)
-			assert.Contains(t, got.stderr, "resource temporarily unavailable")
 		})
 	}
 }
@@ -163,8 +153,6 @@ func TestLeastPidsAreEnough(t *testing.T) {
 		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
 	}
 	for range rounds(t) {
-		got := run(t, append([]string{"enter", least}, inBwrap(bwrap, "/usr/bin/true")...)...)
-		require.Equal(t, outcome{}, got)
 		r := guard(t, least+",cpu-time=60", inBwrap(bwrap, "/usr/bin/true")...)
 		require.Equal(t, report{Dir: r.Dir}, r)
 	}
@@ -229,33 +217,8 @@ func TestFileSize(t *testing.T) {
 			assert.Contains(t, r.Output, "file too large")
 			assert.Empty(t, r.Stopped, "it was not stopped")
 
-			got := run(t, append([]string{"enter", "file-size=64K"}, append(way, "write", file, "65K", "deaf")...)...)
-			assert.Equal(t, 125, got.status)
-			assert.Contains(t, got.stderr, "file too large")
 		})
 	}
-}
-
-// What bwrap copies into a sandbox counts as written by it: the largest that
-// it is given still fits.
-func TestFilesOfTheSandboxFit(t *testing.T) {
-	bwrap := os.Getenv("PK_TEST_BWRAP")
-	if bwrap == "" {
-		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
-	}
-	data := filepath.Join(t.TempDir(), "data")
-	require.NoError(t, os.WriteFile(data, make([]byte, LeastFileSize), 0o644))
-	line := inBwrap(bwrap, "/bin/sh", "--file", "0", "/tmp/data")
-	self, err := os.Executable()
-	require.NoError(t, err)
-	f, err := os.Open(data)
-	require.NoError(t, err)
-	defer f.Close()
-	cmd := exec.Command(self, append([]string{"enter", "file-size=" + FormatSize(LeastFileSize)}, append(line, "-c", "wc -c < /tmp/data")...)...)
-	cmd.Stdin = f
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, string(out))
-	assert.Equal(t, fmt.Sprintln(LeastFileSize), string(out))
 }
 
 func TestLimitsCannotBeRaisedInside(t *testing.T) {
@@ -265,12 +228,9 @@ func TestLimitsCannotBeRaisedInside(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	for _, task := range []string{"enter", "guard"} {
-		got := run(t, append([]string{task, "cpu-time=7,file-size=64K"}, append(inBwrap(bwrap, self), "raise")...)...)
-		text := strings.ReplaceAll(got.stdout, `\n`, "\n") // of JSON
-		assert.Contains(t, text, "7 8 operation not permitted\n")
-		assert.Contains(t, text, "65536 65536 operation not permitted\n")
-	}
+	r := guard(t, "cpu-time=7,file-size=64K", append(inBwrap(bwrap, self), "raise")...)
+	assert.Contains(t, r.Output, "7 8 operation not permitted\n")
+	assert.Contains(t, r.Output, "65536 65536 operation not permitted\n")
 }
 
 // A command with namespaces of its own can mount the cgroup file system. What
@@ -294,62 +254,6 @@ func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
 	nested := guard(t, "memory=64M,pids=40", append(line, "--user", "--map-root-user", "--mount", "--cgroup", "/tmp/task", "escape")...)
 	assert.Contains(t, nested.Output, "memory.max: open /tmp/cgroup/memory.max: no such file or directory\n")
 	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
-}
-
-// The command dies with its supervisor, though it was started through the stage.
-func TestStageDiesWithParent(t *testing.T) {
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	require.NoError(t, unix.Mkfifo(fifo, 0o600))
-	self, err := os.Executable()
-	require.NoError(t, err)
-	supervisor := exec.Command(self, "guard", "cpu-time=60", "/bin/sh", "-c", `echo $$ > "$0"; exec sleep 60`, fifo)
-	require.NoError(t, supervisor.Start())
-	text, err := os.ReadFile(fifo)
-	require.NoError(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	require.NoError(t, err)
-	command, err := unix.PidfdOpen(pid, 0)
-	require.NoError(t, err)
-	defer unix.Close(command)
-
-	require.NoError(t, supervisor.Process.Kill())
-	_ = supervisor.Wait() // killed, as it was meant to be
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(command), Events: unix.POLLIN}}, 10_000)
-	require.NoError(t, err)
-	assert.Equal(t, 1, n, "it lives on")
-	_ = unix.PidfdSendSignal(command, unix.SIGKILL, nil, 0)
-}
-
-func TestStageIsForOwnUse(t *testing.T) {
-	for _, args := range [][]string{{}, {"1:2:3:4", "/bin/true"}, {"1:2:3", "/bin/true", "true"}, {"x:0:0:0", "/bin/true", "true"}, {"-1:0:0:0", "/bin/true", "true"}} {
-		got := run(t, append([]string{stageOption}, args...)...)
-		assert.Equal(t, outcome{stderr: "--pk-limits is for pk's own use\n", status: 125}, got)
-	}
-	got := run(t, stageOption, "60:0:0:0", "/nonexistent", "x")
-	assert.Equal(t, outcome{stderr: "cannot start \"/nonexistent\": no such file or directory\n", status: 125}, got)
-}
-
-// A bwrap that is started through a descriptor is found by the stage, and the
-// descriptor is not the command's.
-func TestProgramByDescriptor(t *testing.T) {
-	f, err := os.Open("/bin/ls")
-	require.NoError(t, err)
-	defer f.Close()
-	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 200)
-	require.NoError(t, err)
-	defer unix.Close(high)
-	b, err := Prepare(Limits{CPUTime: time.Minute})
-	require.NoError(t, err)
-	list := func(guard func(*exec.Cmd) error) string {
-		var out bytes.Buffer
-		cmd := &exec.Cmd{Path: fmt.Sprintf("%s%d", selfFD, high), Args: []string{"ls", "/proc/self/fd"}, Stdout: &out, Stderr: &out}
-		require.NoError(t, guard(cmd))
-		require.NoError(t, cmd.Run(), out.String())
-		return out.String()
-	}
-	unguarded := list(func(*exec.Cmd) error { return nil })
-	assert.Equal(t, unguarded, list(b.Guard))
-	require.NoError(t, b.Close())
 }
 
 // Whatever a command has started, in whatever session, goes with its box.

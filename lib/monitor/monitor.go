@@ -276,7 +276,7 @@ func (l *launch) start() (*os.Process, error) {
 
 // handOver sends the job and takes the answer.
 func (s *Sandbox) handOver(job *setup.Job) error {
-	text, err := json.Marshal(job)
+	text, err := setup.Encode(job)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}

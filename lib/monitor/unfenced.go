@@ -71,10 +71,10 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 	if err != nil {
 		return nil, err
 	}
-	defer theirs.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		control.Close()
+		theirs.Close()
 		return nil, err
 	}
 	defer null.Close()
@@ -94,11 +94,13 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 	u.process, err = os.StartProcess(hidden.Self, []string{hidden.Self, GuardMode.Name}, &os.ProcAttr{
 		Dir: cmd.Dir, Env: cmd.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
+	theirs.Close() // the end of the guard is the end of the connection
 	if err != nil {
 		control.Close()
 		return nil, fmt.Errorf("cannot start the command's guard: %w", err)
 	}
 	if err := u.begin(job); err != nil {
+		u.EndOrphans()
 		u.Close()
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 
 // begin hands over the job, and waits for word that the command runs.
 func (u *Unfenced) begin(job guardJob) error {
-	text, err := json.Marshal(job)
+	text, err := setup.Encode(&job)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -200,7 +202,7 @@ func runGuard() error {
 	g := &guard{control: os.NewFile(controlFD, "control")}
 	var job guardJob
 	line, err := bufio.NewReader(g.control).ReadBytes('\n')
-	if err != nil || json.Unmarshal(line, &job) != nil {
+	if err != nil || setup.Decode(line, &job) != nil {
 		return errors.New("cannot read the command")
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)

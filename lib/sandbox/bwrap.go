@@ -26,9 +26,9 @@ type BwrapConfig struct {
 	// AllowNested lets commands make user namespaces.
 	AllowNested bool
 
-	// NoProtect leaves writable what makes git on the host run code: hooks and
-	// configuration of the repositories in the roots, which are read-only
-	// otherwise.
+	// NoProtect lets commands write the files that make git on the host run code:
+	// hooks and configuration of the repositories in the roots. By default they are
+	// read-only.
 	NoProtect bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.
@@ -37,15 +37,15 @@ type BwrapConfig struct {
 
 // BwrapRunner runs commands in a sandbox that shows a workspace, the system's
 // programs, and nothing else of the host. Each command has a sandbox of its own,
-// with an empty /tmp and an empty home. Close it.
+// with an empty /tmp and an empty home. Close the runner.
 type BwrapRunner struct {
 	settings
-	place
+	workDirs
 	config fence.Config // without the options of a command
 }
 
-// NewBwrapRunner returns a runner, or says why there can be none: a root that
-// would show more than it should, no bwrap, no user namespaces.
+// NewBwrapRunner returns a runner. It fails with ErrInvalid if a root would show
+// too much of the host, and with ErrNotAvailable without bwrap or user namespaces.
 func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 	if err := ready(); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	r := &BwrapRunner{settings: s, place: place{workspace: workspace}, config: fence.Config{
+	r := &BwrapRunner{settings: s, workDirs: workDirs{workspace: workspace}, config: fence.Config{
 		Roots: workspace.Roots(), NoToolchains: !cfg.Toolchains, AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Bwrap: cfg.Bwrap,
 	}}
 	if err := r.try(); err != nil {

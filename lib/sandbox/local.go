@@ -8,16 +8,16 @@ import (
 	"pikuri/lib/confine"
 )
 
-// LocalRunner runs commands as this user, with all that this user may read,
-// write and reach. The root is where commands start, and no more: it is not a
-// fence. Close it.
+// LocalRunner runs commands as this user, without a sandbox: they read, write and
+// reach everything that this user can. Commands start in the root; it does not
+// confine them. Close the runner.
 type LocalRunner struct {
 	settings
-	place
+	workDirs
 }
 
-// NewLocalRunner returns a runner whose commands start in root, or below. The
-// root is held open: what is put in its place later is another directory.
+// NewLocalRunner returns a runner whose commands start in root, or below. It holds
+// the root open, and is not affected when the root is renamed or replaced.
 func NewLocalRunner(root string, opts ...Option) (*LocalRunner, error) {
 	if err := ready(); err != nil {
 		return nil, err
@@ -30,12 +30,12 @@ func NewLocalRunner(root string, opts ...Option) (*LocalRunner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	return &LocalRunner{settings: s, place: place{workspace: workspace}}, nil
+	return &LocalRunner{settings: s, workDirs: workDirs{workspace: workspace}}, nil
 }
 
-// Enforcement promises limits on files, and that nothing is left. A child of the
-// same user can look into /proc of this program, so it promises nothing about
-// the environment.
+// Enforcement promises limits on files, and that no process is left. It promises
+// nothing about the environment: a process of the same user can read that of this
+// program in /proc.
 func (r *LocalRunner) Enforcement() Enforcement {
 	return Enforcement{FileBytes: true, OpenFiles: true, Terminates: true}
 }

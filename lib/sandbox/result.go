@@ -9,11 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// tailBytes is how much of the end of a truncated stream is kept: what went
-// wrong is said there.
+// tailBytes is the part of a truncated stream that is kept from its end, where most
+// commands report errors.
 const tailBytes = 4096
 
-// ExecResult is what became of a command.
+// ExecResult is the result of a command.
 type ExecResult struct {
 	ExitCode int    // its status; 128+n when it died of signal n; 124 when its time ran out
 	Signal   string // that ended it, such as "SIGKILL"; "" for none
@@ -30,16 +30,16 @@ type ExecResult struct {
 	Survivors int // processes that had to be ended when the command was over
 }
 
-// Usage is what the command and all that it started took.
+// Usage is that of the command and of everything it started.
 type Usage struct {
 	User, System time.Duration
 	MaxRSS       int64 // bytes, of the largest process
 }
 
-// StdoutTruncated tells whether Stdout is not all that was written.
+// StdoutTruncated reports whether the command wrote more than Stdout.
 func (r *ExecResult) StdoutTruncated() bool { return r.StdoutBytes > int64(len(r.Stdout)) }
 
-// StderrTruncated tells whether Stderr is not all that was written.
+// StderrTruncated reports whether the command wrote more than Stderr.
 func (r *ExecResult) StderrTruncated() bool { return r.StderrBytes > int64(len(r.Stderr)) }
 
 // MarshalJSON writes the result as one object. A stream that is not UTF-8 also

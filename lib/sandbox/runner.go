@@ -23,8 +23,7 @@ import (
 
 // This file holds the parts that both runners have in common.
 
-// DefaultMaxOutputBytes is how much is kept of each stream, unless said
-// otherwise.
+// DefaultMaxOutputBytes is the default of WithMaxOutputBytes.
 const DefaultMaxOutputBytes = 10 << 20
 
 // Option changes what a runner does with every command.
@@ -35,12 +34,13 @@ type settings struct {
 	killAfter time.Duration
 }
 
-// WithMaxOutputBytes sets how much is kept of each stream when a command does
-// not say. There is always a limit: a command can print for as long as it likes.
+// WithMaxOutputBytes bounds the part of each stream that is kept, for commands
+// without Resources.MaxOutputBytes. There is always a bound: a command can print
+// without end.
 func WithMaxOutputBytes(n int64) Option { return func(s *settings) { s.maxOutput = n } }
 
-// WithKillAfter sets how long a command that is to stop has between SIGTERM and
-// SIGKILL; 5 seconds by default.
+// WithKillAfter sets the time between SIGTERM and SIGKILL for a command that is to
+// stop; 5 seconds by default.
 func WithKillAfter(d time.Duration) Option { return func(s *settings) { s.killAfter = d } }
 
 func configure(opts []Option) (settings, error) {
@@ -49,7 +49,7 @@ func configure(opts []Option) (settings, error) {
 		o(&s)
 	}
 	if s.maxOutput <= 0 || s.killAfter < 0 {
-		return s, fmt.Errorf("%w: a limit is negative, or there is none", ErrInvalid)
+		return s, fmt.Errorf("%w: WithMaxOutputBytes is below 1, or WithKillAfter below 0", ErrInvalid)
 	}
 	return s, nil
 }
@@ -61,7 +61,8 @@ func (s settings) limit(r Resources) int64 {
 	return s.maxOutput
 }
 
-// check refuses what cannot be run or enforced, before anything is opened.
+// check refuses options that are invalid or not enforced, before anything is
+// opened.
 func check(r Enforcer, cmd string, args []string, opts ExecOptions) error {
 	if cmd == "" {
 		return fmt.Errorf("%w: there is no command", ErrInvalid)
@@ -89,14 +90,14 @@ func (r Resources) rlimits() []setup.Rlimit {
 	return set
 }
 
-// place is the directories in which commands may start.
-type place struct {
+// workDirs are the directories in which commands may start.
+type workDirs struct {
 	mu        sync.Mutex
 	workspace *confine.Workspace // nil: closed
 }
 
 // enter opens the directory that name leads to, if it is in the root.
-func (p *place) enter(name string) (*os.File, error) {
+func (p *workDirs) enter(name string) (*os.File, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.workspace == nil {
@@ -117,8 +118,8 @@ func (p *place) enter(name string) (*os.File, error) {
 	return nil, fmt.Errorf("%w: working directory %q: %w", ErrInvalid, name, err)
 }
 
-// Close gives the root back. Commands that run go on.
-func (p *place) Close() error {
+// Close closes the root. Commands that run go on.
+func (p *workDirs) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.workspace != nil {

@@ -215,7 +215,11 @@ func TestSwappingAttackerOfTheWorkingDirectory(t *testing.T) {
 
 // host runs a command for ever, for a test that kills it.
 func host(root string) int {
+	var r sandbox.Runner
 	r, err := sandbox.NewLocalRunner(root)
+	if path := os.Getenv("PK_TEST_BWRAP"); path != "" && os.Getenv(fencedHost) != "" {
+		r, err = sandbox.NewBwrapRunner(sandbox.BwrapConfig{Root: root, Bwrap: path})
+	}
 	if err != nil {
 		fmt.Println(err)
 		return 1
@@ -225,13 +229,24 @@ func host(root string) int {
 	return 1
 }
 
+// fencedHost makes host use a sandbox.
+const fencedHost = "PK_SANDBOX_TEST_FENCED"
+
 // TestNothingIsLeftOfAKilledProgram: a program is killed that has a command
 // running, and everything that the command started ends.
 func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
+	t.Run("LocalRunner", func(t *testing.T) { killProgram(t) })
+	t.Run("BwrapRunner", func(t *testing.T) {
+		testBwrap(t)
+		killProgram(t, fencedHost+"=1")
+	})
+}
+
+func killProgram(t *testing.T, env ...string) {
 	root := t.TempDir()
 	require.NoError(t, unix.Mkfifo(root+"/hold", 0o600))
 	program := exec.Command("/proc/self/exe")
-	program.Env = append(os.Environ(), role+"=host:"+root)
+	program.Env = append(append(os.Environ(), role+"=host:"+root), env...)
 	program.Stderr = os.Stderr
 	require.NoError(t, program.Start())
 	hold, err := os.Open(root + "/hold") // waits for the command
@@ -388,6 +403,21 @@ func TestBwrapHasNoCapability(t *testing.T) {
 	result, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, "CapEff:\t0000000000000000\n", result.Stdout)
+}
+
+// TestBwrapProtectsTheUsersGitConfiguration: it makes git on the host run code too.
+func TestBwrapProtectsTheUsersGitConfiguration(t *testing.T) {
+	path := testBwrap(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	t.Setenv("GIT_CONFIG_GLOBAL", root+"/gitconfig")
+	require.NoError(t, os.WriteFile(root+"/gitconfig", nil, 0o644))
+	r := fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path})
+	_, err = r.Exec(context.Background(), "sh", []string{"-c", `echo x >gitconfig; rm -f gitconfig; mv gitconfig x`}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	content, err := os.ReadFile(root + "/gitconfig")
+	require.NoError(t, err)
+	assert.Empty(t, content)
 }
 
 // TestBwrapProtectsWhatGitRuns: the command leaves no hook for the host to run.

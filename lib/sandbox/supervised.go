@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// pipeGrace is how long a pipe may stay open once the supervisor is gone, and
-	// with it everybody who could have been given it.
+	// pipeGrace is the time for which a pipe may stay open after the supervisor and
+	// its processes have ended.
 	pipeGrace = time.Second
 
-	// stuckAfter is when a supervisor that was told to stop, and whose command had
-	// its chance, is taken to be stopped itself.
+	// stuckAfter is the time, after KillAfter, that a supervisor has to end its
+	// command. Then it is taken to hang, and killed.
 	stuckAfter = 30 * time.Second
 )
 
@@ -46,7 +46,7 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 	cmd := &exec.Cmd{
 		Path: hidden.Self,
 		Args: []string{hidden.Self, supervisorOption},
-		// What a child of this user can read in /proc of the supervisor is no secret.
+		// A process of the same user can read this environment in /proc.
 		Env:         []string{"PATH=" + pathOf(nil)},
 		Dir:         "/",
 		Stdin:       input,
@@ -84,8 +84,8 @@ func quoted(said string) string {
 	return fmt.Sprintf(": it said %q", said[:min(len(said), 256)])
 }
 
-// socketPair returns two ends of a connection. Ours can be shut down for
-// writing, which is how the other side is told to stop.
+// socketPair returns two ends of a connection. To shut ours down for writing is
+// to tell the other side to stop.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -98,7 +98,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 // command is stopped, and the report still comes.
 func converse(ctx context.Context, control *os.File, r request, supervisor *os.Process) (report, error) {
 	stop := context.AfterFunc(ctx, func() {
-		// It may be closed by now, and its number be another file's.
+		// The file may be closed by now, and its number belong to another file.
 		if raw, err := control.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 		}
@@ -111,7 +111,7 @@ func converse(ctx context.Context, control *os.File, r request, supervisor *os.P
 	var answer report
 	err := gob.NewEncoder(control).Encode(r)
 	if err != nil && ctx.Err() != nil {
-		err = nil // it was told to stop before it was told what to do, and says so
+		err = nil // it was told to stop before it had the request, and reports that
 	}
 	if err == nil {
 		err = gob.NewDecoder(control).Decode(&answer)
@@ -120,7 +120,7 @@ func converse(ctx context.Context, control *os.File, r request, supervisor *os.P
 		err = errors.New("it was killed")
 	}
 	if ctx.Err() != nil && answer.Outcome == "" {
-		err = nil // stopped before there was anything to tell
+		err = nil // stopped before the command began
 	}
 	return answer, err
 }

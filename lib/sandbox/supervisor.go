@@ -34,7 +34,7 @@ const (
 	workDirFD = 4 // the directory to start in
 )
 
-// request is what a supervisor is told.
+// request is the job of a supervisor.
 type request struct {
 	Argv      []string
 	Env       []string
@@ -79,7 +79,7 @@ func trusted(fd int) bool {
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFSOCK && os.Getuid() == os.Geteuid() && os.Getgid() == os.Getegid()
 }
 
-// prepare makes this process what the command is to inherit.
+// prepare gives this process the working directory and the limits of the command.
 func (r *request) prepare() error {
 	if err := unix.Fchdir(workDirFD); err != nil {
 		return fmt.Errorf("cannot enter the working directory: %w", err)
@@ -107,10 +107,9 @@ func (r *request) run(signals <-chan os.Signal) (report, error) {
 	})
 }
 
-// lookPath finds a command as execvp(3) would, in the PATH that the command
-// itself is to have: that of the runner's program is none of its business. A
-// directory that is not absolute is passed over, as it would be looked for in
-// the workspace.
+// lookPath finds a command as execvp(3) does, in the PATH of the command and not
+// in that of this program. It passes over directories that are not absolute: they
+// would be looked for in the workspace.
 func lookPath(name string, env []string) (string, error) {
 	if name == "" {
 		return "", fs.ErrNotExist
@@ -128,7 +127,7 @@ func lookPath(name string, env []string) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		// A directory that may not be searched has nothing for this user in it.
+		// This user can run nothing in a directory that may not be searched.
 		if _, there := os.Stat(path); there == nil {
 			denied = err
 		}
@@ -139,8 +138,8 @@ func lookPath(name string, env []string) (string, error) {
 	return "", fmt.Errorf("cannot find %q in PATH: %w", name, fs.ErrNotExist)
 }
 
-// pathOf returns the PATH of an environment; without one, where the system's
-// programs are.
+// pathOf returns the PATH of an environment, or the directories of the system's
+// programs.
 func pathOf(env []string) string {
 	for _, kv := range env {
 		if path, ok := strings.CutPrefix(kv, "PATH="); ok {

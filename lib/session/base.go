@@ -57,6 +57,15 @@ func homeOf(passwd string, uid int) string {
 	return ""
 }
 
+// MakeBase makes the base if it is missing, and checks that it is the user's own.
+func MakeBase(path string) error {
+	base, err := makeBase(path)
+	if err != nil {
+		return err
+	}
+	return base.Close()
+}
+
 // makeBase opens the base, made and tagged when that is missing.
 func makeBase(path string) (*os.File, error) {
 	if err := checkGround(path); err != nil {

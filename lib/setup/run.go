@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,11 +69,12 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	j := new(Job)
-	if err := json.NewDecoder(control).Decode(j); err != nil {
+	line, err := bufio.NewReader(control).ReadBytes('\n')
+	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
-	return j, control, nil
+	j, err := decode(line)
+	return j, control, err
 }
 
 // run is a sandbox that is being made, or runs.

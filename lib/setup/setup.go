@@ -11,7 +11,6 @@
 package setup
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,7 +24,7 @@ var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-setup"
 
-// Job describes one sandbox. It travels as JSON.
+// Job describes one sandbox. It travels as JSON: Encode, Decode.
 type Job struct {
 	Mounts    []Mount  `json:"mounts"` // parents before children
 	Unchanged []Inode  `json:"unchanged,omitempty"`
@@ -138,7 +137,7 @@ type Answer struct {
 // decode reads a job.
 func decode(text []byte) (*Job, error) {
 	j := new(Job)
-	if err := json.Unmarshal(text, j); err != nil {
+	if err := Decode(text, j); err != nil {
 		return nil, fmt.Errorf("internal error: %s got a job that it cannot read: %w", option, err)
 	}
 	return j, nil

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"pikuri/lib/quarantine"
 )
 
 // Outcome is how a command ended.
@@ -54,8 +56,8 @@ type Result struct {
 	WriteErr  error     // the first failure to write the output on
 	Interrupt os.Signal // that came from outside while it ran; nil for none
 
-	MovedAside []Moved  // files that appeared at protected names
-	Guarantees []string // that held while it ran
+	MovedAside []quarantine.Moved // files that appeared at protected names
+	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
 }

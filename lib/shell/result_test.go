@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/quarantine"
 )
 
 func TestObservation(t *testing.T) {
@@ -27,7 +29,7 @@ func TestObservation(t *testing.T) {
 		{"out of time, stubborn", Result{Outcome: TimedOut, Command: "sleep 9", Timeout: time.Second, Status: 124, Sent: []syscall.Signal{15, 9}},
 			"Error: command timed out after 1s (sent SIGTERM, then SIGKILL).\n\n$ sleep 9\n\nno output; standard input is /dev/null\nexit status: 124\n"},
 		{"notes", Result{Outcome: Exited, Command: "x", Pipeline: []int{1, 0}, Survivors: 1, Left: 2, Held: true, Folded: 3, Limit: "memory", Error: "odd\n",
-			MovedAside: []Moved{{"/p/.git/hooks/x\n", "/u/x"}}},
+			MovedAside: []quarantine.Moved{{From: "/p/.git/hooks/x\n", To: "/u/x"}}},
 			"$ x\n\nstopped by the limit: memory\nodd\\n\nmoved aside: /p/.git/hooks/x\\n, which git would run outside, is now /u/x\npipeline: 1 0\n" +
 				"ended 1 process that the command left behind\ncould not end 2 processes\nsomething else holds the output open; what it writes is lost\n" +
 				"(3 control sequences removed)\nexit status: 0\n"},
@@ -57,7 +59,7 @@ func TestJSON(t *testing.T) {
 		{"out of time", Result{Outcome: TimedOut, Command: "x", Status: 124, Signal: 9, Sent: []syscall.Signal{15, 9}, Total: 99, Omitted: 9, Survivors: 2},
 			`{"command":"x","outcome":"timed-out","exit_status":124,"signal":"SIGKILL","sent":["SIGTERM","SIGKILL"],"duration_ms":0,"output":"","output_bytes":99,"omitted_bytes":9,"survivors":2}`},
 		{"everything", Result{ID: json.RawMessage("7"), Outcome: Signaled, Command: "x", Status: 137, Signal: 9, Limit: "memory", Log: "/l", Folded: 1, Pipeline: []int{1, 0},
-			Left: 1, Held: true, MovedAside: []Moved{{"/a\xff", "/b"}}, Guarantees: []string{"no-network"}, Error: "e"},
+			Left: 1, Held: true, MovedAside: []quarantine.Moved{{From: "/a\xff", To: "/b"}}, Guarantees: []string{"no-network"}, Error: "e"},
 			`{"id":7,"command":"x","outcome":"signaled","exit_status":137,"signal":"SIGKILL","limit":"memory","duration_ms":0,"output":"","output_bytes":0,` +
 				`"folded":1,"log":"/l","pipeline":[1,0],"left":1,"held":true,"moved_aside":[{"from":"/a�","from_base64":"L2H/","to":"/b"}],"guarantees":["no-network"],"error":"e"}`},
 		{"declined", Result{Outcome: Declined, Command: "x", Status: 126, Error: "no."},

@@ -280,10 +280,12 @@ func (s *supervisor) note(e monitor.Event) (last bool) {
 // lost ends everything when the process between did not do so: somebody killed
 // it, most likely a command without a sandbox.
 func (s *supervisor) lost() {
+	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
-		s.result.Survivors = u.EndOrphans()
+		orphans = u.EndOrphans()
 	}
 	if s.ended {
+		s.result.Survivors = orphans
 		return
 	}
 	s.result.Sent = append(s.result.Sent, syscall.SIGKILL)

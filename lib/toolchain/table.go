@@ -51,8 +51,8 @@ type Row struct {
 type Table struct {
 	rows []Row
 
-	// replaced are built-in rows in whose place the user has put others. What
-	// they call a credential still is one.
+	// replaced are built-in rows that rows of the user replace. Their credentials
+	// still are credentials.
 	replaced []Row
 }
 

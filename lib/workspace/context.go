@@ -32,7 +32,7 @@ func MustWorkspaceFrom(ctx context.Context) Workspace {
 	return ws
 }
 
-// isNil tells whether ws is nil, or a nil pointer in an interface that is not.
+// isNil reports whether ws is nil, or a nil pointer in an interface that is not.
 func isNil(ws Workspace) bool {
 	if ws == nil {
 		return true

@@ -16,7 +16,7 @@ type sentinel struct {
 func (s *sentinel) Error() string { return "workspace: " + s.text }
 func (s *sentinel) Unwrap() error { return s.class }
 
-// What an operation fails with. Each is matched by every error that means it.
+// The reasons why operations fail. An error matches (errors.Is) its reason.
 var (
 	// ErrPathTraversal: the path leads out of the workspace, or may.
 	ErrPathTraversal error = &sentinel{"path traversal denied", fs.ErrPermission}

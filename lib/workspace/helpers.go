@@ -175,7 +175,7 @@ func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	return failedTo("copy", src, dst, to.Close())
 }
 
-// Mkdir makes a directory, and those on the way to it. That it exists is no
+// Mkdir makes a directory, and those on the way to it. An existing directory is no
 // error. It is ErrUnsupported where ws is no DirMaker.
 func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	if m, ok := ws.(DirMaker); ok {
@@ -251,5 +251,5 @@ func (b *buffer) Abort() error {
 	return nil
 }
 
-// isSkip tells whether a callback asks for no more of a directory.
+// isSkip reports whether a callback skips the rest of a directory.
 func isSkip(err error) bool { return errors.Is(err, fs.SkipDir) }

@@ -22,8 +22,8 @@ type MemWorkspace struct {
 	root *node
 }
 
-// node is a file or a directory. What data holds up to its length is never changed,
-// only added to or replaced, so that who has it open keeps what he has.
+// node is a file or a directory. The bytes of data are never changed, only added to
+// or replaced, so that an open file keeps its content.
 type node struct {
 	below map[string]*node // nil for a file
 	data  []byte
@@ -426,7 +426,7 @@ func (m *MemWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.Dir
 	}
 }
 
-// Exists tells whether something is there.
+// Exists reports whether something is there.
 func (m *MemWorkspace) Exists(ctx context.Context, path string) (there bool, err error) {
 	err = m.look(ctx, path, func(rel string) error {
 		_, err := m.find(rel)
@@ -448,7 +448,7 @@ func (m *MemWorkspace) Stat(ctx context.Context, typed string) (info fs.FileInfo
 	return info, failed("stat", typed, err)
 }
 
-// Contains tells whether there is a file at path that holds substr. It is for
+// Contains reports whether there is a file at path that holds substr. It is for
 // tests.
 func (m *MemWorkspace) Contains(path, substr string) bool {
 	data, err := m.Read(context.Background(), path)

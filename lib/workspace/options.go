@@ -85,8 +85,8 @@ func WithAtomicWrites() Option {
 
 // WithHardLinks lets files that have several names be written in place. Without
 // it they are refused with ErrAccessDenied, as another name may lie outside.
-// What replaces a file in one step leaves its other names alone, and is allowed
-// in any case.
+// To replace a file in one step leaves its other names alone, and is always
+// allowed.
 func WithHardLinks() Option {
 	return func(c *config) { c.hardLinks = true }
 }

@@ -9,13 +9,12 @@ import (
 // directories are not free.
 const perEntry = 512
 
-// QuotaWorkspace bounds how much a workspace holds. What would be more is
-// ErrNoSpace, and is not written.
+// QuotaWorkspace bounds the size of a workspace. A write that would exceed it is
+// ErrNoSpace, and has no effect.
 //
 // It counts the content of files, and 512 bytes for each file, directory and
-// link. What has been removed counts until the quota would be exceeded: then the
-// workspace is looked through. What others write into the workspace, past the
-// view, is seen only then.
+// link. Removed files count until the quota would be exceeded: then it counts the
+// workspace again. Only then it sees files that were not written through it.
 type QuotaWorkspace struct {
 	forward
 	count *count

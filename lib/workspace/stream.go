@@ -63,7 +63,7 @@ type WriteOptions struct {
 	Sync bool
 
 	// Perm are the permissions of a new file, less the umask; 0 for the usual
-	// ones. What is no permission bit is ignored.
+	// ones. Other bits are ignored.
 	Perm fs.FileMode
 }
 
@@ -89,7 +89,7 @@ type Lister interface {
 
 // DirMaker is a Workspace that makes directories.
 type DirMaker interface {
-	// Mkdir makes a directory, and those on the way to it. That it exists is no
-	// error; a file in its place is ErrExist.
+	// Mkdir makes a directory, and those on the way to it. An existing directory is
+	// no error; a file in its place is ErrExist.
 	Mkdir(ctx context.Context, dir string) error
 }

@@ -1,13 +1,13 @@
 // Package workspace gives an agent files to work on: a tree that it can read and
-// write, and that nothing it does leads out of.
+// write, and that no path leads out of.
 //
 // LocalWorkspace is a directory, MemWorkspace is memory. ScopedWorkspace,
-// ReadOnly, Quota and Sub narrow what another workspace allows. All of them,
-// and those of others, are held to the suite of the package workspacetest.
+// ReadOnly, QuotaWorkspace and Sub restrict another workspace. The package
+// workspacetest has a suite for all implementations.
 //
-// A Workspace has nine operations. What some can do beyond them are small
-// interfaces (Opener, Creator, Lister, DirMaker) with a function each (Open,
-// Create, Entries, Mkdir) that makes do with the nine where it can. So every
+// A Workspace has nine operations. Some implement further ones, as small
+// interfaces (Opener, Creator, Lister, DirMaker), each with a function (Open,
+// Create, Entries, Mkdir) that falls back on the nine where it can. So every
 // function here takes any Workspace.
 //
 // # Paths
@@ -61,7 +61,7 @@ type Workspace interface {
 	// Append adds to the end of a file, and makes it like Write if it is missing.
 	Append(ctx context.Context, path string, data []byte) error
 
-	// Rename moves a file. What dst was is replaced, in one step where
+	// Rename moves a file. It replaces dst, in one step where
 	// Capabilities say AtomicRename; missing directories on the way to dst are
 	// made. It fails with ErrNotFound and without effect when src is missing,
 	// and with ErrIsDir when dst is a directory. A directory can be moved where
@@ -69,23 +69,23 @@ type Workspace interface {
 	// ErrIsDir. The root stays where it is: ErrAccessDenied.
 	Rename(ctx context.Context, src, dst string) error
 
-	// Delete removes a file. That it is missing is no error. It removes no
+	// Delete removes a file. A missing file is no error. It removes no
 	// directory, not even an empty one: ErrIsDir.
 	Delete(ctx context.Context, path string) error
 
-	// RemoveAll removes a file, or a directory with all that is in it. That it is
-	// missing is no error. It does not remove the root: ErrAccessDenied.
+	// RemoveAll removes a file, or a directory with everything in it. A missing
+	// file is no error. It does not remove the root: ErrAccessDenied.
 	RemoveAll(ctx context.Context, path string) error
 
-	// List returns what is in a directory, sorted by name. A directory that is
-	// missing is an empty one; the result is never nil without an error. A file
+	// List returns the entries of a directory, sorted by name. A missing directory
+	// is an empty one; the result is never nil without an error. A file
 	// is ErrNotDir.
 	List(ctx context.Context, dir string) ([]fs.DirEntry, error)
 
-	// Exists tells whether something is there. That it is missing is no error,
-	// and neither is a path below a file.
+	// Exists reports whether there is a file. A missing file is no error, and
+	// neither is a path below a file.
 	Exists(ctx context.Context, path string) (bool, error)
 
-	// Stat describes what is there. The name of the root is ".".
+	// Stat describes a file. The name of the root is ".".
 	Stat(ctx context.Context, path string) (fs.FileInfo, error)
 }

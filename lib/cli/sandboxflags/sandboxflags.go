@@ -27,6 +27,10 @@ type Options struct {
 	// --session nor --temp is given.
 	Scratch bool
 
+	// Loop is a session directory for several calls of Open, in the place of a
+	// scratch one; or nil.
+	Loop *session.Dir
+
 	overlays     []overlay
 	noToolchains bool
 	noNet        bool
@@ -213,7 +217,15 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
 	c.Reserved = opened.Reserved
-	if o.Scratch && o.Temp == "" && c.Session == nil && c.Reserved == nil {
+	switch {
+	case o.Temp != "" || c.Session != nil || c.Reserved != nil:
+	case o.Loop != nil:
+		tmp, err := o.Loop.Tmp()
+		if err != nil {
+			return c, err
+		}
+		c.Session, c.OwnTmp, c.Tmp = o.Loop, true, bwrap.Canonical(tmp)
+	case o.Scratch:
 		base, err := session.Base(os.Getenv)
 		if err != nil {
 			return c, err
