@@ -235,8 +235,11 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 	if err == nil {
 		err = json.Unmarshal(out, &answers)
 	}
-	if err != nil || len(answers) != len(missing) {
-		return fmt.Errorf("cannot mount the overlays of session directory %q: %v: %s", j.d.Path(), err, firstLine(said.String()))
+	if err == nil && len(answers) != len(missing) {
+		err = errors.New("internal error: there is not an answer for each")
+	}
+	if err != nil {
+		return fmt.Errorf("cannot mount the overlays of session directory %q: %w", j.d.Path(), withLine(err, said.String()))
 	}
 	for i, lower := range missing {
 		switch a := answers[i]; {
@@ -250,6 +253,14 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 		}
 	}
 	return nil
+}
+
+// withLine adds the first line of what a child has printed to its error.
+func withLine(err error, said string) error {
+	if said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, firstLine(said))
 }
 
 func firstLine(s string) string {
@@ -295,7 +306,7 @@ func (j *join) start(lock *os.File) error {
 	err = cmd.Run()
 	tell.Close()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, firstLine(problem.String()))
+		return withLine(err, problem.String())
 	}
 	var answer bytes.Buffer
 	if _, err := answer.ReadFrom(said); err != nil {
