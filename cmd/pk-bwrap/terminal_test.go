@@ -84,7 +84,9 @@ func (s *shell) run(t *testing.T, command string) string {
 func TestKeysOfTheTerminal(t *testing.T) {
 	s := newShell(t)
 	before := s.run(t, "stty -g")
-	for _, command := range []string{"pk-bwrap -- sh -c 'echo begun; exec sleep 100'", "pk-bwrap -- sh -c 'echo begun; exec sleep 100' 2>/dev/null", "pk-bwrap -- sh -c 'echo begun >&2; exec sleep 100' | cat", "pk-bwrap -- sh -c 'echo begun; exec sleep 100' </dev/null"} {
+	const script = `'trap "echo again >&$1" CONT; echo begun >&$1; while :; do sleep 0.05; done' sh `
+	for _, command := range []string{"1", "1 2>/dev/null", "2 | cat", "1 </dev/null"} {
+		command = "pk-bwrap -- sh -c " + script + command
 		t.Log(command)
 		s.typed(t, command+"\n")
 		s.wait(t, "begun")
@@ -99,7 +101,7 @@ func TestKeysOfTheTerminal(t *testing.T) {
 		s.wait(t, "ready:")
 		require.Equal(t, before, s.run(t, "stty -g"), "the modes of the terminal while it is stopped: %s", command)
 		s.typed(t, "fg\n")
-		s.wait(t, "pk-bwrap")
+		s.wait(t, "again") // in the foreground
 		s.typed(t, "\x03")
 		s.wait(t, "ready:")
 		require.Equal(t, before, s.run(t, "stty -g"), command)
@@ -146,7 +148,7 @@ func TestInTheBackground(t *testing.T) {
 	s.typed(t, "pk-bwrap -- true & echo next\n")
 	s.wait(t, "next")
 	s.wait(t, "ready:")
-	s.typed(t, "wait; timeout 60 pk-bwrap -- sh -c 'echo in'; echo status $?\n")
-	s.wait(t, "in")
+	s.typed(t, "wait; timeout 60 pk-bwrap -- sh -c 'echo within'; echo status $?\n")
+	s.wait(t, "within")
 	s.wait(t, "status 0")
 }
