@@ -13,6 +13,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/fence"
 	"pikuri/lib/monitor"
 )
 
@@ -140,6 +141,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
+	fence.SweepInPassing()
 	if err != nil {
 		return err
 	}

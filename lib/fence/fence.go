@@ -441,5 +441,13 @@ func (f *Fence) End() ([]quarantine.Moved, error) {
 	return note.End()
 }
 
+// SweepInPassing removes what sessions have left long ago, at most once an hour.
+// Call it when all has been reported.
+func SweepInPassing() {
+	if base, err := session.Base(os.Getenv); err == nil {
+		session.SweepInPassing(base)
+	}
+}
+
 // Box is what holds the command to its limits, or nil.
 func (f *Fence) Box() *limits.Box { return f.box }

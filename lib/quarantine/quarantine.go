@@ -160,6 +160,9 @@ func Recover(base string) ([]Moved, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+	if err := own(base); err != nil {
+		return nil, err
+	}
 	var moved []Moved
 	errs := []error{err}
 	for _, e := range entries {
@@ -170,6 +173,18 @@ func Recover(base string) ([]Moved, error) {
 		moved, errs = append(moved, m...), append(errs, err)
 	}
 	return moved, errors.Join(errs...)
+}
+
+// own refuses a base in which another user can write notes.
+func own(base string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(base, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("cannot trust the journal in %q: other users can write there", base)
+	}
+	return nil
 }
 
 func recoverOne(path string) ([]Moved, error) {
