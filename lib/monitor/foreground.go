@@ -5,6 +5,7 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -118,14 +119,25 @@ func (f *Foreground) suspend(s *Sandbox) {
 	if f.screen != nil {
 		f.screen.suspend()
 	}
-	signal.Reset(unix.SIGTSTP)
-	// A signal to this thread takes effect before the call returns.
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
-	signal.Notify(f.signals, unix.SIGTSTP)
+	stopSelf()
 	if f.screen != nil {
 		f.screen.resume()
 	}
 	s.Signal(unix.SIGCONT)
+}
+
+// stopSelf stops this process by SIGTSTP, which the kernel ignores where nobody
+// would continue it. signal.Reset leaves the runtime's handler for that signal in
+// place, so the action is set behind its back.
+func stopSelf() {
+	var byDefault, old [4]uint64 // struct sigaction of the kernel; zero is SIG_DFL
+	setAction := func(action, old *[4]uint64) {
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(unix.SIGTSTP), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+	}
+	setAction(&byDefault, &old)
+	// A signal to this thread takes effect before the call returns.
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
+	setAction(&old, nil)
 }
 
 // stop stops every process of the command, those too that are forked meanwhile.

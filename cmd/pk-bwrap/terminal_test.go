@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// shell is an interactive shell on a terminal, as a user has it. Its pk-bwrap is
+// the one under test.
+type shell struct {
+	*clitest.Box
+	fd    int
+	user  *os.File // the user's side of the terminal
+	shown bytes.Buffer
+}
+
+// shownTime bounds the wait for output.
+const shownTime = 10 * time.Second
+
+func newShell(t *testing.T) *shell {
+	t.Helper()
+	b := clitest.NewBox(t)
+	user, tty := clitest.Terminal(t)
+	fd, err := unix.Dup(int(user.Fd()))
+	require.NoError(t, err)
+	require.NoError(t, unix.SetNonblock(fd, true)) // for deadlines
+	s := &shell{Box: b, fd: fd, user: os.NewFile(uintptr(fd), "terminal")}
+	t.Cleanup(func() { s.user.Close() })
+	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
+	cmd.Dir, cmd.Env = b.Project, append(b.Command("pk-bwrap").Env, "PS1=ready:", "TERM=dumb", "HISTFILE=")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, cmd.Start())
+	tty.Close()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	s.wait(t, "ready:")
+	s.typed(t, "stty -echo; PATH="+b.Commands(t)+":$PATH\n")
+	s.wait(t, "ready:")
+	return s
+}
+
+func (s *shell) typed(t *testing.T, keys string) {
+	t.Helper()
+	_, err := s.user.Write([]byte(keys))
+	require.NoError(t, err)
+}
+
+// wait reads until text is shown, and returns what came before it.
+func (s *shell) wait(t *testing.T, text string) string {
+	t.Helper()
+	require.NoError(t, s.user.SetReadDeadline(time.Now().Add(shownTime)))
+	buf := make([]byte, 4096)
+	for !strings.Contains(s.shown.String(), text) {
+		n, err := s.user.Read(buf)
+		s.shown.Write(buf[:n])
+		require.NoError(t, err, "waiting for %q, got %q", text, s.shown.String())
+	}
+	before, after, _ := strings.Cut(s.shown.String(), text)
+	s.shown.Reset()
+	s.shown.WriteString(after)
+	return before
+}
+
+// run types a command and returns its output.
+func (s *shell) run(t *testing.T, command string) string {
+	t.Helper()
+	s.typed(t, command+"\n")
+	return strings.ReplaceAll(s.wait(t, "ready:"), "\r\n", "\n")
+}
+
+func TestKeysOfTheTerminal(t *testing.T) {
+	s := newShell(t)
+	before := s.run(t, "stty -g")
+	const script = `'trap "echo again >&$1" CONT; echo begun >&$1; while :; do sleep 0.05; done' sh `
+	for _, command := range []string{"1", "1 2>/dev/null", "2 | cat", "1 </dev/null"} {
+		command = "pk-bwrap -- sh -c " + script + command
+		t.Log(command)
+		s.typed(t, command+"\n")
+		s.wait(t, "begun")
+		s.typed(t, "\x03")
+		s.wait(t, "ready:")
+		require.Equal(t, "130\n", s.run(t, "echo ${PIPESTATUS[0]}"), command)
+
+		s.typed(t, command+"\n")
+		s.wait(t, "begun")
+		s.typed(t, "\x1a")
+		s.wait(t, "Stopped")
+		s.wait(t, "ready:")
+		require.Equal(t, before, s.run(t, "stty -g"), "the modes of the terminal while it is stopped: %s", command)
+		s.typed(t, "fg\n")
+		s.wait(t, "again") // in the foreground
+		s.typed(t, "\x03")
+		s.wait(t, "ready:")
+		require.Equal(t, before, s.run(t, "stty -g"), command)
+		require.Empty(t, s.run(t, "jobs"), command)
+	}
+}
+
+func TestAShellInTheSandboxHasJobControl(t *testing.T) {
+	s := newShell(t)
+	before := s.run(t, "stty -g")
+	s.typed(t, "pk-bwrap -- bash --norc --noprofile -i\n")
+	require.NotContains(t, s.wait(t, "ready:"), "job control")
+	s.typed(t, "stty -echo\n")
+	s.wait(t, "ready:")
+	require.Equal(t, "/dev/pts/0\n", s.run(t, "tty"))
+	s.typed(t, "sh -c 'echo begun; exec sleep 100'\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x1a")
+	s.wait(t, "Stopped")
+	s.wait(t, "ready:")
+	s.typed(t, "fg\n")
+	s.wait(t, "sleep 100")
+	s.typed(t, "\x03")
+	s.wait(t, "ready:")
+	require.Equal(t, "130\n", s.run(t, "echo $?"))
+
+	require.NoError(t, unix.IoctlSetWinsize(s.fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 33, Col: 77}))
+	s.typed(t, "until [ \"$(stty size)\" = '33 77' ]; do :; done; echo resized\n")
+	s.wait(t, "resized")
+	s.wait(t, "ready:")
+	s.typed(t, "exit 7\n")
+	s.wait(t, "exit")
+	s.wait(t, "ready:")
+	require.Equal(t, "7\n", s.run(t, "echo $?"))
+	require.Equal(t, before, s.run(t, "stty -g"))
+}
+
+func TestInTheBackground(t *testing.T) {
+	s := newShell(t)
+	s.typed(t, "pk-bwrap -- sh -c 'echo back; exit 3' & wait $!; echo status $?\n")
+	s.wait(t, "back")
+	s.wait(t, "status 3")
+	s.wait(t, "ready:")
+	s.typed(t, "pk-bwrap -- true & echo next\n")
+	s.wait(t, "next")
+	s.wait(t, "ready:")
+	s.typed(t, "wait; timeout 60 pk-bwrap -- sh -c 'echo within'; echo status $?\n")
+	s.wait(t, "within")
+	s.wait(t, "status 0")
+}
