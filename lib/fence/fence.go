@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -324,15 +325,10 @@ func (f *Fence) join() error {
 	if f.Session == nil || len(lowers) == 0 {
 		return nil
 	}
-	nsenter := bwrap.FindTrusted("nsenter")
-	if nsenter == "" {
-		return &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
-	}
-	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	joined, err := f.findKeeper(lowers)
 	if err != nil {
 		return err
 	}
-	f.joined = joined
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(bwrap.Session{Shown: joined.Shown, Root: joined.Root()}, joined.Refused)
 	for _, w := range f.Plan.Warnings[known:] {
@@ -355,6 +351,42 @@ func (f *Fence) dir() *session.Dir {
 	return f.made
 }
 
+// findKeeper finds the keeper of the session, or starts it.
+func (f *Fence) findKeeper(lowers []string) (*session.Joined, error) {
+	nsenter := bwrap.FindTrusted("nsenter")
+	if nsenter == "" {
+		return nil, &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
+	}
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	if err == nil {
+		f.joined = joined
+	}
+	return joined, err
+}
+
+func (f *Fence) keeper() *monitor.Keeper {
+	k := f.joined
+	return &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+}
+
+// rejoin finds the keeper that took the place of one that was killed. It shows the
+// overlays at the same paths.
+func (f *Fence) rejoin() (*monitor.Keeper, error) {
+	lowers := slices.Collect(maps.Keys(f.joined.Shown))
+	if err := f.joined.Close(); err != nil {
+		return nil, err
+	}
+	f.joined = nil
+	joined, err := f.findKeeper(lowers)
+	if err == nil && len(joined.Shown) < len(lowers) {
+		err = errors.New("cannot join the session: its keeper was killed, and an overlay cannot be mounted any more")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.keeper(), nil
+}
+
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
@@ -362,8 +394,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	}
 	f.beginNote()
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
-	if k := f.joined; k != nil {
-		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+	if f.joined != nil {
+		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
 	if dir := f.dir(); dir != nil {
 		c.Locked = dir.Locked()

@@ -39,6 +39,10 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Locked   *os.File    // a locked session directory, kept open to the end; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
+
+	// Rejoin returns the keeper that took the place of one that has ended. Without
+	// it Start fails with ErrKeeperEnded.
+	Rejoin func() (*Keeper, error)
 }
 
 // Placed is a file, and the number at which the command has it.
@@ -104,6 +108,21 @@ func Start(c Config) (*Sandbox, error) {
 	if err := hidden.Check(setup.Mode.Name); err != nil {
 		return nil, err
 	}
+	for tries := 0; ; tries++ {
+		s, err := start(c)
+		if !errors.Is(err, ErrKeeperEnded) || c.Rejoin == nil || tries == maxRejoined {
+			return s, err
+		}
+		if c.Keeper, err = c.Rejoin(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// maxRejoined bounds the keepers that are killed while one sandbox is made.
+const maxRejoined = 10
+
+func start(c Config) (*Sandbox, error) {
 	l := &launch{Config: c}
 	defer l.close()
 	if err := l.prepare(); err != nil {
