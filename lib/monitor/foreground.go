@@ -70,6 +70,7 @@ func isTerminal(f *os.File) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	if s.master != nil {
 		f.screen = newScreen(s, f.streams, func() { f.suspend(s) })
+		defer f.screen.close() // here, while the sandbox's terminal is open
 	}
 	for {
 		select {
@@ -157,9 +158,6 @@ func (s *Sandbox) stop() {
 // Close gives the streams their flags and modes back, and stops listening to
 // signals.
 func (f *Foreground) Close() {
-	if f.screen != nil {
-		f.screen.close()
-	}
 	signal.Stop(f.signals)
 	for _, s := range f.saved {
 		s.restore()
