@@ -367,7 +367,7 @@ func TestToolServerExample(t *testing.T) {
 		{"a version of tomorrow", `{"jsonrpc":"2.0","id":"2","method":"initialize","params":{"protocolVersion":"2999-01-01"}}`,
 			`{"jsonrpc":"2.0","id":"2","result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"pk-bash","version":"1"}}}`},
 		{"ping", `{"jsonrpc":"2.0","id":3,"method":"ping"}`, `{"jsonrpc":"2.0","id":3,"result":{}}`},
-		{"a command", called(`{"command":"echo \"it's $PK_BASH\"; ls ~ | wc -l"}`), answered(`it's 1\n0\nexit status: 0`, false)},
+		{"a command", called(`{"command":"echo \"it's $PK_BASH\"; ls /tmp | wc -l"}`), answered(`it's 1\n0\nexit status: 0`, false)},
 		{"a command that fails", called(`{"command":"echo é; exit 3","description":"x"}`), answered(`é\nexit status: 3`, true)},
 		{"a command that takes too long", called(`{"command":"sleep 9","timeout":1}`), answered(`timed-out: \nexit status: 124`, true)},
 		{"an argument too many", called(`{"command":"true","sandbox":false}`), answered(`refused: the field \"sandbox\" is unknown\nexit status: 125`, true)},

@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/fence"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/shell"
@@ -116,7 +117,11 @@ func (s *session) cleanUp() {
 		return
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.job.cleanUp() }()
+	go func() {
+		err := s.job.cleanUp()
+		fence.SweepInPassing()
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/fence"
 	"pikuri/lib/monitor"
 )
 
@@ -128,9 +130,18 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
 	}
 	status, death, err := attend(f, ctx.Args, streams)
+	moved, merr := f.End()
+	for _, m := range moved {
+		ctx.Warn("%q appeared while the command ran, where it is protected; it is now %q", m.From, m.To)
+	}
+	if merr != nil {
+		ctx.Report(merr)
+		status = cmp.Or(status, cli.StatusRefused)
+	}
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
+	fence.SweepInPassing()
 	if err != nil {
 		return err
 	}

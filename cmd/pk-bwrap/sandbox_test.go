@@ -268,7 +268,7 @@ func TestRefusals(t *testing.T) {
 		{"the run-time directory", []string{"--readable", "/run"}, "pk-bwrap: cannot show \"/run\": it holds the sockets of running services\npk-bwrap: hint: name a narrower directory\n"},
 		{"everything", []string{"--readable", "/"}, "pk-bwrap: cannot show \"/\": it would show the control socket \"/run/docker.sock\"\npk-bwrap: hint: name a narrower directory\n"},
 		{"the host's processes", []string{"--readable", "/proc"}, "pk-bwrap: cannot show \"/proc\": the sandbox has a /proc of its own\npk-bwrap: hint: name a directory elsewhere\n"},
-		{"an overlay that is a root", []string{"--overlay", b.Project}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is a root already\npk-bwrap: hint: name it once\n", b.Project)},
+		{"an overlay that is a root", []string{"--overlay", b.Project}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is a writable root\npk-bwrap: hint: leave one of the two out\n", b.Project)},
 		{"an overlay that is missing", []string{"--overlay", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: no such file or directory\npk-bwrap: hint: name an existing directory\n", base+"/nonesuch")},
 		{"an overlay with the session directories in it", []string{"--overlay", b.Home + "/.cache"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it contains the session directories, %q\npk-bwrap: hint: show it with --readable or --writable\n", b.Home+"/.cache", b.Home+"/.cache/pikuri")},
 		{"an overlay that is a file", []string{"--overlay", b.Project + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot overlay %q: it is not a directory\npk-bwrap: hint: show it with --readable or --writable\n", b.Project+"/bwrap")},
@@ -566,8 +566,8 @@ func TestOddHomes(t *testing.T) {
 		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
 		cmd.Env = append(cmd.Env, "HOME="+home)
 		got := clitest.Finish(t, cmd)
-		if home == b.Project {
-			assert.Equal(t, 125, got.Status, "a home is no project")
+		if home == b.Project || home == b.Project+"/in" || home == filepath.Dir(b.Home)+"/inside" {
+			assert.Equal(t, 125, got.Status, "a home is no project, and a project no place for session directories")
 			continue
 		}
 		assert.NotEqual(t, 125, got.Status, "%q: %s", home, got.Stderr)

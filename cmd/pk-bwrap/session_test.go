@@ -167,7 +167,7 @@ func TestParallelCommandsShareOneView(t *testing.T) {
 	}
 	assert.Len(t, views, 1, "each overlay is mounted once: %v", views)
 	for view := range views {
-		assert.Equal(t, 3, strings.Count(view, "\n"), view)
+		assert.GreaterOrEqual(t, strings.Count(view, "\n"), 3, view)
 	}
 	assert.Equal(t, before, hostCaches(t, b))
 }

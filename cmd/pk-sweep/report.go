@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 )
 
@@ -23,6 +24,18 @@ type reporter struct {
 type total struct {
 	removed, kept, failed int
 	usage                 session.Usage
+}
+
+// recover does what commands that were killed have left to be done.
+func (r *reporter) recover(base string) {
+	moved, err := quarantine.Recover(base)
+	for _, m := range moved {
+		r.ctx.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
+	}
+	if err != nil {
+		r.ctx.Report(err)
+		r.status = cli.StatusRefused
+	}
 }
 
 // base sweeps one base. A failure there does not keep the others from being

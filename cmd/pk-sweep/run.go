@@ -156,6 +156,9 @@ func (o *options) run(ctx *cli.Context) error {
 	out := bufio.NewWriter(ctx.Stdout)
 	r := &reporter{options: o, ctx: ctx, out: out}
 	for _, base := range o.bases {
+		if !o.sweep.DryRun {
+			r.recover(base)
+		}
 		r.base(base)
 	}
 	if err := out.Flush(); err != nil {

@@ -381,6 +381,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 // recover does what killed commands have left undone. An error is a warning: the
 // next command tries again.
 func (f *Fence) recover(base string) {
+	if _, err := os.Stat(base); err != nil {
+		return // no command has begun there
+	}
 	moved, err := quarantine.Recover(base)
 	for _, m := range moved {
 		f.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
@@ -408,8 +411,8 @@ func (f *Fence) beginNote() {
 		}
 	}
 	base, err := session.Base(os.Getenv)
-	if err == nil && len(n.Names)+len(n.Modes) > 0 {
-		err = session.MakeBase(base)
+	if err != nil || len(n.Names)+len(n.Modes) == 0 || session.MakeBase(base) != nil {
+		base = ""
 	}
 	if dir := f.dir(); dir != nil && dir.Named() {
 		n.Into = filepath.Join(dir.Path(), session.AsideDir)
@@ -417,12 +420,13 @@ func (f *Fence) beginNote() {
 		n.Into = filepath.Join(session.Reserve(base).Path(), session.AsideDir)
 	}
 	f.note = &n
-	if err == nil {
-		f.note, err = quarantine.Begin(base, n)
+	if base == "" {
+		return
 	}
-	if err != nil {
-		f.note = &n
-		f.Warn("a command that is killed with this one leaves what it planted: %v", err)
+	if note, err := quarantine.Begin(base, n); err == nil {
+		f.note = note
+	} else {
+		f.Warn("if this process is killed, files that the command plants stay: %v", err)
 	}
 }
 
@@ -435,6 +439,14 @@ func (f *Fence) End() ([]quarantine.Moved, error) {
 	note := f.note
 	f.note = nil
 	return note.End()
+}
+
+// SweepInPassing removes what sessions have left long ago, at most once an hour.
+// Call it when all has been reported.
+func SweepInPassing() {
+	if base, err := session.Base(os.Getenv); err == nil {
+		session.SweepInPassing(base)
+	}
 }
 
 // Box is what holds the command to its limits, or nil.

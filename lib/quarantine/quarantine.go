@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,10 @@ type Note struct {
 	Names []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Modes []Mode   `json:"modes,omitempty"`
 	Into  string   `json:"into"` // the directory that files are moved to
+
+	// Above are directories above the names that were missing too: a command can
+	// put a symbolic link in the place of one, and the name behind the link.
+	Above []string `json:"above,omitempty"`
 
 	path string
 	file *os.File // locked
@@ -58,6 +63,7 @@ func Begin(base string, n Note) (*Note, error) {
 	if len(n.Names) == 0 && len(n.Modes) == 0 {
 		return &n, nil
 	}
+	n.Above = missingAbove(n.Names)
 	dir := filepath.Join(base, journal)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
@@ -86,13 +92,45 @@ func Begin(base string, n Note) (*Note, error) {
 	return &n, nil
 }
 
+// missingAbove lists the missing directories above names.
+func missingAbove(names []string) []string {
+	var list []string
+	for _, name := range names {
+		for dir := filepath.Dir(name); dir != "/" && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
+			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			list = append(list, dir)
+		}
+	}
+	return list
+}
+
+// planted returns the place to look at for name: name, or the file or link that
+// is now in the place of a directory that was missing. A file or link that was
+// above name before means that there is nothing.
+func planted(name string, missing []string) (place string, ok bool) {
+	for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
+		if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
+			return dir, slices.Contains(missing, dir)
+		}
+	}
+	return name, true
+}
+
 // End does what the note says. The note stays if something of it cannot be done:
 // the next command tries again.
 func (n *Note) End() ([]Moved, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
-	moved, err := Move(n.Names, n.Into)
+	var names []string
+	for _, name := range n.Names {
+		if place, ok := planted(name, n.Above); ok {
+			names = append(names, place)
+		}
+	}
+	moved, err := Move(names, n.Into)
 	if n.file == nil {
 		return moved, err
 	}
@@ -122,6 +160,9 @@ func Recover(base string) ([]Moved, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
+	if err := own(base); err != nil {
+		return nil, err
+	}
 	var moved []Moved
 	errs := []error{err}
 	for _, e := range entries {
@@ -132,6 +173,18 @@ func Recover(base string) ([]Moved, error) {
 		moved, errs = append(moved, m...), append(errs, err)
 	}
 	return moved, errors.Join(errs...)
+}
+
+// own refuses a base in which another user can write notes.
+func own(base string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(base, &st); err != nil {
+		return err
+	}
+	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("cannot trust the journal in %q: other users can write there", base)
+	}
+	return nil
 }
 
 func recoverOne(path string) ([]Moved, error) {

@@ -103,24 +103,12 @@ func (r *run) answer(a Answer) {
 	_ = unix.Sendmsg(controlFD, append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL)
 }
 
-// takeGroup becomes the group that the user namespace maps. A session's maps that
-// of the caller that began it, and newgrp(1) may have changed this one's.
-func takeGroup() error {
-	if os.Getegid() == 0 {
-		return nil
-	}
-	if err := syscall.Setresgid(0, 0, 0); err != nil {
-		return fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("setresgid", err))
-	}
-	return nil
-}
-
 // start makes the sandbox on a thread of its own, which has a copy of the host's
 // mounts, while the main thread enters the mount namespace of the session: its
 // keeper, if it is killed, finds it again there. The thread lives as long as this
 // process, since bwrap dies with it.
 func (r *run) start() error {
-	if err := takeGroup(); err != nil {
+	if err := session.AssumeGroup(); err != nil {
 		return err
 	}
 	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
