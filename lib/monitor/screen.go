@@ -35,9 +35,9 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend func()) *screen {
 			continue
 		}
 		if fd == 0 {
-			c.in = int(f.Fd())
+			c.in = numberOf(f)
 		} else if c.out < 0 {
-			c.out = int(f.Fd())
+			c.out = numberOf(f)
 		}
 	}
 	at := max(c.in, c.out)
