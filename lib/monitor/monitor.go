@@ -347,6 +347,8 @@ func (s *Sandbox) watch() {
 	case <-time.After(reportTime): // a process elsewhere holds the pipe
 		s.status.Close()
 	}
+	// A bwrap that was killed reports nothing. One that fails exits with 1.
+	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
 	s.events <- e
 	usage, _ := state.SysUsage().(*syscall.Rusage)
 	s.events <- Event{Kind: Done, Usage: *usage}
