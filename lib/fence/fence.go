@@ -127,7 +127,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	o := bwrap.Options{
-		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
+		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
@@ -144,15 +144,15 @@ func (f *Fence) plan() error {
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
-		o.Umbrellas = base
+		o.SessionBase = base
 		f.recover(base)
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
 		o.Roots = append(o.Roots, confine.Root{Path: f.Tmp, Writable: true, Dir: true})
 	}
 	if f.Reserved != nil && f.Tmp == "" {
-		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
-		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
+		o.Tmp, o.OwnTmp = bwrap.Canonical(f.Reserved.Tmp()), true
+		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
 	if !f.NoToolchains {
 		if err := f.addToolchains(&o); err != nil {
@@ -160,8 +160,8 @@ func (f *Fence) plan() error {
 		}
 	}
 	own := ""
-	if o.PlayOwned {
-		own = o.Playground
+	if o.OwnTmp {
+		own = o.Tmp
 	}
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
