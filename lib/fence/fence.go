@@ -237,9 +237,9 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, repo := range repos {
-		for _, sink := range repo.Sinks() {
-			if !sink.Watch {
-				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+		for _, file := range repo.ExecFiles() {
+			if !file.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, file.Path), Rule: "default: git: " + file.Why, Default: true})
 			}
 		}
 	}
