@@ -45,7 +45,7 @@ Workspace:
 
 ` + sandboxflags.SandboxHelp + `
 Other:
-      --print                print the command line of bwrap, one word a line
+      --print                print a command line that makes the sandbox, one word a line
       --explain              tell what the sandbox shows at each PATH and which rule
                              decided; without PATH, the whole plan
       --check                attack such a sandbox from inside, and tell which of the

@@ -189,7 +189,7 @@ func lines(repos []Repo) []string {
 	return lines
 }
 
-func TestSinks(t *testing.T) {
+func TestExecFiles(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	require.NoError(t, os.RemoveAll(h.path("proj/.git/branches")))
@@ -203,8 +203,8 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// TestSinksCarryWhatWasSeen compares with stat, and pins with what lies between.
-func TestSinksCarryWhatWasSeen(t *testing.T) {
+// TestExecFilesCarryWhatWasSeen compares with stat, and pins with what lies between.
+func TestExecFilesCarryWhatWasSeen(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	h.submodule("a/b")
