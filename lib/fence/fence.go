@@ -128,7 +128,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	o := bwrap.Options{
-		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
+		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
@@ -145,15 +145,15 @@ func (f *Fence) plan() error {
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
-		o.Umbrellas = base
+		o.SessionBase = base
 		f.recover(base)
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
 		o.Roots = append(o.Roots, confine.Root{Path: f.Tmp, Writable: true, Dir: true})
 	}
 	if f.Reserved != nil && f.Tmp == "" {
-		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
-		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
+		o.Tmp, o.OwnTmp = bwrap.Canonical(f.Reserved.Tmp()), true
+		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
 	if !f.NoToolchains {
 		if err := f.addToolchains(&o); err != nil {
@@ -161,8 +161,8 @@ func (f *Fence) plan() error {
 		}
 	}
 	own := ""
-	if o.PlayOwned {
-		own = o.Playground
+	if o.OwnTmp {
+		own = o.Tmp
 	}
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
@@ -238,9 +238,9 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, repo := range repos {
-		for _, sink := range repo.Sinks() {
-			if !sink.Watch {
-				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+		for _, file := range repo.ExecFiles() {
+			if !file.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, file.Path), Rule: "default: git: " + file.Why, Default: true})
 			}
 		}
 	}
