@@ -54,6 +54,8 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
+	Ahead bool // a command will run: the set-up program starts while the plan is made
+
 	Warn func(format string, args ...any) // nil: warnings are dropped
 }
 
@@ -67,6 +69,7 @@ type Fence struct {
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
 	note   *quarantine.Note
+	ahead  *monitor.Ahead
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -75,7 +78,11 @@ func New(c Config) (*Fence, error) {
 		c.Warn = func(string, ...any) {}
 	}
 	f := &Fence{Config: c}
+	if c.Ahead && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
+		f.ahead = monitor.StartAhead()
+	}
 	if err := f.plan(); err != nil {
+		f.ahead.Close()
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -104,6 +111,7 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes what limits the command.
 func (f *Fence) Close() error {
+	f.ahead.Close()
 	_, err := f.End()
 	errs := []error{err}
 	if f.box != nil {
@@ -361,7 +369,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.ahead}
 	if k := f.joined; k != nil {
 		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 	}
