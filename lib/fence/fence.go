@@ -55,6 +55,8 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
+	Ahead bool // a command will run: the set-up program starts while the plan is made
+
 	Warn func(format string, args ...any) // nil: warnings are dropped
 }
 
@@ -68,6 +70,7 @@ type Fence struct {
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
 	note   *quarantine.Note
+	ahead  *monitor.Ahead
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -76,7 +79,11 @@ func New(c Config) (*Fence, error) {
 		c.Warn = func(string, ...any) {}
 	}
 	f := &Fence{Config: c}
+	if c.Ahead && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
+		f.ahead = monitor.StartAhead()
+	}
 	if err := f.plan(); err != nil {
+		f.ahead.Close()
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -105,6 +112,7 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes what limits the command.
 func (f *Fence) Close() error {
+	f.ahead.Close()
 	_, err := f.End()
 	errs := []error{err}
 	if f.box != nil {
@@ -393,7 +401,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.ahead}
 	if f.joined != nil {
 		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}

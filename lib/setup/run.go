@@ -1,10 +1,11 @@
 package setup
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"runtime"
@@ -69,12 +70,65 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	line, err := bufio.NewReader(control).ReadBytes('\n')
+	line, files, err := receiveLine()
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
 	j, err := decode(line)
+	if err == nil {
+		err = j.FDs.open(files)
+	}
 	return j, control, err
+}
+
+// maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
+const maxFiles = 253
+
+// receiveLine reads a line from the monitor, and the files that come with it.
+func receiveLine() (line []byte, files []int, err error) {
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
+	for !bytes.HasSuffix(line, []byte("\n")) {
+		n, control, _, _, err := unix.Recvmsg(controlFD, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == nil && n == 0:
+			err = io.EOF
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		line = append(line, buf[:n]...)
+		messages, err := unix.ParseSocketControlMessage(oob[:control])
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range messages {
+			fds, err := unix.ParseUnixRights(&messages[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			files = append(files, fds...)
+		}
+	}
+	return line, files, nil
+}
+
+// open replaces the places of files in a message by their descriptors.
+func (d *Descriptors) open(files []int) error {
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Locked}
+	for i := range d.Passed {
+		places = append(places, &d.Passed[i].FD)
+	}
+	for _, place := range places {
+		switch {
+		case *place > len(files):
+			return fmt.Errorf("internal error: %s got %d files, and needs number %d", option, len(files), *place)
+		case *place > 0:
+			*place = files[*place-1]
+		}
+	}
+	return nil
 }
 
 // run is a sandbox that is being made, or runs.
