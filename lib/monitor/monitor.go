@@ -42,7 +42,7 @@ type Config struct {
 	// Rejoin returns the keeper that took the place of one that has ended. Without
 	// it Start fails with ErrKeeperEnded.
 	Rejoin func() (*Keeper, error)
-	Ahead    *Ahead      // a set-up program that was started before; or nil
+	Ahead  *Ahead // a set-up program that was started before; or nil
 }
 
 // Placed is a file, and the number at which the command has it.
