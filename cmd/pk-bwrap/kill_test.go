@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,6 +130,11 @@ func flagsOf(t *testing.T, f *os.File) int {
 
 func TestSignalsReachTheCommand(t *testing.T) {
 	b := clitest.NewBox(t)
+	// A test that runs in the background of a script ignores SIGINT. Children of a
+	// process with a handler do not.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGINT)
+	defer signal.Stop(handled)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
 		cmd, alive := begin(t, b, "echo begun; exec sleep 1000")
 		_, err := alive.Read(make([]byte, 16))
