@@ -60,7 +60,7 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its /tmp and what it wrote to caches
                              (default $PK_SESSION)
-      --temp DIR             use DIR as the playground instead
+      --temp DIR             use DIR as the session tmp instead
       --deny PATTERN         what matches is neither read nor written; repeatable
       --deny-read PATTERN    what matches is not read (nor written, in the sandbox)
       --allow-write PATTERN  only what matches is written

@@ -36,16 +36,16 @@ Workspace:
       --writable-from FILE
       --session NAME         join a session: its /tmp and what it wrote to caches
                              (default $PK_SESSION)
-      --temp DIR             use DIR as the playground instead
+      --temp DIR             use DIR as the session tmp instead
       --deny PATTERN         what matches is neither read nor written; repeatable
       --deny-read PATTERN    what matches is not read (nor written, in here)
       --allow-write PATTERN  only what matches is written
       --policy FILE          take options of this kind and the next from a file
-      --no-alias-tmp         /tmp keeps its meaning; not possible with a playground here
+      --no-alias-tmp         /tmp keeps its meaning; refused with a session tmp
 
 ` + sandboxflags.SandboxHelp + `
 Other:
-      --print                print the command line of bwrap, one word a line
+      --print                print a command line that makes the sandbox, one word a line
       --explain              tell what the sandbox shows at each PATH and which rule
                              decided; without PATH, the whole plan
       --check                attack such a sandbox from inside, and tell which of the

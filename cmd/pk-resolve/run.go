@@ -26,9 +26,9 @@ Workspace:
       --writable DIR         a further root, writable; repeatable
       --readable-from FILE   the same from a list, one a line; - is standard input
       --writable-from FILE
-      --session NAME         join a session: its playground is a writable root,
+      --session NAME         join a session: its session tmp is a writable root,
                              and what /tmp means (default $PK_SESSION)
-      --temp DIR             use DIR as the playground instead
+      --temp DIR             use DIR as the session tmp instead
       --no-alias-tmp         /tmp keeps its meaning
       --deny PATTERN         neither read nor write what it covers; repeatable
       --deny-read PATTERN    do not read what it covers; repeatable

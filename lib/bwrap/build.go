@@ -28,17 +28,17 @@ const (
 
 // Options is what a plan is made from.
 type Options struct {
-	Roots      []confine.Root            // the project root first
-	RootRule   func(confine.Root) string // what caused a root; nil: nothing is known
-	Playground string                    // seen as /tmp; "" for an empty /tmp
-	PlayOwned  bool                      // the playground is pk's own, so that mount points may be made in it
-	Overlays   []string                  // --overlay
-	Toolchains []toolchain.Entry
-	Missing    []toolchain.Entry // caches that the host does not have yet, for a session to keep
-	Masks      []string          // what to hide inside the toolchains
-	Rules      confine.Rules
-	Protect    []Protected // what must not be written though it is in a writable root
-	Umbrellas  string      // directory of all umbrellas, which no overlay may contain
+	Roots       []confine.Root            // the project root first
+	RootRule    func(confine.Root) string // what caused a root; nil: nothing is known
+	Tmp         string                    // seen as /tmp; "" for an empty /tmp
+	OwnTmp      bool                      // Tmp is the session tmp, so that mount points may be made in it
+	Overlays    []string                  // --overlay
+	Toolchains  []toolchain.Entry
+	Missing     []toolchain.Entry // caches that the host does not have yet, for a session to keep
+	Masks       []string          // what to hide inside the toolchains
+	Rules       confine.Rules
+	Protect     []Protected // what must not be written though it is in a writable root
+	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary
 	Net         bool
@@ -61,7 +61,7 @@ func New(o Options) (*Plan, error) {
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
 	b.guard = newGuard(b.user.home, b.getenv)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.narrow, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ func (b *builder) taken(dest string) bool {
 
 // refuse looks at every directory that the caller wants shown.
 func (b *builder) refuse() error {
-	if b.Playground != "" && !b.PlayOwned {
+	if b.Tmp != "" && !b.OwnTmp {
 		if err := b.refuseBelowTmp(); err != nil {
 			return err
 		}
@@ -163,9 +163,9 @@ func (b *builder) resolveOverlays() error {
 // the directory that the caller gave as /tmp, and leave it there.
 func (b *builder) refuseBelowTmp() error {
 	for _, r := range b.Roots {
-		if within(r.Path, "/tmp") && r.Path != b.Playground {
+		if within(r.Path, "/tmp") && r.Path != b.Tmp {
 			return &Refusal{
-				Reason: fmt.Sprintf("cannot show %q: it lies below /tmp, which means %q here", r.Path, b.Playground),
+				Reason: fmt.Sprintf("cannot show %q: it lies below /tmp, which means %q here", r.Path, b.Tmp),
 				Advice: "leave --temp out, or move the directory out of /tmp",
 			}
 		}
@@ -176,15 +176,15 @@ func (b *builder) refuseBelowTmp() error {
 // roots shows what the workspace consists of. A root given twice is shown the
 // way that allows more, which is what the workspace itself says of it.
 func (b *builder) roots() error {
-	if b.Playground != "" {
-		b.add(Mount{Op: OpWritable, Source: b.Playground, Dest: "/tmp", Rule: "the playground is /tmp", Root: true, Own: b.PlayOwned})
+	if b.Tmp != "" {
+		b.add(Mount{Op: OpWritable, Source: b.Tmp, Dest: "/tmp", Rule: "the session tmp is /tmp", Root: true, Own: b.OwnTmp})
 	}
 	for i, r := range b.Roots {
 		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r), Root: true, Dev: r.Dev, Ino: r.Ino}
 		if r.Writable {
 			m.Op = OpWritable
 		}
-		if r.Path == b.Playground && !b.PlayOwned && within(r.Path, "/tmp") {
+		if r.Path == b.Tmp && !b.OwnTmp && within(r.Path, "/tmp") {
 			continue // it is there as /tmp; a mount point for it would have to be made in it
 		}
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
@@ -207,8 +207,8 @@ func (b *builder) rootRule(i int, r confine.Root) string {
 		return given
 	case i == 0:
 		return "project root"
-	case r.Path == b.Playground:
-		return "playground"
+	case r.Path == b.Tmp:
+		return "session tmp"
 	case r.Writable:
 		return "option --writable"
 	}
@@ -259,8 +259,8 @@ func (b *builder) noOverlay(dir string) string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "it is not a directory"
 	}
-	if b.Umbrellas != "" && within(b.Umbrellas, dir) {
-		return fmt.Sprintf("it contains the session directories, %q", b.Umbrellas)
+	if b.SessionBase != "" && within(b.SessionBase, dir) {
+		return fmt.Sprintf("it contains the session directories, %q", b.SessionBase)
 	}
 	if below := mountBelow(b.plan.Table(), dir); below != "" {
 		return fmt.Sprintf("%q is mounted below it", below)
@@ -375,11 +375,11 @@ func (b *builder) addLinks(path, rule string) {
 }
 
 // rooted reports whether path lies in a tree of the host that is shown. A
-// playground of pk's own does not count: mount points may be made in it.
+// session tmp does not count: mount points may be made in it.
 func (b *builder) rooted(path string) bool {
 	m, ok := cover(b.plan.Mounts, path)
 	_, shown := m.host(path)
-	return ok && shown && !(m.Dest == "/tmp" && b.PlayOwned)
+	return ok && shown && !(m.Dest == "/tmp" && b.OwnTmp)
 }
 
 // masks hides the credentials that lie inside a toolchain.
@@ -442,12 +442,12 @@ func (b *builder) arrange() error {
 	return nil
 }
 
-// shieldTmp puts an empty directory over what the playground has where a root
-// lies deeper below /tmp. A session's commands write in the playground: one of
+// shieldTmp puts an empty directory over what the session tmp has where a root
+// lies deeper below /tmp. A session's commands write in the session tmp: one of
 // them may have left a link there, and a bwrap before 0.12 would follow it to
 // the host when it makes the mount point of the root.
 func (b *builder) shieldTmp() {
-	if !b.PlayOwned {
+	if !b.OwnTmp {
 		return
 	}
 	for _, m := range slices.Clone(b.plan.Mounts) {
@@ -485,18 +485,18 @@ func (b *builder) homeMounts() []Mount {
 
 // mountPoints refuses a mount for which bwrap would have to make a directory
 // inside a tree of the host: it would stay there when the sandbox is gone. A
-// playground of pk's own goes with its session, so there it may; but not where
+// session tmp goes with its session, so there it may; but not where
 // a link has been put.
 func (b *builder) mountPoints() error {
 	for i, m := range b.plan.Mounts {
 		above, _ := cover(b.plan.Mounts[:i], m.Dest)
 		host, ok := above.host(m.Dest)
-		if !ok || b.PlayOwned && m.Dest == b.Playground {
+		if !ok || b.OwnTmp && m.Dest == b.Tmp {
 			continue // the second is made before the sandbox is
 		}
 		var st unix.Stat_t
 		err := unix.Lstat(host, &st)
-		if err == unix.ENOENT && above.Dest == "/tmp" && b.PlayOwned {
+		if err == unix.ENOENT && above.Dest == "/tmp" && b.OwnTmp {
 			continue
 		}
 		if err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -510,8 +510,8 @@ func (b *builder) mountPoints() error {
 }
 
 func (b *builder) hold() error {
-	if b.PlayOwned {
-		return b.plan.hold(b.Playground)
+	if b.OwnTmp {
+		return b.plan.hold(b.Tmp)
 	}
 	return b.plan.hold("")
 }

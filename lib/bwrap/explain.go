@@ -107,7 +107,7 @@ func (p *Plan) Flags() []Flag {
 	return append(flags,
 		Flag{"--cap-drop ALL", "default: no capabilities"},
 		Flag{"--new-session", "default: the caller's terminal cannot be typed into"},
-		Flag{"--die-with-parent", "default: nothing outlives the caller"},
+		Flag{"--die-with-parent", "default: nothing outlives pk"},
 		Flag{"session keyring", "default: a new and empty one"},
 		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
 		Flag{"--remount-ro /", "default: nothing is written beside what is shown"},

@@ -30,8 +30,8 @@ func openNoLinks(path string) (int, error) {
 // mounted in one. System directories are not: nobody who runs commands in a
 // sandbox can change them.
 //
-// The playground may be one that is not made before the plan is known to be good.
-func (p *Plan) hold(playground string) error {
+// tmp may be one that is not made before the plan is known to be good.
+func (p *Plan) hold(tmp string) error {
 	p.tops = make([]int, len(p.Mounts))
 	live := make([]bool, len(p.Mounts)) // what it shows is another command's to change
 	var around []int                    // the mounts around the one looked at, outermost first
@@ -54,7 +54,7 @@ func (p *Plan) hold(playground string) error {
 		if !m.Held {
 			continue
 		}
-		if err := p.identify(m, above, playground); err != nil {
+		if err := p.identify(m, above, tmp); err != nil {
 			return fmt.Errorf("cannot show %q (%s): %w", m.Dest, m.Rule, err)
 		}
 	}
@@ -71,8 +71,8 @@ func (m Mount) placed() bool {
 
 // identify notes the inode that m shows, or for what shows nothing of the host,
 // the one that it covers. A root's was noted when it was opened.
-func (p *Plan) identify(m *Mount, above int, playground string) error {
-	if m.Ino != 0 || m.Source == playground && playground != "" {
+func (p *Plan) identify(m *Mount, above int, tmp string) error {
+	if m.Ino != 0 || m.Source == tmp && tmp != "" {
 		return nil
 	}
 	path := m.Source
@@ -80,8 +80,8 @@ func (p *Plan) identify(m *Mount, above int, playground string) error {
 		path, _ = p.Mounts[above].host(m.Dest)
 	}
 	fd, err := openNoLinks(path)
-	if errors.Is(err, unix.ENOENT) && !m.showsHost() && p.Mounts[above].Source == playground {
-		return nil // its mount point is made in the playground
+	if errors.Is(err, unix.ENOENT) && !m.showsHost() && p.Mounts[above].Source == tmp {
+		return nil // its mount point is made in the session tmp
 	}
 	if err != nil {
 		return err

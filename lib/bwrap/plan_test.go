@@ -160,7 +160,7 @@ func TestToolchains(t *testing.T) {
 func TestACacheThatCannotBeOverlaidIsReadOnly(t *testing.T) {
 	base := tree(t, "project/", "home/.cache/pikuri/workspace-x/")
 	o := options(base)
-	o.Umbrellas = base + "/home/.cache/pikuri"
+	o.SessionBase = base + "/home/.cache/pikuri"
 	o.Toolchains = []toolchain.Entry{{Kind: toolchain.Overlay, Tool: "all", Path: base + "/home/.cache"}}
 	p, err := New(o)
 	require.NoError(t, err)
@@ -201,7 +201,7 @@ func TestAMountPointOnTheHostIsRefused(t *testing.T) {
 	}
 }
 
-func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
+func TestASessionTmpAndAProjectBelowTmp(t *testing.T) {
 	base, err := os.MkdirTemp("/tmp", "pk-")
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(base) })
@@ -209,7 +209,7 @@ func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
 		require.NoError(t, os.Mkdir(filepath.Join(base, dir), 0o755))
 	}
 	o := options(base)
-	o.Playground = base + "/play"
+	o.Tmp = base + "/play"
 	_, err = New(o)
 	assert.EqualError(t, err, `cannot show "`+base+`/project": it lies below /tmp, which means "`+base+`/play" here`)
 
@@ -220,11 +220,11 @@ func TestAPlaygroundAndAProjectBelowTmp(t *testing.T) {
 	_, err = New(o)
 	assert.EqualError(t, err, `cannot show "`+base+`/cache/go-build" (toolchain go): its mount point would have to be made in "`+base+`/play"`)
 
-	o.PlayOwned, o.Roots[0].Path = true, project
+	o.OwnTmp, o.Roots[0].Path = true, project
 	p, err := New(o)
 	require.NoError(t, err)
 	tmp, _ := find(p, "/tmp")
-	assert.Equal(t, o.Playground, tmp.Source)
+	assert.Equal(t, o.Tmp, tmp.Source)
 	_, ok := find(p, base+"/project")
 	assert.True(t, ok)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,7 +136,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	o := bwrap.Options{
-		Roots: f.Roots, Playground: f.Tmp, PlayOwned: f.OwnTmp, RootRule: f.Origin,
+		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
@@ -152,15 +153,15 @@ func (f *Fence) plan() error {
 		if err := CheckBase(base, f.Roots); err != nil {
 			return err
 		}
-		o.Umbrellas = base
+		o.SessionBase = base
 		f.recover(base)
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
 		o.Roots = append(o.Roots, confine.Root{Path: f.Tmp, Writable: true, Dir: true})
 	}
 	if f.Reserved != nil && f.Tmp == "" {
-		o.Playground, o.PlayOwned = bwrap.Canonical(f.Reserved.Tmp()), true
-		o.Roots = append(o.Roots, confine.Root{Path: o.Playground, Writable: true, Dir: true})
+		o.Tmp, o.OwnTmp = bwrap.Canonical(f.Reserved.Tmp()), true
+		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
 	if !f.NoToolchains {
 		if err := f.addToolchains(&o); err != nil {
@@ -168,8 +169,8 @@ func (f *Fence) plan() error {
 		}
 	}
 	own := ""
-	if o.PlayOwned {
-		own = o.Playground
+	if o.OwnTmp {
+		own = o.Tmp
 	}
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
@@ -245,9 +246,9 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, repo := range repos {
-		for _, sink := range repo.Sinks() {
-			if !sink.Watch {
-				list = append(list, bwrap.Protected{Path: filepath.Join(root, sink.Path), Rule: "default: git: " + sink.Why, Default: true})
+		for _, file := range repo.ExecFiles() {
+			if !file.Watch {
+				list = append(list, bwrap.Protected{Path: filepath.Join(root, file.Path), Rule: "default: git: " + file.Why, Default: true})
 			}
 		}
 	}
@@ -332,15 +333,10 @@ func (f *Fence) join() error {
 	if f.Session == nil || len(lowers) == 0 {
 		return nil
 	}
-	nsenter := bwrap.FindTrusted("nsenter")
-	if nsenter == "" {
-		return &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
-	}
-	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	joined, err := f.findKeeper(lowers)
 	if err != nil {
 		return err
 	}
-	f.joined = joined
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(bwrap.Session{Shown: joined.Shown, Root: joined.Root()}, joined.Refused)
 	for _, w := range f.Plan.Warnings[known:] {
@@ -363,6 +359,42 @@ func (f *Fence) dir() *session.Dir {
 	return f.made
 }
 
+// findKeeper finds the keeper of the session, or starts it.
+func (f *Fence) findKeeper(lowers []string) (*session.Joined, error) {
+	nsenter := bwrap.FindTrusted("nsenter")
+	if nsenter == "" {
+		return nil, &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
+	}
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	if err == nil {
+		f.joined = joined
+	}
+	return joined, err
+}
+
+func (f *Fence) keeper() *monitor.Keeper {
+	k := f.joined
+	return &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+}
+
+// rejoin finds the keeper that took the place of one that was killed. It shows the
+// overlays at the same paths.
+func (f *Fence) rejoin() (*monitor.Keeper, error) {
+	lowers := slices.Collect(maps.Keys(f.joined.Shown))
+	if err := f.joined.Close(); err != nil {
+		return nil, err
+	}
+	f.joined = nil
+	joined, err := f.findKeeper(lowers)
+	if err == nil && len(joined.Shown) < len(lowers) {
+		err = errors.New("cannot join the session: its keeper was killed, and an overlay cannot be mounted any more")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.keeper(), nil
+}
+
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
@@ -370,8 +402,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	}
 	f.beginNote()
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.ahead}
-	if k := f.joined; k != nil {
-		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+	if f.joined != nil {
+		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
 	if dir := f.dir(); dir != nil {
 		c.Locked = dir.Locked()

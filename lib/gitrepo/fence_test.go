@@ -54,14 +54,14 @@ func insideFence() {
 	check(program)
 }
 
-// fenced runs a shell with the sinks that Find names as a sandbox would have
+// fenced runs a shell with the exec files that Find names as a sandbox would have
 // them.
 func (h *home) fenced(script string) (string, error) {
 	h.t.Helper()
 	var f fence
 	pinned := map[string]bool{}
 	for _, r := range h.find() {
-		for _, s := range r.Sinks() {
+		for _, s := range r.ExecFiles() {
 			if !s.Exists || s.Link || s.Watch {
 				continue
 			}

@@ -37,12 +37,12 @@ type Repo struct {
 	// because of it.
 	Outside bool
 
-	sinks []Sink
+	execFiles []ExecFile
 }
 
-// Sinks are the files of the repository that decide what git on the host runs,
+// ExecFiles are the files of the repository that decide what git on the host runs,
 // sorted by path. One that two repositories share is named by the first.
-func (r Repo) Sinks() []Sink { return slices.Clone(r.sinks) }
+func (r Repo) ExecFiles() []ExecFile { return slices.Clone(r.execFiles) }
 
 // Limits bound what Find looks at. The zero value of each means its default.
 type Limits struct {
@@ -98,7 +98,7 @@ func Find(root string, limits Limits, getenv Getenv) ([]Repo, error) {
 	f.nested("", f.limits.Depth)
 	repos := make([]Repo, len(f.repos))
 	for i, r := range f.repos {
-		slices.SortFunc(r.sinks, func(a, b Sink) int { return strings.Compare(a.Path, b.Path) })
+		slices.SortFunc(r.execFiles, func(a, b ExecFile) int { return strings.Compare(a.Path, b.Path) })
 		repos[i] = *r
 	}
 	if f.limit != nil {
@@ -116,7 +116,7 @@ type finder struct {
 
 	repos   []*Repo
 	gitDirs map[string]bool // absolute, seen
-	named   map[string]bool // sinks
+	named   map[string]bool // exec files
 	host    *loader         // the configuration of the system and of the user
 }
 
@@ -216,7 +216,7 @@ func (f *finder) gitDir(repo *Repo, dir string) {
 	if commonInside {
 		repo.CommonDir = common
 	}
-	f.sinks(repo, at)
+	f.execFiles(repo, at)
 	if commonInside {
 		f.modules(path.Join(common, "modules"), maxModuleDepth)
 		f.worktrees(path.Join(common, "worktrees"))
@@ -231,7 +231,7 @@ func (f *finder) again(repo *Repo, dir string) {
 			if known.DotGit == "" {
 				known.DotGit = repo.DotGit
 			}
-			known.sinks = append(known.sinks, repo.sinks...)
+			known.execFiles = append(known.execFiles, repo.execFiles...)
 			f.configured(known, gitDirs{gitDir: dir, commonDir: f.absolute(known.CommonDir)}, f.worktreeOf(repo, dir))
 			return
 		}

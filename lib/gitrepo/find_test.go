@@ -172,11 +172,11 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// lines are sinks on a line each.
+// lines are exec files on a line each.
 func lines(repos []Repo) []string {
 	var lines []string
 	for _, r := range repos {
-		for _, s := range r.Sinks() {
+		for _, s := range r.ExecFiles() {
 			line := s.Path
 			for flag, set := range map[string]bool{" missing": !s.Exists, " dir": s.Dir, " link": s.Link, " watch": s.Watch} {
 				if set {
@@ -189,7 +189,7 @@ func lines(repos []Repo) []string {
 	return lines
 }
 
-func TestSinks(t *testing.T) {
+func TestExecFiles(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	require.NoError(t, os.RemoveAll(h.path("proj/.git/branches")))
@@ -203,13 +203,13 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// TestSinksCarryWhatWasSeen compares with stat, and pins with what lies between.
-func TestSinksCarryWhatWasSeen(t *testing.T) {
+// TestExecFilesCarryWhatWasSeen compares with stat, and pins with what lies between.
+func TestExecFilesCarryWhatWasSeen(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	h.submodule("a/b")
 	for _, r := range h.find() {
-		for _, s := range r.Sinks() {
+		for _, s := range r.ExecFiles() {
 			var st unix.Stat_t
 			err := unix.Lstat(h.path("proj/"+s.Path), &st)
 			assert.Equal(t, s.Exists, err == nil, s.Path)
@@ -285,7 +285,7 @@ func TestFindGivesUpAloud(t *testing.T) {
 	assert.EqualError(t, err, "open /nowhere: no such file or directory")
 }
 
-// TestFindNamesNothingOutside plants names of all kinds and expects each sink to
+// TestFindNamesNothingOutside plants names of all kinds and expects each exec file to
 // be below the root, with no link on the way but the one that is named.
 func TestFindNamesNothingOutside(t *testing.T) {
 	h := newHome(t)
@@ -340,7 +340,7 @@ func TestFindWhileThingsMove(t *testing.T) {
 		repos, err := Find(h.path("proj"), Limits{}, h.getenv)
 		require.NoError(t, err)
 		for _, r := range repos {
-			for _, s := range r.Sinks() {
+			for _, s := range r.ExecFiles() {
 				assert.NotContains(t, outside, s.ID, s.Path)
 				for _, p := range s.Pins {
 					assert.NotContains(t, outside, p.ID, p.Path)

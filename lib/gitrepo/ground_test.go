@@ -16,7 +16,7 @@ import (
 var grounds = []struct {
 	name    string
 	prepare func(h *home)
-	sink    string
+	file    string
 	plant   []string // file below proj, content; a program if it begins with #!
 	run     string   // by the owner, in proj
 }{
@@ -131,9 +131,9 @@ func (h *home) user(text string) {
 	h.write(".gitconfig", string(must(os.ReadFile(h.path(".gitconfig"))))+strings.ReplaceAll(text, "{evil}", h.path("evil")))
 }
 
-// TestGitRunsWhatASinkSays shows for each sink that it is one: with the owner's
+// TestGitRunsWhatAnExecFileSays shows for each exec file that it is one: with the owner's
 // git, when nothing keeps a command from writing it.
-func TestGitRunsWhatASinkSays(t *testing.T) {
+func TestGitRunsWhatAnExecFileSays(t *testing.T) {
 	for _, g := range grounds {
 		t.Run(g.name, func(t *testing.T) {
 			h := newHome(t)
@@ -144,9 +144,9 @@ func TestGitRunsWhatASinkSays(t *testing.T) {
 				g.prepare(h)
 			}
 			named := slices.ContainsFunc(h.find(), func(r Repo) bool {
-				return slices.ContainsFunc(r.Sinks(), func(s Sink) bool { return s.Path == g.sink })
+				return slices.ContainsFunc(r.ExecFiles(), func(s ExecFile) bool { return s.Path == g.file })
 			})
-			assert.True(t, named, "%q is not among %q", g.sink, lines(h.find()))
+			assert.True(t, named, "%q is not among %q", g.file, lines(h.find()))
 			if g.run == "" {
 				return
 			}

@@ -51,8 +51,8 @@ type seen struct {
 
 func (s seen) exists() bool { return s.mode != 0 }
 
-// Pin is a directory between a root and a sink. A command that can rename it can
-// put another file at the sink's name.
+// Pin is a directory between a root and an exec file. A command that can rename it can
+// put another file at the exec file's name.
 type Pin struct {
 	Path string
 	ID

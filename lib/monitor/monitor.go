@@ -38,6 +38,10 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Locked   *os.File    // a locked session directory, kept open to the end; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
+
+	// Rejoin returns the keeper that took the place of one that has ended. Without
+	// it Start fails with ErrKeeperEnded.
+	Rejoin func() (*Keeper, error)
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 }
 
@@ -99,6 +103,21 @@ type Sandbox struct {
 // when it returns. The error says why there is none; it matches
 // *bwrap.Unavailable if this machine does not allow one.
 func Start(c Config) (*Sandbox, error) {
+	for tries := 0; ; tries++ {
+		s, err := start(c)
+		if !errors.Is(err, ErrKeeperEnded) || c.Rejoin == nil || tries == maxRejoined {
+			return s, err
+		}
+		if c.Keeper, err = c.Rejoin(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// maxRejoined bounds the keepers that are killed while one sandbox is made.
+const maxRejoined = 10
+
+func start(c Config) (*Sandbox, error) {
 	l := &launch{Config: c}
 	defer l.close()
 	if err := l.prepare(); err != nil {
@@ -270,6 +289,8 @@ func (s *Sandbox) watch() {
 	case <-time.After(reportTime): // a process elsewhere holds the pipe
 		s.status.Close()
 	}
+	// A bwrap that was killed reports nothing. One that fails exits with 1.
+	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
 	s.events <- e
 	s.events <- Event{Kind: Done, Usage: usage}
 }

@@ -25,7 +25,7 @@ complete -c pk-bash -l writable -x -a '(__fish_complete_directories)' -d 'A furt
 complete -c pk-bash -l readable-from -r -F -d 'Readable roots from a list'
 complete -c pk-bash -l writable-from -r -F -d 'Writable roots from a list'
 complete -c pk-bash -l session -x -d 'Join a session'
-complete -c pk-bash -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the playground'
+complete -c pk-bash -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the session tmp'
 complete -c pk-bash -l policy -r -F -d 'Take options from a file'
 complete -c pk-bash -l deny -x -d 'Neither read nor write what matches'
 complete -c pk-bash -l deny-read -x -d 'Do not read what matches'

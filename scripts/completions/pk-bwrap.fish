@@ -6,7 +6,7 @@ complete -c pk-bwrap -l writable -x -a '(__fish_complete_directories)' -d 'A fur
 complete -c pk-bwrap -l readable-from -r -F -d 'Readable roots from a list'
 complete -c pk-bwrap -l writable-from -r -F -d 'Writable roots from a list'
 complete -c pk-bwrap -l session -x -d 'Join a session'
-complete -c pk-bwrap -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the playground'
+complete -c pk-bwrap -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the session tmp'
 complete -c pk-bwrap -l policy -r -F -d 'Take options from a file'
 complete -c pk-bwrap -l deny -x -d 'Neither read nor write what matches'
 complete -c pk-bwrap -l deny-read -x -d 'Do not read what matches'

@@ -8,7 +8,7 @@ _arguments -s -S -A '-*' \
 	'*--readable-from[readable roots from a list]:path:_files' \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
-	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--temp[use a directory as the session tmp]:directory:_files -/' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \

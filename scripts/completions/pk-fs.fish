@@ -22,7 +22,7 @@ complete -c pk-fs -l writable -x -a '(__fish_complete_directories)' -d 'A furthe
 complete -c pk-fs -l readable-from -r -F -d 'Readable roots from a list'
 complete -c pk-fs -l writable-from -r -F -d 'Writable roots from a list'
 complete -c pk-fs -l session -x -d 'Join a session'
-complete -c pk-fs -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the playground'
+complete -c pk-fs -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the session tmp'
 complete -c pk-fs -l no-alias-tmp -d '/tmp keeps its meaning'
 complete -c pk-fs -l deny -x -d 'Neither read nor write what a pattern covers'
 complete -c pk-fs -l deny-read -x -d 'Do not read what a pattern covers'

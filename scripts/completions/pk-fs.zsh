@@ -27,7 +27,7 @@ _arguments -s -S \
 	'*--readable-from[readable roots from a list]:file:_files' \
 	'*--writable-from[writable roots from a list]:file:_files' \
 	'--session[join a session]:name:' \
-	'--temp[use a directory as the playground]:directory:_files -/' \
+	'--temp[use a directory as the session tmp]:directory:_files -/' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
 	'*--deny[neither read nor write what a pattern covers]:pattern:' \
 	'*--deny-read[do not read what a pattern covers]:pattern:' \

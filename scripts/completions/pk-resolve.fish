@@ -6,7 +6,7 @@ complete -c pk-resolve -l writable -x -a '(__fish_complete_directories)' -d 'A f
 complete -c pk-resolve -l readable-from -r -F -d 'Readable roots from a list'
 complete -c pk-resolve -l writable-from -r -F -d 'Writable roots from a list'
 complete -c pk-resolve -l session -x -d 'Join a session'
-complete -c pk-resolve -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the playground'
+complete -c pk-resolve -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the session tmp'
 complete -c pk-resolve -l no-alias-tmp -d '/tmp keeps its meaning'
 complete -c pk-resolve -l deny -x -d 'Neither read nor write what a pattern covers'
 complete -c pk-resolve -l deny-read -x -d 'Do not read what a pattern covers'

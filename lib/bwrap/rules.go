@@ -22,11 +22,11 @@ const (
 	maxPlaces = 250
 )
 
-// narrow turns the rules of the workspace into mounts. A rule is about names;
+// applyRules turns the rules of the workspace into mounts. A rule is about names;
 // here it bears on what has such a name when the sandbox starts. Links are left
 // alone: what they lead to has a name of its own.
-func (b *builder) narrow() error {
-	n := &narrowing{
+func (b *builder) applyRules() error {
+	n := &ruleWalk{
 		builder: b,
 		deny:    append(rules("--deny", b.Rules.Deny), rules("--deny-read", b.Rules.DenyRead)...),
 		allow:   rules("--allow-write", b.Rules.AllowWrite),
@@ -35,7 +35,7 @@ func (b *builder) narrow() error {
 		return nil
 	}
 	for _, root := range b.Roots {
-		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != b.Playground
+		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != b.Tmp
 		if n.holes {
 			b.makeReadOnly(root.Path)
 		}
@@ -54,8 +54,8 @@ func (b *builder) narrow() error {
 	return nil
 }
 
-// narrowing is a walk through the roots under way.
-type narrowing struct {
+// ruleWalk walks through one root after the other.
+type ruleWalk struct {
 	*builder
 	deny   []rule
 	allow  []rule
@@ -77,7 +77,7 @@ func (b *builder) makeReadOnly(root string) {
 
 // walk looks at what lies in the directory below the root. open tells that
 // everything in it is writable already.
-func (n *narrowing) walk(below string, open bool) error {
+func (n *ruleWalk) walk(below string, open bool) error {
 	if rule := covering(n.deny, below); rule != nil {
 		return n.coversRoot(*rule)
 	}
@@ -116,7 +116,7 @@ func owned(path string) bool {
 	return unix.Lstat(path, &st) != nil || int(st.Uid) == os.Geteuid()
 }
 
-func (n *narrowing) entry(below string, e fs.DirEntry, open bool) error {
+func (n *ruleWalk) entry(below string, e fs.DirEntry, open bool) error {
 	if e.Type()&os.ModeSymlink != 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (n *narrowing) entry(below string, e fs.DirEntry, open bool) error {
 }
 
 // promising reports whether a rule may bear on what lies below.
-func (n *narrowing) promising(below string, open bool) bool {
+func (n *ruleWalk) promising(below string, open bool) bool {
 	rules := n.deny
 	if n.holes && !open {
 		rules = append(slices.Clone(rules), n.allow...)
@@ -155,7 +155,7 @@ func covering(rules []rule, below string) *rule {
 
 // opens returns the rule that lets below be written: a file that matches, or a
 // directory in which everything does, whatever it will be called.
-func (n *narrowing) opens(below string, dir bool) *rule {
+func (n *ruleWalk) opens(below string, dir bool) *rule {
 	for i, r := range n.allow {
 		if !dir && r.Pattern.Match(below) || dir && r.Pattern.CoversBelow(below) {
 			return &n.allow[i]
@@ -165,7 +165,7 @@ func (n *narrowing) opens(below string, dir bool) *rule {
 }
 
 // mask hides a place wherever the plan shows it, and pins what lies above it.
-func (n *narrowing) mask(below string, dir bool, r rule) error {
+func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
 		if !m.showsHost() || !within(host, m.Source) || m.Op == OpPin || m.Op == OpProtect {
@@ -190,7 +190,7 @@ func (n *narrowing) mask(below string, dir bool, r rule) error {
 }
 
 // pinAbove makes mount points of the directories between the tree of m and dest.
-func (n *narrowing) pinAbove(m Mount, dest, rule string) {
+func (n *ruleWalk) pinAbove(m Mount, dest, rule string) {
 	for dir := filepath.Dir(dest); dir != m.Dest && within(dir, m.Dest); dir = filepath.Dir(dir) {
 		source := filepath.Join(m.Source, strings.TrimPrefix(dir, m.Dest))
 		n.place(Mount{Op: OpPin, Source: source, Dest: dir, Rule: "pinned: " + rule})
@@ -198,7 +198,7 @@ func (n *narrowing) pinAbove(m Mount, dest, rule string) {
 }
 
 // hole makes a place writable in a root that no longer is.
-func (n *narrowing) hole(below string, r rule) error {
+func (n *ruleWalk) hole(below string, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
 		if m.Op != OpReadOnly || m.Source != n.top {
@@ -219,7 +219,7 @@ func (n *narrowing) hole(below string, r rule) error {
 }
 
 // count bounds the mounts that rules may make.
-func (n *narrowing) count(r rule) error {
+func (n *ruleWalk) count(r rule) error {
 	n.used = append(n.used, r.Pattern)
 	if n.places++; n.places <= maxPlaces {
 		return nil
@@ -230,14 +230,14 @@ func (n *narrowing) count(r rule) error {
 	}
 }
 
-func (n *narrowing) coversRoot(r rule) error {
+func (n *ruleWalk) coversRoot(r rule) error {
 	return &Refusal{
 		Reason: fmt.Sprintf("cannot show the root %q: %s covers it", n.top, r.String()),
 		Advice: "leave the root out, or narrow the pattern",
 	}
 }
 
-func (n *narrowing) failed(below string, err error) error {
+func (n *ruleWalk) failed(below string, err error) error {
 	return &Refusal{
 		Reason: fmt.Sprintf("cannot hold to the rules in %q: %v", filepath.Join(n.top, below), err),
 		Advice: "narrow the patterns, so that they bear on less",
@@ -245,7 +245,7 @@ func (n *narrowing) failed(below string, err error) error {
 }
 
 // warnUnused: what --allow-write names and is not there cannot be made inside.
-func (n *narrowing) warnUnused() {
+func (n *ruleWalk) warnUnused() {
 	for _, r := range n.allow {
 		if !slices.Contains(n.used, r.Pattern) {
 			n.warn("%s matches nothing that is there, and what it matches cannot be made inside", r)
@@ -259,7 +259,7 @@ func (b *builder) watchLiterals() {
 		name, ok := r.Pattern.Literal()
 		for _, root := range b.Roots {
 			path := filepath.Join(root.Path, name)
-			if _, err := os.Lstat(path); ok && root.Writable && root.Path != b.Playground && os.IsNotExist(err) {
+			if _, err := os.Lstat(path); ok && root.Writable && root.Path != b.Tmp && os.IsNotExist(err) {
 				b.watch(Protected{Path: path, Rule: r.String()})
 			}
 		}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sink is a file or directory that decides what git on the host runs. Whoever
+// ExecFile is a file or directory that decides what git on the host runs. Whoever
 // can write it, or replace it, runs commands as whoever uses git there.
-type Sink struct {
+type ExecFile struct {
 	Path string // relative to the root
 	Why  string // for people
 
@@ -21,7 +21,7 @@ type Sink struct {
 	Pins   []Pin // the directories between the root and it that exist, outermost first
 
 	// Link tells that Path is a link. It must not be mounted over, since a mount
-	// goes where the link leads. Where that is below the root, it is a sink too.
+	// goes where the link leads. Where that is below the root, it is an exec file too.
 	Link bool
 
 	// Watch tells that ordinary work with git writes here. It cannot be made
@@ -29,7 +29,7 @@ type Sink struct {
 	Watch bool
 }
 
-// When a sink is one.
+// when says when a file is an exec file.
 type when int
 
 const (
@@ -38,10 +38,10 @@ const (
 	present      // only if it exists: nothing names it but a configuration
 )
 
-// gitDirSinks are those of each git directory, commonSinks those that worktrees
+// gitDirFiles are those of each git directory, commonFiles those that worktrees
 // share.
 var (
-	gitDirSinks = []struct {
+	gitDirFiles = []struct {
 		name, why string
 		when      when
 	}{
@@ -49,7 +49,7 @@ var (
 		{"config.worktree", "git runs what it names: pagers, monitors, filters", always},
 		{"rebase-merge", "its list may have lines that the next rebase --continue runs", watched},
 	}
-	commonSinks = []struct {
+	commonFiles = []struct {
 		name, why string
 		when      when
 	}{
@@ -63,10 +63,10 @@ var (
 	}
 )
 
-// sinks names those of one repository.
-func (f *finder) sinks(repo *Repo, at gitDirs) {
+// execFiles names those of one repository.
+func (f *finder) execFiles(repo *Repo, at gitDirs) {
 	if dir, inside := f.root.inside(at.gitDir); inside {
-		for _, s := range gitDirSinks {
+		for _, s := range gitDirFiles {
 			repo.name(f, path.Join(dir, s.name), s.why, s.when)
 		}
 		if at.gitDir != at.commonDir {
@@ -74,7 +74,7 @@ func (f *finder) sinks(repo *Repo, at gitDirs) {
 		}
 	}
 	if dir, inside := f.root.inside(at.commonDir); inside {
-		for _, s := range commonSinks {
+		for _, s := range commonFiles {
 			repo.name(f, path.Join(dir, s.name), s.why, s.when)
 		}
 		f.linkedHooks(repo, path.Join(dir, "hooks"))
@@ -82,7 +82,7 @@ func (f *finder) sinks(repo *Repo, at gitDirs) {
 	f.configured(repo, at, f.worktreeOf(repo, at.gitDir))
 }
 
-// name adds a sink and, if a link is in the way, where it leads.
+// name adds an exec file and, if a link is in the way, where it leads.
 func (r *Repo) name(f *finder, rel, why string, when when) {
 	if f.named[rel] {
 		return
@@ -92,7 +92,7 @@ func (r *Repo) name(f *finder, rel, why string, when when) {
 	if when == present && !seen.exists() {
 		return
 	}
-	s := Sink{Path: rel, Why: why, Exists: seen.exists(), Dir: seen.mode == unix.S_IFDIR, ID: seen.id, Pins: seen.pins, Watch: when == watched}
+	s := ExecFile{Path: rel, Why: why, Exists: seen.exists(), Dir: seen.mode == unix.S_IFDIR, ID: seen.id, Pins: seen.pins, Watch: when == watched}
 	if seen.link != "" {
 		s.Path, s.Link = seen.link, true
 		f.named[seen.link] = true
@@ -100,8 +100,8 @@ func (r *Repo) name(f *finder, rel, why string, when when) {
 			r.name(f, target, why, when)
 		}
 	}
-	if !slices.ContainsFunc(r.sinks, func(old Sink) bool { return old.Path == s.Path }) {
-		r.sinks = append(r.sinks, s)
+	if !slices.ContainsFunc(r.execFiles, func(old ExecFile) bool { return old.Path == s.Path }) {
+		r.execFiles = append(r.execFiles, s)
 	}
 }
 
