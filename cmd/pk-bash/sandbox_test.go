@@ -583,3 +583,27 @@ func TestWhatHeldIsToldInJSON(t *testing.T) {
 	assert.NotContains(t, held("--no-protect"), "protect")
 	assert.Empty(t, held("--no-sandbox"))
 }
+
+// Whatever step is the first one without a descriptor: the start fails with one
+// message, and nothing of it stays.
+func TestTooFewDescriptors(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.cache/pip")
+	for limit := 12; limit <= 50; limit += 2 {
+		for _, session := range []string{"", "--session s"} {
+			cmd := b.Command("pk-bash")
+			cmd.Path = "/bin/sh"
+			cmd.Args = []string{"sh", "-c", fmt.Sprintf("ulimit -n %d; exec %s/pk-bash -y --raw --bwrap %s %s 'echo ok'", limit, b.Bin, b.Bwrap, session)}
+			got := clitest.Finish(t, cmd)
+			if got.Status == 0 {
+				continue
+			}
+			assert.Equal(t, 125, got.Status, "%d %s: %s", limit, session, got.Stderr)
+			assert.Contains(t, got.Stderr, "too many open files", "%d %s", limit, session)
+			assert.Contains(t, got.Stderr, "pk-bash: hint: ", "%d %s", limit, session)
+			assert.Equal(t, 2, strings.Count(got.Stderr, "\n"), "%d %s: %s", limit, session, got.Stderr)
+		}
+	}
+	b.Run(t, "pk-sweep", "--session", "s")
+	assert.Empty(t, umbrellas(t, b))
+}

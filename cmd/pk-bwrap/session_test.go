@@ -350,6 +350,41 @@ func TestKillsAtRandomMoments(t *testing.T) {
 	assert.Len(t, left, 1, "%v", left)
 }
 
+// A command whose keeper is killed while it starts finds the next keeper, or
+// starts it, and says nothing of it.
+func TestCommandsWhileKeepersAreKilled(t *testing.T) {
+	b := cachedBox(t)
+	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		killed := 0
+		for {
+			select {
+			case <-stop:
+				stopped <- killed
+				return
+			default:
+			}
+			time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
+			if pid := keeperIfAny(b); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				killed++
+			}
+		}
+	}()
+	var commands sync.WaitGroup
+	for i := range 3 {
+		commands.Go(func() {
+			for round := range rounds(t, 10) {
+				line := fmt.Sprintf("echo %[1]d > ~/.cache/pip/%[2]d; cat ~/.cache/pip/%[2]d", round, i)
+				assert.Equal(t, clitest.Outcome{Stdout: fmt.Sprintln(round)}, inside(t, b, line, "--session", "s"))
+			}
+		})
+	}
+	commands.Wait()
+	close(stop)
+	assert.Positive(t, <-stopped, "no keeper was killed")
+}
+
 // keeperIfAny returns the keeper of session s without making the session.
 func keeperIfAny(b *clitest.Box) int {
 	f, err := os.OpenFile(b.Home+"/.cache/pikuri/workspace-s/.keeper", os.O_RDWR, 0)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -81,12 +82,16 @@ func (s *shell) run(t *testing.T, command string) string {
 	return strings.ReplaceAll(s.wait(t, "ready:"), "\r\n", "\n")
 }
 
+// untilKilled tells on descriptor $1 that it runs, and runs again: the words are not
+// those that the shell shows of it. It forks no more by then: a process that is
+// stopped in vfork(2) keeps its parent from being stopped.
+const untilKilled = `sh -c 'trap "echo ag\"\"ain >&$1" CONT; sleep 100 & echo be""gun >&$1; while :; do wait; done' sh `
+
 func TestKeysOfTheTerminal(t *testing.T) {
 	s := newShell(t)
 	before := s.run(t, "stty -g")
-	const script = `'trap "echo again >&$1" CONT; echo begun >&$1; while :; do sleep 0.05; done' sh `
 	for _, command := range []string{"1", "1 2>/dev/null", "2 | cat", "1 </dev/null"} {
-		command = "pk-bwrap -- sh -c " + script + command
+		command = "pk-bwrap -- " + untilKilled + command
 		t.Log(command)
 		s.typed(t, command+"\n")
 		s.wait(t, "begun")
@@ -117,13 +122,13 @@ func TestAShellInTheSandboxHasJobControl(t *testing.T) {
 	s.typed(t, "stty -echo\n")
 	s.wait(t, "ready:")
 	require.Equal(t, "/dev/pts/0\n", s.run(t, "tty"))
-	s.typed(t, "sh -c 'echo begun; exec sleep 100'\n")
+	s.typed(t, untilKilled+"1\n")
 	s.wait(t, "begun")
 	s.typed(t, "\x1a")
 	s.wait(t, "Stopped")
 	s.wait(t, "ready:")
 	s.typed(t, "fg\n")
-	s.wait(t, "sleep 100")
+	s.wait(t, "again")
 	s.typed(t, "\x03")
 	s.wait(t, "ready:")
 	require.Equal(t, "130\n", s.run(t, "echo $?"))
@@ -137,6 +142,35 @@ func TestAShellInTheSandboxHasJobControl(t *testing.T) {
 	s.wait(t, "ready:")
 	require.Equal(t, "7\n", s.run(t, "echo $?"))
 	require.Equal(t, before, s.run(t, "stty -g"))
+}
+
+func TestOutputOnATerminal(t *testing.T) {
+	s := newShell(t)
+	for range 5 {
+		require.Equal(t, "within\n", s.run(t, "pk-bwrap -- echo within"))
+	}
+	require.Equal(t, "100000\n", s.run(t, "pk-bwrap -- seq 100000 | tail -n 1"))
+	s.typed(t, "pk-bwrap -- sh -c 'seq 100000; echo last'\n")
+	s.wait(t, "100000\r\nlast\r\n")
+	s.wait(t, "ready:")
+	s.typed(t, "pk-bwrap -- sh -c 'echo begun >&2; cat' | cat\n")
+	s.wait(t, "begun")
+	s.typed(t, "within\n\x04")
+	s.wait(t, "within\r\nready:")
+}
+
+// Root that becomes the owner of a project keeps the caller's terminal from it.
+func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
+	if os.Getuid() != 0 {
+		return
+	}
+	s := newShell(t)
+	const owner = 54399 // nobody has it
+	require.NoError(t, os.Chown(s.Project, owner, owner))
+	openUp(t, s.Project)
+	defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner))
+	require.Equal(t, "54399\n/dev/pts/0\n", s.run(t, "pk-bwrap -- sh -c 'id -u; tty'"))
+	require.Equal(t, "/dev/pts/0\n", s.run(t, "pk-bwrap -- tty | cat"))
 }
 
 func TestInTheBackground(t *testing.T) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"syscall"
 )
 
 // Exit statuses. Plain commands use the first three; commands that run
@@ -98,6 +99,9 @@ func HintOf(err error) string {
 		Hint() string
 	}](err); ok {
 		return h.Hint()
+	}
+	if errors.Is(err, syscall.EMFILE) {
+		return "raise the limit on open files: ulimit -n 1024"
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,8 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
+	Ahead bool // a command will run: the set-up program starts while the plan is made
+
 	Warn func(format string, args ...any) // nil: warnings are dropped
 }
 
@@ -67,6 +70,7 @@ type Fence struct {
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
 	note   *quarantine.Note
+	ahead  *monitor.Ahead
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -75,7 +79,11 @@ func New(c Config) (*Fence, error) {
 		c.Warn = func(string, ...any) {}
 	}
 	f := &Fence{Config: c}
+	if c.Ahead && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
+		f.ahead = monitor.StartAhead()
+	}
 	if err := f.plan(); err != nil {
+		f.ahead.Close()
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -104,6 +112,7 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes what limits the command.
 func (f *Fence) Close() error {
+	f.ahead.Close()
 	_, err := f.End()
 	errs := []error{err}
 	if f.box != nil {
@@ -324,15 +333,10 @@ func (f *Fence) join() error {
 	if f.Session == nil || len(lowers) == 0 {
 		return nil
 	}
-	nsenter := bwrap.FindTrusted("nsenter")
-	if nsenter == "" {
-		return &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
-	}
-	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	joined, err := f.findKeeper(lowers)
 	if err != nil {
 		return err
 	}
-	f.joined = joined
 	known := len(f.Plan.Warnings)
 	err = f.Plan.Join(bwrap.Session{Shown: joined.Shown, Root: joined.Root()}, joined.Refused)
 	for _, w := range f.Plan.Warnings[known:] {
@@ -355,15 +359,51 @@ func (f *Fence) dir() *session.Dir {
 	return f.made
 }
 
+// findKeeper finds the keeper of the session, or starts it.
+func (f *Fence) findKeeper(lowers []string) (*session.Joined, error) {
+	nsenter := bwrap.FindTrusted("nsenter")
+	if nsenter == "" {
+		return nil, &bwrap.Refusal{Reason: "cannot join the session: nsenter is missing", Advice: "install util-linux"}
+	}
+	joined, err := session.Join(f.Session, lowers, session.JoinOptions{Nsenter: nsenter})
+	if err == nil {
+		f.joined = joined
+	}
+	return joined, err
+}
+
+func (f *Fence) keeper() *monitor.Keeper {
+	k := f.joined
+	return &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+}
+
+// rejoin finds the keeper that took the place of one that was killed. It shows the
+// overlays at the same paths.
+func (f *Fence) rejoin() (*monitor.Keeper, error) {
+	lowers := slices.Collect(maps.Keys(f.joined.Shown))
+	if err := f.joined.Close(); err != nil {
+		return nil, err
+	}
+	f.joined = nil
+	joined, err := f.findKeeper(lowers)
+	if err == nil && len(joined.Shown) < len(lowers) {
+		err = errors.New("cannot join the session: its keeper was killed, and an overlay cannot be mounted any more")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.keeper(), nil
+}
+
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv}
-	if k := f.joined; k != nil {
-		c.Keeper = &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.ahead}
+	if f.joined != nil {
+		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
 	if dir := f.dir(); dir != nil {
 		c.Locked = dir.Locked()

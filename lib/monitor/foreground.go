@@ -60,7 +60,7 @@ func (f *Foreground) Terminal(apart bool) []int {
 }
 
 func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	_, err := unix.IoctlGetTermios(numberOf(f), unix.TCGETS)
 	return err == nil
 }
 
@@ -70,6 +70,7 @@ func isTerminal(f *os.File) bool {
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	if s.master != nil {
 		f.screen = newScreen(s, f.streams, func() { f.suspend(s) })
+		defer f.screen.close() // here, while the sandbox's terminal is open
 	}
 	for {
 		select {
@@ -78,7 +79,9 @@ func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool
 				return 128 + int(unix.SIGKILL), 0, true
 			}
 			if e.Kind == Exited {
-				status, ran = e.Status.ExitStatus(), e.Ran
+				if status, ran = e.Status.ExitStatus(), e.Ran; e.Status.Signaled() {
+					status = 128 + int(e.Status.Signal())
+				}
 				continue
 			}
 			if f.sent != 0 && status == 128+int(f.sent) {
@@ -113,30 +116,29 @@ func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {
 // suspend stops the command, and then this process, as the terminal would have
 // done. The process group of the command is orphaned: SIGTSTP would not stop it.
 func (f *Foreground) suspend(s *Sandbox) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	s.stop()
 	if f.screen != nil {
 		f.screen.suspend()
 	}
-	stopSelf()
+	raise(unix.SIGTSTP)
 	if f.screen != nil {
 		f.screen.resume()
 	}
 	s.Signal(unix.SIGCONT)
 }
 
-// stopSelf stops this process by SIGTSTP, which the kernel ignores where nobody
-// would continue it. signal.Reset leaves the runtime's handler for that signal in
-// place, so the action is set behind its back.
-func stopSelf() {
+// raise has a signal's default effect on this process. signal.Reset does not: the
+// runtime keeps its handler, which ignores SIGTSTP and SIGUSR1.
+func raise(sig syscall.Signal) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	var byDefault, old [4]uint64 // struct sigaction of the kernel; zero is SIG_DFL
 	setAction := func(action, old *[4]uint64) {
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(unix.SIGTSTP), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), 8, 0, 0)
 	}
 	setAction(&byDefault, &old)
 	// A signal to this thread takes effect before the call returns.
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGTSTP)
+	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
 	setAction(&old, nil)
 }
 
@@ -157,9 +159,6 @@ func (s *Sandbox) stop() {
 // Close gives the streams their flags and modes back, and stops listening to
 // signals.
 func (f *Foreground) Close() {
-	if f.screen != nil {
-		f.screen.close()
-	}
 	signal.Stop(f.signals)
 	for _, s := range f.saved {
 		s.restore()
@@ -169,10 +168,8 @@ func (f *Foreground) Close() {
 // Die ends this process by a signal, as the command was ended. It returns if the
 // signal does not end it.
 func Die(sig syscall.Signal) {
-	runtime.LockOSThread()
-	signal.Reset(sig)
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // the core would be this process's
-	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
+	raise(sig)
 }
 
 // savedStream is the state of a stream that a command can change: it belongs to
@@ -189,7 +186,7 @@ func saveStream(f *os.File) savedStream {
 	if s.broken {
 		return s
 	}
-	s.fd = int(f.Fd())
+	s.fd = numberOf(f)
 	var err error
 	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
 	s.broken = err != nil

@@ -23,7 +23,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
-	"pikuri/lib/internal/hidden"
 	"pikuri/lib/setup"
 )
 
@@ -39,6 +38,11 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Locked   *os.File    // a locked session directory, kept open to the end; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
+
+	// Rejoin returns the keeper that took the place of one that has ended. Without
+	// it Start fails with ErrKeeperEnded.
+	Rejoin func() (*Keeper, error)
+	Ahead  *Ahead // a set-up program that was started before; or nil
 }
 
 // Placed is a file, and the number at which the command has it.
@@ -87,40 +91,48 @@ type Running interface {
 
 // Sandbox is a command in its sandbox.
 type Sandbox struct {
-	events  chan Event
-	process *os.Process // the set-up program
-	control *os.File
-	bwrap   int // process IDs
-	pidfd   int
-	master  *os.File // of the sandbox's own terminal
-	status  *os.File
-	said    *said
+	*program
+	events chan Event
+	bwrap  int // process IDs
+	pidfd  int
+	master *os.File // of the sandbox's own terminal
+	status *os.File
 }
 
 // Start starts a sandbox. The files of c stay the caller's, and can be closed
 // when it returns. The error says why there is none; it matches
 // *bwrap.Unavailable if this machine does not allow one.
 func Start(c Config) (*Sandbox, error) {
-	if err := hidden.Check(setup.Mode.Name); err != nil {
-		return nil, err
+	for tries := 0; ; tries++ {
+		s, err := start(c)
+		if !errors.Is(err, ErrKeeperEnded) || c.Rejoin == nil || tries == maxRejoined {
+			return s, err
+		}
+		if c.Keeper, err = c.Rejoin(); err != nil {
+			return nil, err
+		}
 	}
+}
+
+// maxRejoined bounds the keepers that are killed while one sandbox is made.
+const maxRejoined = 10
+
+func start(c Config) (*Sandbox, error) {
 	l := &launch{Config: c}
 	defer l.close()
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	process, err := l.start()
+	p, err := c.Ahead.take(c.Keeper)
 	if err != nil {
 		return nil, err
 	}
-	l.handedOver() // or the end of the set-up program would not be seen
-	s := &Sandbox{process: process, control: l.control, status: l.status, said: l.said}
-	if err := s.handOver(l.job); err != nil {
-		s.control.Close()
-		_, _ = process.Wait()
+	s := &Sandbox{program: p, status: l.status}
+	if err := s.handOver(l.job, l.files); err != nil {
+		p.end()
 		return nil, s.explain(err)
 	}
-	l.control, l.status = nil, nil
+	l.status = nil
 	s.events = make(chan Event, 2)
 	go s.watch()
 	return s, nil
@@ -130,36 +142,24 @@ func Start(c Config) (*Sandbox, error) {
 type launch struct {
 	Config
 	job     *setup.Job
-	inherit []*os.File // by number, from 3 on
-	closing []*os.File // once the child has its own
-	control *os.File   // this process's end
+	files   []*os.File // that go with the job
+	closing []*os.File // once they have gone
 	status  *os.File
-	said    *said
-	line    []string
-}
-
-// handedOver closes what only the set-up program needs.
-func (l *launch) handedOver() {
-	for _, f := range l.closing {
-		f.Close()
-	}
-	l.closing = nil
 }
 
 func (l *launch) close() {
-	l.handedOver()
-	if l.control != nil {
-		l.control.Close()
+	for _, f := range l.closing {
+		f.Close()
 	}
 	if l.status != nil {
 		l.status.Close()
 	}
 }
 
-// give hands a file to the set-up program and returns its number there.
+// give sends a file with the job and returns its place there, from 1 on.
 func (l *launch) give(f *os.File) int {
-	l.inherit = append(l.inherit, f)
-	return 2 + len(l.inherit)
+	l.files = append(l.files, f)
+	return len(l.files)
 }
 
 func (l *launch) own(f *os.File) *os.File {
@@ -172,12 +172,6 @@ func (l *launch) prepare() (err error) {
 	if l.job, err = l.Plan.Job(l.Bwrap, l.Argv); err != nil {
 		return err
 	}
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return err
-	}
-	l.control = ours
-	l.give(l.own(theirs)) // setup's controlFD
 	if err := l.passFiles(); err != nil {
 		return err
 	}
@@ -201,7 +195,10 @@ func (l *launch) prepare() (err error) {
 	if l.Locked != nil {
 		d.Locked = l.give(l.Locked)
 	}
-	return l.namespaces()
+	if k := l.Keeper; k != nil {
+		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid
+	}
+	return nil
 }
 
 // passFiles hands on the streams and the files of the command.
@@ -232,56 +229,21 @@ func (l *launch) passFiles() error {
 	return nil
 }
 
-// namespaces finds the program that makes or enters the user namespace, and by
-// which the set-up program is started.
-func (l *launch) namespaces() error {
-	self, err := os.Open("/proc/self/exe") // by descriptor: the file may be replaced meanwhile
-	if err != nil {
-		return fmt.Errorf("cannot open this program: %w", err)
-	}
-	at := fmt.Sprintf("/proc/self/fd/%d", l.give(l.own(self)))
-	name, options := "unshare", []string{"--user", "--map-root-user"}
-	if k := l.Keeper; k != nil {
-		d := &l.job.FDs
-		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid
-		name, options = "nsenter", []string{"--preserve-credentials", fmt.Sprintf("--user=/proc/self/fd/%d", l.give(k.User))}
-	}
-	program := bwrap.FindTrusted(name)
-	if program == "" {
-		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + name + " is missing", Advice: "install util-linux"}
-	}
-	l.line = append(append([]string{program}, options...), "--", at, setup.Mode.Name)
-	return nil
-}
-
-// start starts the set-up program, in a session of its own: the terminal's
-// signals are for the monitor, which passes them on.
-func (l *launch) start() (*os.Process, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a pipe: %w", err)
-	}
-	defer write.Close()
-	files := append([]*os.File{nil, nil, write}, l.inherit...)
-	process, err := os.StartProcess(l.line[0], l.line, &os.ProcAttr{
-		Dir: "/", Env: []string{"LC_ALL=C"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		read.Close()
-		return nil, fmt.Errorf("cannot start %q: %w", l.line[0], errors.Unwrap(err))
-	}
-	l.said = listen(read)
-	return process, nil
-}
-
 // handOver sends the job and takes the answer.
-func (s *Sandbox) handOver(job *setup.Job) error {
+func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
 	text, err := setup.Encode(job)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
+	var rights []int
+	for _, f := range files {
+		rights = append(rights, int(f.Fd()))
+	}
 	// The answer says more about a set-up program that has ended meanwhile.
-	_ = send(s.control, append(text, '\n'))
+	err = send(s.control, append(text, '\n'), unix.UnixRights(rights...))
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return fmt.Errorf("cannot hand over the sandbox with its %d files: %w", len(files), err)
+	}
 	answer, master, err := receive(s.control)
 	if err != nil {
 		return err
@@ -315,22 +277,22 @@ func (s *Sandbox) watch() {
 	defer close(s.events)
 	ran := make(chan bool, 1)
 	go func() { ran <- reported(s.status) }()
-	state, err := s.process.Wait()
+	status, usage, err := s.wait()
 	s.awaitBwrap()
 	s.control.Close()
 	if err != nil {
 		return
 	}
-	status, _ := state.Sys().(syscall.WaitStatus)
 	e := Event{Kind: Exited, Status: status}
 	select {
 	case e.Ran = <-ran:
 	case <-time.After(reportTime): // a process elsewhere holds the pipe
 		s.status.Close()
 	}
+	// A bwrap that was killed reports nothing. One that fails exits with 1.
+	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
 	s.events <- e
-	usage, _ := state.SysUsage().(*syscall.Rusage)
-	s.events <- Event{Kind: Done, Usage: *usage}
+	s.events <- Event{Kind: Done, Usage: usage}
 }
 
 const (
@@ -377,7 +339,7 @@ func reported(status *os.File) bool {
 func (s *Sandbox) Signal(sig syscall.Signal) {
 	inside := s.inside()
 	if sig == syscall.SIGKILL || len(inside) == 0 && sig != syscall.SIGCONT {
-		process{s.bwrap, s.process.Pid}.send(syscall.SIGKILL)
+		process{s.bwrap, s.pid}.send(syscall.SIGKILL)
 		return
 	}
 	for _, p := range inside {
@@ -424,7 +386,7 @@ func socketPair() (ours, theirs *os.File, err error) {
 
 // send writes to a socket whose other end may have been closed, without a
 // SIGPIPE for this process.
-func send(socket *os.File, text []byte) error {
+func send(socket *os.File, text, rights []byte) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return err
@@ -432,10 +394,12 @@ func send(socket *os.File, text []byte) error {
 	cerr := raw.Control(func(fd uintptr) {
 		for len(text) > 0 && err == nil {
 			var n int
-			if n, err = unix.SendmsgN(int(fd), text, nil, nil, unix.MSG_NOSIGNAL); err == unix.EINTR {
+			if n, err = unix.SendmsgN(int(fd), text, rights, nil, unix.MSG_NOSIGNAL); err == unix.EINTR {
 				n, err = 0, nil
 			}
-			text = text[max(n, 0):]
+			if n > 0 {
+				text, rights = text[n:], nil
+			}
 		}
 	})
 	return errors.Join(err, cerr)

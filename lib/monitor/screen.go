@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"bytes"
 	"os"
 	"sync"
 	"time"
@@ -34,9 +35,9 @@ func newScreen(s *Sandbox, streams [3]*os.File, suspend func()) *screen {
 			continue
 		}
 		if fd == 0 {
-			c.in = int(f.Fd())
+			c.in = numberOf(f)
 		} else if c.out < 0 {
-			c.out = int(f.Fd())
+			c.out = numberOf(f)
 		}
 	}
 	at := max(c.in, c.out)
@@ -131,9 +132,20 @@ func (c *screen) show() {
 			return
 		}
 		if c.out >= 0 {
-			writeAll(c.out, buf[:n])
+			writeAll(c.out, c.forCaller(buf[:n]))
 		}
 	}
+}
+
+// forCaller leaves the carriage returns to a terminal that adds them itself, since
+// it is not in raw mode.
+func (c *screen) forCaller(output []byte) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raw {
+		return output
+	}
+	return bytes.ReplaceAll(output, []byte("\r\n"), []byte("\n"))
 }
 
 // read copies input while this process is in the foreground.

@@ -14,11 +14,21 @@ import (
 func CheckStreams(streams [3]*os.File) error {
 	for fd, name := range []string{"standard input", "standard output", "standard error"} {
 		var st unix.Stat_t
-		if f := streams[fd]; f != nil && unix.Fstat(int(f.Fd()), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		if f := streams[fd]; f != nil && unix.Fstat(numberOf(f), &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			return &bwrap.Refusal{Reason: "cannot hand on " + name + ": it is a directory", Advice: "redirect it from a file or /dev/null"}
 		}
 	}
 	return nil
+}
+
+// numberOf is the descriptor of a file. File.Fd would make it blocking, for all
+// processes that share it, before its flags are noted.
+func numberOf(f *os.File) int {
+	number := -1
+	if raw, err := f.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { number = int(fd) })
+	}
+	return number
 }
 
 // maxPassed bounds the numbers of descriptors that a caller can pass on: pk's own

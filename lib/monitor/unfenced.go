@@ -113,7 +113,7 @@ func (u *Unfenced) begin(job guardJob) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	_ = send(u.control, append(text, '\n'))
+	_ = send(u.control, append(text, '\n'), nil)
 	lines := bufio.NewScanner(u.control)
 	var began guardReport
 	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &began) != nil {
@@ -142,7 +142,7 @@ func (u *Unfenced) listen(lines *bufio.Scanner) {
 func (u *Unfenced) Events() <-chan Event { return u.events }
 
 // Signal sends a signal to all processes of the command.
-func (u *Unfenced) Signal(sig syscall.Signal) { _ = send(u.control, []byte{byte(sig)}) }
+func (u *Unfenced) Signal(sig syscall.Signal) { _ = send(u.control, []byte{byte(sig)}, nil) }
 
 // Close ends what is left of the command.
 func (u *Unfenced) Close() {
@@ -240,7 +240,7 @@ func (g *guard) start(job guardJob) error {
 
 func (g *guard) say(r guardReport) {
 	if line, err := json.Marshal(r); err == nil {
-		_ = send(g.control, append(line, '\n'))
+		_ = send(g.control, append(line, '\n'), nil)
 	}
 }
 

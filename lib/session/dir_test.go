@@ -1,14 +1,13 @@
 package session
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -414,19 +413,32 @@ func TestKeepersMomentIsWaitedFor(t *testing.T) {
 	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
-// Sweepers that ask at the same time do not take each other for a command.
-func TestSweepersAreNoUse(t *testing.T) {
+// No session directory is opened while a sweep takes one away, and the other way
+// round; many may be opened at once.
+func TestLockOnTheBase(t *testing.T) {
 	base := newBase(t)
-	for round := range 50 {
-		abandoned(t, base, fmt.Sprint(round))
-	}
-	var sweepers sync.WaitGroup
-	for range 4 {
-		sweepers.Go(func() {
-			assert.NoError(t, Sweep(base, SweepOptions{All: true, DryRun: true}, func(r Result) {
-				assert.Equal(t, WouldRemove, r.Action, "%s: %s", r.Path, r.Reason)
-			}))
+	abandoned(t, base, "s")
+	for _, test := range []struct {
+		name  string
+		how   int
+		waits bool
+		do    func()
+	}{
+		{"a command while another one opens", syscall.LOCK_SH, false, func() { abandoned(t, base, "s") }},
+		{"a command while a sweep takes one", syscall.LOCK_EX, true, func() { abandoned(t, base, "s") }},
+		{"a sweep while a command opens", syscall.LOCK_SH, true, func() { sweepAll(t, base, SweepOptions{All: true}) }},
+	} {
+		f, err := os.Open(base)
+		require.NoError(t, err)
+		require.NoError(t, flock(f, test.how))
+		var released atomic.Bool
+		timer := time.AfterFunc(100*time.Millisecond, func() {
+			released.Store(true)
+			unlock(f)
 		})
+		test.do()
+		assert.Equal(t, test.waits, released.Load(), test.name)
+		timer.Stop()
+		f.Close()
 	}
-	sweepers.Wait()
 }

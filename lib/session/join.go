@@ -174,6 +174,11 @@ func ours(user *os.File) bool {
 
 func (j *join) complete(s *Joined) bool { return len(s.Shown) == len(j.lowers) }
 
+// startTries bounds how often a keeper is started that is killed at once.
+const startTries = 10
+
+var errKilled = errors.New("its keeper was killed as soon as it was started")
+
 // prepare starts the keeper and mounts the missing overlays, one process at a time.
 func (j *join) prepare() (*Joined, error) {
 	failed := func(err error) error {
@@ -187,14 +192,17 @@ func (j *join) prepare() (*Joined, error) {
 	if err := lockWithin(lock, unix.LOCK_EX, mountingWait); err != nil {
 		return nil, failed(err)
 	}
-	s, err := j.find()
-	if err == nil && s == nil {
-		if err := j.start(lock); err != nil {
+	var s *Joined
+	for range startTries {
+		if s, err = j.find(); err != nil || s != nil {
+			break
+		}
+		if err = j.start(lock); err != nil && !errors.Is(err, errKilled) {
 			return nil, fmt.Errorf("cannot start the keeper of session directory %q: %w", j.d.Path(), err)
 		}
-		if s, err = j.find(); err == nil && s == nil {
-			err = errors.New("its keeper has ended at once")
-		}
+	}
+	if err == nil && s == nil {
+		err = errKilled
 	}
 	if err != nil {
 		return nil, failed(err)
@@ -235,8 +243,11 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 	if err == nil {
 		err = json.Unmarshal(out, &answers)
 	}
-	if err != nil || len(answers) != len(missing) {
-		return fmt.Errorf("cannot mount the overlays of session directory %q: %v: %s", j.d.Path(), err, firstLine(said.String()))
+	if err == nil && len(answers) != len(missing) {
+		err = errors.New("internal error: there is not an answer for each")
+	}
+	if err != nil {
+		return fmt.Errorf("cannot mount the overlays of session directory %q: %w", j.d.Path(), withLine(err, said.String()))
 	}
 	for i, lower := range missing {
 		switch a := answers[i]; {
@@ -250,6 +261,14 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 		}
 	}
 	return nil
+}
+
+// withLine adds the first line of what a child has printed to its error.
+func withLine(err error, said string) error {
+	if said == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, firstLine(said))
 }
 
 func firstLine(s string) string {
@@ -295,35 +314,78 @@ func (j *join) start(lock *os.File) error {
 	err = cmd.Run()
 	tell.Close()
 	if err != nil {
-		return fmt.Errorf("%w: %s", err, firstLine(problem.String()))
+		return withLine(err, problem.String())
 	}
 	var answer bytes.Buffer
 	if _, err := answer.ReadFrom(said); err != nil {
 		return err
 	}
-	if answer.String() != ready {
-		return errors.New(firstLine(answer.String()))
+	switch answer.String() {
+	case ready:
+		return nil
+	case "":
+		return errKilled
 	}
-	return nil
+	return errors.New(firstLine(answer.String()))
 }
 
 // survivor returns the namespaces of a keeper that was killed, if the set-up
 // program of a command is still in them, or nil once nothing of it is mounted any
 // more. Sandboxes without their set-up program are dying.
+//
+// A set-up program may also be about to find that its keeper has ended. It leaves
+// namespaces that nobody else is in, so none are chosen as long as there are two.
 func (j *join) survivor() (*Joined, error) {
 	if !mayBeMounted(j.d.dir) {
 		return nil, nil
 	}
 	marker := j.d.Marker()
-	for _, pid := range Seen(marker) {
-		if s := j.member(pid); s != nil {
-			return s, nil
+	for limit := time.Now().Add(endWait); time.Now().Before(limit); {
+		list := processes(marker)
+		if len(list) == 0 {
+			return nil, nil
+		}
+		found, several := j.members(list)
+		if found != nil && !several {
+			return found, nil
+		}
+		if found != nil {
+			found.Close()
+			time.Sleep(time.Millisecond) // how long it takes to ask for the keeper
+			continue
+		}
+		for _, p := range list {
+			if s := j.member(p.pid); s != nil { // it has just come
+				s.Close()
+				continue
+			}
+			p.end(marker, time.Until(limit))
 		}
 	}
-	if endAll(marker) {
-		return nil, nil
-	}
 	return nil, errors.New("its keeper was killed, and a command of it does not end")
+}
+
+// members returns the namespaces of the first set-up program in a list, and whether
+// another one is in others.
+func (j *join) members(list []process) (first *Joined, several bool) {
+	for _, p := range list {
+		s := j.member(p.pid)
+		switch {
+		case s == nil:
+		case first == nil:
+			first = s
+		default:
+			several = several || !sameFile(first.Mount, s.Mount)
+			s.Close()
+		}
+	}
+	return first, several
+}
+
+func sameFile(a, b *os.File) bool {
+	one, err := a.Stat()
+	other, failed := b.Stat()
+	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
 // member returns the namespaces of a process if it is in those of the keeper,

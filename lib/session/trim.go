@@ -28,8 +28,6 @@ const (
 	// passingEvery and passingTime bound what a command does for others.
 	passingEvery = time.Hour
 	passingTime  = 500 * time.Millisecond
-
-	passingStamp = ".swept" // in the base: its mtime says when a command swept last
 )
 
 // DefaultAge is how long a session is unused when a sweep removes it.
@@ -153,8 +151,8 @@ func SweepInPassing(base string) {
 	}
 }
 
-// due reports whether the last sweep in passing was long ago, and says that the
-// next one is now.
+// due reports whether the last sweep in passing was long ago, and notes that the
+// next one is now. The time is that of the cache tag, which stays as long as the base.
 func due(base string) bool {
 	dir, err := openBase(base)
 	if err != nil {
@@ -162,13 +160,9 @@ func due(base string) bool {
 	}
 	defer dir.Close()
 	var st unix.Stat_t
-	err = unix.Fstatat(fd(dir), passingStamp, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, unix.ENOENT) {
-		return createEmpty(dir, passingStamp) == nil
-	}
-	age := time.Since(time.Unix(st.Mtim.Unix()))
-	if err != nil || age >= 0 && age < passingEvery {
+	if unix.Fstatat(fd(dir), cacheTag, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	return unix.UtimesNanoAt(fd(dir), passingStamp, nil, unix.AT_SYMLINK_NOFOLLOW) == nil
+	age := time.Since(time.Unix(st.Mtim.Unix()))
+	return (age < 0 || age >= passingEvery) && unix.UtimesNanoAt(fd(dir), cacheTag, nil, unix.AT_SYMLINK_NOFOLLOW) == nil
 }

@@ -55,18 +55,19 @@ func TestSweepInPassing(t *testing.T) {
 	SweepInPassing(base) // nothing there
 	assert.NoDirExists(t, base)
 	abandoned(t, base, "young")
-	SweepInPassing(base)
-	passed, err := os.Stat(base + "/" + passingStamp)
-	require.NoError(t, err)
 	assert.False(t, due(base), "an hour has not passed")
 	for _, age := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		when := time.Now().Add(-age)
-		require.NoError(t, os.Chtimes(base+"/"+passingStamp, when, when))
+		require.NoError(t, os.Chtimes(base+"/"+cacheTag, when, when))
 		assert.True(t, due(base), age)
 		assert.False(t, due(base), "one process is enough")
 	}
-	assert.True(t, passed.Mode().IsRegular())
-	assert.DirExists(t, base+"/workspace-young")
+	long := time.Now().Add(-2 * time.Hour)
+	require.NoError(t, os.Chtimes(base+"/"+cacheTag, long, long))
+	grow(t, base, reaped+"workspace-s-1/", reaped+"workspace-s-1/f") // of a sweep that was killed: of any age
+	SweepInPassing(base)
+	assert.False(t, due(base), "it has just been done")
+	assert.Equal(t, []string{"workspace-young"}, leftIn(t, base))
 }
 
 // A sweep in passing that runs out of time leaves a tree that the next sweep takes

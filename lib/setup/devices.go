@@ -39,7 +39,7 @@ func (t *tree) devices(m Mount) error {
 	if err := t.put(m.At+"/shm", func() (int, error) { return newTmpfs("1777", m.Size, 0) }); err != nil {
 		return err
 	}
-	if err := t.put(m.At+"/pts", newTerminals); err != nil {
+	if err := t.put(m.At+"/pts", t.newTerminals); err != nil {
 		return err
 	}
 	at, err := t.walk(m.At)
@@ -94,6 +94,13 @@ func (t *tree) show(place string, device int) error {
 	}
 	defer unix.Close(mount)
 	return t.attach(place, mount)
+}
+
+func (t *tree) newTerminals() (int, error) {
+	if t.terminals >= 0 {
+		return t.terminals, nil
+	}
+	return newTerminals()
 }
 
 // newTerminals returns a detached mount of a devpts of the sandbox's own.

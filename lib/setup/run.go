@@ -1,10 +1,11 @@
 package setup
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"runtime"
@@ -69,12 +70,65 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	line, err := bufio.NewReader(control).ReadBytes('\n')
+	line, files, err := receiveLine()
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
 	j, err := decode(line)
+	if err == nil {
+		err = j.FDs.open(files)
+	}
 	return j, control, err
+}
+
+// maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
+const maxFiles = 253
+
+// receiveLine reads a line from the monitor, and the files that come with it.
+func receiveLine() (line []byte, files []int, err error) {
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
+	for !bytes.HasSuffix(line, []byte("\n")) {
+		n, control, _, _, err := unix.Recvmsg(controlFD, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == nil && n == 0:
+			err = io.EOF
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		line = append(line, buf[:n]...)
+		messages, err := unix.ParseSocketControlMessage(oob[:control])
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range messages {
+			fds, err := unix.ParseUnixRights(&messages[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			files = append(files, fds...)
+		}
+	}
+	return line, files, nil
+}
+
+// open replaces the places of files in a message by their descriptors.
+func (d *Descriptors) open(files []int) error {
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Locked}
+	for i := range d.Passed {
+		places = append(places, &d.Passed[i].FD)
+	}
+	for _, place := range places {
+		switch {
+		case *place > len(files):
+			return fmt.Errorf("internal error: %s got %d files, and needs number %d", option, len(files), *place)
+		case *place > 0:
+			*place = files[*place-1]
+		}
+	}
+	return nil
 }
 
 // run is a sandbox that is being made, or runs.
@@ -83,7 +137,8 @@ type run struct {
 	control *os.File
 	pid     int
 	pidfd   int
-	pty     [2]int // the sandbox's own terminal: master, slave
+	pty     [2]int   // the sandbox's own terminal: master, slave
+	options []string // of bwrap, that name descriptors
 }
 
 // answer tells the monitor, if there is one.
@@ -179,72 +234,59 @@ func (j *Job) enterSession() (map[string]int, error) {
 	return mounts, nil
 }
 
-// make builds the tree and starts bwrap.
+// make starts the first process of the sandbox, builds the tree meanwhile, and
+// has that process become bwrap.
 func (r *run) make(session map[string]int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
 	}
-	root, err := build(r.job, func(path string) (int, error) { return dup(session[path]), nil })
-	if err != nil {
-		return err
-	}
+	terminals := -1
 	if len(r.job.FDs.Terminal) > 0 {
-		if err := r.openTerminal(root); err != nil {
+		var err error
+		if terminals, err = r.openTerminal(); err != nil {
 			return fmt.Errorf("cannot make a terminal: %w", err)
 		}
 	}
 	files := r.files()
-	options, err := r.options(&files, root)
+	options, o, err := r.orders(&files)
 	if err != nil {
 		return err
 	}
-	program, err := r.program(files)
+	first, err := r.startFirst(files)
 	if err != nil {
 		return err
 	}
-	for _, l := range r.job.Rlimits {
-		if err := l.Lower(); err != nil {
-			return err
-		}
+	defer first.Close()
+	root, err := build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil })
+	if err == nil {
+		err = r.writeOptions(options, root)
 	}
-	if err := harden(r.job.Filter != nil); err != nil {
-		return err
+	if err == nil {
+		err = tell(first, o)
 	}
-	r.pid, err = syscall.ForkExec(program, options, &syscall.ProcAttr{Env: r.job.Env, Files: files, Dir: "/", Sys: r.attributes()})
-	if err != nil {
-		return fmt.Errorf("cannot start bwrap %q: %w", r.job.Program, err)
-	}
-	return nil
+	return err
 }
 
-func (r *run) attributes() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, PidFD: &r.pidfd}
-	if cgroup := r.job.FDs.Cgroup; cgroup > 0 {
-		a.UseCgroupFD, a.CgroupFD = true, cgroup
+// openTerminal makes a devpts of the sandbox's own, and a terminal in it. Its size
+// and modes are for the monitor to set.
+func (r *run) openTerminal() (terminals int, err error) {
+	if terminals, err = newTerminals(); err != nil {
+		return -1, err
 	}
-	if streams := r.job.FDs.Terminal; len(streams) > 0 { // bwrap leads its session
-		a.Setsid, a.Setctty, a.Ctty = true, true, streams[0]
-	}
-	return a
-}
-
-// openTerminal makes a terminal in the sandbox's own devpts. Its size and modes
-// are for the monitor to set.
-func (r *run) openTerminal(root string) error {
-	master, err := unix.Open(root+"/dev/pts/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	master, err := unix.Openat(terminals, "ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return -1, err
 	}
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return os.NewSyscallError("unlockpt", err)
+		return -1, os.NewSyscallError("unlockpt", err)
 	}
 	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	if err != nil {
-		return os.NewSyscallError("ptsname", err)
+		return -1, os.NewSyscallError("ptsname", err)
 	}
-	slave, err := unix.Open(fmt.Sprintf("%s/dev/pts/%d", root, number), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	slave, err := unix.Openat(terminals, strconv.Itoa(int(number)), unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	r.pty = [2]int{master, slave}
-	return err
+	return terminals, err
 }
 
 // closed stands for a descriptor that the child does not have.
@@ -283,45 +325,36 @@ func place(files *[]uintptr, fd int) string {
 	return strconv.Itoa(at)
 }
 
-// options are the arguments of bwrap. They go through a descriptor: the list of
-// processes shows the command, and not the plan.
-func (r *run) options(files *[]uintptr, root string) ([]string, error) {
-	words := []string{"--dev-bind", root, "/"} // the tree's own mounts are nodev where they have to be
-	words = append(words, r.job.Options...)
+// orders are those of the first process, with the files that bwrap needs besides
+// those of the command. options is the file from which bwrap reads its arguments:
+// the list of processes shows the command, and not the plan.
+func (r *run) orders(files *[]uintptr) (options int, o orders, err error) {
+	o = orders{Path: r.job.Program, Env: r.job.Env, Rlimits: r.job.Rlimits, Filter: r.job.Filter != nil}
+	if options, err = memory("options", nil); err != nil {
+		return -1, o, err
+	}
+	o.Argv = append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...)
+	if r.job.FDs.Program > 0 {
+		o.FD, _ = strconv.Atoi(place(files, r.job.FDs.Program))
+	}
 	if status := r.job.FDs.Status; status > 0 {
-		words = append(words, "--json-status-fd", place(files, status))
+		r.options = append(r.options, "--json-status-fd", place(files, status))
 	}
-	if r.job.Filter != nil {
-		fd, err := memory("filter", r.job.Filter)
+	if o.Filter {
+		filter, err := memory("filter", r.job.Filter)
 		if err != nil {
-			return nil, err
+			return -1, o, err
 		}
-		words = append(words, "--seccomp", place(files, fd))
+		r.options = append(r.options, "--seccomp", place(files, filter))
 	}
-	fd, err := memory("options", []byte(strings.Join(words, "\x00")+"\x00"))
-	if err != nil {
-		return nil, err
-	}
-	return append([]string{r.job.Program, "--args", place(files, fd), "--"}, r.job.Argv...), nil
+	return options, o, nil
 }
 
-// program is the path by which bwrap is started. A descriptor needs a number that
-// nothing takes while the child puts its files in place.
-func (r *run) program(files []uintptr) (string, error) {
-	if r.job.FDs.Program == 0 {
-		return r.job.Program, nil
-	}
-	above := len(files)
-	for _, fd := range files {
-		if fd != closed {
-			above = max(above, int(fd))
-		}
-	}
-	fd, err := unix.FcntlInt(uintptr(r.job.FDs.Program), unix.F_DUPFD_CLOEXEC, above+len(files)+2)
-	if err != nil {
-		return "", fmt.Errorf("cannot start bwrap: %w", err)
-	}
-	return fdPath(fd), nil
+// writeOptions fills the file of bwrap's arguments. The tree's own mounts are
+// nodev where they have to be.
+func (r *run) writeOptions(fd int, root string) error {
+	words := append([]string{"--dev-bind", root, "/"}, r.job.Options...)
+	return write(fd, []byte(strings.Join(append(words, r.options...), "\x00")+"\x00"))
 }
 
 // memory returns a file in memory that is read from its beginning.
@@ -330,14 +363,19 @@ func memory(name string, data []byte) (int, error) {
 	if err != nil {
 		return -1, os.NewSyscallError("memfd_create", err)
 	}
+	return fd, write(fd, data)
+}
+
+// write fills a file, and leaves its offset at the beginning.
+func write(fd int, data []byte) error {
 	for n := 0; n < len(data); {
 		written, err := unix.Pwrite(fd, data[n:], int64(n))
 		if err != nil {
-			return -1, err
+			return err
 		}
 		n += written
 	}
-	return fd, nil
+	return nil
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A

@@ -47,8 +47,8 @@ type Rlimit struct {
 	Hard     uint64 `json:"hard"`
 }
 
-// Descriptors are the numbers of files that the set-up program inherits. Zero
-// stands for none.
+// Descriptors are files by their place among those that are sent with a job, from
+// 1 on; for a job that is an argument, by their number. Zero stands for none.
 type Descriptors struct {
 	Program    int      `json:"program,omitempty"`     // an executable to start instead of Job.Program
 	Status     int      `json:"status,omitempty"`      // where bwrap reports (--json-status-fd)

@@ -20,21 +20,23 @@ var stagingDirs = []string{"/mnt", "/media", "/srv", "/opt", "/home", "/root", "
 
 // tree is the sandbox's root directory under construction.
 type tree struct {
-	dir     string // a tmpfs; the tree is dir/root, layers of overlays lie beside it
-	root    int    // the root of the tree
-	layers  int    // how many overlays have layers in dir
-	fresh   []uint64
-	own     []Inode
-	sources []int // by mount: what it shows, cloned or opened; -1 for none
-	console int   // a terminal that is shown as /dev/console, or another file
+	dir       string // a tmpfs; the tree is dir/root, layers of overlays lie beside it
+	root      int    // the root of the tree
+	layers    int    // how many overlays have layers in dir
+	fresh     []uint64
+	own       []Inode
+	sources   []int // by mount: what it shows, cloned or opened; -1 for none
+	console   int   // a terminal that is shown as /dev/console, or another file
+	terminals int   // the devpts to show; -1 for a new one
 }
 
 // build makes the tree and returns the path by which bwrap can bind it.
+// terminals is the devpts to show, or -1 for a new one;
 // session takes a path of the session's mount namespace and returns a mount of
 // what is there.
-func build(j *Job, session func(string) (int, error)) (string, error) {
+func build(j *Job, terminals int, session func(string) (int, error)) (string, error) {
 	defer unix.Umask(unix.Umask(0)) // modes are what the job says
-	t := &tree{root: -1, sources: make([]int, len(j.Mounts)), console: j.console()}
+	t := &tree{root: -1, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
 		fd, err := i.open(i.Path)
 		if err != nil {

@@ -31,6 +31,9 @@ type Options struct {
 	// scratch one; or nil.
 	Loop *session.Dir
 
+	// Ahead says that a command will run, if nothing is refused.
+	Ahead bool
+
 	overlays     []overlay
 	noToolchains bool
 	noNet        bool
@@ -166,7 +169,7 @@ func (o *Options) setNet(v string) error {
 
 // Modes are the modes in which a command with a sandbox starts itself again.
 func Modes() []cli.Mode {
-	return append(session.Modes(), setup.Mode, monitor.GuardMode)
+	return append(session.Modes(), setup.Mode, setup.FirstMode, monitor.GuardMode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
@@ -198,7 +201,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		}
 	}
 	c, err := o.config(opened, overlays)
-	c.RunAs, c.Warn = runAs, ctx.Warn
+	c.RunAs, c.Warn, c.Ahead = runAs, ctx.Warn, o.Ahead
 	if err == nil {
 		f.Fence, err = fence.New(c)
 	}

@@ -1,0 +1,125 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/hidden"
+	"pikuri/lib/setup"
+)
+
+// program is a set-up program that was started. It waits for its job, and ends
+// when its control is closed before.
+type program struct {
+	pid     int
+	control *os.File
+	said    *said
+}
+
+// Ahead is a set-up program that starts while the plan for it is made.
+type Ahead struct{ done chan outcome }
+
+type outcome struct {
+	*program
+	err error
+}
+
+// StartAhead starts the set-up program for a Config without a Keeper. Close it.
+func StartAhead() *Ahead {
+	a := &Ahead{make(chan outcome, 1)}
+	go func() {
+		p, err := startProgram(nil)
+		a.done <- outcome{p, err}
+	}()
+	return a
+}
+
+// Close ends the program, unless Start has taken it.
+func (a *Ahead) Close() {
+	if a == nil || a.done == nil {
+		return
+	}
+	if o := <-a.done; o.err == nil {
+		o.end()
+	}
+	a.done = nil
+}
+
+// take returns the program that was started ahead, or starts one. A session's has
+// to be started in the user namespace of its keeper.
+func (a *Ahead) take(k *Keeper) (*program, error) {
+	if a == nil || a.done == nil || k != nil {
+		return startProgram(k)
+	}
+	o := <-a.done
+	a.done = nil
+	return o.program, o.err
+}
+
+// startProgram starts the set-up program in a session of its own: the terminal's
+// signals are for the monitor, which passes them on.
+func startProgram(k *Keeper) (*program, error) {
+	if err := hidden.Check(setup.Mode.Name); err != nil {
+		return nil, err
+	}
+	self, err := os.Open(hidden.Self) // by descriptor: the file may be replaced meanwhile
+	if err != nil {
+		return nil, fmt.Errorf("cannot open this program: %w", err)
+	}
+	defer self.Close()
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		ours.Close()
+		return nil, fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	defer write.Close()
+	const closed = ^uintptr(0)
+	files := []uintptr{closed, closed, write.Fd(), theirs.Fd(), self.Fd()} // 3 is setup's controlFD
+	name, options := "unshare", []string{"--user", "--map-root-user"}
+	if k != nil {
+		name, options = "nsenter", []string{"--preserve-credentials", "--user=/proc/self/fd/5"}
+		files = append(files, k.User.Fd())
+	}
+	pid := 0
+	if path := bwrap.FindTrusted(name); path == "" {
+		err = &bwrap.Refusal{Reason: "cannot make a sandbox: " + name + " is missing", Advice: "install util-linux"}
+	} else {
+		line := append(append([]string{path}, options...), "--", "/proc/self/fd/4", setup.Mode.Name)
+		// os.StartProcess would start a process more, to learn what the kernel can do.
+		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
+			Dir: "/", Env: []string{"LC_ALL=C"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		if err != nil {
+			err = fmt.Errorf("cannot start %q: %w", path, err)
+		}
+	}
+	if err != nil {
+		ours.Close()
+		read.Close()
+		return nil, err
+	}
+	return &program{pid, ours, listen(read)}, nil
+}
+
+// wait waits for the end of the program.
+func (p *program) wait() (status syscall.WaitStatus, usage syscall.Rusage, err error) {
+	for {
+		if _, err = syscall.Wait4(p.pid, &status, 0, &usage); !errors.Is(err, syscall.EINTR) {
+			return status, usage, err
+		}
+	}
+}
+
+// end ends a program that has begun nothing.
+func (p *program) end() {
+	p.control.Close()
+	_, _, _ = p.wait()
+}
