@@ -2,7 +2,6 @@ package setup
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -56,7 +55,7 @@ func (r *run) startFirst(files []uintptr) (go_ *os.File, err error) {
 
 // tell gives the first process its orders, and returns when it has become bwrap.
 func tell(first *os.File, o orders) error {
-	line, err := json.Marshal(o)
+	line, err := Encode(&o)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
@@ -86,7 +85,7 @@ func first(args []string) error {
 	setup := os.NewFile(uintptr(number), "setup")
 	line, err := bufio.NewReader(setup).ReadBytes('\n')
 	var o orders
-	if err != nil || json.Unmarshal(line, &o) != nil {
+	if err != nil || Decode(line, &o) != nil {
 		return hidden.Status(failedStatus)
 	}
 	_, _ = fmt.Fprintln(setup, o.become())

@@ -42,6 +42,8 @@ func main(args []string) error {
 		answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
 		if f, ok := errors.AsType[*failure](err); ok {
 			answer.Hint = f.hint
+		} else if errors.Is(err, unix.EMFILE) {
+			answer.Hint = moreFiles
 		}
 		if r.control == nil {
 			return err
