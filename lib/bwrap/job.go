@@ -169,9 +169,8 @@ func carriesMore(kv string) bool {
 }
 
 // Printable returns a command line that makes the sandbox for argv, as the
-// monitor does, from a job in its last word. Limits by cgroup, passed descriptors and
-// the overlays of a session are not in it: only the monitor
-// can add them.
+// monitor does, from a job in its last word. Limits by cgroup, passed descriptors
+// and the overlays of a session are not in it: only the monitor can add them.
 func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	unshare := FindTrusted("unshare")
 	if unshare == "" {

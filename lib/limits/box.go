@@ -39,11 +39,11 @@ const leaf = "in"
 // maker follows.
 const ownPrefix = "pk-"
 
-// attempts bounds the making of a cgroup. Somebody who sweeps in another pid
-// namespace may take it for left over in the moment in which it is empty.
+// attempts bounds the making of a cgroup. A process in another PID namespace may
+// sweep it away while it is still empty.
 const attempts = 5
 
-// Prepare makes what holds a command to the limits, or refuses with a Refusal.
+// Prepare makes the cgroup that enforces the limits, or refuses with a Refusal.
 // It may move this process, into a scope that systemd makes for it.
 func Prepare(l Limits) (*Box, error) {
 	if err := l.check(); err != nil {
@@ -124,7 +124,7 @@ func (b *Box) make(room string, swap bool) error {
 // back.
 func (l Limits) impose(dir string, swap bool) error {
 	if l.Memory > 0 {
-		// What is swapped out is in no memory.max, so nothing may be.
+		// memory.max does not count pages that are swapped out.
 		err := set(dir, "memory.swap.max", "0")
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && swap:
@@ -132,7 +132,7 @@ func (l Limits) impose(dir string, swap bool) error {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return err
 		}
-		// Without this one process is killed, and a shell goes on without it.
+		// Otherwise the kernel kills one process, and its shell goes on.
 		if err := set(dir, "memory.oom.group", "1"); err != nil {
 			return err
 		}
@@ -181,8 +181,8 @@ func (b *Box) Cgroup() *os.File { return b.in }
 // signal that its main process died of, 0 for none; a SIGKILL that the caller
 // itself sent is not to be handed in. used is the processor time of all its
 // processes: what ChildTime has gained since before the start, once the last
-// of them has been waited for. What bwrap itself has used says nothing, it does
-// not wait for the command's init; that falls to a subreaper.
+// of them has been waited for. The time of bwrap itself is no use: bwrap does not
+// wait for the command's init.
 //
 // Memory is certain: the kernel counts it. So is SIGXCPU, or SIGXFSZ, unless
 // the command sent it to itself. A SIGKILL after about as much processor time
@@ -193,7 +193,7 @@ func (b *Box) Cgroup() *os.File { return b.in }
 func (b *Box) Stopped(death syscall.Signal, used time.Duration) (Name, bool) {
 	switch {
 	case b.limits.Memory > 0 && b.count("memory.events", "oom") > 0 && b.count("memory.events", "oom_kill") > 0:
-		return Memory, true // oom alone: nobody was killed; oom_kill alone: the whole machine was short
+		return Memory, true // oom alone: no process was killed; oom_kill alone: the machine ran out
 	case b.limits.CPUTime > 0 && (death == syscall.SIGXCPU || death == syscall.SIGKILL && used >= b.limits.CPUTime/4*3):
 		return CPUTime, true
 	case b.limits.FileSize > 0 && death == syscall.SIGXFSZ:
@@ -210,8 +210,8 @@ func ChildTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Crowded reports whether the command could not start a process, or a thread,
-// for having as many as it may. That stops nobody, but explains much.
+// Crowded reports whether the command could not start a process or a thread
+// because of the limit. The kernel ends no process for that.
 func (b *Box) Crowded() bool { return b.limits.Pids > 0 && b.count("pids.events", "max") > 0 }
 
 // count reads a counter from a file of lines "name value".
@@ -230,7 +230,7 @@ const (
 	closePause = time.Millisecond
 )
 
-// Close kills whatever is left in the box and removes it.
+// Close kills the processes that are left in the cgroup and removes it.
 func (b *Box) Close() error {
 	if b.dir == "" {
 		return nil
@@ -260,7 +260,8 @@ func kill(dir string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Before Linux 5.14. Who forks meanwhile is found by looking again.
+	// Before Linux 5.14. Children that are forked meanwhile are found in the next
+	// round.
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
@@ -297,9 +298,8 @@ func remove(dir string) error {
 	return nil
 }
 
-// sweep removes what commands have left that nobody could clean up after:
-// whoever became bwrap, or was killed. Removing a cgroup with a process in it
-// fails, so nothing can go wrong here but that a cgroup stays.
+// sweep removes cgroups of monitors that were killed. The kernel does not remove a
+// cgroup with a process in it, so the worst that can happen is that one stays.
 func sweep(room string) {
 	entries, _ := os.ReadDir(room)
 	for _, e := range entries {

@@ -18,8 +18,8 @@ import (
 // need. systemd-run(1) would do the same, but it puts INVOCATION_ID into the
 // command's environment, and from 254 on means to expand $NAME in the command.
 
-// busTimeout bounds the whole conversation: a few messages to and fro, and
-// systemd making a directory. That is long even on a machine under heavy load.
+// busTimeout bounds the whole conversation: a few messages, and the time in which
+// systemd makes a directory. It covers a machine under heavy load.
 const busTimeout = 10 * time.Second
 
 // maxMessage is far above what systemd answers to these calls.

@@ -19,17 +19,17 @@ type Limits struct {
 	// Memory is what all processes of the command may hold together, in bytes:
 	// their own pages, files cached for them, files on the sandbox's tmpfs, and
 	// what the kernel keeps for them. Swap is not added to it, there is none.
-	// Who exceeds it is killed, and all the others with it.
+	// If they exceed it, the kernel kills all of them.
 	Memory int64
 
 	// Pids is how many processes and threads the command may have at once. To
-	// exceed it makes fork fail; nobody is killed.
+	// exceed it makes fork fail; no process is killed.
 	Pids int64
 
 	// CPUTime is the processor time of each single process, in whole seconds.
 	// After it comes SIGXCPU, and SIGKILL a second later. A process starts
 	// again at zero, so the command as a whole may use more: as often as it
-	// starts processes. What bounds the whole is pk-bash's --timeout.
+	// starts processes. pk-bash's --timeout bounds the whole.
 	CPUTime time.Duration
 
 	// FileSize is the size up to which a process may write a file, in bytes;

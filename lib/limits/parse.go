@@ -10,16 +10,16 @@ import (
 
 // Ranges of the limits.
 const (
-	// LeastMemory is what a sandbox starts in, with room to spare: bwrap and what
-	// precedes it, the files that are copied in, the kernel's tables of mounts.
+	// LeastMemory is enough for a sandbox to start: bwrap and the processes before
+	// it, the files that are copied in, the kernel's tables of mounts.
 	LeastMemory = 16 << 20
 
 	// LeastFileSize covers what bwrap writes with the limit in force: the maps of
 	// IDs, and other small files in /proc.
 	LeastFileSize = 4 << 10
 
-	// LeastPids is what the programs need that make the sandbox: those written in
-	// Go have several threads, and die when they cannot start one. They are gone
+	// LeastPids is enough for the programs that make the sandbox. A Go program has
+	// several threads, and dies when it cannot start one. These programs have ended
 	// when the command begins.
 	LeastPids = 16
 
@@ -80,8 +80,8 @@ func ParseSeconds(s string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// number reads digits alone: no sign, no blank, no underscore. What is out of
-// range is as large as can be, so that the caller's own bound catches it.
+// number reads digits alone: no sign, no blank, no underscore. A number out of
+// range becomes the largest one, which the caller's own bound refuses.
 func number(s string) (int64, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, strconv.ErrSyntax

@@ -16,11 +16,12 @@ import (
 	"pikuri/lib/mountinfo"
 )
 
-// host is what decides whether a cgroup can be had. Tests make one up.
+// host has the facts about the machine that decide whether a cgroup can be made.
+// Tests make one up.
 type host struct {
 	proc      string                     // "/proc"
 	systemd   bool                       // systemd manages the machine, and with it the cgroups
-	delegated func(dir string) bool      // systemd has marked the unit as somebody else's to manage
+	delegated func(dir string) bool      // systemd has delegated the unit
 	writable  func(path string) error    // this user may write to it
 	scope     func(like scopeLike) error // moves this process into a scope of its own
 	swap      bool                       // there is swap to escape into
@@ -152,8 +153,7 @@ func (h host) reach(controllers []string) (place, error) {
 }
 
 // find returns a room, or what speaks against the nearest cgroup. It changes
-// nothing. One that passes the controllers on already is preferred: to make
-// more of them, one below the other, helps nobody.
+// nothing. A cgroup that already passes the controllers on is preferred.
 func (h host) find(here place, controllers []string) (room, error) {
 	candidates, err := h.candidates(here)
 	if err != nil {
@@ -205,7 +205,7 @@ func (h host) room(controllers []string) (room, error) {
 	return h.usable(moved.dir(), moved.dir(), controllers)
 }
 
-// besides adds to a refusal that systemd could not be asked either.
+// besides adds to a refusal that asking systemd failed as well.
 func besides(no, err error) error {
 	refusal, ok := errors.AsType[*Refusal](no)
 	if !ok {
@@ -236,7 +236,7 @@ func (h host) candidates(here place) ([]string, error) {
 	}
 }
 
-// isUnit tells the cgroup of a unit from one that somebody made below it.
+// isUnit tells the cgroup of a unit from one that was made below it.
 func isUnit(path string) bool {
 	switch filepath.Ext(path) {
 	case ".scope", ".service", ".slice":
@@ -380,7 +380,7 @@ func (h host) scopeLike(here place) (scopeLike, error) {
 	return like, nil
 }
 
-// words reads a file of a cgroup; one that cannot be read says nothing.
+// words reads a file of a cgroup; one that cannot be read has no words.
 func words(dir, name string) []string {
 	text, _ := os.ReadFile(filepath.Join(dir, name))
 	return strings.Fields(string(text))

@@ -14,8 +14,8 @@ const (
 	systemdInterface = "org.freedesktop.systemd1.Manager"
 )
 
-// busSocket is where this user's systemd can be spoken to: for root the one
-// that manages the machine.
+// busSocket is the socket of this user's systemd; for root, of the one that
+// manages the machine.
 func busSocket() string {
 	if os.Geteuid() == 0 {
 		return "/run/dbus/system_bus_socket"
@@ -81,9 +81,9 @@ func (b *bus) scope(name string, like scopeLike) error {
 	}
 }
 
-// scopeRequest is the body of the call. A process id of 0 is whoever asks, as
-// the socket knows it: a number would be another process's in another
-// namespace.
+// scopeRequest is the body of the call. Process ID 0 stands for the caller, whom
+// systemd knows from the socket: in another PID namespace a number would name
+// another process.
 func scopeRequest(name string, like scopeLike) encoder {
 	var e encoder
 	e.str(name)

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Default sizes of what is kept of a command's output.
+// Default sizes of the two ends of a command's output that are kept.
 const (
 	DefaultHead = 15 * 1024
 	DefaultTail = 15 * 1024
@@ -16,7 +16,7 @@ const (
 // maxSlack is how much less is kept so that a cut falls between two lines.
 const maxSlack = 1024
 
-// Capture keeps the beginning and the end of what is written to it, in
+// Capture keeps the beginning and the end of the bytes written to it, in
 // constant memory. The zero value keeps nothing but the count.
 type Capture struct {
 	head, tail []byte
@@ -127,8 +127,7 @@ func (k Kept) Join(note string) []byte {
 }
 
 // Visible is Kept with both parts made visible. That makes some texts longer, as
-// it does with binary data; of what was kept within head and tail bytes, no more
-// is shown.
+// it does with binary data; no more than head and tail bytes are shown all the same.
 func (k Kept) Visible(head, tail int) Kept {
 	if k.Omitted == 0 {
 		whole := Visible(string(k.Head))

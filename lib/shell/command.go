@@ -18,7 +18,7 @@ const (
 	MaxTimeout       = 600 * time.Second
 	DefaultKillAfter = 5 * time.Second
 
-	// MaxCommand bounds what is read as one command.
+	// MaxCommand is the most bytes that one command may have.
 	MaxCommand = 16 << 20
 
 	// maxArgument is what the kernel takes as one argument, less its NUL.
@@ -48,8 +48,8 @@ func tooLong(command string, most int) string {
 }
 
 // Argv is how bash is called: no start-up files, and a command that begins
-// with a dash is still a command. One that is too long for an argument is read
-// from a descriptor.
+// with a dash is still a command. A command that is too long for an argument is
+// read from a descriptor.
 func Argv(command string) []string {
 	if len(command) > maxArgument {
 		command = fmt.Sprintf(". /dev/fd/%d", longFD)
@@ -69,8 +69,8 @@ var Quiet = []string{
 // command does.
 var startup = []string{"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "CDPATH", "GLOBIGNORE"}
 
-// Environ is the caller's environment for a command without a sandbox: less
-// what would run before the command.
+// Environ is the caller's environment for a command without a sandbox, without
+// variables whose code bash would run before the command.
 func Environ() []string {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

@@ -18,7 +18,8 @@ const (
 
 // Fold passes on what would be left on a terminal: of a line that was drawn
 // again and again, as progress bars are, the last form, and no sequences that
-// move, colour or name things. What it is given may be cut anywhere. Close it.
+// move, colour or name things. The pieces written to it may be cut anywhere. Close
+// it.
 type Fold struct {
 	to       io.Writer
 	line     []byte // the current line, as far as it can still be overwritten
@@ -26,7 +27,7 @@ type Fold struct {
 	returned bool   // to the beginning of the line: what comes next overwrites it
 	back     int    // characters to be overwritten from its end
 	sequence []byte // that has begun and not ended
-	out      []byte // what is to be passed on, in pieces that are too small alone
+	out      []byte // text to pass on, in pieces that are too small alone
 	removed  int64
 }
 
@@ -62,7 +63,7 @@ func (f *Fold) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close passes on what is left.
+// Close passes on the rest.
 func (f *Fold) Close() error {
 	f.text(f.sequence)
 	f.sequence = nil
@@ -135,8 +136,8 @@ func (f *Fold) text(p []byte) {
 		f.overwrite()
 	}
 	f.returned, f.back = false, 0
-	// Where no line ends, the rest is too long to wait for its end. Looking back for
-	// what is not there takes long.
+	// Where no line ends, the rest is too long to wait for its end. Searching back
+	// through it each time would take long.
 	from := max(0, len(p)-maxLine-1)
 	if first := bytes.IndexByte(p[from:], '\n'); first >= 0 {
 		first += from

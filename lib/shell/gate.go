@@ -15,18 +15,17 @@ import (
 // A gate is a socket between the shell and this program, for two things that
 // cannot be known otherwise.
 //
-// What bwrap passes on of a command that was killed by signal 9 is the status
-// 137, and so it is of one that exits with 137. The kernel knows better, and
-// tells it since Linux 6.15 to whoever opened a pidfd in time. So bash, before
-// it looks at the command, says hello and waits: the kernel adds to each message
-// which process it came from. What is learnt this way comes from the kernel
-// alone, and the command cannot forge it.
+// bwrap exits with status 137 for a command that was killed by signal 9, and for
+// one that exits with 137. Since Linux 6.15 the kernel tells the two apart, through
+// a pidfd that was opened before the process ended. So bash, before it looks at the
+// command, says hello and waits: the kernel adds the sender's process ID to the
+// message, and this program opens its pidfd. The command cannot forge any of this.
 //
 // The other is how the stages of the last pipeline ended, which bash knows when
 // it exits. It says so in a trap, which is set only where the command may hold a
 // pipeline: bash becomes the last program of a command only if there is no trap,
-// and a program that crashes looks different in the two cases. What a command
-// says this way about itself is taken for no more than that.
+// and a program that crashes looks different in the two cases. A command can lie
+// here, but only about itself.
 //
 // Both are in a script that bash reads because of BASH_ENV, which no option
 // turns off. If it cannot be read, the command runs all the same.
@@ -48,7 +47,7 @@ const (
 	longFD   = 252 // a command that is too long for an argument
 )
 
-// limit of what is read of a gate: a pipeline of some hundred stages.
+// maxReport bounds a report: a pipeline of some hundred stages.
 const maxReport = 4096
 
 // newGate makes a gate that holds bash up until it is known, or that reports a
@@ -113,7 +112,7 @@ func (g *gate) handedOver() {
 }
 
 // listen answers the hello and keeps the report. The first to speak is bash
-// itself, before it has run anything; nobody else is listened to.
+// itself, before it has run anything; other processes are ignored.
 func (g *gate) listen() {
 	defer close(g.done)
 	var heard strings.Builder
@@ -192,7 +191,7 @@ func stagesIn(text string) []int {
 	return stages
 }
 
-// exit asks the kernel how bash ended. It knows only what has ended, and older
+// exit asks the kernel how bash ended. It knows that only once bash has, and older
 // ones know nothing.
 func (g *gate) exit() (syscall.WaitStatus, bool) {
 	if g.pidfd <= 0 {

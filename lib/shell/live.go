@@ -13,14 +13,14 @@ import (
 )
 
 // maxPending is what a Live keeps for a reader that is slower than the command.
-// The command is not made to wait for somebody who only looks on.
+// The command does not wait for it.
 const maxPending = 64 << 10
 
 // Live shows what a command writes while it runs. Writing to it never blocks.
 type Live struct {
 	to      io.Writer
 	columns func() int // nil if it is not a terminal
-	lines   bool       // show what is written, not the last line of it only
+	lines   bool       // show all output, not its last line only
 	begun   time.Time
 	timeout time.Duration
 
@@ -103,7 +103,7 @@ func (l *Live) run() {
 	}
 }
 
-// frame is what is to be written next.
+// frame is the text to write next.
 func (l *Live) frame(text []byte, missed int, ticked, closed bool) string {
 	var b strings.Builder
 	if i := bytes.LastIndexByte(bytes.TrimRight(text, "\n"), '\n'); len(text) > 0 {

@@ -36,8 +36,8 @@ type Log struct {
 }
 
 // NewLog makes a log that calls open as soon as it has got more than wait bytes,
-// and keeps the first most. One that turns out to hold nothing more than what is
-// kept in memory is removed.
+// and keeps the first most. If memory holds all of the output in the end, the log is
+// removed.
 func NewLog(wait int, most int64, open func() (*os.File, error)) *Log {
 	return &Log{open: open, wait: wait, most: most}
 }
@@ -170,7 +170,7 @@ func prune(logs int, room int64) {
 }
 
 // CreateLog makes, or empties, a log of the user's own choice. It is a plain
-// file: a FIFO would wait, and a link that somebody put there would lead
+// file: a FIFO would wait, and a link that another process put there would lead
 // elsewhere.
 func CreateLog(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0o600)

@@ -4,9 +4,8 @@ import (
 	"io"
 )
 
-// Output is where a command's output goes: what is kept of it in memory, a log
-// of the whole, and somebody who looks on. It takes what the command writes, in
-// pieces of any size, and never fails.
+// Output takes a command's output: it keeps both ends in memory, writes all of it
+// to a log, and shows it live. It takes pieces of any size and never fails.
 type Output struct {
 	head, tail int
 	raw        bool
@@ -22,7 +21,7 @@ type Output struct {
 func NewOutput(head, tail int, raw bool, log *Log, live io.Writer) *Output {
 	o := &Output{head: head, tail: tail, raw: raw, log: log, capture: NewCapture(head, tail)}
 	switch {
-	case raw && live == nil: // then nobody wants it folded
+	case raw && live == nil: // then no reader wants it folded
 	case raw:
 		o.fold = NewFold(live)
 	case live == nil:

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pin is who alone may answer for a user. The zero value lets anybody.
+// Pin says who alone may answer for a user. The zero value lets anybody.
 type Pin struct {
-	Terminal bool   // somebody at the terminal
+	Terminal bool   // the user at the terminal
 	Program  string // that program, an absolute path; "" for none
 	Source   string // the file that says so
 }
@@ -34,9 +34,9 @@ func (p Pin) String() string {
 // pinName is the file in a configuration directory.
 const pinName = "pikuri/confirm"
 
-// PinFiles lists the files that can hold a pin. Whoever chooses the environment
-// of a command, as an agent may, can add one to the list and take none away: the
-// home is that of the password file as well.
+// PinFiles lists the files that can hold a pin. An agent may choose the environment:
+// it can add a file to the list and take none away, since the home of the password
+// file counts too.
 func PinFiles(getenv func(string) string) []string {
 	files := []string{"/etc/" + pinName}
 	add := func(dir string, more string) {
@@ -66,8 +66,8 @@ func homeOf(uid int) string {
 }
 
 // ReadPin reads those of files that exist. They have to agree, to belong to the
-// user or to root, and to be open to nobody else. One that cannot be read or
-// understood is an error: it was to keep something from happening.
+// user or to root, and to be closed to all others. A file that cannot be read or
+// understood is an error: it was meant to prevent something.
 func ReadPin(files []string) (Pin, error) {
 	var found Pin
 	for _, file := range files {

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// answerLimit is how long a program may take to answer. Somebody who is
-	// asked by it may be at lunch; an agent that waits for ever helps nobody.
+	// answerLimit is how long a program may take to answer. The user whom it asks
+	// may be away, and an agent must not wait for ever.
 	answerLimit = 5 * time.Minute
 
 	// maxReason is how much of what the program says is read.
@@ -65,7 +65,7 @@ func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, rea
 	cmd := exec.Command(program, q.argument())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, os.Stderr
 	cmd.Env = append(os.Environ(), "SSH_ASKPASS_PROMPT=confirm")
-	cmd.WaitDelay = drainQuiet // what it left in the background holds nobody up
+	cmd.WaitDelay = drainQuiet // processes that it left may hold the pipe open
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Sprintf("cannot start %q: %v", program, causeOf(err)), nil
 	}
@@ -94,8 +94,8 @@ func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, rea
 	return verdict(program, cmd.ProcessState, said.buf)
 }
 
-// argument is the question as an argument, of which only so much may be. What is
-// left out there is in the object.
+// argument is the question, cut to the length of an argument. The object has all of
+// it.
 func (q Question) argument() string {
 	text := strings.TrimPrefix(q.Text(), "\n")
 	if len(text) <= maxArgument {
@@ -139,7 +139,7 @@ func causeOf(err error) error {
 	return err
 }
 
-// limited keeps the beginning of what is written, and takes all of it.
+// limited takes any number of bytes, and keeps the first.
 type limited struct {
 	buf  []byte
 	most int

@@ -212,7 +212,7 @@ func (r *Result) ran() bool {
 	return r.Outcome == Exited || r.Outcome == Signaled || r.Outcome == TimedOut
 }
 
-// textOrBase64 returns b as text, with what is not UTF-8 replaced; and then
+// textOrBase64 returns b as text, with bytes that are not UTF-8 replaced; and then
 // also all of it in base64.
 func textOrBase64(b []byte) (text, encoded string) {
 	if utf8.Valid(b) {

@@ -22,7 +22,7 @@ const (
 	drainLimit = time.Second            // for a reader that is slow, once the time is over
 )
 
-// pipeSize is what is asked for: with the usual 64 KiB a fast writer and its
+// pipeSize is the size to ask for: with the usual 64 KiB a fast writer and its
 // reader wait for each other most of the time.
 const pipeSize = 1 << 20
 
@@ -146,7 +146,7 @@ func (s *supervisor) files() (files []monitor.Placed, err error) {
 	return files, nil
 }
 
-// close ends what is left, above all after a failure.
+// close ends the processes that are left, above all after a failure.
 func (s *supervisor) close() {
 	if s.command != nil {
 		s.command.Close()
@@ -199,11 +199,11 @@ func widen(pipe *os.File) {
 	}
 }
 
-// readSize is what is read at once. While the kernel copies it, the command
-// cannot write; and what is read is looked at four times, out of a near cache.
+// readSize is the size of one read. While the kernel copies, the command cannot
+// write; and the bytes are looked at four times, out of a near cache.
 const readSize = 128 << 10
 
-// carry always reads on, also when nobody wants the bytes any more: a full
+// carry always reads on, also when the bytes have no reader any more: a full
 // pipe would stop the command.
 func (p *pipe) carry(to io.Writer) {
 	defer close(p.done)
@@ -277,8 +277,8 @@ func (s *supervisor) note(e monitor.Event) (last bool) {
 	return false
 }
 
-// lost ends everything when the process between did not do so: somebody killed
-// it, most likely a command without a sandbox.
+// lost ends everything when the process between was killed and did not do so; most
+// likely a command without a sandbox has killed it.
 func (s *supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
@@ -321,11 +321,11 @@ func (s *supervisor) hear() {
 	}
 }
 
-// drain reads what is left in the pipes. Nobody can hold them open who was
-// started by the command, for nobody is left; but a process from elsewhere
-// that was handed a descriptor can, and is not waited for.
+// drain reads the rest from the pipes. All processes of the command have ended. A
+// process from elsewhere that was handed a descriptor may hold a pipe open, and is
+// not waited for.
 //
-// Whoever reads our output may be slow, and gets it all; unless the command ran
+// A reader of our output may be slow, and gets it all; unless the command ran
 // out of time or a signal came, then now or before.
 func (s *supervisor) drain() {
 	var patience <-chan time.Time
@@ -404,7 +404,7 @@ func (s *supervisor) fromGate() {
 }
 
 // failedStages returns stages if one failed and the whole did not. A stage that
-// died because nobody read its output has done what it could.
+// died of SIGPIPE has not failed.
 func failedStages(stages []int, status int) []int {
 	const brokenPipe = 128 + int(syscall.SIGPIPE)
 	failed := slices.ContainsFunc(stages, func(n int) bool { return n != 0 && n != brokenPipe })

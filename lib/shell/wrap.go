@@ -9,8 +9,8 @@ import (
 )
 
 // SplitWords splits text into words as a shell does, and expands nothing: quotes
-// and backslashes keep characters together, and $, *, ~ are themselves. What
-// would make more than one command of it in a shell is refused unless quoted.
+// and backslashes keep characters together, and $, *, ~ are themselves. Characters
+// that would make more than one command of it in a shell are refused unless quoted.
 func SplitWords(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -60,7 +60,7 @@ func SplitWords(text string) ([]string, error) {
 	return words, nil
 }
 
-// doubleQuoted writes what is between double quotes, and returns how many bytes
+// doubleQuoted writes the text between double quotes, and returns how many bytes
 // that was with the second quote. A backslash is one before ", \, $, ` and the
 // end of a line only.
 func doubleQuoted(word *strings.Builder, text string) (int, error) {

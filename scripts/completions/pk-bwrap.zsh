@@ -31,7 +31,7 @@ _arguments -s -S -A '-*' \
 	'--cpu-time[most processor time of each process]:value: ' \
 	'--file-size[largest file it may write]:value: ' \
 	'--bwrap[the bwrap to use]:path:_files' \
-	'--print[print the command line of bwrap]' \
+	'--print[print a command line that makes the sandbox]' \
 	'--explain[tell what is shown at a path, and why]' \
 	'--check[attack a sandbox, and tell what holds]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \

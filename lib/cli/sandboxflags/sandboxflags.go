@@ -73,7 +73,7 @@ const SandboxHelp = `Sandbox:
       --memory SIZE          what all its processes may hold together, such as 2G
       --pids N               how many processes and threads it may have at once
       --cpu-time SECONDS     processor time of each process
-      --file-size SIZE       how large a file it may write
+      --file-size SIZE       how large a file it may write, at least 4K
       --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
                              /bin or /usr/local/bin)
 `
