@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,8 +128,17 @@ func flagsOf(t *testing.T, f *os.File) int {
 	return int(flags)
 }
 
+// notIgnored lets children be interrupted. A test that runs in the background of a
+// script ignores SIGINT; children of a process with a handler do not.
+func notIgnored(t *testing.T) {
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, syscall.SIGINT, syscall.SIGQUIT)
+	t.Cleanup(func() { signal.Stop(handled) })
+}
+
 func TestSignalsReachTheCommand(t *testing.T) {
 	b := clitest.NewBox(t)
+	notIgnored(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
 		cmd, alive := begin(t, b, "echo begun; exec sleep 1000")
 		_, err := alive.Read(make([]byte, 16))

@@ -30,6 +30,7 @@ const shownTime = 10 * time.Second
 
 func newShell(t *testing.T) *shell {
 	t.Helper()
+	notIgnored(t)
 	b := clitest.NewBox(t)
 	user, tty := clitest.Terminal(t)
 	fd, err := unix.Dup(int(user.Fd()))

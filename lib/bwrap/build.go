@@ -59,7 +59,8 @@ func New(o Options) (*Plan, error) {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
-	b.guard = newGuard(b.user.home, b.getenv)
+	b.links = resolver{}
+	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
@@ -73,6 +74,7 @@ type builder struct {
 	Options
 	user  user
 	guard *guard
+	links resolver
 	plan  *Plan
 }
 
@@ -273,7 +275,7 @@ func (b *builder) noOverlay(dir string) string {
 func (b *builder) toolchains() error {
 	var readOnly []string
 	for _, e := range b.Toolchains {
-		real, err := filepath.EvalSymlinks(e.Path)
+		real, err := b.links.real(e.Path)
 		if err != nil {
 			continue // gone since the table was read
 		}
@@ -292,7 +294,7 @@ func (b *builder) toolchains() error {
 	}
 	for _, e := range b.Missing {
 		// A mount point is never made in a tree of the host.
-		if at := Canonical(e.Path); !exists(at) && !b.rooted(at) && !b.taken(at) {
+		if at := b.links.canonical(e.Path); !exists(at) && !b.rooted(at) && !b.taken(at) {
 			b.add(Mount{Op: OpOverlay, Source: at, Dest: at, Perms: "0700", Missing: true, Rule: "toolchain " + e.Tool + ", not on the host yet"})
 		}
 	}
@@ -333,7 +335,7 @@ func (b *builder) copied(m Mount) []Mount {
 		m.Op, m.Perms = OpCopy, "0444"
 		return []Mount{m}
 	}
-	hides := func(mask string) bool { return within(Canonical(mask), m.Source) }
+	hides := func(mask string) bool { return within(b.links.canonical(mask), m.Source) }
 	if !within(m.Source, "/etc") || slices.ContainsFunc(b.Masks, hides) {
 		return []Mount{m}
 	}
@@ -384,7 +386,7 @@ func (b *builder) rooted(path string) bool {
 // masks hides the credentials that lie inside a toolchain.
 func (b *builder) masks() error {
 	for _, path := range b.Masks {
-		real, err := filepath.EvalSymlinks(path)
+		real, err := b.links.real(path)
 		if err != nil || !b.rooted(real) || b.taken(real) {
 			continue // not shown, so there is nothing to hide
 		}
@@ -406,7 +408,7 @@ func hiddenAlready(info os.FileInfo) bool {
 // defaults adds the mounts of every sandbox, unless a root of the caller covers
 // them.
 func (b *builder) defaults() error {
-	mounts := append(systemMounts(), etcMounts()...)
+	mounts := append(systemMounts(), etcMounts(b.links)...)
 	mounts = append(mounts, accountMounts(b.user)...)
 	mounts = append(mounts, b.homeMounts()...)
 	for _, m := range mounts {
@@ -463,7 +465,7 @@ func (b *builder) shieldTmp() {
 func (b *builder) homeMounts() []Mount {
 	var mounts []Mount
 	empty := func(dir, rule string) {
-		at := Canonical(dir)
+		at := b.links.canonical(dir)
 		mounts = append(mounts, Mount{Op: OpEmpty, Dest: at, Perms: "0700", Size: homeSize, Rule: rule})
 		for _, link := range linksOn(dir, rule) {
 			if !within(at, link.Dest) && !within(link.Dest, "/proc") && !within(link.Dest, "/dev") {

@@ -285,7 +285,7 @@ func TestControlSocketsAreGuarded(t *testing.T) {
 	require.NoError(t, os.Link(base+"/runtime/docker.sock", base+"/other/x"))
 	g := newGuard(base+"/home", func(name string) string {
 		return map[string]string{"XDG_RUNTIME_DIR": base + "/alias"}[name]
-	})
+	}, resolver{})
 	for _, test := range []struct {
 		name, root string
 		refused    bool

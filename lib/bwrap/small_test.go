@@ -118,3 +118,24 @@ func TestAccountNames(t *testing.T) {
 		assert.Equal(t, want, isAccountName(name), "%q", name)
 	}
 }
+
+// What a resolver has looked at before changes no answer.
+func TestResolverAgreesWithEvalSymlinks(t *testing.T) {
+	base := tree(t, "d/sub/", "d/file", "abs => "+"/", "rel => d/sub", "up => d/sub/../file", "chain => rel", "loop => loop",
+		"a => b", "b => a", "dangling => nowhere/x", "through => d/file/x", "self => .", "d/sub/back => ../../rel/..")
+	links := resolver{}
+	for range 2 {
+		for _, name := range []string{"d", "d/file", "abs/etc", "rel", "up", "chain", "chain/back", "chain/back/file", "loop", "loop/x", "a", "b",
+			"dangling", "through", "self/self/d", "missing", "missing/x", "d/sub/back/sub/back", "rel/.", "."} {
+			want, werr := filepath.EvalSymlinks(base + "/" + name)
+			got, err := links.real(base + "/" + name)
+			if assert.Equal(t, werr == nil, err == nil, "%s: %v, %v", name, werr, err); err == nil {
+				assert.Equal(t, want, got, name)
+			}
+			assert.Equal(t, Canonical(base+"/"+name), links.canonical(base+"/"+name), name)
+		}
+	}
+	assert.NoError(t, os.Symlink("d", base+"/missing"))
+	assert.Equal(t, base+"/missing", links.canonical(base+"/missing"), "one plan sees one state")
+	assert.Equal(t, base+"/d", Canonical(base+"/missing"))
+}

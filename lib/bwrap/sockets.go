@@ -39,19 +39,20 @@ type guard struct {
 	crowded []string             // directories that hold sockets by design
 	sockets []string             // as listed, and with their links resolved
 	inodes  map[[2]uint64]string // device and inode of those that exist
+	links   resolver
 }
 
-func newGuard(home string, getenv func(string) string) *guard {
-	g := &guard{inodes: map[[2]uint64]string{}}
+func newGuard(home string, getenv func(string) string, links resolver) *guard {
+	g := &guard{inodes: map[[2]uint64]string{}, links: links}
 	runtime := []string{fmt.Sprintf("/run/user/%d", os.Getuid())}
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		runtime = append(runtime, filepath.Clean(dir))
 	}
 	for _, dir := range append([]string{"/run", "/var/run", "/run/user"}, runtime...) {
-		g.crowded = append(g.crowded, dir, Canonical(dir))
+		g.crowded = append(g.crowded, dir, g.links.canonical(dir))
 	}
 	listed := slices.Clone(controlSockets)
-	if Canonical("/var/run") == "/var/run" { // on most machines it is a link to /run
+	if g.links.canonical("/var/run") == "/var/run" { // on most machines it is a link to /run
 		for _, socket := range controlSockets {
 			listed = append(listed, "/var"+socket)
 		}
@@ -74,13 +75,13 @@ func newGuard(home string, getenv func(string) string) *guard {
 
 func (g *guard) know(socket string) {
 	g.sockets = append(g.sockets, socket)
+	// One that is not there may come later; the link above it is there now.
+	g.sockets = append(g.sockets, g.links.canonical(socket))
+	real, err := g.links.real(socket)
 	var st unix.Stat_t
-	if unix.Stat(socket, &st) != nil {
-		// It may come later; the link above it is there now.
-		g.sockets = append(g.sockets, filepath.Join(Canonical(filepath.Dir(socket)), filepath.Base(socket)))
+	if err != nil || unix.Stat(real, &st) != nil {
 		return
 	}
-	g.sockets = append(g.sockets, Canonical(socket))
 	if st.Mode&unix.S_IFMT == unix.S_IFSOCK {
 		g.inodes[[2]uint64{st.Dev, st.Ino}] = socket
 	}
@@ -135,18 +136,6 @@ func (g *guard) refuseLinked(root string) error {
 		}
 	}
 	return nil
-}
-
-// Canonical resolves the links of path as far as it exists. It serves
-// comparisons with lists of known paths; it is no check of containment.
-func Canonical(path string) string {
-	rest := ""
-	for dir := path; ; dir = filepath.Dir(dir) {
-		if real, err := filepath.EvalSymlinks(dir); err == nil || dir == "/" || dir == "." {
-			return filepath.Join(real, rest)
-		}
-		rest = filepath.Join(filepath.Base(dir), rest)
-	}
 }
 
 // maxListed bounds the search for sockets: --explain is not to walk through a whole

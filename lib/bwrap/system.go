@@ -46,13 +46,22 @@ func systemMounts() []Mount {
 }
 
 // etcMounts shows the allowed part of /etc.
-func etcMounts() []Mount {
+func etcMounts(links resolver) []Mount {
 	var mounts []Mount
+	add := func(name string) {
+		if m, ok := etcMount("/etc/"+name, links); ok {
+			mounts = append(mounts, small(m)...)
+		}
+	}
+	there, _ := os.ReadDir("/etc") // once for all patterns
 	for _, pattern := range etcAllowed {
-		paths, _ := filepath.Glob("/etc/" + pattern) // the patterns are constant and well formed
-		for _, path := range paths {
-			if m, ok := etcMount(path); ok {
-				mounts = append(mounts, small(m)...)
+		if !strings.Contains(pattern, "*") {
+			add(pattern)
+			continue
+		}
+		for _, entry := range there {
+			if ok, _ := filepath.Match(pattern, entry.Name()); ok {
+				add(entry.Name())
 			}
 		}
 	}
@@ -63,9 +72,9 @@ func etcMounts() []Mount {
 // it resolves inside too. Another link (resolv.conf into /run, as a rule) is
 // replaced by the file that it leads to. A file that other users may not read stays
 // out: as root, pk would show it.
-func etcMount(path string) (Mount, bool) {
+func etcMount(path string, links resolver) (Mount, bool) {
 	const rule = "default: /etc allowlist"
-	target, err := filepath.EvalSymlinks(path)
+	target, err := links.real(path)
 	if err != nil {
 		return Mount{}, false
 	}
@@ -93,6 +102,10 @@ const (
 	maxNamed = 32
 )
 
+// smallDirectory is the size of a directory of one block, in which most file systems
+// keep so many names. A larger one is not read.
+const smallDirectory = 4096
+
 // small replaces the mount of a tree that holds a few small files, and links, by
 // copies, which need no mount. Anything else in the tree makes it stay a mount, and
 // so does an empty directory, which would be lost.
@@ -110,6 +123,9 @@ func small(tree Mount) []Mount {
 type copyBudget struct{ files, names int }
 
 func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
+	if info, err := os.Stat(dir.Source); err != nil || info.Size() > smallDirectory {
+		return nil, false
+	}
 	names, err := namesIn(dir.Source, r.names)
 	if err != nil || len(names) == 0 || len(names) > r.names {
 		return nil, false

@@ -38,11 +38,11 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Locked   *os.File    // a locked session directory, kept open to the end; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
+	Ahead    *Ahead      // a set-up program that was started before; or nil
 
 	// Rejoin returns the keeper that took the place of one that has ended. Without
 	// it Start fails with ErrKeeperEnded.
 	Rejoin func() (*Keeper, error)
-	Ahead  *Ahead // a set-up program that was started before; or nil
 }
 
 // Placed is a file, and the number at which the command has it.

@@ -160,10 +160,7 @@ func (r *run) answer(a Answer) {
 	_ = unix.Sendmsg(controlFD, append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL)
 }
 
-// start makes the sandbox on a thread of its own, which has a copy of the host's
-// mounts, while the main thread enters the mount namespace of the session: its
-// keeper, if it is killed, finds it again there. The thread lives as long as this
-// process, since bwrap dies with it.
+// start makes the sandbox.
 func (r *run) start() error {
 	if err := session.AssumeGroup(); err != nil {
 		return err
@@ -171,6 +168,25 @@ func (r *run) start() error {
 	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
+	var err error
+	if r.job.FDs.Mounts > 0 {
+		err = r.makeInSession()
+	} else {
+		err = r.make(nil)
+	}
+	if err != nil {
+		return err
+	}
+	r.answer(Answer{Pid: r.pid})
+	r.letGo()
+	return nil
+}
+
+// makeInSession makes the sandbox on a thread of its own, which has a copy of the
+// host's mounts, while the main thread enters the mount namespace of the session: its
+// keeper, if it is killed, finds it again there. The thread lives as long as this
+// process, since bwrap dies with it.
+func (r *run) makeInSession() error {
 	type taken struct {
 		mounts map[string]int
 		err    error
@@ -189,12 +205,7 @@ func (r *run) start() error {
 	<-locked
 	mounts, err := r.job.enterSession()
 	session <- taken{mounts, err}
-	if err := <-done; err != nil {
-		return err
-	}
-	r.answer(Answer{Pid: r.pid})
-	r.letGo()
-	return nil
+	return <-done
 }
 
 // errKeeperEnded says that the next command of the session would not find this
@@ -204,9 +215,6 @@ var errKeeperEnded = errors.New("the keeper of the session has been killed meanw
 // enterSession enters the mount namespace of the session and takes clones of its
 // overlays, by their path there.
 func (j *Job) enterSession() (map[string]int, error) {
-	if j.FDs.Mounts == 0 {
-		return nil, nil
-	}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("unshare", err))
 	}

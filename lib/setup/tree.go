@@ -1,16 +1,16 @@
 package setup
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // stagingDirs are directories over which the tree can be built. The namespace
@@ -28,6 +28,16 @@ type tree struct {
 	sources   []int // by mount: what it shows, cloned or opened; -1 for none
 	console   int   // a terminal that is shown as /dev/console, or another file
 	terminals int   // the devpts to show; -1 for a new one
+
+	lately directory // the last that was opened: mounts are sorted, so the next may lie in it
+	buffer []byte    // for copies
+}
+
+// directory is an open directory of the tree.
+type directory struct {
+	place string
+	fd    int  // 0: none is open
+	fresh bool // in memory
 }
 
 // build makes the tree and returns the path by which bwrap can bind it.
@@ -54,6 +64,7 @@ func build(j *Job, terminals int, session func(string) (int, error)) (string, er
 	if err := t.stage(j.Program); err != nil {
 		return "", err
 	}
+	defer t.forget()
 	for i, m := range j.Mounts {
 		if err := t.mount(m, t.sources[i]); err != nil {
 			return "", failed(m, err)
@@ -207,23 +218,18 @@ func (t *tree) mount(m Mount, source int) error {
 		return t.attach(m.At, source)
 	case Overlay:
 		return t.overlay(m, source)
-	case Copy:
-		from := os.NewFile(uintptr(dup(source)), m.From)
-		defer from.Close()
-		return t.file(m, io.LimitReader(from, rootSize)) // another process may have replaced it
-	case File:
-		return t.file(m, bytes.NewReader(m.Data))
+	case Copy, File:
+		return t.file(m, source)
 	case Link:
 		parent, err := t.parent(filepath.Dir(m.At))
 		if err != nil {
 			return err
 		}
-		defer unix.Close(parent)
-		return unix.Symlinkat(m.From, parent, filepath.Base(m.At))
+		return unix.Symlinkat(m.From, parent.fd, filepath.Base(m.At))
 	case Dev:
 		return t.devices(m)
 	case Empty:
-		if err := t.mountPoint(m.At, true); err != nil {
+		if _, err := t.mountPoint(m.At, true); err != nil {
 			return err
 		}
 	}
@@ -243,6 +249,7 @@ func (t *tree) mount(m Mount, source int) error {
 		return err
 	}
 	defer unix.Close(mount)
+	t.forget()
 	return moveTo(mount, at)
 }
 
@@ -323,62 +330,102 @@ func (t *tree) overlay(m Mount, lower int) error {
 // are named by descriptors, since the options know escapes that a path may
 // contain.
 func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
-	dir := fmt.Sprintf("%s/layer%d", t.dir, t.layers)
 	t.layers++
-	for _, name := range []string{"", "/upper", "/work", "/lower"} {
-		if err := unix.Mkdir(dir+name, 0o700); err != nil {
-			return -1, err
-		}
+	layer := func(name string, mode uint32) (string, error) {
+		dir := fmt.Sprintf("%s/%s%d", t.dir, name, t.layers)
+		return dir, unix.Mkdir(dir, mode)
 	}
-	from := dir + "/lower"
+	var from string
+	var err error
 	if lower >= 0 {
 		var st unix.Stat_t
-		if err := unix.Fstat(lower, &st); err != nil {
-			return -1, err
-		}
+		err = unix.Fstat(lower, &st)
 		from, mode = fdPath(lower), st.Mode&0o777
+	} else {
+		from, err = layer("lower", 0o700)
 	}
-	// The merged directory has the mode of the upper one.
-	if err := unix.Chmod(dir+"/upper", mode); err != nil {
+	if err != nil {
+		return -1, err
+	}
+	upper, err := layer("upper", mode) // the merged directory has its mode
+	if err != nil {
+		return -1, err
+	}
+	work, err := layer("work", 0o700)
+	if err != nil {
 		return -1, err
 	}
 	return newMount("overlay", quiet, [][2]string{
-		{"source", "pk"}, {"userxattr"}, {"lowerdir", from}, {"upperdir", dir + "/upper"}, {"workdir", dir + "/work"},
+		{"source", "pk"}, {"userxattr"}, {"lowerdir", from}, {"upperdir", upper}, {"workdir", work},
 	})
 }
 
-// file makes a file in a directory that is in memory.
-func (t *tree) file(m Mount, content io.Reader) error {
+// file makes a file in a directory that is in memory, of Data or of what is open.
+func (t *tree) file(m Mount, source int) error {
 	parent, err := t.parent(filepath.Dir(m.At))
 	if err != nil {
 		return err
 	}
-	defer unix.Close(parent)
-	fd, err := unix.Openat(parent, filepath.Base(m.At), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Perms)
+	fd, err := unix.Openat(parent.fd, filepath.Base(m.At), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Perms)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), m.At)
-	_, err = io.Copy(f, content)
-	return errors.Join(err, f.Close())
+	err = writeAll(fd, m.Data)
+	if source >= 0 && err == nil {
+		err = t.copy(fd, source)
+	}
+	return errors.Join(err, unix.Close(fd))
+}
+
+// copy copies a file. It stops at a size that the tree cannot hold: another
+// process may have replaced the file.
+func (t *tree) copy(to, from int) error {
+	if t.buffer == nil {
+		t.buffer = make([]byte, 32<<10)
+	}
+	for copied := 0; copied < rootSize; {
+		n, err := unix.Read(from, t.buffer)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil || n == 0:
+			return err
+		}
+		if err := writeAll(to, t.buffer[:n]); err != nil {
+			return err
+		}
+		copied += n
+	}
+	return nil
+}
+
+func writeAll(fd int, data []byte) error {
+	for len(data) > 0 {
+		n, err := unix.Write(fd, data)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		data = data[max(n, 0):]
+	}
+	return nil
 }
 
 // attach puts a mount at a place, which is made where it is missing in a
-// directory of pk's.
+// directory of pk's. A symbolic link that is there by now is not followed.
 func (t *tree) attach(place string, mount int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(mount, &st); err != nil {
 		return err
 	}
-	if err := t.mountPoint(place, st.Mode&unix.S_IFMT == unix.S_IFDIR); err != nil {
-		return err
-	}
-	at, err := t.walk(place)
+	parent, err := t.mountPoint(place, st.Mode&unix.S_IFMT == unix.S_IFDIR)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(at)
-	return moveTo(mount, at)
+	err = unix.MoveMount(mount, "", parent.fd, filepath.Base(place), unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if fsat.Within(t.lately.place, place) {
+		t.forget() // it is covered now
+	}
+	return os.NewSyscallError("move_mount", err)
 }
 
 // walk opens a place in the tree, through no symbolic link and never out of it.
@@ -396,45 +443,78 @@ func openIn(dir int, path string, flags uint64) (int, error) {
 }
 
 // mountPoint makes a mount point where it is missing: anywhere in memory, and
-// directly in a directory of pk's own. Nothing is ever made in another.
-func (t *tree) mountPoint(place string, dir bool) error {
+// directly in a directory of pk's own. Nothing is ever made in another. It returns
+// the directory that holds it.
+func (t *tree) mountPoint(place string, dir bool) (directory, error) {
 	parent, err := t.parent(filepath.Dir(place))
 	if err != nil {
-		return err
+		return parent, err
 	}
-	defer unix.Close(parent)
 	name := filepath.Base(place)
-	var st unix.Stat_t
-	if err := unix.Fstatat(parent, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
-		return err
+	if name == "/" {
+		return parent, fmt.Errorf("internal error: %s got a mount over the root", option)
 	}
-	if err := unix.Fstat(parent, &st); err != nil {
-		return err
+	var st unix.Stat_t
+	if err := unix.Fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
+		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			err = unix.ELOOP
+		}
+		return parent, err
+	}
+	if err := unix.Fstat(parent.fd, &st); err != nil {
+		return parent, err
 	}
 	switch {
-	case !slices.Contains(t.fresh, st.Dev) && !slices.Contains(t.own, Inode{Dev: st.Dev, Ino: st.Ino}):
-		return unix.ENOENT
+	case !parent.fresh && !slices.Contains(t.own, Inode{Dev: st.Dev, Ino: st.Ino}):
+		return parent, unix.ENOENT
 	case dir:
-		return unix.Mkdirat(parent, name, 0o755)
+		return parent, unix.Mkdirat(parent.fd, name, 0o755)
 	}
-	return unix.Mknodat(parent, name, unix.S_IFREG|0o644, 0)
+	return parent, unix.Mknodat(parent.fd, name, unix.S_IFREG|0o644, 0)
 }
 
-// parent opens a directory of the tree. Missing ones are made in memory.
-func (t *tree) parent(place string) (int, error) {
-	at, err := openIn(t.root, below(place), unix.O_DIRECTORY)
-	if err != unix.ENOENT {
-		return at, err
+// parent opens a directory of the tree, until the next one is opened. Missing ones
+// are made in memory.
+func (t *tree) parent(place string) (directory, error) {
+	if t.lately.fd > 0 && t.lately.place == place {
+		return t.lately, nil
 	}
-	at, err = openIn(t.root, "", unix.O_DIRECTORY)
+	t.forget()
+	fd, err := openIn(t.root, below(place), unix.O_DIRECTORY)
+	if err == unix.ENOENT {
+		fd, err = t.makeAll(place)
+	}
+	if err != nil {
+		return directory{}, err
+	}
+	t.lately = directory{place, fd, t.isFresh(fd)}
+	return t.lately, nil
+}
+
+// forget closes the directory that was opened last.
+func (t *tree) forget() {
+	if t.lately.fd > 0 {
+		unix.Close(t.lately.fd)
+	}
+	t.lately = directory{}
+}
+
+// isFresh reports whether a directory is in memory.
+func (t *tree) isFresh(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && slices.Contains(t.fresh, st.Dev)
+}
+
+// makeAll opens a directory, and makes what is missing in memory.
+func (t *tree) makeAll(place string) (int, error) {
+	at, err := openIn(t.root, "", unix.O_DIRECTORY)
 	for name := range strings.FieldsFuncSeq(place, func(c rune) bool { return c == '/' }) {
 		if err != nil {
 			break
 		}
 		above := at
 		at, err = openIn(above, name, unix.O_DIRECTORY)
-		var st unix.Stat_t
-		if err == unix.ENOENT && unix.Fstat(above, &st) == nil && slices.Contains(t.fresh, st.Dev) {
+		if err == unix.ENOENT && t.isFresh(above) {
 			if err = unix.Mkdirat(above, name, 0o755); err == nil {
 				at, err = openIn(above, name, unix.O_DIRECTORY)
 			}
