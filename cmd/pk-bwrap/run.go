@@ -108,7 +108,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if o.check {
 		return o.runCheck(ctx)
 	}
-	o.Ahead = !o.print && !o.explain
+	o.Runs = !o.print && !o.explain
 	f, err := o.Open(ctx)
 	if err != nil {
 		return err

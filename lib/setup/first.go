@@ -46,7 +46,7 @@ func (r *run) startFirst(files []uintptr) (go_ *os.File, err error) {
 	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
 		a.Setsid, a.Setctty, a.Ctty = true, true, streams[0]
 	}
-	r.pid, err = syscall.ForkExec(hidden.Self, []string{hidden.Self, FirstMode.Name, number}, &syscall.ProcAttr{Env: []string{}, Files: files, Dir: "/", Sys: a})
+	r.pid, err = syscall.ForkExec(hidden.Self, []string{hidden.Self, FirstMode.Name, number}, &syscall.ProcAttr{Env: []string{"GOMAXPROCS=1"}, Files: files, Dir: "/", Sys: a})
 	if err != nil {
 		unix.Close(pair[0])
 		return nil, fmt.Errorf("cannot start the first process of the sandbox: %w", err)
