@@ -487,5 +487,21 @@ func SweepInPassing() {
 	}
 }
 
+// LeftOut lists what a line that the plan prints does not do. The monitor's own work
+// (signals, the terminal, files that are moved to the quarantine) is never in it.
+func (f *Fence) LeftOut() []string {
+	var list []string
+	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
+		list = append(list, "the session's overlays, which are new ones")
+	}
+	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
+		list = append(list, "--memory and --pids")
+	}
+	if len(f.PassFDs) > 0 {
+		list = append(list, "--pass-fd")
+	}
+	return list
+}
+
 // Box is what holds the command to its limits, or nil.
 func (f *Fence) Box() *limits.Box { return f.box }
