@@ -62,7 +62,7 @@ func tell(first *os.File, o orders) error {
 	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
 	}
-	said, err := bufio.NewReader(first).ReadString('\n')
+	said, _ := bufio.NewReader(first).ReadString('\n')
 	if said != "" {
 		return errors.New(said)
 	}
