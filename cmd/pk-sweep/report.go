@@ -89,7 +89,7 @@ func failure(u session.Result) error {
 	return fmt.Errorf("cannot remove %q: %w", u.Path, u.Err)
 }
 
-// line describes one umbrella to a person.
+// line describes one session directory to a person.
 func line(u session.Result) string {
 	switch u.Action {
 	case session.Kept:

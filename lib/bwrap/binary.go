@@ -44,8 +44,8 @@ func (b Binary) Copy() (*os.File, error) {
 }
 
 // FindBinary returns the bwrap at path, or with path "" the first root-owned
-// one in /usr/bin, /bin, /usr/local/bin. One that lies under a root that the
-// sandbox may write is refused: the next run would start what the last wrote.
+// one in /usr/bin, /bin, /usr/local/bin. A bwrap below a writable root is refused:
+// a command could replace it, and the next run would start its program.
 func FindBinary(path string, writable []string) (Binary, error) {
 	if path == "" {
 		if path = FindTrusted("bwrap"); path == "" {
@@ -82,7 +82,7 @@ func isBwrap(program []byte) bool {
 	return bytes.HasPrefix(program, []byte("\x7fELF")) && bytes.Contains(program, []byte("--unshare-user"))
 }
 
-// checkBinary resolves path and refuses what others could have replaced. A
+// checkBinary resolves path and refuses a file that others could have replaced. A
 // setuid bwrap is refused too: it cannot do what the plan needs (overlays, no
 // nested user namespaces), and it is one more program that runs as root.
 func checkBinary(path string) (string, error) {
@@ -109,7 +109,7 @@ func checkBinary(path string) (string, error) {
 }
 
 // FindTrusted returns the first program of that name that the system's owner
-// owns and nobody else may write, or "".
+// owns and no other user may write, or "".
 func FindTrusted(name string) string {
 	owner := systemOwner()
 	for _, dir := range trustedDirs {
@@ -122,7 +122,7 @@ func FindTrusted(name string) string {
 	return ""
 }
 
-// systemOwner is root, or what root looks like from inside a user namespace
+// systemOwner is root, or the ID that stands for root inside a user namespace
 // that does not map it: a sandbox of pk's own, where /usr is read-only.
 func systemOwner() uint32 {
 	var st unix.Stat_t

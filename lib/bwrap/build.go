@@ -19,26 +19,26 @@ import (
 	"pikuri/lib/toolchain"
 )
 
-// Sizes of the directories that live in memory: enough for a cold build cache
-// or an npm install, small enough that a runaway command meets ENOSPC before
-// the machine does.
+// Sizes of the directories in memory: enough for a cold build cache or an npm
+// install, and small enough that a runaway command gets ENOSPC before the machine
+// runs out of memory.
 const (
 	tmpSize  = 2 << 30
 	homeSize = 2 << 30
 )
 
-// Options is what a plan is made from.
+// Options are the input of a plan.
 type Options struct {
 	Roots       []confine.Root            // the project root first
-	RootRule    func(confine.Root) string // what caused a root; nil: nothing is known
+	RootRule    func(confine.Root) string // the option behind a root; nil: unknown
 	Tmp         string                    // seen as /tmp; "" for an empty /tmp
 	OwnTmp      bool                      // Tmp is the session tmp, so that mount points may be made in it
 	Overlays    []string                  // --overlay
 	Toolchains  []toolchain.Entry
 	Missing     []toolchain.Entry // caches that the host does not have yet, for a session to keep
-	Masks       []string          // what to hide inside the toolchains
+	Masks       []string          // paths to hide inside the toolchains
 	Rules       confine.Rules
-	Protect     []Protected // what must not be written though it is in a writable root
+	Protect     []Protected // paths in writable roots that must not be written
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary
@@ -48,7 +48,7 @@ type Options struct {
 	RunAs       int            // the project's owner, if root became that
 	Limits      string         // what the command may use, as options
 	Rlimits     []setup.Rlimit // of each process
-	NoProtect   bool           // nothing is protected but what is named
+	NoProtect   bool           // nothing is protected by default
 	Require     []string       // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
 	Identity    []string // variables that say who commits, as the host would
@@ -135,8 +135,8 @@ func (b *builder) allRoots() []string {
 	return append(paths, b.Overlays...)
 }
 
-// resolveOverlays replaces the overlay roots by what they lead to, which is
-// what is shown, and what is checked.
+// resolveOverlays replaces the overlay roots by the directories that they lead to:
+// these are checked, and shown.
 func (b *builder) resolveOverlays() error {
 	var writable []string
 	for _, r := range b.Roots {
@@ -162,8 +162,8 @@ func (b *builder) resolveOverlays() error {
 	return nil
 }
 
-// refuseBelowTmp: bwrap would have to make a mount point for the root inside
-// the directory that the caller gave as /tmp, and leave it there.
+// refuseBelowTmp refuses roots below /tmp. Their mount points would have to be made
+// inside the directory that the caller gave as /tmp, and would stay there.
 func (b *builder) refuseBelowTmp() error {
 	for _, r := range b.Roots {
 		if fsat.Within(r.Path, "/tmp") && r.Path != b.Tmp {
@@ -176,8 +176,8 @@ func (b *builder) refuseBelowTmp() error {
 	return nil
 }
 
-// roots shows what the workspace consists of. A root given twice is shown the
-// way that allows more, which is what the workspace itself says of it.
+// roots shows the roots of the workspace. A root given twice is shown the way that
+// allows more, as everywhere in the workspace.
 func (b *builder) roots() error {
 	if b.Tmp != "" {
 		b.add(Mount{Op: OpWritable, Source: b.Tmp, Dest: "/tmp", Rule: "the session tmp is /tmp", Root: true, Own: b.OwnTmp})
@@ -218,8 +218,8 @@ func (b *builder) rootRule(i int, r confine.Root) string {
 	return "option --readable"
 }
 
-// overlays shows the overlay roots that were asked for by name. One that cannot be
-// overlaid is refused: its caller counts on writing there.
+// overlays shows the overlay roots that were asked for by name. A directory that
+// cannot be overlaid is refused: the caller counts on writing there.
 func (b *builder) overlays() error {
 	for _, dir := range b.Overlays {
 		if why := b.noOverlay(dir); why != "" {
@@ -271,8 +271,8 @@ func (b *builder) noOverlay(dir string) string {
 	return ""
 }
 
-// toolchains shows what the table found on this machine. Unlike a named
-// overlay, a cache that cannot be overlaid is shown read-only, and said so.
+// toolchains shows the directories that the table found on this machine. Unlike a
+// named overlay, a cache that cannot be overlaid is shown read-only, with a warning.
 func (b *builder) toolchains() error {
 	var readOnly []string
 	for _, e := range b.Toolchains {
@@ -325,9 +325,8 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	}
 }
 
-// copied replaces the mount of what is small by copies. Nothing is copied into a
-// tree of the host's, which is there already, nor where something is to be
-// hidden.
+// copied replaces the mount of a small file or tree by copies. Nothing is copied into
+// a tree of the host, which is there already, nor where something is to be hidden.
 func (b *builder) copied(m Mount) []Mount {
 	info, err := os.Stat(m.Source)
 	if m.Op != OpReadOnly || err != nil || b.rooted(m.Dest) {
@@ -407,8 +406,8 @@ func hiddenAlready(info os.FileInfo) bool {
 	return ok && st.Nlink == 0 && st.Size == 0
 }
 
-// defaults adds what every sandbox has, where no root of the caller's lies
-// over it.
+// defaults adds the mounts of every sandbox, unless a root of the caller covers
+// them.
 func (b *builder) defaults() error {
 	mounts := append(systemMounts(), etcMounts(b.links)...)
 	mounts = append(mounts, accountMounts(b.user)...)
@@ -445,10 +444,9 @@ func (b *builder) arrange() error {
 	return nil
 }
 
-// shieldTmp puts an empty directory over what the session tmp has where a root
-// lies deeper below /tmp. A session's commands write in the session tmp: one of
-// them may have left a link there, and a bwrap before 0.12 would follow it to
-// the host when it makes the mount point of the root.
+// shieldTmp puts an empty directory over an entry of the session tmp where a root
+// lies deeper below /tmp. A command of the session may have left a symbolic link
+// there, and the mount point of the root could not be made behind it.
 func (b *builder) shieldTmp() {
 	if !b.OwnTmp {
 		return
@@ -486,10 +484,9 @@ func (b *builder) homeMounts() []Mount {
 	return mounts
 }
 
-// mountPoints refuses a mount for which bwrap would have to make a directory
-// inside a tree of the host: it would stay there when the sandbox is gone. A
-// session tmp goes with its session, so there it may; but not where
-// a link has been put.
+// mountPoints refuses a mount whose mount point would have to be made inside a tree
+// of the host: it would stay there when the sandbox is gone. In a session tmp, which
+// goes with its session, one may be made; but not behind a symbolic link.
 func (b *builder) mountPoints() error {
 	for i, m := range b.plan.Mounts {
 		above, _ := cover(b.plan.Mounts[:i], m.Dest)
@@ -519,7 +516,8 @@ func (b *builder) hold() error {
 	return b.plan.hold("")
 }
 
-// environment filters the caller's variables, then keeps of PATH what is there.
+// environment filters the caller's variables, and drops directories of PATH that are
+// missing inside.
 func (b *builder) environment() error {
 	own := []string{"HOME=" + b.user.home, "TMPDIR=/tmp"}
 	if b.getenv("PATH") == "" {

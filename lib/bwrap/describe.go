@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// Paint returns text as it is to be shown, of a thing that the command can do
-// this much with; Title is that of a heading. It changes no word.
+// Paint returns text in the colour of an access, or of a heading (Title). It changes
+// no word.
 type Paint func(what Access, text string) string
 
 // Title is for Paint alone.
 const Title Access = "title"
 
-// The lines of a description are made for a terminal of 80 columns: what it is
-// about stands on the left, and the reason from ruleColumn on. A path is never
-// broken, and may stick out.
+// The lines of a description are made for a terminal of 80 columns: the path or name
+// stands on the left, and the reason from ruleColumn on. A path is never broken, and
+// may stick out.
 const (
 	width       = 80
 	ruleColumn  = 44
@@ -24,9 +24,8 @@ const (
 	thingColumn = wordColumn + len("read-only") + 2
 )
 
-// Describe lays the whole plan out for a person: what matters most first, that
-// is what can be written, then what is kept from being written or seen, then
-// the rest.
+// Describe lays the whole plan out for a person: first the paths that can be
+// written, then those that are protected or hidden, then the rest.
 func (p *Plan) Describe(paint Paint) []string {
 	var lines []string
 	section := func(title string, rows []row) {
@@ -55,9 +54,9 @@ func (p *Plan) Describe(paint Paint) []string {
 
 // row is one line of a description, or more where it has to be broken.
 type row struct {
-	access Access   // what can be done; "" where that is not the point
-	dir    string   // what the things lie in, if they are several
-	things []string // what it is about
+	access Access   // "" for variables, flags and the like
+	dir    string   // the directory of the things, if they are several
+	things []string // paths or names
 	rule   string   // why
 }
 
@@ -151,13 +150,13 @@ func together(rows []row) []row {
 	return list
 }
 
-// kin is what rows have in common that are listed together.
+// kin has the properties that rows share if they are listed together.
 type kin struct {
 	access    Access
 	dir, rule string
 }
 
-// key: what is quoted, or has a remark, stays alone.
+// key: a thing that is quoted, or has a remark, stays alone.
 func (r row) key() kin {
 	if thing := r.things[0]; strings.ContainsAny(thing, " ,\"") {
 		return kin{r.access, thing, r.rule}

@@ -7,15 +7,17 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// Diagnose turns what bwrap said on failing into the line to type. The message
-// of bwrap is kept: it is what people search for.
+// Diagnose turns the message of a bwrap that failed into the line to type. The
+// message is kept: people search for it.
 func Diagnose(message string) error {
 	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
 }
 
-// host is what is known of a machine on which bwrap failed.
+// host has the facts about a machine on which bwrap failed.
 type host struct {
 	bwrap     string
 	root      bool
@@ -28,7 +30,7 @@ type host struct {
 	inside    bool   // a sandbox of bwrap is around
 	nested    bool   // a user namespace is around
 	filtered  bool   // a system call filter is around
-	masked    string // what is mounted below /proc, or ""
+	masked    string // a mount point below /proc, or ""
 }
 
 func readHost(bwrap string) *host {
@@ -55,8 +57,8 @@ func readHost(bwrap string) *host {
 	return h
 }
 
-// container tells which engine started the container that this is, by what
-// each leaves in it.
+// container tells which engine started the container around this process, by
+// the files that each leaves in it.
 func container(exists func(string) bool, getenv func(string) string) string {
 	switch {
 	case getenv("KUBERNETES_SERVICE_HOST") != "":
@@ -69,12 +71,12 @@ func container(exists func(string) bool, getenv func(string) string) string {
 	return getenv("container")
 }
 
-// gvisorVersion is what gVisor has said of itself in all its versions, in which
-// nothing of it is called by its name.
+// gvisorVersion is the kernel version that all versions of gVisor report. It does
+// not name gVisor.
 const gvisorVersion = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
 
-// kernelKind tells from /proc/version the two that are called Linux and are
-// another kernel. That of WSL 2 is a Linux, and writes microsoft small.
+// kernelKind finds in /proc/version the two kernels that are called Linux and are
+// not. The kernel of WSL 2 is Linux, and spells microsoft in lower case.
 func kernelKind(version, distribution string) (wsl1 string, gvisor bool) {
 	if strings.Contains(version, "-Microsoft") {
 		wsl1 = cmp.Or(distribution, "DISTRIBUTION")
@@ -93,8 +95,8 @@ const (
 	setting   = "as root: echo %s=%s >/etc/sysctl.d/60-userns.conf && sysctl --system"
 	onTheHost = "on the machine around the container, "
 
-	// No tool takes a part of this: all three are in the way, one after the
-	// other.
+	// A part of this is no use: each of the three fails when the one before is
+	// gone.
 	dockerFlags = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
 	podmanFlags = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
 	podSpec     = "in the pod: hostUsers: false, and in the container's securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"
@@ -107,9 +109,9 @@ type ailment struct {
 	advice func(h *host) string
 }
 
-// ailments in the order in which they are looked for: what explains everything
-// comes before what explains one message, and a setting that is read before a
-// message that is guessed from.
+// ailments are in the order in which they are looked for: a reason that explains
+// every failure comes before one for a single message, and a setting that can be
+// read before a guess from a message.
 var ailments = []ailment{
 	{func(h *host, _ string) bool { return h.wsl1 != "" }, func(h *host) string {
 		return "WSL 1 has no namespaces; in Windows: wsl --set-version " + h.wsl1 + " 2"
@@ -165,23 +167,32 @@ func anyOf(parts ...string) func(*host, string) bool {
 
 func always(advice string) func(*host) string { return func(*host) string { return advice } }
 
-// deniesNamespace: bwrap was not let make one.
+// deniesNamespace: bwrap was refused a user namespace.
 func deniesNamespace(said string) bool {
 	return anyOf("No permissions to create", "namespace failed", "uid map", "gid map")(nil, said)
 }
 
-// deniesUse: nor, having made one, use it.
+// deniesUse: bwrap made one, and was refused its use.
 func deniesUse(said string) bool {
 	return deniesNamespace(said) || anyOf("Operation not permitted", "Permission denied", "RTM_NEWADDR")(nil, said)
 }
 
 func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
 
+// fewFiles is a limit on open files with which programs may fail before they can
+// say why.
+const fewFiles = 64
+
 func (h *host) diagnose(message string) error {
 	said := strings.TrimPrefix(firstLine(message), "bwrap: ")
 	no := &Unavailable{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
 	if said == "" {
 		no.Reason = "cannot make a sandbox: bwrap failed and said nothing"
+		var files unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Max < fewFiles {
+			no.Reason, no.Advice = "cannot make a sandbox: too many open files", "raise the limit on open files: ulimit -n 1024"
+		}
+		return no
 	}
 	for _, a := range ailments {
 		if a.has(h, said) {
@@ -197,7 +208,7 @@ func (h *host) kind(format, kind string) string {
 	return fmt.Sprintf(format, cmp.Or(names[kind], kind))
 }
 
-// where: a container's kernel is another's to set.
+// where says on which machine to set the kernel: a container shares its host's.
 func (h *host) where() string {
 	if h.container != "" {
 		return onTheHost
@@ -212,8 +223,8 @@ func (h *host) maskedBy() string {
 	return fmt.Sprintf(" (%q)", h.masked)
 }
 
-// flags is what lets a container of this kind make a sandbox; otherwise what
-// to do outside a container.
+// flags returns the options with which a container of this kind can make a sandbox,
+// or the advice for a machine that is no container.
 func (h *host) flags(otherwise string) string {
 	switch h.container {
 	case "docker":

@@ -8,7 +8,7 @@ import (
 )
 
 // EnvPolicy says which of the caller's variables the sandbox gets. The zero
-// value passes what carries neither code nor secrets.
+// value passes variables that carry neither code nor secrets.
 type EnvPolicy struct {
 	Usual   []Var    // where the caller says nothing; the first of a name counts
 	Caller  []string // NAME=VALUE, as from os.Environ
@@ -88,8 +88,8 @@ func holds(value string, parts []string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(value, p) })
 }
 
-// hasPassword finds an address with somebody's name or password before its
-// host: scheme://user:password@host, scheme://token@host, user:password@host. A
+// hasPassword finds an address with a user name or password before its host:
+// scheme://user:password@host, scheme://token@host, user:password@host. A
 // password may hold slashes, so anything up to the next blank is looked at.
 func hasPassword(value string) bool {
 	for _, word := range strings.Fields(value) {
@@ -125,8 +125,8 @@ func (p EnvPolicy) Environ() ([]string, error) {
 	return env, err
 }
 
-// environ applies the policy. What pk itself sets (the home, the scratch
-// directory, who commits) comes before what the caller sets by option.
+// environ applies the policy. Variables that pk sets (the home, the scratch
+// directory, the committer) come before those that the caller sets by option.
 func (p EnvPolicy) environ(own []string) ([]Var, error) {
 	env := map[string]Var{}
 	for _, v := range p.Usual {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Access is what the command can do at a path.
+// Access says what the command can do at a path.
 type Access string
 
 // The ways in which a path can be there.
@@ -17,12 +17,12 @@ const (
 	Hidden    Access = "hidden"    // something is there on the host, behind a mask
 	ReadOnly  Access = "read-only" // it can be read, as far as its mode allows
 	Writable  Access = "writable"  // it can be written, as far as its mode allows
-	Overlaid  Access = "overlay"   // it looks writable; what is written is not the host's
+	Overlaid  Access = "overlay"   // it looks writable; writes do not reach the host
 	Scratch   Access = "scratch"   // writable, in memory, for as long as the sandbox lives
-	Synthetic Access = "synthetic" // made up by pk, or by the kernel
+	Synthetic Access = "synthetic" // made by pk, or by the kernel
 )
 
-// access is what the mount allows at its destination and below it.
+// access is the access at the mount's destination and below it.
 func (m Mount) access() Access {
 	switch m.Op {
 	case OpWritable, OpPin:
@@ -39,13 +39,13 @@ func (m Mount) access() Access {
 	return ReadOnly
 }
 
-// Verdict is what the sandbox shows at a path, and why.
+// Verdict says what the sandbox shows at a path, and why.
 type Verdict struct {
 	Path   string // as it was asked for
 	Place  string // where it leads inside, every link followed
 	Access Access
-	Host   string // what of the host is shown there; "" for nothing
-	Rule   string // what decided
+	Host   string // path on the host; "" for none
+	Rule   string // the rule that decided
 	Mount  string // the place of the mount that decided; "" if none did
 }
 
@@ -117,8 +117,8 @@ func (p *Plan) Flags() []Flag {
 // Flag is one property of the sandbox.
 type Flag struct{ Text, Rule string }
 
-// record is the form of a plan's parts in JSON, one a line. What does not apply
-// is left out.
+// record is a part of a plan in JSON, one a line. Fields that do not apply are left
+// out.
 type record struct {
 	Kind      string `json:"kind"` // mount, variable, flag, watch, socket, warning, verdict
 	Op        Op     `json:"op,omitempty"`
@@ -209,7 +209,7 @@ func (r record) line() string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// text is s for a field, and for its twin that takes what is not UTF-8.
+// text returns s for a field, or, if it is not UTF-8, for the field's _base64 twin.
 func text(s string) (string, []byte) {
 	if strings.ToValidUTF8(s, "") == s {
 		return s, nil

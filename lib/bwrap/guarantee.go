@@ -19,9 +19,8 @@ type Guarantee struct {
 	Fix   string // what would make it hold; "" if nothing here would
 }
 
-// Guarantees lists what this plan promises on this machine. What bwrap is told
-// to do it does or fails, so those hold; the others depend on the machine or on
-// the options.
+// Guarantees lists what this plan promises on this machine. bwrap does what it is
+// told or fails, so most hold; the others depend on the machine or on the options.
 func (p *Plan) Guarantees() []Guarantee {
 	list := []Guarantee{
 		{Name: "files", Text: "only what is shown can be read or written", Holds: true},
@@ -49,7 +48,7 @@ func (p *Plan) when(name, text string, holds bool, why, fix string) Guarantee {
 	return g
 }
 
-// unless is for what the options decide.
+// unless is for guarantees that the options decide.
 func (p *Plan) unless(name, text string, off bool, why, fix string) Guarantee {
 	g := p.when(name, text, !off, why, fix)
 	g.Off = off

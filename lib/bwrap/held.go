@@ -20,8 +20,8 @@ import (
 //
 // Whether this plan may write in a root says nothing: another command may, which
 // has the same root, or one around it. So every root is held, and all that is
-// mounted in one. System directories are not: nobody who runs commands in a
-// sandbox can change them.
+// mounted in one. System directories are not: no command in a sandbox can change
+// them.
 //
 // tmp may be one that is not made before the plan is known to be good.
 func (p *Plan) hold(tmp string) error {
@@ -54,7 +54,7 @@ func (p *Plan) hold(tmp string) error {
 	return nil
 }
 
-// kept reports whether m shows what is there without it.
+// kept reports whether m shows the same file that is there without it.
 func (m Mount) kept() bool { return m.Op == OpPin || m.Op == OpProtect }
 
 // placed reports whether m can lie in a tree of the host.

@@ -27,8 +27,8 @@ func CheckHost(bwrap Binary) error {
 	return readHost(bwrap.Path).diagnose(message)
 }
 
-// binfmt is mounted below /proc on most machines, and keeps nobody from
-// mounting a proc of his own, as it covers an empty directory.
+// binfmt is mounted below /proc on most machines. It covers an empty directory, so
+// the kernel lets a sandbox mount its own proc all the same.
 const binfmt = "/proc/sys/fs/binfmt_misc"
 
 // unusual finds what can make bwrap fail: the kernel's switches, AppArmor, a

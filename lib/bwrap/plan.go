@@ -1,8 +1,8 @@
-// Package bwrap puts a command into a sandbox made by bubblewrap. A Plan says
-// what the sandbox shows and what may be written in it; from the one plan come
-// the arguments of bwrap, the printed form and the answer to "is this command
-// there". The plan knows nothing of how a sandbox is made, so that another
-// engine can read it later.
+// Package bwrap plans a sandbox. A Plan says what the sandbox shows and what may be
+// written in it, and which rule decided. The job of the set-up program (Job), the
+// printed line, --explain, and the answer to "is this command there" all come from
+// one plan. It does not say how a sandbox is made, so that another engine can read
+// it later.
 package bwrap
 
 import (
@@ -23,9 +23,9 @@ type Op string
 const (
 	OpReadOnly Op = "read-only" // the host's Source, not writable
 	OpWritable Op = "writable"  // the host's Source, writable
-	OpOverlay  Op = "overlay"   // the host's Source, writes go to memory and are lost
+	OpOverlay  Op = "overlay"   // the host's Source; writes go to the session, or to memory
 	OpCopy     Op = "copy"      // a small file of the host, copied in when the sandbox starts
-	OpData     Op = "data"      // a file that pk makes up
+	OpData     Op = "data"      // a file with content from pk
 	OpLink     Op = "link"      // a symbolic link to Source
 	OpEmpty    Op = "empty"     // an empty directory in memory, writable
 	OpMask     Op = "mask"      // something inside a root that must not be seen
@@ -42,7 +42,7 @@ type Mount struct {
 	Source string // host path; for OpLink the text of the link
 	Data   []byte // OpData: the content
 	Dir    bool   // OpMask: a directory is hidden, not a file
-	Blank  bool   // OpMask: the file seems empty, as tools stop at what cannot be read
+	Blank  bool   // OpMask: the file seems empty: tools stop at a file that they cannot read
 	Perms  string // octal: of what the mount makes anew
 	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
@@ -53,8 +53,8 @@ type Mount struct {
 
 	Missing bool // OpOverlay: the host does not have Source
 
-	// Held: a command that runs elsewhere may change what is at Source or Dest,
-	// so it is mounted by descriptor, and only if it is still this inode.
+	// Held: a command that runs elsewhere may change Source or Dest, so the mount is
+	// made by descriptor, and only if the file is still this inode.
 	Held     bool
 	Dev, Ino uint64
 
@@ -62,7 +62,7 @@ type Mount struct {
 	lower  string // of what is mounted in an overlay, whose inodes are its own: where the host has it
 }
 
-// Plan is what a sandbox contains. The same input makes the same plan.
+// Plan is the content of a sandbox. The same input makes the same plan.
 type Plan struct {
 	Mounts      []Mount  // parents before children
 	Env         []string // NAME=VALUE, sorted by name
@@ -103,9 +103,9 @@ type Var struct {
 	Rule    string // what decided, for people
 }
 
-// Watch is a name in a writable root that nothing can be mounted on, as it is
-// not there or is a link. Whoever supervises the command can see whether it
-// has appeared or changed.
+// Watch is a name in a writable root that nothing can be mounted on, because it is
+// missing or is a symbolic link. When the command has ended, lib/quarantine looks at
+// those that were missing.
 type Watch struct {
 	Path string
 	Link string // where the link leads; "" when nothing was there
@@ -132,8 +132,8 @@ func (u *Unavailable) Error() string { return u.Reason }
 // Hint is what to change, or "".
 func (u *Unavailable) Hint() string { return u.Advice }
 
-// sortMounts puts parents before children, since bwrap works in order and a
-// later mount hides what lies below it. Equal destinations keep their order.
+// sortMounts puts parents before children, since mounts are made in order and a
+// later mount hides those below it. Equal destinations keep their order.
 func sortMounts(mounts []Mount) {
 	slices.SortStableFunc(mounts, func(a, b Mount) int { return comparePaths(a.Dest, b.Dest) })
 }
@@ -201,10 +201,9 @@ func (m Mount) host(path string) (string, bool) {
 	return "", false
 }
 
-// merge drops every mount that shows what the mount above it shows anyway:
-// each bind makes bwrap read the mount table again, so their cost is
-// quadratic. A readable root inside a writable one goes too, since a workspace
-// allows what any of its roots allows.
+// merge drops every mount that shows the same as the mount above it: each costs time
+// in every start. A readable root inside a writable one goes too, since a workspace
+// allows whatever any of its roots allows.
 func merge(mounts []Mount) []Mount {
 	var kept []Mount
 	for _, m := range mounts {

@@ -10,18 +10,17 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Protected is something that must stay as it is, though it lies in a writable
-// root.
+// Protected is a path in a writable root that the command must not change.
 type Protected struct {
 	Path    string // absolute
 	Rule    string // why, for people
-	Default bool   // nobody asked for it by name: what is a link is watched, not refused
+	Default bool   // not asked for by name: a symbolic link is watched, not refused
 }
 
-// protect mounts what is protected read-only on itself. Every directory above
-// it becomes a mount point too: else a command would rename the directory and
-// make another with the same name. What is not there cannot be mounted on; it
-// is watched.
+// protect mounts each protected path read-only on itself. Every directory above it
+// becomes a mount point too: else a command would rename the directory and make
+// another with the same name. Nothing can be mounted on a missing path; it is
+// watched.
 func (b *builder) protect() error {
 	for _, p := range b.Protect {
 		shown := false
@@ -89,7 +88,7 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 			at.Op, at.Rule = OpProtect, p.Rule
 		}
 		if top, _ := cover(b.plan.Mounts, at.Dest); top.Op != OpWritable && top.Op != OpPin {
-			return nil // what is above is not writable, or not the host's
+			return nil // the mount above is not writable, or not of the host
 		}
 		b.place(at)
 	}

@@ -15,17 +15,17 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// Bounds of what rules may cost. A pattern that may match anywhere is held
-// against every name of every root: half a million names take about a second.
-// Each place that it finds is a mount, and mounts cost quadratically.
+// Bounds of the cost of rules. A pattern that may match anywhere is held against
+// every name of every root: half a million names take about a second. Each place
+// that it finds is a mount.
 const (
 	maxNames  = 500_000
 	maxPlaces = 250
 )
 
 // applyRules turns the rules of the workspace into mounts. A rule is about names;
-// here it bears on what has such a name when the sandbox starts. Links are left
-// alone: what they lead to has a name of its own.
+// here it bears on the files that have such a name when the sandbox starts. Symbolic
+// links are left alone: their targets have names of their own.
 func (b *builder) applyRules() error {
 	n := &ruleWalk{
 		builder: b,
@@ -61,7 +61,7 @@ type ruleWalk struct {
 	deny   []rule
 	allow  []rule
 	top    string // the root
-	holes  bool   // what --allow-write matches is to be made writable again
+	holes  bool   // matches of --allow-write are to be made writable again
 	names  int    // looked at so far
 	places int    // mounted so far
 	used   []*pattern.Pattern
@@ -76,7 +76,7 @@ func (b *builder) makeReadOnly(root string) {
 	}
 }
 
-// walk looks at what lies in the directory below the root. open tells that
+// walk looks at the entries of the directory below the root. open tells that
 // everything in it is writable already.
 func (n *ruleWalk) walk(below string, open bool) error {
 	if rule := covering(n.deny, below); rule != nil {
@@ -165,7 +165,7 @@ func (n *ruleWalk) opens(below string, dir bool) *rule {
 	return nil
 }
 
-// mask hides a place wherever the plan shows it, and pins what lies above it.
+// mask hides a place wherever the plan shows it, and pins the directories above it.
 func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
@@ -245,7 +245,7 @@ func (n *ruleWalk) failed(below string, err error) error {
 	}
 }
 
-// warnUnused: what --allow-write names and is not there cannot be made inside.
+// warnUnused warns of missing names of --allow-write: they cannot be made inside.
 func (n *ruleWalk) warnUnused() {
 	for _, r := range n.allow {
 		if !slices.Contains(n.used, r.Pattern) {

@@ -12,9 +12,9 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// controlSockets of container engines and virtual machines. Whoever can
-// connect to one of them can start a container that shows the host's root, so
-// a root that shows one is refused, whether or not the daemon runs today.
+// controlSockets of container engines and virtual machines. A process that can
+// connect to one of them can start a container that shows the host's root. So a root
+// that shows one is refused, whether or not the daemon runs.
 var controlSockets = []string{
 	"/run/docker.sock",
 	"/run/containerd/containerd.sock",
@@ -140,14 +140,14 @@ func (g *guard) refuseLinked(root string) error {
 	return nil
 }
 
-// maxListed bounds the search for sockets: whoever asks wants an answer, not a
-// walk through a disk.
+// maxListed bounds the search for sockets: --explain is not to walk through a whole
+// disk.
 const maxListed = 100_000
 
 // Sockets lists the sockets that lie in the roots and overlays, where the command
-// can connect to them whether or not it may write there: whoever listens is
-// outside. It is what --explain tells, and no part of a start. complete is false
-// when there was too much to look at.
+// can connect to them whether or not it may write there: the listener is outside.
+// --explain lists them; a start does not look. complete is false if there were too
+// many names to look at.
 func (p *Plan) Sockets() (found []string, complete bool) {
 	left := maxListed
 	for _, m := range p.Mounts {

@@ -17,8 +17,8 @@ import (
 // elsewhere.
 var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// etcAllowed is what of /etc everyday tools need: names, addresses, time,
-// trusted certificates, the links of update-alternatives, and the halves of
+// etcAllowed are the entries of /etc that everyday tools need: names, addresses,
+// time, trusted certificates, the links of update-alternatives, and the halves of
 // packages that live outside /usr. Nothing else of /etc is there: not shadow,
 // no keys, no configuration of services.
 var etcAllowed = []string{
@@ -31,8 +31,8 @@ var etcAllowed = []string{
 	"terminfo", "timezone",
 }
 
-// maxCopy is the largest file that is copied in rather than bound. A copy
-// costs its bytes twice; a bind costs a look at every mount there is.
+// maxCopy is the largest file that is copied in rather than mounted. A copy costs its
+// bytes twice; a mount costs more than a small copy.
 const maxCopy = limits.LeastFileSize
 
 // systemMounts shows /usr and the directories that belong to it.
@@ -71,8 +71,8 @@ func etcMounts(links resolver) []Mount {
 
 // etcMount shows one entry of /etc. A link that ends in /usr stays a link, as
 // it resolves inside too. Another link (resolv.conf into /run, as a rule) is
-// replaced by what it leads to. What others may not read stays out, for root
-// would show it.
+// replaced by the file that it leads to. A file that other users may not read stays
+// out: as root, pk would show it.
 func etcMount(path string, links resolver) (Mount, bool) {
 	const rule = "default: /etc allowlist"
 	target, err := links.real(path)
@@ -103,15 +103,15 @@ const (
 	maxNamed = 32
 )
 
-// smallDirectory is a directory of one block, in which most file systems keep so
-// many names. Whether a larger one is small is not worth to be read.
+// smallDirectory is the size of a directory of one block, in which most file systems
+// keep so many names. A larger one is not read.
 const smallDirectory = 4096
 
 // small replaces the mount of a tree that holds a few small files, and links, by
-// those: they need no mount. Whatever else there is makes it stay a mount, and so
-// does an empty directory, which would be lost.
+// copies, which need no mount. Anything else in the tree makes it stay a mount, and
+// so does an empty directory, which would be lost.
 func small(tree Mount) []Mount {
-	left := &room{files: maxSmall, names: maxNamed}
+	left := &copyBudget{files: maxSmall, names: maxNamed}
 	if tree.Op == OpReadOnly {
 		if parts, ok := left.copies(tree); ok {
 			return parts
@@ -120,10 +120,10 @@ func small(tree Mount) []Mount {
 	return []Mount{tree}
 }
 
-// room is what may still be copied.
-type room struct{ files, names int }
+// copyBudget is how many files and names may still be copied.
+type copyBudget struct{ files, names int }
 
-func (r *room) copies(dir Mount) ([]Mount, bool) {
+func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
 	if info, err := os.Stat(dir.Source); err != nil || info.Size() > smallDirectory {
 		return nil, false
 	}
@@ -145,8 +145,8 @@ func (r *room) copies(dir Mount) ([]Mount, bool) {
 }
 
 // copy copies one part of a tree. A link stays what it is, as it would in a
-// mount: what it leads to may be nothing that is shown.
-func (r *room) copy(part Mount) ([]Mount, bool) {
+// mount: its target need not be shown.
+func (r *copyBudget) copy(part Mount) ([]Mount, bool) {
 	info, err := os.Lstat(part.Source)
 	switch {
 	case err != nil:
@@ -189,7 +189,7 @@ func linkOrBind(path, rule string) (Mount, bool) {
 	return Mount{Op: OpReadOnly, Source: path, Dest: path, Rule: rule}, info.IsDir()
 }
 
-// accountMounts makes up /etc/passwd and /etc/group with three entries each.
+// accountMounts shows an /etc/passwd and an /etc/group of three entries each.
 // Without them ssh refuses to start, Java has no home directory and ~user does
 // not expand; with the host's own, every account would be shown.
 func accountMounts(u user) []Mount {
@@ -215,14 +215,14 @@ func rootHome(u user) string {
 	return "/root"
 }
 
-// user is whom the sandbox runs as: the caller.
+// user is the user whom the sandbox runs as: the caller.
 type user struct {
 	uid, gid    int
 	name, group string
 	home        string // absolute, clean
 }
 
-// isAccountName reports what may stand in a passwd file without further thought.
+// isAccountName reports whether a name can stand in a passwd file as it is.
 // It is spelled out: to compile a pattern would take part of every start.
 func isAccountName(s string) bool {
 	const longest, first = 32, "abcdefghijklmnopqrstuvwxyz_"

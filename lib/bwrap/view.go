@@ -19,15 +19,15 @@ import (
 const maxLinks = 40
 
 // locate finds what the sandbox will show at path, following links as they
-// will resolve inside. host is where that lies on the host, or "" for what
-// only the sandbox has.
+// will resolve inside. host is where that lies on the host, or "" if only the
+// sandbox has it.
 func (p *Plan) locate(path string) (host string, ok bool) {
 	host, _, ok = p.follow(path)
 	return host, ok
 }
 
-// follow is locate, and tells the place inside too: where the path leads, or
-// how far it leads with what is missing behind.
+// follow is locate, and returns the place inside too: where the path leads, or as far
+// as it leads, with the missing names behind.
 func (p *Plan) follow(path string) (host, place string, ok bool) {
 	seen, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
@@ -78,7 +78,7 @@ func (p *Plan) step(path string) (link string, found bool) {
 	}
 	for i := range p.Mounts {
 		if below := p.Mounts[i].Dest; below != path && fsat.Within(below, path) {
-			return "", true // bwrap makes the directory above a mount
+			return "", true // the set-up program makes the directory above a mount
 		}
 	}
 	host, shown := m.host(path)
@@ -106,7 +106,7 @@ type NotExecutable struct{ Name, Reason string }
 func (e *NotExecutable) Error() string { return fmt.Sprintf("cannot run %q: %s", e.Name, e.Reason) }
 
 // FindCommand decides before bwrap starts what execvp(3) would find inside,
-// since bwrap answers 1 to everything. The error is a *NotFound or a
+// since bwrap exits with 1 for every failure. The error is a *NotFound or a
 // *NotExecutable.
 func (p *Plan) FindCommand(name string) error {
 	if strings.Contains(name, "/") {
@@ -168,8 +168,8 @@ func (p *Plan) copiedPlain(path string) bool {
 	return ok && m.Op == OpCopy && octal(m.Perms)&0o111 == 0
 }
 
-// synthetic answers for what only the sandbox has. None of it can be executed
-// but what lies in /proc, which the kernel fills.
+// synthetic answers for files that only the sandbox has. None of them can be executed
+// but those of /proc, which the kernel fills.
 func (p *Plan) synthetic(name, path string) error {
 	m, covered := cover(p.Mounts, filepath.Clean(path))
 	switch {
@@ -181,8 +181,8 @@ func (p *Plan) synthetic(name, path string) error {
 	return &NotExecutable{name, "is a directory"}
 }
 
-// permits asks the permission bits (4, 2, 1) of what the kernel will ask
-// inside: root has no capabilities there, and files of others are nobody's.
+// permits looks at the permission bits (4, 2, 1) as the kernel will do inside: root
+// has no capabilities there, and files of other users belong to nobody.
 func permits(st unix.Stat_t, want uint32) bool {
 	switch groups, _ := os.Getgroups(); {
 	case int(st.Uid) == os.Geteuid():

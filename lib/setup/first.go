@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -62,11 +63,11 @@ func tell(first *os.File, o orders) error {
 	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
 	}
-	said, _ := bufio.NewReader(first).ReadString('\n')
+	said, _ := bufio.NewReader(first).ReadString('\n') // the connection is closed on exec
 	if said != "" {
-		return errors.New(said)
+		return errors.New(strings.TrimSpace(said))
 	}
-	return nil // the connection is closed on exec
+	return nil
 }
 
 // first is the first process. It returns only if it does not become bwrap.
