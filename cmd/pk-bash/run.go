@@ -133,7 +133,7 @@ func (s *session) cleanUp() {
 }
 
 // cleanUpTime is how long the caller waits after the report.
-const cleanUpTime = 2 * time.Second
+const cleanUpTime = 5 * time.Second
 
 // failed is the result when nothing was run.
 func (s *session) failed(err error) (*shell.Result, error) {

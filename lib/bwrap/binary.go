@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // trustedDirs hold the programs that pk itself starts outside the sandbox.
@@ -29,15 +31,12 @@ func (b Binary) Copy() (*os.File, error) {
 	if b.own == nil {
 		return nil, nil
 	}
-	fd, err := unix.MemfdCreate("pk-bwrap", unix.MFD_CLOEXEC)
+	fd, err := fsat.Memfd("pk-bwrap", b.own)
 	if err != nil {
-		return nil, fmt.Errorf("cannot copy bwrap: %w", os.NewSyscallError("memfd_create", err))
+		return nil, fmt.Errorf("cannot copy bwrap: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "bwrap")
-	if _, err = f.Write(b.own); err == nil {
-		err = f.Chmod(0o500)
-	}
-	if err != nil {
+	if err := f.Chmod(0o500); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("cannot copy bwrap: %w", err)
 	}
@@ -61,7 +60,7 @@ func FindBinary(path string, writable []string) (Binary, error) {
 		return Binary{}, err
 	}
 	for _, root := range writable {
-		if within(real, root) {
+		if fsat.Within(real, root) {
 			return Binary{}, &Refusal{
 				Reason: fmt.Sprintf("cannot use bwrap %q: it lies under the writable root %q", path, root),
 				Advice: "name one outside with --bwrap PATH",

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/seccomp"
 	"pikuri/lib/setup"
@@ -115,7 +116,7 @@ func (b *builder) refuse() error {
 	}
 	for _, root := range b.allRoots() {
 		for _, own := range []string{"/proc", "/dev"} {
-			if within(root, own) {
+			if fsat.Within(root, own) {
 				return &Refusal{Reason: fmt.Sprintf("cannot show %q: the sandbox has a %s of its own", root, own), Advice: "name a directory elsewhere"}
 			}
 		}
@@ -165,7 +166,7 @@ func (b *builder) resolveOverlays() error {
 // inside the directory that the caller gave as /tmp, and would stay there.
 func (b *builder) refuseBelowTmp() error {
 	for _, r := range b.Roots {
-		if within(r.Path, "/tmp") && r.Path != b.Tmp {
+		if fsat.Within(r.Path, "/tmp") && r.Path != b.Tmp {
 			return &Refusal{
 				Reason: fmt.Sprintf("cannot show %q: it lies below /tmp, which means %q here", r.Path, b.Tmp),
 				Advice: "leave --temp out, or move the directory out of /tmp",
@@ -186,7 +187,7 @@ func (b *builder) roots() error {
 		if r.Writable {
 			m.Op = OpWritable
 		}
-		if r.Path == b.Tmp && !b.OwnTmp && within(r.Path, "/tmp") {
+		if r.Path == b.Tmp && !b.OwnTmp && fsat.Within(r.Path, "/tmp") {
 			continue // it is there as /tmp; a mount point for it would have to be made in it
 		}
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
@@ -261,7 +262,7 @@ func (b *builder) noOverlay(dir string) string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "it is not a directory"
 	}
-	if b.SessionBase != "" && within(b.SessionBase, dir) {
+	if b.SessionBase != "" && fsat.Within(b.SessionBase, dir) {
 		return fmt.Sprintf("it contains the session directories, %q", b.SessionBase)
 	}
 	if below := mountBelow(b.plan.Table(), dir); below != "" {
@@ -335,8 +336,8 @@ func (b *builder) copied(m Mount) []Mount {
 		m.Op, m.Perms = OpCopy, "0444"
 		return []Mount{m}
 	}
-	hides := func(mask string) bool { return within(b.links.canonical(mask), m.Source) }
-	if !within(m.Source, "/etc") || slices.ContainsFunc(b.Masks, hides) {
+	hides := func(mask string) bool { return fsat.Within(b.links.canonical(mask), m.Source) }
+	if !fsat.Within(m.Source, "/etc") || slices.ContainsFunc(b.Masks, hides) {
 		return []Mount{m}
 	}
 	return slices.DeleteFunc(small(m), func(part Mount) bool { return b.taken(part.Dest) || b.rooted(part.Dest) })
@@ -369,7 +370,7 @@ func (b *builder) typedNames() error {
 // shows.
 func (b *builder) addLinks(path, rule string) {
 	for _, link := range linksOn(path, rule) {
-		if !b.taken(link.Dest) && !b.rooted(link.Dest) && !within(link.Dest, "/proc") && !within(link.Dest, "/dev") {
+		if !b.taken(link.Dest) && !b.rooted(link.Dest) && !fsat.Within(link.Dest, "/proc") && !fsat.Within(link.Dest, "/dev") {
 			b.add(link)
 		}
 	}
@@ -468,7 +469,7 @@ func (b *builder) homeMounts() []Mount {
 		at := b.links.canonical(dir)
 		mounts = append(mounts, Mount{Op: OpEmpty, Dest: at, Perms: "0700", Size: homeSize, Rule: rule})
 		for _, link := range linksOn(dir, rule) {
-			if !within(at, link.Dest) && !within(link.Dest, "/proc") && !within(link.Dest, "/dev") {
+			if !fsat.Within(at, link.Dest) && !fsat.Within(link.Dest, "/proc") && !fsat.Within(link.Dest, "/dev") {
 				mounts = append(mounts, link)
 			}
 		}
@@ -476,7 +477,7 @@ func (b *builder) homeMounts() []Mount {
 	empty(b.user.home, "default: empty home")
 	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
 		dir := filepath.Clean(b.getenv(name))
-		if filepath.IsAbs(dir) && !within(dir, "/proc") && !within(dir, "/dev") && !within(dir, b.user.home) && !within(dir, "/tmp") && !within("/usr", dir) && !within("/etc", dir) {
+		if filepath.IsAbs(dir) && !fsat.Within(dir, "/proc") && !fsat.Within(dir, "/dev") && !fsat.Within(dir, b.user.home) && !fsat.Within(dir, "/tmp") && !fsat.Within("/usr", dir) && !fsat.Within("/etc", dir) {
 			empty(dir, "default: empty "+name)
 		}
 	}
@@ -562,7 +563,7 @@ func ownMounts() []mountinfo.Mount {
 // kernel refuses an overlay whose lower tree has one, in a user namespace.
 func mountBelow(mounts []mountinfo.Mount, dir string, ignored ...string) string {
 	for _, m := range mounts {
-		if m.Point != dir && within(m.Point, dir) && !slices.Contains(ignored, m.Point) {
+		if m.Point != dir && fsat.Within(m.Point, dir) && !slices.Contains(ignored, m.Point) {
 			return m.Point
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Diagnose turns the message of a bwrap that failed into the line to type. The
@@ -177,11 +179,20 @@ func deniesUse(said string) bool {
 
 func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
 
+// fewFiles is a limit on open files with which programs may fail before they can
+// say why.
+const fewFiles = 64
+
 func (h *host) diagnose(message string) error {
 	said := strings.TrimPrefix(firstLine(message), "bwrap: ")
 	no := &Unavailable{Reason: "cannot make a sandbox: " + said, Advice: "run bwrap by hand to see more"}
 	if said == "" {
 		no.Reason = "cannot make a sandbox: bwrap failed and said nothing"
+		var files unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Max < fewFiles {
+			no.Reason, no.Advice = "cannot make a sandbox: too many open files", "raise the limit on open files: ulimit -n 1024"
+		}
+		return no
 	}
 	for _, a := range ailments {
 		if a.has(h, said) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // A command that runs now, in another sandbox of the same project or session, can
@@ -12,15 +14,6 @@ import (
 // plan shows or hides in them, are therefore identified by device and inode, and
 // the set-up program checks what it has opened. A place that has become something
 // else makes the start fail.
-
-// openNoLinks opens a path in which no name is a symbolic link. Kernels without
-// openat2 (before 5.6) lack what the set-up program needs anyway.
-func openNoLinks(path string) (int, error) {
-	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
-}
 
 // hold decides which mounts are held, and identifies what they show. Mounts are
 // sorted.
@@ -37,7 +30,7 @@ func (p *Plan) hold(tmp string) error {
 	var around []int                    // the mounts around the one looked at, outermost first
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		for len(around) > 0 && !within(m.Dest, p.Mounts[around[len(around)-1]].Dest) {
+		for len(around) > 0 && !fsat.Within(m.Dest, p.Mounts[around[len(around)-1]].Dest) {
 			around = around[:len(around)-1]
 		}
 		above := -1
@@ -79,7 +72,7 @@ func (p *Plan) identify(m *Mount, above int, tmp string) error {
 	if !m.showsHost() {
 		path, _ = p.Mounts[above].host(m.Dest)
 	}
-	fd, err := openNoLinks(path)
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, path, unix.O_PATH, 0, fsat.NoLinks)
 	if errors.Is(err, unix.ENOENT) && !m.showsHost() && p.Mounts[above].Source == tmp {
 		return nil // its mount point is made in the session tmp
 	}

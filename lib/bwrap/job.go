@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
 )
 
@@ -24,7 +25,7 @@ func (p *Plan) Job(bwrap Binary, argv []string) (*setup.Job, error) {
 	var proc []Mount
 	for i, m := range p.Mounts {
 		switch {
-		case m.Op == OpProc || i > 0 && within(m.Dest, "/proc"):
+		case m.Op == OpProc || i > 0 && fsat.Within(m.Dest, "/proc"):
 			proc = append(proc, m) // bwrap mounts /proc, since it makes the PID namespace
 		default:
 			p.addTo(j, i)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
@@ -125,7 +126,7 @@ func TestOptionsOfBwrap(t *testing.T) {
 	o.Env.Set = append(o.Env.Set, "LD_PRELOAD=/x.so")
 	p, j := job(t, o)
 	for _, m := range j.Mounts {
-		assert.False(t, within(m.At, "/proc"), m.At)
+		assert.False(t, fsat.Within(m.At, "/proc"), m.At)
 	}
 	at := func(words ...string) int {
 		for i := range j.Options {

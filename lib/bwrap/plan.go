@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/setup"
 )
@@ -153,13 +154,6 @@ func comparePaths(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// within reports whether path is dir or lies below it. Both are clean. A plan asks
-// that thousands of times.
-func within(path, dir string) bool {
-	rest, below := strings.CutPrefix(path, dir)
-	return below && (rest == "" || rest[0] == '/' || dir == "/")
-}
-
 // cover returns the mount that decides what is seen at path: the one with the
 // longest destination at or above it.
 func cover(mounts []Mount, path string) (Mount, bool) {
@@ -174,7 +168,7 @@ func cover(mounts []Mount, path string) (Mount, bool) {
 func coveredBy(mounts []Mount, path string) int {
 	best := -1
 	for i := range mounts { // without copies of each
-		if within(path, mounts[i].Dest) && (best < 0 || len(mounts[i].Dest) >= len(mounts[best].Dest)) {
+		if fsat.Within(path, mounts[i].Dest) && (best < 0 || len(mounts[i].Dest) >= len(mounts[best].Dest)) {
 			best = i
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Protected is a path in a writable root that the command must not change.
@@ -41,7 +43,7 @@ func (b *builder) protect() error {
 // hidden reports whether no part of the plan shows the host's path.
 func (b *builder) hidden(path string) bool {
 	return !slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool {
-		return m.showsHost() && within(path, m.Source)
+		return m.showsHost() && fsat.Within(path, m.Source)
 	})
 }
 
@@ -50,7 +52,7 @@ func (b *builder) hidden(path string) bool {
 func (b *builder) writableAbove(path string) []Mount {
 	var above []Mount
 	for _, m := range b.plan.Mounts {
-		if m.Op != OpWritable || !within(path, m.Source) {
+		if m.Op != OpWritable || !fsat.Within(path, m.Source) {
 			continue
 		}
 		dest := m.Dest + strings.TrimPrefix(path, m.Source)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/pattern"
 )
 
@@ -168,7 +169,7 @@ func (n *ruleWalk) opens(below string, dir bool) *rule {
 func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
-		if !m.showsHost() || !within(host, m.Source) || m.Op == OpPin || m.Op == OpProtect {
+		if !m.showsHost() || !fsat.Within(host, m.Source) || m.Op == OpPin || m.Op == OpProtect {
 			continue
 		}
 		if m.Source == host {
@@ -191,7 +192,7 @@ func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 
 // pinAbove makes mount points of the directories between the tree of m and dest.
 func (n *ruleWalk) pinAbove(m Mount, dest, rule string) {
-	for dir := filepath.Dir(dest); dir != m.Dest && within(dir, m.Dest); dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(dest); dir != m.Dest && fsat.Within(dir, m.Dest); dir = filepath.Dir(dir) {
 		source := filepath.Join(m.Source, strings.TrimPrefix(dir, m.Dest))
 		n.place(Mount{Op: OpPin, Source: source, Dest: dir, Rule: "pinned: " + rule})
 	}

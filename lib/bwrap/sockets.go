@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // controlSockets of container engines and virtual machines. A process that can
@@ -99,7 +101,7 @@ func (g *guard) refuse(root string) error {
 		return socketRefusal(root, "it holds the sockets of running services")
 	}
 	for _, socket := range g.sockets {
-		if within(socket, root) {
+		if fsat.Within(socket, root) {
 			return socketRefusal(root, fmt.Sprintf("it would show the control socket %q", socket))
 		}
 	}
@@ -149,7 +151,7 @@ const maxListed = 100_000
 func (p *Plan) Sockets() (found []string, complete bool) {
 	left := maxListed
 	for _, m := range p.Mounts {
-		if m.Op != OpWritable && m.Op != OpOverlay && m.Op != OpReadOnly || within(m.Source, "/usr") || within(m.Source, "/etc") || within(m.Source, "/proc") {
+		if m.Op != OpWritable && m.Op != OpOverlay && m.Op != OpReadOnly || fsat.Within(m.Source, "/usr") || fsat.Within(m.Source, "/etc") || fsat.Within(m.Source, "/proc") {
 			continue
 		}
 		_ = filepath.WalkDir(m.Source, func(path string, d fs.DirEntry, err error) error {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 )
 
@@ -78,7 +79,7 @@ func etcMount(path string, links resolver) (Mount, bool) {
 	if err != nil {
 		return Mount{}, false
 	}
-	if link, err := os.Readlink(path); err == nil && within(target, "/usr") {
+	if link, err := os.Readlink(path); err == nil && fsat.Within(target, "/usr") {
 		return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, true
 	}
 	info, err := os.Stat(target)
@@ -243,7 +244,7 @@ func currentUser(home string) user {
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {
 		u.home = entry.home
 	}
-	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") || within(u.home, "/proc") || within(u.home, "/dev") {
+	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") || fsat.Within(u.home, "/proc") || fsat.Within(u.home, "/dev") {
 		u.home = "/home/" + u.name
 	}
 	return u

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // maxLinks is how many links the kernel follows in one lookup.
@@ -75,7 +77,7 @@ func (p *Plan) step(path string) (link string, found bool) {
 		return "", true // made by the kernel: assume that it is there
 	}
 	for i := range p.Mounts {
-		if below := p.Mounts[i].Dest; below != path && within(below, path) {
+		if below := p.Mounts[i].Dest; below != path && fsat.Within(below, path) {
 			return "", true // the set-up program makes the directory above a mount
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/keyring"
 	"pikuri/lib/landlock"
@@ -340,7 +341,7 @@ func place(files *[]uintptr, fd int) string {
 // the list of processes shows the command, and not the plan.
 func (r *run) orders(files *[]uintptr) (options int, o orders, err error) {
 	o = orders{Path: r.job.Program, Env: r.job.Env, Rlimits: r.job.Rlimits, Filter: r.job.Filter != nil}
-	if options, err = memory("options", nil); err != nil {
+	if options, err = fsat.Memfd("pk-options", nil); err != nil {
 		return -1, o, err
 	}
 	o.Argv = append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...)
@@ -351,7 +352,7 @@ func (r *run) orders(files *[]uintptr) (options int, o orders, err error) {
 		r.options = append(r.options, "--json-status-fd", place(files, status))
 	}
 	if o.Filter {
-		filter, err := memory("filter", r.job.Filter)
+		filter, err := fsat.Memfd("pk-filter", r.job.Filter)
 		if err != nil {
 			return -1, o, err
 		}
@@ -364,28 +365,7 @@ func (r *run) orders(files *[]uintptr) (options int, o orders, err error) {
 // nodev where they have to be.
 func (r *run) writeOptions(fd int, root string) error {
 	words := append([]string{"--dev-bind", root, "/"}, r.job.Options...)
-	return write(fd, []byte(strings.Join(append(words, r.options...), "\x00")+"\x00"))
-}
-
-// memory returns a file in memory that is read from its beginning.
-func memory(name string, data []byte) (int, error) {
-	fd, err := unix.MemfdCreate("pk-"+name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return -1, os.NewSyscallError("memfd_create", err)
-	}
-	return fd, write(fd, data)
-}
-
-// write fills a file, and leaves its offset at the beginning.
-func write(fd int, data []byte) error {
-	for n := 0; n < len(data); {
-		written, err := unix.Pwrite(fd, data[n:], int64(n))
-		if err != nil {
-			return err
-		}
-		n += written
-	}
-	return nil
+	return fsat.Fill(fd, []byte(strings.Join(append(words, r.options...), "\x00")+"\x00"))
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A

@@ -117,10 +117,7 @@ func (i Inode) open(path string) (int, error) {
 	if !i.checked() {
 		return unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, path, unix.O_PATH, 0, fsat.NoLinks)
 	if err != nil {
 		return -1, err
 	}
@@ -432,14 +429,11 @@ func (t *tree) attach(place string, mount int) error {
 func (t *tree) walk(place string) (int, error) { return openIn(t.root, below(place), 0) }
 
 // openIn opens a path below a directory, through no symbolic link.
-func openIn(dir int, path string, flags uint64) (int, error) {
+func openIn(dir int, path string, flags int) (int, error) {
 	if path == "" {
 		path = "."
 	}
-	return unix.Openat2(dir, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC | flags,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	return fsat.Kernel().Open(dir, path, unix.O_PATH|flags, 0, fsat.Beneath)
 }
 
 // mountPoint makes a mount point where it is missing: anywhere in memory, and

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/monitor"
 )
 
@@ -224,16 +225,11 @@ func hasPipeline(command string) bool {
 	return false
 }
 
-// memFile returns a descriptor from which text can be read.
+// memFile returns a file in memory that is read from its beginning.
 func memFile(name, text string) (*os.File, error) {
-	fd, err := unix.MemfdCreate("pk-"+name, unix.MFD_CLOEXEC)
+	fd, err := fsat.Memfd("pk-"+name, []byte(text))
 	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.WriteString(text); err != nil {
-		f.Close()
 		return nil, err
 	}
-	return f, nil
+	return os.NewFile(uintptr(fd), name), nil
 }

@@ -106,15 +106,23 @@ func Memfd(name string, content []byte) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	if err := Fill(fd, content); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Fill writes content to the beginning of a file, and leaves its offset there.
+func Fill(fd int, content []byte) error {
 	for at := 0; at < len(content); {
 		n, err := Again(func() (int, error) { return unix.Pwrite(fd, content[at:], int64(at)) })
 		if err != nil {
-			unix.Close(fd)
-			return -1, err
+			return err
 		}
 		at += n
 	}
-	return fd, nil
+	return nil
 }
 
 // Within reports whether path is dir or below it. Both are clean, and both are
