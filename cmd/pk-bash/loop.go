@@ -32,7 +32,9 @@ func (s *session) beginLoop() error {
 		}
 		return err
 	}
+	s.Runs = false
 	f, err := s.Open(s.ctx)
+	s.Runs = true
 	if err != nil {
 		return err
 	}
@@ -53,6 +55,7 @@ func makeLoop() (*sessiondir.Dir, error) {
 // endLoop removes the session of the loop.
 func (s *session) endLoop() error {
 	s.cleanUp()
+	s.Next.Close()
 	if s.Loop == nil {
 		return nil
 	}

@@ -1,17 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
+	sessiondir "pikuri/lib/session"
 )
 
 // answers runs a loop over lines.
@@ -123,6 +128,57 @@ func TestLoopIsAConversation(t *testing.T) {
 		}
 		require.NoError(t, in.Close())
 		assert.NoError(t, cmd.Wait())
+	}
+}
+
+// The set-up program that waits for the next request of a loop lies in the user
+// namespace of a keeper. It is not used once that keeper is another, and ends with
+// the loop.
+func TestLoopOutlivesItsKeeper(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.cache/pip/f", "host\n")
+	cmd := b.Command("pk-bash", "-y", "--loop", "--session", "s")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	d := json.NewDecoder(out)
+	answer := func(command string) any {
+		_, err := io.WriteString(in, `{"command":"`+command+`"}`+"\n")
+		require.NoError(t, err)
+		var a map[string]any
+		require.NoError(t, d.Decode(&a))
+		return a["output"]
+	}
+	assert.Equal(t, "", answer("echo kept > ~/.cache/pip/f"))
+	u, err := sessiondir.Open(b.Home+"/.cache/pikuri", "s")
+	require.NoError(t, err)
+	defer u.Release()
+	for range 2 {
+		pid, err := u.Keeper()
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		assert.Equal(t, "kept\n", answer("cat ~/.cache/pip/f"))
+	}
+	waiting := func() (list []string) {
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		require.NoError(t, err)
+		for _, name := range all {
+			line, _ := os.ReadFile(name) // it may have ended
+			status, _ := os.ReadFile(filepath.Dir(name) + "/status")
+			if bytes.HasSuffix(line, []byte("\x00--pk-setup\x00")) && bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", cmd.Process.Pid)) {
+				list = append(list, filepath.Dir(name))
+			}
+		}
+		return list
+	}
+	var left []string
+	require.Eventually(t, func() bool { left = waiting(); return len(left) == 1 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, in.Close())
+	assert.NoError(t, cmd.Wait())
+	for _, process := range left {
+		assert.NoFileExists(t, process+"/cmdline")
 	}
 }
 

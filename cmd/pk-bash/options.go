@@ -114,7 +114,7 @@ func newOptions() *options {
 		head:      shell.DefaultHead,
 		tail:      shell.DefaultTail,
 	}
-	o.Zero, o.Scratch, o.Ahead = &o.zero, true, true
+	o.Zero, o.Scratch, o.Runs = &o.zero, true, true
 	return o
 }
 

@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/limits"
+	"pikuri/lib/monitor"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -131,6 +132,12 @@ func (s *session) sandboxed(j *job) error {
 	c, err := f.Sandbox(argv)
 	if err != nil {
 		return err
+	}
+	if s.loop {
+		j.later(func() error { // before f is closed, and with it the keeper's files
+			s.Next = monitor.StartAhead(c.Keeper)
+			return nil
+		})
 	}
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)

@@ -108,7 +108,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if o.check {
 		return o.runCheck(ctx)
 	}
-	o.Ahead = !o.print && !o.explain
+	o.Runs = !o.print && !o.explain
 	f, err := o.Open(ctx)
 	if err != nil {
 		return err
@@ -274,6 +274,9 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err
 		}
+	}
+	if left := f.LeftOut(); len(left) > 0 {
+		ctx.Say("the printed line leaves out: %s", strings.Join(left, ", "))
 	}
 	_, err = ctx.Stdout.Write(out.Bytes())
 	return err

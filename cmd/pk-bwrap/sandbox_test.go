@@ -201,6 +201,14 @@ func TestPrintedLineMakesTheSameSandbox(t *testing.T) {
 	assert.Equal(t, want, clitest.Finish(t, cmd))
 }
 
+func TestPrintedLineNamesWhatItLeavesOut(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := b.Run(t, "pk-bwrap", "--print", "--session", "s", "--pids", "99", "--", "true")
+	assert.Equal(t, 0, got.Status)
+	assert.Equal(t, "pk-bwrap: the printed line leaves out: the session's overlays, which are new ones, --memory and --pids\n", got.Stderr)
+	assert.Empty(t, b.Run(t, "pk-bwrap", "--print", "--", "true").Stderr)
+}
+
 func TestNetNone(t *testing.T) {
 	b := clitest.NewBox(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -55,7 +55,9 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
-	Ahead bool // a command will run: the set-up program starts while the plan is made
+	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
+	// closes it.
+	Ahead *monitor.Ahead
 
 	Warn func(format string, args ...any) // nil: warnings are dropped
 }
@@ -70,7 +72,6 @@ type Fence struct {
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
 	note   *quarantine.Note
-	ahead  *monitor.Ahead
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -79,11 +80,8 @@ func New(c Config) (*Fence, error) {
 		c.Warn = func(string, ...any) {}
 	}
 	f := &Fence{Config: c}
-	if c.Ahead && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
-		f.ahead = monitor.StartAhead()
-	}
 	if err := f.plan(); err != nil {
-		f.ahead.Close()
+		f.Ahead.Close()
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -112,7 +110,7 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes what limits the command.
 func (f *Fence) Close() error {
-	f.ahead.Close()
+	f.Ahead.Close()
 	_, err := f.End()
 	errs := []error{err}
 	if f.box != nil {
@@ -401,7 +399,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.ahead}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead}
 	if f.joined != nil {
 		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
@@ -487,6 +485,22 @@ func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
 		session.SweepInPassing(base)
 	}
+}
+
+// LeftOut lists what a line that the plan prints does not do. The monitor's own work
+// (signals, the terminal, files that are moved to the quarantine) is never in it.
+func (f *Fence) LeftOut() []string {
+	var list []string
+	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
+		list = append(list, "the session's overlays, which are new ones")
+	}
+	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
+		list = append(list, "--memory and --pids")
+	}
+	if len(f.PassFDs) > 0 {
+		list = append(list, "--pass-fd")
+	}
+	return list
 }
 
 // Box is what holds the command to its limits, or nil.

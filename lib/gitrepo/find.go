@@ -358,13 +358,12 @@ func (f *finder) nested(dir string, depth int) {
 		f.repository(dir, entries)
 	}
 	for _, name := range directories(entries) {
-		sub := path.Join(dir, name)
 		switch {
 		case name == ".git" || f.limit != nil:
 		case depth > 1:
-			f.nested(sub, depth-1)
-		case depth == 1 && f.mayLook(sub) && unix.Faccessat(fd, name+"/.git", unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil:
-			f.dotGit(sub, KindNested)
+			f.nested(path.Join(dir, name), depth-1)
+		case depth == 1 && f.mayLook(dir) && unix.Faccessat(fd, name+"/.git", unix.F_OK, unix.AT_SYMLINK_NOFOLLOW) == nil:
+			f.dotGit(path.Join(dir, name), KindNested)
 		}
 	}
 }

@@ -103,9 +103,9 @@ type Sandbox struct {
 // when it returns. The error says why there is none; it matches
 // *bwrap.Unavailable if this machine does not allow one.
 func Start(c Config) (*Sandbox, error) {
-	for tries := 0; ; tries++ {
+	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
-		if !errors.Is(err, ErrKeeperEnded) || c.Rejoin == nil || tries == maxRejoined {
+		if !errors.Is(err, ErrKeeperEnded) || c.Rejoin == nil || time.Now().After(limit) {
 			return s, err
 		}
 		if c.Keeper, err = c.Rejoin(); err != nil {
@@ -114,8 +114,8 @@ func Start(c Config) (*Sandbox, error) {
 	}
 }
 
-// maxRejoined bounds the keepers that are killed while one sandbox is made.
-const maxRejoined = 10
+// rejoinTime bounds the attempts to start a sandbox while keepers are killed.
+const rejoinTime = 30 * time.Second
 
 func start(c Config) (*Sandbox, error) {
 	l := &launch{Config: c}

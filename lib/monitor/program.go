@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/bwrap"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/setup"
@@ -19,22 +21,44 @@ type program struct {
 	said    *said
 }
 
-// Ahead is a set-up program that starts while the plan for it is made.
-type Ahead struct{ done chan outcome }
+// Ahead is a set-up program that starts before its sandbox is planned.
+type Ahead struct {
+	done chan outcome
+	user [2]uint64 // the user namespace of a keeper, by device and inode
+}
 
 type outcome struct {
 	*program
 	err error
 }
 
-// StartAhead starts the set-up program for a Config without a Keeper. Close it.
-func StartAhead() *Ahead {
-	a := &Ahead{make(chan outcome, 1)}
+// StartAhead starts the set-up program for a Config with that Keeper, or with
+// none. Close it. The files of k stay the caller's.
+func StartAhead(k *Keeper) *Ahead {
+	a := &Ahead{done: make(chan outcome, 1), user: k.namespace()}
+	var user *os.File
+	if k != nil {
+		fd, err := unix.FcntlInt(k.User.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil
+		}
+		user = os.NewFile(uintptr(fd), k.User.Name())
+	}
 	go func() {
-		p, err := startProgram(nil)
+		p, err := startProgram(user)
+		user.Close() // nil can be closed
 		a.done <- outcome{p, err}
 	}()
 	return a
+}
+
+// namespace identifies the user namespace of a keeper.
+func (k *Keeper) namespace() (id [2]uint64) {
+	var st unix.Stat_t
+	if k != nil && unix.Fstat(int(k.User.Fd()), &st) == nil {
+		id = [2]uint64{st.Dev, st.Ino}
+	}
+	return id
 }
 
 // Close ends the program, unless Start has taken it.
@@ -48,20 +72,25 @@ func (a *Ahead) Close() {
 	a.done = nil
 }
 
-// take returns the program that was started ahead, or starts one. A session's has
-// to be started in the user namespace of its keeper.
+// take returns the program that was started ahead, or starts one: a session's has
+// to be in the user namespace of its keeper.
 func (a *Ahead) take(k *Keeper) (*program, error) {
-	if a == nil || a.done == nil || k != nil {
-		return startProgram(k)
+	if a != nil && a.done != nil && a.user == k.namespace() {
+		o := <-a.done
+		a.done = nil
+		return o.program, o.err
 	}
-	o := <-a.done
-	a.done = nil
-	return o.program, o.err
+	a.Close()
+	if k == nil {
+		return startProgram(nil)
+	}
+	return startProgram(k.User)
 }
 
-// startProgram starts the set-up program in a session of its own: the terminal's
-// signals are for the monitor, which passes them on.
-func startProgram(k *Keeper) (*program, error) {
+// startProgram starts the set-up program in that user namespace, or with nil in a
+// new one. It has a session of its own: the terminal's signals are for the monitor,
+// which passes them on.
+func startProgram(user *os.File) (*program, error) {
 	if err := hidden.Check(setup.Mode.Name); err != nil {
 		return nil, err
 	}
@@ -84,9 +113,9 @@ func startProgram(k *Keeper) (*program, error) {
 	const closed = ^uintptr(0)
 	files := []uintptr{closed, closed, write.Fd(), theirs.Fd(), self.Fd()} // 3 is setup's controlFD
 	name, options := "unshare", []string{"--user", "--map-root-user"}
-	if k != nil {
+	if user != nil {
 		name, options = "nsenter", []string{"--preserve-credentials", "--user=/proc/self/fd/5"}
-		files = append(files, k.User.Fd())
+		files = append(files, user.Fd())
 	}
 	pid := 0
 	if path := bwrap.FindTrusted(name); path == "" {
@@ -95,7 +124,7 @@ func startProgram(k *Keeper) (*program, error) {
 		line := append(append([]string{path}, options...), "--", "/proc/self/fd/4", setup.Mode.Name)
 		// os.StartProcess would start a process more, to learn what the kernel can do.
 		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
-			Dir: "/", Env: []string{"LC_ALL=C"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+			Dir: "/", Env: []string{"LC_ALL=C", "GOMAXPROCS=1"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 		})
 		if err != nil {
 			err = fmt.Errorf("cannot start %q: %w", path, err)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,7 +46,7 @@ func (r *run) startFirst(files []uintptr) (go_ *os.File, err error) {
 	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
 		a.Setsid, a.Setctty, a.Ctty = true, true, streams[0]
 	}
-	r.pid, err = syscall.ForkExec(hidden.Self, []string{hidden.Self, FirstMode.Name, number}, &syscall.ProcAttr{Env: []string{}, Files: files, Dir: "/", Sys: a})
+	r.pid, err = syscall.ForkExec(hidden.Self, []string{hidden.Self, FirstMode.Name, number}, &syscall.ProcAttr{Env: []string{"GOMAXPROCS=1"}, Files: files, Dir: "/", Sys: a})
 	if err != nil {
 		unix.Close(pair[0])
 		return nil, fmt.Errorf("cannot start the first process of the sandbox: %w", err)
@@ -62,11 +63,11 @@ func tell(first *os.File, o orders) error {
 	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
 	}
-	said, err := bufio.NewReader(first).ReadString('\n')
+	said, _ := bufio.NewReader(first).ReadString('\n') // the connection is closed on exec
 	if said != "" {
-		return errors.New(said)
+		return errors.New(strings.TrimSpace(said))
 	}
-	return nil // the connection is closed on exec
+	return nil
 }
 
 // first is the first process. It returns only if it does not become bwrap.

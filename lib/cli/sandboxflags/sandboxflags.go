@@ -31,8 +31,10 @@ type Options struct {
 	// scratch one; or nil.
 	Loop *session.Dir
 
-	// Ahead says that a command will run, if nothing is refused.
-	Ahead bool
+	// Runs says that a command will run, if nothing is refused. Next is the set-up
+	// program of the next Open, if it was started before; or nil.
+	Runs bool
+	Next *monitor.Ahead
 
 	overlays     []overlay
 	noToolchains bool
@@ -201,8 +203,12 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		}
 	}
 	c, err := o.config(opened, overlays)
-	c.RunAs, c.Warn, c.Ahead = runAs, ctx.Warn, o.Ahead
+	c.RunAs, c.Warn = runAs, ctx.Warn
 	if err == nil {
+		c.Ahead, o.Next = o.Next, nil
+		if o.Runs && c.Ahead == nil && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
+			c.Ahead = monitor.StartAhead(nil)
+		}
 		f.Fence, err = fence.New(c)
 	}
 	if err != nil {

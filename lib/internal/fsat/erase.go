@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,13 +74,12 @@ type step struct {
 }
 
 func (s *step) String() string {
-	switch {
-	case s == nil:
-		return ""
-	case s.up == nil:
-		return s.name
+	var names []string
+	for ; s != nil; s = s.up {
+		names = append(names, s.name)
 	}
-	return s.up.String() + "/" + s.name
+	slices.Reverse(names)
+	return strings.Join(names, "/")
 }
 
 // Remove removes a file, or a directory with everything in it. An error about
