@@ -37,9 +37,9 @@ Workspace:
       --session NAME         join a session: its /tmp and what it wrote to caches
                              (default $PK_SESSION)
       --temp DIR             use DIR as the session tmp instead
-      --deny PATTERN         what matches is neither read nor written; repeatable
-      --deny-read PATTERN    what matches is not read (nor written, in here)
-      --allow-write PATTERN  only what matches is written
+      --deny PATTERN         matches are neither read nor written; repeatable
+      --deny-read PATTERN    matches are not read (nor written, in here)
+      --allow-write PATTERN  only matches are written
       --policy FILE          take options of this kind and the next from a file
       --no-alias-tmp         /tmp keeps its meaning; refused with a session tmp
 

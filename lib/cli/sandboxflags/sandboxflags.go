@@ -58,8 +58,8 @@ type overlay struct {
 // SandboxHelp is what --help says of the sandbox options, the same in each
 // command that has them.
 const SandboxHelp = `Sandbox:
-      --overlay DIR          a root that looks writable; what is written stays
-                             in the session, or is lost with the command
+      --overlay DIR          a root that looks writable; writes stay in the
+                             session, or are lost with the command
       --overlay-from FILE    the same from a list
       --no-toolchains        do not show what pk-toolchains lists
       --net host|none        the host's network (default), or none
@@ -72,7 +72,7 @@ const SandboxHelp = `Sandbox:
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
-      --memory SIZE          what all its processes may hold together, such as 2G
+      --memory SIZE          memory of all its processes together, such as 2G
       --pids N               how many processes and threads it may have at once
       --cpu-time SECONDS     processor time of each process
       --file-size SIZE       how large a file it may write, at least 4K
