@@ -174,7 +174,7 @@ func TestLoopOutlivesItsKeeper(t *testing.T) {
 		return list
 	}
 	var left []string
-	require.Eventually(t, func() bool { left = waiting(); return len(left) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { left = waiting(); return len(left) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, in.Close())
 	assert.NoError(t, cmd.Wait())
 	for _, process := range left {

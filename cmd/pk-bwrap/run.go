@@ -109,6 +109,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return o.runCheck(ctx)
 	}
 	o.Runs = !o.print && !o.explain
+	o.Tell = o.print || o.explain
 	f, err := o.Open(ctx)
 	if err != nil {
 		return err

@@ -352,6 +352,10 @@ func TestKillsAtRandomMoments(t *testing.T) {
 
 // A command whose keeper is killed while it starts finds the next keeper, or
 // starts it, and says nothing of it.
+// mostKilled leaves commands a chance on a busy machine, where to start a keeper may
+// take longer than it lives.
+const mostKilled = 20
+
 func TestCommandsWhileKeepersAreKilled(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -366,7 +370,7 @@ func TestCommandsWhileKeepersAreKilled(t *testing.T) {
 			default:
 			}
 			time.Sleep(time.Duration(rand.IntN(100)) * time.Millisecond)
-			if pid := keeperIfAny(b); pid > 0 && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			if pid := keeperIfAny(b); pid > 0 && killed < mostKilled && syscall.Kill(pid, syscall.SIGKILL) == nil {
 				killed++
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -68,6 +69,9 @@ func tryBwrap(bwrap Binary) (message string, ok bool) {
 	cmd := exec.CommandContext(ctx, bwrap.Path, "--unshare-user", "--unshare-all", "--share-net", "--die-with-parent",
 		"--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true")
 	cmd.Env = []string{"LC_ALL=C"}
+	// Root may work for another user here, who can trace it: it must not have the
+	// terminal.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	err := cmd.Run()

@@ -96,6 +96,9 @@ func LiesIn(name string, writable []string) (root string, ok bool) {
 			return root, true
 		}
 	}
-	t, _ := Follow(typed) // as far as it can be followed
-	return t.LiesIn(writable)
+	t, err := Follow(typed)
+	if errors.Is(err, ErrProcLink) && len(writable) > 0 {
+		return writable[0], true // it leads to another place for each process
+	}
+	return t.LiesIn(writable) // as far as it can be followed
 }

@@ -19,6 +19,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -54,6 +55,8 @@ type Config struct {
 	RunAs        int             // the project's owner, if root became that user
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
+
+	Tell bool // the plan is told of, and nothing will be changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.
@@ -152,7 +155,9 @@ func (f *Fence) plan() error {
 			return err
 		}
 		o.SessionBase = base
-		f.recover(base)
+		if !f.Tell {
+			f.recover(base)
+		}
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
 		o.Roots = append(o.Roots, confine.Root{Path: f.Tmp, Writable: true, Dir: true})
@@ -194,6 +199,11 @@ func (f *Fence) rlimits() []setup.Rlimit {
 // CheckBase refuses to keep session directories in a writable root: a command
 // could put a symbolic link in their place, and the next one would follow it.
 func CheckBase(base string, roots []confine.Root) error {
+	for _, r := range roots {
+		if real := bwrap.Canonical(base); fsat.Within(r.Path, real) && filepath.Base(r.Path) != session.TmpDir {
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q: it lies among the session directories", r.Path), Advice: "join the session with --session NAME"}
+		}
+	}
 	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
@@ -404,7 +414,10 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
 	if dir := f.dir(); dir != nil {
-		c.Locked = dir.Locked()
+		c.Held = append(c.Held, dir.Locked())
+	}
+	if lock := f.note.Lock(); lock != nil {
+		c.Held = append(c.Held, lock)
 	}
 	if f.Limits.Zero() {
 		return c, nil
@@ -438,6 +451,8 @@ func (f *Fence) beginNote() {
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			n.Names = append(n.Names, w.Path)
+		} else {
+			n.Links = append(n.Links, quarantine.Link{Path: w.Path, Target: w.Link})
 		}
 	}
 	for _, m := range f.Plan.Mounts {
@@ -448,17 +463,14 @@ func (f *Fence) beginNote() {
 			n.Modes = append(n.Modes, mode)
 		}
 	}
-	base, err := session.Base(os.Getenv)
-	if err != nil || len(n.Names)+len(n.Modes) == 0 || session.MakeBase(base) != nil {
-		base = ""
-	}
 	if dir := f.dir(); dir != nil && dir.Named() {
-		n.Into = filepath.Join(dir.Path(), session.AsideDir)
+		n.Session = dir.Name()
 	} else {
-		n.Into = filepath.Join(session.Reserve(base).Path(), session.AsideDir)
+		n.Session = session.Reserve("").Name()
 	}
 	f.note = &n
-	if base == "" {
+	base, err := session.Base(os.Getenv)
+	if err != nil || n.Empty() || session.MakeBase(base) != nil {
 		return
 	}
 	if note, err := quarantine.Begin(base, n); err == nil {

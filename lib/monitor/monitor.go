@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,7 +37,7 @@ type Config struct {
 	Terminal []int       // which of them get a terminal of the sandbox's own
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
-	Locked   *os.File    // a locked session directory, kept open to the end; or nil
+	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
@@ -86,7 +87,8 @@ var ErrKeeperEnded = errors.New("the keeper of the session has been killed meanw
 type Running interface {
 	Events() <-chan Event
 	Signal(syscall.Signal)
-	Close() // ends the command, if it still runs, and waits for its end
+	Abandon() // ends the process between, if the command does not end when killed
+	Close()   // ends the command, if it still runs, and waits for its end
 }
 
 // Sandbox is a command in its sandbox.
@@ -99,8 +101,8 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. The files of c stay the caller's, and can be closed
-// when it returns. The error says why there is none; it matches
+// Start starts a sandbox. It closes the namespaces of the Keeper; the other files of
+// c stay the caller's, and can be closed when it returns. The error says why there is none; it matches
 // *bwrap.Unavailable if this machine does not allow one.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
@@ -133,6 +135,11 @@ func start(c Config) (*Sandbox, error) {
 		return nil, s.explain(err)
 	}
 	l.status = nil
+	if k := c.Keeper; k != nil {
+		// A descriptor of a mount namespace keeps it, and the overlays in it, alive.
+		k.User.Close()
+		k.Mount.Close()
+	}
 	s.events = make(chan Event, 2)
 	go s.watch()
 	return s, nil
@@ -192,8 +199,8 @@ func (l *launch) prepare() (err error) {
 	if l.Cgroup != nil {
 		d.Cgroup = l.give(l.Cgroup)
 	}
-	if l.Locked != nil {
-		d.Locked = l.give(l.Locked)
+	for _, f := range l.Held {
+		d.Held = append(d.Held, l.give(f))
 	}
 	if k := l.Keeper; k != nil {
 		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid
@@ -211,8 +218,8 @@ func (l *launch) passFiles() error {
 	}
 	l.own(null)
 	for at, f := range l.Streams {
-		if f == nil {
-			f = null
+		if f == nil || slices.Contains(l.Terminal, at) {
+			f = null // the caller's terminal stays with this process
 		}
 		d.Passed = append(d.Passed, setup.Placed{FD: l.give(f), At: at})
 	}
@@ -357,6 +364,9 @@ func (s *Sandbox) inside() []process {
 	}
 	return list
 }
+
+// Abandon kills the set-up program. The kernel kills the sandbox then.
+func (s *Sandbox) Abandon() { _ = unix.Kill(s.pid, unix.SIGKILL) }
 
 // Close ends the sandbox, if it still runs, and waits for its end.
 func (s *Sandbox) Close() {

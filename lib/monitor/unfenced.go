@@ -144,6 +144,9 @@ func (u *Unfenced) Events() <-chan Event { return u.events }
 // Signal sends a signal to all processes of the command.
 func (u *Unfenced) Signal(sig syscall.Signal) { _ = send(u.control, []byte{byte(sig)}, nil) }
 
+// Abandon ends the guard, and leaves its processes to EndOrphans.
+func (u *Unfenced) Abandon() { _ = u.process.Kill() }
+
 // Close ends what is left of the command.
 func (u *Unfenced) Close() {
 	shut(u.control)

@@ -62,6 +62,9 @@ func moveOne(name, into string, dir *int) (to string, err error) {
 	}
 	defer unix.Close(parent)
 	defer restore()
+	if into == "" {
+		return "", errors.New("there is no cache directory for it")
+	}
 	if *dir < 0 {
 		if *dir, err = makeDir(into); err != nil {
 			return "", err

@@ -10,9 +10,9 @@ package quarantine
 
 import (
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,20 +21,42 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/session"
+	"pikuri/lib/setup"
 )
 
 // Note is what remains to be done when a command has ended.
 type Note struct {
-	Names []string `json:"names,omitempty"` // absolute paths at which there was nothing
-	Modes []Mode   `json:"modes,omitempty"`
-	Into  string   `json:"into"` // the directory that files are moved to
+	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
+	Links   []Link   `json:"links,omitempty"`
+	Modes   []Mode   `json:"modes,omitempty"`
+	Session string   `json:"session"` // name of the session directory that files are moved to
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
 	Above []string `json:"above,omitempty"`
 
-	path string
-	file *os.File // locked
+	base  string         // without links; "" if there is none
+	path  string         // of the note
+	file  *os.File       // locked
+	until *unix.Timespec // when the sandbox ended, if a killed monitor's set-up program told
+}
+
+// Link is a symbolic link that a command can replace.
+type Link struct{ Path, Target string }
+
+// Empty reports whether nothing remains to be done.
+func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes) == 0 }
+
+// Lock is the locked note, or nil. A process that inherits it keeps others from
+// doing what the note says; the set-up program does so until the sandbox has
+// ended, and then takes the permission to write away from the note: its ctime is
+// the time of the end.
+func (n *Note) Lock() *os.File {
+	if n == nil {
+		return nil
+	}
+	return n.file
 }
 
 // Mode is a directory that holds protected files. A command can change its mode,
@@ -60,15 +82,19 @@ const (
 
 // Begin writes a note into the journal of a base, which exists.
 func Begin(base string, n Note) (*Note, error) {
-	if len(n.Names) == 0 && len(n.Modes) == 0 {
-		return &n, nil
+	base, err := trusted(base)
+	if err != nil {
+		return nil, err
 	}
-	n.Above = missingAbove(n.Names)
+	n.Above, n.base = missingAbove(n.Names), base
 	dir := filepath.Join(base, journal)
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err = os.Mkdir(dir, 0o700); err == nil {
+		err = os.Chmod(dir, 0o700) // whatever the umask is
+	}
+	if err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
 	}
-	text, err := json.Marshal(n)
+	text, err := setup.Encode(&n)
 	if err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
@@ -125,12 +151,25 @@ func (n *Note) End() ([]Moved, error) {
 		m.restore()
 	}
 	var names []string
+	var replaced []Link
+	for _, l := range n.Links {
+		if target, err := os.Readlink(l.Path); err != nil || target != l.Target {
+			names, replaced = append(names, l.Path), append(replaced, l)
+		}
+	}
 	for _, name := range n.Names {
-		if place, ok := planted(name, n.Above); ok {
+		if place, ok := planted(name, n.Above); ok && !n.later(place) {
 			names = append(names, place)
 		}
 	}
-	moved, err := Move(names, n.Into)
+	into := ""
+	if n.base != "" {
+		into = filepath.Join(n.base, n.Session, session.AsideDir)
+	}
+	moved, err := Move(names, into)
+	for _, l := range replaced {
+		err = errors.Join(err, l.restore())
+	}
 	if n.file == nil {
 		return moved, err
 	}
@@ -138,6 +177,28 @@ func (n *Note) End() ([]Moved, error) {
 		err = os.Remove(n.path)
 	}
 	return moved, errors.Join(err, n.file.Close())
+}
+
+// later reports whether a file came after the sandbox had ended.
+func (n *Note) later(name string) bool {
+	var st unix.Stat_t
+	if n.until == nil || unix.Lstat(name, &st) != nil {
+		return false
+	}
+	return st.Ctim.Nano() > n.until.Nano()
+}
+
+// restore makes the link again, in a directory that is reached through none.
+func (l Link) restore() error {
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Dir(l.Path), unix.O_PATH|directory, 0, fsat.NoLinks)
+	if err == nil {
+		err = unix.Symlinkat(l.Target, dir, filepath.Base(l.Path))
+		unix.Close(dir)
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("cannot make the link %q again: %w", l.Path, err)
+	}
+	return nil
 }
 
 // restore takes back permissions of other users that the command gave.
@@ -155,55 +216,77 @@ func (m Mode) restore() {
 
 // Recover does the work that killed commands have left in the journal of a base.
 func Recover(base string) ([]Moved, error) {
-	dir := filepath.Join(base, journal)
-	entries, err := os.ReadDir(dir)
+	base, err := trusted(base)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err := own(base); err != nil {
+	if err != nil {
 		return nil, err
 	}
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)
+	if err == unix.ENOENT {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the journal in %q: %w", base, err)
+	}
+	defer unix.Close(dir)
 	var moved []Moved
-	errs := []error{err}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), unready) {
-			continue
+	var errs []error
+	err = fsat.Each(dir, func(e fsat.Entry) error {
+		if !strings.HasPrefix(e.Name, unready) {
+			m, err := recoverOne(base, dir, e.Name)
+			moved, errs = append(moved, m...), append(errs, err)
 		}
-		m, err := recoverOne(filepath.Join(dir, e.Name()))
-		moved, errs = append(moved, m...), append(errs, err)
-	}
-	return moved, errors.Join(errs...)
+		return nil
+	})
+	return moved, errors.Join(append(errs, err)...)
 }
 
-// own refuses a base in which another user can write notes.
-func own(base string) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(base, &st); err != nil {
-		return err
+// trusted returns a base without symbolic links. It refuses one that another user
+// can replace: notes are orders.
+func trusted(base string) (string, error) {
+	real, err := filepath.EvalSymlinks(base)
+	if err != nil {
+		return "", err
 	}
-	if int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return fmt.Errorf("cannot trust the journal in %q: other users can write there", base)
+	for dir := real; ; dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		if err := unix.Lstat(dir, &st); err != nil {
+			return "", err
+		}
+		own := int(st.Uid) == os.Geteuid()
+		if !own && st.Uid != 0 && st.Uid != overflowID || dir == real && !own || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 && !(own && dir != real && st.Mode&0o002 == 0) {
+			return "", fmt.Errorf("cannot trust the journal in %q: other users can replace %q", base, dir)
+		}
+		if dir == "/" {
+			return real, nil
+		}
 	}
-	return nil
 }
 
-func recoverOne(path string) ([]Moved, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// overflowID is root, as a user namespace without it shows it.
+const overflowID = 65534
+
+func recoverOne(base string, dir int, name string) ([]Moved, error) {
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil // another command has done it
 	}
-	file := os.NewFile(uintptr(fd), path)
+	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name)}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
-		return nil, file.Close() // its command runs, or has just ended
+		return nil, n.file.Close() // its command runs, or has just ended
 	}
-	n := &Note{}
-	if err := json.NewDecoder(file).Decode(n); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot read %q: %w", path, err), file.Close())
+	text, err := io.ReadAll(n.file)
+	if err == nil {
+		err = setup.Decode(text, n)
 	}
-	n.file, n.path = file, path
-	if !fsat.Within(n.Into, filepath.Dir(filepath.Dir(path))) {
-		return nil, errors.Join(fmt.Errorf("the note %q names a directory elsewhere", path), file.Close())
+	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) {
+		return nil, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
+	}
+	if st.Mode&0o200 == 0 {
+		n.until = &st.Ctim
 	}
 	return n.End()
 }

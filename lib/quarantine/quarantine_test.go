@@ -3,6 +3,7 @@ package quarantine
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,7 +45,7 @@ func TestEnd(t *testing.T) {
 			base, project := ground(t)
 			git := project + "/.git"
 			t.Cleanup(func() { os.Chmod(git, 0o700) })
-			n, err := Begin(base, Note{Names: []string{git + "/commondir", git + "/hooks", git + "/a/b/hooks"}, Into: base + "/workspace-x/moved-aside"})
+			n, err := Begin(base, Note{Names: []string{git + "/commondir", git + "/hooks", git + "/a/b/hooks"}, Session: "workspace-x"})
 			require.NoError(t, err)
 			test.plant(t, git)
 			before, err := os.Stat(git)
@@ -76,7 +77,7 @@ func TestModesThatLetOthersIn(t *testing.T) {
 	base, project := ground(t)
 	mode, err := ModeOf(project + "/.git")
 	require.NoError(t, err)
-	n, err := Begin(base, Note{Modes: []Mode{mode}, Into: base + "/x"})
+	n, err := Begin(base, Note{Modes: []Mode{mode}, Session: "workspace-x"})
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(project+"/.git", 0o777))
 	_, err = n.End()
@@ -90,7 +91,7 @@ func TestModesThatLetOthersIn(t *testing.T) {
 func TestRecover(t *testing.T) {
 	base, project := ground(t)
 	hooks := project + "/.git/hooks"
-	n, err := Begin(base, Note{Names: []string{hooks}, Into: base + "/workspace-x/moved-aside"})
+	n, err := Begin(base, Note{Names: []string{hooks}, Session: "workspace-x"})
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(hooks, 0o700))
 
@@ -109,12 +110,93 @@ func TestRecover(t *testing.T) {
 	assert.Empty(t, moved)
 }
 
-func TestANoteThatNamesADirectoryElsewhere(t *testing.T) {
+func TestNotesThatAreNotPks(t *testing.T) {
+	for _, text := range []string{"", "{", `{"names":["VICTIM"],"session":"../elsewhere"}`, `{"names":["VICTIM"],"session":"journal"}`, `{"names":["VICTIM"]}`} {
+		base, project := ground(t)
+		require.NoError(t, os.Mkdir(base+"/journal", 0o700))
+		require.NoError(t, os.WriteFile(base+"/journal/x", []byte(strings.ReplaceAll(text, "VICTIM", project)), 0o600))
+		_, err := Recover(base)
+		assert.ErrorContains(t, err, "removed", text)
+		assert.DirExists(t, project+"/.git", text)
+		_, err = Recover(base)
+		assert.NoError(t, err, "it is told once")
+	}
+}
+
+func TestABaseThatAnotherUserCanReplace(t *testing.T) {
 	base, project := ground(t)
-	n, err := Begin(base, Note{Names: []string{project + "/.git"}, Into: project + "/x"})
+	n, err := Begin(base, Note{Names: []string{project + "/.git"}, Session: "workspace-x"})
 	require.NoError(t, err)
 	require.NoError(t, n.file.Close())
+	require.NoError(t, os.Chmod(filepath.Dir(base), 0o777))
 	_, err = Recover(base)
-	assert.ErrorContains(t, err, "names a directory elsewhere")
+	assert.ErrorContains(t, err, "other users can replace")
+	require.NoError(t, os.Chmod(filepath.Dir(base), 0o700))
+	require.NoError(t, os.Chmod(base, 0o770))
+	_, err = Recover(base)
+	assert.ErrorContains(t, err, "other users can replace")
 	assert.DirExists(t, project+"/.git")
+}
+
+func TestLinksThatWereReplaced(t *testing.T) {
+	base, project := ground(t)
+	hooks := project + "/.git/hooks"
+	require.NoError(t, os.Symlink("../githooks", hooks))
+	n, err := Begin(base, Note{Links: []Link{{hooks, "../githooks"}}, Session: "workspace-x"})
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(hooks))
+	require.NoError(t, os.Mkdir(hooks, 0o700))
+	moved, err := n.End()
+	require.NoError(t, err)
+	require.Len(t, moved, 1)
+	target, err := os.Readlink(hooks)
+	require.NoError(t, err)
+	assert.Equal(t, "../githooks", target)
+}
+
+func TestBytesThatAreNotUTF8(t *testing.T) {
+	base, project := ground(t)
+	odd := project + "/\xff"
+	n, err := Begin(base, Note{Names: []string{odd}, Session: "workspace-x"})
+	require.NoError(t, err)
+	require.NoError(t, n.file.Close())
+	require.NoError(t, os.Mkdir(odd, 0o700))
+	moved, err := Recover(base)
+	require.NoError(t, err)
+	require.Len(t, moved, 1)
+	assert.Equal(t, odd, moved[0].From)
+}
+
+// The set-up program marks the end of a sandbox whose monitor was killed.
+func TestFilesThatCameAfterTheSandbox(t *testing.T) {
+	base, project := ground(t)
+	hooks, config := project+"/.git/hooks", project+"/.git/config.worktree"
+	n, err := Begin(base, Note{Names: []string{hooks, config}, Session: "workspace-x"})
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(hooks, 0o700))
+	tick(t, project)
+	require.NoError(t, n.file.Chmod(0o400))
+	require.NoError(t, n.file.Close())
+	tick(t, project)
+	require.NoError(t, os.WriteFile(config, nil, 0o600))
+	moved, err := Recover(base)
+	require.NoError(t, err)
+	require.Len(t, moved, 1)
+	assert.Equal(t, hooks, moved[0].From)
+	assert.FileExists(t, config, "the user made it")
+}
+
+// tick waits for the clock of the file system.
+func tick(t *testing.T, dir string) {
+	now := func() int64 {
+		f, err := os.CreateTemp(dir, "")
+		require.NoError(t, err)
+		defer os.Remove(f.Name())
+		info, err := f.Stat()
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		return info.ModTime().UnixNano()
+	}
+	for begun := now(); now() == begun; {
+	}
 }

@@ -132,7 +132,7 @@ func taskMounts(args []string) error {
 	if how == "statx" {
 		opener = func() fsat.Opener { return fsat.Opener{} }
 	}
-	inside := filepath.Join(base, "workspace-inside", tmpDir)
+	inside := filepath.Join(base, "workspace-inside", TmpDir)
 	for _, m := range [][2]string{
 		{victim, filepath.Join(inside, "dir")},
 		{filepath.Join(victim, "file"), filepath.Join(inside, "file")},
@@ -163,7 +163,7 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			base := newBase(t)
 			v := victim{filepath.Join(filepath.Dir(base), "victim")}
 			grow(t, filepath.Dir(base), "victim/", "victim/sub/", "victim/file", "victim/sub/file")
-			inside := filepath.Join(abandoned(t, base, "inside"), tmpDir)
+			inside := filepath.Join(abandoned(t, base, "inside"), TmpDir)
 			grow(t, inside, "dir/", "file", "gone")
 			abandoned(t, base, "over")
 			before := v.state(t)
@@ -173,7 +173,7 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			assert.Regexp(t, `playground/(dir|file)" in it`, string(out))
 			assert.Equal(t, before, v.state(t))
 			assert.DirExists(t, filepath.Join(base, "workspace-over"))
-			left, err := filepath.Glob(filepath.Join(base, ".reap-*", tmpDir, "*"))
+			left, err := filepath.Glob(filepath.Join(base, ".reap-*", TmpDir, "*"))
 			require.NoError(t, err)
 			assert.Len(t, left, 2, "what was not mounted has gone: %v", left)
 

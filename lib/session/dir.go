@@ -65,7 +65,7 @@ const Prefix = "workspace-"
 const (
 	reaped = ".reap-"     // begins the name of one that is being removed
 	stamp  = ".stamp"     // its mtime says when the session directory was last used
-	tmpDir = "playground" // the session tmp
+	TmpDir = "playground" // the session tmp
 )
 
 const (
@@ -124,10 +124,12 @@ func CheckName(name string) error {
 }
 
 // Path is where the session directory is, or will be.
+func (r Reserved) Name() string { return r.name }
+
 func (r Reserved) Path() string { return filepath.Join(r.base, r.name) }
 
 // Tmp is where the session tmp is, or will be.
-func (r Reserved) Tmp() string { return filepath.Join(r.Path(), tmpDir) }
+func (r Reserved) Tmp() string { return filepath.Join(r.Path(), TmpDir) }
 
 // Exists reports whether there is anything of the session's name. Opening it may
 // fail.
@@ -245,8 +247,8 @@ func (d *Dir) Locked() *os.File { return d.dir }
 // sandbox, whose command may change its mode; it is made 0700 again. Anything but
 // a directory of the user's own is refused.
 func (d *Dir) Tmp() (string, error) {
-	path := filepath.Join(d.Path(), tmpDir)
-	err := makeDir(fd(d.dir), tmpDir)
+	path := filepath.Join(d.Path(), TmpDir)
+	err := makeDir(fd(d.dir), TmpDir)
 	if err == nil {
 		err = d.checkTmp()
 	}
@@ -257,9 +259,9 @@ func (d *Dir) Tmp() (string, error) {
 }
 
 func (d *Dir) checkTmp() error {
-	n, err := unix.Openat(fd(d.dir), tmpDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	n, err := unix.Openat(fd(d.dir), TmpDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return explain(d.dir, tmpDir, err)
+		return explain(d.dir, TmpDir, err)
 	}
 	defer unix.Close(n)
 	var st unix.Stat_t

@@ -366,7 +366,7 @@ func TestSessionWithoutOwnersPermissions(t *testing.T) {
 	for _, mode := range []os.FileMode{0o600, 0} {
 		base := newBase(t)
 		dir := abandoned(t, base, "s")
-		require.NoError(t, os.Chmod(dir+"/"+tmpDir, mode))
+		require.NoError(t, os.Chmod(dir+"/"+TmpDir, mode))
 		require.NoError(t, os.Chmod(dir, mode))
 		u, err := Open(base, "s")
 		require.NoError(t, err)

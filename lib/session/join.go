@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,11 +39,16 @@ func (s *Joined) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
 
 // Close gives the namespaces back.
 func (s *Joined) Close() error {
-	err := errors.Join(s.User.Close(), s.Mount.Close())
-	if s.Lock != nil {
-		err = errors.Join(err, s.Lock.Close())
+	var errs []error
+	for _, f := range []*os.File{s.User, s.Mount, s.Lock} {
+		if f == nil {
+			continue
+		}
+		if err := f.Close(); !errors.Is(err, os.ErrClosed) { // a monitor closes some
+			errs = append(errs, err)
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // JoinOptions is how to join.
@@ -129,7 +135,7 @@ func (j *join) find() (*Joined, error) {
 		return nil, nil
 	}
 	for _, lower := range j.lowers {
-		if at, inMemory, ok := shown(j.dir, mounts, lower); ok {
+		if at, inMemory, ok := shown(mounts, lower); ok {
 			s.Shown[lower] = at
 			if inMemory {
 				s.Memory = append(s.Memory, lower)
@@ -236,7 +242,7 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 	cmd := &exec.Cmd{
 		Path: line[0], Args: append(line, missing...), Dir: "/", Env: []string{},
 		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, j.d.Locked()},
-		Stderr:     &said,
+		Stderr:     &said, SysProcAttr: apart,
 	}
 	out, err := cmd.Output()
 	var answers []answer
@@ -262,6 +268,10 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 	}
 	return nil
 }
+
+// apart keeps a process from the caller's terminal: root may work for another user
+// here, who can trace the process.
+var apart = &syscall.SysProcAttr{Setsid: true}
 
 // withLine adds the first line of what a child has printed to its error.
 func withLine(err error, said string) error {
@@ -307,7 +317,7 @@ func (j *join) start(lock *os.File) error {
 	}
 	cmd := &exec.Cmd{
 		Path: fsat.Path(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
-		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()},
+		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()}, SysProcAttr: apart,
 	}
 	var problem bytes.Buffer
 	cmd.Stderr = &problem
@@ -396,7 +406,7 @@ func (j *join) member(pid int) *Joined {
 		return nil
 	}
 	for _, m := range mountsOf(fmt.Sprintf("/proc/%d/mountinfo", pid), j.d.Marker()) {
-		if filepath.Base(m.Point) == merged && strings.HasPrefix(m.Point, j.dir+"/") {
+		if filepath.Base(layer(m.Point)) == merged {
 			return s
 		}
 	}

@@ -68,7 +68,7 @@ func mountAll(args []string, out io.Writer) error {
 		return fmt.Errorf("cannot open %q: %w", args[0], err)
 	}
 	for _, at := range mountsOf("/proc/self/mountinfo", m.marker) {
-		m.mounted[at.Point] = at.Type == "overlay" || at.Type == "tmpfs"
+		m.mounted[layer(at.Point)] = at.Type == "overlay" || at.Type == "tmpfs"
 	}
 	m.path = args[0]
 	// Descriptors are named as briefly as can be: what they are called here is in
@@ -96,7 +96,7 @@ type mounter struct {
 // what is written, memory may.
 func (m *mounter) overlay(lower string) answer {
 	for _, in := range []string{"", memory} {
-		if m.mounted[filepath.Join(m.path, in, slug(lower), merged)] {
+		if m.mounted[filepath.Join(in, slug(lower), merged)] {
 			return answer{Memory: in == memory}
 		}
 	}
@@ -132,13 +132,13 @@ func (m *mounter) inMemory() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if !m.mounted[filepath.Join(m.path, memory)] {
+	if !m.mounted[memory] {
 		err = unix.Mount(m.marker, fsat.Path(at), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
 		unix.Close(at)
 		if err != nil {
 			return -1, err
 		}
-		m.mounted[filepath.Join(m.path, memory)] = true
+		m.mounted[memory] = true
 		at, err = unix.Openat(m.dir, memory, pathOnly, 0) // the mount, not what it covers
 	}
 	return at, err
@@ -191,14 +191,28 @@ func openMade(in int, name string) (int, error) {
 }
 
 // shown is where the keeper of u shows the overlay of lower, if it does.
-func shown(dir string, mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
+func shown(mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
 	for _, in := range []string{"", memory} {
-		at := filepath.Join(dir, in, slug(lower), merged)
 		for _, m := range mounts {
-			if m.Point == at && m.Type == "overlay" {
-				return at, in == memory, true
+			if layer(m.Point) == filepath.Join(in, slug(lower), merged) && m.Type == "overlay" {
+				return m.Point, in == memory, true
 			}
 		}
 	}
 	return "", false, false
+}
+
+// layer is a mount point below the directory of the overlays. The session directory
+// itself can have several paths, by bind mounts, and the mounts of a session have
+// the one by which they were made.
+func layer(point string) string {
+	_, below, _ := lastCut(point, "/"+overlays+"/")
+	return below
+}
+
+func lastCut(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }

@@ -166,7 +166,7 @@ func growHostile(t *testing.T, dir string) {
 func TestHostileTree(t *testing.T) {
 	eachOpener(t, func(t *testing.T) {
 		base := newBase(t)
-		growHostile(t, filepath.Join(abandoned(t, base, "s"), tmpDir))
+		growHostile(t, filepath.Join(abandoned(t, base, "s"), TmpDir))
 		r := sweepAll(t, base, SweepOptions{All: true})["workspace-s"]
 		assert.NoError(t, r.Err)
 		assert.Equal(t, Removed, r.Action)
@@ -252,7 +252,7 @@ func taskFewFiles(args []string) error {
 func TestDeepTree(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")
-	deep(t, filepath.Join(dir, tmpDir), 3000)
+	deep(t, filepath.Join(dir, TmpDir), 3000)
 	grow(t, dir, ".deep-1/f/", ".deep-2", ".deep-3 => /") // names that the sweep would like to use
 	out, err := child(t, "fewFiles", base).Output()
 	require.NoError(t, err)
@@ -364,7 +364,7 @@ func TestKilledSweepIsTakenUp(t *testing.T) {
 	dir := abandoned(t, base, "s")
 	grow(t, dir, "mod/", "mod/sub/", "mod/sub/f", "mod/sub/ 0555", "mod/ 0555")
 	for i := range 10000 {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, tmpDir, fmt.Sprint(i)), nil, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, TmpDir, fmt.Sprint(i)), nil, 0o600))
 	}
 	cmd := child(t, "sweep", base)
 	require.NoError(t, cmd.Start())

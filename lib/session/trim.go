@@ -63,6 +63,9 @@ func trim(base string, most int64, ask func(string) error) error {
 		if !strings.HasPrefix(name, Prefix) || !isSessionDir(name) {
 			continue
 		}
+		if inUse(dir, name) {
+			continue
+		}
 		for _, part := range []string{LogDir, AsideDir} {
 			for _, k := range keptIn(dir, filepath.Join(name, part)) {
 				list = append(list, k)
@@ -72,17 +75,41 @@ func trim(base string, most int64, ask func(string) error) error {
 	}
 	slices.SortFunc(list, func(a, b kept) int { return a.time.Compare(b.time) })
 	var errs []error
-	for _, k := range list {
-		if total <= most {
-			break
-		}
+	for total > most && len(list) > 0 {
+		k := list[fullest(list)]
 		if err := k.remove(dir, ask); err != nil {
 			errs = append(errs, err)
-			continue
+		} else {
+			total -= k.size
 		}
-		total -= k.size
+		list = slices.DeleteFunc(list, func(other kept) bool { return other.in == k.in && other.name == k.name })
 	}
 	return errors.Join(errs...)
+}
+
+// fullest returns the oldest of the session that keeps most: a session that fills
+// the disk takes nothing away from another.
+func fullest(list []kept) int {
+	sizes := map[string]int64{}
+	most := ""
+	for _, k := range list {
+		name := filepath.Dir(k.in)
+		if sizes[name] += k.size; sizes[name] > sizes[most] || most == "" {
+			most = name
+		}
+	}
+	return slices.IndexFunc(list, func(k kept) bool { return filepath.Dir(k.in) == most })
+}
+
+// inUse reports whether a command holds a session directory, or whether that cannot
+// be told.
+func inUse(base *os.File, name string) bool {
+	n, err := openBeneath(fd(base), name)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(n) // and with it the lock
+	return unix.Flock(n, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 // keptIn lists what is in one directory. One that is missing, or is no directory

@@ -23,14 +23,14 @@ func lay(t *testing.T, dir string, names ...string) {
 	}
 }
 
-func TestTrimRemovesTheOldestOfAllSessions(t *testing.T) {
+func TestTrimRemovesTheOldestOfTheFullestSession(t *testing.T) {
 	base := newBase(t)
 	one, two := abandoned(t, base, "one"), abandoned(t, base, "two")
 	outside := t.TempDir()
 	lay(t, outside, "precious")
 	lay(t, one, LogDir+"/1", AsideDir+"/tree/sub/2")
 	require.NoError(t, os.Chmod(one+"/"+AsideDir+"/tree", 0o555))
-	lay(t, two, tmpDir+"/large") // and a tick
+	lay(t, two, TmpDir+"/large") // and a tick
 	lay(t, two, LogDir+"/3", LogDir+"/4")
 	require.NoError(t, os.Symlink(outside, two+"/"+AsideDir))
 	require.NoError(t, os.Symlink(outside+"/precious", one+"/"+LogDir+"/link"))
@@ -39,13 +39,19 @@ func TestTrimRemovesTheOldestOfAllSessions(t *testing.T) {
 	assert.FileExists(t, one+"/log/1", "1 GiB is not reached")
 	require.NoError(t, trim(base, 150<<10, nil))
 	assert.NoFileExists(t, one+"/log/1")
-	assert.NoDirExists(t, one+"/moved-aside/tree")
-	assert.FileExists(t, two+"/log/3")
-	require.NoError(t, trim(base, 70<<10, nil))
+	assert.DirExists(t, one+"/moved-aside/tree", "the other session keeps more now")
 	assert.NoFileExists(t, two+"/log/3")
+	require.NoError(t, trim(base, 70<<10, nil))
+	assert.NoDirExists(t, one+"/moved-aside/tree")
 	assert.FileExists(t, two+"/log/4")
 	assert.FileExists(t, two+"/playground/large", "the session's own")
+	d, err := Open(base, "two")
+	require.NoError(t, err)
 	require.NoError(t, trim(base, 0, nil))
+	assert.FileExists(t, two+"/log/4", "the session is in use")
+	require.NoError(t, d.Release())
+	require.NoError(t, trim(base, 0, nil))
+	assert.NoFileExists(t, two+"/log/4")
 	assert.FileExists(t, outside+"/precious")
 	assert.NoError(t, Trim(base+".missing"))
 }

@@ -64,6 +64,9 @@ func mapped(v reflect.Value, replace func(string) string) reflect.Value {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if !out.Field(i).CanSet() { // json leaves it out too
+				continue
+			}
 			out.Field(i).Set(mapped(v.Field(i), replace))
 		}
 	case reflect.Slice:

@@ -66,7 +66,7 @@ func receive(args []string) (*Job, *os.File, error) {
 	}
 	if len(args) > 0 {
 		j, err := decode([]byte(args[0]))
-		return j, nil, err
+		return j, nil, errors.Join(err, checkStreams())
 	}
 	var kind int
 	if kind, _ = unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
@@ -82,6 +82,18 @@ func receive(args []string) (*Job, *os.File, error) {
 		err = j.FDs.open(files)
 	}
 	return j, control, err
+}
+
+// checkStreams refuses a standard stream that is a directory: an open directory
+// leads to its parent, out of the sandbox. A monitor has looked already.
+func checkStreams() error {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return fmt.Errorf("cannot hand on descriptor %d: it is a directory", fd)
+		}
+	}
+	return nil
 }
 
 // maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
@@ -119,7 +131,10 @@ func receiveLine() (line []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Locked}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock}
+	for i := range d.Held {
+		places = append(places, &d.Held[i])
+	}
 	for i := range d.Passed {
 		places = append(places, &d.Passed[i].FD)
 	}
@@ -432,10 +447,22 @@ func (r *run) wait() int {
 			break
 		}
 	}
+	r.noteEnd()
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())
 	}
 	return ws.ExitStatus()
+}
+
+// noteEnd tells by the ctime of a note, which can no longer be written, when the
+// sandbox has ended.
+func (r *run) noteEnd() {
+	for _, fd := range r.job.FDs.Held {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			_ = unix.Fchmod(fd, 0o400)
+		}
+	}
 }
 
 func (r *run) kill() {

@@ -55,7 +55,7 @@ type Descriptors struct {
 	Cgroup     int      `json:"cgroup,omitempty"`      // directory of the cgroup to start bwrap in
 	Mounts     int      `json:"mounts,omitempty"`      // the session's mount namespace
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
-	Locked     int      `json:"locked,omitempty"`      // the session directory; held to the end
+	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }

@@ -20,6 +20,7 @@ import (
 const (
 	drainQuiet = 200 * time.Millisecond // a held pipe that is silent this long has said it all
 	drainLimit = time.Second            // for a reader that is slow, once the time is over
+	stuckTime  = 10 * time.Second       // for the end of a command that was killed
 )
 
 // pipeSize is the size to ask for: with the usual 64 KiB a fast writer and its
@@ -230,7 +231,7 @@ func (p *pipe) carry(to io.Writer) {
 func (s *supervisor) wait() {
 	clock := time.NewTimer(s.job.Timeout)
 	defer clock.Stop()
-	var kill <-chan time.Time
+	var kill, stuck <-chan time.Time
 	for {
 		select {
 		case e, ok := <-s.command.Events():
@@ -261,7 +262,10 @@ func (s *supervisor) wait() {
 		case <-kill:
 			if !s.ended {
 				s.signal(syscall.SIGKILL)
+				stuck = time.After(stuckTime)
 			}
+		case <-stuck: // a command without a sandbox can stop its guard
+			s.command.Abandon()
 		}
 	}
 }

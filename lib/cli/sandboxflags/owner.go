@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
 )
 
 // overflowID is what the kernel calls owners that a user namespace does not map.
@@ -127,4 +128,18 @@ func settle(name, home, cache string) error {
 		}
 	}
 	return nil
+}
+
+// stillOwned refuses a project that became another user's after root had looked
+// whose it is.
+func stillOwned(project confine.Root, runAs int) error {
+	var st unix.Stat_t
+	if runAs == 0 && os.Geteuid() != 0 {
+		return nil
+	}
+	err := unix.Lstat(project.Path, &st)
+	if err == nil && st.Dev == project.Dev && st.Ino == project.Ino && (int(st.Uid) == runAs || runAs == 0 && st.Uid == overflowID) {
+		return nil
+	}
+	return &bwrap.Refusal{Reason: fmt.Sprintf("cannot use %q as the project root: its owner has changed", project.Name), Advice: "try again"}
 }

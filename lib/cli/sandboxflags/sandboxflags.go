@@ -27,6 +27,8 @@ type Options struct {
 	// --session nor --temp is given.
 	Scratch bool
 
+	Tell bool // the plan is told of, and nothing is run
+
 	// Loop is a session directory for several calls of Open, in the place of a
 	// scratch one; or nil.
 	Loop *session.Dir
@@ -197,6 +199,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, err
 	}
 	f := &Fence{Opened: opened}
+	if err := stillOwned(opened.Roots()[0], runAs); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	for _, v := range o.overlays {
 		if err := cli.CheckList(v.value, opened.Roots()); v.list && err != nil {
 			return nil, errors.Join(cli.Invalid(err), f.Close())
@@ -222,7 +227,7 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
 		Overlays: overlays, NoToolchains: o.noToolchains, NoNet: o.noNet, AllowNested: o.allowNested,
 		Protect: o.protect, NoProtect: o.noProtect, Require: o.require, PassFDs: o.passFDs,
-		Limits: o.limits, Bwrap: o.bwrap, Env: o.env,
+		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell,
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
 	c.Reserved = opened.Reserved
