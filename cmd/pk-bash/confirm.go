@@ -122,7 +122,7 @@ func (s *session) ask(j *job, program string) (yes bool, reason string, err erro
 	go func() {
 		var a answer
 		if program != "" {
-			a.yes, a.reason, a.err = shell.AskProgram(program, j.question, stop)
+			a.yes, a.reason, a.err = shell.AskProgram(program, j.question, j.fence != nil && j.fence.RunAs != 0, stop)
 		} else {
 			a.yes, a.err = shell.Ask(j.question, stop)
 		}

@@ -649,3 +649,46 @@ func TestListsInAWritableRootAreRefused(t *testing.T) {
 	}
 	assert.Equal(t, clitest.Outcome{}, inside(t, b, "true", "--readable-from", b.Home+"/list"))
 }
+
+// A later command could write orders for pk there, or reach another session.
+func TestSessionDirectoriesAreNoRoots(t *testing.T) {
+	b := clitest.NewBox(t)
+	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
+	base := b.Home + "/.cache/pikuri"
+	b.Mkdir(t, base+"/journal")
+	for _, root := range []string{base, base + "/journal", base + "/workspace-s"} {
+		for _, option := range []string{"--readable", "--writable", "--overlay"} {
+			got := inside(t, b, "true", option, root)
+			assert.Equal(t, 125, got.Status, "%s %s", option, root)
+			assert.NotEmpty(t, got.Stderr)
+		}
+	}
+}
+
+// Git follows each link on the way to its hooks, and a command may replace each.
+func TestEachLinkOnTheWayIsMadeAgain(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Project+"/real")
+	b.Mkdir(t, b.Project+"/.git")
+	require.NoError(t, os.Symlink("real", b.Project+"/middle"))
+	require.NoError(t, os.Symlink("../middle", b.Project+"/.git/hooks"))
+	got := inside(t, b, "mkdir evil; : > evil/pre-commit; ln -sfn evil middle; ln -sfn ../evil .git/hooks")
+	require.Equal(t, 0, got.Status, got.Stderr)
+	assert.Contains(t, got.Stderr, "moved")
+	for link, target := range map[string]string{"middle": "real", ".git/hooks": "../middle"} {
+		now, err := os.Readlink(filepath.Join(b.Project, link))
+		require.NoError(t, err)
+		assert.Equal(t, target, now)
+	}
+}
+
+// The kernel leads such a name to another place for each process.
+func TestPkRefusesFilesBehindItsOwnWorkingDirectory(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := inside(t, b, "true", "--bwrap", "/proc/self/cwd/bwrap")
+	assert.Equal(t, 125, got.Status)
+	b.Write(t, b.Project+"/list", b.Home+"\n")
+	got = inside(t, b, "true", "--readable-from", "/proc/self/cwd/list")
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "lies in the writable root")
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -78,7 +79,7 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 		info, err := os.Lstat(at.Source)
 		switch {
 		case os.IsNotExist(err):
-			b.watch(p)
+			b.watch(Watch{Path: p.Path, Rule: p.Rule})
 			return nil
 		case err != nil:
 			return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
@@ -107,8 +108,8 @@ func (b *builder) place(m Mount) {
 }
 
 // protectLink: a link cannot be a mount point, so it can always be replaced.
-// Where it leads is protected, if that lies in a writable root, and the link is
-// watched.
+// Where it leads is protected, if that lies in a writable root, and every link on
+// the way that can be written is watched.
 func (b *builder) protectLink(link string, p Protected) error {
 	if !p.Default {
 		return &Refusal{
@@ -116,11 +117,11 @@ func (b *builder) protectLink(link string, p Protected) error {
 			Advice: fmt.Sprintf("name %q itself", Canonical(p.Path)),
 		}
 	}
-	target, err := os.Readlink(link)
-	if err != nil {
-		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "try again"}
+	for _, l := range confine.Links(p.Path) {
+		if len(b.writableAbove(l.Place)) > 0 {
+			b.watch(Watch{Path: l.Place, Link: l.Target, Rule: p.Rule})
+		}
 	}
-	b.plan.Watched = append(b.plan.Watched, Watch{Path: link, Link: target, Rule: p.Rule})
 	real := Canonical(p.Path)
 	if real == p.Path {
 		return nil
@@ -137,8 +138,7 @@ func (b *builder) protectLink(link string, p Protected) error {
 	return nil
 }
 
-func (b *builder) watch(p Protected) {
-	w := Watch{Path: p.Path, Rule: p.Rule}
+func (b *builder) watch(w Watch) {
 	if !slices.Contains(b.plan.Watched, w) {
 		b.plan.Watched = append(b.plan.Watched, w)
 	}

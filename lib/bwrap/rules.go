@@ -261,7 +261,7 @@ func (b *builder) watchLiterals() {
 		for _, root := range b.Roots {
 			path := filepath.Join(root.Path, name)
 			if _, err := os.Lstat(path); ok && root.Writable && root.Path != b.Tmp && os.IsNotExist(err) {
-				b.watch(Protected{Path: path, Rule: r.String()})
+				b.watch(Watch{Path: path, Rule: r.String()})
 			}
 		}
 	}

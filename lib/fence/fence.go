@@ -150,8 +150,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	if err == nil { // without a home there is nothing to protect
-		// A command that could write there would give the next one its orders.
-		if err := CheckBase(base, f.Roots); err != nil {
+		if err := checkBase(base, f.Roots, f.Overlays); err != nil {
 			return err
 		}
 		o.SessionBase = base
@@ -196,12 +195,17 @@ func (f *Fence) rlimits() []setup.Rlimit {
 	return set
 }
 
-// CheckBase refuses to keep session directories in a writable root: a command
-// could put a symbolic link in their place, and the next one would follow it.
-func CheckBase(base string, roots []confine.Root) error {
+// checkBase refuses roots and overlays among the session directories, and session
+// directories in a writable root: a command could write orders for pk there.
+func checkBase(base string, roots []confine.Root, overlays []string) error {
+	shown := slices.Clone(overlays)
 	for _, r := range roots {
-		if real := bwrap.Canonical(base); fsat.Within(r.Path, real) && filepath.Base(r.Path) != session.TmpDir {
-			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q: it lies among the session directories", r.Path), Advice: "join the session with --session NAME"}
+		shown = append(shown, r.Path)
+	}
+	real := bwrap.Canonical(base)
+	for _, path := range shown {
+		if path = bwrap.Canonical(path); fsat.Within(path, real) && filepath.Base(path) != session.TmpDir {
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q: it lies among the session directories", path), Advice: "join the session with --session NAME"}
 		}
 	}
 	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")

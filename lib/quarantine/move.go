@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/session"
 )
 
 // Moved is a file that was moved to the quarantine.
@@ -136,7 +137,7 @@ func makeDir(path string) (int, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return -1, err
 	}
-	if err := unix.Mkdir(path, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := session.MakeDir(unix.AT_FDCWD, path); err != nil {
 		return -1, err
 	}
 	return fsat.Openat(unix.AT_FDCWD, path, unix.O_RDONLY|directory, 0)

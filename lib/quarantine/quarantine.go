@@ -88,10 +88,7 @@ func Begin(base string, n Note) (*Note, error) {
 	}
 	n.Above, n.base = missingAbove(n.Names), base
 	dir := filepath.Join(base, journal)
-	if err = os.Mkdir(dir, 0o700); err == nil {
-		err = os.Chmod(dir, 0o700) // whatever the umask is
-	}
-	if err != nil && !errors.Is(err, os.ErrExist) {
+	if err := session.MakeDir(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
 	}
 	text, err := setup.Encode(&n)

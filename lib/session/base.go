@@ -91,10 +91,10 @@ func makeBase(path string) (*os.File, error) {
 
 // makeAll makes a directory and those above it, whatever the umask.
 func makeAll(path string) error {
-	err := makeDir(unix.AT_FDCWD, path)
+	err := MakeDir(unix.AT_FDCWD, path)
 	if errors.Is(err, unix.ENOENT) && path != filepath.Dir(path) {
 		if err = makeAll(filepath.Dir(path)); err == nil {
-			err = makeDir(unix.AT_FDCWD, path)
+			err = MakeDir(unix.AT_FDCWD, path)
 		}
 	}
 	return err

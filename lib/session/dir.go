@@ -192,7 +192,7 @@ func (d *Dir) lock() error {
 	}
 	defer unlock(d.base)
 	for range openTries {
-		err := makeDir(fd(d.base), d.name)
+		err := MakeDir(fd(d.base), d.name)
 		if err == nil {
 			d.dir, err = openPrivate(d.base, d.name)
 		}
@@ -248,7 +248,7 @@ func (d *Dir) Locked() *os.File { return d.dir }
 // a directory of the user's own is refused.
 func (d *Dir) Tmp() (string, error) {
 	path := filepath.Join(d.Path(), TmpDir)
-	err := makeDir(fd(d.dir), TmpDir)
+	err := MakeDir(fd(d.dir), TmpDir)
 	if err == nil {
 		err = d.checkTmp()
 	}

@@ -74,7 +74,7 @@ func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	case o.Idle == 0:
 		o.Idle = Idle
 	}
-	if err := makeDir(fd(d.dir), overlays); err != nil {
+	if err := MakeDir(fd(d.dir), overlays); err != nil {
 		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), overlays), err)
 	}
 	path, err := filepath.EvalSymlinks(filepath.Join(d.Path(), overlays))

@@ -52,9 +52,9 @@ func openPrivate(parent *os.File, name string) (*os.File, error) {
 	return dir, nil
 }
 
-// makeDir makes a directory of mode 0700, whatever the umask, unless there is one
+// MakeDir makes a directory of mode 0700, whatever the umask, unless there is one
 // of that name.
-func makeDir(parent int, name string) error {
+func MakeDir(parent int, name string) error {
 	err := unix.Mkdirat(parent, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
 		return nil

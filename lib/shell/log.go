@@ -111,7 +111,7 @@ func OpenLog(session string) (*os.File, error) {
 	}
 	defer unix.Close(dir)
 	path := filepath.Join(session, sessions.LogDir)
-	if err := unix.Mkdirat(dir, sessions.LogDir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := sessions.MakeDir(dir, sessions.LogDir); err != nil {
 		return nil, fmt.Errorf("cannot make %q: %w", path, err)
 	}
 	logs, err := openDirAt(dir, sessions.LogDir)

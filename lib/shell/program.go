@@ -46,8 +46,9 @@ type asked struct {
 // output is the reason; everything else, and no answer within five minutes, is a
 // no as well. Closing stop ends it.
 //
-// The program stays in this session, where it has the terminal.
-func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, reason string, err error) {
+// The program stays in this session, where it has the terminal, unless apart says
+// otherwise: processes of a user that root became could write into root's terminal.
+func AskProgram(program string, q Question, apart bool, stop <-chan struct{}) (yes bool, reason string, err error) {
 	input, err := q.object()
 	if err != nil {
 		return false, "", err
@@ -64,6 +65,9 @@ func AskProgram(program string, q Question, stop <-chan struct{}) (yes bool, rea
 	said := &limited{most: maxReason}
 	cmd := exec.Command(program, q.argument())
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, said, os.Stderr
+	if apart {
+		cmd.SysProcAttr, cmd.Stderr = &syscall.SysProcAttr{Setsid: true}, struct{ io.Writer }{os.Stderr} // through a pipe
+	}
 	cmd.Env = append(os.Environ(), "SSH_ASKPASS_PROMPT=confirm")
 	cmd.WaitDelay = drainQuiet // processes that it left may hold the pipe open
 	if err := cmd.Start(); err != nil {
