@@ -243,7 +243,10 @@ func Recover(base string) ([]Moved, error) {
 // trusted returns a base without symbolic links. It refuses one that another user
 // can replace: notes are orders.
 func trusted(base string) (string, error) {
-	real, err := filepath.EvalSymlinks(base)
+	real, err := filepath.Abs(base)
+	if err == nil {
+		real, err = filepath.EvalSymlinks(real)
+	}
 	if err != nil {
 		return "", err
 	}
