@@ -443,7 +443,7 @@ func (f *Fence) recover(base string) {
 	for _, m := range moved {
 		f.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EMFILE) { // the start will fail, and say so
 		f.Warn("%v", err)
 	}
 }

@@ -101,9 +101,10 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. It closes the namespaces of the Keeper; the other files of
-// c stay the caller's, and can be closed when it returns. The error says why there is none; it matches
-// *bwrap.Unavailable if this machine does not allow one.
+// Start starts a sandbox. It closes the mount namespace of the Keeper; the other
+// files of c stay the caller's, and can be closed when it returns. The error says
+// why there is none; it matches *bwrap.Unavailable if this machine does not allow
+// one.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
@@ -137,7 +138,6 @@ func start(c Config) (*Sandbox, error) {
 	l.status = nil
 	if k := c.Keeper; k != nil {
 		// A descriptor of a mount namespace keeps it, and the overlays in it, alive.
-		k.User.Close()
 		k.Mount.Close()
 	}
 	s.events = make(chan Event, 2)
