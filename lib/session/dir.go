@@ -164,6 +164,9 @@ func (r Reserved) Open() (*Dir, error) {
 		err = d.touch()
 	}
 	if err != nil {
+		if !d.named { // nobody else knows it, and it is empty
+			_ = unix.Unlinkat(fd(d.base), d.name, unix.AT_REMOVEDIR)
+		}
 		d.Release()
 		return nil, fmt.Errorf("cannot use session directory %q: %w", r.Path(), err)
 	}
