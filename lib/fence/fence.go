@@ -1,6 +1,7 @@
-// Package fence makes the plan of a sandbox from a workspace and a policy, and
-// joins it to its session. It is the one plan-maker: for pk-bwrap and pk-bash,
-// whose options become a Config, and for lib/sandbox.
+// Package fence makes the plan of a sandbox from a Config, joins it to its session,
+// and prepares what the monitor needs: limits, the note for the quarantine, the
+// session directory. It is the one plan-maker: for pk-bwrap and pk-bash, whose
+// options become a Config, and for lib/sandbox.
 package fence
 
 import (

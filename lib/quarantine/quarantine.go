@@ -2,10 +2,11 @@
 // names, where a tool on the host would run them.
 //
 // Before a command starts, Begin writes a note with the names at which there is
-// nothing, and holds a lock on it; End moves the files that have appeared there
-// and removes the note. A monitor that is killed leaves its note. Every command
-// calls Recover before it plans anything, and so does pk-sweep: it does the work
-// of notes that nobody holds.
+// nothing, with links, and with modes of directories, and holds a lock on it. End
+// moves the files that have appeared there, makes the links and modes as they were,
+// and removes the note. A monitor that is killed leaves its note. Each command that
+// runs a sandbox calls Recover before it looks at protected names, and so does
+// pk-sweep: it does the work of notes that nobody holds.
 package quarantine
 
 import (

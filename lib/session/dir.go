@@ -15,25 +15,27 @@
 //	base                shared    a command that opens a          some system calls
 //	                              session directory
 //	                    exclusive a sweeper that takes one away   some system calls
-//	session directory   shared    a command that uses it          to the end of its sandbox
-//	                    exclusive its keeper, to see whether      a moment
-//	                              any command uses it
+//	session directory   shared    a command that uses it, and     until both have closed it
+//	                              its set-up program
+//	                    exclusive its keeper or a command, to     a moment
+//	                              see whether any command uses it
 //	                    exclusive a sweeper, once it is renamed   until it is erased
 //	.mounting           exclusive a command that starts the       until that is done
 //	                              keeper or mounts an overlay
 //	.keeper             exclusive the keeper                      as long as it lives
 //
 // The first three are locks of flock(2). The one on the session directory belongs
-// to an open file description, which the command hands to the set-up process of
-// its sandbox (Locked); the set-up process ends last. The lock on .keeper is one
+// to an open file description, which the command hands to its set-up program
+// (Locked). That outlives all processes of the sandbox. The lock on .keeper is one
 // of fcntl(2), whose holder the kernel names: no process ID is ever written down.
 //
-// Nobody waits for a lock while holding a later one. Each wait ends when the
+// Nobody waits for a lock while holding a later one, but the keeper: it holds
+// .keeper, which nobody who holds the others waits for without bound. Each wait ends when the
 // kernel grants the lock or after a time that is a constant here.
 //
 // The kernel drops a lock when its last holder has ended, so SIGKILL leaves:
 //
-//	of a command    nothing: its session directory is unused
+//	of a command    no lock: its session directory is unused
 //	of a sweeper    a directory .reap-*, which the next sweep erases
 //	of the keeper   overlays that are mounted as long as a sandbox shows them, and
 //	                a note in .keeper. The next command enters the namespaces of such

@@ -1,8 +1,8 @@
 // Package setup is the set-up program: it makes the sandbox that a Job
-// describes, starts bwrap in it, and stays until the last process of the
+// describes, has bwrap run in it, and stays until the last process of the
 // sandbox has ended.
 //
-// A monitor starts it through unshare(1), or in a session through nsenter(1),
+// A monitor, or a printed line, starts it through unshare(1), or in a session through nsenter(1),
 // which give it a user namespace. It makes a mount namespace and builds one tree
 // of mounts there; bwrap binds this tree as its root and adds the processes'
 // part: a /proc, capabilities, the system call filter, an init. bwrap is the

@@ -229,6 +229,9 @@ func (t *tree) mount(m Mount, source int) error {
 		if _, err := t.mountPoint(m.At, true); err != nil {
 			return err
 		}
+	case Keep, Blank, Hide:
+	default:
+		return fmt.Errorf("internal error: %s got the operation %q", option, m.Op)
 	}
 	at, err := t.walk(m.At)
 	if err != nil {
@@ -259,10 +262,8 @@ func (t *tree) cover(m Mount, at int) (int, error) {
 		return t.empty(perms(m.Perms), m.Size)
 	case Blank:
 		return t.blank()
-	case Hide:
-		return hide(at)
 	}
-	return -1, fmt.Errorf("internal error: %s got the operation %q", option, m.Op)
+	return hide(at)
 }
 
 func perms(mode uint32) string { return fmt.Sprintf("%04o", mode) }
