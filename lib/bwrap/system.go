@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/limits"
 )
 
 // systemLinks are links into /usr where /usr is merged, and directories
@@ -32,8 +31,9 @@ var etcAllowed = []string{
 }
 
 // maxCopy is the largest file that is copied in rather than mounted. A copy costs its
-// bytes twice; a mount costs more than a small copy.
-const maxCopy = limits.LeastFileSize
+// bytes twice; a mount costs more than a small copy. A caller who may not write files
+// of this size has no copy of bwrap either.
+const maxCopy = 64 << 10
 
 // systemMounts shows /usr and the directories that belong to it.
 func systemMounts() []Mount {
