@@ -10,8 +10,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 )
+
+// init keeps main on the first thread: the signal that the kernel sends when the
+// parent dies is a thread's, and lasts in the program that this thread becomes.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	fmt.Fprintf(os.Stderr, "ownlibc: %v\n", start(os.Args[1:]))
