@@ -311,12 +311,14 @@ const (
 )
 
 // awaitBwrap waits for the first process of the sandbox. It has ended before the
-// set-up program, unless that was killed.
+// set-up program, unless that was killed. Then the kernel kills it, but for a moment
+// in which a bwrap that is a wrapper with threads has become the real one.
 func (s *Sandbox) awaitBwrap() {
 	if s.pidfd < 0 {
 		return
 	}
 	defer unix.Close(s.pidfd)
+	_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	for limit := time.Now().Add(killedTime); time.Now().Before(limit); {
 		if n, err := unix.Poll(fds, int(killedTime.Milliseconds())); n > 0 || err != nil && err != unix.EINTR {
