@@ -434,11 +434,12 @@ func TestLockOnTheBase(t *testing.T) {
 		var released atomic.Bool
 		timer := time.AfterFunc(100*time.Millisecond, func() {
 			released.Store(true)
-			unlock(f)
+			f.Close()
 		})
 		test.do()
 		assert.Equal(t, test.waits, released.Load(), test.name)
-		timer.Stop()
-		f.Close()
+		if timer.Stop() {
+			f.Close()
+		}
 	}
 }
