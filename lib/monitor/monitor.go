@@ -2,10 +2,11 @@
 // sandbox (Start), or a command without one (StartUnfenced).
 //
 // The calling process is the monitor. With Start, its child is the set-up program
-// (lib/setup), whose child is bwrap; with StartUnfenced it is a guard. The set-up program ends when the last
-// process of the sandbox has ended; it ends the sandbox when the monitor is
-// killed, and the kernel ends it when the set-up program is killed. So nothing
-// outlives any of the three, and several sandboxes may run in one process.
+// (lib/setup), whose child is bwrap; with StartUnfenced it is a guard. The set-up
+// program ends when the last process of the sandbox has ended; it ends the sandbox
+// when the monitor is killed, and the kernel ends it when the set-up program is
+// killed. So nothing outlives any of the three, and several sandboxes may run in
+// one process.
 package monitor
 
 import (

@@ -151,7 +151,7 @@ func (n *Note) End() ([]Moved, error) {
 	var names []string
 	var replaced []Link
 	for _, l := range n.Links {
-		if target, err := os.Readlink(l.Path); err != nil || target != l.Target {
+		if target, err := os.Readlink(l.Path); (err != nil || target != l.Target) && !n.later(l.Path) {
 			names, replaced = append(names, l.Path), append(replaced, l)
 		}
 	}

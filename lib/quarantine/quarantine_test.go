@@ -170,8 +170,8 @@ func TestBytesThatAreNotUTF8(t *testing.T) {
 // The set-up program marks the end of a sandbox whose monitor was killed.
 func TestFilesThatCameAfterTheSandbox(t *testing.T) {
 	base, project := ground(t)
-	hooks, config := project+"/.git/hooks", project+"/.git/config.worktree"
-	n, err := Begin(base, Note{Names: []string{hooks, config}, Session: "workspace-x"})
+	hooks, config, link := project+"/.git/hooks", project+"/.git/config.worktree", project+"/link"
+	n, err := Begin(base, Note{Names: []string{hooks, config}, Links: []Link{{link, "before"}}, Session: "workspace-x"})
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(hooks, 0o700))
 	tick(t, project)
@@ -179,11 +179,15 @@ func TestFilesThatCameAfterTheSandbox(t *testing.T) {
 	require.NoError(t, n.file.Close())
 	tick(t, project)
 	require.NoError(t, os.WriteFile(config, nil, 0o600))
+	require.NoError(t, os.Symlink("after", link))
 	moved, err := Recover(base)
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	assert.Equal(t, hooks, moved[0].From)
 	assert.FileExists(t, config, "the user made it")
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	assert.Equal(t, "after", target, "and this")
 }
 
 // tick waits for the clock of the file system.
