@@ -169,7 +169,7 @@ func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 	const owner = 54399 // nobody has it
 	require.NoError(t, os.Chown(s.Project, owner, owner))
 	openUp(t, s.Project)
-	defer os.RemoveAll(fmt.Sprintf("/tmp/pk-%d", owner))
+	defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))
 	require.Equal(t, "54399\n/dev/pts/0\n", s.run(t, "pk-bwrap -- sh -c 'id -u; tty'"))
 	require.Equal(t, "/dev/pts/0\n", s.run(t, "pk-bwrap -- tty | cat"))
 }
