@@ -210,7 +210,7 @@ func (j *job) openLog() (*os.File, error) {
 	}
 	base, err := sessiondir.Base(os.Getenv)
 	if err == nil {
-		err = cli.CheckBase(base, j.workspace.Roots())
+		err = sessiondir.CheckBase(base, j.workspace.Roots(), nil)
 	}
 	if err != nil {
 		return nil, err

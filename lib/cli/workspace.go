@@ -279,17 +279,11 @@ func reserve(name string, roots []confine.Root) (*session.Reserved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot join session %q: %w", name, err)
 	}
-	if err := CheckBase(base, roots); err != nil {
+	if err := session.CheckBase(base, roots, nil); err != nil {
 		return nil, err
 	}
 	reserved, err := session.ReserveNamed(base, name)
 	return &reserved, err
-}
-
-// CheckBase refuses to keep session directories in a writable root: a command
-// could put a symbolic link in their place, and the next one would follow it.
-func CheckBase(base string, roots []confine.Root) error {
-	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // Project is the project root as it was given: by option, else by

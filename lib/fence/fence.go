@@ -20,7 +20,6 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
-	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -151,7 +150,7 @@ func (f *Fence) plan() error {
 		return err
 	}
 	if err == nil { // without a home there is nothing to protect
-		if err := checkBase(base, f.Roots, f.Overlays); err != nil {
+		if err := session.CheckBase(base, f.Roots, f.Overlays); err != nil {
 			return err
 		}
 		o.SessionBase = base
@@ -194,22 +193,6 @@ func (f *Fence) rlimits() []setup.Rlimit {
 		set = append(set, setup.Rlimit{Resource: unix.RLIMIT_FSIZE, Soft: n, Hard: n})
 	}
 	return set
-}
-
-// checkBase refuses roots and overlays among the session directories, and session
-// directories in a writable root: a command could write orders for pk there.
-func checkBase(base string, roots []confine.Root, overlays []string) error {
-	shown := slices.Clone(overlays)
-	for _, r := range roots {
-		shown = append(shown, r.Path)
-	}
-	real := bwrap.Canonical(base)
-	for _, path := range shown {
-		if path = bwrap.Canonical(path); fsat.Within(path, real) && filepath.Base(path) != session.TmpDir {
-			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q: it lies among the session directories", path), Advice: "join the session with --session NAME"}
-		}
-	}
-	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // protected lists what is protected by name, and by default.

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 // cacheTag keeps backups away from the base (https://bford.info/cachedir/).
@@ -37,6 +41,23 @@ func Base(getenv func(string) string) (string, error) {
 		return "", refuse("set HOME", "there is no home directory for user %d", os.Getuid())
 	}
 	return filepath.Join(home, ".cache", "pikuri"), nil
+}
+
+// CheckBase refuses roots and overlays among the session directories, and session
+// directories in a writable root: a command could write orders for pk there, or put
+// a symbolic link in their place.
+func CheckBase(base string, roots []confine.Root, overlays []string) error {
+	shown := slices.Clone(overlays)
+	for _, r := range roots {
+		shown = append(shown, r.Path)
+	}
+	real, _ := confine.Follow(base) // as far as it can be followed
+	for _, path := range shown {
+		if t, _ := confine.Follow(path); fsat.Within(t.Place, real.Place) && filepath.Base(t.Place) != TmpDir {
+			return refuse("join the session with --session NAME", "cannot show %q: it lies among the session directories", t.Place)
+		}
+	}
+	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
 }
 
 // homeOf reads the home of uid from a file in the format of passwd(5), or
