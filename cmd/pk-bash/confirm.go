@@ -98,7 +98,7 @@ func readPin(opened *cli.Opened) (shell.Pin, error) {
 	return pin, nil
 }
 
-// findProgram finds the program that answers, once, and refuses one that a command
+// findProgram finds the program that answers, once, and refuses a program that a command
 // could replace.
 func findProgram(name string, opened *cli.Opened) (string, error) {
 	path, err := exec.LookPath(name)

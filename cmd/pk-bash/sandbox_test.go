@@ -61,7 +61,7 @@ var modes = []struct {
 		"pk-bash: hint: leave --no-sandbox out; if no sandbox can be made, pk-bwrap --check says what to type\n"},
 }
 
-// atRisk is what the warning names; it depends on the machine.
+// atRisk is the list in the warning; it depends on the machine.
 var atRisk = regexp.MustCompile(`, such as .*`)
 
 func TestWarningNamesWhatIsAtRisk(t *testing.T) {

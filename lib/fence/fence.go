@@ -71,7 +71,7 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made   *session.Dir    // the one that was reserved
+	made   *session.Dir    // from Reserved
 	joined *session.Joined // nil before Ready, and without overlays of a session
 	box    *limits.Box
 	note   *quarantine.Note
@@ -373,7 +373,7 @@ func (f *Fence) keeper() *monitor.Keeper {
 	return &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 }
 
-// rejoin finds the keeper that took the place of one that was killed. It shows the
+// rejoin finds the keeper that took the place of a killed keeper. It shows the
 // overlays at the same paths.
 func (f *Fence) rejoin() (*monitor.Keeper, error) {
 	lowers := slices.Collect(maps.Keys(f.joined.Shown))

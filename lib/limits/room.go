@@ -380,7 +380,7 @@ func (h host) scopeLike(here place) (scopeLike, error) {
 	return like, nil
 }
 
-// words reads a file of a cgroup; one that cannot be read has no words.
+// words reads a file of a cgroup; a file that cannot be read has no words.
 func words(dir, name string) []string {
 	text, _ := os.ReadFile(filepath.Join(dir, name))
 	return strings.Fields(string(text))

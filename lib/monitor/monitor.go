@@ -42,7 +42,7 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
-	// Rejoin returns the keeper that took the place of one that has ended. Without
+	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
 	Rejoin func() (*Keeper, error)
 }

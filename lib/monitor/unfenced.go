@@ -36,7 +36,7 @@ const guardName = "pk-guard"
 // Limits of waiting.
 const (
 	teardownLimit = 5 * time.Second        // for the last processes to go
-	askedLimit    = 100 * time.Millisecond // for those that got a signal, once the command has ended
+	askedLimit    = 100 * time.Millisecond // for processes that got a signal, once the command has ended
 	reapPause     = time.Millisecond       // between two looks at processes that are dying
 )
 
@@ -279,7 +279,7 @@ func (g *guard) wait() {
 			return
 		case err != nil:
 			continue
-		case pid == 0: // those that are left live
+		case pid == 0: // the processes that are left live
 			options = 0
 			go g.endAll()
 		case pid == g.main && !g.after:
@@ -287,7 +287,7 @@ func (g *guard) wait() {
 			g.say(guardReport{Event: Event{Kind: Exited, Status: ws, Ran: true}})
 			options = syscall.WNOHANG
 		case g.after && ws.Signaled() && ws.Signal() == syscall.SIGKILL:
-			g.ended++ // those that ended by themselves are not counted
+			g.ended++ // processes that ended by themselves are not counted
 		}
 	}
 }

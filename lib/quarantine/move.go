@@ -111,7 +111,7 @@ func openParent(name string) (dir int, restore func(), err error) {
 }
 
 // allow gives the owner of an open directory all permissions on it, and returns a
-// function that takes back those that were missing.
+// function that takes back the permissions that were missing.
 func allow(dir int) (undo func()) {
 	var st unix.Stat_t
 	if unix.Fstat(dir, &st) != nil || int(st.Uid) != os.Geteuid() || st.Mode&0o700 == 0o700 || fsat.Chmod(dir, st.Mode&0o7777|0o700) != nil {

@@ -241,7 +241,7 @@ func Recover(base string) ([]Moved, error) {
 	return moved, errors.Join(append(errs, err)...)
 }
 
-// trusted returns a base without symbolic links. It refuses one that another user
+// trusted returns a base without symbolic links. It refuses a base that another user
 // can replace: notes are orders.
 func trusted(base string) (string, error) {
 	real, err := filepath.Abs(base)

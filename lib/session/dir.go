@@ -65,7 +65,7 @@ const Prefix = "workspace-"
 
 // Names inside the base and inside a session directory.
 const (
-	reaped = ".reap-"     // begins the name of one that is being removed
+	reaped = ".reap-"     // begins the name of a directory that is being removed
 	stamp  = ".stamp"     // its mtime says when the session directory was last used
 	TmpDir = "playground" // the session tmp
 )
@@ -183,7 +183,7 @@ func isSessionName(s string) bool {
 }
 
 // isSessionDir reports whether an entry of the base has the name of a session
-// directory, or of one that a sweeper was removing.
+// directory, or of a directory that a sweeper was removing.
 func isSessionDir(name string) bool {
 	session, ok := strings.CutPrefix(name, Prefix)
 	return strings.HasPrefix(name, reaped) || ok && isSessionName(session)

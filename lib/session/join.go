@@ -65,8 +65,8 @@ func Line(nsenter string, user, mnt int) []string {
 }
 
 // Join finds the keeper of the session, or starts it, and has it show an overlay
-// of each of the directories; one that does not exist is overlaid as an empty one.
-// The caller holds d; the keeper stays as long as somebody does.
+// of each of the directories; a missing directory is overlaid as an empty one.
+// The caller holds d; the keeper stays as long as any process does.
 func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	switch {
 	case !d.Named():

@@ -301,7 +301,7 @@ func hide(at int) (int, error) {
 	return clone(null, ReadOnly)
 }
 
-// blank makes an empty file, for tools that stop at one that cannot be opened.
+// blank makes an empty file, for tools that stop at a file that cannot be opened.
 func (t *tree) blank() (int, error) {
 	fd, err := unix.Open(t.dir+"/blank", unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
 	if err != nil {

@@ -197,7 +197,7 @@ func (f *atomicFile) publish() error {
 	return f.rename()
 }
 
-// resemble gives the file the mode of the one that it replaces, and its owner where
+// resemble gives the file the mode of the file that it replaces, and its owner where
 // that is possible. If the group differs, it gets no permissions: they were meant
 // for another group.
 func (f *atomicFile) resemble(old *unix.Stat_t) error {

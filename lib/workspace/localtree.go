@@ -102,7 +102,7 @@ func (e *localEntry) String() string    { return fs.FormatDirEntry(e) }
 
 func (e *localEntry) Info() (fs.FileInfo, error) { return e.w.lstat(e.ctx, join(e.dir, e.name)) }
 
-// entry makes an entry for a list, or nil for one that is left out.
+// entry makes an entry for a list, or nil for an entry that is left out.
 func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
 	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.Name)}) != nil {
 		return nil, nil
