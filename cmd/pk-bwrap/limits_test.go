@@ -1,9 +1,13 @@
 package main
 
 import (
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -39,4 +43,22 @@ func TestLimitsThatAreNoneAreRefused(t *testing.T) {
 		assert.Equal(t, 125, got.Status)
 		assert.Contains(t, got.Stderr, test[2]+`"`+test[1]+`"`)
 	}
+}
+
+// The caller may have a limit of its own, below what pk would copy.
+func TestTheCallersLimitOnTheSizeOfFiles(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cat /etc/services >/dev/null && ulimit -f")
+	line := strings.Join(cmd.Args[1:len(cmd.Args)-1], " ")
+	cmd.Args = []string{"sh", "-c", "ulimit -f 16; exec \"$0\" " + line + " \"$1\"", cmd.Path, cmd.Args[len(cmd.Args)-1]}
+	cmd.Path = "/bin/sh"
+	got := clitest.Finish(t, cmd)
+	if got.Status != 0 { // a bwrap of the caller's own may be copied
+		info, err := os.Stat(b.Bwrap)
+		require.NoError(t, err)
+		require.EqualValues(t, os.Getuid(), info.Sys().(*syscall.Stat_t).Uid, got.Stderr)
+		assert.Equal(t, clitest.Outcome{Status: 125, Stderr: "pk-bwrap: cannot copy bwrap: file too large\n"}, got)
+		return
+	}
+	assert.Equal(t, clitest.Outcome{Stdout: "16\n"}, got)
 }

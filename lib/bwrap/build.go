@@ -332,7 +332,7 @@ func (b *builder) copied(m Mount) []Mount {
 	if m.Op != OpReadOnly || err != nil || b.rooted(m.Dest) {
 		return []Mount{m}
 	}
-	if info.Mode().IsRegular() && info.Size() <= maxCopy {
+	if copyable(info) {
 		m.Op, m.Perms = OpCopy, "0444"
 		return []Mount{m}
 	}

@@ -3,11 +3,14 @@ package bwrap
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
 )
@@ -31,9 +34,16 @@ var etcAllowed = []string{
 }
 
 // maxCopy is the largest file that is copied in rather than mounted. A copy costs its
-// bytes twice; a mount costs more than a small copy. A caller who may not write files
-// of this size has no copy of bwrap either.
+// bytes twice; a mount costs more than a small copy.
 const maxCopy = 64 << 10
+
+// copyable reports whether a file is to be copied in. The process that copies it has
+// the caller's limit on the size of files.
+func copyable(info fs.FileInfo) bool {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit)
+	return err == nil && info.Mode().IsRegular() && uint64(info.Size()) <= min(maxCopy, limit.Cur)
+}
 
 // systemMounts shows /usr and the directories that belong to it.
 func systemMounts() []Mount {
@@ -86,7 +96,7 @@ func etcMount(path string, links resolver) (Mount, bool) {
 	if err != nil || info.Mode().Perm()&0o004 == 0 {
 		return Mount{}, false
 	}
-	if info.Mode().IsRegular() && info.Size() <= maxCopy {
+	if copyable(info) {
 		return Mount{Op: OpCopy, Source: target, Dest: path, Perms: "0444", Rule: rule}, true
 	}
 	if info.IsDir() || info.Mode().IsRegular() {
@@ -160,7 +170,7 @@ func (r *copyBudget) copy(part Mount) ([]Mount, bool) {
 	}
 	r.files--
 	part.Op, part.Perms = OpCopy, fmt.Sprintf("%04o", info.Mode().Perm()&0o555)
-	return []Mount{part}, r.files >= 0 && info.Mode().IsRegular() && info.Size() <= maxCopy && info.Mode().Perm()&0o004 != 0
+	return []Mount{part}, r.files >= 0 && copyable(info) && info.Mode().Perm()&0o004 != 0
 }
 
 // namesIn lists a directory, sorted, but no more than one name beyond most.

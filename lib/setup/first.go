@@ -77,7 +77,7 @@ func first(args []string) error {
 	if len(args) != 1 || err != nil || os.Getpid() != 1 {
 		return hidden.ErrOwnUse
 	}
-	// From here on it dies with the set-up program; a set-up program that has died before sends
+	// From here on it dies with the set-up program. One that has died before sends
 	// no orders.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return err
