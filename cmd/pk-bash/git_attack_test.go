@@ -139,8 +139,8 @@ var gitAttacks = []gitAttack{
 	{name: "index with an absolute path", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-root .git/index`}},
 	{name: "index with a file below a link", commands: []string{`git hash-object -w EVIL >/dev/null; printf ../out | git hash-object -w --stdin >/dev/null; cp tools/index-link .git/index`}},
 	{name: "index split in two", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-split .git/index; f=.git/sharedindex.` + "SHARED" + `; cp tools/index-hook $f`}},
-	{name: "index of a worktree that leads out", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-up .git/worktrees/wt/index; cp tools/index-hook .git/worktrees/wt/index`}, after: `git -C wt checkout -- .; git -C wt checkout-index -a -f`},
-	{name: "index of a submodule that leads out", commands: []string{`git -C mod hash-object -w EVIL >/dev/null; cp tools/index-hook .git/modules/mod/index`}, after: `git -C mod checkout -- .; git -C mod checkout-index -a -f; git submodule update --force`},
+	{name: "index of a worktree that leads out", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-out .git/worktrees/wt/index`}, after: `git -C wt checkout -- .; git -C wt checkout-index -a -f`},
+	{name: "index of a submodule that leads out", commands: []string{`git -C mod hash-object -w EVIL >/dev/null; cp tools/index-out .git/modules/mod/index`}, after: `git -C mod checkout -- .; git -C mod checkout-index -a -f; git submodule update --force`},
 	{name: "index replaced while another command lands", meanwhile: `git hash-object -w EVIL >/dev/null; cp .git/index tools/good; touch PROJECT/started; n=0; while [ ! -e PROJECT/go ] && [ $n -lt 3000 ]; do cp tools/index-hook .git/i; mv .git/i .git/index; cp tools/good .git/i; mv .git/i .git/index; n=$((n+1)); done; cp tools/good .git/index`, commands: []string{`true`, `true`, `true`}},
 
 	// Objects and refs.
@@ -341,16 +341,6 @@ func (g *gitGround) awaitStart(t *testing.T, finished chan clitest.Outcome) {
 		}
 	}
 	t.Fatal("it did not start")
-}
-
-// patient runs a script of the host that must not hang.
-func (g *gitGround) patient(t *testing.T, dir, script string) string {
-	t.Helper()
-	cmd := g.hostCommand(dir, `exec timeout 20 sh -c "$SCRIPT" 2>&1`)
-	cmd.Env = append(cmd.Env, "SCRIPT="+script)
-	got := clitest.Finish(t, cmd)
-	assert.NotEqual(t, 124, got.Status, "the host's git hangs: %s", got.Stdout)
-	return got.Stdout
 }
 
 // probe uses git in the root, a subdirectory, worktrees and submodules, and wherever
