@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gitdir/gittest"
 )
 
 // A gitAttack is what a command does to a repository so that the host's git runs,
@@ -244,9 +245,9 @@ func attackGit(t *testing.T, g *gitGround, a gitAttack, session bool) {
 	var before map[string]string
 	var commits []string
 	if repository {
-		before, commits = lasting(t, realGitDir(t, g)), g.commits(t, g.Project)
+		before, commits = gittest.Lasting(t, realGitDir(t, g)), g.commits(t, g.Project)
 	}
-	outside := tree(t, g.out) + tree(t, g.Home+"/.bashrc") + tree(t, g.Home+"/.gitconfig")
+	outside := gittest.Tree(t, g.out) + gittest.Tree(t, g.Home+"/.bashrc") + gittest.Tree(t, g.Home+"/.gitconfig")
 
 	shown := g.attack(t, a, session)
 	if a.hidden {
@@ -256,7 +257,7 @@ func attackGit(t *testing.T, g *gitGround, a gitAttack, session bool) {
 	_ = g.hostCommand(g.Project, "rm -f started go").Run()
 	if repository {
 		if assert.DirExists(t, g.Project+"/.git") {
-			assert.Empty(t, differences(before, lasting(t, realGitDir(t, g))), "the git directory holds something else")
+			assert.Empty(t, gittest.Differences(before, gittest.Lasting(t, realGitDir(t, g))), "the git directory holds something else")
 			assert.Subset(t, g.commits(t, g.Project), commits, "commits were lost")
 		}
 	}
@@ -266,7 +267,7 @@ func attackGit(t *testing.T, g *gitGround, a gitAttack, session bool) {
 	}
 	ran, _ := os.ReadFile(g.witness + "/ran")
 	assert.Empty(t, string(ran), "the host ran a program of the command's making")
-	assert.Equal(t, outside, tree(t, g.out)+tree(t, g.Home+"/.bashrc")+tree(t, g.Home+"/.gitconfig"), "something outside changed")
+	assert.Equal(t, outside, gittest.Tree(t, g.out)+gittest.Tree(t, g.Home+"/.bashrc")+gittest.Tree(t, g.Home+"/.gitconfig"), "something outside changed")
 }
 
 func exists(path string) bool {
@@ -291,7 +292,7 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 		options = append(options, "--session", "attack")
 	}
 	prepare := func(script string) string {
-		script = strings.ReplaceAll(script, "SHARED", hexOf(blobID("#!/bin/sh\n"+evilBody(g))))
+		script = strings.ReplaceAll(script, "SHARED", fmt.Sprintf("%x", gittest.BlobID("#!/bin/sh\n"+evilBody(g))))
 		return g.fill(script)
 	}
 	var shown strings.Builder

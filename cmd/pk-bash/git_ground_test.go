@@ -1,17 +1,9 @@
 package main
 
 import (
-	"crypto/sha1"
-	"encoding/binary"
-	"encoding/hex"
-	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gitdir/gittest"
 )
 
 // gitGround is a place for one test with a repository: a project, a home, and
@@ -55,7 +48,7 @@ func newGitBox(t *testing.T) (b *clitest.Box, template string) {
 		git branch topic HEAD~2
 		git submodule --quiet add ../library mod && git commit -qm submodule
 		git worktree add -q -b wtbranch wt
-		mkdir -p .git/hooks .git/info && echo '#.gitconfig' >.git/info/exclude`)
+		mkdir -p .git/hooks .git/info && printf '%s\n' /tools/evil /tools/index-\* /started /go >.git/info/exclude`)
 	return b, template
 }
 
@@ -126,179 +119,17 @@ func (g *gitGround) patient(t *testing.T, dir, script string) string {
 	return got.Stdout
 }
 
-// Names in a git directory, or in one of a worktree or submodule, that a command
-// may bring about: objects, refs, the index, and the state of work under way.
-var landing = regexp.MustCompile(`(?s)^(` + strings.Join([]string{
-	`objects(/[0-9a-f]{2}(/[0-9a-f]{38})?|/pack(/pack-[0-9a-f]{40}\.(pack|idx|rev|bitmap|mtimes)|/multi-pack-index)?|/info(/packs|/commit-graph)?)?`,
-	`(refs|logs)(/.*)?`,
-	`HEAD|index|packed-refs|shallow|[A-Z_]+_HEAD|AUTO_MERGE|(MERGE|SQUASH|COMMIT)_[A-Z]+|BISECT_(LOG|NAMES|START|TERMS|ANCESTORS_OK)`,
-	`(rebase-merge|rebase-apply|sequencer)(/.*)?`,
-}, "|") + `)$`)
-
-// Names among them whose content can carry a command, or an option of one.
-var carrier = regexp.MustCompile(`(^|/)(git-rebase-todo|git-rebase-todo.backup|done|todo|opts|strategy|strategy_opts|gpg_sign_opt|BISECT_RUN)$`)
-
-var execLine = regexp.MustCompile(`(?m)^\s*(x|exec)\b`)
-
-// gitDirOf splits a name below .git into the git directory it lies in and the rest.
-var gitDirOf = regexp.MustCompile(`(?s)^((?:modules/[^/]+/|worktrees/[^/]+/)*)(.*)$`)
-
-// lasting lists what a git directory holds apart from what may land in it. Two lists
-// are equal if a command changed nothing else. Among what may land it lists what is
-// not a plain file or a directory, and what can carry a command.
-func lasting(t *testing.T, gitDir string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(gitDir, func(path string, d fs.DirEntry, err error) error {
-		name := strings.TrimPrefix(path, gitDir+"/")
-		if err != nil {
-			found[name] = err.Error()
-			return fs.SkipDir
-		}
-		info, err := d.Info()
-		require.NoError(t, err)
-		short := gitDirOf.FindStringSubmatch(name)[2]
-		switch mode := info.Mode(); {
-		case path == gitDir:
-			found["."] = mode.String()
-		case mode.IsDir():
-			if !landing.MatchString(short) {
-				found[name] = mode.String()
-			}
-		case !mode.IsRegular():
-			target, _ := os.Readlink(path)
-			found[name] = mode.String() + " " + target
-		case short == "config":
-			found[name] = mode.String() + " " + settings(t, path)
-		default:
-			text := content(path)
-			if !landing.MatchString(short) {
-				found[name] = mode.String() + " " + string(text)
-			} else if carrier.MatchString(short) && (execLine.Match(text) || regexp.MustCompile(`opts?$|strategy$`).MatchString(short)) {
-				found[name] = string(text)
-			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	return found
-}
-
-// differences names what is in one of two lists alone, or not the same in both.
-func differences(before, after map[string]string) []string {
-	var names []string
-	for name, was := range before {
-		if is, there := after[name]; !there {
-			names = append(names, "gone: "+name)
-		} else if is != was {
-			names = append(names, fmt.Sprintf("changed: %s: %.200q, was %.200q", name, is, was))
-		}
-	}
-	for name, is := range after {
-		if _, there := before[name]; !there {
-			names = append(names, fmt.Sprintf("new: %s: %.200q", name, is))
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
-// content is the beginning of a file, or the reason why it cannot be read.
-func content(path string) []byte {
-	f, err := os.Open(path)
-	if err != nil {
-		return []byte(err.Error())
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, 4<<20))
-	if err != nil {
-		return []byte(err.Error())
-	}
-	return text
-}
-
-// settings is a configuration without what may land: upstreams and remotes.
-func settings(t *testing.T, path string) string {
-	t.Helper()
-	out, err := exec.Command("git", "config", "--file", path, "--list").CombinedOutput()
-	if err != nil {
-		return string(out)
-	}
-	lands := regexp.MustCompile(`^(branch\..*\.(remote|merge|rebase)|remote\..*\.(url|fetch))=(.*)`)
-	danger := regexp.MustCompile(`^(ext::|-|file:|/|\.)`)
-	var kept []string
-	for line := range strings.Lines(string(out)) {
-		if m := lands.FindStringSubmatch(line); m == nil || strings.HasSuffix(m[1], ".url") && danger.MatchString(m[4]) {
-			kept = append(kept, line)
-		}
-	}
-	return strings.Join(kept, "")
-}
-
 // commits are all that refs and reflogs lead to.
 func (g *gitGround) commits(t *testing.T, dir string) []string {
 	t.Helper()
 	return strings.Fields(g.patient(t, dir, "git rev-list --all --reflog HEAD"))
 }
 
-// tree lists everything below dir, links not followed.
-func tree(t *testing.T, dir string) string {
-	t.Helper()
-	var list strings.Builder
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		require.NoError(t, err)
-		info, err := d.Info()
-		require.NoError(t, err)
-		fmt.Fprint(&list, path, " ", info.Mode(), " ")
-		switch {
-		case info.Mode().IsRegular():
-			fmt.Fprintf(&list, "%d %x", info.Size(), sha1.Sum(content(path)))
-		case info.Mode()&os.ModeSymlink != 0:
-			target, _ := os.Readlink(path)
-			list.WriteString(target)
-		}
-		list.WriteString("\n")
-		return nil
-	})
-	require.NoError(t, err)
-	return list.String()
-}
-
-// An indexEntry is one path of an index that git would not write.
-type indexEntry struct {
-	path string
-	mode uint32
-	id   [20]byte
-}
-
-// makeIndex writes an index of version 2, with extensions put behind its entries.
-func makeIndex(entries []indexEntry, extensions ...byte) []byte {
-	slices.SortFunc(entries, func(a, b indexEntry) int { return strings.Compare(a.path, b.path) })
-	data := binary.BigEndian.AppendUint32([]byte("DIRC\x00\x00\x00\x02"), uint32(len(entries)))
-	for _, e := range entries {
-		start := len(data)
-		data = append(data, make([]byte, 24)...)
-		data = binary.BigEndian.AppendUint32(data, e.mode)
-		data = append(data, make([]byte, 12)...)
-		data = append(data, e.id[:]...)
-		data = binary.BigEndian.AppendUint16(data, uint16(min(len(e.path), 0xfff)))
-		data = append(data, e.path...)
-		data = append(data, make([]byte, 8-(len(data)-start)%8)...)
-	}
-	data = append(data, extensions...)
-	sum := sha1.Sum(data)
-	return append(data, sum[:]...)
-}
-
-func blobID(text string) [20]byte {
-	return sha1.Sum(fmt.Appendf(nil, "blob %d\x00%s", len(text), text))
-}
-
 // evilIndexes are by name in tools. Their blobs are tools/evil, and for a link the
 // text "../out".
 func evilIndexes(g *gitGround) map[string][]byte {
-	evil, link := blobID("#!/bin/sh\n"+evilBody(g)), blobID("../out")
-	one := func(path string) []byte { return makeIndex([]indexEntry{{path, 0o100755, evil}}) }
+	evil, link := gittest.BlobID("#!/bin/sh\n"+evilBody(g)), gittest.BlobID("../out")
+	one := func(path string) []byte { return gittest.MakeIndex([]gittest.IndexEntry{{Path: path, Mode: 0o100755, ID: evil}}) }
 	return map[string][]byte{
 		"index-hook":   one(".git/hooks/post-checkout"),
 		"index-config": one(".git/config"),
@@ -308,9 +139,7 @@ func evilIndexes(g *gitGround) map[string][]byte {
 		"index-out":    one("../../out/x"),
 		"index-inner":  one("sub/../../out/x"),
 		"index-root":   one("/" + g.out + "/x"),
-		"index-link":   makeIndex([]indexEntry{{"l", 0o120000, link}, {"l/x", 0o100755, evil}}),
-		"index-split":  makeIndex(nil, append([]byte("link\x00\x00\x00\x14"), evil[:]...)...),
+		"index-link":   gittest.MakeIndex([]gittest.IndexEntry{{Path: "l", Mode: 0o120000, ID: link}, {Path: "l/x", Mode: 0o100755, ID: evil}}),
+		"index-split":  gittest.MakeIndex(nil, append([]byte("link\x00\x00\x00\x14"), evil[:]...)...),
 	}
 }
-
-func hexOf(id [20]byte) string { return hex.EncodeToString(id[:]) }
