@@ -129,7 +129,9 @@ func (g *gitGround) commits(t *testing.T, dir string) []string {
 // text "../out".
 func evilIndexes(g *gitGround) map[string][]byte {
 	evil, link := gittest.BlobID("#!/bin/sh\n"+evilBody(g)), gittest.BlobID("../out")
-	one := func(path string) []byte { return gittest.MakeIndex([]gittest.IndexEntry{{Path: path, Mode: 0o100755, ID: evil}}) }
+	one := func(path string) []byte {
+		return gittest.MakeIndex([]gittest.IndexEntry{{Path: path, Mode: 0o100755, ID: evil}})
+	}
 	return map[string][]byte{
 		"index-hook":   one(".git/hooks/post-checkout"),
 		"index-config": one(".git/config"),
