@@ -29,7 +29,7 @@ func newGitBox(t *testing.T) (b *clitest.Box, template string) {
 	for _, dir := range []string{"home", "project", "out", "witness"} {
 		b.Mkdir(t, filepath.Join(template, dir))
 	}
-	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n")
+	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n\treflogExpire = never\n\treflogExpireUnreachable = never\n")
 	b.Write(t, template+"/home/.bashrc", "# mine\n")
 	b.Write(t, template+"/out/canary", "canary\n")
 	b.Write(t, template+"/out/identity", "[user]\n\tname = in-secret\n")
