@@ -39,6 +39,7 @@ type Options struct {
 	Masks       []string          // paths to hide inside the toolchains
 	Rules       confine.Rules
 	Protect     []Protected // paths in writable roots that must not be written
+	GitDirs     []string    // git directories of the host, shown through layers
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary
@@ -63,7 +64,7 @@ func New(o Options) (*Plan, error) {
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
 		if err := step(); err != nil {
 			return nil, err
 		}
