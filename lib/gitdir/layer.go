@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -38,17 +39,18 @@ type Layer struct {
 	lock   *os.File
 	shared bool // by the commands of a session
 	fresh  bool
-	lander *lander
+	bases  map[string]*os.File // of a git directory, the index when the overlay was mounted
+	lander lander
 }
 
 // Names in the directory of a layer.
 const (
-	upperDir  = "upper"
-	workDir   = "work"
-	mergedDir = "merged" // where a session's keeper has the overlay
-	lockFile  = "lock"
-	stateFile = "state"
-	onceDir   = "once-" // begins the name of a layer for one command
+	upperDir   = "upper"
+	workDir    = "work"
+	mergedDir  = "merged" // where a session's keeper has the overlay
+	layerLock   = "lock"
+	recordFile = "record"
+	onceDir    = "once-" // begins the name of a layer for one command
 )
 
 // Bytes of the lock file.
@@ -120,6 +122,9 @@ func OpenOwn(in, gitDir string) (*Layer, error) {
 
 // Reopen opens a layer whose command was killed, to land from it.
 func (l *Layer) Reopen() error {
+	if _, err := os.Stat(l.GitDir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	err := l.open()
 	if err == nil {
 		err = l.wait(starting, unix.F_WRLCK)
@@ -159,11 +164,12 @@ func (l *Layer) open() error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Open(filepath.Join(l.Dir, lockFile), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Open(filepath.Join(l.Dir, layerLock), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return &os.PathError{Op: "open", Path: filepath.Join(l.Dir, lockFile), Err: err}
+		return &os.PathError{Op: "open", Path: filepath.Join(l.Dir, layerLock), Err: err}
 	}
-	l.lock = os.NewFile(uintptr(fd), lockFile)
+	l.lock = os.NewFile(uintptr(fd), layerLock)
+	l.lander.layer, l.lander.repos = l, map[string]*repository{}
 	return nil
 }
 
@@ -183,7 +189,18 @@ func (l *Layer) Lock() *os.File { return l.lock }
 func (l *Layer) Started() { _ = l.try(starting, unix.F_UNLCK) }
 
 // Close gives the layer back.
-func (l *Layer) Close() error { return l.lock.Close() }
+func (l *Layer) Close() error {
+	for _, f := range l.bases {
+		f.Close()
+	}
+	for _, r := range l.lander.repos {
+		r.objects.Close()
+	}
+	if l.lock == nil {
+		return nil
+	}
+	return l.lock.Close()
+}
 
 // lockTime bounds the wait for a lock that is held while a sandbox is made, or while
 // work lands: a large fetch takes its time.
@@ -207,45 +224,86 @@ func (l *Layer) wait(which int, how int16) error {
 	}
 }
 
-// state is what the commands that share a layer know of it.
-type state struct {
-	Since  int64             `json:"since"`            // ctime in ns: when the overlay was mounted
-	Refs   map[string]string `json:"refs,omitempty"`   // what has landed since, by name
-	Config string            `json:"config,omitempty"` // digest of the host's config for which the layer's was kept
+// record is what the commands that share a layer know of it.
+type record struct {
+	Since  int64                            `json:"since"`            // when the overlay was mounted, in ns
+	Base   []byte                           `json:"base,omitempty"`   // the host's config then
+	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
+	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
+	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
+	Config string                           `json:"config,omitempty"` // digest of the host's config for which the layer's was kept
+	Told   []string                         `json:"told,omitempty"`   // messages that were given
 }
 
-// begin notes the time before a fresh overlay is mounted, by the clock that also
-// stamps the host's files.
+func (r *record) refs(git string) map[string]string {
+	if r.Refs[git] == nil {
+		r.Refs[git] = map[string]string{}
+	}
+	return r.Refs[git]
+}
+
+func (r *record) marks(git string) map[string]state.Mark {
+	if r.Marks[git] == nil {
+		r.Marks[git] = map[string]state.Mark{}
+	}
+	return r.Marks[git]
+}
+
+// begin notes the time before a fresh overlay is mounted. A configuration that was
+// kept does not outlast a change of the host's.
 func (l *Layer) begin() error {
-	old, _ := l.load()
-	s := state{Config: old.Config}
+	old, err := l.load()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told}
+	if digestOf(config) != old.Config {
+		s.Config = ""
+		if err := os.Remove(filepath.Join(l.Upper(), "config")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	l.bases = map[string]*os.File{}
+	gitDirs := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	for _, git := range gitDirs {
+		if f, err := os.Open(filepath.Join(git, indexFile)); err == nil {
+			l.bases[git] = f
+		}
+	}
 	return l.save(s)
 }
 
-func (l *Layer) load() (s state, err error) {
-	f, err := os.Open(filepath.Join(l.Dir, stateFile))
-	if err != nil {
-		return s, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
+func (l *Layer) load() (r record, err error) {
+	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {
-		err = json.Unmarshal(text, &s)
+		err = json.Unmarshal(text, &r)
 	}
-	if s.Since == 0 {
-		var st unix.Stat_t
-		err = errors.Join(err, unix.Fstat(int(f.Fd()), &st))
-		s.Since = st.Ctim.Nano()
+	if r.Refs == nil {
+		r.Refs = map[string]map[string]string{}
 	}
-	return s, err
+	if r.Marks == nil {
+		r.Marks = map[string]map[string]state.Mark{}
+	}
+	if r.Files == nil {
+		r.Files = map[string]string{}
+	}
+	return r, err
 }
 
-func (l *Layer) save(s state) error {
-	text, err := json.Marshal(s)
+func (l *Layer) save(r record) error {
+	text, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	name := filepath.Join(l.Dir, stateFile)
+	name := filepath.Join(l.Dir, recordFile)
 	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
 		return err
 	}
