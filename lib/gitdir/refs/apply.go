@@ -75,7 +75,9 @@ func (it *item) fail(err error) {
 func (t *transaction) succeed(it *item) {
 	it.done, it.Outcome = true, Landed
 	t.landed[it.Change.New] = true
-	if t.o.Landed != nil {
+	// A log alone leaves no trace of the ref in the layer, which would look like a
+	// deletion.
+	if t.o.Landed != nil && it.newValue() != it.oldValue() {
 		t.o.Landed[it.Change.Name] = it.Result.New
 	}
 }
@@ -273,8 +275,12 @@ func (t *transaction) logged(name string) bool {
 }
 
 // branchLog returns the lines for an update: the layer's, if they lead from the
-// host's value to the new one, else one of ours.
+// host's value to the new one, else one of ours. None, if a process wrote them and
+// was killed before the ref.
 func (t *transaction) branchLog(c *Change, now string) []LogEntry {
+	if t.written(c.Name, now, c.New) {
+		return nil
+	}
 	entries := t.usable(c.Log, now, c.New)
 	if entries == nil {
 		return []LogEntry{t.summary(now, c.New, "")}
@@ -284,6 +290,21 @@ func (t *transaction) branchLog(c *Change, now string) []LogEntry {
 		out[i] = e.prefixed(t.o.Session)
 	}
 	return out
+}
+
+// written reports whether the end of a log leads from one ID to another.
+func (t *transaction) written(name, from, to string) bool {
+	log, err := t.readLog(name)
+	if err != nil || from == to {
+		return false
+	}
+	var entries []LogEntry
+	for line := range strings.Lines(log) {
+		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil {
+			entries = append(entries, e)
+		}
+	}
+	return chain(entries, t.orZero(from), t.orZero(to)) != nil
 }
 
 // usable returns the lines of a layer's log that lead from one ID to another, if
@@ -327,15 +348,10 @@ func (t *transaction) orZero(id string) string {
 	return id
 }
 
-// appendLog adds lines to the log of a ref, whose lock the caller has. Lines that
-// a killed process has added are not added again.
+// appendLog adds lines to the log of a ref, whose lock the caller has.
 func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	if len(entries) == 0 {
 		return nil
-	}
-	var text strings.Builder
-	for _, e := range entries {
-		text.WriteString(e.String())
 	}
 	file := t.log(name)
 	removeEmpty(file)
@@ -350,7 +366,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		if err != nil {
 			return fmt.Errorf("cannot write its log: %w", err)
 		}
-		err = appendOnce(f, text.String())
+		err = appendText(f, logText(entries))
 		if err == nil {
 			err = share(f)
 		}
@@ -365,23 +381,15 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	return fmt.Errorf("cannot write its log: its directory %q vanishes", filepath.Dir(file))
 }
 
-// appendOnce writes text at the end of a file in one call, unless it stands there.
-func appendOnce(f *os.File, text string) error {
+// appendText writes text at the end of a file in one call.
+func appendText(f *os.File, text string) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if at := info.Size() - int64(len(text)); at >= 0 {
-		end := make([]byte, len(text))
-		if n, _ := f.ReadAt(end, at); string(end[:n]) == text {
-			return nil
-		}
-	}
-	if info.Size() > 0 {
-		last := make([]byte, 1)
-		if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
-			text = "\n" + text // a full disk cut the last line
-		}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
+		text = "\n" + text // a full disk cut the last line
 	}
 	step("log")
 	_, err = f.WriteString(text)

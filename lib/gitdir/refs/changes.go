@@ -234,7 +234,7 @@ func (v *view) candidates() ([]string, error) {
 		names[name] = true
 	}
 	for name := range v.o.Landed {
-		names[name] = name != head && name != stashLog
+		names[name] = name != head && name != stashLog && name != headLog
 	}
 	if v.packed {
 		host, err := v.reader.packed()
@@ -314,7 +314,7 @@ func (v *view) change(name string) (*Change, error) {
 		}
 		return nil, nil
 	}
-	c.Log, err = v.newLog(name)
+	c.Log, _, err = v.newLog(name)
 	if !known && len(c.Log) == 0 && slices.Contains(olds, seen.id) {
 		return nil, err // packed or copied in the layer, moved by the host
 	}
@@ -333,17 +333,18 @@ func (v *view) check(c *Change) error {
 }
 
 // newLog returns the lines of the layer's log that the host's has not. A log that
-// cannot be used is none: the ref lands with a line of ours.
-func (v *view) newLog(name string) ([]LogEntry, error) {
+// cannot be used is none: the ref lands with a line of ours. The second result is
+// the log's SHA-256.
+func (v *view) newLog(name string) ([]LogEntry, string, error) {
 	f, err := v.layer.read(v.layerLog(name), maxLog)
 	if err != nil || !f.exists {
-		return nil, nil
+		return nil, "", nil
 	}
 	host, err := v.readLog(name)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return newEntries(f.data, host, v.o.Session, v.HexLen), nil
+	return newEntries(f.data, host, v.o.Session, v.HexLen), sum(f.data), nil
 }
 
 func (v *view) layerLog(name string) string {
@@ -369,11 +370,11 @@ func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.logged = f.hidden
+	c.logged, c.logSum = f.hidden, sum(f.data)
 	if c.newValue() == now.value && (!f.hidden || f.data == host) {
 		return nil, nil
 	}
-	if c.newValue() == c.oldValue() && !c.Moved && (!f.hidden || v.o.Landed[stashLog] == sum(f.data)) {
+	if c.newValue() == c.oldValue() && !c.Moved && (!f.hidden || v.o.Landed[stashLog] == c.logSum) {
 		return nil, nil // only the host has changed it
 	}
 	for line := range strings.Lines(f.data) {
@@ -417,14 +418,14 @@ func (v *view) head() (*Change, error) {
 			return v.refuseHead("%v", err)
 		}
 	}
-	if c.Log, err = v.newLog(head); err != nil {
+	if c.Log, c.logSum, err = v.newLog(head); err != nil {
 		return nil, err
 	}
 	if !f.exists || known && seen == old {
 		// The command has not switched.
 		c.Old, c.OldTarget, c.New, c.Target, c.Moved = now.id, now.target, now.id, now.target, false
 	}
-	if c.newValue() == now.value && len(c.Log) == 0 {
+	if c.newValue() == now.value && (len(c.Log) == 0 || v.o.Landed[headLog] == c.logSum) {
 		return nil, nil
 	}
 	return c, nil

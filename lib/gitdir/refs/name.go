@@ -14,6 +14,7 @@ const (
 	head    = "HEAD"
 
 	stashLog = "logs/refs/stash"
+	headLog  = "logs/HEAD"
 )
 
 // CheckName tells why a name is none that a ref of a command may have on the host:

@@ -32,6 +32,7 @@ type Change struct {
 	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
 	logged    bool       // refs/stash: the layer has a log, or has removed it
+	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
 }
 
 // Refused is something in the layer that is no valid change.
@@ -53,8 +54,8 @@ type Options struct {
 	Since time.Time
 
 	// Landed holds the values that Apply has landed since then: object IDs, or
-	// "ref: " and a target, or "" for a deletion; of the log of refs/stash, its
-	// SHA-256. Apply adds to it. Each worktree needs its own. If somebody
+	// "ref: " and a target, or "" for a deletion; and the
+	// SHA-256 of logs/HEAD and logs/refs/stash. Apply adds to it. Each worktree needs its own. If somebody
 	// takes a ref's file out of the layer, he must delete its entry.
 	Landed map[string]string
 

@@ -127,7 +127,9 @@ func (w *world) layer() {
 		if exists(filepath.Join(w.view, rel)) {
 			return nil
 		}
-		w.whiteout(rel)
+		if info, err := os.Lstat(filepath.Dir(filepath.Join(w.upper, rel))); err != nil || info.IsDir() {
+			w.whiteout(rel)
+		}
 		return skip(e, nil, "objects")
 	}))
 }

@@ -215,7 +215,7 @@ func (t *transaction) stash(it *item) {
 		}
 		t.succeed(it)
 		if t.o.Landed != nil {
-			t.o.Landed[stashLog] = sum(logText(c.Log))
+			t.o.Landed[stashLog] = c.logSum
 		}
 	}
 }
@@ -311,6 +311,9 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 		it.fail(err)
 		return
 	}
+	if t.o.Landed != nil && c.logSum != "" {
+		t.o.Landed[headLog] = c.logSum
+	}
 	if !it.done {
 		t.succeed(it)
 	}
@@ -340,7 +343,9 @@ func (t *transaction) writeHead(l *lock, it *item, now, want value, before strin
 		after = branch.id
 	}
 	entries := t.usable(it.Change.Log, before, after)
-	if entries == nil && after != "" && (before != after || now != want) {
+	if t.written(head, before, after) {
+		entries = nil
+	} else if entries == nil && after != "" && (before != after || now != want) {
 		entries = []LogEntry{t.summary(before, after, "")}
 	}
 	if err := t.appendLog(head, entries); err != nil {

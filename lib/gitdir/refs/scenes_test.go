@@ -37,13 +37,13 @@ func TestScenes(t *testing.T) {
 		{"branch renamed to its directory, packed", history + "; git branch d/e HEAD~2; git pack-refs --all", "git branch -m d/e d", "d -d/e"},
 		{"branch deleted", history + "; git branch gone; git checkout -q gone; c lost; git checkout -q main", "git branch -q -D gone", "-gone"},
 		{"everything deleted", history + "; git checkout -q old; c 8; git checkout -q main",
-			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "-main -old -refs/tags/v1 -refs/tags/v2"},
+			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "HEAD -main -old -refs/tags/v1 -refs/tags/v2"},
 		{"everything deleted, packed", history + "; git pack-refs --all",
-			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "-main -old -refs/tags/v1 -refs/tags/v2"},
+			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "HEAD -main -old -refs/tags/v1 -refs/tags/v2"},
 		{"tag moved", history, "git tag -f v1 HEAD~2", "refs/tags/v1"},
 		{"annotated tag moved", history, "git tag -f -a -m b v2 HEAD~2", "refs/tags/v2"},
 		{"note", history, "git notes add -m n", "refs/notes/commits"},
-		{"bisect", history, "git bisect start -q HEAD HEAD~2 >/dev/null", "HEAD refs/bisect/bad refs/bisect/good-*"},
+		{"bisect", history, "git bisect start HEAD HEAD~2 >/dev/null", "HEAD refs/bisect/bad refs/bisect/good-*"},
 		{"remote with a HEAD", history, "git update-ref refs/remotes/o/main HEAD; git symbolic-ref refs/remotes/o/HEAD refs/remotes/o/main", "refs/remotes/o/HEAD refs/remotes/o/main"},
 		{"remote removed", history + "; git remote add o x; git update-ref refs/remotes/o/main HEAD~1; git symbolic-ref refs/remotes/o/HEAD refs/remotes/o/main",
 			"git remote rm o", "-refs/remotes/o/HEAD -refs/remotes/o/main"},
@@ -70,7 +70,7 @@ func TestScenes(t *testing.T) {
 			for _, line := range lines {
 				name, ok := strings.CutPrefix(line, "landed ")
 				require.True(t, ok, lines)
-				if !exists(w.view+"/"+name) && !strings.Contains(w.refs(w.copy), name+" ") {
+				if name != head && !strings.Contains("\n"+w.refs(w.copy), "\n"+name+" ") {
 					name = "-" + name
 				}
 				got = append(got, strings.Replace(name, heads, "", 1))
