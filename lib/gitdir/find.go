@@ -69,7 +69,7 @@ func Find(root string, l *List) ([]Repo, error) {
 		return nil, &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(fd)
-	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}}
+	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}, went: map[string]bool{}}
 	if err := f.workTree("", KindRoot); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,8 @@ type finder struct {
 	root  string
 	fd    int
 	list  *List
-	seen  map[string]bool // .git names and git directories
+	seen  map[string]bool // .git names
+	went  map[string]bool // git directories, and worktrees in them
 	repos []Repo
 }
 
@@ -156,6 +157,9 @@ func (f *finder) workTree(rel string, kind Kind) error {
 		return nil
 	}
 	f.seen[name] = true
+	if kind == KindNested && t.gitDir != t.commonDir {
+		kind = KindWorktree
+	}
 	repo := Repo{Kind: kind, WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
@@ -172,7 +176,7 @@ func (f *finder) missing(name string, err error) error {
 // bare adds a directory below the root that is a repository.
 func (f *finder) bare(rel string) error {
 	dir := path.Join(f.root, rel)
-	if f.seen[dir] {
+	if f.went[dir] {
 		return nil
 	}
 	fd, err := fsat.Kernel().Open(f.fd, path.Join(".", rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
@@ -189,7 +193,7 @@ func (f *finder) gitDir(fd int, name string, kind Kind) error {
 	if err != nil {
 		return f.failed(name, err)
 	}
-	if gitDir == "" || f.seen[gitDir] {
+	if gitDir == "" || f.went[gitDir] {
 		return nil
 	}
 	repo := Repo{Kind: kind, GitDir: gitDir, CommonDir: commonDir}
@@ -199,10 +203,10 @@ func (f *finder) gitDir(fd int, name string, kind Kind) error {
 
 // beyond adds what a repository leads to.
 func (f *finder) beyond(r Repo) error {
-	if r.GitDir == "" || f.seen[r.GitDir] {
+	if r.GitDir == "" || f.went[r.GitDir] {
 		return nil
 	}
-	f.seen[r.GitDir] = true
+	f.went[r.GitDir] = true
 	if err := f.gitlinks(r); err != nil {
 		return err
 	}
@@ -215,10 +219,10 @@ func (f *finder) beyond(r Repo) error {
 			return err
 		}
 	}
-	if f.seen[r.CommonDir+"/worktrees"] {
+	if f.went[r.CommonDir+"/worktrees"] {
 		return nil
 	}
-	f.seen[r.CommonDir+"/worktrees"] = true
+	f.went[r.CommonDir+"/worktrees"] = true
 	return f.worktrees(r.CommonDir)
 }
 

@@ -7,9 +7,28 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// first is a repository with a commit.
+var first string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "pk-test-")
+	if err != nil {
+		panic(err)
+	}
+	g := ground{root: dir}
+	first = dir
+	for _, args := range [][]string{{"init", "-q"}, {"commit", "-q", "--allow-empty", "-m", "first"}} {
+		if out, err := g.tryGit(".", args...); err != nil {
+			panic(out)
+		}
+	}
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
 
 // ground is a root with a state directory beside it, and a file that git writes on
 // the host when it runs a repository's configuration.
@@ -33,11 +52,15 @@ func (g ground) path(rel string) string { return filepath.Join(g.root, rel) }
 func (g ground) tryGit(dir string, args ...string) (string, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = g.path(dir)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CEILING_DIRECTORIES=" + filepath.Dir(g.root),
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
-		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always", "GIT_CONFIG_KEY_1=init.defaultBranch", "GIT_CONFIG_VALUE_1=main"}
+	cmd.Env = g.env()
 	out, err := cmd.CombinedOutput()
 	return strings.TrimRight(string(out), "\n"), err
+}
+
+func (g ground) env() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_TEMPLATE_DIR=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_CEILING_DIRECTORIES=" + filepath.Dir(g.root),
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b",
+		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always", "GIT_CONFIG_KEY_1=init.defaultBranch", "GIT_CONFIG_VALUE_1=main"}
 }
 
 func (g ground) git(dir string, args ...string) string {
@@ -45,22 +68,6 @@ func (g ground) git(dir string, args ...string) string {
 	out, err := g.tryGit(dir, args...)
 	require.NoError(g, err, "git %q in %q: %s", args, dir, out)
 	return out
-}
-
-// repo makes a repository with a commit.
-func (g ground) repo(dir string) {
-	g.Helper()
-	require.NoError(g, os.MkdirAll(g.path(dir), 0o755))
-	g.git(dir, "init", "-q")
-	g.git(dir, "commit", "-q", "--allow-empty", "-m", "first")
-}
-
-// arm makes a git directory run a program as soon as git looks at its index.
-func (g ground) arm(gitDir string) {
-	g.Helper()
-	hook := filepath.Dir(g.ran) + "/hook"
-	require.NoError(g, os.WriteFile(hook, []byte("#!/bin/sh\necho x >>"+g.ran+"\n"), 0o755))
-	g.git(gitDir, "config", "--file", g.path(gitDir)+"/config", "core.fsmonitor", hook)
 }
 
 // runs reports whether git on the host runs the configuration of a command.
@@ -71,12 +78,37 @@ func (g ground) runs(dir string, args ...string) bool {
 	return err == nil
 }
 
+// prelude are shell functions: repo DIR makes a repository with a commit, arm
+// GITDIR makes a git directory run a program as soon as git looks at its index.
+const prelude = `
+repo() { mkdir -p "$1"; cp -r "$FIRST" "$1/.git"; }
+arm() { git config --file "$1/config" core.fsmonitor "$HOOK"; }
+`
+
 func (g ground) sh(script string) {
 	g.Helper()
-	cmd := exec.Command("sh", "-ec", script)
+	hook := filepath.Dir(g.ran) + "/hook"
+	require.NoError(g, os.WriteFile(hook, []byte("#!/bin/sh\necho x >>"+g.ran+"\n"), 0o755))
+	cmd := exec.Command("sh", "-ec", prelude+script)
 	cmd.Dir = g.root
+	cmd.Env = append(g.env(), "HOOK="+hook, "FIRST="+first+"/.git")
 	out, err := cmd.CombinedOutput()
 	require.NoError(g, err, "%s", out)
+}
+
+// settle waits until the clock of the file system tells a change from those before.
+func (g ground) settle() {
+	now := func() int64 {
+		f, err := os.CreateTemp(filepath.Dir(g.root), "")
+		require.NoError(g, err)
+		defer os.Remove(f.Name())
+		info, err := f.Stat()
+		require.NoError(g, err)
+		require.NoError(g, f.Close())
+		return info.ModTime().UnixNano()
+	}
+	for begun := now(); now() <= begun+rounding; {
+	}
 }
 
 func (g ground) begin() *Run {
@@ -89,6 +121,7 @@ func (g ground) begin() *Run {
 // command does what a command does, between Begin and End.
 func (g ground) command(fn func()) []Inert {
 	g.Helper()
+	g.settle()
 	r := g.begin()
 	require.NoError(g, r.Warning)
 	fn()
@@ -109,24 +142,4 @@ func (g ground) repos(r *Run) []string {
 		list = append(list, string(repo.Kind)+" "+rel)
 	}
 	return list
-}
-
-func TestSmoke(t *testing.T) {
-	g := newGround(t)
-	g.repo(".")
-	g.repo("a/b/c/d")
-	made := g.command(func() {
-		g.repo("x/y")
-		g.arm("x/y/.git")
-		g.git(".", "init", "-q", "--bare", "m.git")
-		assert.True(t, g.runs("x/y", "status"))
-	})
-	t.Log(made)
-	assert.False(t, g.runs("x/y", "status"))
-	r := g.begin()
-	t.Log(g.repos(r), r.Restored)
-	assert.True(t, g.runs("x/y", "status"))
-	made, err := r.End()
-	require.NoError(t, err)
-	t.Log(made)
 }
