@@ -19,7 +19,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/gitrepo"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -228,7 +228,7 @@ const gitTime = 10 * time.Second
 // gitFiles lists the files of a root that make git on the host run code. Files
 // that git itself writes in the course of its work are left out.
 func gitFiles(root string) ([]bwrap.Protected, error) {
-	repos, err := gitrepo.Find(root, gitrepo.Limits{Time: gitTime}, os.LookupEnv)
+	repos, err := gitconfig.Find(root, gitconfig.Limits{Time: gitTime}, os.LookupEnv)
 	if err != nil {
 		return nil, &bwrap.Refusal{
 			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
@@ -236,7 +236,7 @@ func gitFiles(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	var list []bwrap.Protected
-	for _, file := range gitrepo.UserFiles(os.LookupEnv) {
+	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
 		if strings.HasPrefix(file, root+"/") {
 			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
 		}
@@ -263,7 +263,7 @@ func gitAdvice(err error) string {
 // identity carries the committer's name into the sandbox, where no file of the
 // host's configuration is. A configuration that git would not read names nobody.
 func identity(project string) []string {
-	id, err := gitrepo.Identify(project, os.LookupEnv)
+	id, err := gitconfig.Identify(project, os.LookupEnv)
 	if err != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fenceVariable) != "" {
 		insideFence()
 	}
-	dir, err := os.MkdirTemp("", "gitrepo")
+	dir, err := os.MkdirTemp("", "gitconfig")
 	if err != nil {
 		panic(err)
 	}
