@@ -451,7 +451,7 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 		b.Mkdir(t, dir+"/.git/refs")
 	}
 	b.Env = []string{"GIT_DIR=" + b.Home + "/other/.git"}
-	assert.Equal(t, "Here\n", inside(t, b, "echo $GIT_AUTHOR_NAME").Stdout)
+	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
 // From an open directory there is a way to its parent, and so out. No process

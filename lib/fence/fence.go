@@ -140,7 +140,7 @@ func (f *Fence) plan() error {
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Home: gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()
@@ -258,16 +258,6 @@ func gitAdvice(err error) string {
 		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
 	}
 	return "name a narrower root, or remove what makes the tree so large"
-}
-
-// identity carries the committer's name into the sandbox, where no file of the
-// host's configuration is. A configuration that git would not read names nobody.
-func identity(project string) []string {
-	id, err := gitconfig.Identify(project, os.LookupEnv)
-	if err != nil {
-		return nil
-	}
-	return id.Env()
 }
 
 // addToolchains shows the tool chains of this machine, hides the credentials in

@@ -363,7 +363,7 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 	before := count()
 	for range 10 {
 		h.find()
-		_, _ = Identify(h.path("proj"), h.getenv)
+		_, _ = Load(h.path("proj"), h.getenv)
 	}
 	assert.Equal(t, before, count())
 }
