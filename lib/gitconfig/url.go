@@ -90,8 +90,8 @@ func isName(s string) bool {
 	return s != "" && s[0] != '-'
 }
 
-// goodEscapes refuses escapes that are none, or stand for a control character. Git
-// passes the decoded text on to helpers that read lines.
+// goodEscapes refuses escapes that are none, or stand for a control character, since git
+// passes the decoded text on to helpers that read lines; and those that hide a "..".
 func goodEscapes(s string) bool {
 	for {
 		i := strings.IndexByte(s, '%')
@@ -102,7 +102,7 @@ func goodEscapes(s string) bool {
 			return false
 		}
 		c, err := strconv.ParseUint(s[:2], 16, 8)
-		if err != nil || c < ' ' || c == 0x7f {
+		if err != nil || c < ' ' || c == 0x7f || c == '.' || c == '/' {
 			return false
 		}
 	}
