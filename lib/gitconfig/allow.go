@@ -92,7 +92,7 @@ func kindOf(key string) kind {
 		pattern = section + ".*." + name
 	}
 	switch {
-	case strings.ContainsAny(pattern, " \t\n"), listed(stops, pattern): // a key of the environment may hold anything
+	case !isVariable(key), listed(stops, pattern):
 		return leftOut
 	case section == "alias" && !hasSub:
 		return isAlias
@@ -106,4 +106,16 @@ func kindOf(key string) kind {
 		return isData
 	}
 	return leftOut
+}
+
+// isVariable reports whether a key can be written. One of the environment may hold
+// anything, and a NUL in a file makes the end of a subsection the name.
+func isVariable(key string) bool {
+	section, sub, name, _ := splitKey(key)
+	for _, c := range []byte(section + name) {
+		if !isKey(c) {
+			return false
+		}
+	}
+	return section != "" && name != "" && isLetter(name[0]) && !strings.Contains(sub, "\n")
 }

@@ -162,7 +162,7 @@ func (s *selection) add(e Entry) {
 	}
 	same := func(old Entry) bool { return old.Key == e.Key }
 	s.lost = slices.DeleteFunc(s.lost, same)
-	ok := !secret(e.Value) && !secret(sub) && !strings.Contains(sub, "\n")
+	ok := !secret(e.Value) && !secret(sub)
 	switch is {
 	case isProgram:
 		ok = ok && s.program(e.Value) == ""

@@ -180,6 +180,7 @@ func FuzzFormat(f *testing.F) {
 	for _, text := range corpus {
 		f.Add([]byte(text))
 	}
+	f.Add([]byte("[alias \"x=!sh\x00\"]\ny=z\n"))
 	f.Add([]byte("[a \"b \\\\\\\"]c\"]\nd = \"\t#x \\n\\b\r\\n\\\"\"\n"))
 	h := newHome(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -187,7 +188,7 @@ func FuzzFormat(f *testing.F) {
 		var entries []Entry
 		parsed, _ := Parse("file", text)
 		for _, e := range parsed {
-			if strings.Contains(e.Key, ".") {
+			if isVariable(e.Key) {
 				entries = append(entries, e)
 			}
 		}

@@ -281,7 +281,7 @@ func rewrite(text []byte, edits settings) ([]byte, error) {
 		return nil, err
 	}
 	var splices []splice
-	added := map[string]string{} // lines by section
+	added := map[string]string{}   // lines by section
 	line := func(key string) int { // in the layer, whose order new keys have
 		if len(edits[key]) == 0 {
 			return 0

@@ -21,8 +21,8 @@ func splitKey(key string) (section, sub, name string, hasSub bool) {
 // sectionOf is the key without the name: "remote.origin".
 func sectionOf(key string) string { return key[:max(0, strings.LastIndexByte(key, '.'))] }
 
-// Format writes entries so that git and Parse read the same back. No subsection may
-// hold a newline, and nothing a NUL: neither comes from a file.
+// Format writes entries, whose keys are variables, so that git and Parse read the same
+// back.
 func Format(entries []Entry) []byte {
 	var b bytes.Buffer
 	section := ""
