@@ -18,7 +18,6 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
-	"pikuri/lib/gitrepo"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -145,7 +144,7 @@ func (f *Fence) plan() error {
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Home: gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()
@@ -225,16 +224,6 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		list = append(list, files...)
 	}
 	return list, nil
-}
-
-// identity carries the committer's name into the sandbox, where no file of the
-// host's configuration is. A configuration that git would not read names nobody.
-func identity(project string) []string {
-	id, err := gitrepo.Identify(project, os.LookupEnv)
-	if err != nil {
-		return nil
-	}
-	return id.Env()
 }
 
 // addToolchains shows the tool chains of this machine, hides the credentials in

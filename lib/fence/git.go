@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
-	"pikuri/lib/gitrepo"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -26,7 +26,7 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
 	}
 	var list []bwrap.Protected
-	for _, file := range gitrepo.UserFiles(os.LookupEnv) {
+	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
 		if strings.HasPrefix(file, root+"/") {
 			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
 		}

@@ -48,7 +48,7 @@ const (
 	upperDir   = "upper"
 	workDir    = "work"
 	mergedDir  = "merged" // where a session's keeper has the overlay
-	layerLock   = "lock"
+	layerLock  = "lock"
 	recordFile = "record"
 	onceDir    = "once-" // begins the name of a layer for one command
 )

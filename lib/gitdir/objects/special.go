@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"pikuri/lib/gitrepo"
+	"pikuri/lib/gitconfig"
 )
 
 // Limits of git for a file of attributes, and of a .gitmodules that this package
@@ -29,7 +29,7 @@ func checkSpecial(file string, data []byte) error {
 		return nil
 	}
 	// git acts on the lines before a mistake, and does not mind the mistake.
-	entries, _ := gitrepo.Parse(file, data)
+	entries, _ := gitconfig.Parse(file, data)
 	for _, e := range entries {
 		if err := checkSubmodule(e); err != nil {
 			return fmt.Errorf(".gitmodules: %w", err)
@@ -38,7 +38,7 @@ func checkSpecial(file string, data []byte) error {
 	return nil
 }
 
-func checkSubmodule(e gitrepo.Entry) error {
+func checkSubmodule(e gitconfig.Entry) error {
 	section, rest, _ := strings.Cut(e.Key, ".")
 	i := strings.LastIndexByte(rest, '.')
 	if section != "submodule" || i < 0 {

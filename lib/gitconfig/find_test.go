@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(fenceVariable) != "" {
 		insideFence()
 	}
-	dir, err := os.MkdirTemp("", "gitrepo")
+	dir, err := os.MkdirTemp("", "gitconfig")
 	if err != nil {
 		panic(err)
 	}
@@ -363,7 +363,7 @@ func TestNoDescriptorIsLeftOpen(t *testing.T) {
 	before := count()
 	for range 10 {
 		h.find()
-		_, _ = Identify(h.path("proj"), h.getenv)
+		_, _ = Load(h.path("proj"), h.getenv)
 	}
 	assert.Equal(t, before, count())
 }
