@@ -25,6 +25,8 @@ type LocalWorkspace struct {
 	tree   *tree
 	conf   config
 	guards []Guard
+
+	inGitDir bool // the root is a .git, or lies in a git directory
 }
 
 // tree is the root, held open, which all views of a workspace share.
@@ -156,6 +158,7 @@ func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, 
 			return err
 		}
 		sub = w.below(fd, where)
+		sub.inGitDir = w.refuseGitDir(rel, where) != nil
 		return nil
 	})
 	return sub, failed("open", dir, err)
