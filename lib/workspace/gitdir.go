@@ -11,10 +11,10 @@ var errGitDir = &Error{Err: ErrAccessDenied, Detail: "it lies in a git directory
 // refuseGitDir refuses to write a place in a git directory, under the path that was
 // given or the one that this leads to.
 func (w *LocalWorkspace) refuseGitDir(given, where string) error {
-	if w.conf.gitDirs || where == "." && !w.inGitDir {
+	if w.conf.gitDirs {
 		return nil
 	}
-	if w.inGitDir || gitplace.Named(given) {
+	if gitplace.Named(given) {
 		return errGitDir
 	}
 	return refuseInside(where, w.has)
