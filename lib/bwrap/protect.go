@@ -76,9 +76,14 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + p.Rule}
 	for i, name := range names {
 		at.Source, at.Dest = filepath.Join(at.Source, name), filepath.Join(at.Dest, name)
+		if b.missing[at.Source] {
+			b.watch(Watch{Path: p.Path, Rule: p.Rule})
+			return nil
+		}
 		info, err := os.Lstat(at.Source)
 		switch {
 		case os.IsNotExist(err):
+			b.missing[at.Source] = true
 			b.watch(Watch{Path: p.Path, Rule: p.Rule})
 			return nil
 		case err != nil:

@@ -20,6 +20,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitrepo"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -217,6 +218,7 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 			return nil, err
 		}
 		list = append(list, files...)
+		list = append(list, hostrun.Files(r.Path)...)
 	}
 	return list, nil
 }

@@ -119,9 +119,11 @@ func Begin(base string, n Note) (*Note, error) {
 // missingAbove lists the missing directories above names.
 func missingAbove(names []string) []string {
 	var list []string
+	there := map[string]bool{"/": true}
 	for _, name := range names {
-		for dir := filepath.Dir(name); dir != "/" && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(name); !there[dir] && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+				there[dir] = true
 				break
 			}
 			list = append(list, dir)
@@ -130,16 +132,48 @@ func missingAbove(names []string) []string {
 	return list
 }
 
-// planted returns the place to look at for name: name, or the file or link that
-// is now in the place of a directory that was missing. A file or link that was
-// above name before means that there is nothing.
-func planted(name string, missing []string) (place string, ok bool) {
-	for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
-		if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
-			return dir, slices.Contains(missing, dir)
-		}
+// ways remembers what lies at directories above names: many names share them.
+type ways map[string]way
+
+type way struct {
+	blocked string // the outermost file or link that is in the place of a directory, or ""
+	missing bool
+}
+
+// to returns the way to a directory.
+func (w ways) to(dir string) way {
+	if known, ok := w[dir]; ok || dir == "/" {
+		return known
 	}
-	return name, true
+	at := w.to(filepath.Dir(dir))
+	if at == (way{}) {
+		info, err := os.Lstat(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			at.missing = true
+		case err == nil && !info.IsDir():
+			at.blocked = dir
+		} // what cannot be looked at may be a directory
+	}
+	w[dir] = at
+	return at
+}
+
+// planted returns the file to move away for name, "" for none: name, or the file or
+// link that is now in the place of a directory that was missing. A file or link that
+// was above name before means that there is nothing.
+func (n *Note) planted(name string, w ways) string {
+	at := w.to(filepath.Dir(name))
+	switch {
+	case at.blocked != "" && !slices.Contains(n.Above, at.blocked), at.missing:
+		return ""
+	case at.blocked != "":
+		return at.blocked
+	}
+	if _, err := os.Lstat(name); errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return name
 }
 
 // End does what the note says. The note stays if something of it cannot be done:
@@ -155,8 +189,9 @@ func (n *Note) End() ([]Moved, error) {
 			names, replaced = append(names, l.Path), append(replaced, l)
 		}
 	}
+	w := ways{}
 	for _, name := range n.Names {
-		if place, ok := planted(name, n.Above); ok && !n.later(place) {
+		if place := n.planted(name, w); place != "" && !slices.Contains(names, place) && !n.later(place) {
 			names = append(names, place)
 		}
 	}
