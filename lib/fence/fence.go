@@ -446,6 +446,13 @@ func (f *Fence) beginNote() {
 		}
 	}
 	for _, m := range f.Plan.Mounts {
+		if m.Op == bwrap.OpProtect {
+			linked, err := quarantine.LinkedBelow(m.Source)
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
+		}
 		if m.Op != bwrap.OpPin {
 			continue
 		}
@@ -471,7 +478,9 @@ func (f *Fence) beginNote() {
 }
 
 // End undoes, once the command has ended, what a sandbox cannot prevent: files
-// that have appeared at protected names are moved to the quarantine.
+// that have appeared at protected names are moved to the quarantine, and protected
+// files that were written by another of their names are put back. On an error, a tool
+// on the host may run what the command has left: the caller must not report success.
 func (f *Fence) End() ([]quarantine.Moved, error) {
 	if f.note == nil {
 		return nil, nil

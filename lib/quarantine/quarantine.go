@@ -2,9 +2,9 @@
 // names, where a tool on the host would run them.
 //
 // Before a command starts, Begin writes a note with the names at which there is
-// nothing, with links, and with modes of directories, and holds a lock on it. End
-// moves the files that have appeared there, makes the links and modes as they were,
-// and removes the note. A monitor that is killed leaves its note. Each command that
+// nothing, with links, with files that have other names too, and with modes of
+// directories, and holds a lock on it. End moves the files that have appeared or
+// changed there, makes links, files and modes as they were, and removes the note. A monitor that is killed leaves its note. Each command that
 // runs a sandbox calls Recover before it looks at protected names, and so does
 // pk-sweep: it does the work of notes that nobody holds.
 package quarantine
@@ -31,6 +31,7 @@ type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
+	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
 	// Above are directories above the names that were missing too: a command can
@@ -47,7 +48,7 @@ type Note struct {
 type Link struct{ Path, Target string }
 
 // Empty reports whether nothing remains to be done.
-func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes) == 0 }
+func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Linked) == 0 }
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
 // doing what the note says; the set-up program does so until the sandbox has
@@ -195,6 +196,12 @@ func (n *Note) End() ([]Moved, error) {
 			names = append(names, place)
 		}
 	}
+	var rewritten []Linked
+	for _, l := range n.Linked {
+		if l.changed() && !n.later(l.Path) {
+			names, rewritten = append(names, l.Path), append(rewritten, l)
+		}
+	}
 	into := ""
 	if n.base != "" {
 		into = filepath.Join(n.base, n.Session, session.AsideDir)
@@ -202,6 +209,11 @@ func (n *Note) End() ([]Moved, error) {
 	moved, err := Move(names, into)
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
+	}
+	for _, l := range rewritten {
+		if slices.ContainsFunc(moved, func(m Moved) bool { return m.From == l.Path }) {
+			err = errors.Join(err, l.restore())
+		}
 	}
 	if n.file == nil {
 		return moved, err
