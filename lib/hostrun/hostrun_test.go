@@ -54,3 +54,13 @@ func TestRowsThatNeedAPath(t *testing.T) {
 	require.NoError(t, os.Symlink("nowhere", root+"/.git/hooks/pre-commit"))
 	assert.True(t, listed(".pre-commit-config.yaml"))
 }
+
+// The page lists each row.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../man/pk-bwrap.1")
+	require.NoError(t, err)
+	words := strings.Fields(strings.ReplaceAll(string(text), `\-`, "-"))
+	for _, r := range Rows() {
+		assert.Contains(t, words, r.Path)
+	}
+}

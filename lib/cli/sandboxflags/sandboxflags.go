@@ -68,7 +68,8 @@ const SandboxHelp = `Sandbox:
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
       --protect PATH         keep PATH in a writable root from being written;
-                             repeatable. By default: what makes git run code
+                             repeatable. By default: what git, editors and
+                             agents on the host run from a project
       --no-protect           protect nothing by default
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
