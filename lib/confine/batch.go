@@ -37,14 +37,14 @@ type Batch struct {
 	workspace *Workspace
 	parents   map[string]string // lexical to canonical; nil: remember nothing
 	present   map[int]bool      // the roots that are known to be in place
-	absent    map[string]bool   // where there is nothing, as far as it was looked for
+	plain     map[string]bool   // directories in which only a .git or a HEAD can be refused
 	heldDir   string            // the directory, lexical and canonical, that is open as held; ""
 	held      int
 }
 
 // Batch returns a Batch that answers like Lookup with the same request.
 func (w *Workspace) Batch(req Request) *Batch {
-	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}, absent: map[string]bool{}}
+	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}, plain: map[string]bool{}}
 }
 
 // Forget drops everything remembered, and closes the descriptor that goes with it.
@@ -54,7 +54,7 @@ func (b *Batch) Forget() {
 	b.letGo()
 	clear(b.parents)
 	clear(b.present)
-	clear(b.absent)
+	clear(b.plain)
 }
 
 // Resolve is Lookup.

@@ -2,6 +2,7 @@ package confine
 
 import (
 	"errors"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,10 +21,33 @@ func (w *Workspace) gitNames(name string, mode Mode) error {
 
 // gitPlace refuses a place, which is resolved.
 func (b *Batch) gitPlace(where string) error {
-	return b.workspace.gitDirs(where, true, b.Mode, func(below string) (bool, error) {
+	if b.Mode == Read {
+		return nil
+	}
+	slash := strings.LastIndexByte(where, '/')
+	dir, name := where[:slash], where[slash+1:]
+	if b.plain[dir] && !strings.EqualFold(name, "HEAD") && !gitplace.Named(name) {
+		return nil
+	}
+	err := b.workspace.gitDirs(where, true, b.Mode, func(below string) (bool, error) {
 		top := where[:len(where)-len(below)]
-		return gitplace.Inside(below, func(path string) (bool, error) { return b.there(top + path) })
+		return gitplace.Inside(below, func(path string) (bool, error) { return there(top + path) })
 	})
+	if err == nil && b.plain != nil {
+		b.learnPlain(dir)
+	}
+	return err
+}
+
+// learnPlain remembers a directory that is in no git directory, if it has no HEAD.
+func (b *Batch) learnPlain(dir string) {
+	if head, err := there(dir + "/HEAD"); head || err != nil {
+		return
+	}
+	if len(b.plain) >= maxParents {
+		clear(b.plain)
+	}
+	b.plain[dir] = true
 }
 
 // gitDirs asks refused about a name relative to each writable root above it. With
@@ -48,24 +72,15 @@ func (w *Workspace) gitDirs(name string, resolved bool, mode Mode, refused func(
 	return nil
 }
 
-// there reports whether something is at a path. It remembers that nothing is.
-func (b *Batch) there(path string) (bool, error) {
-	if b.absent[path] {
-		return false, nil
-	}
+// there reports whether something is at a path.
+func there(path string) (bool, error) {
 	var st unix.Stat_t
 	switch err := unix.Lstat(path, &st); err {
 	case nil:
 		return true, nil
 	case unix.ENOENT, unix.ENOTDIR, unix.ENAMETOOLONG:
+		return false, nil
 	default:
 		return false, err
 	}
-	if b.absent != nil {
-		if len(b.absent) >= maxParents {
-			clear(b.absent)
-		}
-		b.absent[path] = true
-	}
-	return false, nil
 }

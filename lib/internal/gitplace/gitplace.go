@@ -18,7 +18,7 @@ func Named(path string) bool {
 // isDotGit compares as git's verify_path does: in any case, and in the disguises
 // that HFS+ and NTFS take for .git.
 func isDotGit(name string) bool {
-	if len(name) < len(".git") {
+	if name == "" || name[0] < 0x80 && !strings.ContainsRune(".gG", rune(name[0])) {
 		return false
 	}
 	name, _, _ = strings.Cut(name, ":") // a stream of a file on NTFS
