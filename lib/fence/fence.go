@@ -18,6 +18,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -222,6 +223,7 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 			return nil, err
 		}
 		list = append(list, files...)
+		list = append(list, hostrun.Files(r.Path)...)
 	}
 	return list, nil
 }
@@ -410,6 +412,13 @@ func (f *Fence) beginNote() {
 		}
 	}
 	for _, m := range f.Plan.Mounts {
+		if m.Op == bwrap.OpProtect {
+			linked, err := quarantine.LinkedBelow(m.Source)
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
+		}
 		if m.Op != bwrap.OpPin {
 			continue
 		}
@@ -435,8 +444,10 @@ func (f *Fence) beginNote() {
 }
 
 // End does, once the command has ended, what a sandbox cannot: the command's work
-// in git directories lands, and files that have appeared at protected names are moved
-// to the quarantine.
+// in git directories lands, files that have appeared at protected names are moved to
+// the quarantine, and protected files that were written by another of their names are
+// put back. On an error, a tool on the host may run what the command has left: the
+// caller must not report success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
 		return quarantine.Report{}, nil
