@@ -70,13 +70,15 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made    *session.Dir    // from Reserved
-	joined  *session.Joined // nil before Ready, and without overlays of a session
-	box     *limits.Box
-	note    *quarantine.Note
-	gitDirs []string // of the host, shown through layers
-	layers  []*gitdir.Layer
-	stop    func() // ends the landing of work while the command runs
+	made     *session.Dir    // from Reserved
+	joined   *session.Joined // nil before Ready, and without overlays of a session
+	box      *limits.Box
+	note     *quarantine.Note
+	gitDirs  []string // of the host, shown through layers
+	gitRoots []string // writable roots in which repositories are looked for
+	runs     []*gitdir.Run
+	layers   []*gitdir.Layer
+	stop     func() // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -117,7 +119,8 @@ func (f *Fence) begin() error {
 func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
-	errs := []error{err}
+	_, gerr := f.endGit() // of a command that never started
+	errs := []error{err, gerr}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
@@ -369,6 +372,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.Lock())
 	}
+	for _, run := range f.runs {
+		c.Held = append(c.Held, run.Lock())
+	}
 	if len(f.layers) > 0 {
 		c.Started = f.started
 	}
@@ -457,7 +463,10 @@ func (f *Fence) End() (quarantine.Report, error) {
 	if f.stop != nil {
 		f.stop()
 	}
-	return note.End()
+	told, gerr := f.endGit()
+	r, err := note.End()
+	r.Git = append(told, r.Git...)
+	return r, errors.Join(gerr, err)
 }
 
 // SweepInPassing removes what sessions have left long ago, at most once an hour.
