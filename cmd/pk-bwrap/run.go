@@ -132,8 +132,11 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
 	}
 	status, death, err := attend(f, ctx.Args, streams)
-	moved, merr := f.End()
-	for _, m := range moved {
+	done, merr := f.End()
+	for _, line := range done.Git {
+		ctx.Warn("git: %s", line)
+	}
+	for _, m := range done.Moved {
 		ctx.Warn("%q appeared while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}
 	if merr != nil {

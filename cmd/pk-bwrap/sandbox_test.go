@@ -248,11 +248,45 @@ func TestGitIdentityOfTheHostHolds(t *testing.T) {
 func TestNoIdentityIsMadeUp(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := inside(t, b, "env | grep ^GIT_ | grep -v -x -e GIT_TERMINAL_PROMPT=0")
-	if _, err := os.Stat("/etc/gitconfig"); err == nil {
-		t.Log("this machine has a system-wide git configuration: whatever it names is allowed")
-		return
-	}
 	assert.Equal(t, clitest.Outcome{Status: 1}, got)
+}
+
+func TestGitInsideIsTheUsers(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.gitconfig", "[user]\n\tname = N\n\temail = e@example.org\n\tsigningKey = K\n[commit]\n\tgpgSign\n[credential]\n\thelper = store\n"+
+		"[alias]\n\tst = status -s\n\tx = !true\n[core]\n\tautocrlf = input\n\texcludesFile = ~/ignored\n\tattributesFile = ~/attributes\n\thooksPath = /\n"+
+		"[filter \"x\"]\n\tclean = tr a b\n\tsmudge = tr b a\n\trequired\n[filter \"y\"]\n\tclean = pk-nonesuch\n\trequired\n")
+	b.Write(t, b.Home+"/ignored", ".env.local\n")
+	b.Write(t, b.Home+"/attributes", "*.x filter=x\n*.y filter=y\n")
+	const warning = "pk-bwrap: warning: git filter \"y\" is not in the sandbox: \"pk-nonesuch\" is missing\n"
+	inside(t, b, "git init -q .")
+	for _, test := range []struct{ name, script, want string }{
+		{"a filter runs", "echo aaa >f.x; git add f.x && git show :f.x; rm f.x; git checkout -q f.x; cat f.x", "bbb\naaa\n"},
+		{"line ends are converted", "printf 'l\\r\\n' >crlf; git add crlf 2>/dev/null; git show :crlf | wc -c", "2\n"},
+		{"what the user ignores is ignored", "touch .env.local; git add -A 2>/dev/null; git ls-files .env.local", ""},
+		{"an alias works", "touch new; git st new; rm new", "?? new\n"},
+		{"a commit is not signed", "git commit -q -m x && git log --format='%an <%ae> %G?'", "N <e@example.org> N\n"},
+		{"a file without its filter is refused", "touch f.y; git add f.y 2>/dev/null; echo $?; rm f.y", "128\n"},
+		{"neither credentials nor hooks", "git config --get-regexp '^(credential|core.hookspath|alias.x|user.signingkey)'", ""},
+		{"a setting of the command's own", "git config --global a.b c && git config a.b", "c\n"},
+	} {
+		got := inside(t, b, test.script)
+		assert.Equal(t, test.want, got.Stdout, test.name)
+		assert.Equal(t, warning, got.Stderr, test.name)
+	}
+	got := b.Run(t, "pk-bwrap", "--explain", b.Home+"/.gitconfig", "--", "true")
+	assert.Contains(t, got.Stdout, "default: git: the user's configuration, reduced to data")
+
+	// Shown by the caller, the file is as it is.
+	got = inside(t, b, "git config credential.helper", "--readable", b.Home+"/.gitconfig")
+	assert.Equal(t, "store\n", got.Stdout, got.Stderr)
+}
+
+func TestGitSettingsOfTheEnvironmentHold(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Env = []string{"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=Env", "GIT_CONFIG_KEY_1=core.fsmonitor", "GIT_CONFIG_VALUE_1=/x"}
+	got := inside(t, b, "git init -q . && git config user.name Repository; git config user.name; git config core.fsmonitor")
+	assert.Equal(t, "Env\n", got.Stdout, got.Stderr)
 }
 
 func TestRefusals(t *testing.T) {
@@ -451,7 +485,7 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 		b.Mkdir(t, dir+"/.git/refs")
 	}
 	b.Env = []string{"GIT_DIR=" + b.Home + "/other/.git"}
-	assert.Equal(t, "Here\n", inside(t, b, "echo $GIT_AUTHOR_NAME").Stdout)
+	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
 // From an open directory there is a way to its parent, and so out. No process

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -32,6 +33,8 @@ type Note struct {
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
+
+	Layers []*gitdir.Layer `json:"layers,omitempty"` // from which work is to land
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -47,7 +50,7 @@ type Note struct {
 type Link struct{ Path, Target string }
 
 // Empty reports whether nothing remains to be done.
-func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes) == 0 }
+func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers) == 0 }
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
 // doing what the note says; the set-up program does so until the sandbox has
@@ -142,9 +145,15 @@ func planted(name string, missing []string) (place string, ok bool) {
 	return name, true
 }
 
+// Report says what was done.
+type Report struct {
+	Moved []Moved
+	Git   []string // what did not land as the command may expect, a line each
+}
+
 // End does what the note says. The note stays if something of it cannot be done:
 // the next command tries again.
-func (n *Note) End() ([]Moved, error) {
+func (n *Note) End() (Report, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
@@ -168,13 +177,18 @@ func (n *Note) End() ([]Moved, error) {
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
 	}
+	r := Report{Moved: moved}
+	for _, l := range n.Layers {
+		told, lerr := l.LandLast()
+		r.Git, err = append(r.Git, told...), errors.Join(err, lerr)
+	}
 	if n.file == nil {
-		return moved, err
+		return r, err
 	}
 	if err == nil {
 		err = os.Remove(n.path)
 	}
-	return moved, errors.Join(err, n.file.Close())
+	return r, errors.Join(err, n.file.Close())
 }
 
 // later reports whether a file came after the sandbox had ended.
@@ -213,32 +227,31 @@ func (m Mode) restore() {
 }
 
 // Recover does the work that killed commands have left in the journal of a base.
-func Recover(base string) ([]Moved, error) {
-	base, err := trusted(base)
+func Recover(base string) (r Report, err error) {
+	base, err = trusted(base)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)
 	if err == unix.ENOENT {
-		return nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the journal in %q: %w", base, err)
+		return r, fmt.Errorf("cannot open the journal in %q: %w", base, err)
 	}
 	defer unix.Close(dir)
-	var moved []Moved
 	var errs []error
 	err = fsat.Each(dir, func(e fsat.Entry) error {
 		if !strings.HasPrefix(e.Name, unready) {
-			m, err := recoverOne(base, dir, e.Name)
-			moved, errs = append(moved, m...), append(errs, err)
+			one, err := recoverOne(base, dir, e.Name)
+			r.Moved, r.Git, errs = append(r.Moved, one.Moved...), append(r.Git, one.Git...), append(errs, err)
 		}
 		return nil
 	})
-	return moved, errors.Join(append(errs, err)...)
+	return r, errors.Join(append(errs, err)...)
 }
 
 // trusted returns a base without symbolic links. It refuses a base that another user
@@ -269,25 +282,30 @@ func trusted(base string) (string, error) {
 // overflowID is root, as a user namespace without it shows it.
 const overflowID = 65534
 
-func recoverOne(base string, dir int, name string) ([]Moved, error) {
+func recoverOne(base string, dir int, name string) (r Report, err error) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil // another command has done it
+		return r, nil // another command has done it
 	}
 	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name)}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
-		return nil, n.file.Close() // its command runs, or has just ended
+		return r, n.file.Close() // its command runs, or has just ended
 	}
 	text, err := io.ReadAll(n.file)
 	if err == nil {
 		err = setup.Decode(text, n)
 	}
 	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) {
-		return nil, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
+		return r, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
 	}
 	if st.Mode&0o200 == 0 {
 		n.until = &st.Ctim
+	}
+	for _, l := range n.Layers {
+		if err := l.Reopen(); err != nil {
+			return r, errors.Join(err, n.file.Close())
+		}
 	}
 	return n.End()
 }

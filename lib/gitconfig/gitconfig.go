@@ -1,4 +1,4 @@
-// Package gitrepo reads Git repositories on the host and never runs git there.
+// Package gitconfig reads Git repositories on the host and never runs git there.
 // What lies in a repository may have been written by a command in a sandbox,
 // and git runs what its configuration names: hooks, a pager, a monitor, a
 // filter. Reading is harmless, if nothing read is believed further than its
@@ -7,7 +7,7 @@
 //
 // Nothing here blocks on a FIFO, opens a device, or reads without end. A file
 // system that does not answer blocks it like everybody.
-package gitrepo
+package gitconfig
 
 // Getenv looks up a variable of the caller's environment, as os.LookupEnv does.
 type Getenv func(name string) (value string, set bool)

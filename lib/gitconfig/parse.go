@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"bytes"
@@ -34,19 +34,38 @@ func (e *SyntaxError) Error() string {
 // no dot. White space inside a value is kept as it is, as git does since 2.45;
 // git before that made each of it a blank.
 func Parse(file string, text []byte) ([]Entry, error) {
-	p := parser{file: file, rest: bytes.TrimPrefix(text, []byte("\ufeff")), line: 1}
-	err := p.parse()
+	p, err := parse(file, text)
 	return p.entries, err
+}
+
+func parse(file string, text []byte) (*parser, error) {
+	p := &parser{file: file, size: len(text), rest: bytes.TrimPrefix(text, []byte("\ufeff")), line: 1}
+	return p, p.parse()
 }
 
 type parser struct {
 	file    string
+	size    int // of the text
 	rest    []byte
 	line    int  // of the next byte
 	eof     bool // the end was read, as one more newline
 	section string
 	entries []Entry
+
+	// For edits of the text.
+	spans   [][2]int // of each entry: from its name to behind its newline
+	headers []header
 }
+
+// header is the end of a section's header.
+type header struct {
+	section string // "remote.origin"
+	end     int    // behind the bracket
+	entries int    // number of entries before it
+}
+
+// offset is the place of the next byte in the text.
+func (p *parser) offset() int { return p.size - len(p.rest) }
 
 // next returns the next byte. A CRLF is a newline, and so is the end.
 func (p *parser) next() byte {
@@ -80,6 +99,7 @@ func (p *parser) parse() error {
 				return p.bad()
 			}
 			p.section = name + "."
+			p.headers = append(p.headers, header{name, p.offset(), len(p.entries)})
 		case isLetter(c):
 			if !p.variable(c) {
 				return p.bad()
@@ -151,7 +171,7 @@ func (p *parser) subsection(name []byte, c byte) (string, bool) {
 // variable reads a key that begins with c, and its value.
 func (p *parser) variable(c byte) bool {
 	name := []byte{}
-	line := p.line
+	start, line := p.offset()-1, p.line
 	for ; isKey(c) && !p.eof; c = p.next() {
 		name = append(name, lower(c))
 	}
@@ -170,6 +190,7 @@ func (p *parser) variable(c byte) bool {
 		entry.Value = cString(value)
 	}
 	p.entries = append(p.entries, entry)
+	p.spans = append(p.spans, [2]int{start, p.offset()})
 	return true
 }
 

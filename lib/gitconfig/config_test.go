@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"bytes"
@@ -339,7 +339,7 @@ func TestHostileConfigurations(t *testing.T) {
 			h.repo()
 			require.NoError(t, os.Remove(h.path("proj/.git/config")))
 			test.plant(h)
-			_, err := Identify(h.path("proj"), h.getenv)
+			_, err := Load(h.path("proj"), h.getenv)
 			if test.err == "" {
 				assert.NoError(t, err)
 			} else {
@@ -354,59 +354,6 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 	h.write(".gitconfig", "[user]\n\nname = \"x\n")
 	_, err := Load(h.path("proj"), h.getenv)
 	assert.EqualError(t, err, fmt.Sprintf("bad config line 3 in %q", h.path(".gitconfig")))
-}
-
-func TestIdentity(t *testing.T) {
-	for _, test := range []struct {
-		name, config string
-		want         []string
-	}{
-		{"nobody", "", nil},
-		{"a user", "[user]\nname=N\nemail=E", []string{"GIT_AUTHOR_NAME=N", "GIT_AUTHOR_EMAIL=E", "GIT_COMMITTER_NAME=N", "GIT_COMMITTER_EMAIL=E"}},
-		{"a name alone", "[user]\nname=N", []string{"GIT_AUTHOR_NAME=N", "GIT_COMMITTER_NAME=N"}},
-		{"an author", "[author]\nname=A\n[user]\nname=N\nemail=E", []string{"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=E", "GIT_COMMITTER_NAME=N", "GIT_COMMITTER_EMAIL=E"}},
-		{"a committer", "[user]\nname=N\nemail=E\n[committer]\nemail=C", []string{"GIT_AUTHOR_NAME=N", "GIT_AUTHOR_EMAIL=E", "GIT_COMMITTER_NAME=N", "GIT_COMMITTER_EMAIL=C"}},
-		{"the last one", "[user]\nname=N\nname=M", []string{"GIT_AUTHOR_NAME=M", "GIT_COMMITTER_NAME=M"}},
-		{"an empty name", "[user]\nname=N\nname=\nemail=E", []string{"GIT_AUTHOR_EMAIL=E", "GIT_COMMITTER_EMAIL=E"}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			h := newHome(t)
-			h.write(".gitconfig", test.config)
-			id, err := Identify(h.path("proj"), h.getenv)
-			require.NoError(t, err)
-			assert.Equal(t, test.want, id.Env())
-			assert.False(t, id.ConfigOnly)
-		})
-	}
-}
-
-// TestCommitsAreTheSame commits with the configuration, and without it but with
-// the variables. EMAIL keeps git from asking the machine for its name.
-func TestCommitsAreTheSame(t *testing.T) {
-	for _, config := range []string{"[user]\nname=N N\nemail=n@x", "[user]\nname=N\n", "[user]\nname= <N.>, \nemail=\"a\\\"b\"\n[author]\nname=A\n", "[user]\nname=N\n[committer]\nname=C\nemail=c@x\n[author]\nemail=a@x"} {
-		h := newHome(t)
-		h.env = append(h.env, "EMAIL=mail@x")
-		h.repo()
-		h.write(".gitconfig", config)
-		id, err := Identify(h.path("proj"), h.getenv)
-		require.NoError(t, err)
-		h.git("proj", "commit", "-q", "--allow-empty", "-m", "x")
-		want := h.git("proj", "log", "-1", "--format=%an|%ae|%cn|%ce")
-		h.env = append(append(h.env, "GIT_CONFIG_GLOBAL=/dev/null"), id.Env()...)
-		h.git("proj", "commit", "-q", "--allow-empty", "-m", "y")
-		assert.Equal(t, want, h.git("proj", "log", "-1", "--format=%an|%ae|%cn|%ce"))
-	}
-}
-
-func TestConfigOnly(t *testing.T) {
-	h := newHome(t)
-	h.write(".gitconfig", "[user]\nuseConfigOnly\nname\n")
-	_, err := Identify(h.path("proj"), h.getenv)
-	assert.ErrorContains(t, err, `line 3: "user.name" has no value`)
-	h.write(".gitconfig", "[user]\nuseConfigOnly\n")
-	id, err := Identify(h.path("proj"), h.getenv)
-	require.NoError(t, err)
-	assert.Equal(t, Identity{ConfigOnly: true}, id)
 }
 
 // TestMatch holds the matcher to git's, by way of onbranch.
@@ -437,16 +384,4 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
-}
-
-func BenchmarkIdentify(b *testing.B) {
-	h := newHome(b)
-	h.git("proj", "init", "-q")
-	h.git("proj", "remote", "add", "origin", "https://host.invalid/x")
-	h.write(".gitconfig", "[user]\nname=N\nemail=E\n[includeIf \"gitdir:~/work/\"]\npath=x\n[alias]\nco=checkout\nst=status\n[core]\npager=less\n")
-	for b.Loop() {
-		if id, err := Identify(h.path("proj"), h.getenv); err != nil || id.Author.Name != "N" {
-			b.Fatal(id, err)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"path"
@@ -14,6 +14,7 @@ const maxPointer = 4096 + 64
 type gitDirs struct {
 	gitDir    string // with its own HEAD: .git, or one of .git/worktrees
 	commonDir string // with config and hooks: the same, except for a worktree
+	worktree  string // the directory that has the .git; "" for a bare repository
 }
 
 // discover finds the repository around dir as git does: a .git in it, or dir as
@@ -26,6 +27,7 @@ func discover(dir string) gitDirs {
 	}
 	for dir = path.Clean(dir); ; dir = path.Dir(dir) {
 		if p, ok := openDotGit(strings.TrimSuffix(dir, "/") + "/.git"); ok {
+			p.worktree = dir
 			return p
 		}
 		if p, ok := asGitDir(dir); ok {

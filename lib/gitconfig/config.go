@@ -1,4 +1,4 @@
-package gitrepo
+package gitconfig
 
 import (
 	"errors"
@@ -71,6 +71,7 @@ type loader struct {
 	targets []Entry // every: what includes name, as absolute paths
 
 	entries  []Entry
+	closed   []string // files that may not be read
 	depth    int
 	includes int
 	total    int64
@@ -81,12 +82,20 @@ type loader struct {
 
 // all reads the scopes in git's order.
 func (l *loader) all() error {
+	if err := l.host(); err != nil {
+		return err
+	}
+	return l.repository()
+}
+
+// host reads the files outside of any repository.
+func (l *loader) host() error {
 	for _, file := range l.hostFiles() {
 		if err := l.scope(file, true); err != nil {
 			return err
 		}
 	}
-	return l.repository()
+	return nil
 }
 
 // repository reads what belongs to the repository. config.worktree has to be
@@ -125,17 +134,23 @@ func (l *loader) wantsWorktree(config string) bool {
 // read is not there for git either; that of a repository has to be readable.
 func (l *loader) scope(file string, mayBeClosed bool) error {
 	err := l.file(file)
-	if err != nil && !missing(err) && !(mayBeClosed && errors.Is(err, unix.EACCES)) {
-		return err
+	if mayBeClosed && errors.Is(err, unix.EACCES) {
+		l.closed = append(l.closed, file)
+		return nil
 	}
-	return nil
+	if missing(err) {
+		return nil
+	}
+	return err
 }
+
+// counter is the variable that says how many settings are in the environment.
+const counter = "GIT_CONFIG_COUNT"
 
 // environment adds the settings that git-config(1) documents for the environment:
 // GIT_CONFIG_COUNT, GIT_CONFIG_KEY_0, GIT_CONFIG_VALUE_0 and so on. They hold over
 // all files. Includes among them are not followed.
 func (l *loader) environment() error {
-	const counter = "GIT_CONFIG_COUNT"
 	text := l.getenv.value(counter)
 	if text == "" {
 		return nil
@@ -193,16 +208,24 @@ func UserFiles(getenv Getenv) []string {
 
 func (get Getenv) userFiles() []string {
 	var files []string
-	home := get.value("HOME")
-	if xdg := get.value("XDG_CONFIG_HOME"); xdg != "" {
-		files = append(files, xdg+"/git/config")
-	} else if home != "" {
-		files = append(files, home+"/.config/git/config")
+	if dir := get.userConfig(); dir != "" {
+		files = append(files, dir+"/config")
 	}
-	if home != "" {
+	if home := get.value("HOME"); home != "" {
 		files = append(files, home+"/.gitconfig")
 	}
 	return files
+}
+
+// userConfig is the directory of the user's files for git, or "".
+func (get Getenv) userConfig() string {
+	if xdg := get.value("XDG_CONFIG_HOME"); xdg != "" {
+		return xdg + "/git"
+	}
+	if home := get.value("HOME"); home != "" {
+		return home + "/.config/git"
+	}
+	return ""
 }
 
 func (l *loader) systemFile() string {

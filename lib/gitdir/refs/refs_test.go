@@ -1,0 +1,249 @@
+package refs
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// world is a repository of the host, a copy in which commands run as if it were
+// the merged view, and the layer that an overlay would have made of the difference.
+type world struct {
+	t          *testing.T
+	host, view string // git directories
+	tree, copy string // work trees
+	upper      string
+	options    Options
+	kinds      map[string]string
+}
+
+func newWorld(t *testing.T, script string) *world {
+	dir := t.TempDir()
+	w := &world{t: t, tree: filepath.Join(dir, "host"), copy: filepath.Join(dir, "view"), upper: filepath.Join(dir, "upper")}
+	w.host, w.view = filepath.Join(w.tree, ".git"), filepath.Join(w.copy, ".git")
+	require.NoError(t, os.Mkdir(w.tree, 0o755))
+	w.sh(w.tree, "git init -q -b main; "+script)
+	w.mount()
+	return w
+}
+
+// mount begins a new life of the layer.
+func (w *world) mount() {
+	require.NoError(w.t, os.RemoveAll(w.copy))
+	run(w.t, "", "cp", "-a", w.tree, w.copy)
+	w.options = Options{Session: "s1", Since: Now().Add(time.Hour), Landed: map[string]string{},
+		Kind: w.kind, IsAncestor: w.isAncestor, Committer: "A U Thor <author@example.com>"}
+}
+
+// moved makes the host's refs of now ones that came after the mount.
+func (w *world) moved(script string) {
+	w.sh(w.tree, script)
+	w.options.Since = time.Unix(1700000000, 0)
+}
+
+const commit = `c() { echo "$1" >>f; git add f; git commit -q -m "$1"; }; `
+
+func environment(home string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=C", "GIT_COMMITTER_EMAIL=c@x",
+		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=advice.detachedHead", "GIT_CONFIG_VALUE_0=false",
+		"GIT_CONFIG_KEY_1=gc.auto", "GIT_CONFIG_VALUE_1=0"}
+}
+
+func run(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, environment(os.TempDir()+"/none")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoErrorf(t, err, "%q: %s", args, &stderr)
+	return string(out)
+}
+
+func (w *world) sh(dir, script string) string {
+	w.t.Helper()
+	return run(w.t, dir, "sh", "-ec", commit+script)
+}
+
+func (w *world) git(args ...string) string {
+	w.t.Helper()
+	return strings.TrimSuffix(run(w.t, w.tree, append([]string{"git"}, args...)...), "\n")
+}
+
+func (w *world) at(rev string) string   { return w.git("rev-parse", rev) }
+func (w *world) seen(rev string) string { return strings.TrimSpace(w.sh(w.copy, "git rev-parse "+rev)) }
+
+// session runs a command in the layer, and lands its objects.
+func (w *world) session(script string) {
+	w.t.Helper()
+	w.sh(w.copy, script)
+	w.layer()
+	run(w.t, "", "cp", "-rn", w.view+"/objects/.", w.host+"/objects")
+	w.kinds = nil
+}
+
+// layer makes the upper directory.
+func (w *world) layer() {
+	require.NoError(w.t, os.RemoveAll(w.upper))
+	require.NoError(w.t, os.Mkdir(w.upper, 0o755))
+	require.NoError(w.t, filepath.WalkDir(w.view, func(file string, e fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(w.view, file)
+		if err != nil || rel == "objects" || rel == "." {
+			return skip(e, err, rel)
+		}
+		host, hostErr := os.Lstat(filepath.Join(w.host, rel))
+		to := filepath.Join(w.upper, rel)
+		switch {
+		case e.IsDir():
+			return os.MkdirAll(to, 0o755)
+		case e.Type() != 0:
+			return os.Symlink("/etc/passwd", to)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if hostErr == nil && host.Mode().IsRegular() {
+			if old, err := os.ReadFile(filepath.Join(w.host, rel)); err == nil && bytes.Equal(old, data) {
+				return nil
+			}
+		}
+		return os.WriteFile(to, data, 0o644)
+	}))
+	require.NoError(w.t, filepath.WalkDir(w.host, func(file string, e fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(w.host, file)
+		if err != nil || rel == "objects" || rel == "." {
+			return skip(e, err, rel)
+		}
+		if exists(filepath.Join(w.view, rel)) {
+			return nil
+		}
+		if info, err := os.Lstat(filepath.Dir(filepath.Join(w.upper, rel))); err != nil || info.IsDir() {
+			w.whiteout(rel)
+		}
+		return skip(e, nil, "objects")
+	}))
+}
+
+func skip(e fs.DirEntry, err error, rel string) error {
+	if err == nil && rel == "objects" && e.IsDir() {
+		return fs.SkipDir
+	}
+	return err
+}
+
+func (w *world) whiteout(rel string) {
+	name := filepath.Join(w.upper, rel)
+	require.NoError(w.t, os.RemoveAll(name))
+	require.NoError(w.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(w.t, unix.Mknod(name, unix.S_IFCHR, 0))
+}
+
+// put writes a file into the layer by hand.
+func (w *world) put(rel, content string) {
+	name := filepath.Join(w.upper, rel)
+	require.NoError(w.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	require.NoError(w.t, os.WriteFile(name, []byte(content), 0o644))
+}
+
+func (w *world) hostDir() Host { return Host{w.host, w.host, 40} }
+
+func (w *world) changes() ([]Change, []Refused) {
+	w.t.Helper()
+	require.NoError(w.t, os.MkdirAll(w.upper, 0o755))
+	fd, err := unix.Open(w.upper, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(w.t, err)
+	defer unix.Close(fd)
+	changes, refused, err := Changes(w.hostDir(), fd, w.options)
+	require.NoError(w.t, err)
+	return changes, refused
+}
+
+// land does all and returns lines such as "landed refs/heads/main".
+func (w *world) land() []string {
+	w.t.Helper()
+	changes, refused := w.changes()
+	results, err := Apply(w.hostDir(), changes, w.options)
+	require.NoError(w.t, err)
+	lines := []string{}
+	for _, r := range results {
+		line := r.Outcome.String() + " " + r.Name
+		if r.Kept != "" {
+			line += " as " + r.Kept
+		}
+		if r.Outcome == Refuse {
+			line += ": " + r.Reason
+		}
+		lines = append(lines, line)
+	}
+	for _, r := range refused {
+		lines = append(lines, "refused "+r.Name+": "+r.Reason)
+	}
+	return lines
+}
+
+func (w *world) kind(id string) (string, error) {
+	if w.kinds == nil {
+		w.kinds = map[string]string{}
+		for line := range strings.Lines(w.git("cat-file", "--batch-all-objects", "--batch-check")) {
+			fields := strings.Fields(line)
+			w.kinds[fields[0]] = fields[1]
+		}
+	}
+	if kind := w.kinds[id]; kind != "" {
+		return kind, nil
+	}
+	return "", fs.ErrNotExist
+}
+
+func (w *world) isAncestor(a, b string) bool {
+	cmd := exec.Command("git", "merge-base", "--is-ancestor", a, b)
+	cmd.Dir, cmd.Env = w.tree, environment("/none")
+	return cmd.Run() == nil
+}
+
+// refs returns what for-each-ref prints of a repository, without ours.
+func (w *world) refs(dir string) string {
+	w.t.Helper()
+	out := ""
+	for line := range strings.Lines(run(w.t, dir, "git", "for-each-ref", "--format=%(refname) %(objectname) %(symref)")) {
+		if !strings.HasPrefix(line, "refs/pk/") {
+			out += line
+		}
+	}
+	return out + run(w.t, dir, "cat", ".git/HEAD")
+}
+
+// reachable returns all commits that the host's refs and logs lead to.
+func (w *world) reachable() map[string]bool {
+	w.t.Helper()
+	all := map[string]bool{}
+	for id := range strings.FieldsSeq(w.git("rev-list", "--all", "--reflog")) {
+		all[id] = true
+	}
+	return all
+}
+
+// sound checks the host's repository, that no lock was left, and that nothing of
+// before was lost.
+func (w *world) sound(before map[string]bool) {
+	w.t.Helper()
+	run(w.t, w.tree, "git", "fsck", "--full", "--strict", "--no-dangling")
+	now := w.reachable()
+	for id := range before {
+		require.Containsf(w.t, now, id, "commit %s is lost", id)
+	}
+	require.NoError(w.t, filepath.WalkDir(w.host, func(file string, e fs.DirEntry, err error) error {
+		require.Falsef(w.t, strings.HasSuffix(file, ".lock") || strings.HasSuffix(file, ".pk"), "%s was left", file)
+		return err
+	}))
+}
