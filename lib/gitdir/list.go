@@ -81,8 +81,8 @@ const (
 	// systems round times, some to two seconds.
 	settled = 2_000_000_000
 
-	// rounding is what a clock of one file system may be behind that of another.
-	rounding = 20_000_000
+	// maxWalks bounds how often a sweep walks because it has found something.
+	maxWalks = 4
 
 	// maxErrors bounds the errors that a walk collects before it gives up.
 	maxErrors = 16
@@ -91,6 +91,11 @@ const (
 	// for. More count as changed.
 	maxChanged = 20_000
 )
+
+// rounding is what a clock of one file system may be behind that of another, in
+// nanoseconds. A repository that the user made so shortly before a command, and
+// that Quick does not see, counts as the command's.
+var rounding int64 = 20_000_000
 
 // Quick brings the list up to date where that is cheap: in the directories at the
 // top, and for the repositories that it knows. A list that is new or short is
@@ -146,12 +151,15 @@ type walker struct {
 var errGiveUp = errors.New("gave up after too many errors")
 
 func (l *List) walk(depth int) ([]spot, error) {
-	var err error
-	if l.fd, err = fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks); err != nil {
-		return nil, &os.PathError{Op: "open", Path: l.root, Err: err}
+	if l.fd < 0 {
+		fd, err := fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: l.root, Err: err}
+		}
+		l.fd = fd
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &now); err != nil {
+	var now unix.Timespec // file systems take their times from this clock
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
 		return nil, err
 	}
 	w := &walker{List: l, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
@@ -164,6 +172,7 @@ func (l *List) walk(depth int) ([]spot, error) {
 	}
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
+	var err error
 	if len(w.old) > 0 {
 		err = w.again(0, 0)
 	} else {

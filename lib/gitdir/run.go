@@ -326,7 +326,9 @@ func (ns notes) merge(n note) error {
 	return nil
 }
 
-// sweep makes inert what commands have made in a root since a time.
+// sweep makes inert what commands have made in a root since a time. It walks until
+// there is no more. No process of a command is left then; one that were could
+// rename a repository to where the last walk has been already.
 func sweep(state, root string, since int64) ([]Inert, error) {
 	l, err := openList(root, listFile(state, root))
 	if err != nil {
@@ -334,17 +336,24 @@ func sweep(state, root string, since int64) ([]Inert, error) {
 	}
 	l.since = since
 	defer l.shut()
-	made, err := l.refresh()
-	if errors.Is(err, os.ErrNotExist) && len(made) == 0 {
-		return nil, nil // the root is gone
+	var done []Inert
+	for range maxWalks {
+		made, err := l.refresh()
+		if errors.Is(err, os.ErrNotExist) && len(made) == 0 {
+			return done, nil // the root is gone
+		}
+		records, rerr := recordsIn(state)
+		if rerr != nil {
+			return done, errors.Join(err, rerr)
+		}
+		fenced, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
+		done = append(done, fenced...)
+		if err := errors.Join(err, ferr); err != nil {
+			return done, err
+		}
+		if len(made) == 0 {
+			return done, l.save()
+		}
 	}
-	records, rerr := recordsIn(state)
-	if rerr != nil {
-		return nil, errors.Join(err, rerr)
-	}
-	done, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
-	if err = errors.Join(err, ferr); err == nil {
-		err = l.save()
-	}
-	return done, err
+	return done, fmt.Errorf("a process keeps making git directories in %q", root)
 }
