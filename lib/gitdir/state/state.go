@@ -221,6 +221,10 @@ func (l *lander) plan(it item) (*change, error) {
 		mark.Had, mark.Below = old.kind != absent, slices.Sorted(maps.Keys(old.files))
 	}
 	c := &change{name: it.name, old: old.kind != absent, new: layer.over(old, mark.Below)}
+	maps.DeleteFunc(c.new.files, func(name string, _ []byte) bool {
+		check, known := it.files[name]
+		return known && check == nil
+	})
 	mark.Layer, mark.Host = layer.sum(), c.new.sum()
 	c.mark = mark
 	if old.sum() == mark.Host {
