@@ -112,8 +112,10 @@ func (f *Fence) endGit() (told []string, err error) {
 		made, rerr := run.End()
 		err = errors.Join(err, rerr)
 		for _, m := range made {
-			if !slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() }) {
-				told = append(told, fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository()))
+			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
+			line := fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+			if !known && !slices.Contains(told, line) {
+				told = append(told, line)
 			}
 		}
 	}
