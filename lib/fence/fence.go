@@ -19,6 +19,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -77,8 +78,10 @@ type Fence struct {
 	gitDirs  []string // of the host, shown through layers
 	gitRoots []string // writable roots in which repositories are looked for
 	runs     []*gitdir.Run
-	layers   []*gitdir.Layer
-	stop     func() // ends the landing of work while the command runs
+
+	gitTemporary string // holds the layers if there is no cache directory; or ""
+	layers       []*gitdir.Layer
+	stop         func() // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -126,6 +129,10 @@ func (f *Fence) Close() error {
 	}
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
+	}
+	if f.gitTemporary != "" {
+		e := fsat.Eraser{Opener: fsat.Kernel()}
+		errs = append(errs, e.Remove(unix.AT_FDCWD, f.gitTemporary))
 	}
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
