@@ -19,7 +19,6 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
-	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -130,10 +129,7 @@ func (f *Fence) Close() error {
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
 	}
-	if f.gitTemporary != "" {
-		e := fsat.Eraser{Opener: fsat.Kernel()}
-		errs = append(errs, e.Remove(unix.AT_FDCWD, f.gitTemporary))
-	}
+	errs = append(errs, f.removeTemporary())
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
 	}

@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -70,14 +71,17 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 // gitState is where layers and lists of repositories are kept. Without a cache
 // directory that is a temporary one, which makeGitState makes.
 func (f *Fence) gitState() string {
-	if f.gitTemporary != "" {
-		return f.gitTemporary
-	}
 	base, err := session.Base(os.Getenv)
-	if err != nil {
-		return "/nonexistent"
+	if err == nil {
+		_, err = os.Stat(base)
 	}
-	return filepath.Join(base, session.GitDir)
+	switch {
+	case f.gitTemporary != "":
+		return f.gitTemporary
+	case err == nil || errors.Is(err, fs.ErrNotExist) && base != "":
+		return filepath.Join(base, session.GitDir)
+	}
+	return "/proc/nonexistent" // nothing is kept there
 }
 
 // makeGitState makes the directory. What cannot land, and what a command has made,
@@ -91,6 +95,20 @@ func (f *Fence) makeGitState() error {
 	}
 	f.gitTemporary, err = os.MkdirTemp("", "pk-git-")
 	return err
+}
+
+// removeTemporary removes the temporary directory of layers.
+func (f *Fence) removeTemporary() error {
+	if f.gitTemporary == "" {
+		return nil
+	}
+	in, err := os.Open(filepath.Dir(f.gitTemporary))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(in.Fd()), filepath.Base(f.gitTemporary))
 }
 
 // beginGit notes that a command runs in the roots, and gives back what earlier
