@@ -108,13 +108,19 @@ func TestNoProtectLeavesTheHostsFilesToTheCommand(t *testing.T) {
 
 func TestExplainNamesTheRow(t *testing.T) {
 	b := opened(t)
-	got := b.Run(t, "pk-bwrap", "--explain", "--json", ".claude/settings.json", ".claude/notes.md")
+	got := b.Run(t, "pk-bwrap", "--explain", "--json", ".claude/settings.json", ".claude/notes.md", ".zed/tasks.json", ".zed/other")
 	require.Equal(t, 0, got.Status, got.Stderr)
 	lines := strings.Split(got.Stdout, "\n")
 	assert.Contains(t, lines[0], `"access":"read-only"`)
 	assert.Contains(t, lines[0], `"rule":"default: Claude Code: hooks, permissions and the environment"`)
 	assert.Contains(t, lines[1], `"access":"writable"`)
 	assert.NotContains(t, lines[1], "Claude Code")
+	assert.Contains(t, lines[2], `"access":"absent"`)
+	assert.Contains(t, lines[2], `; moved aside if the command makes it: default: Zed: tasks"`)
+	assert.NotContains(t, lines[3], "Zed")
+	got = b.Run(t, "pk-bwrap", "--explain")
+	assert.Contains(t, got.Stdout, "  "+b.Project+":")
+	assert.Contains(t, got.Stdout, " default: Claude Code\n")
 	got = b.Run(t, "pk-bwrap", "--explain", "--json")
 	assert.Contains(t, got.Stdout, `"path":"`+b.Project+`/.mcp.json"`)
 }

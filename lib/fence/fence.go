@@ -442,7 +442,11 @@ func (f *Fence) beginNote() {
 	}
 	f.note = &n
 	base, err := session.Base(os.Getenv)
-	if err != nil || n.Empty() || session.MakeBase(base) != nil {
+	if err != nil || n.Empty() {
+		return
+	}
+	// A home that does not exist is not made for a note.
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(base))); err != nil || session.MakeBase(base) != nil {
 		return
 	}
 	if note, err := quarantine.Begin(base, n); err == nil {

@@ -74,7 +74,7 @@ func moveOne(name, into string, dir *int) (to string, err error) {
 		}
 	}
 	to, err = moveTo(parent, base, *dir)
-	if err != nil && to == "" {
+	if err != nil && to == "" && !errors.Is(err, unix.ENOENT) { // it may come back
 		err = hide(parent, base, err)
 	}
 	return to, err

@@ -26,9 +26,9 @@ type BwrapConfig struct {
 	// AllowNested lets commands make user namespaces.
 	AllowNested bool
 
-	// NoProtect lets commands write the files that make git on the host run code:
-	// hooks and configuration of the repositories in the roots. By default they are
-	// read-only.
+	// NoProtect lets commands write the files from which git, editors and agents on
+	// the host run code. By default those in the roots are read-only, and new ones
+	// are moved away when the command has ended; Exec fails if that fails.
 	NoProtect bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.

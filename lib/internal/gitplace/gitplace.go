@@ -21,7 +21,8 @@ func isDotGit(name string) bool {
 	if name == "" || name[0] < 0x80 && !strings.ContainsRune(".gG", rune(name[0])) {
 		return false
 	}
-	name, _, _ = strings.Cut(name, ":") // a stream of a file on NTFS
+	name, _, _ = strings.Cut(strings.ToValidUTF8(name, "\x00"), "\x00") // git looks no further
+	name, _, _ = strings.Cut(name, ":")                                 // a stream of a file on NTFS
 	name, _, _ = strings.Cut(name, `\`)
 	name = strings.TrimRight(strings.Map(dropIgnored, name), ". ")
 	return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
