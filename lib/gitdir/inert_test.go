@@ -103,6 +103,7 @@ func TestRestored(t *testing.T) {
 	g.command(func() {
 		g.sh(`git clone -q ../o a; git -C a -c protocol.file.allow=always submodule -q add "$PWD/../o" s; git -C a commit -qm s; echo kept >a/.git/HEAD.fenced`)
 	})
+	assert.NotContains(t, g.git(".", "status", "--porcelain", "-uall"), "a/.git.fenced/")
 	_, err := g.tryGit("a", "rev-parse", "--verify", "-q", "HEAD:s")
 	assert.Error(t, err, "git takes the repository around it")
 	g.command(func() {
