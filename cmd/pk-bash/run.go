@@ -240,7 +240,7 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 }
 
 // undo moves planted files out of the project. Where that fails, the result says
-// so, and does not count as a success.
+// so, whatever the command's own status was.
 func (s *session) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
 	done, err := j.fence.End()
@@ -250,7 +250,7 @@ func (s *session) undo(j *job, result *shell.Result) {
 	}
 	s.ctx.Report(err)
 	result.Error = cmp.Or(result.Error, err.Error())
-	result.Status = cmp.Or(result.Status, cli.StatusRefused)
+	result.Status = cli.StatusFailed
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 

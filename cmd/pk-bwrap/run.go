@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -137,11 +136,11 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		ctx.Warn("git: %s", line)
 	}
 	for _, m := range done.Moved {
-		ctx.Warn("%q appeared while the command ran, where it is protected; it is now %q", m.From, m.To)
+		ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}
 	if merr != nil {
 		ctx.Report(merr)
-		status = cmp.Or(status, cli.StatusRefused)
+		status, death = cli.StatusFailed, 0
 	}
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))

@@ -53,6 +53,7 @@ func TestAttacksFail(t *testing.T) {
 	b.Write(t, filepath.Join(outside, "secret"), "in\n")
 	b.Write(t, filepath.Join(b.Home, ".ssh", "id_ed25519"), "in\n")
 	require.NoError(t, os.Symlink(outside, filepath.Join(b.Project, "link")))
+	inside(t, b, "true") // makes the journal
 	before := clitest.Listing(t, filepath.Dir(b.Project))
 
 	for _, test := range []struct{ name, script string }{
@@ -177,6 +178,7 @@ func TestOverlaysLeaveTheHostAlone(t *testing.T) {
 	b.Write(t, cache+"/entry", "warm\n")
 	b.Write(t, other+"/f", "old\n")
 	require.NoError(t, os.Chmod(other, 0o750))
+	inside(t, b, "true") // makes the journal
 	before := clitest.Listing(t, b.Home) + clitest.Listing(t, other)
 
 	got := b.Run(t, "pk-bwrap", "--overlay", other, "--", "bash", "-c", `cat ~/.cache/go-build/entry && rm ~/.cache/go-build/entry && touch ~/.cache/go-build/new &&

@@ -64,6 +64,21 @@ func keeper(t *testing.T, b *clitest.Box, name string) (pid int, marker string) 
 	return pid, u.Marker()
 }
 
+// onlyTheTag wants no session, and no note in the journal.
+func onlyTheTag(t *testing.T, b *clitest.Box) {
+	t.Helper()
+	base := b.Home + "/.cache/pikuri"
+	for dir, want := range map[string][]string{base: {"CACHEDIR.TAG", "journal"}, base + "/journal": nil} {
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		var names []string
+		for _, entry := range left {
+			names = append(names, entry.Name())
+		}
+		assert.Equal(t, want, names)
+	}
+}
+
 func TestSessionCachesLastAsLongAsTheSession(t *testing.T) {
 	b := cachedBox(t)
 	before := hostCaches(t, b)
@@ -82,9 +97,7 @@ func TestSessionCachesLastAsLongAsTheSession(t *testing.T) {
 	require.NotZero(t, pid)
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "one", "--session", "two"))
 	assert.Empty(t, session.Seen(marker))
-	left, err := os.ReadDir(b.Home + "/.cache/pikuri")
-	require.NoError(t, err)
-	assert.Len(t, left, 1, "the tag alone: %v", left)
+	onlyTheTag(t, b)
 	assert.Equal(t, before, hostCaches(t, b))
 }
 
@@ -345,9 +358,7 @@ func TestKillsAtRandomMoments(t *testing.T) {
 	}
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
 	assert.Empty(t, session.Seen(marker))
-	left, err := os.ReadDir(b.Home + "/.cache/pikuri")
-	require.NoError(t, err)
-	assert.Len(t, left, 1, "%v", left)
+	onlyTheTag(t, b)
 }
 
 // A command whose keeper is killed while it starts finds the next keeper, or

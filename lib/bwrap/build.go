@@ -60,7 +60,7 @@ func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
-	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), missing: map[string]bool{}}
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
@@ -78,6 +78,8 @@ type builder struct {
 	guard *guard
 	links resolver
 	plan  *Plan
+
+	missing map[string]bool // places of protected paths at which there was nothing
 }
 
 // filter adds the filter of system calls, where one is known for the processor.

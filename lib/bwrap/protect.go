@@ -93,9 +93,13 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + m.Rule}
 	for i, name := range names {
 		at.Source, at.Dest = filepath.Join(at.Source, name), filepath.Join(at.Dest, name)
+		if b.missing[at.Source] {
+			return true, "", nil
+		}
 		info, err := os.Lstat(at.Source)
 		switch {
 		case os.IsNotExist(err):
+			b.missing[at.Source] = true
 			return true, "", nil
 		case err != nil:
 			return false, "", err

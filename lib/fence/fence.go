@@ -18,6 +18,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -69,13 +70,15 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made    *session.Dir    // from Reserved
-	joined  *session.Joined // nil before Ready, and without overlays of a session
-	box     *limits.Box
-	note    *quarantine.Note
-	gitDirs []string // of the host, shown through layers
-	layers  []*gitdir.Layer
-	stop    func() // ends the landing of work while the command runs
+	made     *session.Dir    // from Reserved
+	joined   *session.Joined // nil before Ready, and without overlays of a session
+	box      *limits.Box
+	note     *quarantine.Note
+	gitDirs  []string // of the host, shown through layers
+	gitRoots []string // writable roots in which repositories are looked for
+	runs     []*gitdir.Run
+	layers   []*gitdir.Layer
+	stop     func() // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -116,7 +119,8 @@ func (f *Fence) begin() error {
 func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
-	errs := []error{err}
+	_, gerr := f.endGit() // of a command that never started
+	errs := []error{err, gerr}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
@@ -222,6 +226,7 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 			return nil, err
 		}
 		list = append(list, files...)
+		list = append(list, hostrun.Files(r.Path)...)
 	}
 	return list, nil
 }
@@ -367,6 +372,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.Lock())
 	}
+	for _, run := range f.runs {
+		c.Held = append(c.Held, run.Lock())
+	}
 	if len(f.layers) > 0 {
 		c.Started = f.started
 	}
@@ -410,6 +418,13 @@ func (f *Fence) beginNote() {
 		}
 	}
 	for _, m := range f.Plan.Mounts {
+		if m.Op == bwrap.OpProtect {
+			linked, err := quarantine.LinkedBelow(m.Source)
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
+		}
 		if m.Op != bwrap.OpPin {
 			continue
 		}
@@ -435,8 +450,10 @@ func (f *Fence) beginNote() {
 }
 
 // End does, once the command has ended, what a sandbox cannot: the command's work
-// in git directories lands, and files that have appeared at protected names are moved
-// to the quarantine.
+// in git directories lands, files that have appeared at protected names are moved to
+// the quarantine, and protected files that were written by another of their names are
+// put back. On an error, a tool on the host may run what the command has left: the
+// caller must not report success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
 		return quarantine.Report{}, nil
@@ -446,7 +463,10 @@ func (f *Fence) End() (quarantine.Report, error) {
 	if f.stop != nil {
 		f.stop()
 	}
-	return note.End()
+	told, gerr := f.endGit()
+	r, err := note.End()
+	r.Git = append(told, r.Git...)
+	return r, errors.Join(gerr, err)
 }
 
 // SweepInPassing removes what sessions have left long ago, at most once an hour.

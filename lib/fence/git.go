@@ -19,21 +19,34 @@ import (
 )
 
 // git finds the git directories that a writable root has to do with, and lists the
-// files beside them that decide which repository is used.
+// files beside them that decide which repository is used, and what it runs.
 func (f *Fence) git(root string) ([]bwrap.Protected, error) {
-	repos, err := gitdir.Find(root, nil)
+	repos, err := f.repositories(root)
 	if err != nil {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
 	}
 	var list []bwrap.Protected
-	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
-		if strings.HasPrefix(file, root+"/") {
-			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
+	add := func(path, why string) {
+		if strings.HasPrefix(path, root+"/") {
+			list = append(list, bwrap.Protected{Path: path, Rule: "default: git: " + why, Default: true})
 		}
 	}
+	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
+		add(file, "the user's configuration")
+	}
 	for _, r := range repos {
-		if r.File {
-			list = append(list, bwrap.Protected{Path: r.DotGit, Rule: "default: git: it decides which repository this is", Default: true})
+		if r.File || r.Link {
+			add(r.DotGit, "it decides which repository this is")
+		}
+		if r.WorkTree == "" || r.GitDir == "" {
+			continue
+		}
+		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, os.LookupEnv)
+		if err != nil {
+			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
+		}
+		for _, n := range named {
+			add(n.Path, n.Why)
 		}
 	}
 	for _, dir := range gitdir.Layers(repos) {
@@ -42,6 +55,70 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	return list, nil
+}
+
+// repositories lists those of a root.
+func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
+	state, err := gitState()
+	if err != nil {
+		return nil, err
+	}
+	list, err := gitdir.Look(state, root)
+	if err != nil {
+		return nil, err
+	}
+	f.gitRoots = append(f.gitRoots, root)
+	return gitdir.Find(root, list)
+}
+
+// gitState is where layers and lists of repositories are kept.
+func gitState() (string, error) {
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(base, session.GitDir), nil
+}
+
+// beginGit notes that a command runs in the roots, and gives back what earlier
+// commands have made there.
+func (f *Fence) beginGit() error {
+	if len(f.gitRoots) == 0 {
+		return nil
+	}
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		err = session.MakeBase(base)
+	}
+	if err != nil {
+		return err
+	}
+	for _, root := range f.gitRoots {
+		run, err := gitdir.Begin(filepath.Join(base, session.GitDir), root)
+		if err != nil {
+			return err
+		}
+		f.runs = append(f.runs, run)
+		if run.Warning != nil {
+			f.Warn("git: %v", run.Warning)
+		}
+	}
+	return nil
+}
+
+// endGit makes unusable for the host what the command has made, and says so.
+func (f *Fence) endGit() (told []string, err error) {
+	for _, run := range f.runs {
+		made, rerr := run.End()
+		err = errors.Join(err, rerr)
+		for _, m := range made {
+			if !slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() }) {
+				told = append(told, fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository()))
+			}
+		}
+	}
+	f.runs = nil
+	return told, err
 }
 
 // gitAdvice never proposes to go without protection: a command may have made the
@@ -56,6 +133,9 @@ func gitAdvice(err error) string {
 // openLayers opens a layer over each git directory: the session's, or one of the
 // command's own.
 func (f *Fence) openLayers() error {
+	if err := f.beginGit(); err != nil {
+		return err
+	}
 	for _, dir := range f.gitDirs {
 		l, err := f.openLayer(dir)
 		if err != nil {
@@ -76,17 +156,17 @@ func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
 	if f.joined != nil {
 		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix))
 	}
-	base, err := session.Base(os.Getenv)
+	state, err := gitState()
 	if err == nil {
-		err = session.MakeBase(base)
+		err = session.MakeBase(filepath.Dir(state))
 	}
 	if err == nil {
-		base, err = filepath.EvalSymlinks(base)
+		state, err = filepath.EvalSymlinks(filepath.Dir(state))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return gitdir.OpenOwn(filepath.Join(base, session.GitDir), gitDir)
+	return gitdir.OpenOwn(filepath.Join(state, session.GitDir), gitDir)
 }
 
 // landEvery is how often the work of a command that runs lands.

@@ -15,10 +15,10 @@ import (
 // Limits of one configuration. Real ones are a few files of a few KiB; the limits
 // keep a planted one from delaying the start of a command.
 const (
-	maxFile     = 1 << 20 // bytes in a file
-	maxTotal    = 4 << 20 // bytes in all files together
-	maxDepth    = 10      // files that include each other: git's own limit
-	maxIncludes = 256     // included files in all
+	maxFile     = 16 << 20 // bytes in a file
+	maxTotal    = 64 << 20 // bytes in all files together
+	maxDepth    = 10       // files that include each other: git's own limit
+	maxIncludes = 256      // included files in all
 )
 
 // Config is a configuration as git puts it together, in the order in which git
@@ -246,7 +246,7 @@ func (l *loader) file(name string) error {
 	}
 	text, err := readAt(unix.AT_FDCWD, name, 0, min(maxFile, maxTotal-l.total))
 	if err != nil {
-		return l.forgiven(fmt.Errorf("cannot read %q: %w", name, err))
+		return fmt.Errorf("cannot read %q: %w", name, err)
 	}
 	l.total += int64(len(text))
 	if l.every {
@@ -288,7 +288,7 @@ func (l *loader) include(e Entry) error {
 		l.targets = append(l.targets, Entry{Key: e.Key, Value: file, File: e.File, Line: e.Line})
 	}
 	if l.depth == maxDepth || l.includes == maxIncludes {
-		return l.forgiven(fmt.Errorf("%q, line %d: more files are included than make sense", e.File, e.Line))
+		return fmt.Errorf("%q, line %d: more files are included than make sense", e.File, e.Line)
 	}
 	l.depth++
 	l.includes++

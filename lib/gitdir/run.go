@@ -41,6 +41,20 @@ type Run struct {
 	note  *os.File
 }
 
+// Look returns the list of a root as Begin would use it, and changes nothing.
+func Look(state, root string) (*List, error) {
+	l, err := openList(root, listFile(state, root))
+	if err != nil {
+		return nil, err
+	}
+	notes, err := notesIn(state)
+	if err != nil {
+		return nil, err
+	}
+	l.since = notes.since(root)
+	return l, l.Quick()
+}
+
 // Begin prepares the start of a command in a root, an absolute path without links.
 // state is a directory of pk's, made if it is missing, the same for all roots of
 // the user. When Begin has failed the command must not start.

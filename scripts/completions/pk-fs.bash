@@ -40,7 +40,7 @@ _pk_fs() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
 			--policy --violations --atomic --exclusive --if-unchanged --sync
 			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout
 			-h --help --version

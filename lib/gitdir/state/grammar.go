@@ -57,6 +57,7 @@ var rebaseMerge = map[string]check{
 
 // rebaseApply are the files of git am and git rebase --apply, beside the mails. Of
 // the options for git apply only numbers are known: --unsafe-paths writes outside.
+// A nil is a file that git only writes; it does not land.
 var rebaseApply = map[string]check{
 	"next":                    number,
 	"last":                    number,
@@ -83,6 +84,7 @@ var rebaseApply = map[string]check{
 	"patch":                   anything,
 	"rewritten":               lines(`ID ID`),
 	"dirtyindex":              word("t", "f"),
+	"patch-merge-index":       nil,
 	"head-name":               headName,
 	"onto":                    head("commit"),
 	"orig-head":               head("commit"),
@@ -149,6 +151,15 @@ func head(kind string) check {
 // heads are IDs of commits, one on each line.
 func heads(l *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error { return l.object(line, "commit") })
+}
+
+// commit is object, and also takes an abbreviated ID as git writes into the list of
+// a cherry-pick. Git finds out what that names, without running anything.
+func (l *lander) commit(id string) error {
+	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
+		return nil
+	}
+	return l.object(id, "commit")
 }
 
 // object checks that an ID is well formed and names an object of the host.
@@ -251,12 +262,12 @@ func (l *lander) argument(kind, rest string) error {
 		}
 		return nil
 	case "commit":
-		return l.object(first, "commit")
+		return l.commit(first)
 	case "fixup":
 		if first == "-C" || first == "-c" {
 			first, _, _ = strings.Cut(more, " ")
 		}
-		return l.object(first, "commit")
+		return l.commit(first)
 	case "ref":
 		return branch(rest)
 	case "label":
@@ -267,7 +278,7 @@ func (l *lander) argument(kind, rest string) error {
 	}
 	if first == "-C" || first == "-c" {
 		id, after, _ := strings.Cut(more, " ")
-		if err := l.object(id, "commit"); err != nil {
+		if err := l.commit(id); err != nil {
 			return err
 		}
 		rest = after

@@ -137,23 +137,25 @@ func land(host string, upper int, o Options, groups [][]item) (_ Result, err err
 	}
 	defer unix.Close(l.host)
 	if _, err := fsat.Lstat(l.host, stageName); err == nil {
-		l.erase()
+		eraseStage(l.host)
 	}
+	defer func() {
+		if l.stage >= 0 {
+			unix.Close(l.stage)
+			eraseStage(l.host)
+		}
+	}()
 	for _, group := range groups {
 		if err := l.group(group); err != nil {
 			return l.result, fmt.Errorf("%q: %w", host, err)
 		}
 	}
-	if l.stage >= 0 {
-		unix.Close(l.stage)
-		l.erase()
-	}
 	return l.result, nil
 }
 
-func (l *lander) erase() {
+func eraseStage(host int) {
 	e := fsat.Eraser{Opener: fsat.Kernel()}
-	_ = e.Remove(l.host, stageName) // the next call tries again
+	_ = e.Remove(host, stageName) // the next call tries again
 }
 
 // change is what a group does to one name.
@@ -221,6 +223,10 @@ func (l *lander) plan(it item) (*change, error) {
 		mark.Had, mark.Below = old.kind != absent, slices.Sorted(maps.Keys(old.files))
 	}
 	c := &change{name: it.name, old: old.kind != absent, new: layer.over(old, mark.Below)}
+	maps.DeleteFunc(c.new.files, func(name string, _ []byte) bool {
+		check, known := it.files[name]
+		return known && check == nil
+	})
 	mark.Layer, mark.Host = layer.sum(), c.new.sum()
 	c.mark = mark
 	if old.sum() == mark.Host {

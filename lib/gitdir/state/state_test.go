@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,14 +26,48 @@ type scene struct {
 	marks  map[string]Mark
 	since  time.Time
 	hexLen int
+	kinds  map[string]string
 }
 
+// newScene copies a repository with the branches main and side, whose commits
+// "file: three" and "file: side" conflict.
 func newScene(t *testing.T, format string) *scene {
 	s := &scene{t: t, dir: t.TempDir(), hexLen: 40}
 	if format == "sha256" {
 		s.hexLen = 64
+		s.history(format)
+		return s
 	}
-	s.git("init", "-q", "-b", "main", "--object-format="+format, ".")
+	s.copy(template(t), s.dir)
+	s.git("update-index", "-q", "--refresh")
+	return s
+}
+
+var (
+	templateOnce sync.Once
+	templateDir  string
+)
+
+func template(t *testing.T) string {
+	templateOnce.Do(func() {
+		(&scene{t: t, dir: templateDir}).history("sha1")
+	})
+	return templateDir
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if templateDir, err = os.MkdirTemp("", "pk-state-"); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(templateDir)
+	os.Exit(status)
+}
+
+func (s *scene) history(format string) {
+	s.git("init", "-q", "--template=", "-b", "main", "--object-format="+format, ".")
+	s.git("config", "maintenance.auto", "false")
 	for _, name := range []string{"one", "two", "three"} {
 		s.commit("file", name)
 	}
@@ -42,7 +77,6 @@ func newScene(t *testing.T, format string) *scene {
 	}
 	s.commit("file", "side")
 	s.commit("d", "d")
-	return s
 }
 
 func (s *scene) path(name string) string { return filepath.Join(s.dir, name) }
@@ -80,16 +114,37 @@ func (s *scene) commit(name, content string) {
 	s.git("commit", "-qm", name+": "+content)
 }
 
-func (s *scene) run(name string, args ...string) {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	require.NoError(s.t, err, "%s", out)
+// copy copies a file or a tree.
+func (s *scene) copy(from, to string) {
+	s.t.Helper()
+	if info, err := os.Stat(from); err == nil && info.IsDir() {
+		require.NoError(s.t, os.CopyFS(to, os.DirFS(from)))
+		return
+	}
+	data, err := os.ReadFile(from)
+	require.NoError(s.t, err)
+	require.NoError(s.t, os.WriteFile(to, data, 0o666))
+}
+
+// content is a file, or the files of a directory; nil if there is none.
+func (s *scene) content(path string) map[string]string {
+	files := map[string]string{}
+	_ = filepath.WalkDir(path, func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && d.Name() != "patch-merge-index" {
+			data, err := os.ReadFile(name)
+			require.NoError(s.t, err)
+			files[strings.TrimPrefix(name, path)] = string(data)
+		}
+		return err
+	})
+	return files
 }
 
 // begin is the start of a command.
 func (s *scene) begin() {
 	s.base = filepath.Join(s.t.TempDir(), "base")
-	s.run("cp", "-a", s.path(".git"), s.base)
-	s.marks, s.since = map[string]Mark{}, time.Now().Add(time.Second)
+	s.copy(s.path(".git"), s.base)
+	s.marks, s.since, s.kinds = map[string]Mark{}, time.Now().Add(time.Hour), nil
 }
 
 // end takes the git directory apart: the host gets objects, refs, HEAD and index,
@@ -97,12 +152,12 @@ func (s *scene) begin() {
 func (s *scene) end() (after string, result Result) {
 	after, upper := filepath.Join(s.t.TempDir(), "after"), s.t.TempDir()
 	require.NoError(s.t, os.Rename(s.path(".git"), after))
-	s.run("cp", "-a", s.base, s.path(".git"))
-	for _, name := range []string{"objects", "refs", "logs", "HEAD", "index", "packed-refs"} {
+	s.copy(after, s.path(".git"))
+	for _, name := range present(after) {
 		require.NoError(s.t, os.RemoveAll(s.path(".git/"+name)))
-		if _, err := os.Lstat(filepath.Join(after, name)); err == nil {
-			s.run("cp", "-a", filepath.Join(after, name), s.path(".git/"+name))
-		}
+	}
+	for _, name := range present(s.base) {
+		s.copy(filepath.Join(s.base, name), s.path(".git/"+name))
 	}
 	layer(s.t, s.base, after, upper)
 	return after, s.land(upper)
@@ -120,14 +175,17 @@ func (s *scene) land(upper string) Result {
 }
 
 func (s *scene) options() Options {
-	kind := func(id string) (string, error) {
-		out, err := s.try("cat-file", "-t", id)
-		return strings.TrimSpace(out), err
+	if s.kinds == nil {
+		s.kinds = map[string]string{}
+		for line := range strings.Lines(s.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)")) {
+			id, kind, _ := strings.Cut(strings.TrimSpace(line), " ")
+			s.kinds[id] = kind
+		}
 	}
 	return Options{
 		HexLen: s.hexLen,
-		Kind:   kind,
-		Exists: func(id string) bool { _, err := kind(id); return err == nil },
+		Kind:   func(id string) (string, error) { return s.kinds[id], nil },
+		Exists: func(id string) bool { return s.kinds[id] != "" },
 		Since:  s.since,
 		Landed: s.marks,
 	}
@@ -183,8 +241,7 @@ func whiteout(t *testing.T, path string) {
 func (s *scene) same(after string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
-		out, err := exec.Command("diff", "-r", filepath.Join(after, name), s.path(".git/"+name)).CombinedOutput()
-		assert.NoError(s.t, err, "%s", out)
+		assert.Equal(s.t, s.content(filepath.Join(after, name)), s.content(s.path(".git/"+name)), name)
 	}
 }
 
@@ -195,7 +252,7 @@ func TestGoesOn(t *testing.T) {
 		s.write("file", "resolved\n")
 		s.git("add", "file")
 	}
-	mail := func(s *scene) { s.git("format-patch", "-q", "-o", s.path("mails"), "main~1..side") }
+	mail := func(s *scene) { s.write("mails", s.git("format-patch", "--stdout", "main~1..side")+"\n") }
 	for _, test := range []struct {
 		name   string
 		before func(s *scene)
@@ -219,7 +276,7 @@ func TestGoesOn(t *testing.T) {
 				s.git("-c", "sequence.editor=sed -i '1s/$/\\nbreak/;2s/pick/squash/;3s/pick/fixup -C/;4s/pick/drop/'", "rebase", "-i", "main~1")
 			},
 			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
+			[]string{"rebase", "--continue"}, nil},
 		{"autosquash with a conflict", func(s *scene) {
 			s.write("b", "more\n")
 			s.git("commit", "-qam", "fixup! b: b")
@@ -231,7 +288,7 @@ func TestGoesOn(t *testing.T) {
 				resolve(s)
 			},
 			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
+			[]string{"rebase", "--continue"}, nil},
 		{"rebase of merges", func(s *scene) {
 			s.git("checkout", "-qb", "topic", "side~3")
 			s.commit("t", "t")
@@ -245,7 +302,7 @@ func TestGoesOn(t *testing.T) {
 		{"rebase that updates refs", func(s *scene) { s.git("branch", "stacked", "side~2") },
 			func(s *scene) { s.stops("rebase", "--update-refs", "main"); resolve(s) },
 			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
+			[]string{"rebase", "--continue"}, nil},
 		{"rebase with autostash", func(s *scene) { s.write("d", "changed\n") },
 			func(s *scene) { s.stops("rebase", "--autostash", "main"); resolve(s) },
 			[]string{"rebase-merge"},
@@ -257,7 +314,7 @@ func TestGoesOn(t *testing.T) {
 				s.git("add", ".")
 			},
 			[]string{"rebase-merge"},
-			[]string{"rebase", "--skip"}, []string{"rebase", "--abort"}},
+			[]string{"rebase", "--skip"}, nil},
 		{"rebase by patches", nil,
 			func(s *scene) { s.stops("rebase", "--apply", "main"); resolve(s) },
 			[]string{"rebase-apply"},
@@ -265,7 +322,7 @@ func TestGoesOn(t *testing.T) {
 		{"rebase of a detached HEAD", func(s *scene) { s.git("checkout", "-q", "--detach") },
 			func(s *scene) { s.stops("rebase", "--signoff", "-q", "main"); resolve(s) },
 			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
+			[]string{"rebase", "--continue"}, nil},
 		{"am", func(s *scene) { mail(s); s.git("checkout", "-q", "main") },
 			func(s *scene) { s.stops("am", "-3", "-C1", s.path("mails")); resolve(s) },
 			[]string{"rebase-apply"},
@@ -276,7 +333,7 @@ func TestGoesOn(t *testing.T) {
 				resolve(s)
 			},
 			[]string{"rebase-apply"},
-			[]string{"am", "--continue"}, []string{"am", "--abort"}},
+			[]string{"am", "--continue"}, nil},
 		{"merge with a conflict", nil,
 			func(s *scene) { s.stops("merge", "--no-ff", "main"); resolve(s) },
 			[]string{"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "ORIG_HEAD", "AUTO_MERGE"},
@@ -284,11 +341,11 @@ func TestGoesOn(t *testing.T) {
 		{"merge with autostash", func(s *scene) { s.write("d", "changed\n") },
 			func(s *scene) { s.stops("merge", "--autostash", "main"); resolve(s) },
 			[]string{"MERGE_HEAD", "MERGE_AUTOSTASH"},
-			[]string{"merge", "--continue"}, []string{"merge", "--abort"}},
+			[]string{"merge", "--continue"}, nil},
 		{"squash merge", nil,
 			func(s *scene) { s.stops("merge", "--squash", "main"); resolve(s) },
 			[]string{"SQUASH_MSG"},
-			[]string{"commit", "-q"}, []string{"reset", "--hard"}},
+			[]string{"commit", "-q"}, nil},
 		{"octopus merge not committed", func(s *scene) {
 			s.git("checkout", "-qb", "t1", "main~2")
 			s.commit("t1", "x")
@@ -297,13 +354,13 @@ func TestGoesOn(t *testing.T) {
 		},
 			func(s *scene) { s.git("merge", "--no-commit", "t1", "main") },
 			[]string{"MERGE_HEAD", "MERGE_MSG"},
-			[]string{"commit", "-q"}, []string{"merge", "--abort"}},
+			[]string{"commit", "-q"}, nil},
 		{"cherry-pick of several", func(s *scene) { s.git("checkout", "-q", "main") },
 			func(s *scene) { s.stops("cherry-pick", "-x", "--signoff", "main~1..side"); resolve(s) },
 			[]string{"sequencer", "CHERRY_PICK_HEAD", "MERGE_MSG"},
 			[]string{"cherry-pick", "--continue"}, []string{"cherry-pick", "--abort"}},
 		{"revert of several", nil,
-			func(s *scene) { s.stops("revert", "--edit", "main~1", "side~1", "side~2"); resolve(s) },
+			func(s *scene) { s.stops("revert", "--edit", "main~1", "side~2", "side~3"); resolve(s) },
 			[]string{"sequencer", "REVERT_HEAD", "MERGE_MSG"},
 			[]string{"revert", "--continue"}, []string{"revert", "--abort"}},
 		{"bisect", nil,
@@ -328,11 +385,13 @@ func TestGoesOn(t *testing.T) {
 			for _, name := range test.state {
 				assert.Contains(t, result.Landed, name)
 			}
-			aborted := filepath.Join(t.TempDir(), "aborted")
-			s.run("cp", "-a", s.dir, aborted)
-			other := *s
-			other.dir = aborted
-			other.git(test.abort...)
+			if test.abort != nil {
+				other := *s
+				other.dir = filepath.Join(t.TempDir(), "aborted")
+				s.copy(s.dir, other.dir)
+				other.git("status")
+				other.git(test.abort...)
+			}
 
 			status := s.git("status")
 			s.begin()
@@ -367,10 +426,10 @@ func TestStays(t *testing.T) {
 		stop func(s *scene)
 		why  string
 	}{
-		{"rebase with exec", func(s *scene) { s.stops("rebase", "--exec", "true", "main") }, `rebase-merge: "git-rebase-todo": the command "exec"`},
+		{"rebase with exec", func(s *scene) { s.stops("rebase", "--exec", "true", "main") }, `rebase-merge: "done": the command "exec"`},
 		{"rebase with a strategy option", func(s *scene) { s.stops("rebase", "-X", "ignore-space-change", "main") }, `rebase-merge: "strategy_opts"`},
 		{"am with unsafe paths", func(s *scene) {
-			s.git("format-patch", "-q", "-o", s.path("mails"), "main~1..side")
+			s.write("mails", s.git("format-patch", "--stdout", "main~1..side")+"\n")
 			s.git("checkout", "-q", "main")
 			s.stops("am", "--directory=x", s.path("mails"))
 		}, `rebase-apply: "apply-opt"`},
@@ -408,7 +467,7 @@ func TestEdits(t *testing.T) {
 	none := strings.Repeat("1", 40)
 	missing := func(name string) string { return name + " " + none + " x\n" }
 	for name, lines := range map[string][]string{
-		"git-rebase-todo": {"exec id", "x id", " exec id", "\texec id", "exec", "pick", missing("pick"), "pick " + head[:7] + " x", "pick " + tree, "fixup -C", "fixup -x " + head,
+		"git-rebase-todo": {"exec id", "x id", " exec id", "\texec id", "exec", "pick", missing("pick"), "pick side", "pick " + tree, "fixup -C", "fixup -x " + head,
 			"update-ref refs/tags/x", "update-ref HEAD", "label -x", "label a..b", "label ../x", "reset a\x1bb", "merge -C " + none + " x", "merge a..b", "noop x", "pick\t" + head, "pick " + head + " \x1b[2J", "strange"},
 		"done":           {"exec id"},
 		"strategy":       {"x", "octopus", "../x"},
@@ -431,7 +490,7 @@ func TestEdits(t *testing.T) {
 	} {
 		for _, line := range lines {
 			upper := t.TempDir()
-			s.run("cp", "-a", filepath.Join(after, "rebase-merge"), upper)
+			s.copy(filepath.Join(after, "rebase-merge"), filepath.Join(upper, "rebase-merge"))
 			if name == "git-rebase-todo" {
 				data, err := os.ReadFile(filepath.Join(after, "rebase-merge", name))
 				require.NoError(t, err)
@@ -439,14 +498,13 @@ func TestEdits(t *testing.T) {
 			}
 			require.NoError(t, os.WriteFile(filepath.Join(upper, "rebase-merge", name), []byte(line+"\n"), 0o666))
 			clear(s.marks)
-			before := s.git("status", "--porcelain=v2", "--branch") + s.git("config", "-l")
 			result := s.land(upper)
 			require.Len(t, result.Stays, 1, "%s: %q", name, line)
 			assert.Contains(t, result.Stays[0].Why, fmt.Sprintf("%q", name))
-			s.same(after, "rebase-merge")
-			assert.Equal(t, before, s.git("status", "--porcelain=v2", "--branch")+s.git("config", "-l"))
+			assert.Empty(t, result.Landed)
 		}
 	}
+	s.same(after, "rebase-merge")
 }
 
 // TestFiles are single files with bad and good content.
@@ -695,7 +753,9 @@ func TestShallow(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Close(fd)
 	fresh := map[string]bool{}
+	loose := func(id string) string { return s.path(".git/objects/" + id[:2] + "/" + id[2:]) }
 	o := s.options()
+	o.Exists = func(id string) bool { _, err := os.Stat(loose(id)); return err == nil }
 	o.Since = time.Now().Add(time.Hour)
 	o.IsNew = func(id string) bool { return fresh[id] }
 	o.Parents = func(id string) ([]string, error) {
@@ -719,21 +779,20 @@ func TestShallow(t *testing.T) {
 		require.NoError(t, err)
 		return result
 	}
-	assert.Contains(t, land(id("side")).Stays[0].Why, "would hide history")
+	side, below, lower, gone := id("side"), id("side~1"), id("side~2"), id("side~3")
+	assert.Contains(t, land(side).Stays[0].Why, "would hide history")
 	assert.NoFileExists(t, s.path(".git/shallow"))
-	fresh[id("side")] = true
-	assert.Empty(t, land(id("side")).Stays)
+	fresh[side] = true
+	assert.Empty(t, land(side).Stays)
 	assert.FileExists(t, s.path(".git/shallow"))
 	assert.Empty(t, land().Stays, "its parent is there")
 	assert.NoFileExists(t, s.path(".git/shallow"))
 
-	fresh[id("side~1")], fresh[id("side~2")] = true, true
-	assert.Empty(t, land(id("side")).Stays)
-	gone := id("side~3")
-	path := s.path(".git/objects/" + gone[:2] + "/" + gone[2:])
-	require.NoError(t, os.Remove(path))
+	fresh[below], fresh[lower] = true, true
+	assert.Empty(t, land(side).Stays)
+	require.NoError(t, os.Remove(loose(gone)))
 	assert.Contains(t, land().Stays[0].Why, "is not complete", "two commits below")
-	assert.Empty(t, land(s.git("rev-list", "--max-count=1", "--skip=2", "side")).Stays, "it moves down")
+	assert.Empty(t, land(lower).Stays, "it moves down")
 	assert.Contains(t, land().Stays[0].Why, "is not complete")
 	assert.Contains(t, land("").Stays[0].Why, "no object ID")
 }
