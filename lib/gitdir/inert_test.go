@@ -63,6 +63,7 @@ func TestInert(t *testing.T) {
 		{"a directory of the user's completed", `repo a; mv a/.git/HEAD h`, `arm a/.git; mv h a/.git/HEAD`, []string{"a/.git", "a/.git/HEAD"}, "a"},
 		{"a .git file of the user's written by another name", `repo .; git worktree add -q w; ln w/.git other`, `repo o; arm o/.git; echo "gitdir: $PWD/o/.git" >other`, []string{"o/.git", "o/.git/HEAD", "w/.git"}, "w o"},
 		{"a .git file that leads outside", `repo ../o`, `mkdir a; echo "gitdir: $PWD/../o/.git" >a/.git`, []string{"a/.git"}, ""},
+		{"a repository that the user has emptied", `repo a`, `repo o; mv o/.git/* a/.git; rmdir o/.git; arm a/.git`, []string{"a/.git", "a/.git/HEAD"}, "a"},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -70,6 +71,9 @@ func TestInert(t *testing.T) {
 			g := newGround(t)
 			g.sh(row.before)
 			g.command(func() {})
+			if strings.Contains(row.name, "emptied") {
+				g.sh(`find a/.git -mindepth 1 -delete`)
+			}
 			probes := strings.Fields(row.probes)
 			made := g.command(func() {
 				g.sh(row.script)

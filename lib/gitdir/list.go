@@ -105,7 +105,7 @@ func (l *List) Quick() error {
 	if l.fresh || len(l.dirs) <= alwaysAll {
 		depth = -1
 	}
-	_, err := l.walk(depth)
+	_, err := l.walk(depth, false)
 	l.shut()
 	return err
 }
@@ -116,7 +116,7 @@ const alwaysAll = 256
 
 // refresh brings the whole list up to date and returns what commands have made.
 // Directories that they have closed stay open until shut.
-func (l *List) refresh() ([]spot, error) { return l.walk(-1) }
+func (l *List) refresh() ([]spot, error) { return l.walk(-1, true) }
 
 // shut takes back the permissions that a walk gave to itself.
 func (l *List) shut() {
@@ -137,20 +137,21 @@ func (l *List) Mounts() []string { return slices.Clone(l.mounts) }
 // walker makes a new list from an old one.
 type walker struct {
 	*List
-	depth int // of directories that are looked at; -1: all
-	now   int64
-	old   []dir
-	spots map[string][]spot // of the old list, by directory
-	known map[id]spot       // of the host's
-	skip  map[string]bool   // git directories of the host's: a layer covers all below
-	found []spot
-	made  []spot
-	errs  []error
+	sweeps bool // a command has ended, as opposed to: one begins
+	depth  int  // of directories that are looked at; -1: all
+	now    int64
+	old    []dir
+	spots  map[string][]spot // of the old list, by directory
+	known  map[id]spot       // of the host's
+	skip   map[string]bool   // git directories of the host's: a layer covers all below
+	found  []spot
+	made   []spot
+	errs   []error
 }
 
 var errGiveUp = errors.New("gave up after too many errors")
 
-func (l *List) walk(depth int) ([]spot, error) {
+func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	if l.fd < 0 {
 		fd, err := fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 		if err != nil {
@@ -162,7 +163,7 @@ func (l *List) walk(depth int) ([]spot, error) {
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
 		return nil, err
 	}
-	w := &walker{List: l, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -493,9 +494,9 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 	return s.whose == hosts, nil
 }
 
-// judge finds out whose a spot is; nil: there is none. A sandbox could never write
-// a directory of the host's, since a layer was over it. A .git file may have
-// another name (a hard link), so its content is compared.
+// judge finds out whose a spot is; nil: there is none. A sandbox could not write a
+// directory that was the host's when its command began, since a layer was over it.
+// A .git file may have another name (a hard link), so its content is compared.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -514,7 +515,8 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		return nil, nil // git takes a FIFO, a socket or a device for nothing
 	}
 	known, ok := w.known[s.id]
-	if ok && known.name == name && kind == unix.S_IFDIR {
+	covered := ok && known.name == name && kind == unix.S_IFDIR
+	if covered && w.sweeps {
 		s.whose = hosts
 		return s, nil
 	}
@@ -522,6 +524,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
+	changed = changed && !covered
 	var t target
 	if name == ".git" {
 		t, err = follow(fd)
