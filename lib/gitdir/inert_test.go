@@ -224,6 +224,21 @@ func TestTwoCommands(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
+// A command begins between another one's look at the tree and its search.
+func TestLookBeforeACommand(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
+	l, err := Look(g.state, g.root)
+	require.NoError(t, err)
+	g.settle()
+	g.begin()
+	g.sh(`repo a/b/c`)
+	repos, err := Find(g.root, l)
+	require.NoError(t, err)
+	require.Len(t, repos, 2)
+	assert.Equal(t, g.path("k"), repos[1].WorkTree)
+}
+
 // Another root is not kept from its sweep.
 func TestRootsThatDoNotOverlap(t *testing.T) {
 	g := newGround(t)

@@ -33,7 +33,8 @@ type List struct {
 	given  map[string]bool // names that were given back to what commands made
 	since  int64           // what has changed after it may be a command's; 0: nothing is
 
-	fd     int // the root, while a walk goes on
+	walked int64 // when the last walk began
+	fd     int   // the root, while a walk goes on
 	opened []func()
 }
 
@@ -163,6 +164,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
 		return nil, err
 	}
+	l.walked = now.Nano()
 	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
 	before := l.spots
 	for _, s := range before {
