@@ -77,8 +77,10 @@ type Fence struct {
 	gitDirs  []string // of the host, shown through layers
 	gitRoots []string // writable roots in which repositories are looked for
 	runs     []*gitdir.Run
-	layers   []*gitdir.Layer
-	stop     func() // ends the landing of work while the command runs
+
+	gitTemporary string // holds the layers if there is no cache directory; or ""
+	layers       []*gitdir.Layer
+	stop         func() // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -127,6 +129,7 @@ func (f *Fence) Close() error {
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
 	}
+	errs = append(errs, f.removeTemporary())
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
 	}

@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -59,11 +60,7 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 
 // repositories lists those of a root.
 func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
-	state, err := gitState()
-	if err != nil {
-		return nil, err
-	}
-	list, err := gitdir.Look(state, root)
+	list, err := gitdir.Look(f.gitState(), root)
 	if err != nil {
 		return nil, err
 	}
@@ -71,13 +68,47 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	return gitdir.Find(root, list)
 }
 
-// gitState is where layers and lists of repositories are kept.
-func gitState() (string, error) {
+// gitState is where layers and lists of repositories are kept. Without a cache
+// directory that is a temporary one, which makeGitState makes.
+func (f *Fence) gitState() string {
 	base, err := session.Base(os.Getenv)
-	if err != nil {
-		return "", err
+	if err == nil {
+		_, err = os.Stat(base)
 	}
-	return filepath.Join(base, session.GitDir), nil
+	switch {
+	case f.gitTemporary != "":
+		return f.gitTemporary
+	case err == nil || errors.Is(err, fs.ErrNotExist) && base != "":
+		return filepath.Join(base, session.GitDir)
+	}
+	return "/proc/nonexistent" // nothing is kept there
+}
+
+// makeGitState makes the directory. What cannot land, and what a command has made,
+// is not there for the next command if it is a temporary one.
+func (f *Fence) makeGitState() error {
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		if err = session.MakeBase(base); err == nil {
+			return nil
+		}
+	}
+	f.gitTemporary, err = os.MkdirTemp("", "pk-git-")
+	return err
+}
+
+// removeTemporary removes the temporary directory of layers.
+func (f *Fence) removeTemporary() error {
+	if f.gitTemporary == "" {
+		return nil
+	}
+	in, err := os.Open(filepath.Dir(f.gitTemporary))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(in.Fd()), filepath.Base(f.gitTemporary))
 }
 
 // beginGit notes that a command runs in the roots, and gives back what earlier
@@ -86,15 +117,11 @@ func (f *Fence) beginGit() error {
 	if len(f.gitRoots) == 0 {
 		return nil
 	}
-	base, err := session.Base(os.Getenv)
-	if err == nil {
-		err = session.MakeBase(base)
-	}
-	if err != nil {
+	if err := f.makeGitState(); err != nil {
 		return err
 	}
 	for _, root := range f.gitRoots {
-		run, err := gitdir.Begin(filepath.Join(base, session.GitDir), root)
+		run, err := gitdir.Begin(f.gitState(), root)
 		if err != nil {
 			return err
 		}
@@ -112,8 +139,10 @@ func (f *Fence) endGit() (told []string, err error) {
 		made, rerr := run.End()
 		err = errors.Join(err, rerr)
 		for _, m := range made {
-			if !slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() }) {
-				told = append(told, fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository()))
+			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
+			line := fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+			if !known && !slices.Contains(told, line) {
+				told = append(told, line)
 			}
 		}
 	}
@@ -156,17 +185,11 @@ func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
 	if f.joined != nil {
 		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix))
 	}
-	state, err := gitState()
-	if err == nil {
-		err = session.MakeBase(filepath.Dir(state))
-	}
-	if err == nil {
-		state, err = filepath.EvalSymlinks(filepath.Dir(state))
-	}
+	state, err := filepath.EvalSymlinks(f.gitState())
 	if err != nil {
 		return nil, err
 	}
-	return gitdir.OpenOwn(filepath.Join(state, session.GitDir), gitDir)
+	return gitdir.OpenOwn(state, gitDir)
 }
 
 // landEvery is how often the work of a command that runs lands.

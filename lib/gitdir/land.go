@@ -292,10 +292,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 		IsNew: func(id string) bool { return r.fresh[id] }, Parents: r.parents,
 		Since: time.Unix(0, out.Since), Landed: out.marks(rel),
 	}
+	underWay := false // something that the host's git must not see
 	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
 		result, err := land(git, up, o)
 		for _, s := range result.Stays {
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
+			underWay = underWay || slices.Contains(operations, s.Name)
 		}
 		return err
 	}
@@ -307,11 +309,17 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 	if err := landState(state.Land); err != nil {
 		return err
 	}
-	if err := l.landRefs(r, git, rel, upper, out); err != nil {
+	if underWay { // HEAD and the index are a part of it
+		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
+	}
+	if err := l.landRefs(r, git, rel, upper, !underWay, out); err != nil || underWay {
 		return err
 	}
 	return l.landIndex(r, git, rel, up, out)
 }
+
+// operations are what git has under way with a HEAD and an index of its own.
+var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
 // parents lists those of a commit on the host.
 func (r *repository) parents(id string) (ids []string, err error) {
@@ -328,7 +336,7 @@ func (r *repository) parents(id string) (ids []string, err error) {
 	return ids, nil
 }
 
-func (l *lander) landRefs(r *repository, git, rel string, upper int, out *landed) error {
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
 	o := refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, Since: time.Unix(0, out.Since), Landed: out.refs(rel),
@@ -340,6 +348,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, out *landed
 	}
 	for _, f := range refused {
 		out.stay(path.Join(r.rel, f.Name), "%q: %s", f.Name, f.Reason)
+	}
+	if !head {
+		changes = slices.DeleteFunc(changes, func(c refs.Change) bool { return c.Name == "HEAD" })
 	}
 	results, err := refs.Apply(host, changes, o)
 	for _, c := range results {

@@ -28,7 +28,7 @@ var errBusy = errors.New("the host's git has it locked")
 // landIndex lands the index in the directory up of the upper layer, as that of the
 // host's directory git.
 func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) error {
-	data, err := readFile(up, indexFile, maxIndex)
+	data, written, err := readIndex(up)
 	if data == nil {
 		return nil // the command has not written one, or only a whiteout
 	}
@@ -67,12 +67,26 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		}
 	}
 	text := x.Encode()
-	if err := replaceLocked(filepath.Join(git, indexFile), text, host.same); err != nil {
+	if err := replaceLocked(filepath.Join(git, indexFile), text, written, host.same); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
 	out.Files[rel] = digest
 	out.Files[rel+"@host"] = digestOf(text)
 	return nil
+}
+
+// readIndex also returns when the index was written. An index that is newer than a
+// change of a file hides that change from git, if the size stays.
+func readIndex(up int) (data []byte, written unix.Timespec, err error) {
+	st, err := fsat.Lstat(up, indexFile)
+	if err != nil {
+		return nil, written, err
+	}
+	data, err = readFile(up, indexFile, maxIndex)
+	if now := unix.NsecToTimespec(time.Now().UnixNano()); st.Mtim.Nano() > now.Nano() {
+		st.Mtim = now
+	}
+	return data, st.Mtim, err
 }
 
 // hostIndex is the host's index, as it was before it is replaced.
@@ -169,7 +183,7 @@ func digestOf(data []byte) string {
 
 // replaceLocked replaces a file of the host's as git does, under its lock, if it
 // still is as it was.
-func replaceLocked(path string, data []byte, same func(path string) bool) error {
+func replaceLocked(path string, data []byte, written unix.Timespec, same func(path string) bool) error {
 	lock := path + ".lock"
 	mode := uint32(0o644)
 	var st unix.Stat_t
@@ -196,6 +210,9 @@ func replaceLocked(path string, data []byte, same func(path string) bool) error 
 		err = errors.New("it has changed meanwhile")
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, lock, []unix.Timespec{written, written}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
 		err = os.Rename(lock, path)
 	}
 	if err != nil {
