@@ -86,7 +86,7 @@ func Find(root string, l *List) ([]Repo, error) {
 		}
 	}
 	slices.SortStableFunc(f.repos, func(a, b Repo) int { return strings.Compare(a.place(), b.place()) })
-	return f.repos, nil
+	return f.repos, l.keep()
 }
 
 // Layers lists the distinct directories to lay a layer over. A directory covers

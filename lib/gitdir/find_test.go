@@ -120,7 +120,6 @@ func TestGitlinksAreRemembered(t *testing.T) {
 	g.sh(`repo .; repo a/b; git add a 2>/dev/null`)
 	r := g.begin()
 	g.repos(r)
-	require.NoError(t, r.Save())
 	l, err := openList(g.root, listFile(g.state, g.root))
 	require.NoError(t, err)
 	require.Len(t, l.links, 2)

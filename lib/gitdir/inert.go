@@ -86,6 +86,7 @@ func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
 		switch {
 		case err == nil:
 			n.ino = st.Ino
+			ignore(dir, n.Fenced)
 		case !absent(err) && !errors.Is(err, unix.EEXIST):
 			return fmt.Errorf("cannot rename %s: %w", n.Name, err)
 		}
@@ -94,6 +95,21 @@ func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
 		return nil
 	}
 	return fmt.Errorf("a process keeps making %s", n.Name)
+}
+
+// ignore keeps git add from taking a directory that is no longer called .git. It is
+// a courtesy: if it fails, or if the command has a file there, nothing is lost.
+func ignore(dir int, name string) {
+	fd, err := fsat.Kernel().Open(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	file, err := fsat.Openat(fd, ".gitignore", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err == nil {
+		_ = fsat.Fill(file, []byte("*\n"))
+		unix.Close(file)
+	}
 }
 
 // freeName returns a name that nothing has. The user or a command may have a file

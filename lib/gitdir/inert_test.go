@@ -63,6 +63,7 @@ func TestInert(t *testing.T) {
 		{"a directory of the user's completed", `repo a; mv a/.git/HEAD h`, `arm a/.git; mv h a/.git/HEAD`, []string{"a/.git", "a/.git/HEAD"}, "a"},
 		{"a .git file of the user's written by another name", `repo .; git worktree add -q w; ln w/.git other`, `repo o; arm o/.git; echo "gitdir: $PWD/o/.git" >other`, []string{"o/.git", "o/.git/HEAD", "w/.git"}, "w o"},
 		{"a .git file that leads outside", `repo ../o`, `mkdir a; echo "gitdir: $PWD/../o/.git" >a/.git`, []string{"a/.git"}, ""},
+		{"a repository that the user has emptied", `repo a`, `repo o; mv o/.git/* a/.git; rmdir o/.git; arm a/.git`, []string{"a/.git", "a/.git/HEAD"}, "a"},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -70,6 +71,9 @@ func TestInert(t *testing.T) {
 			g := newGround(t)
 			g.sh(row.before)
 			g.command(func() {})
+			if strings.Contains(row.name, "emptied") {
+				g.sh(`find a/.git -mindepth 1 -delete`)
+			}
 			probes := strings.Fields(row.probes)
 			made := g.command(func() {
 				g.sh(row.script)
@@ -103,6 +107,7 @@ func TestRestored(t *testing.T) {
 	g.command(func() {
 		g.sh(`git clone -q ../o a; git -C a -c protocol.file.allow=always submodule -q add "$PWD/../o" s; git -C a commit -qm s; echo kept >a/.git/HEAD.fenced`)
 	})
+	assert.NotContains(t, g.git(".", "status", "--porcelain", "-uall"), "a/.git.fenced/")
 	_, err := g.tryGit("a", "rev-parse", "--verify", "-q", "HEAD:s")
 	assert.Error(t, err, "git takes the repository around it")
 	g.command(func() {
@@ -217,6 +222,21 @@ func TestTwoCommands(t *testing.T) {
 	notes, err := notesIn(g.state)
 	require.NoError(t, err)
 	assert.Empty(t, notes)
+}
+
+// A command begins between another one's look at the tree and its search.
+func TestLookBeforeACommand(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
+	l, err := Look(g.state, g.root)
+	require.NoError(t, err)
+	g.settle()
+	g.begin()
+	g.sh(`repo a/b/c`)
+	repos, err := Find(g.root, l)
+	require.NoError(t, err)
+	require.Len(t, repos, 2)
+	assert.Equal(t, g.path("k"), repos[1].WorkTree)
 }
 
 // Another root is not kept from its sweep.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +35,8 @@ type List struct {
 	given  map[string]bool // names that were given back to what commands made
 	since  int64           // what has changed after it may be a command's; 0: nothing is
 
-	fd     int // the root, while a walk goes on
+	walked int64 // when the last walk began
+	fd     int   // the root, while a walk goes on
 	opened []func()
 }
 
@@ -105,7 +108,7 @@ func (l *List) Quick() error {
 	if l.fresh || len(l.dirs) <= alwaysAll {
 		depth = -1
 	}
-	_, err := l.walk(depth)
+	_, err := l.walk(depth, false)
 	l.shut()
 	return err
 }
@@ -116,7 +119,7 @@ const alwaysAll = 256
 
 // refresh brings the whole list up to date and returns what commands have made.
 // Directories that they have closed stay open until shut.
-func (l *List) refresh() ([]spot, error) { return l.walk(-1) }
+func (l *List) refresh() ([]spot, error) { return l.walk(-1, true) }
 
 // shut takes back the permissions that a walk gave to itself.
 func (l *List) shut() {
@@ -137,20 +140,22 @@ func (l *List) Mounts() []string { return slices.Clone(l.mounts) }
 // walker makes a new list from an old one.
 type walker struct {
 	*List
-	depth int // of directories that are looked at; -1: all
-	now   int64
-	old   []dir
-	spots map[string][]spot // of the old list, by directory
-	known map[id]spot       // of the host's
-	skip  map[string]bool   // git directories of the host's: a layer covers all below
-	found []spot
-	made  []spot
-	errs  []error
+	sweeps bool // a command has ended, as opposed to: one begins
+	depth  int  // of directories that are looked at; -1: all
+	now    int64
+	old    []dir
+	same   []bool            // of old; nil: each has to be asked for
+	spots  map[string][]spot // of the old list, by directory
+	known  map[id]spot       // of the host's
+	skip   map[string]bool   // git directories of the host's: a layer covers all below
+	found  []spot
+	made   []spot
+	errs   []error
 }
 
 var errGiveUp = errors.New("gave up after too many errors")
 
-func (l *List) walk(depth int) ([]spot, error) {
+func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	if l.fd < 0 {
 		fd, err := fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 		if err != nil {
@@ -162,7 +167,8 @@ func (l *List) walk(depth int) ([]spot, error) {
 	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
 		return nil, err
 	}
-	w := &walker{List: l, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	l.walked = now.Nano()
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -173,6 +179,9 @@ func (l *List) walk(depth int) ([]spot, error) {
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
 	var err error
+	if depth < 0 && len(w.old) > alwaysAll {
+		w.compare()
+	}
 	if len(w.old) > 0 {
 		err = w.again(0, 0)
 	} else {
@@ -198,12 +207,14 @@ func (w *walker) again(i, depth int) error {
 	if w.depth >= 0 && depth > w.depth {
 		return w.keep(i)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstatat(w.fd, orDot(d.path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return w.vanished(d.path, err)
-	}
-	if d.ctime == 0 || st.Ino != d.ino || st.Ctim.Nano() != d.ctime || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return w.read(d.path, i, depth)
+	if w.same == nil || !w.same[i] {
+		same, err := w.unchanged(i)
+		if err != nil {
+			return w.vanished(d.path, err)
+		}
+		if !same {
+			return w.read(d.path, i, depth)
+		}
 	}
 	at := len(w.dirs)
 	w.dirs = append(w.dirs, d)
@@ -217,6 +228,33 @@ func (w *walker) again(i, depth int) error {
 	}
 	w.dirs[at].end = len(w.dirs)
 	return nil
+}
+
+// unchanged reports whether a directory of the old list has the names that it had.
+func (w *walker) unchanged(i int) (bool, error) {
+	d := &w.old[i]
+	var st unix.Stat_t
+	if err := unix.Fstatat(w.fd, orDot(d.path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
+
+// compare asks for all directories at once: the kernel takes a microsecond for each,
+// on every processor.
+func (w *walker) compare() {
+	same := make([]bool, len(w.old))
+	var group sync.WaitGroup
+	size := len(w.old)/runtime.GOMAXPROCS(0) + 1
+	for begin := 0; begin < len(w.old); begin += size {
+		group.Go(func() {
+			for i := begin; i < min(begin+size, len(w.old)); i++ {
+				same[i], _ = w.unchanged(i) // an error is met again
+			}
+		})
+	}
+	group.Wait()
+	w.same = same
 }
 
 // keep takes a directory and all below it over from the old list, apart from its
@@ -493,9 +531,9 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 	return s.whose == hosts, nil
 }
 
-// judge finds out whose a spot is; nil: there is none. A sandbox could never write
-// a directory of the host's, since a layer was over it. A .git file may have
-// another name (a hard link), so its content is compared.
+// judge finds out whose a spot is; nil: there is none. A sandbox could not write a
+// directory that was the host's when its command began, since a layer was over it.
+// A .git file may have another name (a hard link), so its content is compared.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -514,7 +552,8 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		return nil, nil // git takes a FIFO, a socket or a device for nothing
 	}
 	known, ok := w.known[s.id]
-	if ok && known.name == name && kind == unix.S_IFDIR {
+	covered := ok && known.name == name && kind == unix.S_IFDIR
+	if covered && w.sweeps {
 		s.whose = hosts
 		return s, nil
 	}
@@ -522,6 +561,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	if err != nil {
 		return nil, err
 	}
+	changed = changed && !covered
 	var t target
 	if name == ".git" {
 		t, err = follow(fd)

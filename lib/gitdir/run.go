@@ -41,8 +41,21 @@ type Run struct {
 	note  *os.File
 }
 
-// Look returns the list of a root as Begin would use it, and changes nothing.
+// Look returns the list of a root as Begin would use it, for Find. No command begins
+// meanwhile, so what it sees is not of one that it does not know of.
 func Look(state, root string) (*List, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return look(state, root)
+}
+
+func look(state, root string) (*List, error) {
 	l, err := openList(root, listFile(state, root))
 	if err != nil {
 		return nil, err
@@ -52,7 +65,13 @@ func Look(state, root string) (*List, error) {
 		return nil, err
 	}
 	l.since = notes.since(root)
-	return l, l.Quick()
+	if err := l.Quick(); err != nil {
+		return nil, err
+	}
+	if l.since == 0 {
+		l.since = l.walked // a command may begin before Find is called
+	}
+	return l, l.save()
 }
 
 // Begin prepares the start of a command in a root, an absolute path without links.
@@ -75,19 +94,8 @@ func Begin(state, root string) (*Run, error) {
 			return nil, err
 		}
 	}
-	l, err := openList(root, listFile(state, root))
+	l, err := look(state, root)
 	if err != nil {
-		return nil, err
-	}
-	notes, err := notesIn(state)
-	if err != nil {
-		return nil, err
-	}
-	l.since = notes.since(root)
-	if err := l.Quick(); err != nil {
-		return nil, err
-	}
-	if err := l.save(); err != nil {
 		return nil, err
 	}
 	r := &Run{List: l, state: state}
@@ -98,16 +106,6 @@ func Begin(state, root string) (*Run, error) {
 		return nil, errors.Join(err, r.note.Close(), os.Remove(r.note.Name()))
 	}
 	return r, nil
-}
-
-// Save writes the list if Find has changed it: it remembers the gitlinks of indexes.
-func (r *Run) Save() error {
-	unlock, err := lock(r.state)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return r.List.save()
 }
 
 // Lock is the note of the command, which is locked.
@@ -163,6 +161,20 @@ func lock(state string) (unlock func(), err error) {
 		return nil, fmt.Errorf("cannot lock %q: %w", state, err)
 	}
 	return func() { unix.Close(fd) }, nil
+}
+
+// keep saves the list if Find has read an index: another process may have saved it
+// since, with the same truth.
+func (l *List) keep() error {
+	if !l.dirty {
+		return nil
+	}
+	unlock, err := lock(filepath.Dir(l.file))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return l.save()
 }
 
 func listFile(state, root string) string {
