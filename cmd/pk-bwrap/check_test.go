@@ -328,6 +328,8 @@ var shown = map[string]string{
 	"write a git hook":                                 unfenced,
 	"change git's configuration":                       unfenced,
 	"rename the directory of the hooks' directory":     unfenced,
+	"make a repository for git on the host":            unfenced,
+	"change a task of an editor":                       unfenced,
 	"have a mount point made behind a planted link":    old,
 	"leave something in the project or the home":       weak,
 	"poison a cache of the host":                       unfenced,

@@ -283,7 +283,7 @@ func (f *Fence) Ready(name string) error {
 	if err := f.join(); err != nil {
 		return err
 	}
-	if err := f.openLayers(); err != nil || isNew {
+	if err := f.OpenLayers(); err != nil || isNew {
 		return err
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it

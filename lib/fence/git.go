@@ -159,9 +159,9 @@ func gitAdvice(err error) string {
 	return "name a narrower root"
 }
 
-// openLayers opens a layer over each git directory: the session's, or one of the
-// command's own.
-func (f *Fence) openLayers() error {
+// OpenLayers opens a layer over each git directory: the session's, or one of the
+// command's own. Ready does it.
+func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
 	}
