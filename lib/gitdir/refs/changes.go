@@ -54,7 +54,7 @@ type view struct {
 	packed bool   // the layer has one, or has removed the host's
 
 	loose   map[string]value // in the layer
-	hidden  map[string]bool  // the host's loose ref is not seen
+	hidden  map[string]bool  // the host's loose ref is not seen; false: because of a file or directory in its place
 	failed  map[string]bool  // neither changed nor deleted, as the layer cannot be read
 	refused []Refused
 	keep    bool // no ref is deleted
@@ -166,7 +166,7 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 		return nil
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && info.IsDir() {
-		return v.hide(name)
+		return v.cover(name, false)
 	}
 	return nil
 }
@@ -185,17 +185,20 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 		}
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && !info.IsDir() {
-		v.hidden[name] = true
+		v.hidden[name] = v.hidden[name]
 	}
 	return v.directory(fd, name, hidden, depth+1)
 }
 
-// hide notes that the host's loose refs at a path and below it are not seen.
-func (v *view) hide(name string) error {
-	v.hidden[name] = true
+// hide notes that the command removed the host's loose refs at a path and below it.
+func (v *view) hide(name string) error { return v.cover(name, true) }
+
+// cover notes that the host's loose refs at a path and below it are not seen.
+func (v *view) cover(name string, removed bool) error {
+	v.hidden[name] = removed
 	return v.reader.loose(name, func(ref string) {
 		if v.below == "." || perWorktree(name) || !perWorktree(ref) {
-			v.hidden[ref] = true
+			v.hidden[ref] = removed
 		}
 	})
 }
@@ -208,7 +211,8 @@ func (v *view) seen(name string, now entry) (value, error) {
 	landed, ours := v.o.Landed[name]
 	// The mount does not show a file that came to the host later: what pk landed
 	// is only seen if the layer has it.
-	if now.loose && !v.hidden[name] && !(ours && landed == now.String()) {
+	_, hidden := v.hidden[name]
+	if now.loose && !hidden && !(ours && landed == now.String()) {
 		return now.value, nil
 	}
 	if perWorktree(name) {

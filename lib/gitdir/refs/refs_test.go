@@ -39,21 +39,26 @@ func newWorld(t *testing.T, script string) *world {
 func (w *world) mount() {
 	require.NoError(w.t, os.RemoveAll(w.copy))
 	run(w.t, "", "cp", "-a", w.tree, w.copy)
-	w.options = Options{Session: "s1", Since: Now().Add(time.Hour), Landed: map[string]string{},
+	var last time.Time
+	require.NoError(w.t, filepath.WalkDir(w.host, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && ctime(info).After(last) {
+			last = ctime(info)
+		}
+		return err
+	}))
+	w.options = Options{Session: "s1", Since: last.Add(1), Landed: map[string]string{},
 		Kind: w.kind, IsAncestor: w.isAncestor, Committer: "A U Thor <author@example.com>"}
-}
-
-// moved makes the host's refs of now ones that came after the mount.
-func (w *world) moved(script string) {
-	w.sh(w.tree, script)
-	w.options.Since = time.Unix(1700000000, 0)
 }
 
 const commit = `c() { echo "$1" >>f; git add f; git commit -q -m "$1"; }; `
 
 func environment(home string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
-		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=C", "GIT_COMMITTER_EMAIL=c@x",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_EMAIL=c@x",
 		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=advice.detachedHead", "GIT_CONFIG_VALUE_0=false",
 		"GIT_CONFIG_KEY_1=gc.auto", "GIT_CONFIG_VALUE_1=0"}
 }
@@ -61,7 +66,7 @@ func environment(home string) []string {
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Env = dir, environment(os.TempDir()+"/none")
+	cmd.Dir, cmd.Env = dir, append(environment("/none"), "GIT_COMMITTER_NAME="+filepath.Base(dir))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
