@@ -17,7 +17,8 @@ import (
 // Changes compares the layer with the host and returns the refs that the command
 // changed, sorted by name, HEAD first. upper is the layer's upper directory, which
 // lies over h.Common. An error is about the host, or a layer that is too big; the
-// layer's own defects are in the second result.
+// layer's own defects are in the second result. Locks on the host's refs that a
+// process of ours left when it was killed are removed.
 //
 // A file in the layer is not a change: git-pack-refs(1) moves values to packed-refs
 // and leaves whiteouts, for example. The cost is that of the layer, not of the host's
@@ -34,6 +35,7 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	h.sweep()
 	o.Session = sessionPart(o.Session)
 	v := &view{reader: r, layer: layer{upper}, o: &o, below: below,
 		loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
