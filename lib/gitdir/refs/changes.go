@@ -187,7 +187,9 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 		}
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && !info.IsDir() {
-		v.hidden[name] = v.hidden[name]
+		if _, hidden := v.hidden[name]; !hidden {
+			v.hidden[name] = false
+		}
 	}
 	return v.directory(fd, name, hidden, depth+1)
 }
@@ -305,14 +307,14 @@ func (v *view) change(name string) (*Change, error) {
 	old, known, olds := v.started(name, now, v.o)
 	c := &Change{Name: name, Old: old.id, OldTarget: old.target, New: seen.id, Target: seen.target, Moved: !known}
 	if name == stash {
+		if c.newValue() == (value{}) && !v.removed(name, now) {
+			return nil, nil
+		}
 		return v.stashed(c, now)
 	}
 	removed := seen == value{}
-	switch {
-	case seen == now.value, known && seen == old:
+	if seen == now.value || known && seen == old || removed && !v.removed(name, now) {
 		return nil, nil
-	case removed && (v.keep || !known && !v.hidden[name]):
-		return nil, nil // the host packed a ref that it made later
 	}
 	if err := v.check(c); err != nil {
 		if name != "refs/pk" && !strings.HasPrefix(name, ours) || !removed {
@@ -325,6 +327,14 @@ func (v *view) change(name string) (*Change, error) {
 		return nil, err // packed or copied in the layer, moved by the host
 	}
 	return c, err
+}
+
+// removed reports whether the command removed a ref that it does not see. Without
+// a whiteout, a ref can be missing from the layer's packed-refs because the host
+// packed it later.
+func (v *view) removed(name string, now entry) bool {
+	_, landed := v.o.Landed[name]
+	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.Since))
 }
 
 // check applies the rules for names and targets.
@@ -364,9 +374,6 @@ func (v *view) layerLog(name string) string {
 // all of it lands.
 func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	removed := c.newValue() == value{}
-	if removed && (v.keep || now.value == value{} || c.Moved && !v.hidden[stash]) {
-		return nil, nil
-	}
 	f, err := v.layer.read(v.layerLog(stash), maxLog)
 	if err != nil {
 		v.refuse(stash, "its log: %v", err)

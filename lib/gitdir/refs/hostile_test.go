@@ -15,6 +15,10 @@ import (
 // value of the tag v1, U an object that nobody has, Z the null ID.
 func TestHostileLayers(t *testing.T) {
 	t.Parallel()
+	const script = "c 1; c 2; git tag v1; git pack-refs --all; c 3; git branch old; git branch a/b"
+	w := newWorld(t, script)
+	before := w.reachable()
+	c, tree, v1 := w.at("HEAD~2"), w.at("HEAD^{tree}"), w.at("v1")
 	type layer map[string]string // path: content; "->" a link, "|" a FIFO, "0" a whiteout, "000" no permissions
 	for _, row := range []struct {
 		name  string
@@ -74,11 +78,9 @@ func TestHostileLayers(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, "c 1; c 2; git tag v1; git pack-refs --all; c 3; git branch old; git branch a/b")
-			before := w.reachable()
-			c := w.at("HEAD~2")
+			w := newWorld(t, script)
 			replace := strings.NewReplacer("UC", strings.ToUpper(c), "U ", strings.Repeat("1", 40)+" ", "U\n", strings.Repeat("1", 40)+"\n",
-				"Z", strings.Repeat("0", 40), "C", c, "T\n", w.at("HEAD^{tree}")+"\n", "V ", w.at("v1")+" ")
+				"Z", strings.Repeat("0", 40), "C", c, "T\n", tree+"\n", "V ", v1+" ")
 			for name, content := range row.layer {
 				file := filepath.Join(w.upper, name)
 				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))

@@ -59,6 +59,21 @@ func TestMovedByTheHost(t *testing.T) {
 	}
 }
 
+// A command's git writes an empty packed-refs; then the host packs its own refs.
+func TestPackedByTheHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; git branch old; git tag v1; echo x >>f; git stash -q")
+	w.put("packed-refs", packedHeader+" peeled fully-peeled sorted \n")
+	w.whiteout("refs/heads/old")
+	w.sh(w.tree, "git pack-refs --all")
+	for _, line := range w.land() {
+		assert.Contains(t, line, "refs/heads/old")
+	}
+	w.at("main")
+	w.at("v1")
+	w.at("stash")
+}
+
 // A long command lands several times. The layer stays as it is.
 func TestLandingAgain(t *testing.T) {
 	t.Parallel()
