@@ -37,14 +37,24 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	}
 	h.sweep()
 	o.Session = sessionPart(o.Session)
-	v := &view{reader: r, layer: layer{upper}, o: &o, below: below,
-		loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
-	if err := v.collect(); err != nil {
-		return nil, nil, err
+	var v *view
+	for range maxReads {
+		v = &view{reader: r, layer: layer{upper}, o: &o, below: below,
+			loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
+		if err := v.collect(); err != nil {
+			return nil, nil, err
+		}
+		if f, _ := v.readHead(); f == v.headFile {
+			break
+		}
 	}
 	changes, err := v.changes()
 	return changes, v.refused, err
 }
+
+// maxReads bounds how often the layer is read again because HEAD changed meanwhile:
+// a command is renaming a branch, for example.
+const maxReads = 3
 
 // view is what the command sees: the layer over the host.
 type view struct {
@@ -54,6 +64,9 @@ type view struct {
 	below  string // the path of the worktree's own files
 	packs  packed // the layer's packed-refs
 	packed bool   // the layer has one, or has removed the host's
+
+	headFile file
+	headErr  error
 
 	loose   map[string]value // in the layer
 	hidden  map[string]bool  // the host's loose ref is not seen; false: because of a file or directory in its place
@@ -69,24 +82,30 @@ func (v *view) refuse(name string, format string, args ...any) {
 	v.refused = append(v.refused, Refused{name, fmt.Sprintf(format, args...)})
 }
 
+// collect reads the layer. A command may be at work in it: git makes a branch before
+// HEAD leads to it, and writes packed-refs before it removes loose refs, so they are
+// read in the opposite order.
 func (v *view) collect() error {
-	if err := v.collectPacked(); err != nil {
+	v.headFile, v.headErr = v.readHead()
+	if err := v.walk("refs", "refs"); err != nil {
 		return err
 	}
-	if err := v.walk("refs", "refs"); err != nil || v.below == "." {
-		return err
-	}
-	for _, dir := range ownDirs {
-		if err := v.walk(dir, path.Join(v.below, dir)); err != nil {
-			return err
+	if v.below != "." {
+		for _, dir := range ownDirs {
+			if err := v.walk(dir, path.Join(v.below, dir)); err != nil {
+				return err
+			}
 		}
 	}
+	v.collectPacked()
 	return nil
 }
 
+func (v *view) readHead() (file, error) { return v.layer.read(path.Join(v.below, head), maxRef) }
+
 // collectPacked reads the layer's packed-refs. If it is no good, no ref counts as
 // deleted: it may have held them all.
-func (v *view) collectPacked() error {
+func (v *view) collectPacked() {
 	f, err := v.layer.read("packed-refs", maxPacked)
 	if err == nil && f.hidden {
 		v.packs, err = parsePacked(f.data, v.HexLen)
@@ -96,7 +115,6 @@ func (v *view) collectPacked() error {
 		v.keep = true
 	}
 	v.packed = f.hidden && err == nil
-	return nil
 }
 
 // walk collects the loose refs of a directory of the layer.
@@ -264,6 +282,9 @@ func (v *view) candidates() ([]string, error) {
 			sorted = append(sorted, name)
 		}
 	}
+	if len(sorted) > maxEntries {
+		return nil, fmt.Errorf("the layer changes more than %d refs", maxEntries)
+	}
 	sort.Strings(sorted)
 	return sorted, nil
 }
@@ -412,7 +433,7 @@ func (v *view) head() (*Change, error) {
 	if err != nil {
 		return v.refuseHead("%v", err)
 	}
-	f, err := v.layer.read(path.Join(v.below, head), maxRef)
+	f, err := v.headFile, v.headErr
 	seen := now.value
 	switch {
 	case err != nil:

@@ -35,7 +35,8 @@ type Change struct {
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
 }
 
-// Refused is something in the layer that is no valid change.
+// Refused is something in the layer that is no valid change. The name may hold
+// anything that a file's name can.
 type Refused struct{ Name, Reason string }
 
 // Options of Changes and Apply.
