@@ -404,7 +404,7 @@ func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.logged, c.logSum = f.hidden, sum(f.data)
+	c.logSum = sum(f.data)
 	if c.newValue() == now.value && (!f.hidden || f.data == host) {
 		return nil, nil
 	}
