@@ -158,7 +158,7 @@ func (l *Lander) Land(layer int) (Result, error) {
 	if err := l.host.refresh(); err != nil {
 		return Result{}, err
 	}
-	added := 0
+	var sum Result
 	for {
 		r := &landing{
 			Lander: l, layer: layer,
@@ -168,15 +168,35 @@ func (l *Lander) Land(layer int) (Result, error) {
 		}
 		err := r.run()
 		r.close()
-		added += r.result.Added
+		sum.add(r.result)
 		if err != nil {
-			return Result{Added: added}, fmt.Errorf("cannot land objects: %w", err)
+			return sum, fmt.Errorf("cannot land objects: %w", err)
 		}
 		if !r.full || r.result.Added == 0 {
-			r.result.Added = added
-			return r.result, nil
+			sum.Refused = slices.DeleteFunc(sum.Refused, func(refused Refused) bool {
+				id, _ := l.format.parseID(refused.Name)
+				_, ok := l.landed[id]
+				return ok
+			})
+			return sum, nil
 		}
 	}
+}
+
+// add adds the result of another round.
+func (r *Result) add(next Result) {
+	r.Added += next.Added
+	for _, refused := range next.Refused {
+		same := func(old Refused) bool { return old.Name == refused.Name }
+		switch {
+		case slices.ContainsFunc(r.Refused, same):
+		case len(r.Refused) < maxRefused:
+			r.Refused = append(r.Refused, refused)
+		default:
+			r.Omitted++
+		}
+	}
+	r.Omitted = max(r.Omitted, next.Omitted)
 }
 
 func (r *landing) run() (err error) {

@@ -349,7 +349,7 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 	if err != nil {
 		return nil, wrong("damaged in the pack %q: %w", pack.name, err)
 	}
-	if _, size, _, err := deltaSizes(delta); err == nil && !r.spend(size) {
+	if _, size, _, err := deltaSizes(delta); err == nil && size <= maxHeld && !r.spend(size) {
 		return nil, wrong("%w", errLater)
 	}
 	content, err := applyDelta(base, delta, maxHeld)

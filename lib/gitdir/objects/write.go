@@ -110,6 +110,8 @@ func (f *temporary) discard() {
 // mismatch is an object whose content is not that of its name.
 type mismatch struct{ error }
 
+func (m mismatch) Unwrap() error { return m.error }
+
 // loose writes an object that has a file of its own. It is published only if its
 // content, as it was written, has this ID. It is not synced, as git does not sync
 // loose objects by default either.
