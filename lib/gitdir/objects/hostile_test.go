@@ -2,7 +2,6 @@ package objects
 
 import (
 	"bytes"
-	"compress/zlib"
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/hex"
@@ -23,9 +22,7 @@ const ident = "A <a@b> 1700000000 +0000"
 
 func zip(data string) []byte {
 	var b bytes.Buffer
-	z := zlib.NewWriter(&b)
-	z.Write([]byte(data))
-	z.Close()
+	_ = deflate(&b, nil, strings.NewReader(data), uint64(len(data)))
 	return b.Bytes()
 }
 
@@ -194,8 +191,8 @@ func TestLooseFiles(t *testing.T) {
 		{"endless header", zip(strings.Repeat("x", 1<<20)), "damaged"},
 		{"too large", zip("blob 99999999999999\x00x"), "too large"},
 		{"tree too large", zip("tree 999999999\x00x"), "too large"},
-		{"bomb", zip("blob 6\x00" + strings.Repeat("\x00", 64<<20)), ""},
-		{"bomb of a tree", zip("tree 6\x00" + strings.Repeat("\x00", 64<<20)), "does not match"},
+		{"bomb", zip("blob 6\x00" + strings.Repeat("\x00", 8<<20)), ""},
+		{"bomb of a tree", zip("tree 6\x00" + strings.Repeat("\x00", 8<<20)), "not as long"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			host := newRepo(t, SHA1)
@@ -321,24 +318,30 @@ func TestWhatRefersToARefusedObjectWaits(t *testing.T) {
 	host.git("cat-file", "-e", above)
 }
 
+// More objects than are published one by one: they go into a pack.
 func TestDeepTrees(t *testing.T) {
 	host := newRepo(t, SHA1)
 	box := host.box()
-	id := box.object("blob", "x")
+	id := idOf("blob", "x")
 	entry := "100644 f\x00"
-	for range 10000 {
+	p := newPackOf()
+	for i := range 10000 {
 		content := entry + raw(id)
-		id = idOf("tree", content)
-		box.loose(id, zip(fmt.Sprintf("tree %d\x00%s", len(content), content)))
+		if id = idOf("tree", content); i < 250 {
+			box.loose(id, zip(fmt.Sprintf("tree %d\x00%s", len(content), content)))
+		} else {
+			p.add(id, tree, nil, content)
+		}
 		entry = "40000 d\x00"
 	}
+	p.write(box, nil)
 	l := host.lander(Options{})
-	fd, err := unix.Open(box.objects(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	result, err := l.Land(fd)
-	require.NoError(t, err)
-	assert.Equal(t, Result{Added: 10001}, result)
+	result := host.land(l, box)
+	assert.Zero(t, result.Added, "the file is missing")
+	assert.Equal(t, 10000, len(result.Refused)+result.Omitted)
+	box.loose(idOf("blob", "x"), zip("blob 1\x00x"))
+	assert.Equal(t, Result{Added: 10001}, host.land(l, box))
+	assert.Len(t, host.tree(), 2, "a pack and its index")
 	host.git("cat-file", "-e", id)
 }
 

@@ -510,14 +510,15 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 	}
 }
 
-// publish writes what is ready. Loose blobs are on the host already.
+// publish writes what is ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
 	packed, bytes, promisor := 0, uint64(0), false
 	for _, i := range r.ready {
 		if n := &r.nodes[i]; n.entry.at != 0 {
 			packed++
 			bytes += n.size
-			promisor = promisor || r.options.Promised && n.sources[0].pack.promisor
+			pack := n.sources[0].pack
+			promisor = promisor || r.options.Promised && pack != nil && pack.promisor
 		}
 	}
 	if packed > maxLooseObjects || bytes > maxLooseBytes || promisor {

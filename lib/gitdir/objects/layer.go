@@ -298,8 +298,12 @@ func (r *landing) readPacked(i uint32) (*uint32, error) {
 	}
 	if e.kind.valid() {
 		n.kind, n.size = e.kind, e.size
-		if e.size > maxKept {
-			return nil, r.storeLarge(i, data)
+		if e.size > maxKept && e.kind == blob {
+			z, err := inflater(data)
+			if err != nil {
+				return nil, wrong("damaged in the pack %q: %w", s.pack.name, err)
+			}
+			return nil, r.storeLarge(i, z)
 		}
 		content, err := inflate(data, e.size)
 		if err != nil {
@@ -400,27 +404,16 @@ func (r *landing) needPack() (err error) {
 	return err
 }
 
-// storeLarge adds a large object to the private pack while it is read.
-func (r *landing) storeLarge(i uint32, data io.Reader) error {
+// storeLarge adds a blob to the private pack while it is read.
+func (r *landing) storeLarge(i uint32, z io.Reader) error {
 	n := &r.nodes[i]
-	if n.kind != blob {
-		content, err := inflate(data, n.size)
-		if err != nil {
-			return wrong("damaged: %w", err)
-		}
-		return r.admit(i, content, nil, 0)
-	}
 	if err := r.needPack(); err != nil {
 		return err
 	}
-	z, err := inflater(data)
-	if err != nil {
-		return wrong("damaged: %w", err)
-	}
 	h := &hashReader{r.format.New(), z, nil}
-	h.hash.Write(header(n.kind, n.size))
+	h.hash.Write(header(blob, n.size))
 	at := r.pack.size
-	s, err := r.pack.append(n.kind, n.size, 0, h)
+	s, err := r.pack.append(blob, n.size, 0, h)
 	if err != nil {
 		err = h.blame(err)
 	} else if extra, end := z.Read(make([]byte, 1)); extra > 0 || end != io.EOF || r.format.oid(h.hash.Sum(nil)) != n.id {
@@ -433,7 +426,7 @@ func (r *landing) storeLarge(i uint32, data io.Reader) error {
 		return err
 	}
 	n.entry = s
-	return r.accept(i, n.kind, nil)
+	return r.accept(i, blob, nil)
 }
 
 // content returns the content of a verified object. The layer is not read again for
@@ -479,60 +472,64 @@ func (r *landing) inflateOwn(i uint32) ([]byte, error) {
 	return data, err
 }
 
-// readLoose verifies an object that has its own file. A blob is published at once:
-// it refers to nothing.
+// readLoose verifies an object that has its own file. A blob is published at once,
+// since it refers to nothing, unless there are so many objects that all go into a
+// pack.
 func (r *landing) readLoose(i uint32) error {
-	n := &r.nodes[i]
-	k, data, err := r.loadLoose(i)
+	err := r.tryLoose(i)
 	var bad mismatch
-	switch {
-	case errors.As(err, &bad):
+	if errors.As(err, &bad) {
 		r.fail(i, bad.Error(), !errors.Is(err, errLater))
 		return nil
-	case err != nil:
-		return err
-	case k == blob:
-		n.kind = blob
-		r.done(i)
-		return nil
 	}
-	n.size, n.data = uint64(len(data)), data
-	r.kept += n.size
-	return r.accept(i, k, data)
+	return err
 }
 
-// loadLoose reads and verifies a loose object. A blob is published, others are
-// returned.
-func (r *landing) loadLoose(i uint32) (kind, []byte, error) {
+func (r *landing) tryLoose(i uint32) error {
 	n := &r.nodes[i]
-	path := loosePath(r.format.hex(n.id))
-	file, _, err := openFile(r.layer, path)
+	file, _, err := openFile(r.layer, loosePath(r.format.hex(n.id)))
 	if err != nil {
-		return noKind, nil, wrong("cannot open it: %w: %w", err, errLater)
+		return wrong("cannot open it: %w: %w", err, errLater)
 	}
 	defer file.Close()
 	z, k, size, err := openLoose(bufio.NewReader(file))
 	switch {
 	case err != nil:
-		return noKind, nil, wrong("damaged: %w", err)
+		return wrong("damaged: %w", err)
 	case size > MaxObject || size > maxHeld && k != blob:
-		return noKind, nil, wrong("%w", ErrTooLarge)
+		return wrong("%w", ErrTooLarge)
 	case !r.spend(size):
-		return noKind, nil, wrong("%w", errLater)
+		return wrong("%w", errLater)
+	}
+	n.kind, n.size = k, size
+	many := len(r.nodes) > maxLooseObjects
+	switch {
+	case k == blob && many:
+		return r.storeLarge(i, z)
 	case k == blob:
-		return k, nil, r.target.loose(n.id, k, size, z)
-	case r.kept > 0 && r.kept+size > maxKept:
+		if err := r.target.loose(n.id, k, size, z); err != nil {
+			return err
+		}
+		r.done(i)
+		return nil
+	case !many && r.kept > 0 && r.kept+size > maxKept:
 		r.full = true
-		return noKind, nil, wrong("%w", errLater)
+		return wrong("%w", errLater)
 	}
 	data, err := io.ReadAll(io.LimitReader(z, int64(size)+1))
 	switch {
 	case err != nil:
-		return noKind, nil, wrong("damaged: %w", err)
-	case uint64(len(data)) != size || r.format.name(k, data) != n.id:
-		return noKind, nil, wrong("content does not match its name")
+		return wrong("damaged: %w", err)
+	case uint64(len(data)) != size:
+		return wrong("content is not as long as its header says")
+	case many:
+		return r.admit(i, data, nil, 0)
+	case r.format.name(k, data) != n.id:
+		return wrong("content does not match its name")
 	}
-	return k, data, nil
+	n.data = data
+	r.kept += size
+	return r.accept(i, k, data)
 }
 
 // cache holds contents that are likely to be bases soon.
