@@ -14,7 +14,8 @@ import (
 // Options say what may be missing from the host's database.
 type Options struct {
 	// Shallow reports whether the history ends at a commit: its parents may be
-	// missing. Nil: no commit is shallow.
+	// missing. Nil: no commit is shallow. The host's `shallow` file has to name the
+	// commit before a ref leads to it.
 	Shallow func(commit string) bool
 
 	// Promised is for partial clones: git fetches an object that is missing from
@@ -83,7 +84,7 @@ func NewLander(host *Database, f Format, o Options) *Lander {
 
 // Bounds of one round. Objects over them wait for the next one.
 const (
-	maxObjects  = 16 << 20 // IDs that are new to the host
+	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
 	maxInflated = 64 << 30 // bytes inflated or put together from deltas
 	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
 )
@@ -111,7 +112,7 @@ type node struct {
 type source struct {
 	pack   *layerPack // nil: a file of its own
 	offset uint64
-	file   signature
+	file   *signature
 }
 
 type state byte
@@ -270,7 +271,7 @@ func (r *landing) offer(id oid, s source) bool {
 		return true
 	}
 	n := &r.nodes[i]
-	if reason, ok := r.Lander.refused[attempt{id, s.file}]; ok {
+	if reason, ok := r.Lander.refused[attempt{id, *s.file}]; ok {
 		if len(n.sources) == 0 {
 			n.state, n.reason = refused, reason
 		}
@@ -328,7 +329,7 @@ func (r *landing) fail(i uint32, reason string, final bool) {
 	n.reason, n.state = reason, waiting
 	if final {
 		n.state = refused
-		r.Lander.refused[attempt{n.id, n.sources[0].file}] = reason
+		r.Lander.refused[attempt{n.id, *n.sources[0].file}] = reason
 	}
 	if len(n.sources) > 1 {
 		n.sources, n.state = n.sources[1:], unread
@@ -630,20 +631,14 @@ func (r *landing) rewrite() error {
 	return nil
 }
 
-// conclude fills the result and remembers the packs that are done with.
+// conclude fills the result, causes first, and remembers what is done with.
 func (r *landing) conclude() {
-	for i := range r.nodes {
-		n := &r.nodes[i]
-		if n.state == landed {
-			continue
-		}
-		r.refuse(r.format.hex(n.id), n.reason)
-		delete(r.dirs, r.format.hex(n.id)[:2])
-		if n.state != refused {
-			for _, s := range n.sources {
-				if s.pack != nil {
-					s.pack.more = true
-				}
+	for _, cause := range []bool{true, false} {
+		for i := range r.nodes {
+			n := &r.nodes[i]
+			if n.state != landed && cause == (n.state == refused) {
+				r.refuse(r.format.hex(n.id), n.reason)
+				r.left(n)
 			}
 		}
 	}
@@ -656,6 +651,17 @@ func (r *landing) conclude() {
 		// A directory that changed in this tick of the clock may change again in it.
 		if time.Since(time.Unix(s.ctime.Unix())) > time.Second {
 			r.Lander.dirs[name] = s
+		}
+	}
+}
+
+// left notes an object that stays in the layer: unless it is refused for good, its
+// files are read again in the next landing.
+func (r *landing) left(n *node) {
+	delete(r.dirs, r.format.hex(n.id)[:2])
+	for _, s := range n.sources {
+		if s.pack != nil && n.state != refused {
+			s.pack.more = true
 		}
 	}
 }

@@ -34,8 +34,8 @@ func (s source) compare(t source) int {
 
 // Bounds of what is listed of a layer.
 const (
-	maxIndex = 1 << 30 // bytes: some 30 million objects
-	maxPacks = 200     // open at once; others follow in the next landing
+	maxIndex = 256 << 20 // bytes: some eight million objects
+	maxPacks = 200       // open at once; others follow in the next landing
 	maxLoose = 4 << 20
 )
 
@@ -131,7 +131,8 @@ func (r *landing) offerLoose(dir int, id oid, e fsat.Entry) {
 		r.refuse(loosePath(r.format.hex(id)), errNotFile.Error())
 		return
 	}
-	r.offer(id, source{file: signatureOf(st)})
+	file := signatureOf(st)
+	r.offer(id, source{file: &file})
 }
 
 func (r *landing) listPacks() {
@@ -211,7 +212,7 @@ func (r *landing) readIndex(dir int, p *layerPack) error {
 	for i := range x.n {
 		off, ok := x.offset(i)
 		if ok && off < uint64(p.size) {
-			news = r.offer(r.format.oid(x.id(i)), source{p, off, p.signature}) || news
+			news = r.offer(r.format.oid(x.id(i)), source{p, off, &p.signature}) || news
 		}
 	}
 	if !news {
@@ -342,6 +343,9 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 		base, err = r.content(b)
 	default:
 		n.kind, base, err = r.host.read(id, maxHeld)
+		if errors.Is(err, ErrNotFound) && r.full {
+			return nil, wrong("its base: %w", errLater) // it may be beyond the bound
+		}
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTooLarge) {
 			return nil, wrong("its base: %w", err)
 		}
