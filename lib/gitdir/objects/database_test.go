@@ -51,6 +51,7 @@ func TestReadsWhatGitWrote(t *testing.T) {
 func TestIndexVersion1(t *testing.T) {
 	r := newRepo(t, SHA1)
 	r.history(20, "file")
+	r.git("repack", "-adq")
 	packs, _ := filepath.Glob(r.objects() + "/pack/*.pack")
 	require.Len(t, packs, 1)
 	idx := strings.TrimSuffix(packs[0], "pack") + "idx"

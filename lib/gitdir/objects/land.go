@@ -87,6 +87,7 @@ const (
 	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
 	maxInflated = 64 << 30 // bytes inflated or put together from deltas
 	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
+	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )
 
 // Bounds of what is published as one file for each object; more go into a pack.

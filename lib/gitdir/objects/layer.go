@@ -299,7 +299,7 @@ func (r *landing) readPacked(i uint32) (*uint32, error) {
 	}
 	if e.kind.valid() {
 		n.kind, n.size = e.kind, e.size
-		if e.size > maxKept && e.kind == blob {
+		if e.size > maxWhole && e.kind == blob {
 			z, err := inflater(data)
 			if err != nil {
 				return nil, wrong("damaged in the pack %q: %w", s.pack.name, err)
