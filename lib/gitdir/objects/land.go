@@ -2,9 +2,9 @@ package objects
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -25,9 +25,9 @@ type Options struct {
 
 // Result is the outcome of one landing.
 type Result struct {
-	Added   int // objects that the host has now
-	Refused []Refused
-	Omitted int // refused objects beyond those in Refused
+	Added   int       // objects that the host has now
+	Refused []Refused // causes first; a pack that did not change is named once
+	Omitted int       // refused objects beyond those in Refused
 }
 
 // Refused is an object that stays in the layer, or a file there that is not read.
@@ -43,7 +43,8 @@ const maxRefused = 100
 // second look, so that landing again is cheap. It is not for concurrent use.
 //
 // An object lands after all objects that it refers to, so the host's database is
-// complete at any moment, and after SIGKILL.
+// complete at any moment, and after SIGKILL. Packs are synced to the disk; loose
+// objects are not, as git does by default.
 type Lander struct {
 	host    *Database
 	format  Format
@@ -514,16 +515,16 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 
 // publish writes what is ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
-	packed, bytes, promisor := 0, uint64(0), false
+	packed, size, promisor := 0, uint64(0), false
 	for _, i := range r.ready {
 		if n := &r.nodes[i]; n.entry.at != 0 {
 			packed++
-			bytes += n.size
+			size += n.size
 			pack := n.sources[0].pack
 			promisor = promisor || r.options.Promised && pack != nil && pack.promisor
 		}
 	}
-	if packed > maxLooseObjects || bytes > maxLooseBytes || promisor {
+	if packed > maxLooseObjects || size > maxLooseBytes || promisor {
 		return r.publishPack(promisor)
 	}
 	for _, i := range r.ready {
@@ -538,7 +539,7 @@ func (r *landing) publishLoose(i uint32) error {
 	n := &r.nodes[i]
 	data, err := r.content(i)
 	if err == nil {
-		err = r.target.loose(n.id, n.kind, n.size, newReader(data))
+		err = r.target.loose(n.id, n.kind, n.size, bytes.NewReader(data))
 	}
 	if err == nil {
 		r.done(i)
@@ -603,7 +604,7 @@ func (r *landing) rewrite() error {
 		return err
 	}
 	slices.SortFunc(r.ready, func(a, b uint32) int {
-		return compare(r.nodes[a].entry.at, r.nodes[b].entry.at)
+		return cmp.Compare(r.nodes[a].entry.at, r.nodes[b].entry.at)
 	})
 	fresh := map[uint32]stored{}
 	for _, i := range r.ready {
@@ -613,7 +614,7 @@ func (r *landing) rewrite() error {
 		if n.entry.kind == offsetDelta && !ok {
 			var data []byte
 			if data, err = r.content(i); err == nil {
-				s, err = to.append(n.kind, n.size, 0, newReader(data))
+				s, err = to.append(n.kind, n.size, 0, bytes.NewReader(data))
 			}
 		} else {
 			s, err = to.copy(r.pack, n.entry, base.at)
@@ -666,8 +667,6 @@ func (r *landing) left(n *node) {
 		}
 	}
 }
-
-func newReader(data []byte) io.Reader { return bytes.NewReader(data) }
 
 // signature tells whether a file is the one that was read before. Nobody can set
 // the time of its last change.

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 
 	"pikuri/lib/internal/fsat"
 )
-
-func compare(a, b uint64) int { return cmp.Compare(a, b) }
 
 // layerPack is a pack of the layer. Its index is only a hint.
 type layerPack struct {
@@ -224,13 +223,13 @@ func (r *landing) readIndex(dir int, p *layerPack) error {
 			p.byOffset = append(p.byOffset, indexed{id: r.format.oid(x.id(i)), offset: off})
 		}
 	}
-	slices.SortFunc(p.byOffset, func(a, b indexed) int { return compare(a.offset, b.offset) })
+	slices.SortFunc(p.byOffset, func(a, b indexed) int { return cmp.Compare(a.offset, b.offset) })
 	return nil
 }
 
 // at returns the ID that the index claims for an offset.
 func (p *layerPack) at(offset uint64) (oid, bool) {
-	i, ok := slices.BinarySearchFunc(p.byOffset, offset, func(e indexed, o uint64) int { return compare(e.offset, o) })
+	i, ok := slices.BinarySearchFunc(p.byOffset, offset, func(e indexed, o uint64) int { return cmp.Compare(e.offset, o) })
 	if !ok {
 		return oid{}, false
 	}
@@ -392,11 +391,11 @@ func (r *landing) store(i uint32, content, delta []byte, base uint32) (err error
 	}
 	r.cache.add(i, content)
 	if delta == nil || len(delta) >= len(content) || r.nodes[base].entry.depth >= maxDepth {
-		n.entry, err = r.pack.append(n.kind, n.size, 0, newReader(content))
+		n.entry, err = r.pack.append(n.kind, n.size, 0, bytes.NewReader(content))
 		return err
 	}
 	b := r.nodes[base].entry
-	n.entry, err = r.pack.append(offsetDelta, uint64(len(delta)), b.at, newReader(delta))
+	n.entry, err = r.pack.append(offsetDelta, uint64(len(delta)), b.at, bytes.NewReader(delta))
 	n.entry.base, n.entry.depth = base, b.depth+1
 	return err
 }
