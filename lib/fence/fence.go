@@ -441,12 +441,11 @@ func (f *Fence) beginNote() {
 		n.Session = session.Reserve("").Name()
 	}
 	f.note = &n
-	base, err := session.Base(os.Getenv)
-	if err != nil || n.Empty() {
+	if n.Empty() {
 		return
 	}
-	// A home that does not exist is not made for a note.
-	if _, err := os.Stat(filepath.Dir(filepath.Dir(base))); err != nil || session.MakeBase(base) != nil {
+	base, err := makeBase()
+	if err != nil {
 		return
 	}
 	if note, err := quarantine.Begin(base, n); err == nil {
@@ -474,6 +473,19 @@ func (f *Fence) End() (quarantine.Report, error) {
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
 	return r, errors.Join(gerr, err)
+}
+
+// makeBase makes the directory of session directories. A home that does not exist is
+// not made.
+func makeBase() (string, error) {
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(filepath.Dir(base)))
+	}
+	if err == nil {
+		err = session.MakeBase(base)
+	}
+	return base, err
 }
 
 // SweepInPassing removes what sessions have left long ago, at most once an hour.

@@ -87,11 +87,9 @@ func (f *Fence) gitState() string {
 // makeGitState makes the directory. What cannot land, and what a command has made,
 // is not there for the next command if it is a temporary one.
 func (f *Fence) makeGitState() error {
-	base, err := session.Base(os.Getenv)
+	_, err := makeBase()
 	if err == nil {
-		if err = session.MakeBase(base); err == nil {
-			return nil
-		}
+		return nil
 	}
 	f.gitTemporary, err = os.MkdirTemp("", "pk-git-")
 	return err

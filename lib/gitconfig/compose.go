@@ -107,7 +107,7 @@ func (c *Composed) list(l *loader, config *Config, key, usual string) []byte {
 	var text []byte
 	read := func(file string) {
 		more, err := readAt(unix.AT_FDCWD, file, 0, maxLists-int64(len(text)))
-		if err != nil && !missing(err) {
+		if err != nil && !missing(err) && !unreachable(file, err) {
 			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without %q: %v", file, err))
 		}
 		if len(text) > 0 && len(more) > 0 {

@@ -106,6 +106,16 @@ func TestComposeSaysWhyItIsShort(t *testing.T) {
 	assert.Equal(t, []string{fmt.Sprintf("git in the sandbox goes without %q: %v", h.path("proj"), ErrNotRegular)}, h.compose().Notes)
 }
 
+func TestOddHomes(t *testing.T) {
+	h := newHome(t)
+	require.NoError(t, os.Symlink("loop", h.path("loop")))
+	for _, name := range []string{"loop", "gone", "file", "file/below"} {
+		h.write("file", "")
+		h.env = append(h.env, "HOME="+h.path(name))
+		assert.Empty(t, h.compose().Notes, name)
+	}
+}
+
 func TestSettingsOfTheEnvironment(t *testing.T) {
 	h := newHome(t)
 	h.repo()

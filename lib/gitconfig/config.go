@@ -130,15 +130,16 @@ func (l *loader) wantsWorktree(config string) bool {
 	return want && version
 }
 
-// scope reads the file of a scope, if there is one. What of the host may not be
-// read is not there for git either; that of a repository has to be readable.
+// scope reads the file of a scope, if there is one. A file of the host that may not be
+// read, or cannot be reached, is not there for git either; one of a repository has to
+// be readable.
 func (l *loader) scope(file string, mayBeClosed bool) error {
 	err := l.file(file)
-	if mayBeClosed && errors.Is(err, unix.EACCES) {
-		l.closed = append(l.closed, file)
+	if missing(err) || mayBeClosed && unreachable(file, err) {
 		return nil
 	}
-	if missing(err) {
+	if mayBeClosed && errors.Is(err, unix.EACCES) {
+		l.closed = append(l.closed, file)
 		return nil
 	}
 	return err
@@ -170,6 +171,16 @@ func (l *loader) environment() error {
 		l.entries = append(l.entries, Entry{Key: key, Value: value, File: counter})
 	}
 	return nil
+}
+
+// unreachable reports whether a file was not read because the way to it is closed, or a
+// loop: a home may be odd.
+func unreachable(file string, err error) bool {
+	if err == nil {
+		return false
+	}
+	_, err = os.Lstat(file)
+	return err != nil
 }
 
 func missing(err error) bool {

@@ -1,9 +1,6 @@
-// Package gitconfig reads Git repositories on the host and never runs git there.
-// What lies in a repository may have been written by a command in a sandbox,
-// and git runs what its configuration names: hooks, a pager, a monitor, a
-// filter. Reading is harmless, if nothing read is believed further than its
-// purpose goes, which is for Identify a name, and for Find the names of files
-// to protect.
+// Package gitconfig reads git's configuration, and never runs git. It composes the
+// user's configuration for the sandbox as data, and carries over to a repository's
+// configuration as little as is harmless of what a command has changed.
 //
 // Nothing here blocks on a FIFO, opens a device, or reads without end. A file
 // system that does not answer blocks it like everybody.

@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,9 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
-// lockTime is as long as git itself waits for a lock of refs.
+// lockTime is how long another git may hold the lock: git itself waits as long for
+// packed-refs, and for a configuration not at all.
 const lockTime = time.Second
 
 // maxStays bounds the keys that are named: a command may have made thousands.
@@ -41,20 +42,17 @@ func LandRemotes(host string, base, layer []byte) (changed bool, stays []string,
 	if err != nil || bytes.Equal(before, after) {
 		return false, stays, err
 	}
-	lock, err := lockConfig(host)
+	lock, err := gitlock.Acquire(host, time.Now().Add(lockTime))
 	if err != nil {
 		return false, stays, err
 	}
-	defer os.Remove(lock.Name())
 	before, after, stays, err = landOn(host, base, layer)
-	if err == nil {
-		err = fill(lock, host, after)
+	changed = err == nil && !bytes.Equal(before, after)
+	if changed {
+		err = lock.Replace(after)
 	}
-	if err = errors.Join(err, lock.Close()); err != nil || bytes.Equal(before, after) {
-		return false, stays, err
-	}
-	err = os.Rename(lock.Name(), host)
-	return err == nil, stays, err
+	err = errors.Join(err, lock.Release())
+	return changed && err == nil, stays, err
 }
 
 func landOn(host string, base, layer []byte) (before, after []byte, stays []string, err error) {
@@ -70,26 +68,6 @@ func landOn(host string, base, layer []byte) (before, after []byte, stays []stri
 		err = fmt.Errorf("cannot change %q: %w", host, err)
 	}
 	return before, after, stays, err
-}
-
-func lockConfig(host string) (*os.File, error) {
-	for until := time.Now().Add(lockTime); ; time.Sleep(lockTime / 50) {
-		lock, err := os.OpenFile(host+".lock", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if !errors.Is(err, fs.ErrExist) || time.Now().After(until) {
-			return lock, err
-		}
-	}
-}
-
-func fill(lock *os.File, host string, text []byte) error {
-	info, err := os.Stat(host)
-	if err == nil {
-		err = lock.Chmod(info.Mode().Perm())
-	}
-	if err == nil {
-		_, err = lock.Write(text)
-	}
-	return err
 }
 
 // settings are the entries of a file by key.

@@ -129,7 +129,7 @@ func TestURLsThatMayLand(t *testing.T) {
 		"": false, "x": false, "/srv/x": false, "./x": false, "../x": false, "file:///x": false, "file:/x": false, "ext::sh -c x": false, "ext::sh": false, "host:x": false, "git@host::x": false, "fd::3": false,
 		"https://u:p@host/x": false, "ssh://-oProxyCommand=x/y": false, "ssh://-o@host/y": false, "git@-h:x": false, "-u@h:x": false, "git@host:-x": false, "https://host": false, "https://host/": false, "git@host:": false,
 		"https:///x": false, "https://ho%0ast/x": false, "https://host/%0a": false, "https://host/%2e%2e/x": false, "https://host/a/../b": false, "https://host/%zz": false, "https://host/%": false, "https://h/a b": false, "https://h/a\nb": false,
-		"https://h/a\u202eb": false, "https://h/\u0085": false, "https://h/\xff": false, "https://host:0/x": false, "https://host:x/x": false, "HTTPS://host/x": false, "https::https://h/x": false, "ssh://h\\x/y": false, "https://" + strings.Repeat("x", maxURL): false,
+		"https://h/a\u202eb": false, "https://h/\u0085": false, "https://h/a\u00a0b": false, "https://h/\xff": false, "https://host:0/x": false, "https://host:x/x": false, "HTTPS://host/x": false, "https::https://h/x": false, "ssh://h\\x/y": false, "https://" + strings.Repeat("x", maxURL): false,
 	} {
 		assert.Equal(t, want, mayLandURL(url), "%q", url)
 	}

@@ -21,7 +21,7 @@ type remoteURL struct {
 // passwords, local paths and helpers ("ext::"), and what a program that gets a part of
 // the URL could take for something else: options, control characters, also as %0a.
 func parseURL(s string) (remoteURL, bool) {
-	if len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsGraphic(r) }) {
+	if len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }) {
 		return remoteURL{}, false
 	}
 	var u remoteURL

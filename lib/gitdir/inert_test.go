@@ -228,6 +228,7 @@ func TestTwoCommands(t *testing.T) {
 func TestLookBeforeACommand(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
+	require.NoError(t, os.Mkdir(g.state, 0o700))
 	l, err := Look(g.state, g.root)
 	require.NoError(t, err)
 	g.settle()
@@ -237,6 +238,19 @@ func TestLookBeforeACommand(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
 	assert.Equal(t, g.path("k"), repos[1].WorkTree)
+}
+
+func TestLookWithoutAState(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo a/b/c/d`)
+	for _, state := range []string{g.state, "/proc/nonexistent"} {
+		l, err := Look(state, g.root)
+		require.NoError(t, err)
+		repos, err := Find(g.root, l)
+		require.NoError(t, err)
+		assert.Len(t, repos, 1)
+		assert.NoDirExists(t, state)
+	}
 }
 
 // Another root is not kept from its sweep.

@@ -134,6 +134,7 @@ func (l *Layer) tidy(out *landed) error {
 	if err := t.upper(upper); err != nil {
 		return err
 	}
+	out.Refs, out.Marks, out.Files = nil, nil, nil // of files that are gone
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
 	}
@@ -157,15 +158,17 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
-	if err := l.landGit(r, r.host, upper, upper, out); err != nil {
-		return err
-	}
-	if err := r.landConfig(l.layer, upper, out); err != nil {
-		return err
-	}
+	// Linked worktrees come first: the log of HEAD begins with the value that its branch
+	// has on the host before it lands.
 	err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
 		return l.landGit(r, filepath.Join(l.layer.GitDir, name), upper, sub, out)
 	})
+	if err == nil {
+		err = l.landGit(r, r.host, upper, upper, out)
+	}
+	if err == nil {
+		err = r.landConfig(upper, out)
+	}
 	return errors.Join(err, l.modules(upper, "modules", rel, out))
 }
 
@@ -340,7 +343,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
 	o := refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, Since: time.Unix(0, out.Since), Landed: out.refs(rel),
-		Committer: committer(),
+		Committer: committer(), IsAncestor: r.isAncestor,
 	}
 	changes, refused, err := refs.Changes(host, upper, o)
 	if err != nil {
@@ -349,9 +352,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	for _, f := range refused {
 		out.stay(path.Join(r.rel, f.Name), "%q: %s", f.Name, f.Reason)
 	}
-	if !head {
-		changes = slices.DeleteFunc(changes, func(c refs.Change) bool { return c.Name == "HEAD" })
-	}
+	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+		return c.Name == "HEAD" && !head || git != r.host && !ofWorktree(c.Name)
+	})
 	results, err := refs.Apply(host, changes, o)
 	for _, c := range results {
 		switch {
@@ -368,6 +371,31 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	return err
 }
 
+// ofWorktree reports whether each worktree has a reference of that name.
+func ofWorktree(name string) bool {
+	return name == "HEAD" || strings.HasPrefix(name, "refs/bisect/") || strings.HasPrefix(name, "refs/worktree/") || strings.HasPrefix(name, "refs/rewritten/")
+}
+
+// maxWalk bounds the commits that are looked at to tell a fast-forward.
+const maxWalk = 10_000
+
+// isAncestor reports whether commit a is among the last commits before b.
+func (r *repository) isAncestor(a, b string) bool {
+	seen := map[string]bool{b: true}
+	for next := []string{b}; len(next) > 0 && len(seen) < maxWalk; next = next[1:] {
+		if next[0] == a {
+			return true
+		}
+		parents, _ := r.parents(next[0])
+		for _, p := range parents {
+			if !seen[p] {
+				seen[p], next = true, append(next, p)
+			}
+		}
+	}
+	return false
+}
+
 // short is an ID as people read it.
 func short(value string) string { return value[:min(len(value), 10)] }
 
@@ -380,7 +408,7 @@ func committer() string {
 	return name + " <" + name + "@" + host + ">"
 }
 
-func (r *repository) landConfig(layer *Layer, upper int, out *landed) error {
+func (r *repository) landConfig(upper int, out *landed) error {
 	text, err := readFile(upper, "config", maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {

@@ -42,17 +42,28 @@ type Run struct {
 }
 
 // Look returns the list of a root as Begin would use it, for Find. No command begins
-// meanwhile, so what it sees is not of one that it does not know of.
+// meanwhile, so what it sees is not of one that it does not know of. Without a state
+// directory there is no list: the whole tree is walked, and nothing is kept.
 func Look(state, root string) (*List, error) {
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, err
+	for {
+		unlock, err := lock(state)
+		if err == nil {
+			defer unlock()
+			return look(state, root)
+		}
+		readOnly := errors.Is(err, unix.EROFS) // for every command
+		if !absent(err) && !readOnly {
+			return nil, err
+		}
+		l := newList(root, "")
+		if err := l.Quick(); err != nil {
+			return nil, err
+		}
+		l.since = l.walked
+		if _, err := os.Lstat(filepath.Join(state, lockFile)); err != nil || readOnly {
+			return l, nil // nor did a command begin
+		}
 	}
-	unlock, err := lock(state)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	return look(state, root)
 }
 
 func look(state, root string) (*List, error) {
@@ -166,7 +177,7 @@ func lock(state string) (unlock func(), err error) {
 // keep saves the list if Find has read an index: another process may have saved it
 // since, with the same truth.
 func (l *List) keep() error {
-	if !l.dirty {
+	if !l.dirty || l.file == "" {
 		return nil
 	}
 	unlock, err := lock(filepath.Dir(l.file))

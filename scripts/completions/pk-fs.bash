@@ -2,7 +2,7 @@
 
 _pk_fs() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' skip=
-	local verbs='cat ls walk glob stat exists write append cp mv rm mkdir git-clone git-pull git-head'
+	local verbs='cat ls walk glob stat exists write append cp mv rm mkdir git-clone git-pull git-head git-adopt'
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		[[ $word == -- ]] && prev=-- # operands from here on
 		if [[ -n $skip ]]; then

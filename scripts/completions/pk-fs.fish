@@ -15,6 +15,7 @@ complete -c pk-fs -n '__fish_is_first_arg' -a mkdir -d 'Make directories'
 complete -c pk-fs -n '__fish_is_first_arg' -a git-clone -d 'Clone a repository'
 complete -c pk-fs -n '__fish_is_first_arg' -a git-pull -d 'Go forward to what the branch follows'
 complete -c pk-fs -n '__fish_is_first_arg' -a git-head -d 'Print the commit that is checked out'
+complete -c pk-fs -n '__fish_is_first_arg' -a git-adopt -d 'Make a repository of a sandbox usable on the host'
 
 complete -c pk-fs -s C -l project-root -x -a '(__fish_complete_directories)' -d 'Where relative paths begin'
 complete -c pk-fs -l readable -r -F -d 'A further root, not writable'

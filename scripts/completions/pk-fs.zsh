@@ -18,6 +18,7 @@ verbs=(
 	'git-clone:clone a repository'
 	'git-pull:go forward to what the branch follows'
 	'git-head:print the commit that is checked out'
+	'git-adopt:make a repository that a sandbox has made the host''s'
 )
 
 _arguments -s -S \

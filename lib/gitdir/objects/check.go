@@ -216,7 +216,7 @@ var errTree = errors.New("malformed tree")
 // treeEntry takes an entry off a tree: an octal mode, a blank, a name, a NUL byte
 // and a binary ID.
 func treeEntry(f Format, data []byte) (mode uint64, name string, id oid, rest []byte, err error) {
-	digits, rest, ok := bytes.Cut(data[:min(len(data), 16)], []byte(" "))
+	digits, _, ok := bytes.Cut(data[:min(len(data), 16)], []byte(" "))
 	if !ok {
 		return 0, "", id, nil, errTree
 	}

@@ -2,9 +2,9 @@ package objects
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -14,7 +14,8 @@ import (
 // Options say what may be missing from the host's database.
 type Options struct {
 	// Shallow reports whether the history ends at a commit: its parents may be
-	// missing. Nil: no commit is shallow.
+	// missing. Nil: no commit is shallow. The host's `shallow` file has to name the
+	// commit before a ref leads to it.
 	Shallow func(commit string) bool
 
 	// Promised is for partial clones: git fetches an object that is missing from
@@ -24,9 +25,9 @@ type Options struct {
 
 // Result is the outcome of one landing.
 type Result struct {
-	Added   int // objects that the host has now
-	Refused []Refused
-	Omitted int // refused objects beyond those in Refused
+	Added   int       // objects that the host has now
+	Refused []Refused // causes first; a pack that did not change is named once
+	Omitted int       // refused objects beyond those in Refused
 }
 
 // Refused is an object that stays in the layer, or a file there that is not read.
@@ -42,7 +43,8 @@ const maxRefused = 100
 // second look, so that landing again is cheap. It is not for concurrent use.
 //
 // An object lands after all objects that it refers to, so the host's database is
-// complete at any moment, and after SIGKILL.
+// complete at any moment, and after SIGKILL. Packs are synced to the disk; loose
+// objects are not, as git does by default.
 type Lander struct {
 	host    *Database
 	format  Format
@@ -83,9 +85,10 @@ func NewLander(host *Database, f Format, o Options) *Lander {
 
 // Bounds of one round. Objects over them wait for the next one.
 const (
-	maxObjects  = 16 << 20 // IDs that are new to the host
+	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
 	maxInflated = 64 << 30 // bytes inflated or put together from deltas
 	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
+	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )
 
 // Bounds of what is published as one file for each object; more go into a pack.
@@ -111,7 +114,7 @@ type node struct {
 type source struct {
 	pack   *layerPack // nil: a file of its own
 	offset uint64
-	file   signature
+	file   *signature
 }
 
 type state byte
@@ -158,7 +161,7 @@ func (l *Lander) Land(layer int) (Result, error) {
 	if err := l.host.refresh(); err != nil {
 		return Result{}, err
 	}
-	added := 0
+	var sum Result
 	for {
 		r := &landing{
 			Lander: l, layer: layer,
@@ -168,15 +171,35 @@ func (l *Lander) Land(layer int) (Result, error) {
 		}
 		err := r.run()
 		r.close()
-		added += r.result.Added
+		sum.add(r.result)
 		if err != nil {
-			return Result{Added: added}, fmt.Errorf("cannot land objects: %w", err)
+			return sum, fmt.Errorf("cannot land objects: %w", err)
 		}
 		if !r.full || r.result.Added == 0 {
-			r.result.Added = added
-			return r.result, nil
+			sum.Refused = slices.DeleteFunc(sum.Refused, func(refused Refused) bool {
+				id, _ := l.format.parseID(refused.Name)
+				_, ok := l.landed[id]
+				return ok
+			})
+			return sum, nil
 		}
 	}
+}
+
+// add adds the result of another round.
+func (r *Result) add(next Result) {
+	r.Added += next.Added
+	for _, refused := range next.Refused {
+		same := func(old Refused) bool { return old.Name == refused.Name }
+		switch {
+		case slices.ContainsFunc(r.Refused, same):
+		case len(r.Refused) < maxRefused:
+			r.Refused = append(r.Refused, refused)
+		default:
+			r.Omitted++
+		}
+	}
+	r.Omitted = max(r.Omitted, next.Omitted)
 }
 
 func (r *landing) run() (err error) {
@@ -250,7 +273,7 @@ func (r *landing) offer(id oid, s source) bool {
 		return true
 	}
 	n := &r.nodes[i]
-	if reason, ok := r.Lander.refused[attempt{id, s.file}]; ok {
+	if reason, ok := r.Lander.refused[attempt{id, *s.file}]; ok {
 		if len(n.sources) == 0 {
 			n.state, n.reason = refused, reason
 		}
@@ -308,7 +331,7 @@ func (r *landing) fail(i uint32, reason string, final bool) {
 	n.reason, n.state = reason, waiting
 	if final {
 		n.state = refused
-		r.Lander.refused[attempt{n.id, n.sources[0].file}] = reason
+		r.Lander.refused[attempt{n.id, *n.sources[0].file}] = reason
 	}
 	if len(n.sources) > 1 {
 		n.sources, n.state = n.sources[1:], unread
@@ -490,17 +513,18 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 	}
 }
 
-// publish writes what is ready. Loose blobs are on the host already.
+// publish writes what is ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
-	packed, bytes, promisor := 0, uint64(0), false
+	packed, size, promisor := 0, uint64(0), false
 	for _, i := range r.ready {
 		if n := &r.nodes[i]; n.entry.at != 0 {
 			packed++
-			bytes += n.size
-			promisor = promisor || r.options.Promised && n.sources[0].pack.promisor
+			size += n.size
+			pack := n.sources[0].pack
+			promisor = promisor || r.options.Promised && pack != nil && pack.promisor
 		}
 	}
-	if packed > maxLooseObjects || bytes > maxLooseBytes || promisor {
+	if packed > maxLooseObjects || size > maxLooseBytes || promisor {
 		return r.publishPack(promisor)
 	}
 	for _, i := range r.ready {
@@ -515,7 +539,7 @@ func (r *landing) publishLoose(i uint32) error {
 	n := &r.nodes[i]
 	data, err := r.content(i)
 	if err == nil {
-		err = r.target.loose(n.id, n.kind, n.size, newReader(data))
+		err = r.target.loose(n.id, n.kind, n.size, bytes.NewReader(data))
 	}
 	if err == nil {
 		r.done(i)
@@ -580,7 +604,7 @@ func (r *landing) rewrite() error {
 		return err
 	}
 	slices.SortFunc(r.ready, func(a, b uint32) int {
-		return compare(r.nodes[a].entry.at, r.nodes[b].entry.at)
+		return cmp.Compare(r.nodes[a].entry.at, r.nodes[b].entry.at)
 	})
 	fresh := map[uint32]stored{}
 	for _, i := range r.ready {
@@ -590,7 +614,7 @@ func (r *landing) rewrite() error {
 		if n.entry.kind == offsetDelta && !ok {
 			var data []byte
 			if data, err = r.content(i); err == nil {
-				s, err = to.append(n.kind, n.size, 0, newReader(data))
+				s, err = to.append(n.kind, n.size, 0, bytes.NewReader(data))
 			}
 		} else {
 			s, err = to.copy(r.pack, n.entry, base.at)
@@ -609,20 +633,14 @@ func (r *landing) rewrite() error {
 	return nil
 }
 
-// conclude fills the result and remembers the packs that are done with.
+// conclude fills the result, causes first, and remembers what is done with.
 func (r *landing) conclude() {
-	for i := range r.nodes {
-		n := &r.nodes[i]
-		if n.state == landed {
-			continue
-		}
-		r.refuse(r.format.hex(n.id), n.reason)
-		delete(r.dirs, r.format.hex(n.id)[:2])
-		if n.state != refused {
-			for _, s := range n.sources {
-				if s.pack != nil {
-					s.pack.more = true
-				}
+	for _, cause := range []bool{true, false} {
+		for i := range r.nodes {
+			n := &r.nodes[i]
+			if n.state != landed && cause == (n.state == refused) {
+				r.refuse(r.format.hex(n.id), n.reason)
+				r.left(n)
 			}
 		}
 	}
@@ -639,7 +657,16 @@ func (r *landing) conclude() {
 	}
 }
 
-func newReader(data []byte) io.Reader { return bytes.NewReader(data) }
+// left notes an object that stays in the layer: unless it is refused for good, its
+// files are read again in the next landing.
+func (r *landing) left(n *node) {
+	delete(r.dirs, r.format.hex(n.id)[:2])
+	for _, s := range n.sources {
+		if s.pack != nil && n.state != refused {
+			s.pack.more = true
+		}
+	}
+}
 
 // signature tells whether a file is the one that was read before. Nobody can set
 // the time of its last change.

@@ -2,6 +2,7 @@ package objects
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -14,8 +15,6 @@ import (
 
 	"pikuri/lib/internal/fsat"
 )
-
-func compare(a, b uint64) int { return cmp.Compare(a, b) }
 
 // layerPack is a pack of the layer. Its index is only a hint.
 type layerPack struct {
@@ -34,8 +33,8 @@ func (s source) compare(t source) int {
 
 // Bounds of what is listed of a layer.
 const (
-	maxIndex = 1 << 30 // bytes: some 30 million objects
-	maxPacks = 200     // open at once; others follow in the next landing
+	maxIndex = 256 << 20 // bytes: some eight million objects
+	maxPacks = 200       // open at once; others follow in the next landing
 	maxLoose = 4 << 20
 )
 
@@ -131,7 +130,8 @@ func (r *landing) offerLoose(dir int, id oid, e fsat.Entry) {
 		r.refuse(loosePath(r.format.hex(id)), errNotFile.Error())
 		return
 	}
-	r.offer(id, source{file: signatureOf(st)})
+	file := signatureOf(st)
+	r.offer(id, source{file: &file})
 }
 
 func (r *landing) listPacks() {
@@ -211,7 +211,7 @@ func (r *landing) readIndex(dir int, p *layerPack) error {
 	for i := range x.n {
 		off, ok := x.offset(i)
 		if ok && off < uint64(p.size) {
-			news = r.offer(r.format.oid(x.id(i)), source{p, off, p.signature}) || news
+			news = r.offer(r.format.oid(x.id(i)), source{p, off, &p.signature}) || news
 		}
 	}
 	if !news {
@@ -223,13 +223,13 @@ func (r *landing) readIndex(dir int, p *layerPack) error {
 			p.byOffset = append(p.byOffset, indexed{id: r.format.oid(x.id(i)), offset: off})
 		}
 	}
-	slices.SortFunc(p.byOffset, func(a, b indexed) int { return compare(a.offset, b.offset) })
+	slices.SortFunc(p.byOffset, func(a, b indexed) int { return cmp.Compare(a.offset, b.offset) })
 	return nil
 }
 
 // at returns the ID that the index claims for an offset.
 func (p *layerPack) at(offset uint64) (oid, bool) {
-	i, ok := slices.BinarySearchFunc(p.byOffset, offset, func(e indexed, o uint64) int { return compare(e.offset, o) })
+	i, ok := slices.BinarySearchFunc(p.byOffset, offset, func(e indexed, o uint64) int { return cmp.Compare(e.offset, o) })
 	if !ok {
 		return oid{}, false
 	}
@@ -298,8 +298,12 @@ func (r *landing) readPacked(i uint32) (*uint32, error) {
 	}
 	if e.kind.valid() {
 		n.kind, n.size = e.kind, e.size
-		if e.size > maxKept {
-			return nil, r.storeLarge(i, data)
+		if e.size > maxWhole && e.kind == blob {
+			z, err := inflater(data)
+			if err != nil {
+				return nil, wrong("damaged in the pack %q: %w", s.pack.name, err)
+			}
+			return nil, r.storeLarge(i, z)
 		}
 		content, err := inflate(data, e.size)
 		if err != nil {
@@ -338,6 +342,9 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 		base, err = r.content(b)
 	default:
 		n.kind, base, err = r.host.read(id, maxHeld)
+		if errors.Is(err, ErrNotFound) && r.full {
+			return nil, wrong("its base: %w", errLater) // it may be beyond the bound
+		}
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrTooLarge) {
 			return nil, wrong("its base: %w", err)
 		}
@@ -349,7 +356,7 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 	if err != nil {
 		return nil, wrong("damaged in the pack %q: %w", pack.name, err)
 	}
-	if _, size, _, err := deltaSizes(delta); err == nil && !r.spend(size) {
+	if _, size, _, err := deltaSizes(delta); err == nil && size <= maxHeld && !r.spend(size) {
 		return nil, wrong("%w", errLater)
 	}
 	content, err := applyDelta(base, delta, maxHeld)
@@ -384,11 +391,11 @@ func (r *landing) store(i uint32, content, delta []byte, base uint32) (err error
 	}
 	r.cache.add(i, content)
 	if delta == nil || len(delta) >= len(content) || r.nodes[base].entry.depth >= maxDepth {
-		n.entry, err = r.pack.append(n.kind, n.size, 0, newReader(content))
+		n.entry, err = r.pack.append(n.kind, n.size, 0, bytes.NewReader(content))
 		return err
 	}
 	b := r.nodes[base].entry
-	n.entry, err = r.pack.append(offsetDelta, uint64(len(delta)), b.at, newReader(delta))
+	n.entry, err = r.pack.append(offsetDelta, uint64(len(delta)), b.at, bytes.NewReader(delta))
 	n.entry.base, n.entry.depth = base, b.depth+1
 	return err
 }
@@ -400,27 +407,16 @@ func (r *landing) needPack() (err error) {
 	return err
 }
 
-// storeLarge adds a large object to the private pack while it is read.
-func (r *landing) storeLarge(i uint32, data io.Reader) error {
+// storeLarge adds a blob to the private pack while it is read.
+func (r *landing) storeLarge(i uint32, z io.Reader) error {
 	n := &r.nodes[i]
-	if n.kind != blob {
-		content, err := inflate(data, n.size)
-		if err != nil {
-			return wrong("damaged: %w", err)
-		}
-		return r.admit(i, content, nil, 0)
-	}
 	if err := r.needPack(); err != nil {
 		return err
 	}
-	z, err := inflater(data)
-	if err != nil {
-		return wrong("damaged: %w", err)
-	}
 	h := &hashReader{r.format.New(), z, nil}
-	h.hash.Write(header(n.kind, n.size))
+	h.hash.Write(header(blob, n.size))
 	at := r.pack.size
-	s, err := r.pack.append(n.kind, n.size, 0, h)
+	s, err := r.pack.append(blob, n.size, 0, h)
 	if err != nil {
 		err = h.blame(err)
 	} else if extra, end := z.Read(make([]byte, 1)); extra > 0 || end != io.EOF || r.format.oid(h.hash.Sum(nil)) != n.id {
@@ -433,7 +429,7 @@ func (r *landing) storeLarge(i uint32, data io.Reader) error {
 		return err
 	}
 	n.entry = s
-	return r.accept(i, n.kind, nil)
+	return r.accept(i, blob, nil)
 }
 
 // content returns the content of a verified object. The layer is not read again for
@@ -479,60 +475,64 @@ func (r *landing) inflateOwn(i uint32) ([]byte, error) {
 	return data, err
 }
 
-// readLoose verifies an object that has its own file. A blob is published at once:
-// it refers to nothing.
+// readLoose verifies an object that has its own file. A blob is published at once,
+// since it refers to nothing, unless there are so many objects that all go into a
+// pack.
 func (r *landing) readLoose(i uint32) error {
-	n := &r.nodes[i]
-	k, data, err := r.loadLoose(i)
+	err := r.tryLoose(i)
 	var bad mismatch
-	switch {
-	case errors.As(err, &bad):
+	if errors.As(err, &bad) {
 		r.fail(i, bad.Error(), !errors.Is(err, errLater))
 		return nil
-	case err != nil:
-		return err
-	case k == blob:
-		n.kind = blob
-		r.done(i)
-		return nil
 	}
-	n.size, n.data = uint64(len(data)), data
-	r.kept += n.size
-	return r.accept(i, k, data)
+	return err
 }
 
-// loadLoose reads and verifies a loose object. A blob is published, others are
-// returned.
-func (r *landing) loadLoose(i uint32) (kind, []byte, error) {
+func (r *landing) tryLoose(i uint32) error {
 	n := &r.nodes[i]
-	path := loosePath(r.format.hex(n.id))
-	file, _, err := openFile(r.layer, path)
+	file, _, err := openFile(r.layer, loosePath(r.format.hex(n.id)))
 	if err != nil {
-		return noKind, nil, wrong("cannot open it: %w: %w", err, errLater)
+		return wrong("cannot open it: %w: %w", err, errLater)
 	}
 	defer file.Close()
 	z, k, size, err := openLoose(bufio.NewReader(file))
 	switch {
 	case err != nil:
-		return noKind, nil, wrong("damaged: %w", err)
+		return wrong("damaged: %w", err)
 	case size > MaxObject || size > maxHeld && k != blob:
-		return noKind, nil, wrong("%w", ErrTooLarge)
+		return wrong("%w", ErrTooLarge)
 	case !r.spend(size):
-		return noKind, nil, wrong("%w", errLater)
+		return wrong("%w", errLater)
+	}
+	n.kind, n.size = k, size
+	many := len(r.nodes) > maxLooseObjects
+	switch {
+	case k == blob && many:
+		return r.storeLarge(i, z)
 	case k == blob:
-		return k, nil, r.target.loose(n.id, k, size, z)
-	case r.kept > 0 && r.kept+size > maxKept:
+		if err := r.target.loose(n.id, k, size, z); err != nil {
+			return err
+		}
+		r.done(i)
+		return nil
+	case !many && r.kept > 0 && r.kept+size > maxKept:
 		r.full = true
-		return noKind, nil, wrong("%w", errLater)
+		return wrong("%w", errLater)
 	}
 	data, err := io.ReadAll(io.LimitReader(z, int64(size)+1))
 	switch {
 	case err != nil:
-		return noKind, nil, wrong("damaged: %w", err)
-	case uint64(len(data)) != size || r.format.name(k, data) != n.id:
-		return noKind, nil, wrong("content does not match its name")
+		return wrong("damaged: %w", err)
+	case uint64(len(data)) != size:
+		return wrong("content is not as long as its header says")
+	case many:
+		return r.admit(i, data, nil, 0)
+	case r.format.name(k, data) != n.id:
+		return wrong("content does not match its name")
 	}
-	return k, data, nil
+	n.data = data
+	r.kept += size
+	return r.accept(i, k, data)
 }
 
 // cache holds contents that are likely to be bases soon.

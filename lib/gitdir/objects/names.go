@@ -14,7 +14,7 @@ func CheckName(name string) error {
 	case name == "":
 		return errors.New("empty name")
 	case name == "." || name == "..":
-		return errors.New("name is . or ..")
+		return errors.New("name is \".\" or \"..\"")
 	case strings.ContainsAny(name, "/\x00"):
 		return errors.New("slash in a name")
 	}

@@ -92,7 +92,10 @@ func (f *temporary) publish(name string, mode uint32) error {
 		return err
 	}
 	err := fsat.RenameNoReplace(f.dir, f.name, f.dir, name)
-	if err == unix.EINVAL || err == unix.ENOSYS { // NFS
+	switch err {
+	case nil:
+		f.name = ""
+	case unix.EINVAL, unix.ENOSYS: // NFS
 		err = unix.Linkat(f.dir, f.name, f.dir, name, 0)
 	}
 	if err == unix.EEXIST {
@@ -104,11 +107,15 @@ func (f *temporary) publish(name string, mode uint32) error {
 // discard closes the file, and removes it unless it was published.
 func (f *temporary) discard() {
 	f.Close()
-	_ = unix.Unlinkat(f.dir, f.name, 0)
+	if f.name != "" {
+		_ = unix.Unlinkat(f.dir, f.name, 0)
+	}
 }
 
 // mismatch is an object whose content is not that of its name.
 type mismatch struct{ error }
+
+func (m mismatch) Unwrap() error { return m.error }
 
 // loose writes an object that has a file of its own. It is published only if its
 // content, as it was written, has this ID. It is not synced, as git does not sync

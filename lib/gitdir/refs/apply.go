@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -42,7 +43,14 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 			items[i].fail(err)
 		}
 	}
-	t.run(items)
+	if slices.ContainsFunc(items, func(it *item) bool { return !it.done }) {
+		h.sweep()
+		if err := t.begin(); err != nil {
+			return nil, fmt.Errorf("cannot write below refs/pk: %w", err)
+		}
+		t.run(items)
+		t.end()
+	}
 	results := make([]Result, len(items))
 	for i, it := range items {
 		results[i] = it.Result
@@ -55,6 +63,7 @@ type transaction struct {
 	*reader
 	o        Options
 	deadline time.Time // for locks of others
+	journal  *os.File
 	kinds    map[string]string
 	landed   map[string]bool  // IDs that refs have got
 	pending  map[string]*item // deletions to come
@@ -354,7 +363,9 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		return nil
 	}
 	file := t.log(name)
-	removeEmpty(file)
+	if err := t.clearLogs(name); err != nil {
+		return fmt.Errorf("cannot write its log: %w", err)
+	}
 	for range 5 { // git may remove an empty directory that we made
 		if err := makeParents(file); err != nil && !notThere(err) {
 			return fmt.Errorf("cannot write its log: %w", err)
@@ -379,6 +390,51 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		return nil
 	}
 	return fmt.Errorf("cannot write its log: its directory %q vanishes", filepath.Dir(file))
+}
+
+// clearLogs moves the logs to the trash that are in the way of a new one and whose
+// refs do not exist: a process was killed before it removed them.
+func (t *transaction) clearLogs(name string) error {
+	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
+		if info, err := os.Lstat(t.log(dir)); err == nil && !info.IsDir() {
+			return t.clearLog(dir)
+		}
+	}
+	top := t.log(name)
+	if info, err := os.Lstat(top); err != nil || !info.IsDir() {
+		return nil
+	}
+	err := filepath.WalkDir(top, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return t.clearLog(name + file[len(top):])
+	})
+	removeEmpty(top)
+	return err
+}
+
+func (t *transaction) clearLog(name string) error {
+	now, err := t.read(name)
+	if err != nil || now.value != (value{}) {
+		return err
+	}
+	log, err := t.readLog(name)
+	if err != nil {
+		return err
+	}
+	last := ""
+	for line := range strings.Lines(log) {
+		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil && t.kind(e.New) != "" {
+			last = e.New
+		}
+	}
+	if last != "" {
+		if _, err := t.trash(name, last, log); err != nil {
+			return err
+		}
+	}
+	return os.Remove(t.log(name))
 }
 
 // appendText writes text at the end of a file in one call.
@@ -417,7 +473,7 @@ func (t *transaction) clear(name string) {
 
 // lock locks a ref.
 func (t *transaction) lock(name string) (*lock, error) {
-	l, err := acquire(t.file(name), t.deadline)
+	l, err := t.acquire(t.file(name))
 	if err == nil {
 		return l, nil
 	}
@@ -561,7 +617,9 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 		return false, nil
 	}
 	if now.value == (value{}) && log != "" {
-		removeEmpty(t.log(name))
+		if err := t.clearLogs(name); err != nil {
+			return false, err
+		}
 		if err := makeParents(t.log(name)); err != nil {
 			return false, err
 		}

@@ -17,7 +17,8 @@ import (
 // Changes compares the layer with the host and returns the refs that the command
 // changed, sorted by name, HEAD first. upper is the layer's upper directory, which
 // lies over h.Common. An error is about the host, or a layer that is too big; the
-// layer's own defects are in the second result.
+// layer's own defects are in the second result. Locks on the host's refs that a
+// process of ours left when it was killed are removed.
 //
 // A file in the layer is not a change: git-pack-refs(1) moves values to packed-refs
 // and leaves whiteouts, for example. The cost is that of the layer, not of the host's
@@ -34,15 +35,26 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	h.sweep()
 	o.Session = sessionPart(o.Session)
-	v := &view{reader: r, layer: layer{upper}, o: &o, below: below,
-		loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
-	if err := v.collect(); err != nil {
-		return nil, nil, err
+	var v *view
+	for range maxReads {
+		v = &view{reader: r, layer: layer{upper}, o: &o, below: below,
+			loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
+		if err := v.collect(); err != nil {
+			return nil, nil, err
+		}
+		if f, _ := v.readHead(); f == v.headFile {
+			break
+		}
 	}
 	changes, err := v.changes()
 	return changes, v.refused, err
 }
+
+// maxReads bounds how often the layer is read again because HEAD changed meanwhile:
+// a command is renaming a branch, for example.
+const maxReads = 3
 
 // view is what the command sees: the layer over the host.
 type view struct {
@@ -53,8 +65,11 @@ type view struct {
 	packs  packed // the layer's packed-refs
 	packed bool   // the layer has one, or has removed the host's
 
+	headFile file
+	headErr  error
+
 	loose   map[string]value // in the layer
-	hidden  map[string]bool  // the host's loose ref is not seen
+	hidden  map[string]bool  // the host's loose ref is not seen; false: because of a file or directory in its place
 	failed  map[string]bool  // neither changed nor deleted, as the layer cannot be read
 	refused []Refused
 	keep    bool // no ref is deleted
@@ -67,24 +82,30 @@ func (v *view) refuse(name string, format string, args ...any) {
 	v.refused = append(v.refused, Refused{name, fmt.Sprintf(format, args...)})
 }
 
+// collect reads the layer. A command may be at work in it: git makes a branch before
+// HEAD leads to it, and writes packed-refs before it removes loose refs, so they are
+// read in the opposite order.
 func (v *view) collect() error {
-	if err := v.collectPacked(); err != nil {
+	v.headFile, v.headErr = v.readHead()
+	if err := v.walk("refs", "refs"); err != nil {
 		return err
 	}
-	if err := v.walk("refs", "refs"); err != nil || v.below == "." {
-		return err
-	}
-	for _, dir := range ownDirs {
-		if err := v.walk(dir, path.Join(v.below, dir)); err != nil {
-			return err
+	if v.below != "." {
+		for _, dir := range ownDirs {
+			if err := v.walk(dir, path.Join(v.below, dir)); err != nil {
+				return err
+			}
 		}
 	}
+	v.collectPacked()
 	return nil
 }
 
+func (v *view) readHead() (file, error) { return v.layer.read(path.Join(v.below, head), maxRef) }
+
 // collectPacked reads the layer's packed-refs. If it is no good, no ref counts as
 // deleted: it may have held them all.
-func (v *view) collectPacked() error {
+func (v *view) collectPacked() {
 	f, err := v.layer.read("packed-refs", maxPacked)
 	if err == nil && f.hidden {
 		v.packs, err = parsePacked(f.data, v.HexLen)
@@ -94,7 +115,6 @@ func (v *view) collectPacked() error {
 		v.keep = true
 	}
 	v.packed = f.hidden && err == nil
-	return nil
 }
 
 // walk collects the loose refs of a directory of the layer.
@@ -166,7 +186,7 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 		return nil
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && info.IsDir() {
-		return v.hide(name)
+		return v.cover(name, false)
 	}
 	return nil
 }
@@ -185,17 +205,22 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 		}
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && !info.IsDir() {
-		v.hidden[name] = true
+		if _, hidden := v.hidden[name]; !hidden {
+			v.hidden[name] = false
+		}
 	}
 	return v.directory(fd, name, hidden, depth+1)
 }
 
-// hide notes that the host's loose refs at a path and below it are not seen.
-func (v *view) hide(name string) error {
-	v.hidden[name] = true
+// hide notes that the command removed the host's loose refs at a path and below it.
+func (v *view) hide(name string) error { return v.cover(name, true) }
+
+// cover notes that the host's loose refs at a path and below it are not seen.
+func (v *view) cover(name string, removed bool) error {
+	v.hidden[name] = removed
 	return v.reader.loose(name, func(ref string) {
 		if v.below == "." || perWorktree(name) || !perWorktree(ref) {
-			v.hidden[ref] = true
+			v.hidden[ref] = removed
 		}
 	})
 }
@@ -208,7 +233,8 @@ func (v *view) seen(name string, now entry) (value, error) {
 	landed, ours := v.o.Landed[name]
 	// The mount does not show a file that came to the host later: what pk landed
 	// is only seen if the layer has it.
-	if now.loose && !v.hidden[name] && !(ours && landed == now.String()) {
+	_, hidden := v.hidden[name]
+	if now.loose && !hidden && !(ours && landed == now.String()) {
 		return now.value, nil
 	}
 	if perWorktree(name) {
@@ -256,6 +282,9 @@ func (v *view) candidates() ([]string, error) {
 			sorted = append(sorted, name)
 		}
 	}
+	if len(sorted) > maxEntries {
+		return nil, fmt.Errorf("the layer changes more than %d refs", maxEntries)
+	}
 	sort.Strings(sorted)
 	return sorted, nil
 }
@@ -299,14 +328,14 @@ func (v *view) change(name string) (*Change, error) {
 	old, known, olds := v.started(name, now, v.o)
 	c := &Change{Name: name, Old: old.id, OldTarget: old.target, New: seen.id, Target: seen.target, Moved: !known}
 	if name == stash {
+		if c.newValue() == (value{}) && !v.removed(name, now) {
+			return nil, nil
+		}
 		return v.stashed(c, now)
 	}
 	removed := seen == value{}
-	switch {
-	case seen == now.value, known && seen == old:
+	if seen == now.value || known && seen == old || removed && !v.removed(name, now) {
 		return nil, nil
-	case removed && (v.keep || !known && !v.hidden[name]):
-		return nil, nil // the host packed a ref that it made later
 	}
 	if err := v.check(c); err != nil {
 		if name != "refs/pk" && !strings.HasPrefix(name, ours) || !removed {
@@ -319,6 +348,14 @@ func (v *view) change(name string) (*Change, error) {
 		return nil, err // packed or copied in the layer, moved by the host
 	}
 	return c, err
+}
+
+// removed reports whether the command removed a ref that it does not see. Without
+// a whiteout, a ref can be missing from the layer's packed-refs because the host
+// packed it later.
+func (v *view) removed(name string, now entry) bool {
+	_, landed := v.o.Landed[name]
+	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.Since))
 }
 
 // check applies the rules for names and targets.
@@ -358,9 +395,6 @@ func (v *view) layerLog(name string) string {
 // all of it lands.
 func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	removed := c.newValue() == value{}
-	if removed && (v.keep || now.value == value{} || c.Moved && !v.hidden[stash]) {
-		return nil, nil
-	}
 	f, err := v.layer.read(v.layerLog(stash), maxLog)
 	if err != nil {
 		v.refuse(stash, "its log: %v", err)
@@ -370,7 +404,7 @@ func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.logged, c.logSum = f.hidden, sum(f.data)
+	c.logSum = sum(f.data)
 	if c.newValue() == now.value && (!f.hidden || f.data == host) {
 		return nil, nil
 	}
@@ -399,7 +433,7 @@ func (v *view) head() (*Change, error) {
 	if err != nil {
 		return v.refuseHead("%v", err)
 	}
-	f, err := v.layer.read(path.Join(v.below, head), maxRef)
+	f, err := v.headFile, v.headErr
 	seen := now.value
 	switch {
 	case err != nil:

@@ -22,8 +22,9 @@ const (
 	// maxDepth bounds the parts of a ref's name: each directory on the way is open.
 	maxDepth = 64
 
-	// maxEntries bounds the files that are read below refs.
-	maxEntries = 1 << 20
+	// maxEntries bounds the files that are read below refs, and the refs that may
+	// have changed.
+	maxEntries = 1 << 18
 )
 
 // layer is an overlay's upper directory, without the lower one. All of it was

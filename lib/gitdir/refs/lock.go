@@ -34,6 +34,15 @@ type lock struct {
 var step = func(name string) {}
 
 // acquire locks a file, whose directory is made if necessary.
+func (t *transaction) acquire(file string) (*lock, error) {
+	if t.journal != nil {
+		if _, err := t.journal.WriteString(file + "\n"); err != nil {
+			return nil, err
+		}
+	}
+	return acquire(file, t.deadline)
+}
+
 func acquire(file string, deadline time.Time) (*lock, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		err := makeParents(file)
@@ -129,8 +138,7 @@ func (l *lock) replace(content string) error { return replaceFile(l.file, conten
 // git reads no file below refs whose name begins with a dot, so one that a killed
 // process left does no harm, and the next one overwrites it.
 func replaceFile(file, content string) error {
-	dir, base := filepath.Split(file)
-	temp := dir + "." + base + ".pk"
+	temp := temporary(file)
 	step("write")
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o666)
 	if err != nil {
@@ -151,6 +159,11 @@ func replaceFile(file, content string) error {
 		os.Remove(temp)
 	}
 	return err
+}
+
+func temporary(file string) string {
+	dir, base := filepath.Split(file)
+	return dir + "." + base + ".pk"
 }
 
 // share gives a file the permissions of a repository that several users share:
@@ -218,10 +231,9 @@ func removeEmpty(dir string) {
 		return
 	}
 	for _, e := range entries {
-		if !e.IsDir() {
-			return
+		if e.IsDir() {
+			removeEmpty(filepath.Join(dir, e.Name()))
 		}
-		removeEmpty(filepath.Join(dir, e.Name()))
 	}
 	_ = syscall.Rmdir(dir)
 }

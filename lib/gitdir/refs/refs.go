@@ -31,11 +31,11 @@ type Change struct {
 	Target    string
 	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
-	logged    bool       // refs/stash: the layer has a log, or has removed it
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
 }
 
-// Refused is something in the layer that is no valid change.
+// Refused is something in the layer that is no valid change. The name may hold
+// anything that a file's name can.
 type Refused struct{ Name, Reason string }
 
 // Options of Changes and Apply.
@@ -54,9 +54,10 @@ type Options struct {
 	Since time.Time
 
 	// Landed holds the values that Apply has landed since then: object IDs, or
-	// "ref: " and a target, or "" for a deletion; and the
-	// SHA-256 of logs/HEAD and logs/refs/stash. Apply adds to it. Each worktree needs its own. If somebody
-	// takes a ref's file out of the layer, he must delete its entry.
+	// "ref: " and a target, or "" for a deletion; and the SHA-256 of logs/HEAD and
+	// logs/refs/stash. Apply adds to it. Each worktree needs its own. A caller that
+	// removes a ref's file from the layer must delete its entry: else the ref counts
+	// as one that the command deleted.
 	Landed map[string]string
 
 	Committer string // "Name <mail>" for entries in reflogs; may be empty

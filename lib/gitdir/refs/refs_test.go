@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,31 +31,58 @@ func newWorld(t *testing.T, script string) *world {
 	dir := t.TempDir()
 	w := &world{t: t, tree: filepath.Join(dir, "host"), copy: filepath.Join(dir, "view"), upper: filepath.Join(dir, "upper")}
 	w.host, w.view = filepath.Join(w.tree, ".git"), filepath.Join(w.copy, ".git")
-	require.NoError(t, os.Mkdir(w.tree, 0o755))
-	w.sh(w.tree, "git init -q -b main; "+script)
-	w.mount()
+	run(t, "", "cp", "-a", repository(t, script), w.tree)
+	var last time.Time
+	require.NoError(w.t, filepath.WalkDir(w.host, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil && ctime(info).After(last) {
+			last = ctime(info)
+		}
+		return err
+	}))
+	w.options = Options{Session: "s1", Since: last.Add(1), Landed: map[string]string{},
+		Kind: w.kind, IsAncestor: w.isAncestor, Committer: "A U Thor <author@example.com>"}
 	return w
 }
 
-// mount begins a new life of the layer.
-func (w *world) mount() {
-	require.NoError(w.t, os.RemoveAll(w.copy))
-	run(w.t, "", "cp", "-a", w.tree, w.copy)
-	w.options = Options{Session: "s1", Since: Now().Add(time.Hour), Landed: map[string]string{},
-		Kind: w.kind, IsAncestor: w.isAncestor, Committer: "A U Thor <author@example.com>"}
+var (
+	scripts  = map[string]string{}
+	building sync.Mutex
+	scratch  string
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "refs-"); err != nil {
+		panic(err)
+	}
+	status := m.Run()
+	os.RemoveAll(scratch)
+	os.Exit(status)
 }
 
-// moved makes the host's refs of now ones that came after the mount.
-func (w *world) moved(script string) {
-	w.sh(w.tree, script)
-	w.options.Since = time.Unix(1700000000, 0)
+// repository makes a work tree by a script, once for all tests.
+func repository(t *testing.T, script string) string {
+	building.Lock()
+	defer building.Unlock()
+	dir, ok := scripts[script]
+	if !ok {
+		dir = filepath.Join(scratch, strconv.Itoa(len(scripts)), "host")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		run(t, dir, "sh", "-ec", commit+"git init -q --template= -b main; "+script)
+		scripts[script] = dir
+	}
+	return dir
 }
 
 const commit = `c() { echo "$1" >>f; git add f; git commit -q -m "$1"; }; `
 
 func environment(home string) []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
-		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_NAME=C", "GIT_COMMITTER_EMAIL=c@x",
+		"GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@x", "GIT_COMMITTER_EMAIL=c@x",
 		"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=advice.detachedHead", "GIT_CONFIG_VALUE_0=false",
 		"GIT_CONFIG_KEY_1=gc.auto", "GIT_CONFIG_VALUE_1=0"}
 }
@@ -61,7 +90,7 @@ func environment(home string) []string {
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Dir, cmd.Env = dir, environment(os.TempDir()+"/none")
+	cmd.Dir, cmd.Env = dir, append(environment("/none"), "GIT_COMMITTER_NAME="+filepath.Base(dir))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -85,6 +114,9 @@ func (w *world) seen(rev string) string { return strings.TrimSpace(w.sh(w.copy, 
 // session runs a command in the layer, and lands its objects.
 func (w *world) session(script string) {
 	w.t.Helper()
+	if !exists(w.copy) {
+		run(w.t, "", "cp", "-a", w.tree, w.copy)
+	}
 	w.sh(w.copy, script)
 	w.layer()
 	run(w.t, "", "cp", "-rn", w.view+"/objects/.", w.host+"/objects")
@@ -220,7 +252,9 @@ func (w *world) refs(dir string) string {
 			out += line
 		}
 	}
-	return out + run(w.t, dir, "cat", ".git/HEAD")
+	data, err := os.ReadFile(filepath.Join(dir, ".git/HEAD"))
+	require.NoError(w.t, err)
+	return out + string(data)
 }
 
 // reachable returns all commits that the host's refs and logs lead to.

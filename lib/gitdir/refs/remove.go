@@ -128,7 +128,7 @@ func (t *transaction) removePacked(items []*item) error {
 	if err != nil {
 		return err
 	}
-	l, err := acquire(file, t.deadline)
+	l, err := t.acquire(file)
 	if err != nil {
 		return fmt.Errorf("cannot lock packed-refs: %w", err)
 	}
@@ -237,7 +237,7 @@ func (t *transaction) writeStash(l *lock, it *item, now value, log string) error
 		if err := makeParents(t.log(stash)); err != nil {
 			return err
 		}
-		logLock, err := acquire(t.log(stash), t.deadline)
+		logLock, err := t.acquire(t.log(stash))
 		if err != nil {
 			return fmt.Errorf("cannot lock its log: %w", err)
 		}

@@ -1,0 +1,388 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gitdir/gittest"
+)
+
+// A gitAttack is what a command does to a repository so that the host's git runs,
+// follows or loses something. None succeeds: after it the user's git is used all over
+// the project, and the only accepted outcomes are that nothing of the command's making
+// ran and nothing outside changed.
+type gitAttack struct {
+	name string
+	// before runs on the host, in the project.
+	before string
+	// root is the project root, below PROJECT.
+	root string
+	// meanwhile runs at the same time, in the same session: the commands start when it
+	// has made the file "started", and when they have ended it finds the file "go".
+	meanwhile string
+	// killed says that pk-bash is killed when the command has made the file "started".
+	killed   bool
+	options  []string
+	commands []string
+	// refused says that pk may refuse a command.
+	refused bool
+	// hidden says that the name "in-secret" must not be seen inside.
+	hidden bool
+	// after runs on the host, in the project, and may fail.
+	after  string
+	asRoot bool // the attack needs another user
+}
+
+const (
+	// poison makes the repository in the working directory run a program.
+	poison = `
+		git config core.fsmonitor EVIL; git config core.hooksPath PROJECT/tools/evilhooks; git config diff.external EVIL
+		git config core.editor EVIL; git config core.sshCommand EVIL; git config gpg.program EVIL; git config commit.gpgSign true
+		git config filter.e.clean EVIL; git config filter.e.smudge EVIL; git config core.pager EVIL; git config core.gitProxy EVIL; `
+	// hooks puts the program where git looks for hooks, below $d.
+	hooks = `
+		mkdir -p $d/hooks; for h in pre-commit post-checkout post-commit post-index-change reference-transaction pre-auto-gc post-rewrite commit-msg prepare-commit-msg pre-rebase post-merge; do cp EVIL $d/hooks/$h; done; `
+	evilConfig = `printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = EVIL\n\thooksPath = PROJECT/tools/evilhooks\n[diff]\n\texternal = EVIL\n[alias]\n\tst = !EVIL\n' `
+	setEvil    = `d=PROJECT/tools/evil; mkdir -p PROJECT/tools/evilhooks; for h in pre-commit post-checkout post-index-change reference-transaction post-commit; do cp EVIL PROJECT/tools/evilhooks/$h; done; `
+	// bare makes the working directory look like a bare repository that has files.
+	bare = `mkdir -p objects refs/heads; echo 'ref: refs/heads/main' >HEAD; printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = EVIL\n' >config; `
+	wait = `touch PROJECT/started; n=0; while [ ! -e PROJECT/go ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; `
+	// lease keeps a write lease on the files that it is given, until "go".
+	lease = `perl -MFcntl -e '$SIG{IO} = "IGNORE"; for (@ARGV) { open my $f, "<", $_ or next; fcntl $f, 1024, 1; push @f, $f } open S, ">", "PROJECT/started"; for (1 .. 500) { last if -e "PROJECT/go"; select undef, undef, undef, 0.02 }' `
+)
+
+var gitAttacks = []gitAttack{
+	// Repositories that a command makes.
+	{name: "gitlink in the index to a repository five levels down", commands: []string{setEvil + `mkdir -p a/b/c/d/sub; cd a/b/c/d/sub; git init -q; git commit -q --allow-empty -m x; ` + poison + `h=$(git rev-parse HEAD); cd PROJECT; git update-index --add --cacheinfo 160000,$h,a/b/c/d/sub`}},
+	{name: "gitlink that is committed", commands: []string{setEvil + `mkdir -p deep/n; git init -q deep/n; git -C deep/n commit -q --allow-empty -m x; git add deep/n; git commit -qm link; cd deep/n; ` + poison}},
+	{name: "gitlink whose repository is made by a later command", commands: []string{
+		setEvil + `git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),later/sub; mkdir -p later/sub`,
+		`git init -q later/sub; cd later/sub; ` + poison}},
+	{name: "gitlink to a .git file that leads to a directory of the project", commands: []string{setEvil + `git init -q --separate-git-dir=PROJECT/sub/store PROJECT/sub/linked; cd sub/linked; git commit -q --allow-empty -m x; ` + poison + `cd PROJECT; git update-index --add --cacheinfo 160000,$(git -C sub/linked rev-parse HEAD),sub/linked`}},
+	{name: "gitlink in the index of a worktree", commands: []string{setEvil + `mkdir -p wt/x; git init -q wt/x; git -C wt/x commit -q --allow-empty -m x; (cd wt/x; ` + poison + `); cd wt; git update-index --add --cacheinfo 160000,$(git -C x rev-parse HEAD),x`}},
+	{name: "gitlink in the index of a submodule", commands: []string{setEvil + `mkdir -p mod/x; git init -q mod/x; git -C mod/x commit -q --allow-empty -m x; (cd mod/x; ` + poison + `); cd mod; git update-index --add --cacheinfo 160000,$(git -C x rev-parse HEAD),x`}},
+	{name: "directory of tracked files becomes a repository", commands: []string{setEvil + `cd sub/dir; git init -q; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "directory of tracked files becomes a link to a repository", commands: []string{setEvil + `git init -q other; git -C other commit -q --allow-empty -m x; (cd other; ` + poison + `); rm -r sub/dir; ln -s ../other sub/dir`}},
+	{name: "repository in a root that has none", before: `rm -rf .git wt mod`, commands: []string{setEvil + `git init -q; git add a.txt; git commit -qm x; ` + poison + `d=.git; ` + hooks}},
+	{name: "repository in a root that has none, moved into place", before: `rm -rf .git wt mod`, commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git .git`}},
+	{name: "repository in a root that has none, while it runs", before: `rm -rf .git wt mod`, killed: true, commands: []string{setEvil + `git init -q; git commit -q --allow-empty -m x; ` + poison + wait}},
+	{name: ".git file in a root that has no repository", before: `rm -rf .git wt mod`, commands: []string{setEvil + `git init -q --separate-git-dir=sub/store .; git commit -q --allow-empty -m x; ` + poison}},
+	{name: ".git link in a root that has no repository", before: `rm -rf .git wt mod`, commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git store; ln -s store .git`}},
+	{name: "bare repository at the top of a root that has none", before: `rm -rf .git wt mod`, commands: []string{setEvil + bare}},
+	{name: "repository in a root below another repository", root: "sub", before: `mkdir -p sub`, commands: []string{setEvil + `git init -q; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "bare repository in a directory below", commands: []string{setEvil + `mkdir -p x/y; cd x/y; ` + bare}},
+	{name: "bare repository with a link for HEAD", commands: []string{setEvil + `mkdir -p x/y; cd x/y; ` + bare + `rm HEAD; ln -s refs/heads/main HEAD`}},
+	{name: "bare repository through commondir", commands: []string{setEvil + `mkdir -p x/y x/common; (cd x/common; ` + bare + `); cd x/y; echo ../common >commondir; cp ../common/HEAD HEAD`}},
+	{name: "worktree whose main repository the command made", commands: []string{setEvil + `git init -q m; cd m; git commit -q --allow-empty -m x; ` + poison + `git worktree add -q PROJECT/sub/wt2`}},
+
+	// The git directory itself.
+	{name: "HEAD moved away, bare repository at the top", commands: []string{setEvil + `mv .git/HEAD .git/H; ` + bare}},
+	{name: "objects moved away, bare repository at the top", commands: []string{setEvil + `mv .git/objects .git/o; ` + bare}},
+	{name: "git directory put in the place of the old one", commands: []string{setEvil + `mv .git old; git init -q; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "git directory removed and made anew", commands: []string{setEvil + `rm -rf .git; git init -q; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "git directory replaced by a .git file", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git store; mv .git old || rm -rf .git; echo "gitdir: store" >.git`}},
+	{name: "configuration and hooks", commands: []string{setEvil + poison + `d=.git; ` + hooks + `git config --add include.path OUT/identity; git config alias.st '!EVIL'`}, after: `git st`},
+	{name: "configuration as a whole file", commands: []string{setEvil + evilConfig + `>.git/config`}},
+	{name: "configuration that is renamed into place", commands: []string{setEvil + evilConfig + `>.git/c; mv .git/c .git/config`}},
+	{name: "configuration as a link", commands: []string{setEvil + evilConfig + `>tools/c; ln -sf ../tools/c .git/config`}},
+	{name: "configuration of a worktree", commands: []string{setEvil + `git config extensions.worktreeConfig true; ` + evilConfig + `>.git/config.worktree; cp .git/config.worktree .git/worktrees/wt/config.worktree`}},
+	{name: "configuration and hooks of a submodule", commands: []string{setEvil + `cd mod; ` + poison + `d=PROJECT/.git/modules/mod; ` + hooks + `git config core.worktree ../../../..`}},
+	{name: "submodule that never was", commands: []string{setEvil + `git init -q --separate-git-dir=.git/modules/new new; cd new; git commit -q --allow-empty -m x; ` + poison + `cd ..; git update-index --add --cacheinfo 160000,$(git -C new rev-parse HEAD),new; git config submodule.new.url ./x; git config submodule.new.update '!EVIL'; git config -f .gitmodules submodule.new.path new; git config -f .gitmodules submodule.new.url ./x; git config -f .gitmodules submodule.new.update '!EVIL'`}},
+	{name: "attributes, excludes and grafts", commands: []string{`mkdir -p .git/info; echo '* filter=e diff=e' >.git/info/attributes; echo '*' >.git/info/exclude; git rev-parse HEAD >.git/info/grafts; git config filter.e.clean EVIL; git config diff.e.textconv EVIL`}},
+	{name: "attributes in the tree with a filter in the layer", commands: []string{`echo '* filter=e diff=e merge=e' >.gitattributes; git config filter.e.clean EVIL; git config filter.e.smudge EVIL; git config merge.e.driver EVIL; git config diff.e.command EVIL`}},
+	{name: "commondir", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git store; echo ../store >.git/commondir`}},
+	{name: "commondir in a directory without write permission", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git store; echo ../store >.git/commondir; chmod 555 .git`, `true`}},
+	{name: "hooks in a directory without any permission", commands: []string{setEvil + `d=.git; ` + hooks + `chmod 0 .git/hooks; chmod 0 .git`, `true`}},
+	{name: "hooks below a denied name", options: []string{"--deny", ".git/hooks/x"}, commands: []string{setEvil + `d=.git; ` + hooks + `chmod 0 .git`, `true`}},
+	{name: "nested repository without write permission", commands: []string{setEvil + `git init -q v/x; cd v/x; git commit -q --allow-empty -m x; ` + poison + `d=.git; ` + hooks + `chmod 555 .git . ..`, `true`}},
+	{name: "nested repository without any permission", commands: []string{setEvil + `git init -q v/x; cd v/x; git commit -q --allow-empty -m x; ` + poison + `d=.git; ` + hooks + `chmod 0 . ..`, `true`}, refused: true},
+	{name: "git directory that others may write to", commands: []string{`chmod -R 0777 .git; chmod 0777 .`}},
+	{name: "worktree pointers", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); echo PROJECT/n/.git >.git/worktrees/wt/commondir; echo OUT/repo/.git >.git/worktrees/wt/gitdir; mkdir .git/worktrees/evil; echo OUT/canary >.git/worktrees/evil/gitdir; echo ../../../n/.git >.git/worktrees/evil/commondir; cp .git/HEAD .git/worktrees/evil/HEAD`}, after: `git worktree list; git worktree prune --expire=now; git worktree repair`},
+	{name: ".git file of a worktree", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); rm -f wt/.git; echo "gitdir: PROJECT/n/.git" >wt/.git`}},
+	{name: ".git file of a submodule", commands: []string{setEvil + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); rm -f mod/.git; echo "gitdir: ../n/.git" >mod/.git`}},
+	{name: "submodule moved aside, a repository in its place", commands: []string{setEvil + `mv mod aside; git init -q mod; cd mod; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "worktree moved aside, a repository in its place", commands: []string{setEvil + `mv wt aside; git init -q wt; cd wt; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "root that is a linked worktree, its .git file replaced", root: "wt", commands: []string{setEvil + `mkdir n; git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv .git old || rm -f .git; echo "gitdir: n/.git" >.git`}},
+	{name: "root that is a linked worktree, its main repository's hooks", root: "wt", commands: []string{setEvil + poison + `d=$(git rev-parse --git-common-dir); ` + hooks}},
+
+	// Links and special files where git writes or reads.
+	{name: "reflog that is a link to a start-up file", commands: []string{`rm -f .git/logs/HEAD; ln -s HOME/.bashrc .git/logs/HEAD; git branch '$(EVIL)'; git branch 'x;EVIL'`}, after: `git checkout -q '$(EVIL)'; git checkout -q main; bash -c '. HOME/.bashrc'`},
+	{name: "message of a commit is a link", commands: []string{`ln -sf OUT/canary .git/COMMIT_EDITMSG; ln -sf OUT/canary .git/MERGE_MSG; ln -sf OUT/canary .git/SQUASH_MSG`}, after: `git commit -q --amend --no-edit`},
+	{name: "heads and locks are links", commands: []string{`for f in FETCH_HEAD ORIG_HEAD MERGE_HEAD AUTO_MERGE gc.log gc.pid shallow packed-refs index.lock HEAD.lock config.lock description; do ln -sf OUT/canary .git/$f; done`}},
+	{name: "index is a link", commands: []string{`cp .git/index tools/i; ln -sf OUT/canary .git/index`}},
+	{name: "HEAD is a link", commands: []string{`rm .git/HEAD; ln -s OUT/repo/.git/HEAD .git/HEAD`}},
+	{name: "refs and their logs are links", commands: []string{`mkdir -p .git/logs/refs/heads; for n in topic x; do ln -sf OUT/canary .git/logs/refs/heads/$n; ln -sf OUT/canary .git/refs/heads/$n; done; ln -s OUT/repo/.git/refs/heads .git/refs/heads/other; ln -s OUT .git/logs/refs/heads/other; mkdir -p .git/refs/remotes; ln -s OUT/repo/.git/refs/heads .git/refs/remotes/o`}},
+	{name: "objects are links", commands: []string{`ln -s OUT/repo/.git/objects .git/objects/aa.d; mv .git/objects/pack .git/objects/p; ln -s OUT/repo/.git/objects .git/objects/pack; for d in .git/objects/[0-9]*; do mv $d $d.old; ln -s OUT/repo/.git/objects $d; done; ls .git/objects >/dev/null`}},
+	{name: "objects directory is a link", commands: []string{`mv .git/objects .git/o; ln -s OUT/repo/.git/objects .git/objects`}},
+	{name: "hard links to files of the project", commands: []string{`echo x >tools/h; ln -f tools/h .git/COMMIT_EDITMSG; ln tools/h .git/refs/heads/h; git rev-parse HEAD >tools/h2; ln tools/h2 .git/refs/heads/h2`, `printf 'ref: ../../../out/canary\n' >tools/h2`}},
+	{name: "FIFOs where git reads", commands: []string{`for f in index HEAD packed-refs COMMIT_EDITMSG FETCH_HEAD shallow refs/heads/fifo logs/HEAD refs/heads/topic objects/info/alternates info/exclude config commondir; do mkdir -p .git/$(dirname $f); rm -f .git/$f; mkfifo .git/$f; done; true`}},
+	{name: "directories where git has files", commands: []string{`for f in index packed-refs COMMIT_EDITMSG FETCH_HEAD shallow refs/heads/topic logs/HEAD config HEAD; do rm -f .git/$f; mkdir -p .git/$f/x; done`}},
+	{name: "sockets and sparse giants", commands: []string{`for f in index packed-refs FETCH_HEAD refs/heads/big ORIG_HEAD; do rm -f .git/$f; truncate -s 1G .git/$f 2>/dev/null; done; rm -f .git/HEAD; perl -MSocket -e 'socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un(".git/HEAD"))'`}},
+
+	// The index.
+	{name: "index with a hook among its paths", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-hook .git/index`}},
+	{name: "index with the configuration among its paths", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-config .git/index`}},
+	{name: "index with a hook in another case", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-case .git/index`}},
+	{name: "index with the git directory of a subdirectory", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-deep .git/index`}},
+	{name: "index that leads out of the project", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-up .git/index`}},
+	{name: "index that leads out from a subdirectory", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-inner .git/index`}},
+	{name: "index with an absolute path", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-root .git/index`}},
+	{name: "index with a file below a link", commands: []string{`git hash-object -w EVIL >/dev/null; printf ../out | git hash-object -w --stdin >/dev/null; cp tools/index-link .git/index`}},
+	{name: "index split in two", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-split .git/index; f=.git/sharedindex.` + "SHARED" + `; cp tools/index-hook $f`}},
+	{name: "index of a worktree that leads out", commands: []string{`git hash-object -w EVIL >/dev/null; cp tools/index-out .git/worktrees/wt/index`}, after: `git -C wt checkout -- .; git -C wt checkout-index -a -f`},
+	{name: "index of a submodule that leads out", commands: []string{`git -C mod hash-object -w EVIL >/dev/null; cp tools/index-out .git/modules/mod/index`}, after: `git -C mod checkout -- .; git -C mod checkout-index -a -f; git submodule update --force`},
+	{name: "index replaced while another command lands", meanwhile: `git hash-object -w EVIL >/dev/null; cp .git/index tools/good; touch PROJECT/started; n=0; while [ ! -e PROJECT/go ] && [ $n -lt 3000 ]; do cp tools/index-hook .git/i; mv .git/i .git/index; cp tools/good .git/i; mv .git/i .git/index; n=$((n+1)); done; cp tools/good .git/index`, commands: []string{`true`, `true`, `true`}},
+
+	// Objects and refs.
+	{name: "alternates to another repository", commands: []string{`mkdir -p .git/objects/info; echo OUT/repo/.git/objects >.git/objects/info/alternates; echo http://127.0.0.1:1/ >.git/objects/info/http-alternates`}},
+	{name: "objects whose content is another", commands: []string{`for f in .git/objects/[0-9a-f][0-9a-f]/*; do rm -f $f; echo x | git hash-object --stdin >/dev/null; printf 'x\234garbage' >$f; done`}},
+	{name: "objects cut short", commands: []string{`for f in .git/objects/[0-9a-f][0-9a-f]/*; do chmod u+w $f; : >$f; done`}},
+	{name: "pack whose index lies", before: `git repack -adq`, commands: []string{`echo x >n; git add n; git commit -qm n; git repack -dq; for f in .git/objects/pack/*.idx; do chmod u+w $f; printf 'junkjunk' | dd of=$f bs=1 seek=1100 conv=notrunc 2>/dev/null; done`}},
+	{name: "pack cut short under a name of the host's", before: `git repack -adq`, commands: []string{`for f in .git/objects/pack/*; do chmod u+w $f; truncate -s 100 $f; done`}},
+	{name: "refs that lead nowhere", commands: []string{`for r in heads/nowhere heads/main tags/t remotes/o/x notes/commits stash replace/1234567890123456789012345678901234567890; do mkdir -p .git/refs/$(dirname $r); echo deadbeefdeadbeefdeadbeefdeadbeefdeadbeef >.git/refs/$r; done`}},
+	{name: "refs with names that git does not allow", commands: []string{`cd .git/refs/heads; h=$(git rev-parse HEAD); for r in -x --upload-pack=EVIL 'a b' 'a..b' '~' 'x.lock' '@{u}' '\' '*' '.h' 'e.' "$(printf 'n\nl')" "$(printf 'c\033[31m')"; do mkdir -p "$(dirname "./$r")"; echo $h >"./$r"; done; cd PROJECT; cp .git/HEAD .git/refs/outer; mkdir -p .git/refs/../x; echo $h >.git/BAD_HEAD`}},
+	{name: "refs whose content is none", commands: []string{`cd .git/refs/heads; echo 'ref: ../../../out/canary' >a; echo 'ref: HEAD' >b; echo 'ref: refs/heads/c' >c; echo 'ref: config' >d; printf 'zzz' >e; head -c 2000000 /dev/zero | tr '\0' a >f; : >g`}},
+	{name: "HEAD that leads out", commands: []string{`echo 'ref: refs/heads/../../../out/canary' >.git/HEAD`}},
+	{name: "HEAD that leads to the configuration", commands: []string{`echo 'ref: config' >.git/HEAD`}},
+	{name: "packed refs out of order, with bad names", commands: []string{`{ echo '# pack-refs with: peeled fully-peeled sorted'; h=$(git rev-parse HEAD); echo "$h refs/heads/z"; echo "$h refs/heads/../../config"; echo "$h refs/heads/a"; echo "^$h"; echo "$h HEAD"; echo "$h -x"; echo "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef refs/heads/topic"; echo garbage; } >.git/packed-refs`}},
+	{name: "reflogs of the command's own", commands: []string{`mkdir -p .git/logs/refs/heads; printf 'x\ny z\n%s\n' 'deadbeefdeadbeefdeadbeefdeadbeefdeadbeef deadbeefdeadbeefdeadbeefdeadbeefdeadbeef $(EVIL) <a> 1 +0000	$(EVIL)' >.git/logs/HEAD; cp .git/logs/HEAD .git/logs/refs/heads/main; rm -rf .git/logs/refs/heads/topic`}},
+	{name: "shallow file that cuts the history", commands: []string{`git rev-parse HEAD~1 >.git/shallow; git gc -q --prune=now`}, after: `git gc -q --prune=now`},
+	{name: "replacement of every commit", commands: []string{`for c in $(git rev-list HEAD~1); do git replace -f $c $(git rev-parse HEAD) 2>/dev/null; done`}},
+
+	// Work under way.
+	{name: "rebase whose list of steps runs a program", commands: []string{`mkdir -p .git/rebase-merge; cd .git/rebase-merge; echo refs/heads/main >head-name; git rev-parse HEAD~1 >onto; git rev-parse HEAD >orig-head; : >interactive; echo 1 >msgnum; echo 1 >end; printf 'exec EVIL\nx EVIL\n' >git-rebase-todo; cp git-rebase-todo git-rebase-todo.backup; : >done`}, after: `git rebase --continue; git rebase --abort`},
+	{name: "rebase with a strategy of the command's own", commands: []string{`mkdir -p .git/rebase-merge; cd .git/rebase-merge; echo refs/heads/main >head-name; git rev-parse HEAD~2 >onto; git rev-parse HEAD >orig-head; : >interactive; echo 1 >msgnum; echo 1 >end; echo "pick $(git rev-parse HEAD~1) x" >git-rebase-todo; echo EVIL >strategy; printf -- "--upload-pack=EVIL" >strategy_opts; printf -- "-SEVIL" >gpg_sign_opt; : >done`}, after: `git rebase --continue; git rebase --abort`},
+	{name: "steps of a cherry-pick with options", commands: []string{`mkdir -p .git/sequencer; git rev-parse HEAD >.git/sequencer/head; echo "exec EVIL" >.git/sequencer/todo; printf '[options]\n\tgpg-sign = EVIL\n\tstrategy = ../../tools/evil\n' >.git/sequencer/opts; git rev-parse HEAD >.git/CHERRY_PICK_HEAD`}, after: `git cherry-pick --continue; git cherry-pick --abort`},
+	{name: "patches to be applied", commands: []string{`mkdir -p .git/rebase-apply; cd .git/rebase-apply; echo 1 >next; echo 1 >last; : >applying; : >rebasing; printf "'EVIL'" >apply-opt; printf "GIT_AUTHOR_NAME='\$(EVIL)'" >author-script`}, after: `git am --continue; git am --abort`},
+	{name: "bisect with a program", commands: []string{`git rev-parse HEAD >.git/BISECT_START; echo "git bisect start; EVIL" >.git/BISECT_LOG; echo EVIL >.git/BISECT_RUN; printf 'EVIL\nEVIL\n' >.git/BISECT_TERMS; echo '$(EVIL)' >.git/BISECT_NAMES`}, after: `git bisect next; git bisect replay .git/BISECT_LOG; git bisect reset`},
+
+	// A plan that reads what a command wrote.
+	{name: "include of a file outside, read by the next plan", commands: []string{`git config include.path OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
+	{name: "condition that asks about another configuration", commands: []string{`git config include.path OUT/repo/.git/config; git config "includeIf.hasconfig:remote.*.url:https://in-secret*/**.path" OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
+	{name: "repository of another user above the project", asRoot: true, before: `cd ..; git init -q --template= .; cp out/identity .git/config; chown -R 54321 .git; cd project; rm -rf .git wt mod`, commands: []string{`env; git var GIT_AUTHOR_IDENT`}, hidden: true},
+	{name: "more aliases than anybody has, hooks in the tree", before: `i=0; while [ $i -lt 3000 ]; do echo "[alias \"a$i\"]"; echo "	x = status"; i=$((i+1)); done >>HOME/.gitconfig; mkdir githooks; cp tools/hook githooks/pre-commit; git config core.hooksPath githooks`, commands: []string{`cp EVIL githooks/pre-commit; cp EVIL githooks/post-checkout; mv githooks g; mkdir githooks; cp EVIL githooks/pre-commit`}},
+	{name: "configuration of two megabytes, hooks in the tree", before: `i=0; { while [ $i -lt 30000 ]; do echo "# 0123456789012345678901234567890123456789012345678901234567890123456789"; i=$((i+1)); done; } >>HOME/.gitconfig; mkdir githooks; git config core.hooksPath githooks`, commands: []string{`cp EVIL githooks/pre-commit`}, refused: true},
+
+	// Programs of the project that the host's configuration names.
+	{name: "hooks directory in the tree", before: `mkdir -p .husky/_; cp tools/hook .husky/_/pre-commit; git config core.hooksPath .husky/_`, commands: []string{`cp EVIL .husky/_/pre-commit; cp EVIL .husky/_/post-checkout; mv .husky h; mkdir -p .husky/_; cp EVIL .husky/_/post-checkout`}},
+	{name: "hooks directory that is not there yet", before: `git config core.hooksPath .husky/_`, commands: []string{`mkdir -p .husky/_; cp EVIL .husky/_/pre-commit; cp EVIL .husky/_/post-checkout`, `true`}},
+	{name: "missing parent of the hooks directory made a link", before: `git config core.hooksPath .husky/_`, commands: []string{`mkdir -p x/_; cp EVIL x/_/pre-commit; cp EVIL x/_/post-checkout; ln -s x .husky; chmod 555 x`, `true`}},
+	{name: "hooks that are a link into the tree", before: `mkdir tools/h; cp tools/hook tools/h/pre-commit; rmdir .git/hooks; ln -s ../tools/h .git/hooks`, commands: []string{`cp EVIL tools/h/pre-commit; cp EVIL tools/h/post-checkout; rm .git/hooks; ln -s ../tools/evilhooks .git/hooks`}},
+	{name: "configuration that is a link into the tree", before: `mv .git/config tools/c; ln -s ../tools/c .git/config`, commands: []string{setEvil + poison + evilConfig + `>tools/c; rm tools/c; ` + evilConfig + `>tools/c`}},
+	{name: "git directory that is a link", before: `mv .git ../store; ln -s ../store .git; rm -rf wt`, commands: []string{setEvil + poison + `rm .git; git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); mv n/.git .git`}},
+	{name: "included file of the tree", before: `echo '[core]' >tools/c; git config include.path ../tools/c`, commands: []string{setEvil + evilConfig + `>tools/c; mv tools t; mkdir tools; ` + evilConfig + `>tools/c`}},
+	{name: "included file of the tree that is not there yet", before: `git config include.path ../conf/c`, commands: []string{setEvil + `mkdir conf; ` + evilConfig + `>conf/c`, `true`}},
+	{name: "included file that is a link", before: `echo '[core]' >conf.real; ln -s conf.real conf; git config include.path ../conf`, commands: []string{setEvil + `rm conf; ` + evilConfig + `>c; ln -s c conf; ` + evilConfig + `>conf.real`, `true`}},
+	{name: "lease on an included file", before: `mkdir githooks; cp tools/hook githooks/pre-commit; printf '[core]\n\thooksPath = githooks\n' >tools/c; git config include.path ../tools/c`, meanwhile: lease + `tools/c .git/config`, commands: []string{`cp EVIL githooks/pre-commit; cp EVIL githooks/post-checkout`}, refused: true},
+	{name: "lease on the .git file of a submodule", meanwhile: lease + `mod/.git .git/HEAD .git/modules/mod/HEAD`, commands: []string{setEvil + `cd mod; ` + poison + `d=PROJECT/.git/modules/mod; ` + hooks}, refused: true},
+	{name: "hook that has another name in the tree", before: `cp tools/hook .git/hooks/pre-commit; ln -f .git/hooks/pre-commit tools/hook`, commands: []string{`cat EVIL >tools/hook`}},
+	{name: "filter that is a program of the tree", before: `cp tools/hook tools/x; git config filter.x.clean "sh -c 'tools/x;true' %f"; git config filter.x.smudge 'tools/x|cat'; echo '*.txt filter=x' >.git/info/attributes`, commands: []string{`cp EVIL tools/x; echo y >>a.txt`}},
+	{name: "aliases and monitors that are programs of the tree", before: `cp tools/hook tools/x; git config alias.up '!cd tools && ./x'; git config core.fsmonitor '$(git rev-parse --show-toplevel)/tools/x'; git config diff.external tools/x`, commands: []string{`cp EVIL tools/x; mv tools/x tools/y; cp EVIL tools/x`}, after: `git up; git diff`},
+	{name: "remote that is a repository of the tree", before: `git init -q --bare --template= tools/mirrors/a.git; git remote add origin ./tools/mirrors/a.git; git push -q origin main`, commands: []string{`d=tools/mirrors/a.git; ` + hooks + `cp EVIL $d/hooks/pre-receive; cp EVIL $d/hooks/update; git -C $d config core.fsmonitor EVIL; git -C $d config receive.procReceiveRefs refs`}, after: `git push origin HEAD:refs/heads/probe; git fetch origin`},
+	{name: "bare repository of the user's in the tree", before: `git init -q --bare --template= mirror.git; git push -q ./mirror.git main`, commands: []string{
+		`mv mirror.git/HEAD mirror.git/H`,
+		setEvil + `mv mirror.git/H mirror.git/HEAD; cd mirror.git; ` + poison + `git config core.bare false; git config core.worktree ..; d=.; ` + hooks}, refused: true},
+
+	// Two commands at once.
+	{name: "submodule hidden while another command starts", meanwhile: `mv .git/modules/mod/HEAD .git/modules/mod/H; ` + wait + `mv .git/modules/mod/H .git/modules/mod/HEAD`, commands: []string{setEvil + evilConfig + `>.git/modules/mod/config; d=.git/modules/mod; ` + hooks}},
+	{name: "bare repository hidden while another command starts", before: `git init -q --bare --template= mirror.git; git push -q ./mirror.git main`, meanwhile: `mv mirror.git/HEAD mirror.git/H; ` + wait + `mv mirror.git/H mirror.git/HEAD`, commands: []string{setEvil + `d=mirror.git; ` + hooks + evilConfig + `>mirror.git/config; printf '\tworktree = ..\n' >>mirror.git/config`}, refused: true},
+	{name: "commondir while another command starts", meanwhile: setEvil + `git init -q n; mv n/.git store; echo ../store >.git/commondir; ` + wait + `rm -f .git/commondir`, commands: []string{evilConfig + `>.git/config; d=.git; ` + hooks}, refused: true},
+	{name: "repository without permission while another command starts", before: `mkdir vendor; git init -q --template= vendor/x; git -C vendor/x commit -q --allow-empty -m x`, meanwhile: `chmod 0 vendor/x; ` + wait + `chmod 755 vendor/x`, commands: []string{setEvil + `chmod 755 vendor/x; cd vendor/x; ` + poison + `d=.git; ` + hooks}, refused: true},
+	{name: "repository without permission, then another command", before: `mkdir vendor; git init -q --template= vendor/x; git -C vendor/x commit -q --allow-empty -m x`, commands: []string{`chmod 0 vendor/x`, setEvil + `chmod 755 vendor/x; cd vendor/x; ` + poison + `d=.git; ` + hooks, `chmod 755 vendor/x`}, refused: true},
+	{name: "git directory replaced while another command starts", meanwhile: setEvil + `mv .git old; git init -q; git commit -q --allow-empty -m x; ` + poison + wait, commands: []string{`git status; git commit -q --allow-empty -m y`}},
+	{name: "hooks planted before pk-bash is killed", killed: true, commands: []string{setEvil + poison + `d=.git; ` + hooks + `git init -q n; (cd n; git commit -q --allow-empty -m x; ` + poison + `); git add n 2>/dev/null; ` + wait, `true`}},
+	{name: "hooks directory planted before pk-bash is killed", before: `git config core.hooksPath .husky/_`, killed: true, commands: []string{`mkdir -p .husky/_; cp EVIL .husky/_/pre-commit; cp EVIL .husky/_/post-checkout; ` + wait, `true`}},
+}
+
+// gitProbe is what a user does in a directory. Each line may fail, if what is there is
+// no repository that the host's git accepts; none may run a program.
+const gitProbe = `
+	git status; git log --oneline -2; git diff; git diff --cached
+	git -c core.quotePath=false ls-files -s | head -3`
+
+// gitRootProbe goes on in the repository itself.
+const gitRootProbe = `
+	git commit -q --allow-empty -m probe || echo FAILED commit
+	git checkout -q -- . ; git checkout-index -a -f -q; git branch -f probed; git checkout -q probed; git checkout -q main
+	echo probe >>sub/dir/f; git stash -q && git stash pop -q
+	git submodule --quiet update
+	git for-each-ref >/dev/null || echo FAILED refs; git reflog >/dev/null || echo FAILED reflog
+	git gc -q || echo FAILED gc
+	git fsck --full 2>&1 | grep -v '^dangling' | sed 's/^/FSCK /'`
+
+func TestGitAttacks(t *testing.T) {
+	b, template := newGitBox(t)
+	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
+	for i, a := range gitAttacks {
+		for round := range max(rounds, 1) {
+			t.Run(a.name, func(t *testing.T) {
+				t.Parallel()
+				if a.asRoot && os.Getuid() != 0 {
+					return
+				}
+				attackGit(t, newGround(t, b, template), a, (i+round)%2 == 0)
+			})
+		}
+	}
+}
+
+func attackGit(t *testing.T, g *gitGround, a gitAttack, session bool) {
+	if a.before != "" {
+		g.host(t, g.Project, g.fill(a.before))
+	}
+	repository := exists(g.Project + "/.git")
+	var before map[string]string
+	var commits []string
+	if repository {
+		before, commits = gittest.Lasting(t, realGitDir(t, g)), g.commits(t, g.Project)
+	}
+	outside := gittest.Tree(t, g.out) + gittest.Tree(t, g.Home+"/.bashrc") + gittest.Tree(t, g.Home+"/.gitconfig")
+
+	shown := g.attack(t, a, session)
+	if a.hidden {
+		assert.NotContains(t, shown, "in-secret", "it was read inside")
+	}
+
+	_ = g.hostCommand(g.Project, "rm -f started go").Run()
+	if repository {
+		if assert.DirExists(t, g.Project+"/.git") {
+			assert.Empty(t, gittest.Differences(before, gittest.Lasting(t, realGitDir(t, g))), "the git directory holds something else")
+			assert.Subset(t, g.commits(t, g.Project), commits, "commits were lost")
+		}
+	}
+	g.probe(t, repository)
+	if a.after != "" {
+		_ = g.patient(t, g.Project, g.fill(a.after))
+	}
+	ran, _ := os.ReadFile(g.witness + "/ran")
+	assert.Empty(t, string(ran), "the host ran a program of the command's making")
+	assert.Equal(t, outside, gittest.Tree(t, g.out)+gittest.Tree(t, g.Home+"/.bashrc")+gittest.Tree(t, g.Home+"/.gitconfig"), "something outside changed")
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func realGitDir(t *testing.T, g *gitGround) string {
+	dir, err := filepath.EvalSymlinks(g.Project + "/.git")
+	require.NoError(t, err)
+	return dir
+}
+
+// attack runs the commands and returns all that they printed.
+func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
+	t.Helper()
+	options := []string{"-y", "--raw", "-C", filepath.Join(g.Project, a.root)}
+	for _, o := range a.options {
+		options = append(options, g.fill(o))
+	}
+	if session || a.meanwhile != "" {
+		options = append(options, "--session", "attack")
+	}
+	prepare := func(script string) string {
+		script = strings.ReplaceAll(script, "SHARED", fmt.Sprintf("%x", gittest.BlobID("#!/bin/sh\n"+evilBody(g))))
+		return g.fill(script)
+	}
+	var shown strings.Builder
+	finished := make(chan clitest.Outcome, 1)
+	if a.meanwhile != "" {
+		cmd := g.Command("pk-bash", append(options, "--", prepare(a.meanwhile))...)
+		go func() { finished <- clitest.Finish(t, cmd) }()
+		g.awaitStart(t, finished)
+	}
+	for i, command := range a.commands {
+		cmd := g.Command("pk-bash", append(options, "--", prepare(command))...)
+		if a.killed && i == 0 {
+			require.NoError(t, cmd.Start())
+			g.awaitStart(t, nil)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
+			_ = cmd.Wait()
+			continue
+		}
+		got := clitest.Finish(t, cmd)
+		if !a.refused {
+			assert.NotEqual(t, 125, got.Status, got.Stderr)
+		}
+		assert.NotContains(t, got.Stderr, "internal error")
+		fmt.Fprintln(&shown, got.Stdout, got.Stderr)
+	}
+	if a.meanwhile != "" {
+		g.Write(t, g.Project+"/go", "")
+		got := <-finished
+		assert.NotEqual(t, 125, got.Status, got.Stderr)
+	}
+	t.Log(shown.String())
+	return shown.String()
+}
+
+// awaitStart waits for the file "started".
+func (g *gitGround) awaitStart(t *testing.T, finished chan clitest.Outcome) {
+	t.Helper()
+	for range 4000 {
+		if exists(g.Project + "/started") {
+			return
+		}
+		select {
+		case got := <-finished:
+			finished <- got
+			t.Fatalf("it ended: %+v", got)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	t.Fatal("it did not start")
+}
+
+// probe uses git in the root, a subdirectory, worktrees and submodules, and wherever
+// there is something that git may take for a repository.
+func (g *gitGround) probe(t *testing.T, repository bool) {
+	t.Helper()
+	dirs := []string{g.Project + "/sub"}
+	err := filepath.WalkDir(g.Project, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return filepath.SkipDir
+		case d.Name() == ".git" || d.Name() == "HEAD":
+			dirs = append(dirs, filepath.Dir(path))
+			if d.IsDir() {
+				return filepath.SkipDir
+			}
+		case strings.HasPrefix(path, realPath(g.Project+"/.git")+"/"):
+			return filepath.SkipDir
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	var script strings.Builder
+	for _, dir := range dirs {
+		fmt.Fprintf(&script, "cd '%s' && {%s\n}\n", dir, gitProbe)
+	}
+	g.patient(t, g.Project, script.String())
+	if !repository {
+		return
+	}
+	said := g.patient(t, g.Project, gitRootProbe)
+	assert.NotContains(t, said, "FAILED")
+	assert.NotContains(t, said, "FSCK")
+	if exists(g.Project + "/wt") {
+		g.patient(t, g.Project, "cd wt && {\n"+gitProbe+"\ngit commit -q --allow-empty -m probe; git checkout -q -- .\n}")
+	}
+}
+
+func realPath(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gitdir/gittest"
+)
+
+// gitGround is a place for one test with a repository: a project, a home, and
+// beside them a directory that no command may change and one where a program that
+// the command made leaves a file when the host runs it.
+type gitGround struct {
+	*clitest.Box
+	dir, out, witness string
+}
+
+// newGitBox makes a box and a repository to copy from.
+func newGitBox(t *testing.T) (b *clitest.Box, template string) {
+	b = clitest.NewBox(t)
+	template = filepath.Join(filepath.Dir(b.Project), "template")
+	for _, dir := range []string{"home", "project", "out", "witness"} {
+		b.Mkdir(t, filepath.Join(template, dir))
+	}
+	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n")
+	b.Write(t, template+"/home/.bashrc", "# mine\n")
+	b.Write(t, template+"/out/canary", "canary\n")
+	b.Write(t, template+"/out/identity", "[user]\n\tname = in-secret\n")
+	g := &gitGround{Box: b, dir: template}
+	g.host(t, template, `
+		git init -q --template= library && cd library
+		echo lib >lib.c && git add . && git commit -qm library && cd ..
+		cd out && git init -q --template= repo && cd repo
+		echo in-secret >secret && git add . && git commit -qm secret
+		git config remote.origin.url https://in-secret@example.org/
+		cd ../../project && git init -q --template=
+		mkdir -p sub/dir tools && echo /wt >.gitignore && echo one >a.txt && echo f >sub/dir/f && echo 'echo tool' >tools/hook && chmod +x tools/hook
+		git add . && git commit -qm 1
+		for n in 2 3 4 5; do echo $n >>a.txt; git commit -qam $n; done
+		git tag -a -m v1 v1 HEAD~1
+		git branch topic HEAD~2
+		git submodule --quiet add ../library mod && git commit -qm submodule
+		git worktree add -q -b wtbranch wt
+		mkdir -p .git/hooks .git/info && printf '%s\n' /tools/evil /tools/index-\* /started /go >.git/info/exclude`)
+	return b, template
+}
+
+// newGround copies the template.
+func newGround(t *testing.T, b *clitest.Box, template string) *gitGround {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	out, err := exec.Command("cp", "-a", template+"/.", dir).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	g := &gitGround{
+		Box: &clitest.Box{Bin: b.Bin, Bwrap: b.Bwrap, Project: dir + "/project", Home: dir + "/home"},
+		dir: dir, out: dir + "/out", witness: dir + "/witness",
+	}
+	g.Write(t, g.Project+"/.git/worktrees/wt/gitdir", g.Project+"/wt/.git\n")
+	g.Write(t, g.Project+"/wt/.git", "gitdir: "+g.Project+"/.git/worktrees/wt\n")
+	g.Script(t, g.Project+"/tools/evil", evilBody(g))
+	for name, index := range evilIndexes(g) {
+		require.NoError(t, os.WriteFile(g.Project+"/tools/"+name, index, 0o644))
+	}
+	t.Cleanup(func() {
+		sweep := g.Command("pk-sweep", "--all")
+		sweep.Dir = "/"
+		got := clitest.Finish(t, sweep)
+		assert.Zero(t, got.Status, got.Stderr)
+		_ = exec.Command("chmod", "-R", "u+rwx", g.dir).Run()
+	})
+	return g
+}
+
+func evilBody(g *gitGround) string {
+	return "echo \"$0 $*\" >>" + g.witness + "/ran\nexit 0\n"
+}
+
+// fill puts the ground's names into a script.
+func (g *gitGround) fill(script string) string {
+	return strings.NewReplacer("PROJECT", g.Project, "WITNESS", g.witness, "OUT", g.out, "HOME", g.Home, "EVIL", g.Project+"/tools/evil").Replace(script)
+}
+
+// hostCommand prepares a shell of the user's outside, with the same dates each time.
+func (g *gitGround) hostCommand(dir, script string) *exec.Cmd {
+	home := g.Home
+	if strings.HasSuffix(g.dir, "/template") {
+		home = g.dir + "/home"
+	}
+	cmd := exec.Command("timeout", "-k1", "20", "sh", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TEMPLATE_DIR=", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=true",
+		"GIT_AUTHOR_DATE=1700000000 +0000", "GIT_COMMITTER_DATE=1700000000 +0000",
+	}, g.Env...)
+	return cmd
+}
+
+// host runs a script outside, which has to succeed.
+func (g *gitGround) host(t *testing.T, dir, script string) string {
+	t.Helper()
+	got := clitest.Finish(t, g.hostCommand(dir, "set -e\n"+script))
+	require.Zero(t, got.Status, "%s\n%s%s", script, got.Stdout, got.Stderr)
+	return got.Stdout
+}
+
+// patient runs a script of the host that may fail, and must not hang.
+func (g *gitGround) patient(t *testing.T, dir, script string) string {
+	t.Helper()
+	got := clitest.Finish(t, g.hostCommand(dir, "exec 2>&1\n"+script))
+	assert.NotContains(t, []int{124, 137}, got.Status, "the host's git hangs: %s", got.Stdout)
+	return got.Stdout
+}
+
+// commits are all that refs and reflogs lead to.
+func (g *gitGround) commits(t *testing.T, dir string) []string {
+	t.Helper()
+	return strings.Fields(g.patient(t, dir, "git rev-list --all --reflog HEAD"))
+}
+
+// evilIndexes are by name in tools. Their blobs are tools/evil, and for a link the
+// text "../out".
+func evilIndexes(g *gitGround) map[string][]byte {
+	evil, link := gittest.BlobID("#!/bin/sh\n"+evilBody(g)), gittest.BlobID("../out")
+	one := func(path string) []byte { return gittest.MakeIndex([]gittest.IndexEntry{{Path: path, Mode: 0o100755, ID: evil}}) }
+	return map[string][]byte{
+		"index-hook":   one(".git/hooks/post-checkout"),
+		"index-config": one(".git/config"),
+		"index-case":   one(".GIT/hooks/post-checkout"),
+		"index-deep":   one("sub/.git/hooks/post-checkout"),
+		"index-up":     one("../out/x"),
+		"index-out":    one("../../out/x"),
+		"index-inner":  one("sub/../../out/x"),
+		"index-root":   one("/" + g.out + "/x"),
+		"index-link":   gittest.MakeIndex([]gittest.IndexEntry{{Path: "l", Mode: 0o120000, ID: link}, {Path: "l/x", Mode: 0o100755, ID: evil}}),
+		"index-split":  gittest.MakeIndex(nil, append([]byte("link\x00\x00\x00\x14"), evil[:]...)...),
+	}
+}

@@ -1,0 +1,304 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// A gitScene is everyday work with git: lines, each a command of its own. In the
+// sandbox they do what they do outside.
+type gitScene struct {
+	name string
+	// before runs on the host, in the project, in each copy.
+	before  string
+	root    string // the project root, below PROJECT
+	options []string
+	lines   []string
+}
+
+var gitScenes = []gitScene{
+	{name: "commit", lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >>n; git commit -qam m; git log -1 --format=%s`}},
+	{name: "commit in a subdirectory", root: "sub", lines: []string{`echo x >n; git add n; git commit -qm n`, `git status`}},
+	{name: "first commit of a repository", before: `rm -rf .git wt mod; git init -q`, lines: []string{`git add a.txt; git commit -qm first`, `git branch b`}},
+	{name: "amend", lines: []string{`echo y >>a.txt; git commit -qa --amend -m amended`, `git commit -q --amend --no-edit`}},
+	{name: "staged, unstaged and intended changes", lines: []string{`echo y >>a.txt; git add a.txt; echo z >>a.txt`, `echo new >new; git add -N new; git update-index --chmod=+x sub/dir/f`}},
+	{name: "removal and renaming", lines: []string{`git rm -q sub/dir/f; git mv a.txt b.txt`, `git commit -qm moved`}},
+	{name: "links and modes", lines: []string{`ln -s a.txt l; chmod +x a.txt; git add -A a.txt l; git commit -qm modes`}},
+	{name: "reset", lines: []string{`git reset -q --soft HEAD~1`, `git reset -q HEAD~1`, `git reset -q --hard HEAD~1`}},
+	{name: "branches", lines: []string{`git branch b1; git checkout -q -b b2; git commit -q --allow-empty -m b2`, `git checkout -q -`, `git checkout -q -; git branch -m b1 b3`, `git branch -d b3; git branch -f topic HEAD~1`}},
+	{name: "branch in the place of a directory of branches", before: `git branch a/b; git pack-refs --all`, lines: []string{`git branch -D a/b; git branch a`, `git branch -D a; git branch a/b/c`}},
+	{name: "detached HEAD", lines: []string{`git checkout -q --detach HEAD~1; git commit -q --allow-empty -m detached`, `git checkout -q -B kept`}},
+	{name: "orphan branch", lines: []string{`git checkout -q --orphan o; git rm -rqf --cached .`, `git add a.txt; git commit -qm o`}},
+	{name: "merge", before: `git checkout -q topic; echo t >t; git add t; git commit -qm t; git checkout -q main`, lines: []string{`git merge -q --no-edit topic`}},
+	{name: "merge whose conflict is resolved later", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; git checkout -q main`, lines: []string{`git merge -q topic`, `echo both >a.txt; git add a.txt`, `git commit -q --no-edit`}},
+	{name: "merge that stops", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; git checkout -q main`, lines: []string{`git merge -q topic`}},
+	{name: "merge that is given up later", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; git checkout -q main`, lines: []string{`git merge -q topic`, `git merge --abort`}},
+	{name: "rebase", before: `git checkout -q topic; echo t >t; git add t; git commit -qm t`, lines: []string{`git rebase -q main`}},
+	{name: "rebase that stops to edit and goes on", lines: []string{`GIT_SEQUENCE_EDITOR="sed -i s/^pick/edit/" git rebase -q -i HEAD~2`, `echo e >e; git add e; git commit -q --amend --no-edit`, `git rebase --continue`, `git rebase --continue`}},
+	{name: "rebase that stops", lines: []string{`GIT_SEQUENCE_EDITOR="sed -i s/^pick/edit/" git rebase -q -i HEAD~2`}},
+	{name: "rebase whose conflict is resolved later", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t`, lines: []string{`git rebase -q main`, `echo both >a.txt; git add a.txt; git rebase --continue`}},
+	{name: "rebase that is given up later", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t`, lines: []string{`git rebase -q main`, `git rebase --abort`}},
+	{name: "rebase with a command that fails at first", lines: []string{`git rebase -q -x "test -e ok" HEAD~2`, `touch ok; git rebase --continue; rm ok`}},
+	{name: "cherry-pick", before: `git checkout -q topic; echo t >t; git add t; git commit -qm t; git checkout -q main`, lines: []string{`git cherry-pick topic`}},
+	{name: "cherry-picks whose conflict is resolved later", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; echo u >u; git add u; git commit -qm u; git checkout -q main`, lines: []string{`git cherry-pick topic~1 topic`, `echo both >a.txt; git add a.txt`, `git cherry-pick --continue`}},
+	{name: "revert", lines: []string{`git revert --no-edit HEAD~1`}},
+	{name: "patches", lines: []string{`git format-patch -q -1 HEAD~1; git reset -q --hard HEAD~2`, `git am -q 0001*; rm 0001*`}},
+	{name: "stashes", lines: []string{`echo s >>a.txt; git stash -q`, `git stash list`, `echo u >u; git stash push -q -u -m two`, `git stash pop -q stash@{1}`}},
+	{name: "bisect", lines: []string{`git bisect start HEAD HEAD~5`, `git bisect good`, `git bisect bad`}},
+	{name: "bisect that ends", lines: []string{`git bisect start HEAD HEAD~5`, `git bisect run test -e mod`, `git bisect reset`}},
+	{name: "tags", lines: []string{`git tag -a -m v2 v2; git tag light HEAD~1`, `git tag -d v1; git tag -f light`}},
+	{name: "notes", lines: []string{`git notes add -m note`, `git notes append -m more; git notes add -m old HEAD~1`}},
+	{name: "packing", lines: []string{`git commit -q --allow-empty -m n; git gc -q`, `git commit -q --allow-empty -m o; git branch p`, `git repack -adq; git pack-refs --all; git prune`}},
+	{name: "refs that the host has packed", before: `git gc -q`, lines: []string{`git branch -D topic; git tag -d v1`, `git branch topic HEAD~1; git commit -q --allow-empty -m n`}},
+	{name: "push, fetch and pull", before: `git init -q --bare --template= ../remote.git; git remote add origin ../remote.git; git push -q origin main topic`, options: []string{"--writable", "PROJECT/../remote.git"}, lines: []string{`git commit -q --allow-empty -m n; git push -q -u origin main`, `git push -q origin :topic; git fetch -q --prune`, `git checkout -q -b x origin/main; git pull -q`}},
+	{name: "fetch", before: `git init -q --bare --template= ../remote.git; git remote add origin ../remote.git; git push -q origin main topic main:other; git update-ref -d refs/remotes/origin/other`, options: []string{"--readable", "PROJECT/../remote.git"}, lines: []string{`git fetch -q`, `git checkout -q -b x origin/other`, `git checkout -q other`}},
+	{name: "remotes and upstreams", before: `git update-ref refs/remotes/origin/x HEAD~1; git config remote.origin.url https://example.org/a.git; git config remote.origin.fetch '+refs/heads/*:refs/remotes/origin/*'`, lines: []string{`git remote add up https://example.org/x.git; git remote add s git@example.org:x.git`, `git checkout -q -b x origin/x; git branch --set-upstream-to=origin/x topic`}},
+	{name: "worktree inside the root", lines: []string{`git worktree add -q -b w3 wt3`, `cd wt3; echo w >w; git add w; git commit -qm w`, `git -C wt3 status; git worktree list`}},
+	{name: "root that is a linked worktree", root: "wt", lines: []string{`echo w >w; git add w; git commit -qm w`, `echo s >>a.txt; git stash -q; git branch b`}},
+	{name: "linked worktree whose repository lies elsewhere", before: `git worktree add -q -b other ../elsewhere`, root: "../elsewhere", lines: []string{`echo w >w; git add w; git commit -qm w`, `git checkout -q -b again; git tag t; git rebase -q HEAD~1`}},
+	{name: "submodule that is taken up again", before: `git submodule --quiet deinit -f mod`, lines: []string{`git -c protocol.file.allow=always submodule --quiet update --init`}},
+	{name: "commit in a submodule", lines: []string{`cd mod; git checkout -q -b m; echo 1 >>lib.c; git commit -qam m`, `git commit -qam bump`, `git submodule status`}},
+	{name: "filter of the user's", before: `printf '[filter "up"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n\trequired = true\n' >>~/.gitconfig; echo '*.up filter=up' >.gitattributes; git add .gitattributes; git commit -qm attributes`, lines: []string{`echo hello >x.up; git add x.up; git commit -qm up`, `rm x.up; git checkout -q x.up`}},
+	{name: "ignored files of the user's", before: `echo .env.local >~/.ignored; git config --global core.excludesFile '~/.ignored'`, lines: []string{`touch .env.local seen; git add seen .env.local; git add -A sub; git commit -qm all`}},
+	{name: "ignored files in the usual place", before: `mkdir -p ~/.config/git; echo .env.local >~/.config/git/ignore`, lines: []string{`touch sub/.env.local sub/seen; git add sub; git commit -qm all`}},
+	{name: "attributes of the user's", before: `echo '*.x text eol=lf' >~/.attributes; git config --global core.attributesFile '~/.attributes'`, lines: []string{`printf 'a\r\nb\r\n' >n.x; git add n.x; git commit -qm x`}},
+	{name: "line ends of the user's", before: `git config --global core.autocrlf true`, lines: []string{`printf 'a\r\nb\r\n' >w.txt; git add w.txt; git commit -qm w`, `rm w.txt a.txt; git checkout -q -- w.txt a.txt`}},
+	{name: "aliases of the user's", before: `git config --global alias.ci commit; git config --global alias.co 'checkout -q'`, lines: []string{`git ci -q --allow-empty -m c; git co -b n`}},
+	{name: "settings of the repository", before: `git config core.abbrev 12; git config alias.ci commit; git config merge.ours.driver true; git config user.name Local`, lines: []string{`git ci -q --allow-empty -m c`}},
+	{name: "hash functions of 256 bits", before: `rm -rf .git wt mod; git init -q --object-format=sha256; git add a.txt; git commit -qm 1; git commit -q --allow-empty -m 2`, lines: []string{`echo x >n; git add n; git commit -qm n; git branch b`, `git gc -q; git commit -q --allow-empty -m o`}},
+	{name: "index of version 4", before: `git update-index --index-version 4`, lines: []string{`echo x >n; git add n; git commit -qm n; echo y >>a.txt`}},
+	{name: "split index", before: `git update-index --split-index`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
+	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
+	{name: "repository that borrows objects", before: `git clone -q -s . ../borrower; cd ../borrower; git remote remove origin`, root: "../borrower", lines: []string{`git commit -q --allow-empty -m n`, `echo x >n; git add n; git commit -qm m`}},
+	{name: "git directory elsewhere", before: `rm -rf wt; git worktree prune; git submodule --quiet deinit -f mod; mv .git ../store; echo "gitdir: ../store" >.git`, lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
+}
+
+// gitState is what a user sees of a repository, but for what pk keeps there.
+const gitState = `
+	git fsck --full 2>&1 | grep -vE '^(dangling|unreachable|notice)'
+	git log --exclude='refs/pk/*' --all --graph --decorate-refs-exclude='refs/pk/*' --format='%H%d %s'
+	git status --porcelain=v2 --branch; git status
+	git stash list; git for-each-ref | grep -v refs/pk/
+	git config --local --get-regexp '^(branch|remote)\.' | sort
+	git worktree list; git submodule status; git diff; git diff --cached; git ls-files -s; cat *.up *.txt 2>/dev/null`
+
+// fixed puts the same dates and editor before each line.
+const fixed = `export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_EDITOR=true LC_ALL=C; `
+
+func TestGitScenes(t *testing.T) {
+	b, template := newGitBox(t)
+	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
+	for i, s := range gitScenes {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			want := newGround(t, b, template)
+			statuses, state := want.play(t, s, func(line string) clitest.Outcome {
+				return clitest.Finish(t, want.hostCommand(filepath.Join(want.Project, s.root), line))
+			})
+			for _, session := range []bool{false, true} {
+				if rounds == 0 && session != (i%2 == 0) {
+					continue
+				}
+				t.Run(map[bool]string{false: "without a session", true: "in a session"}[session], func(t *testing.T) {
+					g := newGround(t, b, template)
+					options := []string{"-y", "--raw", "-C", filepath.Join(g.Project, s.root)}
+					for _, o := range s.options {
+						options = append(options, filepath.Clean(g.fill(o)))
+					}
+					if session {
+						options = append(options, "--session", "scene")
+					}
+					got, is := g.play(t, s, func(line string) clitest.Outcome {
+						out := g.Run(t, "pk-bash", append(options, "--", fixed+line)...)
+						t.Logf("%s\n%s%s", line, out.Stdout, out.Stderr)
+						return out
+					})
+					assert.Equal(t, statuses, got, "the commands ended in another way")
+					assert.Equal(t, state, is)
+				})
+			}
+		})
+	}
+}
+
+// play prepares a scene, runs its lines and returns their statuses and the state
+// they lead to.
+func (g *gitGround) play(t *testing.T, s gitScene, run func(string) clitest.Outcome) (statuses []int, state string) {
+	t.Helper()
+	if s.before != "" {
+		g.host(t, g.Project, g.fill(s.before))
+	}
+	for _, line := range s.lines {
+		statuses = append(statuses, run(line).Status)
+	}
+	state = g.patient(t, filepath.Join(g.Project, s.root), gitState)
+	if s.root != "" {
+		state += g.patient(t, g.Project, gitState)
+	}
+	if exists(g.dir + "/remote.git") {
+		state += g.patient(t, g.dir+"/remote.git", "git for-each-ref; git fsck --full 2>&1 | grep -v ^dangling")
+	}
+	return statuses, strings.ReplaceAll(state, g.dir, "DIR")
+}
+
+// fence runs one line in the sandbox, which has to succeed.
+func (g *gitGround) fence(t *testing.T, line string, options ...string) clitest.Outcome {
+	t.Helper()
+	got := g.Run(t, "pk-bash", append(append([]string{"-y", "--raw"}, options...), "--", fixed+line)...)
+	require.Zero(t, got.Status, "%s\n%s%s", line, got.Stdout, got.Stderr)
+	return got
+}
+
+// Fifty commands of one session commit at the same time, each on a branch of its own
+// and, by git's locks, in turn on a common one. All of it is in the repository then.
+func TestParallelCommits(t *testing.T) {
+	b, template := newGitBox(t)
+	g := newGround(t, b, template)
+	const n = 50
+	ended := make(chan clitest.Outcome, n)
+	limit := make(chan bool, 8)
+	for i := range n {
+		go func() {
+			limit <- true
+			defer func() { <-limit }()
+			ended <- g.Run(t, "pk-bash", "-y", "--raw", "--session", "many", "--", fmt.Sprintf(`
+				c=$(git commit-tree -p HEAD -m commit-%[1]d HEAD^{tree}) && git update-ref refs/heads/own-%[1]d $c || exit 3
+				for try in $(seq 200); do
+					old=$(git rev-parse main); c=$(git commit-tree -p $old -m common-%[1]d $old^{tree})
+					git update-ref refs/heads/main $c $old 2>/dev/null && exit 0; sleep 0.0$((RANDOM %% 10))
+				done; exit 4`, i))
+		}()
+	}
+	for range n {
+		got := <-ended
+		assert.Zero(t, got.Status, got.Stderr)
+	}
+	said := g.host(t, g.Project, "git log --all --reflog --format=%s; git fsck --full 2>&1")
+	for i := range n {
+		assert.Contains(t, said, fmt.Sprintf("commit-%d\n", i))
+		assert.Contains(t, said, fmt.Sprintf("common-%d\n", i))
+		g.host(t, g.Project, fmt.Sprintf("git rev-parse -q --verify own-%d", i))
+	}
+	assert.Equal(t, n, strings.Count(g.host(t, g.Project, "git log --format=%s main"), "common-"))
+	assert.NotContains(t, said, "error")
+}
+
+// The user commits while a command runs: on another branch, and on the same one.
+func TestUserCommitsMeanwhile(t *testing.T) {
+	b, template := newGitBox(t)
+	for _, session := range [][]string{{"--session", "meanwhile"}, nil} {
+		for _, test := range []struct{ name, host string }{
+			{"on another branch", "git checkout -q --detach; git update-ref refs/heads/topic $(git commit-tree -p topic -m users topic^{tree}); git checkout -q main"},
+			{"on the same branch", "git commit -q --allow-empty -m users"},
+		} {
+			t.Run(fmt.Sprint(test.name, session), func(t *testing.T) {
+				t.Parallel()
+				g := newGround(t, b, template)
+				before := g.commits(t, g.Project)
+				cmd := g.Command("pk-bash", append(session, "-y", "--raw", "--", g.fill(fixed+wait+"git commit -q --allow-empty -m sessions"))...)
+				finished := make(chan clitest.Outcome, 1)
+				go func() { finished <- clitest.Finish(t, cmd) }()
+				g.awaitStart(t, finished)
+				g.host(t, g.Project, "GIT_COMMITTER_DATE='1700000001 +0000' && export GIT_COMMITTER_DATE && "+test.host)
+				g.Write(t, g.Project+"/go", "")
+				got := <-finished
+				assert.Zero(t, got.Status, got.Stderr)
+				said := g.host(t, g.Project, "git log --all --format='%s%d'; git fsck --full 2>&1")
+				assert.Contains(t, said, "users")
+				assert.Contains(t, said, "sessions")
+				assert.NotContains(t, said, "error")
+				assert.Subset(t, g.commits(t, g.Project), before)
+				main := g.host(t, g.Project, "git log -1 --format=%s main")
+				if test.name == "on another branch" {
+					assert.Equal(t, "sessions\n", main)
+					assert.Equal(t, "users\n", g.host(t, g.Project, "git log -1 --format=%s topic"))
+					return
+				}
+				assert.Equal(t, "users\n", main, "the user's branch stays the user's")
+				kept := strings.Fields(g.host(t, g.Project, "git for-each-ref --format='%(refname)' --contains $(git rev-list --all --grep=sessions) refs/pk"))
+				require.Len(t, kept, 1, "the session's commit is kept")
+				var lines []string
+				for line := range strings.Lines(got.Stderr) {
+					if strings.Contains(line, kept[0]) {
+						lines = append(lines, line)
+					}
+				}
+				require.Len(t, lines, 1, "one line names both: %s", got.Stderr)
+				assert.Regexp(t, `^pk-bash: .*main`, lines[0])
+			})
+		}
+	}
+}
+
+// A long command's commits are the host's before it ends.
+func TestCommitsLandWhileACommandRuns(t *testing.T) {
+	b, template := newGitBox(t)
+	g := newGround(t, b, template)
+	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill(fixed+"git commit -q --allow-empty -m early; "+wait))
+	finished := make(chan clitest.Outcome, 1)
+	go func() { finished <- clitest.Finish(t, cmd) }()
+	g.awaitStart(t, finished)
+	seen := false
+	for range 400 {
+		if seen = strings.Contains(g.host(t, g.Project, "git log --format=%s main"), "early"); seen {
+			break
+		}
+		g.host(t, g.Project, "sleep 0.01")
+	}
+	assert.True(t, seen, "the commit has not landed")
+	g.Write(t, g.Project+"/go", "")
+	got := <-finished
+	assert.Zero(t, got.Status, got.Stderr)
+}
+
+// A repository that a command makes works in the next command, and the host's git
+// sees none until it is adopted.
+func TestRepositoriesOfACommand(t *testing.T) {
+	b, template := newGitBox(t)
+	for _, session := range [][]string{{"--session", "made"}, nil} {
+		for _, test := range []struct{ name, before, make, dir string }{
+			{"init in a subdirectory", "", "git init -q third/party", "third/party"},
+			{"clone in a subdirectory", "", "git clone -q . third/party", "third/party"},
+			{"clone of a package manager", "", "mkdir -p deps; git clone -q --bare . deps/db; git clone -q -s deps/db deps/checkout", "deps/checkout"},
+			{"init in a root that has none", "rm -rf .git wt mod", "git init -q", "."},
+			{"init of a directory that has files", "", "cd sub && git init -q", "sub"},
+			{"init with a git directory elsewhere", "", "git init -q --separate-git-dir=stores/a third/party", "third/party"},
+		} {
+			t.Run(fmt.Sprint(test.name, session), func(t *testing.T) {
+				t.Parallel()
+				g := newGround(t, b, template)
+				if test.before != "" {
+					g.host(t, g.Project, test.before)
+				}
+				g.fence(t, test.make, session...)
+				dir := "cd " + test.dir + " && "
+				g.fence(t, dir+"echo x >made && git add made && git commit -qm made", session...)
+				got := g.fence(t, dir+"git log -1 --format=%s && git rev-parse --show-toplevel", session...)
+				assert.Equal(t, "made\n"+filepath.Join(g.Project, test.dir)+"\n", got.Stdout)
+				g.fence(t, dir+g.fill("git config core.fsmonitor EVIL; git config core.worktree ."), session...)
+				host := g.patient(t, filepath.Join(g.Project, test.dir), "git rev-parse --show-toplevel; git log -1 --format=%s; git status >/dev/null")
+				assert.NotContains(t, host, "made", "the host's git takes it for a repository")
+				assert.NoFileExists(t, g.witness+"/ran")
+			})
+		}
+	}
+}
+
+// A write beside the root cannot succeed without a trace.
+func TestWorktreeOutsideTheRoot(t *testing.T) {
+	b, template := newGitBox(t)
+	g := newGround(t, b, template)
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git worktree add -q ../beside")
+	assert.NoDirExists(t, g.dir+"/beside")
+	assert.True(t, got.Status != 0 || strings.Contains(got.Stderr, "beside"), "it succeeded, and nothing tells that it is gone: %+v", got)
+	assert.NotContains(t, g.host(t, g.Project, "git worktree list"), "beside")
+}
