@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -107,7 +108,14 @@ func copyGit(t *testing.T, from, to string) {
 // attack would find the work of the one before.
 func (g *ground) forget(t *testing.T) {
 	t.Helper()
-	require.NoError(t, os.RemoveAll(g.Home+"/.cache/pikuri/git"))
+	state := g.Home + "/.cache/pikuri/git"
+	require.NoError(t, filepath.WalkDir(state, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() { // the kernel makes work/work without permissions
+			err = os.Chmod(path, 0o700)
+		}
+		return err
+	}))
+	require.NoError(t, os.RemoveAll(state))
 }
 
 // in reports whether the attack got through, and undoes it.

@@ -68,7 +68,7 @@ func keeper(t *testing.T, b *clitest.Box, name string) (pid int, marker string) 
 func onlyTheTag(t *testing.T, b *clitest.Box) {
 	t.Helper()
 	base := b.Home + "/.cache/pikuri"
-	for dir, want := range map[string][]string{base: {"CACHEDIR.TAG", "journal"}, base + "/journal": nil} {
+	for dir, want := range map[string][]string{base: {"CACHEDIR.TAG", "git", "journal"}, base + "/journal": nil} {
 		left, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		var names []string
@@ -223,7 +223,9 @@ func TestFurtherOverlayInARunningSession(t *testing.T) {
 // An overlay below a writable root is mounted by descriptor.
 func TestOverlayInsideTheProjectOfASession(t *testing.T) {
 	b := cachedBox(t)
-	b.Write(t, b.Project+"/.git/config", "")
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "", "objects/x": "", "refs/x": ""} {
+		b.Write(t, filepath.Join(b.Project, ".git", name), text)
+	}
 	b.Write(t, b.Project+"/target/f", "host\n")
 	options := []string{"--session", "s", "--overlay", b.Project + "/target"}
 	assert.Equal(t, clitest.Outcome{}, inside(t, b, "echo new > target/f; echo x > plain", options...))
@@ -231,7 +233,10 @@ func TestOverlayInsideTheProjectOfASession(t *testing.T) {
 	content, err := os.ReadFile(b.Project + "/target/f")
 	require.NoError(t, err)
 	assert.Equal(t, "host\n", string(content))
-	assert.NotEqual(t, 0, inside(t, b, "echo x > .git/config", options...).Status, "still protected")
+	inside(t, b, "echo '[x]' > .git/config", options...)
+	config, err := os.ReadFile(b.Project + "/.git/config")
+	require.NoError(t, err)
+	assert.Empty(t, string(config), "still protected")
 }
 
 // running starts a command that says "ready" and ends with its input.
