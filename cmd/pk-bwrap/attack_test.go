@@ -110,6 +110,9 @@ func (g *ground) forget(t *testing.T) {
 	t.Helper()
 	state := g.Home + "/.cache/pikuri/git"
 	require.NoError(t, filepath.WalkDir(state, func(path string, d fs.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil
+		}
 		if err == nil && d.IsDir() { // the kernel makes work/work without permissions
 			err = os.Chmod(path, 0o700)
 		}
