@@ -70,13 +70,14 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made     *session.Dir    // from Reserved
-	joined   *session.Joined // nil before Ready, and without overlays of a session
-	box      *limits.Box
-	note     *quarantine.Note
-	gitDirs  []string // of the host, shown through layers
-	gitRoots []string // writable roots in which repositories are looked for
-	runs     []*gitdir.Run
+	made      *session.Dir    // from Reserved
+	joined    *session.Joined // nil before Ready, and without overlays of a session
+	box       *limits.Box
+	note      *quarantine.Note
+	gitDirs   []string // of the host, shown through layers
+	workTrees []string // of these
+	gitRoots  []string // writable roots in which repositories are looked for
+	runs      []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
@@ -188,7 +189,7 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	o.GitDirs = f.gitDirs
+	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs)
 	f.Plan, err = bwrap.New(o)
 	return err
 }
@@ -435,6 +436,15 @@ func (f *Fence) beginNote() {
 			n.Modes = append(n.Modes, mode)
 		}
 	}
+	for _, dir := range f.gitDirs { // a layer hides these, but not their other names
+		for _, name := range []string{"config", "config.worktree", "hooks", "info"} {
+			linked, err := quarantine.LinkedBelow(filepath.Join(dir, name))
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
+		}
+	}
 	if dir := f.dir(); dir != nil && dir.Named() {
 		n.Session = dir.Name()
 	} else {
@@ -472,6 +482,9 @@ func (f *Fence) End() (quarantine.Report, error) {
 	told, gerr := f.endGit()
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
+	if base, berr := session.Base(os.Getenv); berr == nil {
+		f.recover(base) // a sandbox that was dying when this one was planned has ended
+	}
 	return r, errors.Join(gerr, err)
 }
 

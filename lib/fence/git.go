@@ -42,6 +42,7 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 		if r.WorkTree == "" || r.GitDir == "" {
 			continue
 		}
+		f.workTrees = append(f.workTrees, r.WorkTree)
 		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, os.LookupEnv)
 		if err != nil {
 			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
@@ -168,6 +169,7 @@ func (f *Fence) OpenLayers() error {
 		if err != nil {
 			return err
 		}
+		l.WorkTrees = f.workTrees
 		f.layers = append(f.layers, l)
 		layer := setup.Layer{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
 		at := ""

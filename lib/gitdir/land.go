@@ -90,6 +90,9 @@ func (l *Layer) LandLast() (told []string, err error) {
 func (l *Layer) land(last bool) error {
 	l.lander.mutex.Lock()
 	defer l.lander.mutex.Unlock()
+	if err := fsat.AllowOwner(fsat.Kernel(), unix.AT_FDCWD, l.Upper()); err != nil {
+		return err
+	}
 	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
@@ -108,10 +111,37 @@ func (l *Layer) land(last bool) error {
 	}
 	out := &landed{record: s, told: &l.lander.told}
 	err = l.lander.repository(upper, "", out)
+	if errors.Is(err, unix.EACCES) { // the command has closed directories of the layer
+		openUp(upper, maxOpenUp)
+		err = l.lander.repository(upper, "", out)
+	}
 	if last && err == nil {
 		err = l.tidy(out)
 	}
 	return errors.Join(err, l.save(out.record))
+}
+
+// maxOpenUp is how deep directories are opened up. Names of references and of
+// submodules nest no deeper.
+const maxOpenUp = 64
+
+// openUp gives the owner all permissions on the directories below one of a layer.
+func openUp(dir, depth int) {
+	list, err := fsat.Reopen(dir, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return
+	}
+	defer unix.Close(list)
+	_ = fsat.Each(list, func(e fsat.Entry) error {
+		_ = fsat.AllowOwner(fsat.Kernel(), list, e.Name) // another file, or nothing by now
+		if sub, err := fsat.Openat(list, e.Name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
+			if depth > 0 {
+				openUp(sub, depth-1)
+			}
+			unix.Close(sub)
+		}
+		return nil
+	})
 }
 
 // tidy takes from the layer what no later command is to see there.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -156,13 +157,17 @@ func (l *lander) unsafe(r *repository, git string, x *index.Index, host *hostInd
 	return ""
 }
 
-// inert reports whether the host's git finds no repository at a path of the work
-// tree: there is none, or one without HEAD.
+// inert reports whether the host's git finds no repository of a command's making at a
+// path of the work tree: there is none, one without HEAD, or one of the host's.
 func (l *lander) inert(git, path string) bool {
 	if filepath.Base(git) != ".git" {
 		return false // where the work tree is, is not known
 	}
-	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(filepath.Dir(git), path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	place := filepath.Join(filepath.Dir(git), path)
+	if slices.Contains(l.layer.WorkTrees, place) {
+		return true
+	}
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, place, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
 		return errors.Is(err, unix.ENOENT)
 	}

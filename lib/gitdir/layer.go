@@ -36,6 +36,9 @@ type Layer struct {
 	Session string `json:"session"`        // names kept references and reflog entries
 	Once    bool   `json:"once,omitempty"` // Dir goes with the command
 
+	// WorkTrees are those of the host's repositories that the command cannot replace.
+	WorkTrees []string `json:"work_trees,omitempty"`
+
 	lock   *os.File
 	shared bool // by the commands of a session
 	fresh  bool
@@ -126,13 +129,7 @@ func (l *Layer) Reopen() error {
 		return nil
 	}
 	err := l.open()
-	if err == nil {
-		err = l.wait(starting, unix.F_WRLCK)
-	}
-	if err == nil {
-		err = l.try(use, unix.F_RDLCK)
-	}
-	l.shared = !l.Once
+	l.shared = true // another command may use it by now, exclusively too
 	_, err = l.opened(err)
 	return err
 }
