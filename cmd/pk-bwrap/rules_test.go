@@ -166,6 +166,7 @@ func TestAClosedDirectoryHidesNothing(t *testing.T) {
 				}
 				b.Write(t, filepath.Join(b.Project, dir, "config"), "[core]\n")
 			}
+			require.Equal(t, clitest.Outcome{}, inside(t, b, "true"))
 			closed := filepath.Join(b.Project, test.closed)
 			require.NoError(t, os.Chmod(closed, 0o311))
 			defer os.Chmod(closed, 0o755)
@@ -183,6 +184,22 @@ func TestAClosedDirectoryHidesNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A repository in a directory that the user has closed before pk ever saw it is taken
+// for the command's, which could open it.
+func TestARepositoryInAClosedDirectoryIsInert(t *testing.T) {
+	if os.Getuid() == 0 {
+		return // no directory is closed to root
+	}
+	b := clitest.NewBox(t)
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": ""} {
+		b.Write(t, filepath.Join(b.Project, "vendor/.git", name), text)
+	}
+	require.NoError(t, os.Chmod(b.Project+"/vendor", 0o311))
+	got := inside(t, b, "chmod 755 vendor; echo '#' >> vendor/.git/config")
+	assert.Equal(t, clitest.Outcome{Stderr: alone(b.Project + "/vendor")}, got)
+	assert.NoDirExists(t, b.Project+"/vendor/.git")
 }
 
 // Roots, overlays among them, are at their own places, whatever is in them.

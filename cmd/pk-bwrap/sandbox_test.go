@@ -272,7 +272,9 @@ func TestGitInsideIsTheUsers(t *testing.T) {
 	b.Write(t, b.Home+"/ignored", ".env.local\n")
 	b.Write(t, b.Home+"/attributes", "*.x filter=x\n*.y filter=y\n")
 	const warning = "pk-bwrap: warning: git filter \"y\" is not in the sandbox: \"pk-nonesuch\" is missing\n"
-	inside(t, b, "git init -q .")
+	b.Write(t, b.Project+"/.git/HEAD", "ref: refs/heads/main\n")
+	b.Mkdir(t, b.Project+"/.git/objects")
+	b.Mkdir(t, b.Project+"/.git/refs/heads")
 	for _, test := range []struct{ name, script, want string }{
 		{"a filter runs", "echo aaa >f.x; git add f.x && git show :f.x; rm f.x; git checkout -q f.x; cat f.x", "bbb\naaa\n"},
 		{"line ends are converted", "printf 'l\\r\\n' >crlf; git add crlf 2>/dev/null; git show :crlf | wc -c", "2\n"},
