@@ -90,8 +90,12 @@ func (l *Layer) LandLast() (told []string, err error) {
 func (l *Layer) land(last bool) error {
 	l.lander.mutex.Lock()
 	defer l.lander.mutex.Unlock()
-	if err := fsat.AllowOwner(fsat.Kernel(), unix.AT_FDCWD, l.Upper()); err != nil {
+	if info, err := os.Lstat(l.Upper()); err != nil {
 		return err
+	} else if info.Mode().Perm()&0o700 != 0o700 { // the command has closed it
+		if err := os.Chmod(l.Upper(), info.Mode().Perm()|0o700); err != nil {
+			return err
+		}
 	}
 	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
