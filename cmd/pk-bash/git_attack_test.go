@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -169,7 +170,7 @@ var gitAttacks = []gitAttack{
 
 	// A plan that reads what a command wrote.
 	{name: "include of a file outside, read by the next plan", commands: []string{`git config include.path OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
-	{name: "condition that asks about another configuration", commands: []string{`git config include.path OUT/repo/.git/config; git config "includeIf.hasconfig:remote.*.url:https://in-secret*/**.path" OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
+	{name: "condition that asks about another configuration", commands: []string{`git config include.path OUT/repo/.git/config; git config "includeIf.hasconfig:remote.*.url:https://*/**.path" OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
 	{name: "repository of another user above the project", asRoot: true, before: `cd ..; git init -q --template= .; cp out/identity .git/config; chown -R 54321 .git; cd project; rm -rf .git wt mod`, commands: []string{`env; git var GIT_AUTHOR_IDENT`}, hidden: true},
 	{name: "more aliases than anybody has, hooks in the tree", before: `i=0; while [ $i -lt 3000 ]; do echo "[alias \"a$i\"]"; echo "	x = status"; i=$((i+1)); done >>HOME/.gitconfig; mkdir githooks; cp tools/hook githooks/pre-commit; git config core.hooksPath githooks`, commands: []string{`cp EVIL githooks/pre-commit; cp EVIL githooks/post-checkout; mv githooks g; mkdir githooks; cp EVIL githooks/pre-commit`}},
 	{name: "configuration of two megabytes, hooks in the tree", before: `i=0; { while [ $i -lt 30000 ]; do echo "# 0123456789012345678901234567890123456789012345678901234567890123456789"; i=$((i+1)); done; } >>HOME/.gitconfig; mkdir githooks; git config core.hooksPath githooks`, commands: []string{`cp EVIL githooks/pre-commit`}, refused: true},
@@ -311,7 +312,7 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 			_ = cmd.Wait()
 			continue
 		}
-		got := clitest.Finish(t, cmd)
+		got := g.finishSoon(t, cmd)
 		if !a.refused {
 			assert.NotEqual(t, 125, got.Status, got.Stderr)
 		}
@@ -325,6 +326,15 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 	}
 	t.Log(shown.String())
 	return shown.String()
+}
+
+// finishSoon runs one command to its end, which must come.
+func (g *gitGround) finishSoon(t *testing.T, cmd *exec.Cmd) clitest.Outcome {
+	t.Helper()
+	timer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	got := clitest.Finish(t, cmd)
+	require.True(t, timer.Stop(), "pk-bash hangs")
+	return got
 }
 
 // awaitStart waits for the file "started".

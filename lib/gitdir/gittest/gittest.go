@@ -29,6 +29,9 @@ var landing = regexp.MustCompile(`(?s)^(` + strings.Join([]string{
 // Names among them whose content can carry a command, or an option of one.
 var carrier = regexp.MustCompile(`(^|/)(git-rebase-todo|git-rebase-todo.backup|done|todo|opts|strategy|strategy_opts|gpg_sign_opt|BISECT_RUN)$`)
 
+// option is a file that must be empty: git reads it as options of a program.
+var option = regexp.MustCompile(`(opts?|strategy|BISECT_RUN)$`)
+
 var execLine = regexp.MustCompile(`(?m)^\s*(x|exec)\b`)
 
 // gitDirOf splits a name below .git into the git directory it lies in and the rest.
@@ -67,7 +70,7 @@ func Lasting(t testing.TB, gitDir string) map[string]string {
 			text := content(path)
 			if !landing.MatchString(short) {
 				found[name] = mode.String() + " " + string(text)
-			} else if carrier.MatchString(short) && (execLine.Match(text) || regexp.MustCompile(`opts?$|strategy$`).MatchString(short)) {
+			} else if carrier.MatchString(short) && (execLine.Match(text) || option.MatchString(short) && len(text) > 0) {
 				found[name] = string(text)
 			}
 		}
