@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -20,7 +19,7 @@ func TestWhatAppearsIsMovedAside(t *testing.T) {
 		b.Write(t, filepath.Join(b.Project, ".git", name), text)
 	}
 	for _, options := range [][]string{nil, {"--session", "aside"}} {
-		args := append(options, "--deny", "forbidden", "-y", "--json", "mkdir -p .git/hooks .git/info; echo evil > .git/hooks/pre-commit; echo ../x > .git/commondir; echo x > forbidden; echo ok > allowed")
+		args := append(options, "--deny", "forbidden", "-y", "--json", "mkdir -p .git/hooks .claude/hooks; echo evil > .git/hooks/pre-commit; echo evil > .claude/hooks/pre-commit; echo evil > .mcp.json; echo x > forbidden; echo ok > allowed")
 		got := b.Run(t, "pk-bash", args...)
 		require.Equal(t, 0, got.Status, got.Stderr)
 		var result struct {
@@ -28,6 +27,7 @@ func TestWhatAppearsIsMovedAside(t *testing.T) {
 				From string `json:"from"`
 				To   string `json:"to"`
 			} `json:"moved_aside"`
+			Git []string `json:"git"`
 		}
 		require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result))
 		var from []string
@@ -35,12 +35,15 @@ func TestWhatAppearsIsMovedAside(t *testing.T) {
 			from = append(from, m.From)
 			assert.FileExists(t, m.To+map[bool]string{true: "/pre-commit"}[filepath.Base(m.From) == "hooks"])
 		}
-		assert.ElementsMatch(t, []string{b.Project + "/.git/hooks", b.Project + "/.git/commondir", b.Project + "/forbidden"}, from, got.Stdout)
+		assert.ElementsMatch(t, []string{b.Project + "/.claude/hooks", b.Project + "/.mcp.json", b.Project + "/forbidden"}, from, got.Stdout)
 		for _, name := range from {
 			assert.NoFileExists(t, name)
 			assert.NoDirExists(t, name)
 		}
 		assert.FileExists(t, b.Project+"/allowed")
-		require.NoError(t, os.RemoveAll(b.Project+"/.git/info"))
+		// In a git directory nothing of the host's appears at all.
+		assert.NoDirExists(t, b.Project+"/.git/hooks")
+		require.Len(t, result.Git, 1)
+		assert.Contains(t, result.Git[0], b.Project+"/.git/hooks")
 	}
 }

@@ -194,7 +194,11 @@ func TestPrePushExample(t *testing.T) {
 
 	// The fence keeps what it stands on.
 	got = p.Run(t, "pk-bash", "-y", "echo >.git/hooks/pre-push; git config pk.prePush true")
-	assert.NotEqual(t, 0, got.Status)
+	assert.Equal(t, 0, got.Status, got.Stderr)
+	kept, err := os.ReadFile(p.Project + "/.git/hooks/pre-push")
+	require.NoError(t, err)
+	assert.Equal(t, string(hook), string(kept))
+	assert.Equal(t, "false\n", git("config", "pk.prePush").Stdout)
 	left, err := filepath.Glob(filepath.Dir(p.Project) + "/pre-push.*")
 	require.NoError(t, err)
 	assert.Empty(t, left)

@@ -240,16 +240,17 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 }
 
 // undo moves planted files out of the project. Where that fails, the result says
-// so, and does not count as a success.
+// so, whatever the command's own status was.
 func (s *session) undo(j *job, result *shell.Result) {
-	var err error
 	result.Guarantees = j.fence.Plan.Holding()
-	if result.MovedAside, err = j.fence.End(); err == nil {
+	done, err := j.fence.End()
+	result.MovedAside, result.Git = done.Moved, done.Git
+	if err == nil {
 		return
 	}
 	s.ctx.Report(err)
 	result.Error = cmp.Or(result.Error, err.Error())
-	result.Status = cmp.Or(result.Status, cli.StatusRefused)
+	result.Status = cli.StatusFailed
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -20,7 +21,8 @@ import (
 	"pikuri/lib/setup"
 )
 
-// An attack is a script that prints "in" when it has got its object. It must not,
+// An attack is a script that prints "in" when it has got its object, or changes the
+// host's git directory. It must not,
 // because of the guard that it names. So it is run twice: by pk-bwrap, and
 // without the guard, where it has to succeed. The second run is that of the
 // printed line, whose job was edited. Guards that the set-up program puts on every
@@ -32,6 +34,7 @@ type attack struct {
 	name, guard string
 	script      string
 	options     []string
+	inGit       bool // it is in if a file of the host's git directory has changed, and not if the script says so
 	without     edit
 	plain       string // options of a plain bwrap
 	user        string // "root" or "user": whom the guard is for; "" for both
@@ -57,6 +60,7 @@ type ground struct {
 	port                int // of a listener outside, on the loopback address
 	abstract            string
 	files               []*os.File // descriptors left open: 9 a file, 10 a directory
+	git                 string     // a listing of the project's git directory
 }
 
 // newGround makes a project beside a home, or inOne, as most are, in it.
@@ -81,6 +85,8 @@ func newGround(t *testing.T, inOne bool) *ground {
 	}
 	b.Write(t, b.Project+"/.git/hooks/pre-commit", "#!/bin/sh\n")
 	b.Write(t, b.Project+"/.git/info/attributes", "")
+	g.git = clitest.Listing(t, b.Project+"/.git")
+	copyGit(t, b.Project+"/.git", dir+"/git")
 	g.listen(t)
 	for _, name := range []string{g.outside + "/secret", g.outside} {
 		f, err := os.Open(name)
@@ -89,6 +95,44 @@ func newGround(t *testing.T, inOne bool) *ground {
 		g.files = append(g.files, f)
 	}
 	return g
+}
+
+func copyGit(t *testing.T, from, to string) {
+	t.Helper()
+	require.NoError(t, os.RemoveAll(to))
+	out, err := exec.Command("cp", "-a", from, to).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// forget removes the layer over the project's git directory, in which the next
+// attack would find the work of the one before.
+func (g *ground) forget(t *testing.T) {
+	t.Helper()
+	state := g.Home + "/.cache/pikuri/git"
+	require.NoError(t, filepath.WalkDir(state, func(path string, d fs.DirEntry, err error) error {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		if err == nil && d.IsDir() { // the kernel makes work/work without permissions
+			err = os.Chmod(path, 0o700)
+		}
+		return err
+	}))
+	require.NoError(t, os.RemoveAll(state))
+}
+
+// in reports whether the attack got through, and undoes it.
+func (g *ground) in(t *testing.T, a attack, got clitest.Outcome) bool {
+	t.Helper()
+	if !a.inGit {
+		return strings.Contains(got.Stdout, "in\n")
+	}
+	changed := clitest.Listing(t, g.Project+"/.git") != g.git
+	if changed {
+		copyGit(t, filepath.Dir(g.Project)+"/git", g.Project+"/.git")
+	}
+	g.forget(t)
+	return changed
 }
 
 func (g *ground) listen(t *testing.T) {
@@ -258,6 +302,7 @@ func call(amd64, arm64 int, args string) string {
 const (
 	noCaps = "no capabilities"
 	view   = "only what is shown is there"
+	layer  = "a layer over the git directory"
 )
 
 var attacks = []attack{
@@ -298,13 +343,16 @@ var attacks = []attack{
 	{name: "rename the directory of a protected file", guard: "a pin", options: []string{"--protect", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
 	{name: "rename the directory of a denied file", guard: "a pin", options: []string{"--deny", "conf/app/key"}, script: "mv conf/app conf/b && mv conf/b conf/app && echo in", without: unpinned("conf/app")},
 
-	// Git on the host.
-	{name: "change a git hook", guard: "git's sinks are protected", script: ": >> .git/hooks/pre-commit && echo in", without: unprotected(".git/hooks")},
-	{name: "add a git hook", guard: "git's sinks are protected", script: "touch .git/hooks/new && rm .git/hooks/new && echo in", without: unprotected(".git/hooks")},
-	{name: "move the hooks away", guard: "git's sinks are protected", script: "mv .git/hooks .git/h && mv .git/h .git/hooks && echo in", without: unprotected(".git/hooks")},
-	{name: "change git's configuration", guard: "git's sinks are protected", script: "cp -p .git/config /tmp; git config core.fsmonitor ./evil.sh && echo in && cp -p /tmp/config .git/config", without: unprotected(".git/config")},
-	{name: "append to git's configuration", guard: "git's sinks are protected", script: ": >> .git/config && echo in", without: unprotected(".git/config")},
-	{name: "change git's attributes", guard: "git's sinks are protected", script: ": >> .git/info/attributes && echo in", without: unprotected(".git/info/attributes")},
+	// Git on the host. Inside, git works; only the host's files count.
+	{name: "change a git hook", guard: layer, script: "echo x >> .git/hooks/pre-commit", inGit: true, without: unprotected(".git")},
+	{name: "add a git hook", guard: layer, script: "echo x > .git/hooks/new", inGit: true, without: unprotected(".git")},
+	{name: "move the hooks away", guard: layer, script: "mv .git/hooks .git/h", inGit: true, without: unprotected(".git")},
+	{name: "put a link in the place of the hooks", guard: layer, script: "rm -r .git/hooks && ln -s ../conf .git/hooks", inGit: true, without: unprotected(".git")},
+	{name: "change git's configuration", guard: layer, script: "git config core.fsmonitor ./evil.sh", inGit: true, without: unprotected(".git")},
+	{name: "have git's configuration include a file", guard: layer, script: "git config include.path ../evil.sh", inGit: true, without: unprotected(".git")},
+	{name: "append to git's configuration", guard: layer, script: "echo '#' >> .git/config", inGit: true, without: unprotected(".git")},
+	{name: "change git's attributes", guard: layer, script: "echo '* filter=x' >> .git/info/attributes", inGit: true, without: unprotected(".git")},
+	{name: "put another git directory in the place of the project's", guard: layer, script: "rm -rf .git/* && git init -q --bare .git && git --git-dir=.git config core.fsmonitor ./evil.sh", inGit: true, without: unprotected(".git")},
 	{name: "put another repository in the place of the project's", guard: "a pin", script: "mv .git .g && mv .g .git && echo in", without: unpinned(".git")},
 
 	// Mounts and capabilities.
@@ -369,7 +417,7 @@ func TestAttacks(t *testing.T) {
 
 // What guards a project in a home is mounted in the home's tree.
 func TestAttacksInAHome(t *testing.T) {
-	guards := []string{"a mask", "a pin", "a read-only root", "it is mounted on itself read-only", "it is mounted read-only", "git's sinks are protected"}
+	guards := []string{"a mask", "a pin", "a read-only root", "it is mounted on itself read-only", "it is mounted read-only", layer}
 	inside := slices.DeleteFunc(slices.Clone(attacks), func(a attack) bool { return !slices.Contains(guards, a.guard) })
 	require.Greater(t, len(inside), 15)
 	attackAll(t, newGround(t, true), inside)
@@ -378,12 +426,13 @@ func TestAttacksInAHome(t *testing.T) {
 func attackAll(t *testing.T, g *ground, attacks []attack) {
 	// Sessions have a directory of their own, which is made with the first one.
 	g.Run(t, "pk-bash", "-y", "true")
+	g.forget(t)
 	before := clitest.Listing(t, filepath.Dir(g.Project))
 	user := map[bool]string{true: "root", false: "user"}[os.Getuid() == 0]
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			got := g.fenced(t, a)
-			assert.NotContains(t, got.Stdout, "in\n", "it got through")
+			assert.False(t, g.in(t, a, got), "it got through: %s", got.Stdout)
 			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
 			if a.inBash {
 				argv := append([]string{g.Bin + "/pk-bash", "--bwrap", g.Bwrap, "-y", "--raw"}, g.filled(a.options)...)
@@ -400,8 +449,9 @@ func attackAll(t *testing.T, g *ground, attacks []attack) {
 				return
 			}
 			got = g.run(t, g.unguarded(t, a), g.environment())
-			assert.Contains(t, got.Stdout, "in\n", "without %q it should have got through: %s", a.guard, got.Stderr)
+			assert.True(t, g.in(t, a, got), "without %q it should have got through: %s", a.guard, got.Stderr)
 		})
 	}
+	g.forget(t)
 	assert.Equal(t, before, clitest.Listing(t, filepath.Dir(g.Project)), "something was left behind")
 }

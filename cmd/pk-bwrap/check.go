@@ -99,6 +99,9 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 	streams := [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	err := errors.Join(bwrap.CheckHost(f.Fence.Bwrap), monitor.CheckStreams(streams))
 	if err == nil {
+		err = f.OpenLayers() // the scene judges what lands
+	}
+	if err == nil {
 		_, _, err = attend(f, []string{probePath, probe.Option, t.Argument()}, streams)
 	}
 	if errors.Is(err, errNotMade) {

@@ -160,15 +160,18 @@ while [ "$1" != -- ]; do options="$options $1"; shift; done
 exec '`+b.Bwrap+`' $options --bind `+temporary+" "+temporary+` "$@"`)
 	verdicts, status := checked(t, b)
 	assert.Equal(t, 1, status)
-	files := verdicts["files"]
-	assert.Equal(t, fails, files.State)
-	var in []string
-	for _, a := range files.succeeded() {
-		in = append(in, a.Name)
+	succeeded := func(guarantee string) (in []string) {
+		assert.Equal(t, fails, verdicts[guarantee].State)
+		for _, a := range verdicts[guarantee].succeeded() {
+			in = append(in, a.Name)
+		}
+		return in
 	}
 	assert.Equal(t, []string{"read a file beside the project", "read through a link in the project", "read a key in the home",
 		"read through the root of a process", "read through the working directory of a process", "write beside the project",
-		"connect to a socket beside the project"}, in)
+		"connect to a socket beside the project"}, succeeded("files"))
+	// The repository is made inert afterwards all the same.
+	assert.Equal(t, []string{"write a git hook", "change git's configuration", "change a task of an editor"}, succeeded("protect"))
 	assert.Equal(t, holds, verdicts["processes"].State)
 
 	got := b.Run(t, "pk-bwrap", "--check")
@@ -328,6 +331,8 @@ var shown = map[string]string{
 	"write a git hook":                                 unfenced,
 	"change git's configuration":                       unfenced,
 	"rename the directory of the hooks' directory":     unfenced,
+	"make a repository for git on the host":            unfenced,
+	"change a task of an editor":                       unfenced,
 	"have a mount point made behind a planted link":    old,
 	"leave something in the project or the home":       weak,
 	"poison a cache of the host":                       unfenced,

@@ -24,6 +24,7 @@ func ruled(t *testing.T) *clitest.Box {
 	for name, content := range map[string]string{
 		".env": "secret\n", "src/.env": "secret\n", "src/main.c": "main\n", "src/deep/x.key": "secret\n",
 		"build/old.o": "old\n", "conf/app.toml": "conf\n", "conf/db.toml": "conf\n", ".git/hooks/pre-commit": "#!/bin/sh\n", ".git/config": "[core]\n",
+		".git/HEAD": "ref: refs/heads/main\n", ".git/objects/info/none": "", ".git/refs/heads/none.lock": "",
 	} {
 		b.Write(t, filepath.Join(b.Project, name), content)
 	}
@@ -154,8 +155,8 @@ func TestAClosedDirectoryHidesNothing(t *testing.T) {
 	}{
 		{"from a rule", "src", "chmod 755 src; cat src/.env", []string{"--deny", "**/.env"}},
 		{"from a rule without wildcards", "src", "chmod 755 src; cat src/.env", []string{"--deny", "src/.env"}},
-		{"a repository", "vendor", "chmod 755 vendor; (: >> vendor/.git/config) && echo secret", nil},
-		{"a submodule", ".git/modules", "chmod 755 .git/modules; (: >> .git/modules/m/config) && echo secret", nil},
+		{"a repository", "vendor", "chmod 755 vendor; echo '#' >> vendor/.git/config", nil},
+		{"a submodule", ".git/modules", "chmod 755 .git/modules; echo '#' >> .git/modules/m/config", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := ruled(t)
@@ -165,17 +166,40 @@ func TestAClosedDirectoryHidesNothing(t *testing.T) {
 				}
 				b.Write(t, filepath.Join(b.Project, dir, "config"), "[core]\n")
 			}
+			require.Equal(t, clitest.Outcome{}, inside(t, b, "true"))
 			closed := filepath.Join(b.Project, test.closed)
 			require.NoError(t, os.Chmod(closed, 0o311))
 			defer os.Chmod(closed, 0o755)
 			got := inside(t, b, "{ "+test.attack+"; } 2>/dev/null", test.options...)
 			assert.NotContains(t, got.Stdout, "secret")
+			require.NoError(t, os.Chmod(closed, 0o755))
+			for _, dir := range []string{".git/modules/m", "vendor/.git"} {
+				config, err := os.ReadFile(filepath.Join(b.Project, dir, "config"))
+				require.NoError(t, err)
+				assert.Equal(t, "[core]\n", string(config))
+			}
 			if os.Getuid() != 0 {
 				assert.Equal(t, 125, got.Status)
 				assert.Contains(t, got.Stderr, closed)
 			}
 		})
 	}
+}
+
+// A repository in a directory that the user has closed before pk ever saw it is taken
+// for the command's, which could open it.
+func TestARepositoryInAClosedDirectoryIsInert(t *testing.T) {
+	if os.Getuid() == 0 {
+		return // no directory is closed to root
+	}
+	b := clitest.NewBox(t)
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": ""} {
+		b.Write(t, filepath.Join(b.Project, "vendor/.git", name), text)
+	}
+	require.NoError(t, os.Chmod(b.Project+"/vendor", 0o311))
+	got := inside(t, b, "chmod 755 vendor; echo '#' >> vendor/.git/config")
+	assert.Equal(t, clitest.Outcome{Stderr: alone(b.Project + "/vendor")}, got)
+	assert.NoDirExists(t, b.Project+"/vendor/.git")
 }
 
 // Roots, overlays among them, are at their own places, whatever is in them.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -132,13 +131,16 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
 	}
 	status, death, err := attend(f, ctx.Args, streams)
-	moved, merr := f.End()
-	for _, m := range moved {
-		ctx.Warn("%q appeared while the command ran, where it is protected; it is now %q", m.From, m.To)
+	done, merr := f.End()
+	for _, line := range done.Git {
+		ctx.Warn("git: %s", line)
+	}
+	for _, m := range done.Moved {
+		ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}
 	if merr != nil {
 		ctx.Report(merr)
-		status = cmp.Or(status, cli.StatusRefused)
+		status, death = cli.StatusFailed, 0
 	}
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))

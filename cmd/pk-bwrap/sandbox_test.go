@@ -41,9 +41,18 @@ func TestEverydayWorkSucceeds(t *testing.T) {
 		{"can commit", "git init -q . && echo x > f && git add f && git -c user.name=a -c user.email=b commit -qm x && git log --format=%an", "a\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, clitest.Outcome{Stdout: test.want}, inside(t, b, test.script))
+			want := clitest.Outcome{Stdout: test.want}
+			if strings.HasPrefix(test.script, "git init ") {
+				want.Stderr = alone(b.Project)
+			}
+			assert.Equal(t, want, inside(t, b, test.script))
 		})
 	}
+}
+
+// alone is said of a repository that the command has made.
+func alone(repository string) string {
+	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
 }
 
 // Each attack is a script that prints "in" when it has got what it wanted.
@@ -53,6 +62,7 @@ func TestAttacksFail(t *testing.T) {
 	b.Write(t, filepath.Join(outside, "secret"), "in\n")
 	b.Write(t, filepath.Join(b.Home, ".ssh", "id_ed25519"), "in\n")
 	require.NoError(t, os.Symlink(outside, filepath.Join(b.Project, "link")))
+	inside(t, b, "true") // makes the journal
 	before := clitest.Listing(t, filepath.Dir(b.Project))
 
 	for _, test := range []struct{ name, script string }{
@@ -177,6 +187,7 @@ func TestOverlaysLeaveTheHostAlone(t *testing.T) {
 	b.Write(t, cache+"/entry", "warm\n")
 	b.Write(t, other+"/f", "old\n")
 	require.NoError(t, os.Chmod(other, 0o750))
+	inside(t, b, "true") // makes the journal
 	before := clitest.Listing(t, b.Home) + clitest.Listing(t, other)
 
 	got := b.Run(t, "pk-bwrap", "--overlay", other, "--", "bash", "-c", `cat ~/.cache/go-build/entry && rm ~/.cache/go-build/entry && touch ~/.cache/go-build/new &&
@@ -241,6 +252,8 @@ func TestGitIdentityOfTheHostHolds(t *testing.T) {
 	got := inside(t, b, "git init -q . && git commit -q --allow-empty -m x && git log --format='%an <%ae>'")
 	assert.Equal(t, "Everywhere <e@example.org>\n", got.Stdout, got.Stderr)
 
+	adopted := b.Run(t, "pk-fs", "git-adopt", b.Project)
+	require.Equal(t, 0, adopted.Status, adopted.Stderr)
 	got = inside(t, b, "git commit -q --allow-empty -m x && git log -1 --format='%an <%ae>'")
 	assert.Equal(t, "Everywhere <work@example.org>\n", got.Stdout, got.Stderr)
 }
@@ -248,11 +261,47 @@ func TestGitIdentityOfTheHostHolds(t *testing.T) {
 func TestNoIdentityIsMadeUp(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := inside(t, b, "env | grep ^GIT_ | grep -v -x -e GIT_TERMINAL_PROMPT=0")
-	if _, err := os.Stat("/etc/gitconfig"); err == nil {
-		t.Log("this machine has a system-wide git configuration: whatever it names is allowed")
-		return
-	}
 	assert.Equal(t, clitest.Outcome{Status: 1}, got)
+}
+
+func TestGitInsideIsTheUsers(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.gitconfig", "[user]\n\tname = N\n\temail = e@example.org\n\tsigningKey = K\n[commit]\n\tgpgSign\n[credential]\n\thelper = store\n"+
+		"[alias]\n\tst = status -s\n\tx = !true\n[core]\n\tautocrlf = input\n\texcludesFile = ~/ignored\n\tattributesFile = ~/attributes\n\thooksPath = /\n"+
+		"[filter \"x\"]\n\tclean = tr a b\n\tsmudge = tr b a\n\trequired\n[filter \"y\"]\n\tclean = pk-nonesuch\n\trequired\n")
+	b.Write(t, b.Home+"/ignored", ".env.local\n")
+	b.Write(t, b.Home+"/attributes", "*.x filter=x\n*.y filter=y\n")
+	const warning = "pk-bwrap: warning: git filter \"y\" is not in the sandbox: \"pk-nonesuch\" is missing\n"
+	b.Write(t, b.Project+"/.git/HEAD", "ref: refs/heads/main\n")
+	b.Mkdir(t, b.Project+"/.git/objects")
+	b.Mkdir(t, b.Project+"/.git/refs/heads")
+	for _, test := range []struct{ name, script, want string }{
+		{"a filter runs", "echo aaa >f.x; git add f.x && git show :f.x; rm f.x; git checkout -q f.x; cat f.x", "bbb\naaa\n"},
+		{"line ends are converted", "printf 'l\\r\\n' >crlf; git add crlf 2>/dev/null; git show :crlf | wc -c", "2\n"},
+		{"what the user ignores is ignored", "touch .env.local; git add -A 2>/dev/null; git ls-files .env.local", ""},
+		{"an alias works", "touch new; git st new; rm new", "?? new\n"},
+		{"a commit is not signed", "git commit -q -m x && git log --format='%an <%ae> %G?'", "N <e@example.org> N\n"},
+		{"a file without its filter is refused", "touch f.y; git add f.y 2>/dev/null; echo $?; rm f.y", "128\n"},
+		{"neither credentials nor hooks", "git config --get-regexp '^(credential|core.hookspath|alias.x|user.signingkey)'", ""},
+		{"a setting of the command's own", "git config --global a.b c && git config a.b", "c\n"},
+	} {
+		got := inside(t, b, test.script)
+		assert.Equal(t, test.want, got.Stdout, test.name)
+		assert.Equal(t, warning, got.Stderr, test.name)
+	}
+	got := b.Run(t, "pk-bwrap", "--explain", b.Home+"/.gitconfig", "--", "true")
+	assert.Contains(t, got.Stdout, "default: git: the user's configuration, reduced to data")
+
+	// Shown by the caller, the file is as it is.
+	got = inside(t, b, "git config credential.helper", "--readable", b.Home+"/.gitconfig")
+	assert.Equal(t, "store\n", got.Stdout, got.Stderr)
+}
+
+func TestGitSettingsOfTheEnvironmentHold(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Env = []string{"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=user.name", "GIT_CONFIG_VALUE_0=Env", "GIT_CONFIG_KEY_1=core.fsmonitor", "GIT_CONFIG_VALUE_1=/x"}
+	got := inside(t, b, "git init -q . && git config user.name Repository; git config user.name; git config core.fsmonitor")
+	assert.Equal(t, "Env\n", got.Stdout, got.Stderr)
 }
 
 func TestRefusals(t *testing.T) {
@@ -451,7 +500,7 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 		b.Mkdir(t, dir+"/.git/refs")
 	}
 	b.Env = []string{"GIT_DIR=" + b.Home + "/other/.git"}
-	assert.Equal(t, "Here\n", inside(t, b, "echo $GIT_AUTHOR_NAME").Stdout)
+	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
 // From an open directory there is a way to its parent, and so out. No process
@@ -571,7 +620,8 @@ func TestOddHomes(t *testing.T) {
 	for _, home := range []string{"", "relative", "/", "/nonesuch/deep", "/proc/x", "/dev/x", "/lib/zz", "/usr/x", "/bin", "/etc", "/tmp", "/tmp/x",
 		"/a:b", "/with blank", filepath.Dir(b.Home) + "/way", b.Project, b.Project + "/in", "/var/tmp/nonesuch", "/dev/null", dangling, dangling + "/deep",
 		filepath.Dir(b.Home) + "/device", filepath.Dir(b.Home) + "/process", filepath.Dir(b.Home) + "/system", filepath.Dir(b.Home) + "/inside", filepath.Dir(b.Home) + "/loop"} {
-		cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
+		// Without protection there is no note, and so no journal in these places.
+		cmd := b.Command("pk-bwrap", "--no-protect", "--", "sh", "-c", "cd && pwd >/dev/null && ls >/dev/null")
 		cmd.Env = append(cmd.Env, "HOME="+home)
 		got := clitest.Finish(t, cmd)
 		if home == b.Project || home == b.Project+"/in" || home == filepath.Dir(b.Home)+"/inside" || home == filepath.Dir(b.Home)+"/process" {
@@ -669,10 +719,12 @@ func TestSessionDirectoriesAreNoRoots(t *testing.T) {
 func TestEachLinkOnTheWayIsMadeAgain(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/real")
-	b.Mkdir(t, b.Project+"/.git")
+	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": ""} {
+		b.Write(t, filepath.Join(b.Project, ".git", name), text)
+	}
 	require.NoError(t, os.Symlink("real", b.Project+"/middle"))
 	require.NoError(t, os.Symlink("../middle", b.Project+"/.git/hooks"))
-	got := inside(t, b, "mkdir evil; : > evil/pre-commit; ln -sfn evil middle; ln -sfn ../evil .git/hooks")
+	got := inside(t, b, "mkdir evil; : > evil/pre-commit; ln -sfn evil middle; ln -sfn ../evil .git/hooks; ! { : > real/pre-commit; } 2>/dev/null")
 	require.Equal(t, 0, got.Status, got.Stderr)
 	assert.Contains(t, got.Stderr, "moved")
 	for link, target := range map[string]string{"middle": "real", ".git/hooks": "../middle"} {

@@ -9,13 +9,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitsync"
+	"pikuri/lib/session"
 	"pikuri/lib/workspace"
 )
 
@@ -340,6 +343,29 @@ func (w *work) gitHead() error {
 		}
 		return w.answers().line(commit)
 	})
+}
+
+// gitAdopt answers with the git directory, and names on standard error what did not
+// come with it.
+func (w *work) gitAdopt() error {
+	typed := w.args[0]
+	where, err := w.confined.Lookup(typed, confine.Request{Mode: confine.Write, Existing: true})
+	if err != nil {
+		return w.failed("git-adopt", typed, err)
+	}
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return err
+	}
+	adopted, err := gitdir.Adopt(filepath.Join(base, session.GitDir), where)
+	if err != nil {
+		return err
+	}
+	for _, line := range adopted.Told {
+		w.ctx.Warn("git: %s", line)
+	}
+	w.ctx.Warn("hooks, other configuration and the like are left in %q", adopted.Rest)
+	return w.answers().line(adopted.GitDir)
 }
 
 // scratch refuses to have git work where the workspace can write.

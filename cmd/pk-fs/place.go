@@ -99,10 +99,14 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 }
 
 func (w *work) settings() []workspace.Option {
+	var settings []workspace.Option
 	if w.sync {
-		return []workspace.Option{workspace.WithSync()}
+		settings = append(settings, workspace.WithSync())
 	}
-	return nil
+	if w.NoProtect {
+		settings = append(settings, workspace.WithGitDirs())
+	}
+	return settings
 }
 
 // directory opens a root; for a single file, the directory that it is in.

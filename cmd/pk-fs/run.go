@@ -42,6 +42,7 @@ Git:
   git-clone URL DIR          clone; by https, unless --protocol says otherwise
   git-pull DIR               go forward to what the branch follows
   git-head DIR               print the commit that is checked out
+  git-adopt DIR              make a repository of a sandbox usable on the host
 
 Options of verbs:
       --atomic               write: readers, and a crash, find the old content
@@ -68,6 +69,7 @@ Workspace:
                              and what /tmp means (default $PK_SESSION)
       --temp DIR             use DIR as the session tmp instead
       --no-alias-tmp         /tmp keeps its meaning
+      --no-protect           let git directories be written
       --deny PATTERN         neither read nor write what it covers; repeatable
       --deny-read PATTERN    do not read what it covers; repeatable
       --allow-write PATTERN  write only what it matches, and what another does;
@@ -204,6 +206,7 @@ var verbs = []verb{
 	{name: "git-clone", least: 2, most: 2, operands: "URL DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitClone},
 	{name: "git-pull", least: 1, most: 1, operands: "DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitPull},
 	{name: "git-head", least: 1, most: 1, operands: "DIR", run: (*work).gitHead},
+	{name: "git-adopt", least: 1, most: 1, operands: "DIR", run: (*work).gitAdopt},
 }
 
 func verbNames() []string {

@@ -28,9 +28,12 @@ type total struct {
 
 // recover does what commands that were killed have left to be done.
 func (r *reporter) recover(base string) {
-	moved, err := quarantine.Recover(base)
-	for _, m := range moved {
+	done, err := quarantine.Recover(base)
+	for _, m := range done.Moved {
 		r.ctx.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
+	}
+	for _, line := range done.Git {
+		r.ctx.Warn("git: %s", line)
 	}
 	if err != nil {
 		r.ctx.Report(err)

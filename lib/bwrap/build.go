@@ -39,6 +39,8 @@ type Options struct {
 	Masks       []string          // paths to hide inside the toolchains
 	Rules       confine.Rules
 	Protect     []Protected // paths in writable roots that must not be written
+	GitDirs     []string    // git directories of the host, shown through layers
+	Borrowed    []string    // databases of objects that these borrow from
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary
@@ -51,7 +53,7 @@ type Options struct {
 	NoProtect   bool           // nothing is protected by default
 	Require     []string       // guarantees without which there is to be no sandbox
 	Env         EnvPolicy
-	Identity    []string // variables that say who commits, as the host would
+	Home        func(has func(program string) bool) Home // what of pk's is in the home, which may depend on the programs inside; nil: nothing
 }
 
 // New makes the plan, or refuses. Nothing is created or changed by it.
@@ -59,11 +61,11 @@ func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
 	}
-	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME"))}
+	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), missing: map[string]bool{}}
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.protect, b.arrange, b.mountPoints, b.hold, b.environment} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -77,6 +79,8 @@ type builder struct {
 	guard *guard
 	links resolver
 	plan  *Plan
+
+	missing map[string]bool // places of protected paths at which there was nothing
 }
 
 // filter adds the filter of system calls, where one is known for the processor.
@@ -526,7 +530,7 @@ func (b *builder) environment() error {
 	if b.plan.UserIsRoot {
 		own = append(own, "TAR_OPTIONS=--no-same-owner") // only one uid is mapped: chown fails
 	}
-	vars, err := b.Env.environ(append(own, b.Identity...))
+	vars, err := b.Env.environ(own)
 	if err != nil {
 		return err
 	}
@@ -540,6 +544,34 @@ func (b *builder) environment() error {
 	}
 	b.plan.Vars = vars
 	return nil
+}
+
+// Home is what pk puts into the empty home, and variables that go with it.
+type Home struct {
+	Files    []Mount // Dest is relative to the home
+	Vars     []Var   // hold where the caller says nothing
+	Warnings []string
+}
+
+// home adds files to the home, except where the caller shows the host's.
+func (b *builder) home() error {
+	if b.Home == nil {
+		return nil
+	}
+	home := b.Home(func(program string) bool { return b.plan.FindCommand(program) == nil })
+	b.plan.Warnings = append(b.plan.Warnings, home.Warnings...)
+	for _, m := range home.Files {
+		m.Dest = filepath.Join(b.links.canonical(b.user.home), m.Dest)
+		if !b.taken(m.Dest) && !b.rooted(m.Dest) {
+			b.add(m)
+		}
+	}
+	if len(home.Vars) == 0 {
+		return nil
+	}
+	b.Env.Usual = slices.Concat(b.Env.Usual, home.Vars)
+	b.plan.Env = nil
+	return b.environment()
 }
 
 func (b *builder) present(dirs []string) []string {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Paint returns text in the colour of an access, or of a heading (Title). It changes
@@ -179,16 +181,49 @@ func (p *Plan) rows(ops ...Op) []row {
 	return rows
 }
 
+// watchedRows lists what is watched. The names of one tool in a root make one row,
+// without the reason for each: there are many.
 func (p *Plan) watchedRows() []row {
 	var rows []row
+	at := map[kin]int{}
 	for _, w := range p.Watched {
-		what := Quoted(w.Path)
-		if w.Link != "" {
-			what += " -> " + Quoted(w.Link)
+		root, tool := p.writableRoot(w.Path), toolOf(w.Rule)
+		if w.Link != "" || root == "" || tool == "" {
+			what := Quoted(w.Path)
+			if w.Link != "" {
+				what += " -> " + Quoted(w.Link)
+			}
+			rows = append(rows, row{things: []string{what}, rule: w.Rule})
+			continue
 		}
-		rows = append(rows, row{things: []string{what}, rule: w.Rule})
+		key := kin{dir: root, rule: tool}
+		if _, begun := at[key]; !begun {
+			at[key] = len(rows)
+			rows = append(rows, row{dir: Quoted(root), rule: tool})
+		}
+		r := &rows[at[key]]
+		r.things = append(r.things, Quoted(strings.TrimPrefix(w.Path, root+"/")))
 	}
 	return rows
+}
+
+// toolOf is the beginning of a rule "default: TOOL: REASON", "" for another.
+func toolOf(rule string) string {
+	if part := strings.SplitN(rule, ": ", 3); len(part) == 3 && part[0] == "default" {
+		return part[0] + ": " + part[1]
+	}
+	return ""
+}
+
+// writableRoot is the innermost writable directory of the host that holds path.
+func (p *Plan) writableRoot(path string) string {
+	root := ""
+	for _, m := range p.Mounts {
+		if m.Op == OpWritable && fsat.Within(path, m.Source) && len(m.Source) > len(root) {
+			root = m.Source
+		}
+	}
+	return root
 }
 
 // tooMany is said when sockets were not looked for everywhere.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Access says what the command can do at a path.
@@ -76,7 +78,22 @@ func (p *Plan) Explain(path string) Verdict {
 		v.Access = m.access()
 	}
 	v.Rule, v.Mount = m.Rule, m.Dest
+	if rule := p.watching(m, place); rule != "" {
+		v.Rule += "; moved aside if the command makes it: " + rule
+	}
 	return v
+}
+
+// watching is the rule by which a place in the tree of m, or something above it, is
+// watched; "" if none is.
+func (p *Plan) watching(m Mount, place string) string {
+	host, shown := m.host(place)
+	for _, w := range p.Watched {
+		if shown && w.Link == "" && m.Op == OpWritable && fsat.Within(host, w.Path) {
+			return w.Rule
+		}
+	}
+	return ""
 }
 
 // Flags are the properties of the sandbox that are no mounts, as options of

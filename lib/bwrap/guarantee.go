@@ -35,7 +35,7 @@ func (p *Plan) Guarantees() []Guarantee {
 		p.when("syscalls", "no keys, io_uring, bpf, perf events or set-user-ID files", p.Filter != nil, "no filter is known for this processor", ""),
 		p.abstract(),
 		p.when("overlay", "what looks writable is, and never the host's", len(p.Degraded) == 0, degraded(p.Degraded), "unmount what is below, or show it with --readable"),
-		p.unless("protect", "what is there and makes git run code stays as it is", p.Unprotected, "--no-protect was given", "leave --no-protect out"),
+		p.unless("protect", "files that git and editors on the host run are unchanged", p.Unprotected, "--no-protect was given", "leave --no-protect out"),
 	}
 	return list
 }

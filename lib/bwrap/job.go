@@ -60,6 +60,9 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 		if m.Missing {
 			s.From = ""
 		}
+		if m.Layer != nil && m.Layer.Upper != "" {
+			s.Layer = m.Layer
+		}
 	case OpCopy:
 		s.Op, s.From, s.Perms, s.Access = setup.Copy, m.Source, octal(m.Perms), ""
 	case OpData:

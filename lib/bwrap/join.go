@@ -3,6 +3,8 @@ package bwrap
 import (
 	"fmt"
 	"path/filepath"
+
+	"pikuri/lib/setup"
 )
 
 // Session is where a session has mounted the overlays of a plan.
@@ -11,11 +13,12 @@ type Session struct {
 	Root  string            // where this process sees the files of that namespace
 }
 
-// Overlays lists the directories that the plan shows as overlays.
+// Overlays lists the directories that the plan shows as overlays, but for git
+// directories.
 func (p *Plan) Overlays() []string {
 	var dirs []string
 	for _, m := range p.Mounts {
-		if m.Op == OpOverlay {
+		if m.Op == OpOverlay && m.Layer == nil {
 			dirs = append(dirs, m.Source)
 		}
 	}
@@ -28,7 +31,7 @@ func (p *Plan) Overlays() []string {
 func (p *Plan) Join(s Session, refused map[string]string) error {
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if m.Op != OpOverlay {
+		if m.Op != OpOverlay || m.Layer != nil {
 			continue
 		}
 		if at, ok := s.Shown[m.Source]; ok {
@@ -46,13 +49,24 @@ func (p *Plan) Join(s Session, refused map[string]string) error {
 	return nil
 }
 
+// Lay says where the layers of a git directory are, and where the session's mount
+// namespace has its overlay; "" without a session.
+func (p *Plan) Lay(gitDir string, layer setup.Layer, session string) {
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; m.Layer != nil && m.Source == gitDir {
+			*m.Layer = layer
+			m.session = session
+		}
+	}
+}
+
 // overlayRule is the rule of an overlay that was asked for by name.
 const overlayRule = "option --overlay"
 
 // shownAt is where an overlay is to be bound from; "" means that it is to be made.
 func (p *Plan) shownAt(m Mount) string {
-	if p.Session == nil {
-		return ""
+	if p.Session == nil || m.Layer != nil {
+		return m.session
 	}
 	return p.Session.Shown[m.Source]
 }

@@ -51,15 +51,17 @@ type Mount struct {
 	Root bool
 	Own  bool // it is pk's own, so that mount points may be made in it
 
-	Missing bool // OpOverlay: the host does not have Source
+	Missing bool         // OpOverlay: the host does not have Source
+	Layer   *setup.Layer // OpOverlay of a git directory: where writes go, once Lay has said so
 
 	// Held: a command that runs elsewhere may change Source or Dest, so the mount is
 	// made by descriptor, and only if the file is still this inode.
 	Held     bool
 	Dev, Ino uint64
 
-	seenAt string // OpOverlay: where this process sees what the sandbox will
-	lower  string // of what is mounted in an overlay, whose inodes are its own: where the host has it
+	session string // OpOverlay of a git directory: where the session's mount namespace has it
+	seenAt  string // OpOverlay: where this process sees what the sandbox will
+	lower   string // of what is mounted in an overlay, whose inodes are its own: where the host has it
 }
 
 // Plan is the content of a sandbox. The same input makes the same plan.

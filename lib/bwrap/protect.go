@@ -9,6 +9,7 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/setup"
 )
 
 // Protected is a path in a writable root that the command must not change.
@@ -66,32 +67,93 @@ func (b *builder) writableAbove(path string) []Mount {
 
 // protectIn protects p as it is seen in the tree of w.
 func (b *builder) protectIn(w Mount, p Protected) error {
-	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(p.Path, w.Source), "/"), "/")
-	if names[0] == "" {
+	if p.Path == w.Source {
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot protect %q: it is a writable root itself", p.Path),
 			Advice: "show it with --readable instead",
 		}
 	}
-	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + p.Rule}
+	missing, link, err := b.pinned(w, Mount{Op: OpProtect, Source: p.Path, Rule: p.Rule})
+	switch {
+	case err != nil:
+		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
+	case missing:
+		b.watch(Watch{Path: p.Path, Rule: p.Rule})
+	case link != "":
+		return b.protectLink(link, p)
+	}
+	return nil
+}
+
+// pinned adds a mount of m.Source, as it is seen in the tree of w, and makes every
+// directory above it a mount point. It stops at a missing name, at a link, and at a
+// mount that is not writable, or not of the host.
+func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
+	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Source, w.Source), "/"), "/")
+	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + m.Rule}
 	for i, name := range names {
 		at.Source, at.Dest = filepath.Join(at.Source, name), filepath.Join(at.Dest, name)
+		if b.missing[at.Source] {
+			return true, "", nil
+		}
 		info, err := os.Lstat(at.Source)
 		switch {
 		case os.IsNotExist(err):
-			b.watch(Watch{Path: p.Path, Rule: p.Rule})
-			return nil
+			b.missing[at.Source] = true
+			return true, "", nil
 		case err != nil:
-			return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
+			return false, "", err
 		case info.Mode()&os.ModeSymlink != 0:
-			return b.protectLink(at.Source, p)
+			return false, at.Source, nil
 		case i == len(names)-1:
-			at.Op, at.Rule = OpProtect, p.Rule
+			m.Dest = at.Dest
+			at = m
 		}
 		if top, _ := cover(b.plan.Mounts, at.Dest); top.Op != OpWritable && top.Op != OpPin {
-			return nil // the mount above is not writable, or not of the host
+			return false, "", nil
 		}
 		b.place(at)
+	}
+	return false, "", nil
+}
+
+// gitRule is the rule of a git directory that is shown through a layer.
+const gitRule = "default: git: commits and branches land when the command has ended"
+
+// gitDirs shows each git directory of the host through a layer, wherever it can be
+// written, and one that lies outside of all roots, such as the main repository of a
+// linked worktree, at its own place.
+func (b *builder) gitDirs() error {
+	for _, dir := range b.GitDirs {
+		if below := mountBelow(b.plan.Table(), dir); below != "" {
+			return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %q is mounted below it", dir, below), Advice: fmt.Sprintf("umount %q", below)}
+		}
+		m := Mount{Op: OpOverlay, Source: dir, Dest: dir, Rule: gitRule, Layer: new(setup.Layer)}
+		above := b.writableAbove(dir)
+		for _, w := range above {
+			if w.Source == dir { // a bare repository
+				at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == w.Dest })
+				m.Dest, m.Root, m.Dev, m.Ino = w.Dest, w.Root, w.Dev, w.Ino
+				b.plan.Mounts[at] = m
+			} else if _, _, err := b.pinned(w, m); err != nil {
+				return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %v", dir, cause(err)), Advice: "see whether it can be entered"}
+			}
+		}
+		top, covered := cover(b.plan.Mounts, dir)
+		hides := covered && (top.Op == OpMask || top.Op == OpOverlay || top.Op == OpProtect)
+		if len(above) > 0 || hides {
+			continue
+		}
+		if err := b.guard.refuse(dir); err != nil {
+			return err
+		}
+		b.add(m)
+	}
+	for _, dir := range b.Borrowed {
+		if _, ok := b.plan.locate(dir); ok || b.rooted(dir) || b.guard.refuse(dir) != nil {
+			continue
+		}
+		b.add(Mount{Op: OpReadOnly, Source: dir, Dest: dir, Rule: "default: git: a repository borrows its objects"})
 	}
 	return nil
 }

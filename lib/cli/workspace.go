@@ -19,6 +19,7 @@ type WorkspaceFlags struct {
 	Session     string
 	Temp        string
 	NoAliasTmp  bool
+	NoProtect   bool  // git directories may be written
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
@@ -72,6 +73,7 @@ func (w *WorkspaceFlags) Options() []Option {
 		name(&w.Session, "session", ""),
 		name(&w.Temp, "temp", "").Path(),
 		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
+		Switch(&w.NoProtect, "no-protect", ""),
 	}
 }
 
@@ -300,6 +302,7 @@ func (w *WorkspaceFlags) config(ctx *Context) (confine.Config, error) {
 		AliasTmp:    !w.NoAliasTmp,
 		AllowAll:    w.AllowAll,
 		Rules:       w.rules,
+		GitDirs:     w.NoProtect,
 		Home:        os.Getenv("HOME"),
 	}
 	w.origins = map[string]string{}

@@ -37,13 +37,14 @@ type Batch struct {
 	workspace *Workspace
 	parents   map[string]string // lexical to canonical; nil: remember nothing
 	present   map[int]bool      // the roots that are known to be in place
+	plain     map[string]bool   // directories in which only a .git or a HEAD can be refused
 	heldDir   string            // the directory, lexical and canonical, that is open as held; ""
 	held      int
 }
 
 // Batch returns a Batch that answers like Lookup with the same request.
 func (w *Workspace) Batch(req Request) *Batch {
-	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}}
+	return &Batch{Request: req, workspace: w, parents: map[string]string{}, present: map[int]bool{}, plain: map[string]bool{}}
 }
 
 // Forget drops everything remembered, and closes the descriptor that goes with it.
@@ -53,6 +54,7 @@ func (b *Batch) Forget() {
 	b.letGo()
 	clear(b.parents)
 	clear(b.present)
+	clear(b.plain)
 }
 
 // Resolve is Lookup.
@@ -147,7 +149,10 @@ func (b *Batch) typed(p parsedPath) error {
 	if p.hasDotDot && b.Physical {
 		return nil
 	}
-	return b.workspace.rules(p.lexical, false, b.Mode)
+	if err := b.workspace.rules(p.lexical, false, b.Mode); err != nil {
+		return err
+	}
+	return b.workspace.gitNames(p.lexical, b.Mode)
 }
 
 // locate looks the path up and checks its place.
@@ -178,6 +183,9 @@ func (b *Batch) settle(canon func(string) (string, error), path string, director
 	}
 	if err == nil {
 		err = b.workspace.rules(where, true, b.Mode)
+	}
+	if err == nil {
+		err = b.gitPlace(where)
 	}
 	if err == nil && !b.Itself { // the removal of one name of several writes nothing
 		err = b.workspace.singular(where, b.Mode)

@@ -52,6 +52,10 @@ type Config struct {
 
 	Rules // restrict what the roots allow
 
+	// GitDirs lets git directories below a root be written. The root itself may lie
+	// in one.
+	GitDirs bool
+
 	// AllowAll allows every path whose location can be determined. Roots are then
 	// only where relative paths and /tmp begin, and where rules apply.
 	AllowAll bool
@@ -65,6 +69,7 @@ type Workspace struct {
 	aliasTmp bool
 	allowAll bool
 	narrow   Rules
+	gitToo   bool
 	home     string
 	opener   fsat.Opener
 	canon    func(string) (string, error)
@@ -78,7 +83,7 @@ func Open(cfg Config) (*Workspace, error) {
 
 // open is Open with a choice of system calls.
 func open(cfg Config, opener fsat.Opener) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, home: cfg.Home, opener: opener, canon: walk}
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, gitToo: cfg.GitDirs, home: cfg.Home, opener: opener, canon: walk}
 	if opener.Openat2 {
 		w.canon = canonical
 	}

@@ -29,7 +29,8 @@ func (w *Workspace) OpenRoot(root Root) (*os.File, error) {
 }
 
 // Permits reports whether roots and rules allow a place, which is resolved, to be
-// used: nil, ErrOutside, ErrNotAllowed or a *Denial. It looks nothing up.
+// used: nil, ErrOutside, ErrNotAllowed or a *Denial. It looks nothing up, and does
+// not know git directories: lib/workspace does.
 func (w *Workspace) Permits(where string, mode Mode) error {
 	if !w.allowAll && w.holder(where, mode) == nil {
 		return ErrOutside

@@ -84,6 +84,7 @@ var reasons = map[error]string{
 	ErrProcLink:       "proc-link",
 	ErrNotAllowed:     "not-allowed",
 	ErrManyNames:      "hard-links",
+	ErrGitDir:         "git-directory",
 	ErrRaced:          "raced",
 	ErrSpecial:        "special-file",
 	unix.ELOOP:        "loop",
@@ -109,6 +110,9 @@ func (r *Refusal) Reason() string {
 func (r *Refusal) Rule() string {
 	if d, ok := r.Err.(*Denial); ok {
 		return d.rule()
+	}
+	if r.Err == ErrGitDir {
+		return "default: git directories are not written"
 	}
 	return ""
 }
@@ -163,6 +167,8 @@ func (b *Batch) hint(p parsedPath, err error) string {
 		return b.rootHint(p.lexical)
 	case ErrNotAllowed:
 		return b.allowHint(p)
+	case ErrGitDir:
+		return "--no-protect would allow it"
 	}
 	return ""
 }

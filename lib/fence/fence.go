@@ -6,8 +6,6 @@ package fence
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,7 +17,8 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
-	"pikuri/lib/gitrepo"
+	"pikuri/lib/gitdir"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/quarantine"
@@ -71,10 +70,18 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made   *session.Dir    // from Reserved
-	joined *session.Joined // nil before Ready, and without overlays of a session
-	box    *limits.Box
-	note   *quarantine.Note
+	made      *session.Dir    // from Reserved
+	joined    *session.Joined // nil before Ready, and without overlays of a session
+	box       *limits.Box
+	note      *quarantine.Note
+	gitDirs   []string // of the host, shown through layers
+	workTrees []string // of these
+	gitRoots  []string // writable roots in which repositories are looked for
+	runs      []*gitdir.Run
+
+	gitTemporary string // holds the layers if there is no cache directory; or ""
+	layers       []*gitdir.Layer
+	stop         func() // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -115,10 +122,15 @@ func (f *Fence) begin() error {
 func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
-	errs := []error{err}
+	_, gerr := f.endGit() // of a command that never started
+	errs := []error{err, gerr}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
+	for _, l := range f.layers {
+		errs = append(errs, l.Close())
+	}
+	errs = append(errs, f.removeTemporary())
 	if f.joined != nil {
 		errs = append(errs, f.joined.Close())
 	}
@@ -140,7 +152,7 @@ func (f *Fence) plan() error {
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Identity: identity(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Home: gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()
@@ -177,6 +189,7 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
+	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs)
 	f.Plan, err = bwrap.New(o)
 	return err
 }
@@ -212,62 +225,14 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		if !r.Writable || r.Path == tmp {
 			continue
 		}
-		files, err := gitFiles(r.Path)
+		files, err := f.git(r.Path)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, files...)
+		list = append(list, hostrun.Files(r.Path)...)
 	}
 	return list, nil
-}
-
-// gitTime bounds the search for repositories. It covers a disk that has to spin
-// up: a usual project takes a millisecond.
-const gitTime = 10 * time.Second
-
-// gitFiles lists the files of a root that make git on the host run code. Files
-// that git itself writes in the course of its work are left out.
-func gitFiles(root string) ([]bwrap.Protected, error) {
-	repos, err := gitrepo.Find(root, gitrepo.Limits{Time: gitTime}, os.LookupEnv)
-	if err != nil {
-		return nil, &bwrap.Refusal{
-			Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err),
-			Advice: gitAdvice(err),
-		}
-	}
-	var list []bwrap.Protected
-	for _, file := range gitrepo.UserFiles(os.LookupEnv) {
-		if strings.HasPrefix(file, root+"/") {
-			list = append(list, bwrap.Protected{Path: file, Rule: "default: git: the user's configuration", Default: true})
-		}
-	}
-	for _, repo := range repos {
-		for _, file := range repo.ExecFiles() {
-			if !file.Watch {
-				list = append(list, bwrap.Protected{Path: filepath.Join(root, file.Path), Rule: "default: git: " + file.Why, Default: true})
-			}
-		}
-	}
-	return list, nil
-}
-
-// gitAdvice never proposes to go without protection: a command may have made the
-// tree so that the search fails.
-func gitAdvice(err error) string {
-	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
-		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
-	}
-	return "name a narrower root, or remove what makes the tree so large"
-}
-
-// identity carries the committer's name into the sandbox, where no file of the
-// host's configuration is. A configuration that git would not read names nobody.
-func identity(project string) []string {
-	id, err := gitrepo.Identify(project, os.LookupEnv)
-	if err != nil {
-		return nil
-	}
-	return id.Env()
 }
 
 // addToolchains shows the tool chains of this machine, hides the credentials in
@@ -316,7 +281,10 @@ func (f *Fence) Ready(name string) error {
 	if err := f.begin(); err != nil {
 		return err
 	}
-	if err := f.join(); err != nil || isNew {
+	if err := f.join(); err != nil {
+		return err
+	}
+	if err := f.OpenLayers(); err != nil || isNew {
 		return err
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
@@ -326,7 +294,7 @@ func (f *Fence) Ready(name string) error {
 // stays for the session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
-	if f.Session == nil || len(lowers) == 0 {
+	if f.Session == nil || len(lowers)+len(f.gitDirs) == 0 {
 		return nil
 	}
 	joined, err := f.findKeeper(lowers)
@@ -404,8 +372,15 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if dir := f.dir(); dir != nil {
 		c.Held = append(c.Held, dir.Locked())
 	}
-	if lock := f.note.Lock(); lock != nil {
-		c.Held = append(c.Held, lock)
+	c.Note = f.note.Lock()
+	for _, l := range f.layers {
+		c.Held = append(c.Held, l.Lock())
+	}
+	for _, run := range f.runs {
+		c.Held = append(c.Held, run.Lock())
+	}
+	if len(f.layers) > 0 {
+		c.Started = f.started
 	}
 	if f.Limits.Zero() {
 		return c, nil
@@ -423,9 +398,12 @@ func (f *Fence) recover(base string) {
 	if _, err := os.Stat(base); err != nil {
 		return // no command has begun there
 	}
-	moved, err := quarantine.Recover(base)
-	for _, m := range moved {
+	done, err := quarantine.Recover(base)
+	for _, m := range done.Moved {
 		f.Warn("%q was left by a command that was killed, and is now %q", m.From, m.To)
+	}
+	for _, line := range done.Git {
+		f.Warn("git: %s", line)
 	}
 	if err != nil && !errors.Is(err, unix.EMFILE) { // the start will fail, and say so
 		f.Warn("%v", err)
@@ -435,7 +413,7 @@ func (f *Fence) recover(base string) {
 // beginNote notes what is to be undone when the command has ended. Without a cache
 // directory nothing can be noted for the case that this process is killed.
 func (f *Fence) beginNote() {
-	n := quarantine.Note{}
+	n := quarantine.Note{Layers: f.layers}
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			n.Names = append(n.Names, w.Path)
@@ -444,11 +422,27 @@ func (f *Fence) beginNote() {
 		}
 	}
 	for _, m := range f.Plan.Mounts {
+		if m.Op == bwrap.OpProtect {
+			linked, err := quarantine.LinkedBelow(m.Source)
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
+		}
 		if m.Op != bwrap.OpPin {
 			continue
 		}
 		if mode, err := quarantine.ModeOf(m.Source); err == nil {
 			n.Modes = append(n.Modes, mode)
+		}
+	}
+	for _, dir := range f.gitDirs { // a layer hides these, but not their other names
+		for _, name := range []string{"config", "config.worktree", "hooks", "info"} {
+			linked, err := quarantine.LinkedBelow(filepath.Join(dir, name))
+			if err != nil {
+				f.Warn("%v", err)
+			}
+			n.Linked = append(n.Linked, linked...)
 		}
 	}
 	if dir := f.dir(); dir != nil && dir.Named() {
@@ -457,8 +451,11 @@ func (f *Fence) beginNote() {
 		n.Session = session.Reserve("").Name()
 	}
 	f.note = &n
-	base, err := session.Base(os.Getenv)
-	if err != nil || n.Empty() || session.MakeBase(base) != nil {
+	if n.Empty() {
+		return
+	}
+	base, err := makeBase()
+	if err != nil {
 		return
 	}
 	if note, err := quarantine.Begin(base, n); err == nil {
@@ -468,15 +465,40 @@ func (f *Fence) beginNote() {
 	}
 }
 
-// End undoes, once the command has ended, what a sandbox cannot prevent: files
-// that have appeared at protected names are moved to the quarantine.
-func (f *Fence) End() ([]quarantine.Moved, error) {
+// End does, once the command has ended, what a sandbox cannot: the command's work
+// in git directories lands, files that have appeared at protected names are moved to
+// the quarantine, and protected files that were written by another of their names are
+// put back. On an error, a tool on the host may run what the command has left: the
+// caller must not report success.
+func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
-		return nil, nil
+		return quarantine.Report{}, nil
 	}
 	note := f.note
 	f.note = nil
-	return note.End()
+	if f.stop != nil {
+		f.stop()
+	}
+	told, gerr := f.endGit()
+	r, err := note.End()
+	r.Git = append(told, r.Git...)
+	if base, berr := session.Base(os.Getenv); berr == nil {
+		f.recover(base) // a sandbox that was dying when this one was planned has ended
+	}
+	return r, errors.Join(gerr, err)
+}
+
+// makeBase makes the directory of session directories. A home that does not exist is
+// not made.
+func makeBase() (string, error) {
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(filepath.Dir(base)))
+	}
+	if err == nil {
+		err = session.MakeBase(base)
+	}
+	return base, err
 }
 
 // SweepInPassing removes what sessions have left long ago, at most once an hour.

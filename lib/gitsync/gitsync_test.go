@@ -418,7 +418,7 @@ func TestGitCloneRefuses(t *testing.T) {
 	for dest, want := range map[string]error{
 		"full": workspace.ErrExist, "file": workspace.ErrExist, "fifo": workspace.ErrExist, ".": workspace.ErrAccessDenied, "": workspace.ErrAccessDenied, "file/below": workspace.ErrNotDir,
 		"out": workspace.ErrPathTraversal, "out/x": workspace.ErrPathTraversal, "outnew": workspace.ErrPathTraversal, "loop": workspace.ErrPathTraversal, "in": workspace.ErrPathTraversal,
-		"..": workspace.ErrPathTraversal, "/tmp/x": workspace.ErrPathTraversal, "a\x00b": workspace.ErrInvalid,
+		"..": workspace.ErrPathTraversal, "/tmp/x": workspace.ErrPathTraversal, "a\x00b": workspace.ErrInvalid, ".git": workspace.ErrAccessDenied, "new/.git/x": workspace.ErrAccessDenied,
 	} {
 		g.refuses(want, g.Clone(context.Background(), g.url(), dest))
 	}

@@ -39,8 +39,12 @@ type Config struct {
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
+	Note     *os.File    // the locked note of the journal, kept open as well; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
+
+	// Started, if it is not nil, is called once the sandbox is made.
+	Started func()
 
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
@@ -143,6 +147,9 @@ func start(c Config) (*Sandbox, error) {
 	}
 	s.events = make(chan Event, 2)
 	go s.watch()
+	if c.Started != nil {
+		c.Started()
+	}
 	return s, nil
 }
 
@@ -202,6 +209,9 @@ func (l *launch) prepare() (err error) {
 	}
 	for _, f := range l.Held {
 		d.Held = append(d.Held, l.give(f))
+	}
+	if l.Note != nil {
+		d.Note = l.give(l.Note)
 	}
 	if k := l.Keeper; k != nil {
 		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,13 +16,23 @@ var neighbours = []Attack{
 		try: func(t *Targets) error { return connect("tcp", t.TCP) }},
 }
 
-// kept: files in writable directories that must stay as they are.
+// kept: files in writable directories that must stay as they are. In a git directory
+// the command may write: its files are the host's only if they have landed.
 var kept = []Attack{
 	{Name: "write a git hook", Guarantee: "protect",
-		try: func(t *Targets) error { return writeAndRemove(t.Project() + "/.git/hooks/pre-commit") }},
+		try: func(t *Targets) error { return write(t.hook()) },
+		got: func(s *Scene) bool { return exists(s.hook()) }},
 	{Name: "change git's configuration", Guarantee: "protect",
-		try: func(t *Targets) error { return openToWrite(t.Project() + "/.git/config") }},
+		try: func(t *Targets) error { return os.WriteFile(t.gitConfig(), []byte(evilConfig), 0o644) },
+		got: func(s *Scene) bool {
+			now, err := os.ReadFile(s.gitConfig())
+			return err != nil || string(now) != gitConfig
+		}},
 	{Name: "rename the directory of the hooks' directory", Guarantee: "protect", try: renameParent},
+	{Name: "make a repository for git on the host", Guarantee: "protect", try: makeRepository,
+		got: func(s *Scene) bool { return exists(s.planted() + "/.git/HEAD") }},
+	{Name: "change a task of an editor", Guarantee: "protect",
+		try: func(t *Targets) error { return openToWrite(t.task()) }},
 	{Name: "have a mount point made behind a planted link", Guarantee: "litter",
 		try: inTheMaking,
 		got: func(s *Scene) bool {
@@ -51,6 +62,19 @@ func renameParent(t *Targets) error {
 		return err
 	}
 	return os.Rename(git+"2", git)
+}
+
+// evilConfig makes git run a program.
+const evilConfig = gitConfig + "\tfsmonitor = ./evil\n"
+
+func makeRepository(t *Targets) error {
+	dir := t.planted() + "/.git"
+	for _, name := range []string{"objects", "refs"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.WriteFile(dir+"/config", []byte(evilConfig), 0o644), os.WriteFile(dir+"/HEAD", []byte(gitHead), 0o644))
 }
 
 // inTheMaking is for attacks that have succeeded or failed before the command

@@ -107,12 +107,14 @@ func TestTheSceneIsBelievedAndNotTheProbe(t *testing.T) {
 
 	s = newScene(t)
 	defer s.Remove()
-	for _, file := range []string{filepath.Dir(s.secret()) + "/new", s.cache() + "/poison", s.victim() + "/hooks", s.Project() + "/litter"} {
+	require.NoError(t, os.MkdirAll(s.planted()+"/.git", 0o755))
+	for _, file := range []string{filepath.Dir(s.secret()) + "/new", s.cache() + "/poison", s.victim() + "/hooks", s.Project() + "/litter",
+		s.hook(), s.gitConfig(), s.planted() + "/.git/HEAD"} {
 		require.NoError(t, os.WriteFile(file, nil, 0o600))
 	}
 	require.NoError(t, unix.Kill(s.PID, unix.SIGTERM))
 	outcomes := judged(s, Refused)
-	assert.Len(t, outcomes, 5)
+	assert.Len(t, outcomes, 8)
 	for name, outcome := range outcomes {
 		assert.Equal(t, In, outcome, name)
 	}
@@ -125,6 +127,7 @@ func TestLitterIsAnythingThatChanged(t *testing.T) {
 		"a longer file": func(s *Scene) error { return os.WriteFile(s.Project()+"/main.c", make([]byte, 99), 0o644) },
 		"one less":      func(s *Scene) error { return os.Remove(s.Project() + "/main.c") },
 		"in the home":   func(s *Scene) error { return os.Mkdir(s.home()+"/.config", 0o755) },
+		"another hook":  func(s *Scene) error { return os.WriteFile(s.hook()+"2", nil, 0o644) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

@@ -47,11 +47,18 @@ func (t *Targets) Project() string { return filepath.Join(t.Dir, "project") }
 // have left such a link.
 func (t *Targets) Second() string { return filepath.Join(t.Dir, "second") }
 
-func (t *Targets) victim() string { return filepath.Join(t.Dir, "victim") }
-func (t *Targets) secret() string { return filepath.Join(t.Dir, "beside", "secret") }
-func (t *Targets) socket() string { return filepath.Join(t.Dir, "beside", "socket") }
-func (t *Targets) cache() string  { return filepath.Join(t.home(), ".cache", "go-build") }
-func (t *Targets) home() string   { return filepath.Join(t.Dir, "home") }
+func (t *Targets) victim() string    { return filepath.Join(t.Dir, "victim") }
+func (t *Targets) secret() string    { return filepath.Join(t.Dir, "beside", "secret") }
+func (t *Targets) socket() string    { return filepath.Join(t.Dir, "beside", "socket") }
+func (t *Targets) hook() string      { return filepath.Join(t.Project(), ".git", "hooks", "pre-commit") }
+func (t *Targets) task() string      { return filepath.Join(t.Project(), ".vscode", "tasks.json") }
+func (t *Targets) cache() string     { return filepath.Join(t.home(), ".cache", "go-build") }
+func (t *Targets) home() string      { return filepath.Join(t.Dir, "home") }
+func (t *Targets) gitConfig() string { return filepath.Join(t.Project(), ".git", "config") }
+
+// planted is where the command makes a repository.
+func (t *Targets) planted() string { return filepath.Join(t.Project(), "planted") }
+
 func (t *Targets) sshKey() string { return filepath.Join(t.home(), ".ssh", "id_ed25519") }
 
 // Environ is the environment for the program that makes the sandbox: env with the
@@ -118,6 +125,12 @@ func (s *Scene) build(self string, uid, gid int) error {
 	return nil
 }
 
+// gitHead and gitConfig make a repository of the project.
+const (
+	gitHead   = "ref: refs/heads/main\n"
+	gitConfig = "[core]\n\trepositoryformatversion = 0\n"
+)
+
 func (s *Scene) makeFiles() error {
 	project := s.Project()
 	for _, dir := range []string{s.victim(), s.Second(), s.cache(), project + "/.git/hooks", project + "/.git/objects", project + "/.git/refs/heads"} {
@@ -127,8 +140,7 @@ func (s *Scene) makeFiles() error {
 	}
 	for path, content := range map[string]string{
 		s.secret(): "secret\n", s.sshKey(): "secret\n", project + "/main.c": "int main(void) { return 0; }\n",
-		project + "/.git/HEAD": "ref: refs/heads/main\n", project + "/.git/config": "[core]\n\trepositoryformatversion = 0\n",
-		project + "/.git/hooks/pre-commit.sample": "#!/bin/sh\n",
+		project + "/.git/HEAD": gitHead, s.gitConfig(): gitConfig, s.hook() + ".sample": "#!/bin/sh\n", s.task(): "{}\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -308,14 +320,17 @@ func (s *Scene) littered() bool {
 
 func (s *Scene) listing() (string, error) {
 	var out strings.Builder
-	own := []string{s.cache(), s.victim(), filepath.Join(s.home(), ".cache", "pikuri")} // the last: a session's
+	own := []string{s.cache(), s.victim(), filepath.Join(s.home(), ".cache", "pikuri"), s.hook(), s.gitConfig(), s.planted()} // the third: a session's
 	err := filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		for _, dir := range own {
-			if path == dir {
+			switch {
+			case path == dir && d.IsDir():
 				return fs.SkipDir
+			case path == dir:
+				return nil
 			}
 		}
 		info, err := d.Info()

@@ -35,8 +35,9 @@ const (
 // into is another file system, is first renamed in its directory, to a random
 // name, and then copied; sockets, FIFOs and devices are removed only.
 //
-// An error names every file that may still be in its place; the rest has been
-// moved.
+// A file that cannot be moved gets a random name in its directory, where that can be
+// written. An error names every such file, and every file that may still be in its
+// place; the rest has been moved.
 func Move(names []string, into string) ([]Moved, error) {
 	var moved []Moved
 	var errs []error
@@ -63,16 +64,33 @@ func moveOne(name, into string, dir *int) (to string, err error) {
 	}
 	defer unix.Close(parent)
 	defer restore()
+	base := filepath.Base(name)
 	if into == "" {
-		return "", errors.New("there is no cache directory for it")
+		return "", hide(parent, base, errors.New("there is no cache directory for it"))
 	}
 	if *dir < 0 {
 		if *dir, err = makeDir(into); err != nil {
-			return "", err
+			return "", hide(parent, base, err)
 		}
 	}
-	return moveTo(parent, filepath.Base(name), *dir)
+	to, err = moveTo(parent, base, *dir)
+	if err != nil && to == "" && !errors.Is(err, unix.ENOENT) { // it may come back
+		err = hide(parent, base, err)
+	}
+	return to, err
 }
+
+// hide renames a file that cannot be moved in its directory, to a name that no tool
+// looks at. It returns err, with that name if there is one.
+func hide(parent int, name string, err error) error {
+	hidden := hiddenName()
+	if fsat.RenameFresh(parent, name, parent, hidden) != nil {
+		return err
+	}
+	return fmt.Errorf("it is now %q in the same directory: %w", hidden, err)
+}
+
+func hiddenName() string { return ".pk-moved-" + rand.Text() }
 
 const directory = unix.O_DIRECTORY | unix.O_NOFOLLOW
 
@@ -160,7 +178,7 @@ func moveTo(parent int, name string, dir int) (string, error) {
 			return to, nil
 		}
 	}
-	hidden := ".pk-moved-" + rand.Text()
+	hidden := hiddenName()
 	if err := fsat.RenameFresh(parent, name, parent, hidden); err != nil {
 		return "", err
 	}

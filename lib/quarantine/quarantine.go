@@ -2,9 +2,9 @@
 // names, where a tool on the host would run them.
 //
 // Before a command starts, Begin writes a note with the names at which there is
-// nothing, with links, and with modes of directories, and holds a lock on it. End
-// moves the files that have appeared there, makes the links and modes as they were,
-// and removes the note. A monitor that is killed leaves its note. Each command that
+// nothing, with links, with files that have other names too, and with modes of
+// directories, and holds a lock on it. End moves the files that have appeared or
+// changed there, makes links, files and modes as they were, and removes the note. A monitor that is killed leaves its note. Each command that
 // runs a sandbox calls Recover before it looks at protected names, and so does
 // pk-sweep: it does the work of notes that nobody holds.
 package quarantine
@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -31,7 +32,10 @@ type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
+	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
+
+	Layers []*gitdir.Layer `json:"layers,omitempty"` // from which work is to land
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -47,7 +51,9 @@ type Note struct {
 type Link struct{ Path, Target string }
 
 // Empty reports whether nothing remains to be done.
-func (n *Note) Empty() bool { return len(n.Names)+len(n.Links)+len(n.Modes) == 0 }
+func (n *Note) Empty() bool {
+	return len(n.Names)+len(n.Links)+len(n.Modes)+len(n.Layers)+len(n.Linked) == 0
+}
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
 // doing what the note says; the set-up program does so until the sandbox has
@@ -119,9 +125,11 @@ func Begin(base string, n Note) (*Note, error) {
 // missingAbove lists the missing directories above names.
 func missingAbove(names []string) []string {
 	var list []string
+	there := map[string]bool{"/": true}
 	for _, name := range names {
-		for dir := filepath.Dir(name); dir != "/" && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
+		for dir := filepath.Dir(name); !there[dir] && !slices.Contains(list, dir); dir = filepath.Dir(dir) {
 			if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+				there[dir] = true
 				break
 			}
 			list = append(list, dir)
@@ -130,21 +138,59 @@ func missingAbove(names []string) []string {
 	return list
 }
 
-// planted returns the place to look at for name: name, or the file or link that
-// is now in the place of a directory that was missing. A file or link that was
-// above name before means that there is nothing.
-func planted(name string, missing []string) (place string, ok bool) {
-	for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
-		if info, err := os.Lstat(dir); err == nil && !info.IsDir() {
-			return dir, slices.Contains(missing, dir)
-		}
+// ways remembers what lies at directories above names: many names share them.
+type ways map[string]way
+
+type way struct {
+	blocked string // the outermost file or link that is in the place of a directory, or ""
+	missing bool
+}
+
+// to returns the way to a directory.
+func (w ways) to(dir string) way {
+	if known, ok := w[dir]; ok || dir == "/" {
+		return known
 	}
-	return name, true
+	at := w.to(filepath.Dir(dir))
+	if at == (way{}) {
+		info, err := os.Lstat(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			at.missing = true
+		case err == nil && !info.IsDir():
+			at.blocked = dir
+		} // what cannot be looked at may be a directory
+	}
+	w[dir] = at
+	return at
+}
+
+// planted returns the file to move away for name, "" for none: name, or the file or
+// link that is now in the place of a directory that was missing. A file or link that
+// was above name before means that there is nothing.
+func (n *Note) planted(name string, w ways) string {
+	at := w.to(filepath.Dir(name))
+	switch {
+	case at.blocked != "" && !slices.Contains(n.Above, at.blocked), at.missing:
+		return ""
+	case at.blocked != "":
+		return at.blocked
+	}
+	if _, err := os.Lstat(name); errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return name
+}
+
+// Report says what was done.
+type Report struct {
+	Moved []Moved
+	Git   []string // what did not land as the command may expect, a line each
 }
 
 // End does what the note says. The note stays if something of it cannot be done:
 // the next command tries again.
-func (n *Note) End() ([]Moved, error) {
+func (n *Note) End() (Report, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
@@ -155,9 +201,16 @@ func (n *Note) End() ([]Moved, error) {
 			names, replaced = append(names, l.Path), append(replaced, l)
 		}
 	}
+	w := ways{}
 	for _, name := range n.Names {
-		if place, ok := planted(name, n.Above); ok && !n.later(place) {
+		if place := n.planted(name, w); place != "" && !slices.Contains(names, place) && !n.later(place) {
 			names = append(names, place)
+		}
+	}
+	var rewritten []Linked
+	for _, l := range n.Linked {
+		if l.changed() && !n.later(l.Path) {
+			names, rewritten = append(names, l.Path), append(rewritten, l)
 		}
 	}
 	into := ""
@@ -168,13 +221,23 @@ func (n *Note) End() ([]Moved, error) {
 	for _, l := range replaced {
 		err = errors.Join(err, l.restore())
 	}
+	for _, l := range rewritten {
+		if slices.ContainsFunc(moved, func(m Moved) bool { return m.From == l.Path }) {
+			err = errors.Join(err, l.restore())
+		}
+	}
+	r := Report{Moved: moved}
+	for _, l := range n.Layers {
+		told, lerr := l.LandLast()
+		r.Git, err = append(r.Git, told...), errors.Join(err, lerr)
+	}
 	if n.file == nil {
-		return moved, err
+		return r, err
 	}
 	if err == nil {
 		err = os.Remove(n.path)
 	}
-	return moved, errors.Join(err, n.file.Close())
+	return r, errors.Join(err, n.file.Close())
 }
 
 // later reports whether a file came after the sandbox had ended.
@@ -213,32 +276,36 @@ func (m Mode) restore() {
 }
 
 // Recover does the work that killed commands have left in the journal of a base.
-func Recover(base string) ([]Moved, error) {
-	base, err := trusted(base)
+func Recover(base string) (r Report, err error) {
+	base, err = trusted(base)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, err
+		return r, err
 	}
+	made, gerr := gitdir.Recover(filepath.Join(base, session.GitDir))
+	for _, m := range made {
+		r.Git = append(r.Git, fmt.Sprintf("the repository %q, which a killed command has made, works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository()))
+	}
+	defer func() { err = errors.Join(gerr, err) }()
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)
 	if err == unix.ENOENT {
-		return nil, nil
+		return r, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the journal in %q: %w", base, err)
+		return r, fmt.Errorf("cannot open the journal in %q: %w", base, err)
 	}
 	defer unix.Close(dir)
-	var moved []Moved
 	var errs []error
 	err = fsat.Each(dir, func(e fsat.Entry) error {
 		if !strings.HasPrefix(e.Name, unready) {
-			m, err := recoverOne(base, dir, e.Name)
-			moved, errs = append(moved, m...), append(errs, err)
+			one, err := recoverOne(base, dir, e.Name)
+			r.Moved, r.Git, errs = append(r.Moved, one.Moved...), append(r.Git, one.Git...), append(errs, err)
 		}
 		return nil
 	})
-	return moved, errors.Join(append(errs, err)...)
+	return r, errors.Join(append(errs, err)...)
 }
 
 // trusted returns a base without symbolic links. It refuses a base that another user
@@ -269,25 +336,30 @@ func trusted(base string) (string, error) {
 // overflowID is root, as a user namespace without it shows it.
 const overflowID = 65534
 
-func recoverOne(base string, dir int, name string) ([]Moved, error) {
+func recoverOne(base string, dir int, name string) (r Report, err error) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil // another command has done it
+		return r, nil // another command has done it
 	}
 	n := &Note{base: base, path: filepath.Join(base, journal, name), file: os.NewFile(uintptr(fd), name)}
 	var st unix.Stat_t
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
-		return nil, n.file.Close() // its command runs, or has just ended
+		return r, n.file.Close() // its command runs, or has just ended
 	}
 	text, err := io.ReadAll(n.file)
 	if err == nil {
 		err = setup.Decode(text, n)
 	}
 	if err != nil || int(st.Uid) != os.Geteuid() || st.Nlink != 1 || filepath.Base(n.Session) != n.Session || !strings.HasPrefix(n.Session, session.Prefix) {
-		return nil, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
+		return r, errors.Join(fmt.Errorf("removed %q from the journal, which is no note of pk: files that a killed command planted may be left", n.path), os.Remove(n.path), n.file.Close())
 	}
 	if st.Mode&0o200 == 0 {
 		n.until = &st.Ctim
+	}
+	for _, l := range n.Layers {
+		if err := l.Reopen(); err != nil {
+			return r, errors.Join(err, n.file.Close())
+		}
 	}
 	return n.End()
 }

@@ -50,7 +50,8 @@ func TestEnd(t *testing.T) {
 			test.plant(t, git)
 			before, err := os.Stat(git)
 			require.NoError(t, err)
-			moved, err := n.End()
+			done, err := n.End()
+			moved := done.Moved
 			require.NoError(t, err)
 			after, err := os.Stat(git)
 			require.NoError(t, err)
@@ -95,17 +96,20 @@ func TestRecover(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Mkdir(hooks, 0o700))
 
-	moved, err := Recover(base)
+	done, err := Recover(base)
+	moved := done.Moved
 	require.NoError(t, err)
 	assert.Empty(t, moved, "its command runs")
 	assert.DirExists(t, hooks)
 
 	require.NoError(t, n.file.Close())
-	moved, err = Recover(base)
+	done, err = Recover(base)
+	moved = done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	assert.NoDirExists(t, hooks)
-	moved, err = Recover(base)
+	done, err = Recover(base)
+	moved = done.Moved
 	require.NoError(t, err)
 	assert.Empty(t, moved)
 }
@@ -146,7 +150,8 @@ func TestLinksThatWereReplaced(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(hooks))
 	require.NoError(t, os.Mkdir(hooks, 0o700))
-	moved, err := n.End()
+	done, err := n.End()
+	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	target, err := os.Readlink(hooks)
@@ -161,7 +166,8 @@ func TestBytesThatAreNotUTF8(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, n.file.Close())
 	require.NoError(t, os.Mkdir(odd, 0o700))
-	moved, err := Recover(base)
+	done, err := Recover(base)
+	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	assert.Equal(t, odd, moved[0].From)
@@ -180,7 +186,8 @@ func TestFilesThatCameAfterTheSandbox(t *testing.T) {
 	tick(t, project)
 	require.NoError(t, os.WriteFile(config, nil, 0o600))
 	require.NoError(t, os.Symlink("after", link))
-	moved, err := Recover(base)
+	done, err := Recover(base)
+	moved := done.Moved
 	require.NoError(t, err)
 	require.Len(t, moved, 1)
 	assert.Equal(t, hooks, moved[0].From)

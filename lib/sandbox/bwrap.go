@@ -26,9 +26,9 @@ type BwrapConfig struct {
 	// AllowNested lets commands make user namespaces.
 	AllowNested bool
 
-	// NoProtect lets commands write the files that make git on the host run code:
-	// hooks and configuration of the repositories in the roots. By default they are
-	// read-only.
+	// NoProtect lets commands write the files from which git, editors and agents on
+	// the host run code. By default those in the roots are read-only, and new ones
+	// are moved away when the command has ended; Exec fails if that fails.
 	NoProtect bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.
@@ -110,6 +110,9 @@ func (r *BwrapRunner) Exec(ctx context.Context, cmd string, args []string, opts 
 	limit := r.limit(opts.Resources)
 	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
 	answer, err := r.run(ctx, config, append([]string{cmd}, args...), opts, dir.Name(), stdout, stderr)
+	if left, ok := errors.AsType[*leftError](err); ok {
+		return nil, left
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", kinds[kindOf(err)], err)
 	}
@@ -139,8 +142,19 @@ func (r *BwrapRunner) run(ctx context.Context, config fence.Config, argv []strin
 	defer input.Close()
 	signals := make(chan os.Signal, 1)
 	defer context.AfterFunc(ctx, func() { signals <- syscall.SIGTERM })()
-	return run(&shell.Job{
+	answer, err := run(&shell.Job{
 		Fence: &sandbox, In: input, Out: stdout, Err: stderr,
 		Timeout: opts.Timeout, KillAfter: r.killAfter, Signals: signals,
 	})
+	if _, left := f.End(); left != nil {
+		err = &leftError{left}
+	}
+	return answer, err
 }
+
+// leftError is a command that has ended and left something that a tool on the host
+// may run.
+type leftError struct{ err error }
+
+func (e *leftError) Error() string { return "sandbox: " + e.err.Error() }
+func (e *leftError) Unwrap() error { return e.err }

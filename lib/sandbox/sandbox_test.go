@@ -441,3 +441,22 @@ func TestBwrapProtectsWhatGitRuns(t *testing.T) {
 		assert.Equal(t, want, string(config) == "x\n", "the configuration was changed")
 	}
 }
+
+// TestBwrapTellsWhatItLeft: a file that the host would run and that cannot be moved
+// away is an error, whatever the command's status was.
+func TestBwrapTellsWhatItLeft(t *testing.T) {
+	path := testBwrap(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for _, cache := range []string{t.TempDir() + "/cache", "/dev/null"} {
+		t.Setenv("XDG_CACHE_HOME", cache)
+		r := fenced(t, sandbox.BwrapConfig{Root: root, Bwrap: path})
+		result, err := r.Exec(context.Background(), "sh", []string{"-c", "echo x >.mcp.json; exit 3"}, sandbox.ExecOptions{})
+		if cache == "/dev/null" {
+			assert.ErrorContains(t, err, "to the quarantine")
+		} else if assert.NoError(t, err) {
+			assert.Equal(t, 3, result.ExitCode)
+		}
+		assert.NoFileExists(t, root+"/.mcp.json")
+	}
+}

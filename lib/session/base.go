@@ -24,6 +24,10 @@ const (
 		"# Session directories of pk. They may be removed when no session runs.\n"
 )
 
+// GitDir is the directory in the base with the layers of commands without a session
+// over git directories.
+const GitDir = "git"
+
 // Base returns the directory in which session directories live. It need not exist.
 //
 // That is $XDG_CACHE_HOME/pikuri, or ~/.cache/pikuri when the variable is unset

@@ -30,6 +30,8 @@ type Joined struct {
 	Shown  map[string]string // an overlaid directory -> where it is in the mount namespace
 	Memory []string          // those of them that do not outlast the keeper
 
+	Overlays string // directory of the overlays' layers, without links
+
 	// Refused says why something asked for could not be overlaid.
 	Refused map[string]string
 }
@@ -93,6 +95,7 @@ func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Overlays = path
 	// The keeper counts its idle time from here.
 	if err := unix.UtimesNanoAt(fd(d.dir), keeperFile, nil, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		s.close()

@@ -131,7 +131,7 @@ func receiveLine() (line []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note}
 	for i := range d.Held {
 		places = append(places, &d.Held[i])
 	}
@@ -244,8 +244,13 @@ func (j *Job) enterSession() (map[string]int, error) {
 	}
 	mounts := map[string]int{}
 	for _, m := range j.Mounts {
-		if m.Session == "" {
+		if m.Session == "" || mounts[m.Session] > 0 {
 			continue
+		}
+		if m.Layer != nil {
+			if err := m.mountInSession(); err != nil {
+				return nil, failed(m, err)
+			}
 		}
 		fd, err := unix.Open(m.Session, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -457,11 +462,8 @@ func (r *run) wait() int {
 // noteEnd tells by the ctime of a note, which can no longer be written, when the
 // sandbox has ended.
 func (r *run) noteEnd() {
-	for _, fd := range r.job.FDs.Held {
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
-			_ = unix.Fchmod(fd, 0o400)
-		}
+	if note := r.job.FDs.Note; note > 0 {
+		_ = unix.Fchmod(note, 0o400)
 	}
 }
 

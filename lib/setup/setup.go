@@ -56,6 +56,7 @@ type Descriptors struct {
 	Mounts     int      `json:"mounts,omitempty"`      // the session's mount namespace
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
 	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
+	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }
@@ -73,7 +74,7 @@ type Op string
 const (
 	Bind    Op = "bind"    // From, with everything mounted below it
 	Keep    Op = "keep"    // At itself, which becomes a mount point
-	Overlay Op = "overlay" // From as the lower layer; an upper layer in memory, or the session's
+	Overlay Op = "overlay" // From as the lower layer; an upper layer in memory, on disk (Layer), or the session's
 	Empty   Op = "empty"   // an empty directory in memory
 	Copy    Op = "copy"    // a file with the content of From
 	File    Op = "file"    // a file with the content Data
@@ -98,6 +99,17 @@ type Mount struct {
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File
 	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
+	Layer   *Layer `json:"layer,omitempty"`   // Overlay: the layers on disk
+}
+
+// Layer is the layers of an overlay on disk. With Mount.Session, the set-up program
+// mounts the overlay there if it is not mounted yet; mounts of one Upper elsewhere
+// in the tree show the same overlay.
+type Layer struct {
+	Upper  string `json:"upper"`
+	Work   string `json:"work"`
+	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
+	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
 }
 
 // Access is what may be done with a mount of the host.

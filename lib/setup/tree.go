@@ -20,9 +20,10 @@ var stagingDirs = []string{"/mnt", "/media", "/srv", "/opt", "/home", "/root", "
 
 // tree is the sandbox's root directory under construction.
 type tree struct {
-	dir       string // a tmpfs; the tree is dir/root, layers of overlays lie beside it
-	root      int    // the root of the tree
-	layers    int    // how many overlays have layers in dir
+	dir       string            // a tmpfs; the tree is dir/root, layers of overlays lie beside it
+	root      int               // the root of the tree
+	layers    int               // how many overlays have layers in dir
+	layered   map[string]string // Layer.Upper -> where its overlay is in the tree
 	fresh     []uint64
 	own       []Inode
 	sources   []int // by mount: what it shows, cloned or opened; -1 for none
@@ -46,7 +47,7 @@ type directory struct {
 // what is there.
 func build(j *Job, terminals int, session func(string) (int, error)) (string, error) {
 	defer unix.Umask(unix.Umask(0)) // modes are what the job says
-	t := &tree{root: -1, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
+	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
 		fd, err := i.open(i.Path)
 		if err != nil {
@@ -311,39 +312,127 @@ func (t *tree) blank() (int, error) {
 	return clone(fd, ReadOnly)
 }
 
-// overlay lays memory, or the session's upper layer, over a directory.
+// overlay lays memory, a layer on disk, or the session's upper layer over a
+// directory. Two overlays of one upper layer would corrupt it, so the second place
+// gets the mount of the first.
 func (t *tree) overlay(m Mount, lower int) error {
 	mount := lower
-	if m.Session == "" {
-		var err error
-		if mount, err = t.newOverlay(lower, m.Perms); err != nil {
-			return err
-		}
+	var err error
+	at, again := "", false
+	if m.Layer != nil {
+		at, again = t.layered[m.Layer.Upper]
+	}
+	switch {
+	case again:
+		mount, err = t.cloneOf(at)
+	case m.Layer != nil && m.Session == "":
+		mount, err = m.Layer.mount(lower)
+	case m.Session == "":
+		mount, err = t.newOverlay(lower, m.Perms)
+	}
+	if err != nil {
+		return err
+	}
+	if mount != lower {
 		defer unix.Close(mount)
+	}
+	if m.Layer != nil {
+		t.layered[m.Layer.Upper] = m.At
 	}
 	return t.attach(m.At, mount)
 }
 
-// newOverlay makes an overlay of an open directory, or of nothing. Directories
-// are named by descriptors, since the options know escapes that a path may
-// contain.
+// cloneOf returns a mount of what is at a place of the tree.
+func (t *tree) cloneOf(place string) (int, error) {
+	fd, err := t.walk(place)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	return clone(fd, "")
+}
+
+// mount makes an overlay of an open directory. Directories are named by
+// descriptors, since the options know escapes that a path may contain.
+func (l *Layer) mount(lower int) (int, error) {
+	upper, err := unchecked.open(l.Upper)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(upper)
+	work, err := unchecked.open(l.Work)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(work)
+	source := l.Source
+	if source == "" {
+		source = "pk"
+	}
+	return newMount("overlay", quiet, [][2]string{
+		{"source", source}, {"userxattr"}, {"lowerdir", fdPath(lower)}, {"upperdir", fdPath(upper)}, {"workdir", fdPath(work)},
+	})
+}
+
+// unchecked opens a path without following symbolic links, and takes any inode.
+var unchecked = Inode{Path: "any"}
+
+// mountInSession mounts an overlay with layers on disk in the session's mount
+// namespace, in which this thread is. An overlay that stays mounted does not show
+// what the host replaces in the lower layer, so a stale one is mounted anew.
+func (m Mount) mountInSession() error {
+	mounted, err := isMount(m.Session)
+	if err == nil && mounted && m.Layer.Fresh {
+		mounted, err = false, os.NewSyscallError("umount", unix.Unmount(m.Session, unix.UMOUNT_NOFOLLOW))
+	}
+	if err != nil || mounted {
+		return err
+	}
+	lower, err := m.Inode.open(m.From)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(lower)
+	mount, err := m.Layer.mount(lower)
+	if err != nil {
+		return err
+	}
+	return attachPath(mount, m.Session)
+}
+
+// isMount reports whether something is mounted on a directory.
+func isMount(path string) (bool, error) {
+	var own, above unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
+	if err == nil {
+		err = unix.Statx(unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &above)
+	}
+	return own.Mnt_id != above.Mnt_id, os.NewSyscallError("statx", err)
+}
+
+// newOverlay makes an overlay of an open directory, or of nothing, with layers in
+// memory.
 func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	t.layers++
 	layer := func(name string, mode uint32) (string, error) {
 		dir := fmt.Sprintf("%s/%s%d", t.dir, name, t.layers)
 		return dir, unix.Mkdir(dir, mode)
 	}
-	var from string
-	var err error
 	if lower >= 0 {
 		var st unix.Stat_t
-		err = unix.Fstat(lower, &st)
-		from, mode = fdPath(lower), st.Mode&0o777
+		if err := unix.Fstat(lower, &st); err != nil {
+			return -1, err
+		}
+		mode = st.Mode & 0o777
 	} else {
-		from, err = layer("lower", 0o700)
-	}
-	if err != nil {
-		return -1, err
+		from, err := layer("lower", 0o700)
+		if err == nil {
+			lower, err = unix.Open(from, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		if err != nil {
+			return -1, err
+		}
+		defer unix.Close(lower)
 	}
 	upper, err := layer("upper", mode) // the merged directory has its mode
 	if err != nil {
@@ -353,9 +442,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return newMount("overlay", quiet, [][2]string{
-		{"source", "pk"}, {"userxattr"}, {"lowerdir", from}, {"upperdir", upper}, {"workdir", work},
-	})
+	return (&Layer{Upper: upper, Work: work}).mount(lower)
 }
 
 // file makes a file in a directory that is in memory, of Data or of what is open.

@@ -57,6 +57,7 @@ type Result struct {
 	Interrupt os.Signal // that came from outside while it ran; nil for none
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
+	Git        []string           // what of the command's work with git is not as it may expect
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
@@ -101,6 +102,9 @@ func (r *Result) notes() string {
 	}
 	for _, m := range r.MovedAside {
 		note("moved aside: %s, which git would run outside, is now %s", oneLine(m.From), oneLine(m.To))
+	}
+	for _, line := range r.Git {
+		note("git: %s", oneLine(line))
 	}
 	if r.Pipeline != nil {
 		note("pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
@@ -162,6 +166,7 @@ type record struct {
 	Left          int             `json:"left,omitempty"`
 	Held          bool            `json:"held,omitempty"`
 	MovedAside    []movedRecord   `json:"moved_aside,omitempty"`
+	Git           []string        `json:"git,omitempty"`
 	Guarantees    []string        `json:"guarantees,omitempty"`
 	Error         string          `json:"error,omitempty"`
 }
@@ -178,7 +183,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Outcome: r.Outcome, ExitStatus: r.Status, Limit: r.Limit,
-		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees,
+		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))

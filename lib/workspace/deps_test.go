@@ -20,5 +20,5 @@ func TestDependencies(t *testing.T) {
 			own = append(own, path)
 		}
 	}
-	assert.Equal(t, []string{"pikuri/lib/internal/fsat", "pikuri/lib/pattern", "pikuri/lib/workspace"}, own)
+	assert.Equal(t, []string{"pikuri/lib/internal/fsat", "pikuri/lib/internal/gitplace", "pikuri/lib/pattern", "pikuri/lib/workspace"}, own)
 }

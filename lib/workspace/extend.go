@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 )
 
 // This file is for packages that add operations to a workspace, as gitsync does.
@@ -28,7 +29,8 @@ func NewError(op, path string, err error) error { return failed(op, path, err) }
 // no guard, and a guard that asks those of w, about paths relative to dir. It has
 // the options of w and opts, and is to be closed on its own.
 //
-// The guard has not been asked about dir itself.
+// The guard has not been asked about dir itself. It refuses to write what is called
+// .git, or lies below that; the workspace writes there.
 func (w *LocalWorkspace) Unguarded(ctx context.Context, dir string, opts ...Option) (*LocalWorkspace, Guard, error) {
 	var view *LocalWorkspace
 	err := w.do(ctx, dir, func(rel string) error {
@@ -42,11 +44,20 @@ func (w *LocalWorkspace) Unguarded(ctx context.Context, dir string, opts ...Opti
 		return nil, nil, failed("open", dir, err)
 	}
 	guarded := *view
-	view.guards = nil
+	view.guards, view.conf.gitDirs = nil, true
 	for _, opt := range opts {
 		opt(&view.conf)
 	}
-	return view, guarded.ask, nil
+	ask := func(a Access) error {
+		if err := guarded.ask(a); err != nil {
+			return err
+		}
+		if a.Write && !w.conf.gitDirs && gitplace.Named(join(dir, a.Path)) {
+			return errGitDir
+		}
+		return nil
+	}
+	return view, ask, nil
 }
 
 // OpenRoot opens the directory itself, with O_PATH, for system calls that work

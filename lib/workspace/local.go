@@ -144,7 +144,8 @@ func (w *LocalWorkspace) Guarded(guard Guard) Workspace {
 
 // Sub returns the directory dir of the workspace as a workspace of its own, and
 // makes it if it is missing. Links that leave dir lead outside, even if they stay
-// in w. It has the options of w, and the caller closes it.
+// in w. A directory that may not be written, such as a .git, is refused. It has the
+// options of w, and the caller closes it.
 func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, error) {
 	var sub *LocalWorkspace
 	err := w.do(ctx, dir, func(rel string) error {

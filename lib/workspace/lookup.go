@@ -71,6 +71,16 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 		}
 		return nil, err
 	}
+	if !write {
+		return p, nil
+	}
+	if err := w.refuseGitDir(rel, p.path); err != nil {
+		p.close()
+		if denied := w.ask(Access{Path: p.path, Write: true}); denied != nil {
+			err = denied // err would tell where a link leads
+		}
+		return nil, err
+	}
 	return p, nil
 }
 

@@ -216,6 +216,9 @@ func (m *MemWorkspace) toWrite(rel string, opts WriteOptions) (*node, error) {
 	if isTemp(path.Base(rel)) {
 		return nil, errReserved
 	}
+	if err := m.mayWrite(rel); err != nil {
+		return nil, err
+	}
 	n, err := m.file(rel)
 	switch {
 	case err == ErrIsDir && opts.Exclusive && rel != ".":
@@ -300,6 +303,9 @@ func (w *memWriter) Abort() error { return w.Close() }
 // Mkdir makes a directory, and those on the way to it.
 func (m *MemWorkspace) Mkdir(ctx context.Context, dir string) error {
 	err := m.change(ctx, dir, func(rel string) error {
+		if err := m.mayWrite(rel); err != nil {
+			return err
+		}
 		if n, err := m.find(rel); err == nil && n.below == nil {
 			return ErrExist
 		}
@@ -321,6 +327,9 @@ func (m *MemWorkspace) Rename(ctx context.Context, src, dst string) error {
 func (m *MemWorkspace) rename(from, to string) error {
 	if from == "." || to == "." {
 		return errRoot
+	}
+	if err := cmpErr(m.mayWrite(from), m.mayWrite(to)); err != nil {
+		return err
 	}
 	n, err := m.file(from)
 	if err != nil {
@@ -348,6 +357,9 @@ func (m *MemWorkspace) rename(from, to string) error {
 // Delete removes a file.
 func (m *MemWorkspace) Delete(ctx context.Context, path string) error {
 	err := m.change(ctx, path, func(rel string) error {
+		if err := m.mayWrite(rel); err != nil {
+			return err
+		}
 		if n, err := m.find(rel); err == nil && n.below != nil {
 			return ErrIsDir
 		}
@@ -361,6 +373,9 @@ func (m *MemWorkspace) RemoveAll(ctx context.Context, path string) error {
 	err := m.change(ctx, path, func(rel string) error {
 		if rel == "." {
 			return errRoot
+		}
+		if err := m.mayWrite(rel); err != nil {
+			return err
 		}
 		return m.remove(rel)
 	})

@@ -20,6 +20,7 @@ type config struct {
 	hardLinks    bool
 	noLinks      bool
 	oneDevice    bool
+	gitDirs      bool
 }
 
 const (
@@ -95,6 +96,15 @@ func WithHardLinks() Option {
 // lead: ErrPathTraversal. Rename, Delete and RemoveAll still act on links.
 func WithoutSymlinks() Option {
 	return func(c *config) { c.noLinks = true }
+}
+
+// WithGitDirs lets git directories be written. Without it, what makes, writes,
+// moves or removes a .git, a file below one, or a file of a directory that is a git
+// directory by its contents is refused with ErrAccessDenied: git on the host runs
+// and follows what is there. A directory with a .git somewhere in it can be moved
+// and removed as a whole.
+func WithGitDirs() Option {
+	return func(c *config) { c.gitDirs = true }
 }
 
 // WithOneFileSystem refuses paths that lead through a mount point below the

@@ -182,11 +182,11 @@ func TestRenameNeedsToRead(t *testing.T) {
 // W6: what is done to a directory is done to all that is in it.
 func TestAncestorsOfWhatIsDeniedStay(t *testing.T) {
 	for name, w := range map[string]workspace.Workspace{"local": must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(t.TempDir())), "mem": workspace.NewMemWorkspace()} {
-		for _, path := range []string{"x/a", "x/sub/.git/config", "x/z", "y/secret/key", "fine/f", "part/yes", "part/no", "to/f"} {
+		for _, path := range []string{"x/a", "x/sub/.hg/config", "x/z", "y/secret/key", "fine/f", "part/yes", "part/no", "to/f"} {
 			require.NoError(t, w.Write(ctx, path, []byte("text")))
 		}
 		rules := []workspace.ScopedOption{
-			workspace.WithAllowWrite("{x,y,fine,to,new}/**", "part", "part/yes"), workspace.WithMandatoryDeny("**/.git/**"), workspace.WithDenyRead("**/secret"),
+			workspace.WithAllowWrite("{x,y,fine,to,new}/**", "part", "part/yes"), workspace.WithMandatoryDeny("**/.hg/**"), workspace.WithDenyRead("**/secret"),
 			workspace.WithMandatoryDeny("new/fine/f"),
 		}
 		s := scope(t, w, rules...)
@@ -199,7 +199,7 @@ func TestAncestorsOfWhatIsDeniedStay(t *testing.T) {
 			}
 			assert.NoError(t, s.Rename(ctx, "to", "new/to"))
 		}
-		for _, path := range []string{"x/a", "x/sub/.git/config", "x/z", "y/secret/key", "fine/f", "part/yes", "part/no"} {
+		for _, path := range []string{"x/a", "x/sub/.hg/config", "x/z", "y/secret/key", "fine/f", "part/yes", "part/no"} {
 			there, err := w.Exists(ctx, path)
 			assert.True(t, there && err == nil, "%s: %s is gone", name, path)
 		}

@@ -2,7 +2,7 @@
 
 _pk_fs() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' skip=
-	local verbs='cat ls walk glob stat exists write append cp mv rm mkdir git-clone git-pull git-head'
+	local verbs='cat ls walk glob stat exists write append cp mv rm mkdir git-clone git-pull git-head git-adopt'
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		[[ $word == -- ]] && prev=-- # operands from here on
 		if [[ -n $skip ]]; then
@@ -40,7 +40,7 @@ _pk_fs() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
 			--policy --violations --atomic --exclusive --if-unchanged --sync
 			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout
 			-h --help --version

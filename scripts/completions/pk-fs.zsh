@@ -18,6 +18,7 @@ verbs=(
 	'git-clone:clone a repository'
 	'git-pull:go forward to what the branch follows'
 	'git-head:print the commit that is checked out'
+	'git-adopt:make a repository that a sandbox has made the host''s'
 )
 
 _arguments -s -S \
@@ -29,6 +30,7 @@ _arguments -s -S \
 	'--session[join a session]:name:' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
+	'--no-protect[let git directories be written]' \
 	'*--deny[neither read nor write what a pattern covers]:pattern:' \
 	'*--deny-read[do not read what a pattern covers]:pattern:' \
 	'*--allow-write[write only what a pattern matches]:pattern:' \

@@ -21,7 +21,7 @@ _pk_resolve() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --deny --deny-read --allow-write
+			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
 			--policy --allow-all --read --write -e --existing
 			-P --physical -q --quiet -v --verbose --explain --json --stdin -z --zero
 			-h --help --version

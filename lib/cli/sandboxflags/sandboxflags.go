@@ -43,7 +43,6 @@ type Options struct {
 	noNet        bool
 	allowNested  bool
 	protect      []bwrap.Protected
-	noProtect    bool
 	require      []string
 	passFDs      []int
 	limits       limits.Limits
@@ -69,7 +68,8 @@ const SandboxHelp = `Sandbox:
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
       --protect PATH         keep PATH in a writable root from being written;
-                             repeatable. By default: what makes git run code
+                             repeatable. By default: what git, editors and
+                             agents on the host run from a project
       --no-protect           protect nothing by default
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
@@ -99,7 +99,6 @@ func (o *Options) Lasting() []cli.Option {
 		cli.List(&o.env.Pass, "pass-env", ""),
 		cli.List(&o.env.Set, "setenv", ""),
 		cli.Func(o.addProtected, "protect", "").Path(),
-		cli.Switch(&o.noProtect, "no-protect", ""),
 		cli.Func(o.setRequire, "require", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
 		limit(&o.limits.Memory, limits.ParseSize, "memory"),
@@ -226,7 +225,7 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	c := fence.Config{
 		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
 		Overlays: overlays, NoToolchains: o.noToolchains, NoNet: o.noNet, AllowNested: o.allowNested,
-		Protect: o.protect, NoProtect: o.noProtect, Require: o.require, PassFDs: o.passFDs,
+		Protect: o.protect, NoProtect: o.NoProtect, Require: o.require, PassFDs: o.passFDs,
 		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell,
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""

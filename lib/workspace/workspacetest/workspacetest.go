@@ -50,6 +50,8 @@ func Checks() []Check {
 	}{
 		{reading, func(Subject) bool { return true }},
 		{writing, func(s Subject) bool { return s.Behind == nil }},
+		{gitDirs, func(s Subject) bool { return s.Behind == nil }},
+		{gitLinks, func(s Subject) bool { return s.Root != "" && s.Behind == nil }},
 		{together, func(s Subject) bool { return s.Behind == nil }},
 		{refusing, func(s Subject) bool { return s.Behind != nil }},
 		{readingLinks, func(s Subject) bool { return s.Root != "" }},

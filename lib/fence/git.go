@@ -1,0 +1,223 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/session"
+	"pikuri/lib/setup"
+)
+
+// git finds the git directories that a writable root has to do with, and lists the
+// files beside them that decide which repository is used, and what it runs.
+func (f *Fence) git(root string) ([]bwrap.Protected, error) {
+	repos, err := f.repositories(root)
+	if err != nil {
+		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
+	}
+	var list []bwrap.Protected
+	add := func(path, why string) {
+		if strings.HasPrefix(path, root+"/") {
+			list = append(list, bwrap.Protected{Path: path, Rule: "default: git: " + why, Default: true})
+		}
+	}
+	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
+		add(file, "the user's configuration")
+	}
+	for _, r := range repos {
+		if r.File || r.Link {
+			add(r.DotGit, "it decides which repository this is")
+		}
+		if r.WorkTree == "" || r.GitDir == "" {
+			continue
+		}
+		f.workTrees = append(f.workTrees, r.WorkTree)
+		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, os.LookupEnv)
+		if err != nil {
+			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
+		}
+		for _, n := range named {
+			add(n.Path, n.Why)
+		}
+	}
+	for _, dir := range gitdir.Layers(repos) {
+		if !slices.Contains(f.gitDirs, dir) {
+			f.gitDirs = append(f.gitDirs, dir)
+		}
+	}
+	return list, nil
+}
+
+// repositories lists those of a root.
+func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
+	list, err := gitdir.Look(f.gitState(), root)
+	if err != nil {
+		return nil, err
+	}
+	f.gitRoots = append(f.gitRoots, root)
+	return gitdir.Find(root, list)
+}
+
+// gitState is where layers and lists of repositories are kept. Without a cache
+// directory that is a temporary one, which makeGitState makes.
+func (f *Fence) gitState() string {
+	base, err := session.Base(os.Getenv)
+	if err == nil {
+		_, err = os.Stat(base)
+	}
+	switch {
+	case f.gitTemporary != "":
+		return f.gitTemporary
+	case err == nil || errors.Is(err, fs.ErrNotExist) && base != "":
+		return filepath.Join(base, session.GitDir)
+	}
+	return "/proc/nonexistent" // nothing is kept there
+}
+
+// makeGitState makes the directory. What cannot land, and what a command has made,
+// is not there for the next command if it is a temporary one.
+func (f *Fence) makeGitState() error {
+	_, err := makeBase()
+	if err == nil {
+		return nil
+	}
+	f.gitTemporary, err = os.MkdirTemp("", "pk-git-")
+	return err
+}
+
+// removeTemporary removes the temporary directory of layers.
+func (f *Fence) removeTemporary() error {
+	if f.gitTemporary == "" {
+		return nil
+	}
+	in, err := os.Open(filepath.Dir(f.gitTemporary))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(in.Fd()), filepath.Base(f.gitTemporary))
+}
+
+// beginGit notes that a command runs in the roots, and gives back what earlier
+// commands have made there.
+func (f *Fence) beginGit() error {
+	if len(f.gitRoots) == 0 {
+		return nil
+	}
+	if err := f.makeGitState(); err != nil {
+		return err
+	}
+	for _, root := range f.gitRoots {
+		run, err := gitdir.Begin(f.gitState(), root)
+		if err != nil {
+			return err
+		}
+		f.runs = append(f.runs, run)
+		if run.Warning != nil {
+			f.Warn("git: %v", run.Warning)
+		}
+	}
+	return nil
+}
+
+// endGit makes unusable for the host what the command has made, and says so.
+func (f *Fence) endGit() (told []string, err error) {
+	for _, run := range f.runs {
+		made, rerr := run.End()
+		err = errors.Join(err, rerr)
+		for _, m := range made {
+			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
+			line := fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+			if !known && !slices.Contains(told, line) {
+				told = append(told, line)
+			}
+		}
+	}
+	f.runs = nil
+	return told, err
+}
+
+// gitAdvice never proposes to go without protection: a command may have made the
+// tree so that the search fails.
+func gitAdvice(err error) string {
+	if path, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrPermission) {
+		return fmt.Sprintf("make it readable: chmod u+rwx %q", path.Path)
+	}
+	return "name a narrower root"
+}
+
+// OpenLayers opens a layer over each git directory: the session's, or one of the
+// command's own. Ready does it.
+func (f *Fence) OpenLayers() error {
+	if err := f.beginGit(); err != nil {
+		return err
+	}
+	for _, dir := range f.gitDirs {
+		l, err := f.openLayer(dir)
+		if err != nil {
+			return err
+		}
+		l.WorkTrees = f.workTrees
+		f.layers = append(f.layers, l)
+		layer := setup.Layer{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
+		at := ""
+		if f.joined != nil {
+			layer.Source, at = f.Session.Marker(), l.Merged()
+		}
+		f.Plan.Lay(dir, layer, at)
+	}
+	return nil
+}
+
+func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
+	if f.joined != nil {
+		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix))
+	}
+	state, err := filepath.EvalSymlinks(f.gitState())
+	if err != nil {
+		return nil, err
+	}
+	return gitdir.OpenOwn(state, gitDir)
+}
+
+// landEvery is how often the work of a command that runs lands.
+const landEvery = time.Second
+
+// started lands the command's work while it runs.
+func (f *Fence) started() {
+	for _, l := range f.layers {
+		l.Started()
+	}
+	stop, stopped := make(chan bool), make(chan bool)
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(landEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				for _, l := range f.layers {
+					l.Land()
+				}
+			}
+		}
+	}()
+	f.stop = sync.OnceFunc(func() {
+		close(stop)
+		<-stopped
+	})
+}

@@ -1,0 +1,33 @@
+package fence
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/gitconfig"
+)
+
+// gitHome gives git in the sandbox the user's configuration, as far as it is data.
+// Without it git would be silent and do harm: an LFS file is committed whole, and
+// files that the user ignores everywhere are committed too.
+func gitHome(project string) func(func(string) bool) bwrap.Home {
+	return func(has func(program string) bool) bwrap.Home {
+		c := gitconfig.Compose(project, os.LookupEnv, has)
+		home := bwrap.Home{Warnings: slices.Concat(c.Notes, c.Missing)}
+		add := func(name string, data []byte, what string) {
+			if data != nil {
+				home.Files = append(home.Files, bwrap.Mount{Op: bwrap.OpData, Dest: name, Data: data, Perms: "0644", Rule: "default: git: " + what})
+			}
+		}
+		add(gitconfig.ConfigName, c.Config, "the user's configuration, reduced to data")
+		add(gitconfig.ExcludesName, c.Excludes, "the files that the user ignores")
+		add(gitconfig.AttributesName, c.Attributes, "the user's attributes")
+		for _, kv := range c.Env {
+			name, value, _ := strings.Cut(kv, "=")
+			home.Vars = append(home.Vars, bwrap.Var{Name: name, Value: value, Rule: "default: git: the caller's settings, reduced to data"})
+		}
+		return home
+	}
+}

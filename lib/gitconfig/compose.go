@@ -1,0 +1,226 @@
+package gitconfig
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the composed files, relative to the home in the sandbox. Excludes and
+// Attributes are not in ~/.config, where they would be expected: that may be a
+// symbolic link.
+const (
+	ConfigName     = ".gitconfig"
+	ExcludesName   = ".gitignore_global"
+	AttributesName = ".gitattributes_global"
+)
+
+// maxLists bounds the excludes and the attributes, in bytes.
+const maxLists = 1 << 20
+
+// Composed is the user's git configuration for a sandbox, reduced to data.
+type Composed struct {
+	Config     []byte   // of ConfigName
+	Excludes   []byte   // of ExcludesName; nil for none
+	Attributes []byte   // of AttributesName; nil for none
+	Env        []string // the settings of GIT_CONFIG_COUNT that are data, as variables
+	Missing    []string // filters and merge drivers whose programs are not in the sandbox, for people
+	Notes      []string // files that could not be read, for people
+}
+
+// own are settings of pk's. Automatic packing costs time, and a sandbox that lives for
+// one command gains nothing by it.
+var own = []Entry{{Key: "gc.auto", Value: "0"}, {Key: "maintenance.auto", Value: "false"}}
+
+// Compose makes the configuration for git in a sandbox that works in dir, an absolute
+// path: from the system's and the user's files, with the includes that git would follow
+// in dir, and from GIT_CONFIG_COUNT. No file of a repository goes into it; conditions of
+// includeIf look at the repository around dir, unless it is another user's.
+//
+// The keys are those of an allow-list. A filter, merge driver or diff program is among
+// them if has says that the sandbox has its program. A filter that is required stays
+// required without its program: git then refuses to add or check out a file, instead of
+// storing it unfiltered.
+//
+// Where git would stop, at a broken file, only pk's own settings are left, and Notes
+// says why.
+func Compose(dir string, getenv Getenv, has func(program string) bool) Composed {
+	l := &loader{getenv: getenv, at: discover(dir)}
+	l.distrust()
+	err := l.host()
+	if err == nil {
+		err = l.environment()
+	}
+	var c Composed
+	for _, file := range l.closed {
+		c.Notes = append(c.Notes, fmt.Sprintf("cannot read %q: permission denied", file))
+	}
+	if err != nil {
+		c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
+		l.entries = nil
+	}
+	config := &Config{l.entries}
+	c.Excludes = c.list(l, config, "core.excludesfile", "ignore")
+	c.Attributes = c.list(l, config, "core.attributesfile", "attributes")
+	known := map[string]bool{} // a program is named by several keys
+	s := selection{has: func(program string) bool {
+		if _, ok := known[program]; !ok {
+			known[program] = has(program)
+		}
+		return known[program]
+	}}
+	for _, e := range l.entries {
+		s.add(e)
+	}
+	if l.at.gitDir != "" {
+		c.Missing = s.missing()
+	}
+	if c.Excludes != nil {
+		s.kept = append(s.kept, Entry{Key: "core.excludesfile", Value: "~/" + ExcludesName})
+	}
+	if c.Attributes != nil {
+		s.kept = append(s.kept, Entry{Key: "core.attributesfile", Value: "~/" + AttributesName})
+	}
+	inEnv := func(e Entry) bool { return e.File == counter }
+	c.Env = environ(slices.DeleteFunc(slices.Clone(s.kept), func(e Entry) bool { return !inEnv(e) }))
+	text := "# The user's git configuration, reduced to data. pk writes it anew for each command.\n"
+	for _, line := range s.missing() {
+		text += "# " + line + "\n"
+	}
+	for _, key := range []string{"commit.gpgsign", "tag.gpgsign", "push.gpgsign"} {
+		if e, ok := config.Get(key); ok {
+			if on, _ := e.Bool(); on {
+				text += "# " + key + " is off: no key to sign with is in the sandbox\n"
+			}
+		}
+	}
+	c.Config = append([]byte(text), Format(append(slices.DeleteFunc(s.kept, inEnv), own...))...)
+	return c
+}
+
+// list reads the file that key names, or the user's default one. The system's
+// attributes come before the user's, as git reads them.
+func (c *Composed) list(l *loader, config *Config, key, usual string) []byte {
+	var text []byte
+	read := func(file string) {
+		more, err := readAt(unix.AT_FDCWD, file, 0, maxLists-int64(len(text)))
+		if err != nil && !missing(err) && !unreachable(file, err) {
+			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without %q: %v", file, err))
+		}
+		if len(text) > 0 && len(more) > 0 {
+			text = append(bytes.TrimSuffix(text, []byte("\n")), '\n')
+			more = bytes.TrimPrefix(more, []byte("\ufeff"))
+		}
+		text = append(text, more...)
+	}
+	no := Entry{Value: l.getenv.value("GIT_ATTR_NOSYSTEM")}
+	if off, _ := no.Bool(); key == "core.attributesfile" && !off {
+		read("/etc/gitattributes")
+	}
+	e, set := config.Get(key)
+	file, ok := l.expand(e.Value)
+	if !set {
+		if dir := l.getenv.userConfig(); dir != "" {
+			file = dir + "/" + usual
+		}
+	}
+	if ok && strings.HasPrefix(file, "/") {
+		read(file)
+	}
+	return text
+}
+
+// environ writes settings as git reads them from the environment.
+func environ(entries []Entry) []string {
+	if len(entries) == 0 {
+		return nil
+	}
+	env := []string{fmt.Sprintf("%s=%d", counter, len(entries))}
+	for i, e := range entries {
+		env = append(env, fmt.Sprintf("GIT_CONFIG_KEY_%d=%s", i, e.Key), fmt.Sprintf("GIT_CONFIG_VALUE_%d=%s", i, e.Value))
+	}
+	return env
+}
+
+// selection is the part of a configuration that a sandbox gets.
+type selection struct {
+	has  func(program string) bool
+	kept []Entry
+	lost []Entry // filters and merge drivers without their program
+}
+
+// add judges one entry. The last entry of a key holds: one that is left out takes
+// earlier ones along, unless all of them count.
+func (s *selection) add(e Entry) {
+	section, sub, _, _ := splitKey(e.Key)
+	is := kindOf(e.Key)
+	if is == leftOut {
+		return
+	}
+	same := func(old Entry) bool { return old.Key == e.Key }
+	s.lost = slices.DeleteFunc(s.lost, same)
+	ok := !secret(e.Value) && !secret(sub)
+	switch is {
+	case isProgram:
+		ok = ok && s.program(e.Value) == ""
+		if !ok && section != "diff" {
+			s.lost = append(s.lost, e)
+		}
+	case isURL:
+		_, isRemote := parseURL(e.Value)
+		ok = ok && (isRemote || e.Value == "")
+	case isURLSub:
+		u, isRemote := parseURL(sub)
+		// Without the user's key, ssh would not fetch what https does.
+		ok = ok && isRemote && !((u.scheme == "ssh" || u.scheme == "") && strings.HasSuffix(e.Key, ".insteadof") && strings.Contains(e.Value, "://"))
+	case isAlias:
+		ok = ok && !strings.HasPrefix(e.Value, "!") && !strings.Contains(strings.ToLower(e.Value), "extraheader")
+	}
+	if ok {
+		s.kept = append(s.kept, e)
+	} else if is != isURLSub {
+		s.kept = slices.DeleteFunc(s.kept, same)
+	}
+}
+
+// program returns the program of a shell's command that the sandbox lacks, or "".
+func (s *selection) program(command string) string {
+	fields := strings.Fields(command)
+	if len(fields) == 0 {
+		return ""
+	}
+	program := strings.Trim(fields[0], `"'`)
+	if program == "git" && len(fields) > 1 {
+		program = "git-" + fields[1]
+		if s.has("/usr/lib/git-core/" + program) {
+			return ""
+		}
+	}
+	plain := strings.TrimFunc(program, func(r rune) bool {
+		return r < 0x80 && (isKey(byte(r)) || strings.ContainsRune("._+/", r))
+	}) == ""
+	if !plain || strings.Contains(program, "/") && program[0] != '/' || !s.has(program) {
+		return program
+	}
+	return ""
+}
+
+// missing tells of what was lost, each filter and driver once.
+func (s *selection) missing() []string {
+	var lines []string
+	for _, e := range s.lost {
+		section, sub, _, _ := splitKey(e.Key)
+		what := "filter"
+		if section == "merge" {
+			what = "merge driver"
+		}
+		line := fmt.Sprintf("git %s %q is not in the sandbox: %q is missing", what, sub, s.program(e.Value))
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

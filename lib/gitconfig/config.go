@@ -1,0 +1,341 @@
+package gitconfig
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one configuration. Real ones are a few files of a few KiB; the limits
+// keep a planted one from delaying the start of a command.
+const (
+	maxFile     = 16 << 20 // bytes in a file
+	maxTotal    = 64 << 20 // bytes in all files together
+	maxDepth    = 10       // files that include each other: git's own limit
+	maxIncludes = 256      // included files in all
+)
+
+// Config is a configuration as git puts it together, in the order in which git
+// reads it: the last entry of a key is the one that holds.
+type Config struct{ entries []Entry }
+
+// Get returns the entry that holds for a key, whose section and name are given
+// in lower case.
+func (c *Config) Get(key string) (Entry, bool) {
+	for i := len(c.entries) - 1; i >= 0; i-- {
+		if c.entries[i].Key == key {
+			return c.entries[i], true
+		}
+	}
+	return Entry{}, false
+}
+
+// Entries returns all of it.
+func (c *Config) Entries() []Entry { return c.entries }
+
+// Load returns what `git config --list` would in dir, an absolute path: the
+// system's configuration, the user's, that of the repository around dir, and
+// that of the worktree, with everything they include, and the settings of
+// GIT_CONFIG_COUNT. GIT_CONFIG_GLOBAL, GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM
+// hold. GIT_DIR, which moves git to another repository, does not: the question is
+// about dir. Unlike git, it also answers for a repository of somebody else.
+//
+// It fails where git would stop, at a line that makes no sense or a file that
+// may not be read, and beyond the limits of this package.
+func Load(dir string, getenv Getenv) (*Config, error) {
+	at := discover(dir)
+	l := &loader{getenv: getenv, at: at}
+	err := l.all()
+	if err == nil {
+		err = l.environment()
+	}
+	return &Config{l.entries}, err
+}
+
+// loader reads one configuration.
+type loader struct {
+	getenv Getenv
+	at     gitDirs
+
+	// every is for those who ask what git could read some day, not what it reads
+	// now: all conditions hold, a mistake ends a file and not the reading, and no
+	// file is read twice.
+	every   bool
+	visited map[string]bool
+	targets []Entry // every: what includes name, as absolute paths
+
+	entries  []Entry
+	closed   []string // files that may not be read
+	depth    int
+	includes int
+	total    int64
+	urls     []string // of remotes, once a condition asks for them
+	counting bool     // reading in order to know urls
+	knows    bool     // urls are known
+}
+
+// all reads the scopes in git's order.
+func (l *loader) all() error {
+	if err := l.host(); err != nil {
+		return err
+	}
+	return l.repository()
+}
+
+// host reads the files outside of any repository.
+func (l *loader) host() error {
+	for _, file := range l.hostFiles() {
+		if err := l.scope(file, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repository reads what belongs to the repository. config.worktree has to be
+// asked for by config itself, and not by what that includes.
+func (l *loader) repository() error {
+	if l.at.commonDir == "" {
+		return nil
+	}
+	config := l.at.commonDir + "/config"
+	if err := l.scope(config, false); err != nil {
+		return err
+	}
+	if !l.every && !l.wantsWorktree(config) {
+		return nil
+	}
+	return l.scope(l.at.gitDir+"/config.worktree", false)
+}
+
+// wantsWorktree reports whether the repository's config asks for config.worktree.
+// A config that does not say which version its format has cannot ask.
+func (l *loader) wantsWorktree(config string) bool {
+	want, version := false, false
+	for _, e := range l.entries {
+		switch {
+		case e.File != config:
+		case e.Key == "core.repositoryformatversion":
+			version = true
+		case e.Key == "extensions.worktreeconfig":
+			want, _ = e.Bool()
+		}
+	}
+	return want && version
+}
+
+// scope reads the file of a scope, if there is one. A file of the host that may not be
+// read, or cannot be reached, is not there for git either; one of a repository has to
+// be readable.
+func (l *loader) scope(file string, mayBeClosed bool) error {
+	err := l.file(file)
+	if missing(err) || mayBeClosed && unreachable(file, err) {
+		return nil
+	}
+	if mayBeClosed && errors.Is(err, unix.EACCES) {
+		l.closed = append(l.closed, file)
+		return nil
+	}
+	return err
+}
+
+// counter is the variable that says how many settings are in the environment.
+const counter = "GIT_CONFIG_COUNT"
+
+// environment adds the settings that git-config(1) documents for the environment:
+// GIT_CONFIG_COUNT, GIT_CONFIG_KEY_0, GIT_CONFIG_VALUE_0 and so on. They hold over
+// all files. Includes among them are not followed.
+func (l *loader) environment() error {
+	text := l.getenv.value(counter)
+	if text == "" {
+		return nil
+	}
+	count, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return fmt.Errorf("variable %s: %q is not a number", counter, text)
+	}
+	for i := range count {
+		key, hasKey := l.getenv(fmt.Sprintf("GIT_CONFIG_KEY_%d", i))
+		value, hasValue := l.getenv(fmt.Sprintf("GIT_CONFIG_VALUE_%d", i))
+		first, last := strings.IndexByte(key, '.'), strings.LastIndexByte(key, '.')
+		if !hasKey || !hasValue || first <= 0 {
+			return fmt.Errorf("variable %s: setting %d is missing, or has no section", counter, i)
+		}
+		key = strings.ToLower(key[:first]) + key[first:last] + strings.ToLower(key[last:])
+		l.entries = append(l.entries, Entry{Key: key, Value: value, File: counter})
+	}
+	return nil
+}
+
+// unreachable reports whether a file was not read because the way to it is closed, or a
+// loop: a home may be odd.
+func unreachable(file string, err error) bool {
+	if err == nil {
+		return false
+	}
+	_, err = os.Lstat(file)
+	return err != nil
+}
+
+func missing(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}
+
+// hostFiles are the system's file and the user's two. Which system file a git
+// reads was decided when it was built: /etc/gitconfig by every distribution's,
+// below /usr/local by one that was built there.
+func (l *loader) hostFiles() []string {
+	var files []string
+	no := Entry{Value: l.getenv.value("GIT_CONFIG_NOSYSTEM")}
+	if off, _ := no.Bool(); !off {
+		files = append(files, l.systemFile())
+	}
+	if file, set := l.getenv("GIT_CONFIG_GLOBAL"); set {
+		return append(files, file)
+	}
+	return append(files, l.getenv.userFiles()...)
+}
+
+// UserFiles lists the files of configuration outside any repository that git
+// reads for this user, as absolute paths, whether they exist or not: where
+// GIT_CONFIG_GLOBAL names another, a git without that variable still reads the
+// usual two.
+func UserFiles(getenv Getenv) []string {
+	files := getenv.userFiles()
+	if file, set := getenv("GIT_CONFIG_GLOBAL"); set {
+		files = append(files, file)
+	}
+	for i := range files {
+		files[i] = path.Clean(files[i])
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return !path.IsAbs(file) })
+}
+
+func (get Getenv) userFiles() []string {
+	var files []string
+	if dir := get.userConfig(); dir != "" {
+		files = append(files, dir+"/config")
+	}
+	if home := get.value("HOME"); home != "" {
+		files = append(files, home+"/.gitconfig")
+	}
+	return files
+}
+
+// userConfig is the directory of the user's files for git, or "".
+func (get Getenv) userConfig() string {
+	if xdg := get.value("XDG_CONFIG_HOME"); xdg != "" {
+		return xdg + "/git"
+	}
+	if home := get.value("HOME"); home != "" {
+		return home + "/.config/git"
+	}
+	return ""
+}
+
+func (l *loader) systemFile() string {
+	if file, set := l.getenv("GIT_CONFIG_SYSTEM"); set {
+		return file
+	}
+	const usual, local = "/etc/gitconfig", "/usr/local/etc/gitconfig"
+	if _, err := os.Lstat(usual); err != nil {
+		return local
+	}
+	return usual
+}
+
+// file reads one file and, where they stand, those that it includes.
+func (l *loader) file(name string) error {
+	if l.every && l.visited[name] {
+		return nil
+	}
+	text, err := readAt(unix.AT_FDCWD, name, 0, min(maxFile, maxTotal-l.total))
+	if err != nil {
+		return fmt.Errorf("cannot read %q: %w", name, err)
+	}
+	l.total += int64(len(text))
+	if l.every {
+		if l.visited == nil {
+			l.visited = map[string]bool{}
+		}
+		l.visited[name] = true
+	}
+	entries, bad := Parse(name, text)
+	for _, e := range entries {
+		l.entries = append(l.entries, e)
+		if err := l.include(e); err != nil {
+			return err
+		}
+	}
+	return l.forgiven(bad)
+}
+
+// forgiven is nil for those who want to know all that can be known.
+func (l *loader) forgiven(err error) error {
+	if l.every {
+		return nil
+	}
+	return err
+}
+
+// include reads the file that an entry includes, if it is one that does and its
+// condition holds.
+func (l *loader) include(e Entry) error {
+	condition, conditional, ok := includes(e.Key)
+	if !ok || conditional && !l.every && !l.holds(condition, e) {
+		return nil
+	}
+	file, err := l.included(e)
+	if err != nil {
+		return l.forgiven(err)
+	}
+	if l.every {
+		l.targets = append(l.targets, Entry{Key: e.Key, Value: file, File: e.File, Line: e.Line})
+	}
+	if l.depth == maxDepth || l.includes == maxIncludes {
+		return fmt.Errorf("%q, line %d: more files are included than make sense", e.File, e.Line)
+	}
+	l.depth++
+	l.includes++
+	err = l.file(file)
+	l.depth--
+	if missing(err) {
+		return nil
+	}
+	return err
+}
+
+// includes takes include.path and includeIf.CONDITION.path apart.
+func includes(key string) (condition string, conditional, ok bool) {
+	if key == "include.path" {
+		return "", false, true
+	}
+	condition, ok = strings.CutPrefix(key, "includeif.")
+	if ok {
+		condition, ok = strings.CutSuffix(condition, ".path")
+	}
+	return condition, true, ok
+}
+
+// included is the name of the file that an entry includes. What is relative is
+// so to the file that says it, as that was named.
+func (l *loader) included(e Entry) (string, error) {
+	if e.NoValue {
+		return "", fmt.Errorf("%q, line %d: %q has no value", e.File, e.Line, e.Key)
+	}
+	file, ok := l.expand(e.Value)
+	if !ok {
+		return "", fmt.Errorf("%q, line %d: cannot expand %q", e.File, e.Line, e.Value)
+	}
+	if !strings.HasPrefix(file, "/") {
+		dir, _ := path.Split(e.File)
+		file = dir + file
+	}
+	return file, nil
+}

@@ -1,0 +1,117 @@
+package gitconfig
+
+import (
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Small files of git's that hold a name. PATH_MAX and what stands around it.
+const maxPointer = 4096 + 64
+
+// gitDirs are the directories of a repository; "" for none.
+type gitDirs struct {
+	gitDir    string // with its own HEAD: .git, or one of .git/worktrees
+	commonDir string // with config and hooks: the same, except for a worktree
+	worktree  string // the directory that has the .git; "" for a bare repository
+}
+
+// discover finds the repository around dir as git does: a .git in it, or dir as
+// a bare repository, or the same for the directory above. It stops where another
+// file system begins, and does not look at the owner.
+func discover(dir string) gitDirs {
+	var top unix.Stat_t
+	if unix.Stat(dir, &top) != nil {
+		return gitDirs{}
+	}
+	for dir = path.Clean(dir); ; dir = path.Dir(dir) {
+		if p, ok := openDotGit(strings.TrimSuffix(dir, "/") + "/.git"); ok {
+			p.worktree = dir
+			return p
+		}
+		if p, ok := asGitDir(dir); ok {
+			return p
+		}
+		var up unix.Stat_t
+		if dir == "/" || unix.Stat(path.Dir(dir), &up) != nil || up.Dev != top.Dev {
+			return gitDirs{}
+		}
+	}
+}
+
+// openDotGit follows a .git: a directory, or a file that says where one is.
+func openDotGit(name string) (gitDirs, bool) {
+	var st unix.Stat_t
+	if unix.Stat(name, &st) != nil {
+		return gitDirs{}, false
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return asGitDir(name)
+	}
+	text, err := readAt(unix.AT_FDCWD, name, 0, maxPointer)
+	if err != nil {
+		return gitDirs{}, false
+	}
+	target, ok := gitFile(text)
+	if !ok {
+		return gitDirs{}, false
+	}
+	return asGitDir(beside(name, target))
+}
+
+// gitFile takes the content of a .git file apart.
+func gitFile(text []byte) (string, bool) {
+	target, ok := strings.CutPrefix(string(text), "gitdir: ")
+	target = cString(strings.TrimRight(target, "\r\n"))
+	return target, ok && target != ""
+}
+
+// beside is a name as seen from the directory of a file.
+func beside(file, name string) string {
+	if strings.HasPrefix(name, "/") {
+		return path.Clean(name)
+	}
+	return path.Join(path.Dir(file), name)
+}
+
+// asGitDir reports whether git would take a directory for that of a repository.
+func asGitDir(dir string) (gitDirs, bool) {
+	if _, ok := headRef(unix.AT_FDCWD, dir+"/HEAD"); !ok {
+		return gitDirs{}, false
+	}
+	p := gitDirs{gitDir: dir, commonDir: dir}
+	if text, err := readAt(unix.AT_FDCWD, dir+"/commondir", 0, maxPointer); err == nil {
+		if name := pointer(text); name != "" {
+			p.commonDir = beside(dir+"/commondir", name)
+		}
+	}
+	for _, name := range []string{"objects", "refs"} {
+		if unix.Access(p.commonDir+"/"+name, unix.X_OK) != nil {
+			return gitDirs{}, false
+		}
+	}
+	return p, true
+}
+
+// pointer is the name in commondir, or in the gitdir of a worktree.
+func pointer(text []byte) string { return cString(strings.TrimRight(string(text), " \t\r\n")) }
+
+// headRef reads a HEAD: ok tells that it is one, ref what it points to if that
+// is a ref. In old repositories it is a link.
+func headRef(dir int, name string) (ref string, ok bool) {
+	link := make([]byte, maxPointer)
+	if n, err := unix.Readlinkat(dir, name, link); err == nil {
+		ref = string(link[:n])
+		return ref, strings.HasPrefix(ref, "refs/")
+	}
+	text, err := readAt(dir, name, unix.O_NOFOLLOW, maxPointer)
+	if err != nil {
+		return "", false
+	}
+	if rest, isRef := strings.CutPrefix(string(text), "ref:"); isRef {
+		ref = strings.Trim(rest, " \t\r\n")
+		return ref, strings.HasPrefix(ref, "refs/")
+	}
+	return "", len(text) >= 40 && strings.Trim(string(text[:40]), "0123456789abcdef") == ""
+}

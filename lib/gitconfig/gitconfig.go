@@ -1,0 +1,15 @@
+// Package gitconfig reads git's configuration, and never runs git. It composes the
+// user's configuration for the sandbox as data, and carries over to a repository's
+// configuration as little as is harmless of what a command has changed.
+//
+// Nothing here blocks on a FIFO, opens a device, or reads without end. A file
+// system that does not answer blocks it like everybody.
+package gitconfig
+
+// Getenv looks up a variable of the caller's environment, as os.LookupEnv does.
+type Getenv func(name string) (value string, set bool)
+
+func (get Getenv) value(name string) string {
+	value, _ := get(name)
+	return value
+}

@@ -1,0 +1,174 @@
+package gitconfig
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Named is a file or directory in a work tree that the host's git runs, or reads as
+// configuration, because a hook is a link to it or a configuration names it.
+type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
+
+// NamedFiles lists those of a repository with the git directories gitDir and commonDir,
+// and a work tree, all absolute. The configuration is the one that git could come to
+// read: all conditions of includes hold. Programs are listed if they exist, hooks and
+// included files also if they do not. An error is a configuration that cannot be read
+// to its end.
+func NamedFiles(workTree, gitDir, commonDir string, getenv Getenv) ([]Named, error) {
+	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
+	if err := l.all(); err != nil {
+		return nil, err
+	}
+	n := &namer{loader: l, workTree: workTree}
+	for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
+		n.links(dir, "a link in the git directory leads here")
+	}
+	for _, e := range l.targets {
+		n.name(e.Value, "a configuration includes it")
+	}
+	for _, e := range l.entries {
+		n.entry(e)
+	}
+	return n.list, nil
+}
+
+type namer struct {
+	*loader
+	workTree string
+	list     []Named
+	tops     map[string]bool // names in the work tree
+}
+
+// name adds a path of the work tree.
+func (n *namer) name(path, why string) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(n.workTree, path)
+	}
+	path = filepath.Clean(path)
+	if strings.HasPrefix(path, n.workTree+"/") && !slices.ContainsFunc(n.list, func(o Named) bool { return o.Path == path }) {
+		n.list = append(n.list, Named{path, why})
+	}
+}
+
+// entry names what one entry names.
+func (n *namer) entry(e Entry) {
+	switch e.Key {
+	case "core.hookspath", "init.templatedir":
+		dir, ok := n.expand(e.Value)
+		if !ok || dir == "" {
+			return
+		}
+		if filepath.Base(dir) == "_" { // husky's hooks run what lies beside them
+			n.name(filepath.Dir(dir), "git runs hooks in it: "+e.Key)
+		}
+		n.name(dir, "git runs hooks in it: "+e.Key)
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(n.workTree, dir)
+		}
+		n.links(dir, "a hook leads here")
+	case "core.attributesfile":
+		if file, ok := n.expand(e.Value); ok && file != "" {
+			n.name(file, "it decides which filters run")
+		}
+	default:
+		n.command(e)
+	}
+}
+
+// links names what the links in a directory lead to.
+func (n *namer) links(dir, why string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink == 0 {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		if target, err := os.Readlink(path); err == nil {
+			if !filepath.IsAbs(target) {
+				target = filepath.Join(dir, target)
+			}
+			n.name(target, why)
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			n.name(real, why)
+		}
+	}
+}
+
+// separators are what ends a word of a command line, whatever the shell makes of it.
+const separators = " \t\n;&|()<>'\"`$={}"
+
+// command names the files of the work tree that the value of an entry mentions. A
+// value can be a command line in a shell's syntax, so no attempt is made to
+// understand it: a word is a file if there is one, seen from the top of the work tree,
+// or from a directory that another word names.
+func (n *namer) command(e Entry) {
+	value, ok := n.expand(e.Value)
+	if !ok {
+		return
+	}
+	dirs := []string{n.workTree}
+	for i, word := range strings.FieldsFunc(strings.TrimPrefix(value, "!"), func(c rune) bool { return strings.ContainsRune(separators, c) }) {
+		word = strings.TrimPrefix(word, n.workTree)
+		word = filepath.Clean("/" + word)[1:]
+		if word == "" || !strings.Contains(value, "/") && (i == 0 || !runs(e.Key)) {
+			continue
+		}
+		for _, dir := range slices.Clone(dirs) {
+			if dir == n.workTree && !n.top(word) {
+				continue
+			}
+			path := filepath.Join(dir, word)
+			var st unix.Stat_t
+			switch err := unix.Stat(path, &st); {
+			case err != nil:
+			case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+				dirs = append(dirs, path)
+			default:
+				n.name(path, "git may run it: "+e.Key)
+			}
+		}
+	}
+}
+
+// top reports whether the work tree has the first name of a path. Most words name
+// nothing there.
+func (n *namer) top(path string) bool {
+	if n.tops == nil {
+		n.tops = map[string]bool{}
+		entries, _ := os.ReadDir(n.workTree) // names are there even after an error
+		for _, e := range entries {
+			n.tops[e.Name()] = true
+		}
+	}
+	first, _, _ := strings.Cut(path, "/")
+	return n.tops[first]
+}
+
+// runs reports whether git takes a value of a key for a command.
+func runs(key string) bool {
+	section, _, _ := strings.Cut(key, ".")
+	name := key[strings.LastIndexByte(key, '.')+1:]
+	return slices.Contains(commandSections, section) || slices.Contains(commandNames, cmp.Or(name, key))
+}
+
+// commandSections hold commands under any name, and commandNames are the names that
+// hold one in any section, as gitconfig(5) and the manuals of git's own helpers say. A
+// name may stand here in vain: a word must still name a file.
+var (
+	commandSections = []string{"alias", "pager"}
+	commandNames    = []string{
+		"fsmonitor", "sshcommand", "gitproxy", "askpass", "editor", "pager", "alternaterefscommand", "helper", "external",
+		"command", "textconv", "cmd", "path", "clean", "smudge", "process", "driver", "program", "defaultkeycommand",
+		"difffilter", "uploadpack", "receivepack", "vcs", "update", "packobjectshook", "browser", "tocmd", "cccmd",
+		"headercmd", "sendmailcmd", "smtpserver", "httpd", "authorsprog", "proxycommand",
+	}
+)

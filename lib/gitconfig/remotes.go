@@ -1,0 +1,367 @@
+package gitconfig
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
+)
+
+// lockTime is how long another git may hold the lock: git itself waits as long for
+// packed-refs, and for a configuration not at all.
+const lockTime = time.Second
+
+// maxStays bounds the keys that are named: a command may have made thousands.
+const maxStays = 64
+
+// LandRemotes carries upstreams and remotes over from a layer's copy of a repository's
+// configuration to the host's file: branch.*.remote, merge and rebase, and remote.*.url,
+// pushurl, fetch and tagOpt, with URLs of other machines. Nothing else in the host's file
+// changes by a byte. It is replaced under git's lock, and no git runs.
+//
+// The layer is hostile. base is the text that it was copied from: what the host has
+// changed since then stays as it is. nil means that the host has changed nothing.
+//
+// stays names the keys whose differences were not carried over, sorted, each once.
+func LandRemotes(host string, base, layer []byte) (changed bool, stays []string, err error) {
+	host, err = filepath.EvalSymlinks(host) // as git does, which locks the file itself
+	if err != nil {
+		return false, nil, err
+	}
+	before, after, stays, err := landOn(host, base, layer)
+	if err != nil || bytes.Equal(before, after) {
+		return false, stays, err
+	}
+	lock, err := gitlock.Acquire(host, time.Now().Add(lockTime))
+	if err != nil {
+		return false, stays, err
+	}
+	before, after, stays, err = landOn(host, base, layer)
+	changed = err == nil && !bytes.Equal(before, after)
+	if changed {
+		err = lock.Replace(after)
+	}
+	err = errors.Join(err, lock.Release())
+	return changed && err == nil, stays, err
+}
+
+func landOn(host string, base, layer []byte) (before, after []byte, stays []string, err error) {
+	before, err = readAt(unix.AT_FDCWD, host, 0, maxFile)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("cannot read %q: %w", host, err)
+	}
+	if base == nil {
+		base = before
+	}
+	after, stays, err = land(before, base, layer)
+	if err != nil {
+		err = fmt.Errorf("cannot change %q: %w", host, err)
+	}
+	return before, after, stays, err
+}
+
+// settings are the entries of a file by key.
+type settings map[string][]Entry
+
+func (s settings) same(other settings, key string) bool { return sameValues(s[key], other[key]) }
+
+func sameValues(a, b []Entry) bool {
+	return slices.EqualFunc(a, b, func(a, b Entry) bool { return a.Value == b.Value && a.NoValue == b.NoValue })
+}
+
+func byKey(entries []Entry) settings {
+	s := settings{}
+	for _, e := range entries {
+		s[e.Key] = append(s[e.Key], e)
+	}
+	return s
+}
+
+// land returns the host's text with the changes from base to layer that may land.
+func land(host, base, layer []byte) (after []byte, stays []string, err error) {
+	if len(layer) > maxFile {
+		return nil, nil, ErrTooLarge
+	}
+	var files [3]settings
+	for i, text := range [][]byte{host, base, layer} {
+		entries, err := Parse([]string{"host", "base", "layer"}[i], text)
+		if err != nil {
+			return nil, nil, err
+		}
+		files[i] = byKey(entries)
+	}
+	edits, stays := choose(files[0], files[1], files[2])
+	after, err = rewrite(host, edits)
+	return after, stays, err
+}
+
+// choose compares the files and returns the new values of the keys that land.
+func choose(host, base, layer settings) (edits settings, stays []string) {
+	edits = settings{}
+	keys := maps.Clone(base)
+	maps.Copy(keys, layer)
+	var differ []string
+	for key := range keys {
+		if layer.same(base, key) || layer.same(host, key) {
+			continue
+		}
+		differ = append(differ, key)
+		if host.same(base, key) && mayLand(key, layer[key]) {
+			edits[key] = layer[key]
+		}
+	}
+	// Git takes a remote without a URL for a path, and runs the hooks that it finds
+	// there. So no remote loses its last URL, none begins without one, and no branch
+	// follows one that is not there.
+	hasURL := func(remote string) bool {
+		url := "remote." + remote + ".url"
+		values, edited := edits[url]
+		if !edited {
+			values = host[url]
+		}
+		return len(values) > 0
+	}
+	for _, section := range []string{"remote", "branch"} {
+		var without []string
+		for key, values := range edits {
+			of, remote, name, _ := splitKey(key)
+			if of == "branch" {
+				remote = "."
+				if name == "remote" && len(values) > 0 {
+					remote = values[0].Value
+				}
+			}
+			if of == section && remote != "." && !hasURL(remote) {
+				without = append(without, key)
+			}
+		}
+		for _, key := range without {
+			delete(edits, key)
+		}
+	}
+	for _, key := range differ {
+		if _, lands := edits[key]; !lands {
+			stays = append(stays, printable(key))
+		}
+	}
+	slices.Sort(stays)
+	if more := len(stays) - maxStays; more > 0 {
+		stays = append(stays[:maxStays], fmt.Sprintf("and %d more", more))
+	}
+	return edits, stays
+}
+
+// printable is a key that is safe for a terminal.
+func printable(key string) string {
+	if quoted := strconv.Quote(key); quoted[1:len(quoted)-1] != strings.ReplaceAll(key, `"`, `\"`) {
+		return quoted
+	}
+	return key
+}
+
+// mayLand reports whether these values, or none, of a key may land.
+func mayLand(key string, values []Entry) bool {
+	section, sub, name, hasSub := splitKey(key)
+	if !hasSub || !isRefName(sub) {
+		return false
+	}
+	several := false
+	var valid func(value string) bool
+	switch section + "." + name {
+	case "branch.remote":
+		valid = func(v string) bool { return v == "." || isRefName(v) }
+	case "branch.merge":
+		several = true // an octopus
+		valid = isBranch
+	case "branch.rebase":
+		valid = func(v string) bool { return v == "true" || v == "false" || v == "merges" }
+	case "remote.url", "remote.pushurl":
+		several = true // push goes to all of them
+		valid = mayLandURL
+	case "remote.fetch":
+		several = true
+		valid = func(v string) bool { return isRefspec(sub, v) }
+	case "remote.tagopt":
+		valid = func(v string) bool { return v == "--tags" || v == "--no-tags" }
+	default:
+		return false
+	}
+	for _, e := range values {
+		if e.NoValue || !valid(e.Value) {
+			return false
+		}
+	}
+	return several || len(values) <= 1
+}
+
+// mayLandURL refuses ".." as well: the user's url.*.insteadOf may make a local path of
+// a URL's beginning.
+func mayLandURL(s string) bool {
+	u, ok := parseURL(s)
+	return ok && (u.scheme != "" || u.user != "") && strings.Trim(u.path, "/") != "" && !slices.Contains(strings.Split(u.path, "/"), "..")
+}
+
+func isBranch(ref string) bool {
+	name, ok := strings.CutPrefix(ref, "refs/heads/")
+	return ok && isRefName(name)
+}
+
+// isRefspec accepts a refspec that fetches branches to the remote's own refs, or tags
+// without overwriting any.
+func isRefspec(remote, spec string) bool {
+	if spec == "refs/tags/*:refs/tags/*" {
+		return true
+	}
+	from, to, _ := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
+	name, ok := strings.CutPrefix(from, "refs/heads/")
+	return ok && (name == "*" || isRefName(name)) && to == "refs/remotes/"+remote+"/"+name
+}
+
+// isRefName is git-check-ref-format(1) for what stands behind refs/heads/, and refuses
+// a dash in front.
+func isRefName(name string) bool {
+	const longest = 1024
+	if len(name) > longest || strings.HasPrefix(name, "-") || name == "@" || strings.HasSuffix(name, ".") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
+		return false
+	}
+	for _, part := range strings.Split(name, "/") {
+		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) })
+}
+
+// splice is a change of a text.
+type splice struct {
+	start, end int
+	text       string
+}
+
+// rewrite changes the values of keys, and leaves the rest as it is. The result is read
+// again: it is an error if anything else would be different.
+func rewrite(text []byte, edits settings) ([]byte, error) {
+	if len(edits) == 0 {
+		return text, nil
+	}
+	p, err := parse("host", text)
+	if err != nil {
+		return nil, err
+	}
+	var splices []splice
+	added := map[string]string{}   // lines by section
+	line := func(key string) int { // in the layer, whose order new keys have
+		if len(edits[key]) == 0 {
+			return 0
+		}
+		return edits[key][0].Line
+	}
+	byLine := func(a, b string) int { return cmp.Or(line(a)-line(b), strings.Compare(a, b)) }
+	for _, key := range slices.SortedFunc(maps.Keys(edits), byLine) {
+		values := edits[key]
+		for i, e := range p.entries {
+			if e.Key != key {
+				continue
+			}
+			span := p.spans[i]
+			switch {
+			case len(values) == 0:
+				splices = append(splices, removal(text, span))
+				continue
+			case !sameValues(values[:1], []Entry{e}):
+				line := strings.TrimLeft(formatLine(values[0]), "\t")
+				_, _, name, _ := splitKey(key)
+				splices = append(splices, splice{span[0] + len(name), span[1], line[len(name):]})
+			}
+			values = values[1:]
+		}
+		for _, e := range values {
+			added[sectionOf(key)] += formatLine(e)
+		}
+	}
+	for _, section := range slices.Sorted(maps.Keys(added)) {
+		splices = append(splices, p.insertion(text, section, added[section]))
+	}
+	slices.SortStableFunc(splices, func(a, b splice) int { return a.start - b.start })
+	var out []byte
+	at := 0
+	for _, s := range splices {
+		out = append(append(out, text[at:s.start]...), s.text...)
+		at = s.end
+	}
+	out = append(out, text[at:]...)
+	return out, verify(p.entries, out, edits)
+}
+
+// removal takes a whole line, or what is behind a header on it.
+func removal(text []byte, span [2]int) splice {
+	start, end := span[0], span[1]
+	for start > 0 && (text[start-1] == ' ' || text[start-1] == '\t') {
+		start--
+	}
+	if start > 0 && text[start-1] != '\n' {
+		return splice{start, end, "\n"}
+	}
+	return splice{start, end, ""}
+}
+
+// insertion adds lines at the end of a section, or a section at the end.
+func (p *parser) insertion(text []byte, section, lines string) splice {
+	at, last := len(text), -1
+	for i, h := range p.headers {
+		if h.section == section {
+			last = i
+		}
+	}
+	if last < 0 {
+		lines = formatHeader(section+".") + lines
+	} else {
+		h := p.headers[last]
+		entries := len(p.entries)
+		if last+1 < len(p.headers) {
+			entries = p.headers[last+1].entries
+		}
+		if at = h.end; entries > h.entries {
+			at = p.spans[entries-1][1]
+		} else if at < len(text) && text[at] == '\n' {
+			at++
+		}
+	}
+	if at > 0 && text[at-1] != '\n' {
+		lines = "\n" + lines
+	}
+	return splice{at, at, lines}
+}
+
+func verify(old []Entry, text []byte, edits settings) error {
+	if len(text) > maxFile {
+		return ErrTooLarge
+	}
+	entries, err := Parse("host", text)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	edited := func(e Entry) bool { _, ok := edits[e.Key]; return ok }
+	others := func(entries []Entry) []Entry { return slices.DeleteFunc(slices.Clone(entries), edited) }
+	same := slices.EqualFunc(others(old), others(entries), func(a, b Entry) bool {
+		return a.Key == b.Key && sameValues([]Entry{a}, []Entry{b})
+	})
+	now := byKey(entries)
+	for key := range edits {
+		same = same && now.same(edits, key)
+	}
+	if !same {
+		return errors.New("its form is too unusual to be changed")
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package gitdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
+)
+
+// Adopted is what came of an inert repository.
+type Adopted struct {
+	GitDir string   // the host's now
+	Rest   string   // the inert git directory, with all that was not carried over
+	Told   []string // lines for people
+}
+
+// Adopt makes the inert repository in a directory the host's. A new git directory is
+// filled as from a layer: with objects, references, HEAD, the index, upstreams and
+// remotes. No hooks, no attributes, no other configuration, no submodules and no
+// linked worktrees come with it. state is the directory of Begin. No command may run
+// in a tree around dir.
+func Adopt(state, dir string) (*Adopted, error) {
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lock(state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := sweepDue(state, ""); overlapping(err, dir) != nil {
+		return nil, err
+	}
+	all, err := notesIn(state)
+	if err != nil {
+		return nil, err
+	}
+	if all.running(dir) {
+		return nil, fmt.Errorf("cannot adopt %q: a command runs in a directory around it", dir)
+	}
+	records, err := recordsIn(state)
+	if err != nil {
+		return nil, err
+	}
+	a := &adoption{dir: dir, gitDir: dir}
+	for _, n := range records {
+		if n.Dir == dir {
+			a.record, a.found = n, true // of two, .git comes after HEAD
+		}
+		if n.Name == "HEAD" && (n.Dir == dir || n.Dir == dir+"/.git") {
+			a.head = n.Fenced
+		}
+	}
+	if !a.found {
+		return nil, fmt.Errorf("cannot adopt %q: it is no repository that a command has made", dir)
+	}
+	adopted, err := a.run()
+	if err != nil {
+		return nil, fmt.Errorf("cannot adopt %q: %w", dir, err)
+	}
+	left := slices.DeleteFunc(records, func(n Inert) bool { return n == a.record || fsat.Within(n.Dir, a.gitDir) })
+	return adopted, saveRecords(state, left)
+}
+
+// adoption is one repository that is adopted.
+type adoption struct {
+	dir    string
+	gitDir string // where the host's will be
+	record Inert
+	head   string // the name that HEAD has
+	found  bool
+}
+
+func (a *adoption) run() (*Adopted, error) {
+	source := a.dir
+	if a.record.Name == ".git" {
+		a.gitDir, source = filepath.Join(a.dir, ".git"), filepath.Join(a.dir, a.record.Fenced)
+		var st unix.Stat_t
+		if err := unix.Lstat(source, &st); err != nil {
+			return nil, err
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Ino != a.record.ino {
+			return nil, fmt.Errorf("its .git is not a directory: adopt the repository that it leads to, or rename %q if you made it yourself", source)
+		}
+		if _, err := os.Lstat(a.gitDir); !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%q exists", a.gitDir)
+		}
+	}
+	work, err := os.MkdirTemp(filepath.Dir(a.gitDir), ".pk-adopt-")
+	if err != nil {
+		return nil, err
+	}
+	l := &Layer{GitDir: filepath.Join(work, "git"), Dir: work, Session: "adopt"}
+	if err := os.Rename(source, l.Upper()); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(work))
+	}
+	told, err := a.fill(l)
+	if err == nil {
+		err = os.Rename(l.GitDir, a.gitDir)
+	}
+	if err != nil {
+		if back := os.Rename(l.Upper(), source); back != nil {
+			return nil, errors.Join(err, fmt.Errorf("it is now %q: %w", l.Upper(), back))
+		}
+		return nil, errors.Join(err, os.RemoveAll(work))
+	}
+	rest, err := a.keep(l.Upper())
+	if err == nil {
+		err = os.RemoveAll(work)
+	}
+	return &Adopted{a.gitDir, rest, told}, err
+}
+
+// keep puts the inert directory beside the new one.
+func (a *adoption) keep(source string) (string, error) {
+	parent, err := fsat.Openat(unix.AT_FDCWD, filepath.Dir(a.gitDir), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return source, err
+	}
+	defer unix.Close(parent)
+	name := freeName(parent, filepath.Base(a.gitDir))
+	if err := fsat.RenameFresh(unix.AT_FDCWD, source, parent, name); err != nil {
+		return source, err
+	}
+	return filepath.Join(filepath.Dir(a.gitDir), name), nil
+}
+
+// fill makes the new git directory and lands in it.
+func (a *adoption) fill(l *Layer) (told []string, err error) {
+	source, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(source)
+	config, err := a.config(source)
+	if err != nil {
+		return nil, err
+	}
+	head, commit, err := a.readHead(source)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"objects/info", "objects/pack", "refs/heads", "refs/tags"} {
+		if err := os.MkdirAll(filepath.Join(l.GitDir, name), 0o777); err != nil {
+			return nil, err
+		}
+	}
+	for name, text := range map[string]string{"config": string(config), "HEAD": head} {
+		if err := os.WriteFile(filepath.Join(l.GitDir, name), []byte(text), 0o666); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	defer l.lock.Close()
+	if err := l.save(record{Since: refs.Now().UnixNano(), Base: config}); err != nil {
+		return nil, err
+	}
+	if err := l.land(false); err != nil {
+		return nil, err
+	}
+	if commit != "" {
+		if r := l.lander.repos[""]; r == nil || !r.objects.Has(commit) {
+			return nil, fmt.Errorf("its HEAD is %q, which it does not have", commit)
+		}
+		err = os.WriteFile(filepath.Join(l.GitDir, "HEAD"), []byte(commit+"\n"), 0o666)
+	}
+	return l.lander.told, err
+}
+
+// readHead returns the HEAD to begin with, and the commit if it is detached. Landing
+// sees no HEAD, since it has another name.
+func (a *adoption) readHead(source int) (text, commit string, err error) {
+	head, err := readSmall(source, a.head, unix.O_NOFOLLOW)
+	if err != nil {
+		return "", "", fmt.Errorf("cannot read its HEAD: %w", err)
+	}
+	value := strings.TrimSpace(string(head))
+	if ref, ok := strings.CutPrefix(value, "ref:"); ok {
+		ref = strings.TrimSpace(ref)
+		if !strings.HasPrefix(ref, "refs/heads/") {
+			return "", "", fmt.Errorf("its HEAD is no branch: %q", ref)
+		}
+		return "ref: " + ref + "\n", "", refs.CheckName(ref)
+	}
+	if n := len(value); n != 40 && n != 64 || strings.Trim(value, "0123456789abcdef") != "" {
+		return "", "", fmt.Errorf("its HEAD is no branch and no commit: %q", value)
+	}
+	return "ref: refs/heads/main\n", value, nil
+}
+
+// config is the part of a configuration that describes the repository itself.
+func (a *adoption) config(source int) ([]byte, error) {
+	text, err := read(source, "config", unix.O_NOFOLLOW, maxConfig)
+	if err != nil && !absent(err) {
+		return nil, fmt.Errorf("cannot read its config: %w", err)
+	}
+	entries, err := gitconfig.Parse("config", text)
+	if err != nil {
+		return nil, err
+	}
+	set := func(key, value string) gitconfig.Entry { return gitconfig.Entry{Key: key, Value: value} }
+	bare := a.record.Name == "HEAD"
+	version, format := "0", []gitconfig.Entry(nil)
+	core := []gitconfig.Entry{set("core.filemode", "true"), set("core.bare", strconv.FormatBool(bare))}
+	if !bare {
+		core = append(core, set("core.logallrefupdates", "true"))
+	}
+	for _, e := range entries {
+		switch value := strings.ToLower(e.Value); {
+		case (e.Key == "core.ignorecase" || e.Key == "core.symlinks") && (value == "true" || value == "false"):
+			core = append(core, set(e.Key, value))
+		case e.Key == "extensions.objectformat" && value == "sha256":
+			version, format = "1", []gitconfig.Entry{set(e.Key, value)}
+		case e.Key == "extensions.refstorage" && value != "files", e.Key == "extensions.partialclone":
+			return nil, fmt.Errorf("it has %s, which pk cannot carry over", e.Key)
+		}
+	}
+	return gitconfig.Format(slices.Concat([]gitconfig.Entry{set("core.repositoryformatversion", version)}, core, format)), nil
+}

@@ -1,0 +1,96 @@
+package gitdir
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAdopt(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .`)
+	g.command(func() {
+		g.sh(`repo ../o; git clone -q ../o a/b; cd a/b; git config remote.origin.url https://example.org/o; echo x >f; mkdir sub; echo y >sub/g; git add .; git commit -qm second
+			git tag -a -m tag v1; git branch other; echo z >>f; echo new >h; git add h; arm .git; git config core.pager evil; mkdir .git/hooks; cp "$HOOK" .git/hooks/post-checkout
+			echo '* filter=evil' >.git/info/attributes 2>/dev/null || true`)
+	})
+	want := ""
+	g.command(func() {
+		want = g.git("a/b", "log", "--all", "--format=%H %D") + g.git("a/b", "-c", "core.fsmonitor=", "status", "--porcelain=v2")
+	})
+	a, err := Adopt(g.state, g.path("a/b"))
+	require.NoError(t, err)
+	assert.Equal(t, g.path("a/b/.git"), a.GitDir)
+	assert.Equal(t, g.path("a/b/.git.fenced"), a.Rest)
+	assert.False(t, g.runs("a/b", "checkout", "-q", "-B", "third"))
+	g.git("a/b", "checkout", "-q", "main")
+	g.git("a/b", "branch", "-q", "-D", "third")
+	assert.Equal(t, want, g.git("a/b", "log", "--all", "--format=%H %D")+g.git("a/b", "status", "--porcelain=v2"))
+	assert.Empty(t, g.git("a/b", "fsck", "--full"))
+	assert.Equal(t, strings.Fields(`core.repositoryformatversion=0 core.filemode=true core.bare=false core.logallrefupdates=true
+		branch.main.remote=origin branch.main.merge=refs/heads/main remote.origin.url=https://example.org/o remote.origin.fetch=+refs/heads/*:refs/remotes/origin/*`),
+		strings.Fields(g.git("a/b", "config", "--local", "--list")))
+	assert.NoFileExists(t, g.path("a/b/.git/hooks/post-checkout"))
+	assert.NoFileExists(t, g.path("a/b/.git/info/attributes"))
+	r := g.begin()
+	assert.Equal(t, []string{"root .", "nested a/b"}, g.repos(r))
+	assert.Empty(t, r.Restored)
+	_, err = Adopt(g.state, g.path("a/b"))
+	assert.ErrorContains(t, err, "a command runs")
+	made, err := r.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+	left, err := os.ReadDir(g.path("a/b"))
+	require.NoError(t, err)
+	assert.Len(t, left, 5, "%v", left)
+}
+
+func TestAdoptOtherKinds(t *testing.T) {
+	for _, row := range []struct{ name, script, dir, branch string }{
+		{"bare", `repo o; git clone -q --bare o m; git -C m config remote.origin.url https://example.org/o`, "m", "main"},
+		{"sha256", `git init -q --object-format=sha256 a; git -C a commit -q --allow-empty -m first`, "a", "main"},
+		{"detached", `repo a; git -C a checkout -q --detach`, "a", "HEAD"},
+		{"packed", `repo a; git -C a gc -q`, "a", "main"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.command(func() { g.sh(row.script) })
+			a, err := Adopt(g.state, g.path(row.dir))
+			require.NoError(t, err)
+			assert.Empty(t, a.Told)
+			assert.Empty(t, g.git(row.dir, "fsck", "--full"))
+			assert.Equal(t, "first", g.git(row.dir, "log", "--format=%s"))
+			assert.Equal(t, row.branch, g.git(row.dir, "rev-parse", "--abbrev-ref", "HEAD"))
+			require.NoError(t, os.RemoveAll(a.Rest))
+			g.git(row.dir, "fsck", "--full")
+		})
+	}
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	for _, row := range []struct{ name, script, want string }{
+		{"not made by a command", `mkdir a`, "no repository that a command has made"},
+		{"a .git file", `git init -q --separate-git-dir=gd a`, "not a directory"},
+		{"without a HEAD", `repo a; rm a/.git/HEAD`, "HEAD"},
+		{"HEAD leads elsewhere", `repo a; echo ref: refs/heads/../../x >a/.git/HEAD`, "git accepts no ref"},
+		{"HEAD is no branch", `repo a; echo ref: refs/tags/x >a/.git/HEAD`, "no branch"},
+		{"HEAD is a link", `repo a; ln -sf /etc/hostname a/.git/HEAD`, "HEAD"},
+		{"HEAD is a commit that is not there", `repo a; echo 1111111111111111111111111111111111111111 >a/.git/HEAD`, "does not have"},
+		{"a partial clone", `repo a; git -C a config extensions.partialClone origin`, "extensions.partialclone"},
+		{"the config is a FIFO", `repo a; rm a/.git/config; mkfifo a/.git/config`, "config"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.command(func() { g.sh(row.script) })
+			_, err := Adopt(g.state, g.path("a"))
+			require.ErrorContains(t, err, row.want)
+			assert.NoFileExists(t, g.path("a/.git"))
+			left, err := os.ReadDir(g.path("a"))
+			require.NoError(t, err)
+			assert.LessOrEqual(t, len(left), 1)
+		})
+	}
+}

@@ -1,0 +1,352 @@
+// Package gitdir finds the git directories of the host below a writable root, so
+// that a sandbox shows them through layers, and makes inert the ones that a
+// command has made.
+//
+// A git directory is the host's if it was in the tree before any command ran. The
+// list of a root (List) remembers them. Whatever a command leaves under the name
+// .git is renamed to .git.fenced when it has ended, and the HEAD of a directory
+// that looks like a git directory to HEAD.fenced: no git takes it for a repository
+// then. The next command has the names back while it runs.
+package gitdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/internal/fsat"
+)
+
+// Kind says how a repository was found.
+type Kind string
+
+// The kinds of repositories.
+const (
+	KindRoot      Kind = "root"      // the root's own .git
+	KindBare      Kind = "bare"      // a directory that is a repository itself
+	KindNested    Kind = "nested"    // the .git of a directory below the root
+	KindSubmodule Kind = "submodule" // named by a gitlink, or below modules of another
+	KindWorktree  Kind = "worktree"  // a linked worktree of a repository that was found
+)
+
+// Repo is a repository of the host's. A .git that leads nowhere is one without
+// directories: a command must not be able to put something at its end.
+type Repo struct {
+	Kind     Kind
+	WorkTree string // absolute; "" for a bare one, and for a submodule that is not checked out
+	DotGit   string // .git in the work tree; "" if WorkTree is
+	File     bool   // DotGit is a file: it is to be made read-only
+	Link     bool   // DotGit is a symbolic link: nothing can be mounted on it
+
+	GitDir, CommonDir string // absolute, without links; both "" if DotGit leads nowhere
+}
+
+const (
+	// maxModuleDepth is how deep names of submodules nest: each slash in a name and
+	// each submodule of a submodule is a level.
+	maxModuleDepth = 32
+
+	maxIndex = 1 << 30 // bytes
+)
+
+// Find lists the host's repositories for a root, an absolute path without links:
+// the root's own, wherever its git directory lies, or the root itself if it is
+// bare, those that the list knows, and all that these lead to: gitlinks of their
+// indexes, linked worktrees in the root, submodules. Work trees come before those
+// within them.
+//
+// Any error but "not there" is one: a repository that cannot be looked at cannot
+// be covered.
+func Find(root string, l *List) ([]Repo, error) {
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+	}
+	defer unix.Close(fd)
+	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}, went: map[string]bool{}}
+	if err := f.workTree("", KindRoot); err != nil {
+		return nil, err
+	}
+	for _, s := range l.spots {
+		if s.whose != hosts {
+			continue
+		}
+		err := f.workTree(s.dir, KindNested)
+		if s.name == "HEAD" {
+			err = f.bare(s.dir)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(f.repos, func(a, b Repo) int { return strings.Compare(a.place(), b.place()) })
+	return f.repos, l.keep()
+}
+
+// Layers lists the distinct directories to lay a layer over. A directory covers
+// those below it.
+func Layers(repos []Repo) []string {
+	var dirs []string
+	for _, r := range repos {
+		for _, dir := range []string{r.GitDir, r.CommonDir} {
+			if dir != "" {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	slices.Sort(dirs)
+	var tops []string
+	for _, dir := range dirs {
+		if !slices.ContainsFunc(tops, func(top string) bool { return fsat.Within(dir, top) }) {
+			tops = append(tops, dir)
+		}
+	}
+	return tops
+}
+
+func (r Repo) place() string {
+	if r.WorkTree != "" {
+		return r.WorkTree
+	}
+	return r.GitDir
+}
+
+type finder struct {
+	root  string
+	fd    int
+	list  *List
+	seen  map[string]bool // .git names
+	went  map[string]bool // git directories, and worktrees in them
+	repos []Repo
+}
+
+func (f *finder) failed(name string, err error) error {
+	return fmt.Errorf("cannot look at the repository %q: %w", name, err)
+}
+
+// workTree adds the repository of the .git in a directory below the root. A
+// command that still runs may have made it: then it is not the host's.
+func (f *finder) workTree(rel string, kind Kind) error {
+	dir := path.Join(f.root, rel)
+	name := path.Join(dir, ".git")
+	if f.seen[name] {
+		return nil
+	}
+	fd, err := fsat.Kernel().Open(f.fd, path.Join(".", rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return f.missing(name, err)
+	}
+	defer unix.Close(fd)
+	if whose, err := f.list.whose(fd, rel); err != nil || whose != hosts {
+		return f.missing(name, err)
+	}
+	t, err := follow(fd)
+	if err != nil {
+		return f.missing(name, err)
+	}
+	if t.gitDir != "" && !(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) {
+		t.gitDir, t.commonDir = "", ""
+	}
+	if t.gitDir == "" && !t.file && !t.link {
+		return nil
+	}
+	f.seen[name] = true
+	if kind == KindNested && t.gitDir != t.commonDir {
+		kind = KindWorktree
+	}
+	repo := Repo{Kind: kind, WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
+	f.repos = append(f.repos, repo)
+	return f.beyond(repo)
+}
+
+// missing turns the error of a lookup into that of the search.
+func (f *finder) missing(name string, err error) error {
+	if unlessAbsent(err) == nil {
+		return nil
+	}
+	return f.failed(name, err)
+}
+
+// bare adds a directory below the root that is a repository.
+func (f *finder) bare(rel string) error {
+	dir := path.Join(f.root, rel)
+	if f.went[dir] {
+		return nil
+	}
+	fd, err := fsat.Kernel().Open(f.fd, path.Join(".", rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return f.missing(dir, err)
+	}
+	defer unix.Close(fd)
+	return f.gitDir(fd, dir, KindBare)
+}
+
+// gitDir adds an open git directory without a work tree.
+func (f *finder) gitDir(fd int, name string, kind Kind) error {
+	gitDir, commonDir, err := asGitDir(fd)
+	if err != nil {
+		return f.failed(name, err)
+	}
+	if gitDir == "" || f.went[gitDir] {
+		return nil
+	}
+	repo := Repo{Kind: kind, GitDir: gitDir, CommonDir: commonDir}
+	f.repos = append(f.repos, repo)
+	return f.beyond(repo)
+}
+
+// beyond adds what a repository leads to.
+func (f *finder) beyond(r Repo) error {
+	if r.GitDir == "" || f.went[r.GitDir] {
+		return nil
+	}
+	f.went[r.GitDir] = true
+	if err := f.gitlinks(r); err != nil {
+		return err
+	}
+	dirs := []string{r.GitDir}
+	if r.CommonDir != r.GitDir {
+		dirs = append(dirs, r.CommonDir)
+	}
+	for _, dir := range dirs {
+		if err := f.modules(dir+"/modules", maxModuleDepth); err != nil {
+			return err
+		}
+	}
+	if f.went[r.CommonDir+"/worktrees"] {
+		return nil
+	}
+	f.went[r.CommonDir+"/worktrees"] = true
+	return f.worktrees(r.CommonDir)
+}
+
+// gitlinks adds the submodules that the index names and that are checked out. git
+// status on the host enters each of them.
+func (f *finder) gitlinks(r Repo) error {
+	rel, inside := f.inside(r.WorkTree)
+	if r.WorkTree == "" || !inside {
+		return nil
+	}
+	links, err := f.list.gitlinks(r.GitDir)
+	if err != nil {
+		return f.failed(r.GitDir, err)
+	}
+	for _, link := range links {
+		if err := f.workTree(path.Join(rel, link), KindSubmodule); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *finder) inside(name string) (rel string, ok bool) {
+	if name == f.root {
+		return "", true
+	}
+	return strings.CutPrefix(name, strings.TrimSuffix(f.root, "/")+"/")
+}
+
+// modules adds the git directories of submodules, whose names may have slashes.
+func (f *finder) modules(dir string, depth int) error {
+	return f.subdirs(dir, func(fd int, name string) error {
+		if _, err := fsat.Lstat(fd, "HEAD"); err == nil {
+			return f.gitDir(fd, name, KindSubmodule)
+		} else if !absent(err) {
+			return f.failed(name, err)
+		}
+		if depth == 0 {
+			return f.failed(name, errors.New("too many levels of submodules"))
+		}
+		return f.modules(name, depth-1)
+	})
+}
+
+// worktrees adds the linked worktrees in the root. Each git directory says where
+// its .git is.
+func (f *finder) worktrees(common string) error {
+	return f.subdirs(common+"/worktrees", func(fd int, name string) error {
+		text, err := readSmall(fd, "gitdir", 0)
+		if err != nil {
+			return f.missing(name, err)
+		}
+		dotGit := pointer(text)
+		if !strings.HasPrefix(dotGit, "/") {
+			dotGit = path.Join(name, dotGit)
+		}
+		rel, inside := f.inside(path.Dir(path.Clean(dotGit)))
+		if !inside || path.Base(dotGit) != ".git" {
+			return nil
+		}
+		return f.workTree(rel, KindWorktree)
+	})
+}
+
+// subdirs calls fn with each directory in a directory of the host's, if there is
+// one.
+func (f *finder) subdirs(dir string, fn func(fd int, name string) error) error {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return f.missing(dir, err)
+	}
+	defer unix.Close(fd)
+	return fsat.Each(fd, func(e fsat.Entry) error {
+		sub, err := fsat.Openat(fd, e.Name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return f.missing(dir+"/"+e.Name, err)
+		}
+		defer unix.Close(sub)
+		return fn(sub, dir+"/"+e.Name)
+	})
+}
+
+// gitlinks reads the gitlinks of a git directory's index, unless the list has
+// them. A split index has some of them in another file.
+func (l *List) gitlinks(gitDir string) ([]string, error) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, gitDir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstatat(fd, "index", &st, 0); err != nil {
+		return nil, unlessAbsent(err)
+	}
+	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
+	if known, ok := l.links[gitDir]; ok && known[0] == key {
+		return known[1:], nil
+	}
+	found, err := gitlinksIn(fd, "index")
+	if split := new(index.SplitError); errors.As(err, &split) {
+		var shared []string
+		shared, err = gitlinksIn(fd, split.Shared)
+		found = append(found, shared...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read its index: %w", err)
+	}
+	l.links[gitDir], l.dirty = append([]string{key}, found...), true
+	return found, nil
+}
+
+// gitlinksIn tries both lengths of hashes: an index does not say which it has, and
+// its entries fit one.
+func gitlinksIn(dir int, name string) ([]string, error) {
+	data, err := read(dir, name, 0, maxIndex)
+	if err != nil || len(data) == 0 { // git takes an empty index for none
+		return nil, err
+	}
+	var links []string
+	for _, hexLen := range []int{40, 64} {
+		links, err = index.GitlinksOf(data, hexLen)
+		if split := new(index.SplitError); err == nil || errors.As(err, &split) {
+			break
+		}
+	}
+	return links, err
+}

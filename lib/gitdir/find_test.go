@@ -1,0 +1,135 @@
+package gitdir
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+func TestFind(t *testing.T) {
+	for _, row := range []struct {
+		name, script string
+		want         []string
+		layers       string // below the root
+	}{
+		{"nothing", `mkdir a`, nil, ""},
+		{"the root's own", `repo .`, []string{"root ."}, ".git"},
+		{"a bare one at the root", `git init -q --bare .`, []string{"bare ."}, "."},
+		{"a bare one below", `git init -q --bare a/m.git`, []string{"bare a/m.git"}, "a/m.git"},
+		{"a mirror that a clone left", `repo ../o; git clone -q --mirror ../o a/b/c/d/m`, []string{"bare a/b/c/d/m"}, "a/b/c/d/m"},
+		{"nested, deep", `repo .; repo a/b/c/d/e/f`, []string{"root .", "nested a/b/c/d/e/f"}, ".git a/b/c/d/e/f/.git"},
+		{"nested in one that is nested", `repo a; repo a/b`, []string{"nested a", "nested a/b"}, "a/.git a/b/.git"},
+		{"a name with a newline", "repo 'a\nb'", []string{"nested a\nb"}, "a\nb/.git"},
+		{"a linked worktree whose repository is outside", `repo ../o; git -C ../o worktree add -q "$PWD/w"`, []string{"worktree w"}, "../o/.git"},
+		{"the root is a linked worktree", `repo ../o; cd ..; rmdir root; git -C o worktree add -q "$PWD/root"`, []string{"root ."}, "../o/.git"},
+		{"a linked worktree in the root", `repo .; git worktree add -q a/w`, []string{"root .", "worktree a/w"}, ".git"},
+		{"a linked worktree outside", `repo .; git worktree add -q ../w`, []string{"root ."}, ".git"},
+		{"a submodule of a submodule", `repo ../o; repo ../p; git -C ../p submodule -q add "$PWD/../o" o; git -C ../p commit -qm s; repo .;
+			git submodule -q add "$PWD/../p" a/b/c/p; git submodule -q update --init --recursive`, []string{"root .", "submodule a/b/c/p", "submodule a/b/c/p/o"}, ".git"},
+		{"the root is a submodule", `repo ../o; cd ..; rmdir root; repo .; git submodule -q add "$PWD/o" root; cd root`, []string{"root ."}, "../.git/modules/root"},
+		{"a gitlink that is a directory", `repo .; repo a/b/c; git add a 2>/dev/null`, []string{"root .", "submodule a/b/c"}, ".git a/b/c/.git"},
+		{"a gitlink in a split index", `repo .; repo a/b/c; git add a 2>/dev/null; git update-index --split-index; repo d; git add d 2>/dev/null`,
+			[]string{"root .", "submodule a/b/c", "submodule d"}, ".git a/b/c/.git d/.git"},
+		{"a gitlink in a repository of sha256", `git init -q --object-format=sha256 .; git init -q --object-format=sha256 a/b; git -C a/b commit -q --allow-empty -m x; git add a 2>/dev/null`,
+			[]string{"root .", "submodule a/b"}, ".git a/b/.git"},
+		{"a submodule without a work tree", `repo ../o; repo .; git submodule -q add "$PWD/../o" m; git commit -qm s; git submodule -q deinit -f m`,
+			[]string{"root .", "submodule .git/modules/m"}, ".git"},
+		{"a separate git directory", `git init -q --separate-git-dir=gd a`, []string{"nested a"}, "gd"},
+		{".git is a link", `repo o; mkdir a; ln -s ../o/.git a/.git`, []string{"nested a", "nested o"}, "o/.git"},
+		{".git is a link to nothing", `mkdir a; ln -s nowhere a/.git`, []string{"nested a"}, ""},
+		{".git is a file that leads to nothing", `mkdir a; echo gitdir: nowhere >a/.git`, []string{"nested a"}, ""},
+		{".git is a FIFO", `mkdir a; mkfifo a/.git`, nil, ""},
+		{".git without a HEAD", `repo a; mv a/.git/HEAD x`, nil, ""},
+		{"HEAD is a FIFO", `repo a; rm a/.git/HEAD; mkfifo a/.git/HEAD`, nil, ""},
+		{"HEAD is a link", `repo a; ln -sf refs/heads/main a/.git/HEAD`, []string{"nested a"}, "a/.git"},
+		{"HEAD is detached", `repo a; git -C a checkout -q --detach`, []string{"nested a"}, "a/.git"},
+		{"commondir", `repo o; mkdir -p a/.git; echo ../../o/.git >a/.git/commondir; cp o/.git/HEAD a/.git`, []string{"worktree a", "nested o"}, "a/.git o/.git"},
+		{"behind a link", `repo ../o; ln -s ../o a`, nil, ""},
+		{"forty levels deep", `repo "$(printf 'd/%.0s' $(seq 40))"`, []string{"nested " + strings.Repeat("d/", 39) + "d"}, strings.Repeat("d/", 40) + ".git"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			g.sh(row.script)
+			g.settle()
+			r := g.begin()
+			assert.Equal(t, row.want, g.repos(r))
+			repos, err := Find(g.root, r.List)
+			require.NoError(t, err)
+			var layers []string
+			for _, dir := range Layers(repos) {
+				rel, err := filepath.Rel(g.root, dir)
+				require.NoError(t, err)
+				layers = append(layers, rel)
+			}
+			assert.Equal(t, row.layers, strings.Join(layers, " "))
+			made, err := r.End()
+			require.NoError(t, err)
+			assert.Empty(t, made)
+		})
+	}
+}
+
+func TestFindRefuses(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Log("root may read everything: only leases refuse")
+	}
+	for _, row := range []struct {
+		name, script string
+		lease        string
+	}{
+		{"a closed git directory", `repo a; chmod 0 a/.git`, ""},
+		{"a closed HEAD", `repo a; chmod 0 a/.git/HEAD`, ""},
+		{"a closed .git file", `repo ../o; git -C ../o worktree add -q "$PWD/w"; chmod 0 w/.git`, ""},
+		{"a closed index", `repo .; git update-index --refresh; echo >f; git add f; chmod 0 .git/index`, ""},
+		{"a lease on HEAD", `repo .`, ".git/HEAD"},
+		{"a lease on the index", `repo .; echo >f; git add f`, ".git/index"},
+		{"a lease on a .git file", `repo ../o; git -C ../o worktree add -q "$PWD/w"`, "w/.git"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if os.Geteuid() == 0 && row.lease == "" {
+				return
+			}
+			g := newGround(t)
+			g.sh(row.script)
+			if row.lease != "" {
+				f, err := os.OpenFile(g.path(row.lease), os.O_RDWR, 0)
+				require.NoError(t, err)
+				defer f.Close()
+				_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+				require.NoError(t, err)
+			}
+			r, err := Begin(g.state, g.root)
+			if err == nil {
+				_, err = Find(g.root, r.List)
+			}
+			require.Error(t, err)
+			assert.Contains(t, err.Error(), g.root)
+		})
+	}
+}
+
+// An index that has not changed is not read again, also by the next process.
+func TestGitlinksAreRemembered(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; repo a/b; git add a 2>/dev/null`)
+	r := g.begin()
+	g.repos(r)
+	l, err := openList(g.root, listFile(g.state, g.root))
+	require.NoError(t, err)
+	require.Len(t, l.links, 2)
+	assert.Equal(t, "a/b", l.links[g.path(".git")][1])
+	l.links[g.path(".git")][1] = "cached"
+	links, err := l.gitlinks(g.path(".git"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cached"}, links)
+	g.sh(`echo >f; git add f`)
+	links, err = l.gitlinks(g.path(".git"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a/b"}, links)
+}

@@ -1,0 +1,196 @@
+package gitdir
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// maxPointer bounds the small files of git's that hold a name: PATH_MAX and what
+// stands around it.
+const maxPointer = 4096 + 64
+
+// target is the git directory that a .git leads to.
+type target struct {
+	gitDir, commonDir string // absolute, without links; "" if git takes it for no repository
+	file, link        bool   // .git is a file; .git is a symbolic link
+	text              string // of a .git file, or of a link
+}
+
+// follow finds the git directory of an open directory's .git, by the rules of
+// git's own discovery, except that it does not look at owners. ENOENT: there is no
+// .git. Any other error means that git might see a repository where pk sees none.
+func follow(dir int) (t target, err error) {
+	st, err := fsat.Lstat(dir, ".git")
+	if err != nil {
+		return t, err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		t.link = true
+		if t.text, err = fsat.ReadLink(dir, ".git"); err != nil {
+			return t, err
+		}
+		if err = unix.Fstatat(dir, ".git", st, 0); err != nil {
+			return t, unlessAbsent(err)
+		}
+	}
+	name := ".git"
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		text, err := readSmall(dir, ".git", 0)
+		if err != nil {
+			return t, err
+		}
+		t.file = true
+		if !t.link {
+			t.text = string(text)
+		}
+		var ok bool
+		if name, ok = gitFile(text); !ok {
+			return t, nil
+		}
+	case unix.S_IFDIR:
+	default:
+		return t, nil
+	}
+	fd, err := fsat.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return t, unlessAbsent(err)
+	}
+	defer unix.Close(fd)
+	t.gitDir, t.commonDir, err = asGitDir(fd)
+	return t, err
+}
+
+// unlessAbsent drops the errors that say that there is nothing.
+func unlessAbsent(err error) error {
+	if absent(err) {
+		return nil
+	}
+	return err
+}
+
+func absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// gitFile takes the content of a .git file apart.
+func gitFile(text []byte) (string, bool) {
+	name, ok := strings.CutPrefix(string(text), "gitdir: ")
+	name = cString(strings.TrimRight(name, "\r\n"))
+	return name, ok && name != ""
+}
+
+// cString ends a text where C ends it.
+func cString(s string) string {
+	s, _, _ = strings.Cut(s, "\x00")
+	return s
+}
+
+// pointer is the name in a commondir, or in the gitdir of a worktree.
+func pointer(text []byte) string { return cString(strings.TrimRight(string(text), " \t\r\n")) }
+
+// asGitDir returns the real paths of an open directory and of the one that it
+// shares, if git takes it for that of a repository.
+func asGitDir(dir int) (gitDir, commonDir string, err error) {
+	if ok, err := hasHead(dir); err != nil || !ok {
+		return "", "", err
+	}
+	common, err := openCommon(dir)
+	if err != nil {
+		return "", "", unlessAbsent(err)
+	}
+	defer unix.Close(common)
+	for _, name := range []string{"objects", "refs"} {
+		if err := unix.Faccessat(common, name, unix.X_OK, 0); err != nil {
+			return "", "", unlessAbsent(err)
+		}
+	}
+	if gitDir, err = os.Readlink(fsat.Path(dir)); err != nil {
+		return "", "", err
+	}
+	commonDir, err = os.Readlink(fsat.Path(common))
+	return gitDir, commonDir, err
+}
+
+// openCommon opens the directory that a git directory shares.
+func openCommon(dir int) (int, error) {
+	text, err := readSmall(dir, "commondir", 0)
+	name := "."
+	if err == nil {
+		name = cmp.Or(pointer(text), ".")
+	} else if !absent(err) {
+		return -1, fmt.Errorf("cannot read commondir: %w", err)
+	}
+	return fsat.Openat(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// hasHead reports whether a git directory has a HEAD that git accepts. In old
+// repositories it is a link.
+func hasHead(dir int) (bool, error) {
+	if link, err := fsat.ReadLink(dir, "HEAD"); err == nil {
+		return strings.HasPrefix(link, "refs/"), nil
+	}
+	text, err := readSmall(dir, "HEAD", unix.O_NOFOLLOW)
+	if err != nil {
+		return false, unlessAbsent(ignoreKind(err))
+	}
+	if rest, isRef := strings.CutPrefix(string(text), "ref:"); isRef {
+		return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n\v\f"), "refs/"), nil
+	}
+	return len(text) >= 40 && strings.Trim(strings.ToLower(string(text[:40])), "0123456789abcdef") == "", nil
+}
+
+var (
+	errNotRegular = errors.New("it is not a regular file")
+	errTooLarge   = errors.New("it is too large")
+)
+
+// ignoreKind drops the error of a HEAD that is no file: git has none then.
+func ignoreKind(err error) error {
+	if errors.Is(err, errNotRegular) {
+		return nil
+	}
+	return err
+}
+
+// readSmall reads a regular file that a command may have made, so its type is
+// checked before it is opened. A write lease makes open(2) fail with EAGAIN, which
+// is an error here like others.
+func readSmall(dir int, name string, flags int) ([]byte, error) {
+	return read(dir, name, flags, maxPointer)
+}
+
+func read(dir int, name string, flags int, limit int64) ([]byte, error) {
+	seen, err := fsat.Openat(dir, name, unix.O_PATH|flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(seen)
+	var st unix.Stat_t
+	if err := unix.Fstat(seen, &st); err != nil {
+		return nil, err
+	}
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return nil, unix.ELOOP
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return nil, errNotRegular
+	case st.Size > limit:
+		return nil, errTooLarge
+	}
+	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, st.Size))
+}

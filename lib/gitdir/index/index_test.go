@@ -1,0 +1,545 @@
+package index
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// repository is a git repository in a directory of its own.
+type repository struct {
+	t      *testing.T
+	dir    string
+	hexLen int
+}
+
+func newRepository(t *testing.T, format string) *repository {
+	r := &repository{t, t.TempDir(), 40}
+	if format == "sha256" {
+		r.hexLen = 64
+	}
+	r.git("init", "-q", "--object-format="+format, ".")
+	return r
+}
+
+func (r *repository) git(args ...string) string {
+	out, err := r.try("", args...)
+	require.NoError(r.t, err, "%v: %s", args, out)
+	return out
+}
+
+func (r *repository) try(stdin string, args ...string) (string, error) {
+	cmd := exec.Command("git", args...)
+	cmd.Dir = r.dir
+	cmd.Env = append(os.Environ(), "HOME="+r.dir, "XDG_CONFIG_HOME="+r.dir, "GIT_CONFIG_NOSYSTEM=1", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example")
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (r *repository) write(name, content string) {
+	path := filepath.Join(r.dir, name)
+	require.NoError(r.t, os.MkdirAll(filepath.Dir(path), 0o777))
+	require.NoError(r.t, os.WriteFile(path, []byte(content), 0o666))
+}
+
+func (r *repository) index() []byte {
+	data, err := os.ReadFile(filepath.Join(r.dir, ".git/index"))
+	require.NoError(r.t, err)
+	return data
+}
+
+func (r *repository) install(data []byte) {
+	require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, ".git/index"), data, 0o666))
+}
+
+func (r *repository) parse() *Index {
+	x, err := Parse(r.index(), r.hexLen)
+	require.NoError(r.t, err)
+	return x
+}
+
+// list is what `git ls-files -s -z` prints.
+func list(x *Index) string {
+	var b strings.Builder
+	for e := range x.Entries() {
+		fmt.Fprintf(&b, "%06o %s %d\t%s\x00", e.Mode, e.ID, e.Stage, e.Path)
+	}
+	return b.String()
+}
+
+// agree checks that git and Parse read the same, and that git reads the same from
+// what Encode returns.
+func (r *repository) agree() *Index {
+	r.t.Helper()
+	x := r.parse()
+	want := r.git("ls-files", "-s", "-z")
+	require.Equal(r.t, want, list(x))
+	require.NoError(r.t, x.Check())
+	data := x.Encode()
+	r.install(data)
+	assert.Equal(r.t, want, r.git("ls-files", "-s", "-z"))
+	again, err := Parse(data, r.hexLen)
+	require.NoError(r.t, err)
+	assert.True(r.t, SameContent(x, again))
+	assert.True(r.t, again.kept, "Encode is stable")
+	assert.Equal(r.t, x.Trees(), again.Trees())
+	var links []string
+	for _, e := range x.Gitlinks() {
+		links = append(links, e.Path)
+	}
+	fast, err := GitlinksOf(data, r.hexLen)
+	require.NoError(r.t, err)
+	assert.Equal(r.t, links, fast)
+	return x
+}
+
+// input is a random tree for `git update-index --index-info`: files, links, gitlinks
+// and conflicts.
+func (r *repository) input(random *rand.Rand) string {
+	id := strings.TrimSpace(r.git("hash-object", "-w", "-t", "blob", "/dev/null"))
+	names := []string{"a", "b-", "b.c", "b", "ü", "git", ".gitx", "x y", strings.Repeat("long", 60), "0", "a\\b", ".gitmodules"}
+	var b strings.Builder
+	for range 40 {
+		path := names[random.IntN(len(names))]
+		for range random.IntN(5) {
+			path += "/" + names[random.IntN(len(names))]
+		}
+		path += strconv.Itoa(random.IntN(9))
+		mode := []string{"100644", "100755", "120000", "160000"}[random.IntN(4)]
+		if random.IntN(9) > 0 {
+			fmt.Fprintf(&b, "%s %s 0\t%s\x00", mode, id, path)
+			continue
+		}
+		fmt.Fprintf(&b, "0 %s\t%s\x00", strings.Repeat("0", r.hexLen), path)
+		for stage := 1; stage <= 3; stage++ {
+			if random.IntN(3) > 0 {
+				fmt.Fprintf(&b, "100644 %s %d\t%s\x00", id, stage, path)
+			}
+		}
+	}
+	return b.String()
+}
+
+func TestAgreesWithGit(t *testing.T) {
+	for _, format := range []string{"sha1", "sha256"} {
+		for version := 2; version <= 4; version++ {
+			t.Run(fmt.Sprint(format, " version ", version), func(t *testing.T) {
+				r := newRepository(t, format)
+				random := rand.New(rand.NewPCG(1, uint64(version)))
+				for range 4 {
+					out, err := r.try(r.input(random), "update-index", "--replace", "--index-version="+strconv.Itoa(version), "-z", "--index-info")
+					require.NoError(t, err, out)
+					r.git("update-index", "--force-write-index", "--index-version="+strconv.Itoa(version))
+					if x := r.agree(); version != 3 { // git writes 2 where 3 is not needed
+						assert.Equal(t, version, x.Version)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	r := newRepository(t, "sha1")
+	for _, name := range []string{"assume", "skip", "plain", "new"} {
+		r.write(name, name)
+	}
+	r.git("add", "assume", "skip", "plain")
+	r.git("add", "-N", "new")
+	r.git("update-index", "--assume-unchanged", "assume")
+	r.git("update-index", "--skip-worktree", "skip")
+	x := r.agree()
+	assert.Equal(t, 3, x.Version)
+	got := map[string]Flags{}
+	for e := range x.Entries() {
+		got[e.Path] = e.Flags
+	}
+	assert.Equal(t, map[string]Flags{"assume": {AssumeValid: true}, "skip": {SkipWorktree: true}, "new": {IntentToAdd: true}, "plain": {}}, got)
+	r.git("update-index", "--no-skip-worktree", "skip")
+	assert.False(t, SameContent(x, r.parse()))
+	assert.Empty(t, r.parse().Changed(x), "flags are no content")
+}
+
+func TestExtensions(t *testing.T) {
+	has := func(x *Index, name string) bool { return bytes.Contains(x.Encode()[x.end:], []byte(name)) }
+	files := func(r *repository) {
+		for _, name := range []string{"a", "d/a", "d/e/a", "d/e/b", "d-e", "d.e", "z/a"} {
+			r.write(name, name)
+		}
+		r.git("add", ".")
+		r.git("commit", "-qm", "first")
+	}
+	t.Run("true trees stay", func(t *testing.T) {
+		for _, format := range []string{"sha1", "sha256"} {
+			r := newRepository(t, format)
+			files(r)
+			x := r.agree()
+			assert.True(t, x.kept)
+			assert.Len(t, x.Trees(), 4)
+			assert.Contains(t, x.Trees(), strings.TrimSpace(r.git("rev-parse", "HEAD^{tree}")))
+			r.write("d/e/c", "new")
+			r.git("update-index", "--add", "d/e/c")
+			assert.Len(t, r.agree().Trees(), 1, "z")
+			r.git("rm", "-rqf", "--cached", "d")
+			assert.Len(t, r.agree().Trees(), 1, "d is gone")
+			x.DropTrees()
+			assert.False(t, has(x, "TREE"))
+			r.install(x.Encode())
+			assert.Empty(t, r.git("diff", "--cached"))
+		}
+	})
+	t.Run("a tree that is not that of the entries goes", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		first := r.parse()
+		r.write("d/a", "other")
+		r.git("add", "d/a")
+		forged := slices.Concat(r.index()[:r.parse().end], first.data[first.end:len(first.data)-20])
+		r.install(sum(forged))
+		require.Empty(t, r.git("diff", "--cached"), "git believes the forged tree")
+		x := r.agree()
+		assert.Empty(t, x.Trees())
+		assert.Contains(t, r.git("diff", "--cached"), "+other")
+	})
+	t.Run("untracked cache, file system monitor, resolved conflict", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		r.git("checkout", "-qb", "side")
+		r.write("a", "side")
+		r.git("commit", "-qam", "side")
+		r.git("checkout", "-q", "-")
+		r.write("a", "main")
+		r.git("commit", "-qam", "main")
+		_, err := r.try("", "merge", "side")
+		require.Error(t, err)
+		assert.Equal(t, []string{"1 a", "2 a", "3 a"}, stages(r.agree()))
+		r.git("add", "a")
+		r.git("update-index", "--untracked-cache")
+		r.git("-c", "core.fsmonitor=true", "update-index", "--fsmonitor")
+		data := r.index()
+		for _, name := range []string{"REUC", "UNTR", "FSMN"} {
+			require.Contains(t, string(data), name)
+		}
+		x := r.agree()
+		for _, name := range []string{"REUC", "UNTR", "FSMN"} {
+			assert.False(t, has(x, name), name)
+		}
+	})
+	t.Run("offsets of entries", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		var b strings.Builder
+		for i := range 300 {
+			fmt.Fprintf(&b, "160000 %s 0\tm/%03d\x00", strings.Repeat("1", 40), i)
+		}
+		r.git("config", "index.threads", "3")
+		cmd := exec.Command("git", "update-index", "-z", "--index-info")
+		cmd.Dir, cmd.Stdin, cmd.Env = r.dir, strings.NewReader(b.String()), append(os.Environ(), "GIT_TEST_INDEX_THREADS=1")
+		require.NoError(t, cmd.Run())
+		x := r.agree()
+		assert.False(t, has(x, "EOIE") || has(x, "IEOT"))
+		assert.Len(t, x.Gitlinks(), 300)
+	})
+	t.Run("split index", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		r.git("update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",sub")
+		r.git("update-index", "--split-index")
+		_, err := Parse(r.index(), 40)
+		var split *SplitError
+		require.ErrorAs(t, err, &split)
+		links, err := GitlinksOf(r.index(), 40)
+		require.ErrorAs(t, err, &split)
+		assert.Empty(t, links)
+		data, err := os.ReadFile(filepath.Join(r.dir, ".git", split.Shared))
+		require.NoError(t, err)
+		links, err = GitlinksOf(data, 40)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"sub"}, links)
+	})
+	t.Run("sparse index", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		r.git("sparse-checkout", "set", "--cone", "--sparse-index", "z")
+		assert.ErrorContains(t, r.parse().Check(), `"d/": a sparse index`)
+		r.git("sparse-checkout", "set", "--cone", "--no-sparse-index", "z")
+		r.agree()
+	})
+	t.Run("no checksum", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		data := r.index()
+		r.install(append(data[:len(data)-20:len(data)-20], make([]byte, 20)...))
+		x := r.parse()
+		assert.Equal(t, data, x.Encode())
+	})
+	t.Run("unknown ones", func(t *testing.T) {
+		r := newRepository(t, "sha1")
+		files(r)
+		body := r.index()[:len(r.index())-20]
+		x, err := Parse(sum(append(bytes.Clone(body), "ABCD\x00\x00\x00\x01x"...)), 40)
+		require.NoError(t, err)
+		assert.Equal(t, r.index(), x.Encode())
+		_, err = Parse(sum(append(bytes.Clone(body), "abcd\x00\x00\x00\x01x"...)), 40)
+		assert.ErrorContains(t, err, `unknown extension "abcd"`)
+	})
+}
+
+func stages(x *Index) (all []string) {
+	for e := range x.Entries() {
+		if e.Stage > 0 {
+			all = append(all, fmt.Sprint(e.Stage, " ", e.Path))
+		}
+	}
+	return all
+}
+
+// sum appends the checksum of SHA-1.
+func sum(body []byte) []byte {
+	s := sha1.Sum(body)
+	return append(body, s[:]...)
+}
+
+// forge makes an index of version 2 without asking git.
+func forge(entries ...Entry) []byte {
+	b := []byte("DIRC\x00\x00\x00\x02")
+	b = binary.BigEndian.AppendUint32(b, uint32(len(entries)))
+	for _, e := range entries {
+		start := len(b)
+		b = append(b, make([]byte, modeAt)...)
+		b = binary.BigEndian.AppendUint32(b, e.Mode)
+		b = append(b, make([]byte, 12)...)
+		b = append(b, bytes.Repeat([]byte{1}, 20)...)
+		b = binary.BigEndian.AppendUint16(b, uint16(e.Stage<<12|min(len(e.Path), flagLength)))
+		b = append(b, e.Path...)
+		b = append(b, make([]byte, (len(b)-start+8)&^7-(len(b)-start))...)
+	}
+	return sum(b)
+}
+
+// paths are interesting for verify_path: git decides, the package agrees.
+var paths = []string{
+	"a", "a/b", "a//b", "/a", "a/", ".", "..", "./a", "../out/x", "a/..", "a/./b", "a/../b", "...", "a/...", "..a", ".a",
+	".git", ".GIT", ".gIt/hooks/x", "a/.git", "a/.git/config", ".git/hooks/x", ".gitx", ".gi", "git", ".git.x", ".git-rewrite",
+	".git ", ".git.", ".git . ", ".git::$INDEX_ALLOCATION", ".git:x", ".git ::$INDEX_ALLOCATION/x", ".git :", "git~1", "GIT~1", "git~1 ", "git~1.", "git~1:x", "git~2", "git~11", "a/git~1/x",
+	`a\.git`, `a\.git\x`, `.git\x`, `a\b`, `a\git~1`, `a\..\b`, `..\x`, `C:\x`, "C:/x",
+	".g\u200cit", "\u200c.git", ".git\u200c", ".git\ufeff", ".g\u200ci\u202et\u206f", ".g\u0131t", ".g\u200bit", ".g\u200cit/x", "a/.g\u206ait/x", ".git\xff", "\xff.git", "\u212a", ".git\u2069",
+	".gitmodules", ".GITMODULES", "a/.gitmodules", ".gitmodules ", ".gitmodules.", ".gitmodules:x", ".gitmodules::$DATA", ".g\u200citmodules", "gitmod~1", "gitmod~4", "gitmod~5", "GITMOD~2 .", "gi7eba~1", "gi7eb~12", "gi7e~123", "gi~12345", "g~123456", "~1234567", "gi7eba~0", "gi7ebax1", "gi7eba~1 ", "gi7eba~1x", "gi7d29~1", `x\.gitmodules`, `x\gitmod~1`, ".gitmodulesx", ".gitmodule",
+}
+
+// TestPaths compares with git on the paths above, git's own options for other
+// systems being on.
+func TestPaths(t *testing.T) {
+	r := newRepository(t, "sha1")
+	for _, mode := range []uint32{ModeFile, ModeLink} {
+		for _, path := range paths {
+			_, err := r.try("", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
+				"update-index", "--add", "--replace", "--cacheinfo", fmt.Sprintf("%o,%s,%s", mode, strings.Repeat("1", 40), path))
+			if ours := CheckPath(path, mode); err == nil {
+				assert.NoError(t, ours, "%q %o", path, mode)
+			} else {
+				assert.Error(t, ours, "%q %o", path, mode)
+			}
+		}
+	}
+	assert.Error(t, CheckPath(`\.git`, ModeFile), "git allows it outside Windows")
+	assert.Error(t, CheckPath("", ModeFile))
+	assert.Error(t, CheckPath("a\x00b", ModeFile))
+}
+
+func TestCheck(t *testing.T) {
+	file := func(path string) Entry { return Entry{Path: path, Mode: ModeFile} }
+	link := func(path string) Entry { return Entry{Path: path, Mode: ModeLink} }
+	gitlink := func(path string) Entry { return Entry{Path: path, Mode: ModeGitlink} }
+	stage := func(n int, e Entry) Entry { e.Stage = n; return e }
+	for _, test := range []struct {
+		name    string
+		entries []Entry
+		err     string
+	}{
+		{"nothing", nil, ""},
+		{"files beside each other", []Entry{file("a"), file("a-b"), file("a.c/d"), file("aa/b"), file("b")}, ""},
+		{"a hook", []Entry{file(".git/hooks/x")}, `".git/hooks/x": it is in a git directory`},
+		{"outside", []Entry{file("../out/x")}, `"../out/x": ".." in the path`},
+		{"absolute", []Entry{file("/etc/x")}, `an empty name`},
+		{"below a link", []Entry{link("a"), file("a-b"), file("a.c"), file("a/b")}, `"a/b": "a" is not a directory`},
+		{"far below a link", []Entry{file("a"), link("b/c"), file("b/c!"), file("b/c/d/e")}, `"b/c/d/e": "b/c" is not a directory`},
+		{"below a file", []Entry{file("a"), file("a/b")}, `"a/b": "a" is not a directory`},
+		{"below a gitlink", []Entry{gitlink("a"), file("a/.x")}, `"a/.x": "a" is not a directory`},
+		{"file and directory in conflict", []Entry{stage(2, file("a")), stage(3, file("a/b"))}, ""},
+		{"link and directory in conflict", []Entry{stage(2, link("a")), stage(3, file("a/b"))}, `"a/b": "a" is not a directory`},
+		{"a directory", []Entry{{Path: "a", Mode: modeDirectory}}, "sparse index"},
+		{"group may write", []Entry{{Path: "a", Mode: 0o100664}}, "unknown mode 100664"},
+		{"set-user-ID", []Entry{{Path: "a", Mode: 0o104755}}, "unknown mode 104755"},
+		{"a device", []Entry{{Path: "a", Mode: 0o020644}}, "unknown mode 20644"},
+		{".gitmodules is a link", []Entry{link(".gitmodules")}, ".gitmodules cannot be a link"},
+		{".gitmodules is a file", []Entry{file(".gitmodules")}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x, err := Parse(forge(test.entries...), 40)
+			require.NoError(t, err)
+			if err := x.Check(); test.err == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, test.err)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	file := func(path string, stage int) Entry { return Entry{Path: path, Mode: ModeFile, Stage: stage} }
+	good := forge(file("a", 0), file("b/c", 0))
+	_, err := Parse(good, 40)
+	require.NoError(t, err)
+	edit := func(at int, b ...byte) []byte {
+		body := bytes.Clone(good[:len(good)-20])
+		copy(body[at:], b)
+		return sum(body)
+	}
+	body := good[:len(good)-20]
+	const flags = headerSize + statSize + 20 // of the first entry
+	for name, data := range map[string][]byte{
+		"empty":                            {},
+		"header only":                      good[:12],
+		"wrong signature":                  edit(0, 'X'),
+		"version 1":                        edit(7, 1),
+		"version 5":                        edit(7, 5),
+		"more entries than there are":      edit(11, 3),
+		"a billion entries":                edit(8, 0x7f),
+		"fewer entries than there are":     edit(11, 1),
+		"wrong checksum":                   append(bytes.Clone(body), make([]byte, 19)...),
+		"wrong order":                      forge(file("b", 0), file("a", 0)),
+		"the same path twice":              forge(file("a", 0), file("a", 0)),
+		"merged and in conflict":           forge(file("a", 0), file("a", 1)),
+		"stages out of order":              forge(file("a", 2), file("a", 1)),
+		"the same stage twice":             forge(file("a", 2), file("a", 2)),
+		"path longer than it is":           edit(flags, 0, 5),
+		"path far longer than the file":    edit(flags, 0x0f, 0xfe),
+		"path shorter than it is":          edit(flags, 0, 0),
+		"path said to be long":             edit(flags, 0x0f, 0xff),
+		"extended flags in version 2":      edit(flags, 0x40, 1),
+		"something in the padding":         edit(143, 'x'),
+		"garbage behind the entries":       sum(append(bytes.Clone(body), "abc"...)),
+		"extension longer than the file":   sum(append(bytes.Clone(body), "TREE\x00\x00\x00\x09x"...)),
+		"extension of four gigabytes":      sum(append(bytes.Clone(body), "TREE\xff\xff\xff\xffx"...)),
+		"version 4 with too long a prefix": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 5, 'a', 0)...)),
+		"version 4 with an endless number": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)...)),
+	} {
+		_, err := Parse(data, 40)
+		assert.Error(t, err, name)
+	}
+	_, err = Parse(good, 64)
+	assert.Error(t, err, "the other hash")
+	_, err = Parse(forge(file(strings.Repeat("a", maxPath+1), 0)), 40)
+	assert.ErrorContains(t, err, "too long")
+}
+
+// TestGrowth is an index of version 4 whose paths share a long prefix: written out
+// they are a hundred times as long as the file.
+func TestGrowth(t *testing.T) {
+	body := []byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x00")
+	length := 4000
+	for i := range 2000 {
+		tail, strip := fmt.Sprintf("%04d", i), []byte{4}
+		if i == 0 {
+			tail, strip = strings.Repeat("a", length)+tail, []byte{0}
+		}
+		body = append(body, make([]byte, 60)...)
+		body = binary.BigEndian.AppendUint16(body, uint16(length+4))
+		body = append(append(append(body, strip...), tail...), 0)
+		body[11], body[10] = byte(i+1), byte((i+1)>>8)
+	}
+	_, err := Parse(sum(body), 40)
+	assert.ErrorContains(t, err, "its paths are too long")
+}
+
+func TestChanged(t *testing.T) {
+	parse := func(entries ...Entry) *Index {
+		x, err := Parse(forge(entries...), 40)
+		require.NoError(t, err)
+		return x
+	}
+	base := parse(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "b", Mode: ModeFile}, Entry{Path: "d", Mode: ModeFile, Stage: 1})
+	now := parse(Entry{Path: "a", Mode: ModeExecutable}, Entry{Path: "b", Mode: ModeFile}, Entry{Path: "c", Mode: ModeFile}, Entry{Path: "d", Mode: ModeFile, Stage: 2})
+	var got []string
+	for _, e := range now.Changed(base) {
+		got = append(got, e.Path)
+	}
+	assert.Equal(t, []string{"a", "c", "d"}, got)
+	assert.Len(t, now.Changed(nil), 4)
+	assert.Empty(t, base.Changed(base))
+	assert.False(t, SameContent(base, now))
+}
+
+// FuzzParse looks for panics, and for an Encode that reads otherwise.
+func FuzzParse(f *testing.F) {
+	f.Add(forge(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "a/b", Mode: ModeLink}), false)
+	f.Add(forge(Entry{Path: ".git/x", Mode: ModeFile, Stage: 1}, Entry{Path: ".git/x", Mode: ModeGitlink, Stage: 3}), true)
+	f.Fuzz(func(t *testing.T, data []byte, long bool) {
+		hexLen, end := 40, len(data)-sha1.Size
+		if long {
+			hexLen, end = 64, len(data)-sha256.Size
+		}
+		if end < 0 {
+			return
+		}
+		clear(data[end:]) // the checksum of git's index.skipHash
+		x, err := Parse(data, hexLen)
+		_, _ = GitlinksOf(data, hexLen)
+		if err != nil {
+			return
+		}
+		_ = x.Check()
+		again, err := Parse(x.Encode(), hexLen)
+		require.NoError(t, err)
+		require.True(t, SameContent(x, again))
+		require.Empty(t, again.Changed(x))
+		require.Equal(t, len(x.entries), len(again.entries))
+	})
+}
+
+// TestMutations changes bytes of real indexes. From each that passes, git reads the
+// same as Parse.
+func TestMutations(t *testing.T) {
+	r := newRepository(t, "sha1")
+	random := rand.New(rand.NewPCG(3, 3))
+	passed := 0
+	for round := range 12 {
+		version := strconv.Itoa(2 + round%3)
+		out, err := r.try(r.input(random), "update-index", "--replace", "--index-version="+version, "-z", "--index-info")
+		require.NoError(t, err, out)
+		data := r.index()
+		for range 200 {
+			body := bytes.Clone(data[:len(data)-20])
+			for range 1 + random.IntN(2) {
+				at := random.IntN(len(body))
+				body[at] = []byte{byte(random.Uint32()), '/', '.', 0, body[at] ^ 1, body[at] + 1}[random.IntN(6)]
+			}
+			body = sum(body)
+			x, err := Parse(body, 40)
+			if err != nil || x.Check() != nil || passed > 40*(round+1)/12 {
+				continue
+			}
+			passed++
+			r.install(x.Encode())
+			require.Equal(t, list(x), r.git("ls-files", "-s", "-z"))
+		}
+		r.install(data)
+	}
+	assert.Greater(t, passed, 20)
+}

@@ -1,0 +1,228 @@
+package gitdir
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Inert is a name that was taken away from something that a command made.
+type Inert struct {
+	Dir    string // absolute
+	Name   string // ".git" or "HEAD"
+	Fenced string // its name now
+	ino    uint64
+}
+
+// Repository is the directory that the user knows the repository by: it holds .git
+// or is the bare one.
+func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
+
+const (
+	// maxNames bounds the names that are tried for a fenced file before a random one.
+	maxNames = 8
+
+	// maxRounds bounds how often a name is taken away that a process puts back.
+	maxRounds = 4
+)
+
+// fence takes the names away from what commands have made, the deepest first. The
+// record is written before: a monitor that is killed has renamed nothing that the
+// next command cannot find.
+func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
+	var planned []Inert
+	for _, s := range slices.Backward(made) {
+		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + ".fenced"})
+	}
+	if len(planned) == 0 {
+		return nil, nil
+	}
+	var done []Inert
+	var errs []error
+	for _, n := range planned {
+		err := l.fenceOne(&n, func(n Inert) error {
+			return save(append(slices.Concat(records, done), n))
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("cannot make the repository %q inert: %w", n.Repository(), err))
+		}
+		if n.ino != 0 {
+			done = append(done, n)
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// fenceOne renames a name and looks whether it is gone. It sets n.ino if it has
+// renamed something.
+func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
+	dir, err := l.open(n.Dir)
+	if err != nil {
+		return unlessAbsent(err) // then nothing has the name
+	}
+	defer unix.Close(dir)
+	for range maxRounds {
+		st, err := fsat.Lstat(dir, n.Name)
+		if err != nil {
+			return unlessAbsent(err)
+		}
+		n.Fenced = freeName(dir, n.Name)
+		planned := *n
+		planned.ino = st.Ino
+		if err := save(planned); err != nil {
+			return err
+		}
+		err = fsat.RenameFresh(dir, n.Name, dir, n.Fenced)
+		switch {
+		case err == nil:
+			n.ino = st.Ino
+			ignore(dir, n.Fenced)
+		case !absent(err) && !errors.Is(err, unix.EEXIST):
+			return fmt.Errorf("cannot rename %s: %w", n.Name, err)
+		}
+	}
+	if _, err := fsat.Lstat(dir, n.Name); absent(err) {
+		return nil
+	}
+	return fmt.Errorf("a process keeps making %s", n.Name)
+}
+
+// ignore keeps git add from taking a directory that is no longer called .git. It is
+// a courtesy: if it fails, or if the command has a file there, nothing is lost.
+func ignore(dir int, name string) {
+	fd, err := fsat.Kernel().Open(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	file, err := fsat.Openat(fd, ".gitignore", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err == nil {
+		_ = fsat.Fill(file, []byte("*\n"))
+		unix.Close(file)
+	}
+}
+
+// freeName returns a name that nothing has. The user or a command may have a file
+// with the usual one.
+func freeName(dir int, name string) string {
+	free := name + ".fenced"
+	for i := 2; i <= maxNames; i++ {
+		if _, err := fsat.Lstat(dir, free); absent(err) {
+			return free
+		}
+		free = fmt.Sprintf("%s.fenced.%d", name, i)
+	}
+	return name + ".fenced." + rand.Text()
+}
+
+// open opens a directory in the root, name by name and through no link. A
+// directory of the user's own that is closed is opened until shut.
+func (l *List) open(name string) (int, error) {
+	rel, err := filepath.Rel(l.root, name)
+	if err != nil || !filepath.IsLocal(rel) {
+		return -1, fmt.Errorf("internal error: %q is not in the root %q", name, l.root)
+	}
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	for part := range strings.SplitSeq(rel, "/") {
+		if err != nil {
+			return -1, err
+		}
+		var next int
+		next, err = fsat.Kernel().Open(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+		if err == unix.EACCES && l.allow(dir) == nil {
+			next, err = fsat.Kernel().Open(dir, part, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+		}
+		unix.Close(dir)
+		dir = next
+	}
+	if err == nil {
+		if err = l.allow(dir); err != nil {
+			unix.Close(dir)
+		}
+	}
+	return dir, err
+}
+
+// restore gives the names back to what lies in the root, and returns the records
+// that remain, and those that it restored. A record remains if its place is taken;
+// one whose file is gone does not.
+func (l *List) restore(records []Inert) (left, restored []Inert, err error) {
+	defer l.shut()
+	var errs []error
+	for _, n := range slices.Backward(records) {
+		taken := slices.ContainsFunc(left, func(o Inert) bool { return fsat.Within(n.Dir, filepath.Join(o.Dir, o.Name)) })
+		if !fsat.Within(n.Dir, l.root) || taken {
+			left = append(left, n)
+			continue
+		}
+		switch err := l.restoreOne(n); {
+		case err == nil:
+			restored = append(restored, n)
+			l.given[filepath.Join(n.Dir, n.Name)] = true
+		case !absent(err):
+			left = append(left, n)
+			errs = append(errs, fmt.Errorf("cannot give the repository %q its %s back: %w", n.Repository(), n.Name, err))
+		}
+	}
+	slices.Reverse(left)
+	return left, restored, errors.Join(errs...)
+}
+
+func (l *List) restoreOne(n Inert) error {
+	dir, err := l.open(n.Dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	st, err := fsat.Lstat(dir, n.Fenced)
+	if err != nil {
+		return err
+	}
+	if st.Ino != n.ino {
+		return unix.ENOENT // another file of the user's
+	}
+	if _, err := fsat.Lstat(dir, n.Name); err == nil {
+		return unix.EEXIST
+	}
+	return fsat.RenameFresh(dir, n.Fenced, dir, n.Name)
+}
+
+// recordsIn reads the records of a state directory: a line of quoted names each.
+func recordsIn(state string) ([]Inert, error) {
+	text, err := os.ReadFile(filepath.Join(state, inertFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var records []Inert
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var n Inert
+		if _, err := fmt.Sscanf(lines.Text(), "%d %q %q %q", &n.ino, &n.Dir, &n.Name, &n.Fenced); err != nil {
+			return nil, fmt.Errorf("cannot read the list of inert repositories in %q: %w", state, err)
+		}
+		records = append(records, n)
+	}
+	return records, errors.Join(err, lines.Err())
+}
+
+func saveRecords(state string, records []Inert) error {
+	var text bytes.Buffer
+	for _, n := range records {
+		fmt.Fprintf(&text, "%d %q %q %q\n", n.ino, n.Dir, n.Name, n.Fenced)
+	}
+	if err := replace(filepath.Join(state, inertFile), text.Bytes()); err != nil {
+		return fmt.Errorf("cannot write the list of inert repositories: %w", err)
+	}
+	return nil
+}

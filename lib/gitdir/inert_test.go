@@ -1,0 +1,365 @@
+package gitdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// names lists the names that were taken away, below the root.
+func (g ground) names(made []Inert) []string {
+	var names []string
+	for _, n := range made {
+		rel, err := filepath.Rel(g.root, filepath.Join(n.Dir, n.Name))
+		require.NoError(g, err)
+		names = append(names, rel)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A command makes repositories that run a program on the host. git on the host
+// must not run it once the command has ended, and in the next command all works.
+func TestInert(t *testing.T) {
+	for _, row := range []struct {
+		name, before, script string
+		want                 []string
+		probes               string // directories in which git would run the program
+	}{
+		{"at the root", ``, `repo .; arm .git; mkdir sub`, []string{".git", ".git/HEAD"}, ". sub"},
+		{"below", `repo .`, `repo a/b/c; arm a/b/c/.git; mkdir a/b/c/sub`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, "a/b/c a/b/c/sub"},
+		{"as a gitlink of the host's index", `repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a`, `repo a/b/c; arm a/b/c/.git`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, ". a/b/c"},
+		{"bare at the root", ``, `git init -q --bare .; git config core.bare false; git config core.worktree .; arm .`, []string{"HEAD"}, "."},
+		{"bare at the root, its .git renamed away", ``, `repo .; arm .git; mv .git/* .; rmdir .git; git config --file config core.bare false; git config --file config core.worktree .`, []string{"HEAD"}, "."},
+		{"bare below", `repo .`, `git init -q --bare a/m; git config --file a/m/config core.bare false; git config --file a/m/config core.worktree .; arm a/m`, []string{"a/m/HEAD"}, "a/m"},
+		{".git is a file", `repo .`, `mkdir x; git init -q --separate-git-dir=x/gd a; arm x/gd`, []string{"a/.git", "x/gd/HEAD"}, "a"},
+		{".git is a link", `repo .`, `mkdir a; repo o; arm o/.git; ln -s ../o/.git a/.git`, []string{"a/.git", "o/.git", "o/.git/HEAD"}, "a o"},
+		{"commondir without objects beside it", `repo .`, `repo o; arm o/.git; mkdir d; mv o/.git/HEAD d; echo ../o/.git >d/commondir; echo 'gitdir: ../d' >o/x; mkdir a; mv o/x a/.git`,
+			[]string{"a/.git", "d/HEAD", "o/.git"}, "a"},
+		{"a linked worktree", `repo .`, `repo o; git -C o worktree add -q ../w; arm o/.git`, []string{"o/.git", "o/.git/HEAD", "o/.git/worktrees/w/HEAD", "w/.git"}, "o w"},
+		{"a repository within a bare one", ``, `git init -q --bare m; repo m/w; arm m/w/.git`, []string{"m/HEAD", "m/w/.git", "m/w/.git/HEAD"}, "m/w"},
+		{"in a .git without HEAD", ``, `mkdir -p .git/x; repo .git/x; arm .git/x/.git`, []string{".git", ".git/x/.git", ".git/x/.git/HEAD"}, ""},
+		{"a prepared .git without HEAD", ``, `repo a; arm a/.git; rm a/.git/HEAD`, []string{"a/.git"}, ""},
+		{"in a directory that it closed", `repo .`, `repo a/b/c; arm a/b/c/.git; chmod 0 a/b`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, "a/b/c"},
+		{"all closed", `repo .`, `repo a/b/c; arm a/b/c/.git; chmod 0 a/b/c/.git a/b/c a/b a`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, "a/b/c"},
+		{"read-only", `repo .`, `repo a/b; arm a/b/.git; chmod 0555 a/b/.git a/b a`, []string{"a/b/.git", "a/b/.git/HEAD"}, "a/b"},
+		{"a directory that cannot be listed", `repo .`, `repo a/b; arm a/b/.git; chmod 0311 a`, []string{"a/b/.git", "a/b/.git/HEAD"}, "a/b"},
+		{"names with newlines", ``, "repo 'a\nb/c'; arm 'a\nb/c/.git'", []string{"a\nb/c/.git", "a\nb/c/.git/HEAD"}, ""},
+		{"forty levels deep", ``, `d=$(printf 'd/%.0s' $(seq 40)); repo $d; arm $d/.git`, []string{strings.Repeat("d/", 40) + ".git", strings.Repeat("d/", 40) + ".git/HEAD"}, strings.Repeat("d/", 40)},
+		{"HEAD is a FIFO", ``, `repo a; rm a/.git/HEAD; mkfifo a/.git/HEAD`, []string{"a/.git", "a/.git/HEAD"}, ""},
+		{"HEAD is a directory", ``, `repo a; rm a/.git/HEAD; mkdir a/.git/HEAD`, []string{"a/.git", "a/.git/HEAD"}, ""},
+		{"HEAD is a hard link", ``, `repo a; arm a/.git; ln a/.git/HEAD h`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{"HEAD.fenced exists", ``, `repo a; arm a/.git; echo mine >a/.git/HEAD.fenced; mkdir a/.git.fenced`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{"a known repository moved by its parent", `repo a/b`, `mv a z; repo a/b; arm a/b/.git`, []string{"a/b/.git", "a/b/.git/HEAD"}, "a/b"},
+		{"a known repository replaced", `repo a/b`, `mv a/b/.git a/gone; repo a/b; arm a/b/.git`, []string{"a/b/.git", "a/b/.git/HEAD", "a/gone/HEAD"}, "a/b"},
+		{"a directory of the user's completed", `repo a; mv a/.git/HEAD h`, `arm a/.git; mv h a/.git/HEAD`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{"a .git file of the user's written by another name", `repo .; git worktree add -q w; ln w/.git other`, `repo o; arm o/.git; echo "gitdir: $PWD/o/.git" >other`, []string{"o/.git", "o/.git/HEAD", "w/.git"}, "w o"},
+		{"a .git file that leads outside", `repo ../o`, `mkdir a; echo "gitdir: $PWD/../o/.git" >a/.git`, []string{"a/.git"}, ""},
+		{"a repository that the user has emptied", `repo a`, `repo o; mv o/.git/* a/.git; rmdir o/.git; arm a/.git`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			g.sh(row.before)
+			g.command(func() {})
+			if strings.Contains(row.name, "emptied") {
+				g.sh(`find a/.git -mindepth 1 -delete`)
+			}
+			probes := strings.Fields(row.probes)
+			made := g.command(func() {
+				g.sh(row.script)
+			})
+			assert.Equal(t, row.want, g.names(made))
+			_ = os.Chmod(g.path("a"), 0o755)
+			_ = os.Chmod(g.path("a/b"), 0o755)
+			for _, probe := range probes {
+				assert.False(t, g.runs(probe, "status"), "on the host in %q", probe)
+				assert.False(t, g.runs("..", "-C", g.path(probe), "status"), "git -C %q", probe)
+			}
+			again := g.command(func() {
+				for _, probe := range probes {
+					_ = os.Chmod(g.path(probe), 0o755)
+					_ = os.Chmod(g.path(probe+"/.git"), 0o755)
+					assert.True(t, g.runs(probe, "status"), "in the next command in %q", probe)
+				}
+			})
+			assert.Equal(t, row.want, g.names(again))
+			for _, probe := range probes {
+				assert.False(t, g.runs(probe, "status"), "on the host in %q, after the next command", probe)
+			}
+		})
+	}
+}
+
+// All that a command has in its repository is there in the next one.
+func TestRestored(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo ../o; repo .`)
+	g.command(func() {
+		g.sh(`git clone -q ../o a; git -C a -c protocol.file.allow=always submodule -q add "$PWD/../o" s; git -C a commit -qm s; echo kept >a/.git/HEAD.fenced`)
+	})
+	assert.NotContains(t, g.git(".", "status", "--porcelain", "-uall"), "a/.git.fenced/")
+	_, err := g.tryGit("a", "rev-parse", "--verify", "-q", "HEAD:s")
+	assert.Error(t, err, "git takes the repository around it")
+	g.command(func() {
+		assert.Equal(t, "a", filepath.Base(g.git("a", "rev-parse", "--show-toplevel")))
+		assert.Empty(t, g.git("a", "status", "--porcelain", "--ignore-submodules=none"))
+		g.git("a", "fsck", "--full")
+		g.git("a/s", "log")
+		text, err := os.ReadFile(g.path("a/.git/HEAD.fenced"))
+		require.NoError(t, err)
+		assert.Equal(t, "kept\n", string(text))
+	})
+}
+
+// The user's own work between two commands stays as it is.
+func TestTheUsersOwn(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.command(func() {})
+	for name, script := range map[string]string{
+		"at the top": `repo a`, "two levels down": `repo b/c`, "deep": `repo d/1/2/3/4`, "bare": `git init -q --bare d/2/m.git`, "a worktree": `repo d/3; git -C d/3 worktree add -q ../5/w`,
+	} {
+		g.sh(script)
+		assert.Empty(t, g.command(func() { g.sh(`date >f`) }), name)
+		assert.Empty(t, g.command(func() { g.sh(`date >f`) }), name)
+	}
+	r := g.begin()
+	assert.Equal(t, []string{"nested a", "nested b/c", "nested d/1/2/3/4", "bare d/2/m.git", "nested d/3", "worktree d/5/w"}, g.repos(r))
+	_, err := r.End()
+	require.NoError(t, err)
+	assert.Empty(t, g.command(func() { g.git("d/3", "commit", "-q", "--allow-empty", "-m", "second") }), "a known one changes")
+	g.sh(`repo d/9/9/9`)
+	made := g.command(func() { g.sh(`git -C d/9/9/9 config core.fsmonitor false`) })
+	assert.Len(t, made, 2, "one that was not covered, and that the command changed")
+	g.sh(`rm -rf a/.git; repo a; repo d/7`)
+	assert.Equal(t, g.names(made), g.names(g.command(func() {})), "nothing else")
+	r = g.begin()
+	assert.Contains(t, g.repos(r), "nested a")
+	_, err = r.End()
+	require.NoError(t, err)
+}
+
+// The user makes a repository where an inert one is: both stay.
+func TestTheUserTakesThePlace(t *testing.T) {
+	g := newGround(t)
+	g.command(func() { g.sh(`repo a; arm a/.git`) })
+	g.sh(`repo a`)
+	assert.False(t, g.runs("a", "status"))
+	g.settle()
+	r := g.begin()
+	assert.ErrorContains(t, r.Warning, "a")
+	assert.Equal(t, []string{"nested a"}, g.repos(r))
+	made, err := r.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+	g.sh(`rm -rf a/.git`)
+	g.command(func() { assert.True(t, g.runs("a", "status")) })
+}
+
+// A command closes a directory with a repository of the host's: the next one must
+// not take it for gone.
+func TestClosedRepositories(t *testing.T) {
+	if os.Geteuid() == 0 {
+		return
+	}
+	for _, dir := range []string{"a", "a/b", "a/b/c/d", "a/b/c/d/.git"} {
+		g := newGround(t)
+		g.sh(`repo a/b/c/d`)
+		g.command(func() { g.sh(`chmod 0 ` + dir) })
+		r, err := Begin(g.state, g.root)
+		if err == nil {
+			_, err = Find(g.root, r.List)
+		}
+		assert.ErrorIs(t, err, unix.EACCES, dir)
+		g.sh(`chmod 755 ` + dir)
+		r = g.begin()
+		assert.Equal(t, []string{"nested a/b/c/d"}, g.repos(r))
+	}
+}
+
+func TestClosedFromTheStart(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p a/b; chmod 0 a`)
+	g.command(func() {})
+	made := g.command(func() { g.sh(`chmod 700 a; repo a/b; chmod 0 a`) })
+	assert.Equal(t, []string{"a/b/.git", "a/b/.git/HEAD"}, g.names(made))
+	info, err := os.Stat(g.path("a"))
+	require.NoError(t, err)
+	assert.Zero(t, info.Mode().Perm(), "as the command left it")
+}
+
+func TestTwoCommands(t *testing.T) {
+	g := newGround(t)
+	require.NoError(t, os.MkdirAll(g.path("sub"), 0o755))
+	g.settle()
+	first := g.begin()
+	second, err := Begin(g.state, g.path("sub"))
+	require.NoError(t, err)
+	g.sh(`repo a; repo sub/b; arm sub/b/.git`)
+	third := g.begin()
+	assert.Empty(t, g.repos(third), "what another one has made meanwhile is not the host's")
+	made, err := third.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+	made, err = first.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+	assert.True(t, g.runs("sub/b", "status"), "the second one needs it")
+	made, err = second.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a/.git", "a/.git/HEAD", "sub/b/.git", "sub/b/.git/HEAD"}, g.names(made))
+	assert.False(t, g.runs("sub/b", "status"))
+	notes, err := notesIn(g.state)
+	require.NoError(t, err)
+	assert.Empty(t, notes)
+}
+
+// A command begins between another one's look at the tree and its search.
+func TestLookBeforeACommand(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
+	require.NoError(t, os.Mkdir(g.state, 0o700))
+	l, err := Look(g.state, g.root)
+	require.NoError(t, err)
+	g.settle()
+	g.begin()
+	g.sh(`repo a/b/c`)
+	repos, err := Find(g.root, l)
+	require.NoError(t, err)
+	require.Len(t, repos, 2)
+	assert.Equal(t, g.path("k"), repos[1].WorkTree)
+}
+
+func TestLookWithoutAState(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo a/b/c/d`)
+	for _, state := range []string{g.state, "/proc/nonexistent"} {
+		l, err := Look(state, g.root)
+		require.NoError(t, err)
+		repos, err := Find(g.root, l)
+		require.NoError(t, err)
+		assert.Len(t, repos, 1)
+		assert.NoDirExists(t, state)
+	}
+}
+
+// Another root is not kept from its sweep.
+func TestRootsThatDoNotOverlap(t *testing.T) {
+	g := newGround(t)
+	other := g
+	other.root = filepath.Dir(g.root) + "/root2"
+	require.NoError(t, os.Mkdir(other.root, 0o755))
+	r := other.begin()
+	assert.Len(t, g.command(func() { g.sh(`repo a`) }), 2)
+	_, err := r.End()
+	require.NoError(t, err)
+}
+
+// A monitor that is killed leaves its note unlocked.
+func TestKilled(t *testing.T) {
+	for name, recover := range map[string]func(g ground) []Inert{
+		"Recover": func(g ground) []Inert {
+			made, err := Recover(g.state)
+			require.NoError(g, err)
+			return made
+		},
+		"the next Begin": func(g ground) []Inert { // which gives it back
+			r := g.begin()
+			assert.Empty(g, g.repos(r))
+			made, err := r.End()
+			require.NoError(g, err)
+			return made
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			g.settle()
+			r := g.begin()
+			g.sh(`repo a; arm a/.git`)
+			require.NoError(t, r.note.Close())
+			assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(recover(g)))
+			assert.False(t, g.runs("a", "status"))
+			made, err := Recover(g.state)
+			require.NoError(t, err)
+			assert.Empty(t, made)
+		})
+	}
+}
+
+// The process dies between two steps of a sweep: whatever it had done, the next
+// one brings it to its end, and the command after it has everything back.
+func TestKilledWhileItSweeps(t *testing.T) {
+	for steps := range 5 {
+		g := newGround(t)
+		g.settle()
+		r := g.begin()
+		g.sh(`repo a; arm a/.git; git init -q --bare m.git`)
+		l, err := openList(g.root, listFile(g.state, g.root))
+		require.NoError(t, err)
+		notes, err := notesIn(g.state)
+		require.NoError(t, err)
+		l.since = notes.since(g.root)
+		made, err := l.refresh()
+		require.NoError(t, err)
+		left, died := steps, errors.New("killed")
+		_, err = l.fence(made, nil, func(all []Inert) error {
+			if left--; left < 0 {
+				return died
+			}
+			return saveRecords(g.state, all)
+		})
+		l.shut()
+		require.NoError(t, r.note.Close())
+		_, rerr := Recover(g.state)
+		require.NoError(t, rerr)
+		assert.False(t, g.runs("a", "status"), "%d steps, %v", steps, err)
+		assert.NoFileExists(t, g.path("m.git/HEAD"))
+		g.command(func() {
+			assert.True(t, g.runs("a", "status"), "%d steps", steps)
+			assert.FileExists(t, g.path("m.git/HEAD"))
+		})
+	}
+}
+
+// A process goes on renaming while the sweep works: nothing behind a link changes.
+func TestAgainstRenaming(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo victim; mkdir -p p`)
+	g.command(func() {})
+	for range 5 {
+		g.settle()
+		r := g.begin()
+		g.sh(`rm -rf p/*; repo p/a; arm p/a/.git; mkdir -p p/b`)
+		stop, stopped := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_ = os.Rename(g.path("p/a"), g.path("p/c"))
+				_ = os.Symlink("../victim", g.path("p/a"))
+				_ = os.Remove(g.path("p/a"))
+				_ = os.Rename(g.path("p/c"), g.path("p/a"))
+				_ = os.Rename(g.path("p/b/.git"), g.path("p/a/.git"))
+				_ = os.Rename(g.path("p/a/.git"), g.path("p/b/.git"))
+			}
+		}()
+		_, _ = r.End()
+		close(stop)
+		<-stopped
+		assert.FileExists(t, g.path("victim/.git/HEAD"))
+	}
+}

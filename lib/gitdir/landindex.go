@@ -1,0 +1,253 @@
+package gitdir
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/internal/fsat"
+)
+
+const (
+	indexFile = "index"
+	lockWait  = time.Second // for a lock of the host's git
+)
+
+// errBusy says that the host's git holds a lock.
+var errBusy = errors.New("the host's git has it locked")
+
+// landIndex lands the index in the directory up of the upper layer, as that of the
+// host's directory git.
+func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) error {
+	data, written, err := readIndex(up)
+	if data == nil {
+		return nil // the command has not written one, or only a whiteout
+	}
+	rel = path.Join(rel, indexFile)
+	digest := digestOf(data)
+	if err == nil && out.Files[rel] == digest {
+		return nil
+	}
+	var x *index.Index
+	if err == nil {
+		x, err = index.Parse(data, r.hexLen())
+	}
+	if err == nil {
+		err = x.Check()
+	}
+	if err != nil {
+		out.stay(rel, "the index: %v", err)
+		return nil
+	}
+	host, err := l.hostIndex(r, git, rel, out)
+	if err != nil {
+		return err
+	}
+	if host == nil {
+		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
+		return nil
+	}
+	if why := l.unsafe(r, git, x, host); why != "" {
+		out.stay(rel, "the index: %s", why)
+		return nil
+	}
+	for _, id := range x.Trees() {
+		if !r.objects.Has(id) {
+			x.DropTrees()
+			break
+		}
+	}
+	text := x.Encode()
+	if err := replaceLocked(filepath.Join(git, indexFile), text, written, host.same); err != nil {
+		return fmt.Errorf("cannot land the index: %w", err)
+	}
+	out.Files[rel] = digest
+	out.Files[rel+"@host"] = digestOf(text)
+	return nil
+}
+
+// readIndex also returns when the index was written. An index that is newer than a
+// change of a file hides that change from git, if the size stays.
+func readIndex(up int) (data []byte, written unix.Timespec, err error) {
+	st, err := fsat.Lstat(up, indexFile)
+	if err != nil {
+		return nil, written, err
+	}
+	data, err = readFile(up, indexFile, maxIndex)
+	if now := unix.NsecToTimespec(time.Now().UnixNano()); st.Mtim.Nano() > now.Nano() {
+		st.Mtim = now
+	}
+	return data, st.Mtim, err
+}
+
+// hostIndex is the host's index, as it was before it is replaced.
+type hostIndex struct {
+	*index.Index
+	stat unix.Stat_t // zero if there is none
+}
+
+// same reports whether the host's index still is the file that was read.
+func (h *hostIndex) same(path string) bool {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return err == unix.ENOENT && h.stat.Ino == 0
+	}
+	return sameVersion(&st, &h.stat)
+}
+
+func sameVersion(a, b *unix.Stat_t) bool {
+	return fsat.SameInode(a, b) && a.Size == b.Size && a.Mtim == b.Mtim && a.Ctim == b.Ctim
+}
+
+// hostIndex reads the host's index, or returns nil if the host has staged something
+// since the command started. Writing anew what the files look like is nothing: an
+// editor has that done every few seconds.
+func (l *lander) hostIndex(r *repository, git, rel string, out *landed) (*hostIndex, error) {
+	path := filepath.Join(git, indexFile)
+	h := &hostIndex{Index: new(index.Index)}
+	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
+		return h, nil
+	}
+	data, err := os.ReadFile(path)
+	if err == nil {
+		h.Index, err = index.Parse(data, r.hexLen())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the host's index: %w", err)
+	}
+	if h.stat.Ctim.Nano() <= out.Since || out.Files[rel+"@host"] == digestOf(data) {
+		return h, nil
+	}
+	if base := l.layer.bases[git]; base != nil {
+		before, err := io.ReadAll(io.NewSectionReader(base, 0, maxIndex))
+		if err != nil {
+			return nil, err
+		}
+		if x, err := index.Parse(before, r.hexLen()); err == nil && index.SameContent(x, h.Index) {
+			return h, nil
+		}
+	}
+	return nil, nil
+}
+
+// unsafe says what of an index the host must not see, or "": an entry without its
+// object, or a gitlink that leads to a repository which is not covered.
+func (l *lander) unsafe(r *repository, git string, x *index.Index, host *hostIndex) string {
+	for _, e := range x.Changed(host.Index) {
+		switch {
+		case e.Mode == index.ModeGitlink:
+			if !l.inert(git, e.Path) {
+				return fmt.Sprintf("%q is a repository of its own", e.Path)
+			}
+		case e.IntentToAdd:
+		case !r.objects.Has(e.ID):
+			return fmt.Sprintf("object %s of %q is missing", e.ID, e.Path)
+		}
+	}
+	return ""
+}
+
+// inert reports whether the host's git finds no repository of a command's making at a
+// path of the work tree: there is none, one without HEAD, or one of the host's.
+func (l *lander) inert(git, path string) bool {
+	if filepath.Base(git) != ".git" {
+		return false // where the work tree is, is not known
+	}
+	place := filepath.Join(filepath.Dir(git), path)
+	if slices.Contains(l.layer.WorkTrees, place) {
+		return true
+	}
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, place, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT)
+	}
+	defer unix.Close(dir)
+	dotGit, err := fsat.Openat(dir, ".git", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return errors.Is(err, unix.ENOENT)
+	}
+	defer unix.Close(dotGit)
+	_, err = fsat.Lstat(dotGit, "HEAD")
+	return errors.Is(err, unix.ENOENT)
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// replaceLocked replaces a file of the host's as git does, under its lock, if it
+// still is as it was.
+func replaceLocked(path string, data []byte, written unix.Timespec, same func(path string) bool) error {
+	lock := path + ".lock"
+	mode := uint32(0o644)
+	var st unix.Stat_t
+	if unix.Lstat(path, &st) == nil {
+		mode = st.Mode & 0o777
+	}
+	var fd int
+	var err error
+	for limit := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+		fd, err = unix.Open(lock, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
+		if err != unix.EEXIST || time.Now().After(limit) {
+			break
+		}
+	}
+	if err == unix.EEXIST {
+		return fmt.Errorf("%w: %q", errBusy, lock)
+	}
+	if err != nil {
+		return &os.PathError{Op: "create", Path: lock, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), lock)
+	_, err = f.Write(data)
+	if err == nil && !same(path) {
+		err = errors.New("it has changed meanwhile")
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = unix.UtimesNanoAt(unix.AT_FDCWD, lock, []unix.Timespec{written, written}, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
+		err = os.Rename(lock, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(lock))
+	}
+	return nil
+}
+
+// readFile reads a regular file of an upper layer, once. A missing one, and one that
+// is no regular file, is nil.
+func readFile(dir int, name string, most int64) ([]byte, error) {
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errors.New("it is not a regular file")
+	}
+	data := make([]byte, 0, min(st.Size, most)+1)
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		switch {
+		case int64(len(data)) > most:
+			return data, errors.New("it is too large")
+		case err != nil || n == 0:
+			return data, nil
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package gitdir
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/gitdir/state"
+	"pikuri/lib/internal/fsat"
+)
+
+// Layer is a directory of pk's own that holds what commands write to one git
+// directory of the host: the upper layer of an overlay over it.
+//
+// Three bytes of its lock file are locked with open file description locks, which a
+// set-up program inherits, in this order:
+//
+//	starting   exclusive  a command, from before it looks whether the overlay is in use
+//	                      until its sandbox is made; a command that tidies the layer
+//	use        shared     a command, until its sandbox has ended and its work has landed
+//	           exclusive  a command that shares the layer with nobody
+//	landing    exclusive  a command that lands
+type Layer struct {
+	GitDir  string `json:"git_dir"`        // the host's, absolute, without links
+	Dir     string `json:"dir"`            // of pk's own, absolute, without links
+	Session string `json:"session"`        // names kept references and reflog entries
+	Once    bool   `json:"once,omitempty"` // Dir goes with the command
+
+	// WorkTrees are those of the host's repositories that the command cannot replace.
+	WorkTrees []string `json:"work_trees,omitempty"`
+
+	lock   *os.File
+	shared bool // by the commands of a session
+	fresh  bool
+	bases  map[string]*os.File // of a git directory, the index when the overlay was mounted
+	lander lander
+}
+
+// Names in the directory of a layer.
+const (
+	upperDir   = "upper"
+	workDir    = "work"
+	mergedDir  = "merged" // where a session's keeper has the overlay
+	layerLock  = "lock"
+	recordFile = "record"
+	onceDir    = "once-" // begins the name of a layer for one command
+)
+
+// Bytes of the lock file.
+const (
+	starting = iota
+	use
+	landing
+)
+
+// LayerName is the name of the directory of a layer over a git directory. The digest
+// makes it unique, the rest is for people.
+func LayerName(gitDir string) string {
+	name := filepath.Base(gitDir)
+	if name == ".git" {
+		name = filepath.Base(filepath.Dir(gitDir))
+	}
+	readable := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, name)
+	sum := sha256.Sum256([]byte(gitDir))
+	return "git-" + readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
+}
+
+// OpenShared opens the layer that the commands of a session share, below the
+// directory in, and makes it if it is missing. Close it.
+func OpenShared(in, gitDir, session string) (*Layer, error) {
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: session, shared: true}
+	err := l.open()
+	if err == nil {
+		err = l.wait(starting, unix.F_WRLCK)
+	}
+	if err == nil {
+		if err = l.try(use, unix.F_WRLCK); err == nil {
+			l.fresh, err = true, l.begin()
+		} else if errors.Is(err, unix.EAGAIN) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = l.try(use, unix.F_RDLCK) // only a command with the first lock has it exclusively
+	}
+	return l.opened(err)
+}
+
+// OpenOwn opens the layer over a git directory for a command without a session,
+// below the directory in. What cannot land stays there for the next command. A
+// command that runs at the same time gets an empty layer for itself. Close it.
+func OpenOwn(in, gitDir string) (*Layer, error) {
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: "command", fresh: true}
+	err := l.open()
+	if err == nil {
+		err = l.try(use, unix.F_WRLCK)
+	}
+	if errors.Is(err, unix.EAGAIN) {
+		l.lock.Close()
+		l.Dir, l.Once = filepath.Join(l.Dir, onceDir+rand.Text()), true
+		if err = l.open(); err == nil {
+			err = l.try(use, unix.F_WRLCK)
+		}
+	}
+	if err == nil {
+		err = l.begin()
+	}
+	return l.opened(err)
+}
+
+// Reopen opens a layer whose command was killed, to land from it.
+func (l *Layer) Reopen() error {
+	if _, err := os.Stat(l.GitDir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	err := l.open()
+	l.shared = true // another command may use it by now, exclusively too
+	_, err = l.opened(err)
+	return err
+}
+
+func (l *Layer) opened(err error) (*Layer, error) {
+	if err == nil {
+		return l, nil
+	}
+	if l.lock != nil {
+		l.lock.Close()
+	}
+	return nil, fmt.Errorf("cannot prepare the layer over git directory %q: %w", l.GitDir, err)
+}
+
+// open makes the directories and opens the lock file.
+func (l *Layer) open() error {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{upperDir, workDir, mergedDir} {
+		if err := os.Mkdir(filepath.Join(l.Dir, name), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	info, err := os.Stat(l.GitDir)
+	if err == nil { // the merged directory has the mode of the upper layer
+		err = os.Chmod(l.Upper(), info.Mode().Perm()|0o700)
+	}
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Open(filepath.Join(l.Dir, layerLock), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: filepath.Join(l.Dir, layerLock), Err: err}
+	}
+	l.lock = os.NewFile(uintptr(fd), layerLock)
+	l.lander.layer, l.lander.repos = l, map[string]*repository{}
+	return nil
+}
+
+// Upper is the upper layer, Work what the kernel needs beside it, and Merged where a
+// session mounts the overlay.
+func (l *Layer) Upper() string  { return filepath.Join(l.Dir, upperDir) }
+func (l *Layer) Work() string   { return filepath.Join(l.Dir, workDir) }
+func (l *Layer) Merged() string { return filepath.Join(l.Dir, mergedDir) }
+
+// Fresh reports whether no other command uses the layer.
+func (l *Layer) Fresh() bool { return l.fresh }
+
+// Lock is a file to keep open until the sandbox has ended.
+func (l *Layer) Lock() *os.File { return l.lock }
+
+// Started is to be called once the sandbox is made.
+func (l *Layer) Started() { _ = l.try(starting, unix.F_UNLCK) }
+
+// Close gives the layer back.
+func (l *Layer) Close() error {
+	for _, f := range l.bases {
+		f.Close()
+	}
+	for _, r := range l.lander.repos {
+		r.objects.Close()
+	}
+	if l.lock == nil {
+		return nil
+	}
+	return l.lock.Close()
+}
+
+// lockTime bounds the wait for a lock that is held while a sandbox is made, or while
+// work lands: a large fetch takes its time.
+const lockTime = 10 * time.Minute
+
+func (l *Layer) try(which int, how int16) error {
+	lock := unix.Flock_t{Type: how, Start: int64(which), Len: 1}
+	_, err := fsat.Again(func() (int, error) { return 0, unix.FcntlFlock(l.lock.Fd(), unix.F_OFD_SETLK, &lock) })
+	if err == unix.EACCES {
+		err = unix.EAGAIN
+	}
+	return err
+}
+
+func (l *Layer) wait(which int, how int16) error {
+	for limit := time.Now().Add(lockTime); ; time.Sleep(time.Millisecond) {
+		err := l.try(which, how)
+		if err != unix.EAGAIN || time.Now().After(limit) {
+			return err
+		}
+	}
+}
+
+// record is what the commands that share a layer know of it.
+type record struct {
+	Since  int64                            `json:"since"`            // when the overlay was mounted, in ns
+	Base   []byte                           `json:"base,omitempty"`   // the host's config then
+	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
+	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
+	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
+	Config string                           `json:"config,omitempty"` // digest of the host's config for which the layer's was kept
+	Told   []string                         `json:"told,omitempty"`   // messages that were given
+}
+
+func (r *record) refs(git string) map[string]string {
+	if r.Refs[git] == nil {
+		r.Refs[git] = map[string]string{}
+	}
+	return r.Refs[git]
+}
+
+func (r *record) marks(git string) map[string]state.Mark {
+	if r.Marks[git] == nil {
+		r.Marks[git] = map[string]state.Mark{}
+	}
+	return r.Marks[git]
+}
+
+// begin notes the time before a fresh overlay is mounted. A configuration that was
+// kept does not outlast a change of the host's.
+func (l *Layer) begin() error {
+	old, err := l.load()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told}
+	if digestOf(config) != old.Config {
+		s.Config = ""
+		if err := os.Remove(filepath.Join(l.Upper(), "config")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	l.bases = map[string]*os.File{}
+	gitDirs := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	for _, git := range gitDirs {
+		if f, err := os.Open(filepath.Join(git, indexFile)); err == nil {
+			l.bases[git] = f
+		}
+	}
+	return l.save(s)
+}
+
+func (l *Layer) load() (r record, err error) {
+	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if r.Refs == nil {
+		r.Refs = map[string]map[string]string{}
+	}
+	if r.Marks == nil {
+		r.Marks = map[string]map[string]state.Mark{}
+	}
+	if r.Files == nil {
+		r.Files = map[string]string{}
+	}
+	return r, err
+}
+
+func (l *Layer) save(r record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	name := filepath.Join(l.Dir, recordFile)
+	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}

@@ -1,0 +1,831 @@
+package gitdir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// List is the memory of one root: its directories with the time of their last
+// change, and where git would find a repository in them. A directory's ctime
+// changes with each name that is added, renamed or removed in it, and no process
+// can set it; so a directory with the same ctime has the same names.
+//
+// A List is not safe for concurrent use.
+type List struct {
+	root  string // absolute, without links
+	file  string
+	fresh bool // there was no list yet
+	dirty bool
+
+	dirs   []dir // each before those below it
+	spots  []spot
+	links  map[string][]string // by git directory: a key of its index, then the gitlinks
+	mounts []string
+	given  map[string]bool // names that were given back to what commands made
+	since  int64           // what has changed after it may be a command's; 0: nothing is
+
+	walked int64 // when the last walk began
+	fd     int   // the root, while a walk goes on
+	opened []func()
+}
+
+// dir is a directory of the root's tree.
+type dir struct {
+	path  string // below the root, "" for the root
+	ino   uint64
+	ctime int64 // nanoseconds; 0: to be read again
+	end   int   // index after the directories below it
+}
+
+// spot is a name by which git would find a repository: .git in a directory, or the
+// HEAD of a directory that looks like a git directory.
+type spot struct {
+	dir   string // below the root
+	name  string // ".git" or "HEAD"
+	whose owner
+	id    id     // of .git; of the directory for HEAD
+	text  string // of a .git file or link
+}
+
+// id identifies an inode, also after its number was used again.
+type id struct {
+	dev, ino uint64
+	born     int64
+}
+
+type owner byte
+
+const (
+	nobodys  owner = iota // git takes it for no repository, and no command has changed it
+	hosts                 // a repository of the host's
+	commands              // a command has made or changed it
+)
+
+const (
+	// maxDirs bounds a list. It is some 200 MB of names.
+	maxDirs = 2_000_000
+
+	// quickDepth is how deep Quick looks for repositories that the user made since
+	// the last command.
+	quickDepth = 2
+
+	// settled is how old a ctime has to be to tell all later changes apart. File
+	// systems round times, some to two seconds.
+	settled = 2_000_000_000
+
+	// maxWalks bounds how often a sweep walks because it has found something.
+	maxWalks = 4
+
+	// maxErrors bounds the errors that a walk collects before it gives up.
+	maxErrors = 16
+
+	// maxChanged bounds the entries of a git directory in which a change is looked
+	// for. More count as changed.
+	maxChanged = 20_000
+)
+
+// rounding is what a clock of one file system may be behind that of another, in
+// nanoseconds. A repository that the user made so shortly before a command, and
+// that Quick does not see, counts as the command's.
+var rounding int64 = 20_000_000
+
+// Quick brings the list up to date where that is cheap: in the directories at the
+// top, and for the repositories that it knows. A list that is new or short is
+// refreshed.
+func (l *List) Quick() error {
+	depth := quickDepth
+	if l.fresh || len(l.dirs) <= alwaysAll {
+		depth = -1
+	}
+	_, err := l.walk(depth, false)
+	l.shut()
+	return err
+}
+
+// alwaysAll is the number of directories for which a full walk is no dearer than
+// a quick one: half a millisecond.
+const alwaysAll = 256
+
+// refresh brings the whole list up to date and returns what commands have made.
+// Directories that they have closed stay open until shut.
+func (l *List) refresh() ([]spot, error) { return l.walk(-1, true) }
+
+// shut takes back the permissions that a walk gave to itself.
+func (l *List) shut() {
+	for _, undo := range slices.Backward(l.opened) {
+		undo()
+	}
+	l.opened = nil
+	if l.fd >= 0 {
+		unix.Close(l.fd)
+	}
+	l.fd = -1
+}
+
+// Mounts lists the mount points in the tree, absolute. The list does not enter
+// them: each is a tree of its own.
+func (l *List) Mounts() []string { return slices.Clone(l.mounts) }
+
+// walker makes a new list from an old one.
+type walker struct {
+	*List
+	sweeps bool // a command has ended, as opposed to: one begins
+	depth  int  // of directories that are looked at; -1: all
+	now    int64
+	old    []dir
+	same   []bool            // of old; nil: each has to be asked for
+	spots  map[string][]spot // of the old list, by directory
+	known  map[id]spot       // of the host's
+	skip   map[string]bool   // git directories of the host's: a layer covers all below
+	found  []spot
+	made   []spot
+	errs   []error
+}
+
+var errGiveUp = errors.New("gave up after too many errors")
+
+func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
+	if l.fd < 0 {
+		fd, err := fsat.Kernel().Open(unix.AT_FDCWD, l.root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: l.root, Err: err}
+		}
+		l.fd = fd
+	}
+	var now unix.Timespec // file systems take their times from this clock
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+		return nil, err
+	}
+	l.walked = now.Nano()
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	before := l.spots
+	for _, s := range before {
+		w.spots[s.dir] = append(w.spots[s.dir], s)
+		if s.whose == hosts {
+			w.known[s.id] = s
+		}
+	}
+	l.dirs = make([]dir, 0, len(w.old)+64)
+	l.mounts = nil
+	var err error
+	if depth < 0 && len(w.old) > alwaysAll {
+		w.compare()
+	}
+	if len(w.old) > 0 {
+		err = w.again(0, 0)
+	} else {
+		err = w.read("", -1, 0)
+	}
+	if err = errors.Join(append(w.errs, err)...); err != nil {
+		l.dirs = w.old
+		return w.made, err
+	}
+	l.spots = w.found
+	l.fresh = false
+	l.dirty = l.dirty || !slices.Equal(before, w.found)
+	return w.made, nil
+}
+
+// again looks at a directory that the old list has.
+func (w *walker) again(i, depth int) error {
+	d := w.old[i]
+	if w.skip[d.path] {
+		w.dirty = true
+		return nil
+	}
+	if w.depth >= 0 && depth > w.depth {
+		return w.keep(i)
+	}
+	if w.same == nil || !w.same[i] {
+		same, err := w.unchanged(i)
+		if err != nil {
+			return w.vanished(d.path, err)
+		}
+		if !same {
+			return w.read(d.path, i, depth)
+		}
+	}
+	at := len(w.dirs)
+	w.dirs = append(w.dirs, d)
+	if err := w.keepSpots(d.path); err != nil {
+		return err
+	}
+	for c := i + 1; c < d.end && !w.skip[d.path]; c = w.old[c].end {
+		if err := w.again(c, depth+1); err != nil {
+			return err
+		}
+	}
+	w.dirs[at].end = len(w.dirs)
+	return nil
+}
+
+// unchanged reports whether a directory of the old list has the names that it had.
+func (w *walker) unchanged(i int) (bool, error) {
+	d := &w.old[i]
+	var st unix.Stat_t
+	if err := unix.Fstatat(w.fd, orDot(d.path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
+
+// compare asks for all directories at once: the kernel takes a microsecond for each,
+// on every processor.
+func (w *walker) compare() {
+	same := make([]bool, len(w.old))
+	var group sync.WaitGroup
+	size := len(w.old)/runtime.GOMAXPROCS(0) + 1
+	for begin := 0; begin < len(w.old); begin += size {
+		group.Go(func() {
+			for i := begin; i < min(begin+size, len(w.old)); i++ {
+				same[i], _ = w.unchanged(i) // an error is met again
+			}
+		})
+	}
+	group.Wait()
+	w.same = same
+}
+
+// keep takes a directory and all below it over from the old list, apart from its
+// spots.
+func (w *walker) keep(i int) error {
+	from, to := len(w.dirs)-i, w.old[i].end
+	for _, d := range w.old[i:to] {
+		d.end += from
+		w.dirs = append(w.dirs, d)
+	}
+	if len(w.spots) == 0 {
+		return nil
+	}
+	for _, d := range w.old[i:to] {
+		if err := w.keepSpots(d.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepSpots looks again at the spots of a directory that has not changed.
+func (w *walker) keepSpots(dir string) error {
+	if len(w.spots) == 0 || w.spots[dir] == nil {
+		return nil
+	}
+	fd, err := w.enter(dir, unix.O_PATH)
+	if err != nil {
+		return w.vanished(dir, err)
+	}
+	defer unix.Close(fd)
+	for _, s := range w.spots[dir] {
+		if _, err := w.spot(fd, dir, s.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vanished ends the look at something that another process has taken away. Any
+// other error is one.
+func (w *walker) vanished(path string, err error) error {
+	if absent(err) {
+		w.dirty = true
+		return nil
+	}
+	return w.failed(path, err)
+}
+
+// failed notes an error. The walk goes on, so that as much as can be is found.
+func (w *walker) failed(path string, err error) error {
+	w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
+	if len(w.errs) == maxErrors {
+		return errGiveUp
+	}
+	return nil
+}
+
+func (l *List) absolute(path string) string { return filepath.Join(l.root, path) }
+
+func orDot(path string) string {
+	if path == "" {
+		return "."
+	}
+	return path
+}
+
+// read lists a directory. i is its index in the old list, or -1.
+func (w *walker) read(path string, i, depth int) error {
+	if len(w.dirs) >= maxDirs {
+		return fmt.Errorf("there are more than %d directories in %q", maxDirs, w.root)
+	}
+	fd, err := w.enter(path, unix.O_RDONLY|unix.O_NONBLOCK)
+	switch {
+	case errors.Is(err, unix.EXDEV):
+		w.mounts = append(w.mounts, w.absolute(path))
+		return nil
+	case errors.Is(err, errClosed):
+		return w.closed(path)
+	case err != nil:
+		return w.vanished(path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return w.failed(path, err)
+	}
+	git, err := w.look(fd, path)
+	if err != nil {
+		return err
+	}
+	at := len(w.dirs)
+	w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st)})
+	if !w.skip[path] {
+		names, err := subdirectories(fd)
+		if err != nil {
+			return w.failed(path, err)
+		}
+		if err := w.children(path, names, git, i, depth+1); err != nil {
+			return err
+		}
+	}
+	w.dirs[at].end = len(w.dirs)
+	w.dirty = w.dirty || i < 0 || w.old[i].ctime != w.dirs[at].ctime || w.old[i].ino != st.Ino
+	return nil
+}
+
+// stamp is the time by which a later change can be told, 0 if it cannot.
+func (w *walker) stamp(st *unix.Stat_t) int64 {
+	if ctime := st.Ctim.Nano(); ctime < w.now-settled {
+		return ctime
+	}
+	return 0
+}
+
+// look finds the spots of an open directory. It asks for the names instead of
+// reading them: a directory that folds case has .GIT and more for .git. git tells
+// that the .git in it is one of the host's.
+func (w *walker) look(fd int, path string) (git bool, err error) {
+	git, err = w.spot(fd, path, ".git")
+	if err == nil && looksBare(fd) {
+		var bare bool
+		if bare, err = w.spot(fd, path, "HEAD"); bare {
+			w.skip[path] = true
+		}
+	}
+	return git, err
+}
+
+// looksBare reports whether git could take an open directory for a git directory:
+// objects and refs may lie where commondir says.
+func looksBare(fd int) bool {
+	has := func(name string) bool { _, err := fsat.Lstat(fd, name); return !absent(err) }
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
+// children looks at the directories in a directory.
+func (w *walker) children(path string, names []string, git bool, i, depth int) error {
+	old := map[string]int{}
+	if i >= 0 {
+		for c := i + 1; c < w.old[i].end; c = w.old[c].end {
+			old[w.old[c].path] = c
+		}
+	}
+	var err error
+	for _, name := range names {
+		if git && strings.EqualFold(name, ".git") {
+			continue
+		}
+		sub := name
+		if path != "" {
+			sub = path + "/" + name
+		}
+		switch c, known := old[sub]; {
+		case known:
+			err = w.again(c, depth)
+		case w.depth >= 0 && depth > w.depth:
+			w.dirs = append(w.dirs, dir{path: sub, end: len(w.dirs) + 1})
+			w.dirty = true
+		default:
+			err = w.read(sub, -1, depth)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func subdirectories(fd int) ([]string, error) {
+	var names []string
+	err := fsat.Each(fd, func(e fsat.Entry) error {
+		if e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN {
+			names = append(names, e.Name)
+		}
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// closed keeps a directory that may stay closed, unless a repository of the host's
+// is known in it: a command could have closed it to hide that.
+func (w *walker) closed(path string) error {
+	if slices.ContainsFunc(w.List.spots, func(s spot) bool { return s.whose == hosts && fsat.Within(s.dir, orDot(path)) }) {
+		return w.failed(path, unix.EACCES)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(w.fd, orDot(path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return w.vanished(path, err)
+	}
+	w.dirs = append(w.dirs, dir{path: path, ino: st.Ino, ctime: w.stamp(&st), end: len(w.dirs) + 1})
+	return nil
+}
+
+// errClosed is a directory that may stay closed: it belongs to another user, so no
+// command can look into it either, or its owner closed it while no command ran.
+var errClosed = errors.New("it is closed")
+
+// enter opens a directory below the root, through no link. A directory that a
+// command has closed, or one above it, is opened until shut.
+func (w *walker) enter(path string, flags int) (int, error) {
+	flags |= unix.O_DIRECTORY
+	fd, err := fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
+	if err == nil && flags&unix.O_PATH == 0 && unix.Faccessat(fd, ".", unix.X_OK, 0) != nil {
+		unix.Close(fd)
+		err = unix.EACCES
+	}
+	if err != unix.EACCES {
+		return fd, err
+	}
+	fd, err = fsat.Kernel().Open(w.fd, orDot(path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return -1, err
+	}
+	if int(st.Uid) != os.Geteuid() || w.since == 0 || st.Ctim.Nano() < w.since {
+		return -1, errClosed
+	}
+	if err := w.allow(fd); err != nil {
+		return -1, err
+	}
+	return fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
+}
+
+// allow gives the owner of an open directory all permissions on it until shut.
+func (l *List) allow(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&0o700 == 0o700 || int(st.Uid) != os.Geteuid() {
+		return nil
+	}
+	if err := fsat.Chmod(fd, st.Mode&0o7777|0o700); err != nil {
+		return err
+	}
+	kept, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	l.opened = append(l.opened, func() {
+		_ = fsat.Chmod(kept, st.Mode&0o7777)
+		unix.Close(kept)
+	})
+	return nil
+}
+
+// spot judges one name in an open directory, and reports whether it is the host's.
+func (w *walker) spot(fd int, path, name string) (bool, error) {
+	s, err := w.judge(fd, path, name)
+	if err != nil || s == nil {
+		if unlessAbsent(err) != nil {
+			err = w.failed(path, err)
+		} else {
+			err = nil
+		}
+		return false, err
+	}
+	switch s.whose {
+	case commands:
+		w.made = append(w.made, *s)
+		return false, nil
+	case hosts:
+		if name == ".git" {
+			w.skip[strings.TrimPrefix(path+"/.git", "/")] = true
+		}
+	}
+	w.found = append(w.found, *s)
+	return s.whose == hosts, nil
+}
+
+// judge finds out whose a spot is; nil: there is none. A sandbox could not write a
+// directory that was the host's when its command began, since a layer was over it.
+// A .git file may have another name (a hard link), so its content is compared.
+func (w *walker) judge(fd int, path, name string) (*spot, error) {
+	s := &spot{dir: path, name: name}
+	of := name
+	if name == "HEAD" {
+		of = ""
+		if _, err := fsat.Lstat(fd, "HEAD"); err != nil {
+			return nil, err
+		}
+	}
+	st, err := identify(fd, of, &s.id)
+	if err != nil {
+		return nil, err
+	}
+	kind := st.Mode & unix.S_IFMT
+	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
+		return nil, nil // git takes a FIFO, a socket or a device for nothing
+	}
+	known, ok := w.known[s.id]
+	covered := ok && known.name == name && kind == unix.S_IFDIR
+	if covered && w.sweeps {
+		s.whose = hosts
+		return s, nil
+	}
+	changed, err := w.changed(fd, of, st)
+	if err != nil {
+		return nil, err
+	}
+	changed = changed && !covered
+	var t target
+	if name == ".git" {
+		t, err = follow(fd)
+	} else {
+		t.gitDir, _, err = asGitDir(fd)
+	}
+	s.text = t.text
+	switch {
+	case changed && !(ok && known.text == s.text && known.name == name && err == nil):
+		s.whose = commands
+		return s, nil
+	case err != nil:
+		return nil, err
+	case t.gitDir != "" || t.file || t.link:
+		s.whose = hosts
+	}
+	return s, nil
+}
+
+func identify(fd int, name string, of *id) (*unix.Statx_t, error) {
+	st := new(unix.Statx_t)
+	err := unix.Statx(fd, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, st)
+	*of = id{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino, nano(st.Btime)}
+	return st, err
+}
+
+func nano(t unix.StatxTimestamp) int64 { return t.Sec*1_000_000_000 + int64(t.Nsec) }
+
+// changed reports whether a spot has changed since a command began.
+func (w *walker) changed(fd int, name string, st *unix.Statx_t) (bool, error) {
+	if w.since == 0 || nano(st.Ctime) >= w.since {
+		return w.since != 0, nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return false, nil
+	}
+	left := maxChanged
+	return changedBelow(fd, orDot(name), w.since, &left, maxModuleDepth)
+}
+
+// changedBelow looks for a change in a git directory, apart from objects. It
+// counts what cannot be read as changed: the same user could read it before.
+func changedBelow(dir int, name string, since int64, left *int, depth int) (bool, error) {
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil || depth == 0 {
+		return true, nil
+	}
+	defer unix.Close(fd)
+	changed := false
+	err = fsat.Each(fd, func(e fsat.Entry) error {
+		st, err := fsat.Lstat(fd, e.Name)
+		*left--
+		if err != nil || *left < 0 || st.Ctim.Nano() >= since {
+			changed = true
+			return errGiveUp
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR && e.Name != "objects" {
+			changed, err = changedBelow(fd, e.Name, since, left, depth-1)
+		}
+		if changed {
+			return errGiveUp
+		}
+		return err
+	})
+	if changed {
+		return true, nil
+	}
+	return false, err
+}
+
+// whose tells whose the .git in an open directory of the root is: the host's,
+// unless it was given back to what a command made, or a command that still runs
+// has made it.
+func (l *List) whose(fd int, rel string) (owner, error) {
+	if l.given[l.absolute(rel)+"/.git"] {
+		return commands, nil
+	}
+	w := &walker{List: l, known: map[id]spot{}}
+	for _, s := range l.spots {
+		if s.whose == hosts {
+			w.known[s.id] = s
+		}
+	}
+	s, err := w.judge(fd, rel, ".git")
+	if s == nil {
+		return nobodys, err
+	}
+	return s.whose, err
+}
+
+// trusts reports whether a git directory is the host's, wherever it lies. A
+// pointer of the host's may lead to a directory that a command has made since.
+func (l *List) trusts(gitDir string) bool {
+	if !fsat.Within(gitDir, l.root) {
+		return true
+	}
+	for _, s := range l.spots {
+		top := l.absolute(s.dir)
+		if s.name == ".git" {
+			top += "/.git"
+		}
+		if s.whose == hosts && fsat.Within(gitDir, top) {
+			return true
+		}
+	}
+	if l.given[gitDir+"/HEAD"] || l.since == 0 {
+		return !l.given[gitDir+"/HEAD"]
+	}
+	left := maxChanged
+	changed, _ := changedBelow(unix.AT_FDCWD, gitDir, l.since, &left, maxModuleDepth)
+	return !changed
+}
+
+// The file of a list: a line of magic, then strings and numbers, each string after
+// its length. Paths of directories name how much they share with the one before.
+const magic = "pk list of git directories 1\n"
+
+// openList reads the list of a root, or begins one. A file that cannot be read as one
+// counts as none.
+func openList(root, file string) (*List, error) {
+	l := newList(root, file)
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := reader{text: string(data)}
+	if r.take(len(magic)) != magic || r.string() != root {
+		return l, nil
+	}
+	r.list(l)
+	if r.bad || r.text != "" {
+		return newList(root, file), nil
+	}
+	l.fresh = false
+	return l, nil
+}
+
+func newList(root, file string) *List {
+	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, given: map[string]bool{}, fd: -1}
+}
+
+type reader struct {
+	text string
+	bad  bool
+}
+
+func (r *reader) take(n int) string {
+	if n < 0 || n > len(r.text) {
+		r.bad, n = true, len(r.text)
+	}
+	s := r.text[:n]
+	r.text = r.text[n:]
+	return s
+}
+
+func (r *reader) number() uint64 {
+	var n uint64
+	for shift := 0; len(r.text) > 0 && shift < 64; shift += 7 {
+		b := r.text[0]
+		r.text = r.text[1:]
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+func (r *reader) string() string { return r.take(int(r.number())) }
+
+// count is a number of records, each of which takes a byte at least.
+func (r *reader) count() int { return min(int(r.number()), len(r.text)) }
+
+func (r *reader) list(l *List) {
+	l.dirs = make([]dir, 0, r.count())
+	last := ""
+	for range cap(l.dirs) {
+		shared := min(int(r.number()), len(last))
+		d := dir{path: last[:shared] + r.string(), ino: r.number(), ctime: int64(r.number()), end: int(r.number())}
+		r.bad = r.bad || d.end <= len(l.dirs) || d.end > cap(l.dirs)
+		l.dirs, last = append(l.dirs, d), d.path
+	}
+	for range r.count() {
+		l.spots = append(l.spots, spot{r.string(), r.string(), owner(r.number()), id{r.number(), r.number(), int64(r.number())}, r.string()})
+	}
+	for range r.count() {
+		gitDir, links := r.string(), []string(nil)
+		for range r.count() {
+			links = append(links, r.string())
+		}
+		l.links[gitDir] = links
+		r.bad = r.bad || links == nil
+	}
+}
+
+func (l *List) encode() []byte {
+	b := make([]byte, 0, 64*len(l.dirs)+1024)
+	number := func(n uint64) { b = binary.AppendUvarint(b, n) }
+	text := func(s string) { number(uint64(len(s))); b = append(b, s...) }
+	b = append(b, magic...)
+	text(l.root)
+	number(uint64(len(l.dirs)))
+	last := ""
+	for _, d := range l.dirs {
+		shared := 0
+		for shared < len(last) && shared < len(d.path) && last[shared] == d.path[shared] {
+			shared++
+		}
+		number(uint64(shared))
+		text(d.path[shared:])
+		number(d.ino)
+		number(uint64(d.ctime))
+		number(uint64(d.end))
+		last = d.path
+	}
+	number(uint64(len(l.spots)))
+	for _, s := range l.spots {
+		text(s.dir)
+		text(s.name)
+		number(uint64(s.whose))
+		number(s.id.dev)
+		number(s.id.ino)
+		number(uint64(s.id.born))
+		text(s.text)
+	}
+	number(uint64(len(l.links)))
+	for gitDir, links := range l.links {
+		text(gitDir)
+		number(uint64(len(links)))
+		for _, link := range links {
+			text(link)
+		}
+	}
+	return b
+}
+
+// save writes the list if it has changed.
+func (l *List) save() error {
+	if !l.dirty {
+		return nil
+	}
+	if err := replace(l.file, l.encode()); err != nil {
+		return fmt.Errorf("cannot write the list of git directories: %w", err)
+	}
+	l.dirty = false
+	return nil
+}
+
+// replace writes a file under a temporary name and renames it.
+func replace(file string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,262 @@
+package objects
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ref is a reference from an object to another one.
+type ref struct {
+	id     oid
+	kind   kind
+	parent bool   // of a commit: missing where the history is shallow
+	file   string // the name, if git fsck looks into the file: .gitmodules, .gitattributes
+}
+
+// check parses a commit, tree or tag and calls each for each object that it refers
+// to. An error is one of git fsck's errors; what fsck only warns about passes,
+// except for names in trees that git refuses to check out.
+func check(f Format, k kind, data []byte, each func(ref) error) error {
+	switch k {
+	case commit:
+		return checkCommit(f, data, each)
+	case tree:
+		return checkTree(f, data, each)
+	case tag:
+		return checkTag(f, data, each)
+	}
+	return nil
+}
+
+// headers is the rest of an object's headers.
+type headers struct {
+	f    Format
+	rest []byte
+}
+
+var errHeader = errors.New("unterminated header")
+
+// newHeaders demands that the headers end, with an empty line or with the object,
+// before any NUL byte.
+func newHeaders(f Format, data []byte) (*headers, error) {
+	head := data
+	if i := bytes.Index(data, []byte("\n\n")); i >= 0 {
+		head = data[:i+1]
+	}
+	if bytes.IndexByte(head, 0) >= 0 {
+		return nil, errors.New("NUL byte in a header")
+	}
+	if len(head) == 0 || head[len(head)-1] != '\n' {
+		return nil, errHeader
+	}
+	return &headers{f, head}, nil
+}
+
+// line takes a line with this key.
+func (h *headers) line(key string) (string, bool) {
+	rest, ok := bytes.CutPrefix(h.rest, []byte(key+" "))
+	if !ok {
+		return "", false
+	}
+	value, rest, _ := bytes.Cut(rest, []byte("\n"))
+	h.rest = rest
+	return string(value), true
+}
+
+// id takes a line that holds an ID.
+func (h *headers) id(key string) (id oid, found bool, err error) {
+	value, found := h.line(key)
+	if !found {
+		return id, false, nil
+	}
+	id, ok := h.f.parseID(strings.ToLower(value))
+	if !ok {
+		return id, true, fmt.Errorf("bad %s line", key)
+	}
+	return id, true, nil
+}
+
+func checkCommit(f Format, data []byte, each func(ref) error) error {
+	h, err := newHeaders(f, data)
+	if err != nil {
+		return err
+	}
+	id, found, err := h.id("tree")
+	if err == nil && !found {
+		err = errors.New("no tree line")
+	}
+	if err == nil {
+		err = each(ref{id: id, kind: tree})
+	}
+	for found && err == nil {
+		if id, found, err = h.id("parent"); found && err == nil {
+			err = each(ref{id: id, kind: commit, parent: true})
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := h.ident("author"); err != nil {
+		return err
+	}
+	if bytes.HasPrefix(h.rest, []byte("author ")) {
+		return errors.New("several author lines")
+	}
+	return h.ident("committer")
+}
+
+func checkTag(f Format, data []byte, each func(ref) error) error {
+	h, err := newHeaders(f, data)
+	if err != nil {
+		return err
+	}
+	id, found, err := h.id("object")
+	if err != nil || !found {
+		return errors.New("no valid object line")
+	}
+	name, _ := h.line("type")
+	k := kindOf(name)
+	if k == noKind {
+		return errors.New("no valid type line")
+	}
+	if _, ok := h.line("tag"); !ok {
+		return errors.New("no tag line")
+	}
+	if bytes.HasPrefix(h.rest, []byte("tagger ")) { // old tags have none
+		if err := h.ident("tagger"); err != nil {
+			return err
+		}
+	}
+	return each(ref{id: id, kind: k})
+}
+
+// ident takes a line "KEY NAME <EMAIL> SECONDS ZONE". The name may be empty.
+func (h *headers) ident(key string) error {
+	line, ok := h.line(key)
+	if !ok {
+		return fmt.Errorf("no %s line", key)
+	}
+	name, rest, ok := strings.Cut(line, "<")
+	if !ok || name == "" || name[len(name)-1] != ' ' || strings.Contains(name, ">") {
+		return fmt.Errorf("bad name in the %s line", key)
+	}
+	email, rest, ok := strings.Cut(rest, ">")
+	if !ok || strings.Contains(email, "<") {
+		return fmt.Errorf("bad email address in the %s line", key)
+	}
+	date, zone, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
+	_, err := strconv.ParseUint(date, 10, 62)
+	if err != nil || rest[0] != ' ' || date[0] == '0' && date != "0" {
+		return fmt.Errorf("bad date in the %s line", key)
+	}
+	if len(zone) != 5 || zone[0] != '+' && zone[0] != '-' || strings.Trim(zone[1:], "0123456789") != "" {
+		return fmt.Errorf("bad time zone in the %s line", key)
+	}
+	return nil
+}
+
+// File types in trees, as in stat(2).
+const (
+	typeMask = 0o170000
+	typeDir  = 0o040000
+	typeFile = 0o100000
+	typeLink = 0o120000
+	typeGit  = 0o160000 // a commit of a submodule
+)
+
+func checkTree(f Format, data []byte, each func(ref) error) error {
+	last, lastKey := "", ""
+	var files []string // of which the names so far are beginnings of the next
+	for len(data) > 0 {
+		mode, name, id, rest, err := treeEntry(f, data)
+		if err != nil {
+			return err
+		}
+		data = rest
+		if err := CheckName(name); err != nil {
+			return err
+		}
+		key := name
+		if mode&typeMask == typeDir {
+			key += "/" // as git sorts
+		}
+		for len(files) > 0 && !strings.HasPrefix(name, files[len(files)-1]) {
+			files = files[:len(files)-1]
+		}
+		switch {
+		case name == last || len(files) > 0 && name == files[len(files)-1]:
+			return errors.New("duplicate entries")
+		case key < lastKey:
+			return errors.New("entries not sorted")
+		case id == oid{}:
+			return errors.New("entry with the null ID")
+		}
+		if mode&typeMask != typeDir {
+			files = append(files, name)
+		}
+		last, lastKey = name, key
+		r, err := treeRef(mode, name, id)
+		if err != nil {
+			return err
+		}
+		if r.kind != noKind {
+			if err := each(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var errTree = errors.New("malformed tree")
+
+// treeEntry takes an entry off a tree: an octal mode, a blank, a name, a NUL byte
+// and a binary ID.
+func treeEntry(f Format, data []byte) (mode uint64, name string, id oid, rest []byte, err error) {
+	digits, _, ok := bytes.Cut(data[:min(len(data), 16)], []byte(" "))
+	if !ok {
+		return 0, "", id, nil, errTree
+	}
+	if mode, err = strconv.ParseUint(string(digits), 8, 17); err != nil {
+		return 0, "", id, nil, errTree
+	}
+	raw, rest, ok := bytes.Cut(data[len(digits)+1:], []byte{0})
+	if !ok || len(rest) < f.Size() {
+		return 0, "", id, nil, errTree
+	}
+	return mode, string(raw), f.oid(rest), rest[f.Size():], nil
+}
+
+// treeRef returns the reference of an entry, without a kind if git does not follow
+// it. git ignores the permissions in a mode but one bit, so they are not checked.
+func treeRef(mode uint64, name string, id oid) (ref, error) {
+	r := ref{id: id, kind: blob}
+	switch mode & typeMask {
+	case typeDir:
+		r.kind = tree
+	case typeGit:
+		r.kind = noKind
+	case typeFile, typeLink:
+	default:
+		return ref{}, fmt.Errorf("entry with the mode %o", mode)
+	}
+	if plainName(name) {
+		return r, nil
+	}
+	switch link := mode&typeMask == typeLink; {
+	case special(name, "gitmodules", "gi7eba"):
+		r.file = ".gitmodules"
+		if link {
+			return ref{}, errors.New(".gitmodules is a symbolic link")
+		}
+	case !link && special(name, "gitattributes", "gi7d29"):
+		r.file = ".gitattributes"
+	}
+	if r.file != "" && r.kind != blob {
+		return ref{}, fmt.Errorf("%s is not a file", r.file)
+	}
+	return r, nil
+}

@@ -1,0 +1,463 @@
+package objects
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// maxAlternates is how deep git follows alternates.
+const maxAlternates = 5
+
+// Database is an object database of the host, with its alternates. It may be used
+// by several goroutines, and notices packs that come and go.
+type Database struct {
+	format Format
+	mu     sync.Mutex
+	stores []*store // the database itself, then its alternates
+}
+
+// store is one `objects` directory.
+type store struct {
+	dir    int
+	packs  []*pack
+	listed unix.Timespec // the time of the directory of packs when it was listed
+}
+
+// pack is a pack with its index. Both are mapped: git never changes a pack, and a
+// mapping outlives the removal of the file.
+type pack struct {
+	index
+	name  string // without the ending
+	data  []byte // mapped when it is first needed
+	fresh bool
+}
+
+const openDir = unix.O_RDONLY | unix.O_DIRECTORY
+
+// Open opens an `objects` directory of the host and those that its
+// info/alternates names.
+func Open(dir string, f Format) (*Database, error) {
+	d := &Database{format: f}
+	if err := d.open(dir, 0); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("cannot open the object database %q: %w", dir, err)
+	}
+	return d, nil
+}
+
+func (d *Database) open(dir string, depth int) error {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, openDir, 0)
+	if err != nil {
+		return err
+	}
+	s := &store{dir: fd}
+	if d.known(fd) {
+		return unix.Close(fd)
+	}
+	d.stores = append(d.stores, s)
+	if err := s.list(d.format); err != nil || depth == maxAlternates {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "info/alternates"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if plain, err := strconv.Unquote(line); err == nil {
+			line = plain
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if !filepath.IsAbs(line) {
+			line = filepath.Join(dir, line)
+		}
+		// git goes on without a database that is gone, too.
+		_ = d.open(line, depth+1)
+	}
+	return err
+}
+
+func (d *Database) known(fd int) bool {
+	var a, b unix.Stat_t
+	if unix.Fstat(fd, &a) != nil {
+		return false
+	}
+	for _, s := range d.stores {
+		if unix.Fstat(s.dir, &b) == nil && fsat.SameInode(&a, &b) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close releases everything. The database must not be used after it.
+func (d *Database) Close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.stores {
+		for _, p := range s.packs {
+			p.close()
+		}
+		unix.Close(s.dir)
+	}
+	d.stores = nil
+}
+
+func (p *pack) close() {
+	unmap(p.index.data)
+	unmap(p.data)
+}
+
+// list reads the directory of packs again.
+func (s *store) list(f Format) error {
+	dir, err := fsat.Openat(s.dir, "pack", openDir, 0)
+	if err == unix.ENOENT {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return err
+	}
+	have := map[string]*pack{}
+	for _, p := range s.packs {
+		have[p.name] = p
+	}
+	var packs []*pack
+	err = fsat.Each(dir, func(e fsat.Entry) error {
+		name, ok := strings.CutSuffix(e.Name, ".idx")
+		if !ok {
+			return nil
+		}
+		p := have[name]
+		if p == nil {
+			data, err := mapFile(dir, e.Name)
+			if err != nil {
+				return nil // gone already, or empty
+			}
+			p = &pack{name: name}
+			if p.index, err = parseIndex(data, f); err != nil {
+				unmap(data)
+				return nil
+			}
+		}
+		delete(have, name)
+		packs = append(packs, p)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range have {
+		p.close()
+	}
+	s.packs, s.listed = packs, st.Mtim
+	return nil
+}
+
+// stale reports whether packs may have come or gone. A directory that was listed
+// in the very tick in which it changed shows the same time after the next change.
+func (s *store) stale(certain bool) bool {
+	st, err := fsat.Lstat(s.dir, "pack")
+	if err != nil {
+		return len(s.packs) > 0
+	}
+	return st.Mtim != s.listed || certain && time.Since(time.Unix(st.Mtim.Unix())) < time.Second
+}
+
+// refresh looks for packs that came or went.
+func (d *Database) refresh() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.stores {
+		if s.stale(true) {
+			if err := s.list(d.format); err != nil {
+				return fmt.Errorf("cannot list the host's packs: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// place is where an object lies: in a pack or, if that is nil, in a file of its own.
+type place struct {
+	store  *store
+	pack   *pack
+	offset uint64
+}
+
+func (d *Database) find(id oid) (place, bool) {
+	for again := range 2 {
+		for _, s := range d.stores {
+			if again > 0 && (!s.stale(false) || s.list(d.format) != nil) {
+				continue
+			}
+			if at, ok := s.find(d.format, id); ok {
+				return at, true
+			}
+		}
+	}
+	return place{}, false
+}
+
+func (s *store) find(f Format, id oid) (place, bool) {
+	for i, p := range s.packs {
+		if off, ok := p.find(id[:f.Size()]); ok {
+			copy(s.packs[1:i+1], s.packs[:i]) // the next object is likely to be there too
+			s.packs[0] = p
+			return place{s, p, off}, true
+		}
+	}
+	st, err := fsat.Lstat(s.dir, loosePath(f.hex(id)))
+	return place{store: s}, err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+}
+
+func loosePath(id string) string { return id[:2] + "/" + id[2:] }
+
+// Has reports whether the database has an object.
+func (d *Database) Has(id string) bool {
+	o, ok := d.format.parseID(id)
+	return ok && d.has(o)
+}
+
+func (d *Database) has(id oid) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.find(id)
+	return ok
+}
+
+// Kind returns "commit", "tree", "blob" or "tag". The error is ErrNotFound if
+// there is no such object.
+func (d *Database) Kind(id string) (string, error) {
+	o, ok := d.format.parseID(id)
+	if !ok {
+		return "", fmt.Errorf("%q is not an object ID", id)
+	}
+	k, err := d.kind(o)
+	if err != nil {
+		return "", err
+	}
+	return k.String(), nil
+}
+
+func (d *Database) kind(id oid) (kind, error) {
+	k, _, err := d.read(id, 0)
+	return k, err
+}
+
+// maxRead bounds what Read returns.
+const maxRead = 64 << 20
+
+// Read returns an object of at most 64 MiB: ErrTooLarge if it is larger,
+// ErrNotFound if there is no such object.
+func (d *Database) Read(id string) (string, []byte, error) {
+	o, ok := d.format.parseID(id)
+	if !ok {
+		return "", nil, fmt.Errorf("%q is not an object ID", id)
+	}
+	k, data, err := d.read(o, maxRead)
+	if err != nil {
+		return "", nil, err
+	}
+	return k.String(), data, nil
+}
+
+// read returns an object, or with the limit 0 its kind alone.
+func (d *Database) read(id oid, limit uint64) (kind, []byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var failed error
+	for range 2 { // a repack moves an object between lookup and reading
+		at, ok := d.find(id)
+		if !ok {
+			break
+		}
+		k, data, err := d.readAt(at, id, limit)
+		if err == nil || errors.Is(err, ErrTooLarge) {
+			return k, data, err
+		}
+		failed = fmt.Errorf("cannot read object %s of the host: %w", d.format.hex(id), err)
+		for _, s := range d.stores {
+			_ = s.list(d.format)
+		}
+	}
+	if failed == nil {
+		failed = fmt.Errorf("%s: %w", d.format.hex(id), ErrNotFound)
+	}
+	return noKind, nil, failed
+}
+
+func (d *Database) readAt(at place, id oid, limit uint64) (kind, []byte, error) {
+	if at.pack == nil {
+		return readLoose(at.store.dir, d.format.hex(id), limit)
+	}
+	if err := at.pack.load(at.store.dir); err != nil {
+		return noKind, nil, err
+	}
+	return at.pack.read(d.format, at.offset, limit)
+}
+
+func (p *pack) load(dir int) (err error) {
+	if p.data == nil {
+		p.data, err = mapFile(dir, "pack/"+p.name+".pack")
+	}
+	return err
+}
+
+// read returns the object at an offset, or with the limit 0 its kind alone.
+func (p *pack) read(f Format, at, limit uint64) (kind, []byte, error) {
+	var deltas []entry
+	e, err := p.entry(f, at)
+	for ; err == nil && !e.kind.valid(); e, err = p.entry(f, at) {
+		if deltas = append(deltas, e); len(deltas) > maxDepth+1 {
+			return noKind, nil, errors.New("chain of deltas too long")
+		}
+		at = e.offset
+		if e.kind == refDelta {
+			var ok bool
+			if at, ok = p.find(e.base[:f.Size()]); !ok {
+				return noKind, nil, errors.New("base of a delta missing")
+			}
+		}
+	}
+	if err != nil || limit == 0 {
+		return e.kind, nil, err
+	}
+	if e.size > limit {
+		return noKind, nil, ErrTooLarge
+	}
+	data, err := p.inflate(e)
+	for i := len(deltas) - 1; i >= 0 && err == nil; i-- {
+		var delta []byte
+		if deltas[i].size > limit {
+			return noKind, nil, ErrTooLarge
+		}
+		if delta, err = p.inflate(deltas[i]); err == nil {
+			data, err = applyDelta(data, delta, limit)
+		}
+	}
+	return e.kind, data, err
+}
+
+func (p *pack) entry(f Format, at uint64) (entry, error) {
+	if at >= uint64(len(p.data)) {
+		return entry{}, errEntry
+	}
+	return parseEntry(p.data[at:min(at+maxEntryHeader, uint64(len(p.data)))], at, f)
+}
+
+func (p *pack) inflate(e entry) ([]byte, error) {
+	return inflate(bytes.NewReader(p.data[e.data:]), e.size)
+}
+
+// readLoose reads an object from its own file.
+func readLoose(dir int, id string, limit uint64) (kind, []byte, error) {
+	fd, err := fsat.Openat(dir, loosePath(id), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return noKind, nil, err
+	}
+	file := os.NewFile(uintptr(fd), "")
+	defer file.Close()
+	z, k, size, err := openLoose(bufio.NewReader(file))
+	switch {
+	case err != nil || limit == 0:
+		return k, nil, err
+	case size > limit:
+		return noKind, nil, ErrTooLarge
+	}
+	data := make([]byte, size)
+	_, err = io.ReadFull(z, data)
+	return k, data, err
+}
+
+var errLoose = errors.New("malformed loose object")
+
+// maxLooseHeader is the longest header of a loose object: "commit ", 20 digits and
+// a NUL byte.
+const maxLooseHeader = 28
+
+// openLoose reads the header of a loose object. The content follows in the reader
+// that it returns.
+func openLoose(r io.Reader) (io.Reader, kind, uint64, error) {
+	z, err := inflater(r)
+	if err != nil {
+		return nil, noKind, 0, err
+	}
+	var head []byte
+	var one [1]byte
+	for len(head) <= maxLooseHeader {
+		if _, err := io.ReadFull(z, one[:]); err != nil {
+			return nil, noKind, 0, err
+		}
+		if one[0] != 0 {
+			head = append(head, one[0])
+			continue
+		}
+		name, digits, _ := strings.Cut(string(head), " ")
+		k := kindOf(name)
+		size, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || k == noKind || strconv.FormatUint(size, 10) != digits {
+			break
+		}
+		return z, k, size, nil
+	}
+	return nil, noKind, 0, errLoose
+}
+
+// freshen gives an object the present time, as git does when it is written anew,
+// so that gc keeps it for its usual two weeks.
+func (d *Database) freshen(id oid) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at, ok := d.find(id)
+	switch {
+	case !ok:
+	case at.pack == nil:
+		_ = unix.UtimesNanoAt(at.store.dir, loosePath(d.format.hex(id)), nil, unix.AT_SYMLINK_NOFOLLOW)
+	case !at.pack.fresh:
+		at.pack.fresh = true
+		_ = unix.UtimesNanoAt(at.store.dir, "pack/"+at.pack.name+".pack", nil, unix.AT_SYMLINK_NOFOLLOW)
+	}
+}
+
+// mapFile maps a file of the host for reading.
+func mapFile(dir int, name string) ([]byte, error) {
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size == 0 {
+		return nil, errors.New("not a file with content")
+	}
+	return unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED)
+}
+
+func unmap(data []byte) {
+	if data != nil {
+		_ = unix.Munmap(data)
+	}
+}

@@ -1,0 +1,681 @@
+package objects
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say what may be missing from the host's database.
+type Options struct {
+	// Shallow reports whether the history ends at a commit: its parents may be
+	// missing. Nil: no commit is shallow. The host's `shallow` file has to name the
+	// commit before a ref leads to it.
+	Shallow func(commit string) bool
+
+	// Promised is for partial clones: git fetches an object that is missing from
+	// the remote when it needs it.
+	Promised bool
+}
+
+// Result is the outcome of one landing.
+type Result struct {
+	Added   int       // objects that the host has now
+	Refused []Refused // causes first; a pack that did not change is named once
+	Omitted int       // refused objects beyond those in Refused
+}
+
+// Refused is an object that stays in the layer, or a file there that is not read.
+type Refused struct {
+	Name   string // an ID, or a path below the layer's `objects`
+	Reason string
+}
+
+// maxRefused bounds Result.Refused, whose readers are people.
+const maxRefused = 100
+
+// Lander lands objects from one layer in one database. It remembers what needs no
+// second look, so that landing again is cheap. It is not for concurrent use.
+//
+// An object lands after all objects that it refers to, so the host's database is
+// complete at any moment, and after SIGKILL. Packs are synced to the disk; loose
+// objects are not, as git does by default.
+type Lander struct {
+	host    *Database
+	format  Format
+	options Options
+	target  *target
+	landed  map[oid]struct{}       // the host has them
+	refused map[attempt]string     // for good, with the reason
+	packs   map[string]signature   // packs that hold nothing more to land
+	dirs    map[string]signature   // the same for directories of loose objects
+	kinds   map[oid]kind           // of objects of the host
+	special map[specialFile]string // what is wrong with it, or ""
+}
+
+// attempt is an object in a file that has not changed since it was read.
+type attempt struct {
+	id   oid
+	file signature
+}
+
+// specialFile is a blob that git fsck looks into under this name.
+type specialFile struct {
+	id   oid
+	file string
+}
+
+// NewLander returns a Lander for a database of the host.
+func NewLander(host *Database, f Format, o Options) *Lander {
+	return &Lander{
+		host: host, format: f, options: o,
+		landed:  map[oid]struct{}{},
+		refused: map[attempt]string{},
+		packs:   map[string]signature{},
+		dirs:    map[string]signature{},
+		kinds:   map[oid]kind{},
+		special: map[specialFile]string{},
+	}
+}
+
+// Bounds of one round. Objects over them wait for the next one.
+const (
+	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
+	maxInflated = 64 << 30 // bytes inflated or put together from deltas
+	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
+	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
+)
+
+// Bounds of what is published as one file for each object; more go into a pack.
+const (
+	maxLooseObjects = 200
+	maxLooseBytes   = 32 << 20
+)
+
+// node is an object of the layer that the host does not have.
+type node struct {
+	id      oid
+	state   state
+	kind    kind
+	size    uint64
+	sources []source // in the order in which they are tried
+	refs    []uint32 // to other nodes: number, and kind in the upper bits
+	reason  string   // why it was refused, or waits
+	data    []byte   // content, if it is small and loose
+	entry   stored   // where it lies in landing.pack, if entry.at is not 0
+}
+
+// source is a place in the layer where an object may lie.
+type source struct {
+	pack   *layerPack // nil: a file of its own
+	offset uint64
+	file   *signature
+}
+
+type state byte
+
+const (
+	unread  state = iota
+	reading       // it waits for its base
+	waiting       // something is missing: tried again in the next landing
+	refused
+	verified // content and format are right
+	entered  // settle is looking at what it refers to
+	ready
+	landed
+)
+
+const kindShift = 30 // maxObjects fits below it
+
+// landing is one round of Land.
+type landing struct {
+	*Lander
+	layer    int
+	nodes    []node
+	byID     map[oid]uint32
+	packs    []*layerPack
+	pack     *packWriter // private: what was verified of the layer's packs
+	cache    cache
+	inflated uint64
+	kept     uint64
+	full     bool                     // a bound of one round was met: another round may land more
+	dirs     map[string]signature     // of loose objects, if nothing in them is left
+	special  map[specialFile][]uint32 // the trees that have it
+	ready    []uint32                 // children first
+	result   Result
+}
+
+// Land lands what the layer holds and the host does not. layer is a descriptor of
+// the `objects` directory of the overlay's upper layer, or -1 if there is none.
+// The error says that the host's database could not be read or written; what is
+// wrong with the layer is in the Result.
+func (l *Lander) Land(layer int) (Result, error) {
+	if layer < 0 {
+		return Result{}, nil
+	}
+	if err := l.host.refresh(); err != nil {
+		return Result{}, err
+	}
+	var sum Result
+	for {
+		r := &landing{
+			Lander: l, layer: layer,
+			byID:    map[oid]uint32{},
+			special: map[specialFile][]uint32{},
+			dirs:    map[string]signature{},
+		}
+		err := r.run()
+		r.close()
+		sum.add(r.result)
+		if err != nil {
+			return sum, fmt.Errorf("cannot land objects: %w", err)
+		}
+		if !r.full || r.result.Added == 0 {
+			sum.Refused = slices.DeleteFunc(sum.Refused, func(refused Refused) bool {
+				id, _ := l.format.parseID(refused.Name)
+				_, ok := l.landed[id]
+				return ok
+			})
+			return sum, nil
+		}
+	}
+}
+
+// add adds the result of another round.
+func (r *Result) add(next Result) {
+	r.Added += next.Added
+	for _, refused := range next.Refused {
+		same := func(old Refused) bool { return old.Name == refused.Name }
+		switch {
+		case slices.ContainsFunc(r.Refused, same):
+		case len(r.Refused) < maxRefused:
+			r.Refused = append(r.Refused, refused)
+		default:
+			r.Omitted++
+		}
+	}
+	r.Omitted = max(r.Omitted, next.Omitted)
+}
+
+func (r *landing) run() (err error) {
+	if r.target == nil {
+		if r.target, err = newTarget(r.host); err != nil {
+			return err
+		}
+	}
+	r.list()
+	if err := r.verify(); err != nil {
+		return err
+	}
+	if err := r.checkSpecials(); err != nil {
+		return err
+	}
+	r.settle()
+	if err := r.publish(); err != nil {
+		return err
+	}
+	r.conclude()
+	return nil
+}
+
+func (r *landing) close() {
+	for _, p := range r.packs {
+		p.file.Close()
+	}
+	if r.pack != nil {
+		r.pack.close()
+	}
+}
+
+// refuse notes a name that stays in the layer.
+func (r *landing) refuse(name, reason string) {
+	if len(r.result.Refused) < maxRefused {
+		r.result.Refused = append(r.result.Refused, Refused{name, reason})
+	} else {
+		r.result.Omitted++
+	}
+}
+
+// node returns the number of an object's node.
+func (r *landing) node(id oid) (uint32, bool) {
+	i, ok := r.byID[id]
+	if !ok {
+		if len(r.nodes) == maxObjects {
+			r.full = true
+			return 0, false
+		}
+		i = uint32(len(r.nodes))
+		r.byID[id] = i
+		r.nodes = append(r.nodes, node{id: id})
+	}
+	return i, true
+}
+
+// offer notes that the layer may hold an object, and reports whether that is news.
+func (r *landing) offer(id oid, s source) bool {
+	if _, ok := r.landed[id]; ok {
+		return false
+	}
+	if _, ok := r.byID[id]; !ok && r.host.has(id) {
+		r.landed[id] = struct{}{}
+		if s.pack == nil {
+			r.host.freshen(id)
+		}
+		return false
+	}
+	i, ok := r.node(id)
+	if !ok {
+		return true
+	}
+	n := &r.nodes[i]
+	if reason, ok := r.Lander.refused[attempt{id, *s.file}]; ok {
+		if len(n.sources) == 0 {
+			n.state, n.reason = refused, reason
+		}
+		return false
+	}
+	n.state = unread
+	n.sources = append(n.sources, s)
+	if last := len(n.sources) - 1; last > 0 && n.sources[last-1].pack == nil {
+		n.sources[last], n.sources[last-1] = n.sources[last-1], s // deltas need bases in packs
+	}
+	return true
+}
+
+// verify reads all objects: packs first, since deltas have their bases there.
+func (r *landing) verify() error {
+	var packed []uint32
+	for i := range r.nodes {
+		if n := &r.nodes[i]; n.state == unread && n.sources[0].pack != nil {
+			packed = append(packed, uint32(i))
+		}
+	}
+	slices.SortStableFunc(packed, func(a, b uint32) int { return r.nodes[a].sources[0].compare(r.nodes[b].sources[0]) })
+	for _, i := range packed {
+		if err := r.resolve(i); err != nil {
+			return err
+		}
+	}
+	for i := range r.nodes {
+		n := &r.nodes[i]
+		if n.state != unread || len(n.sources) == 0 {
+			continue
+		}
+		if err := r.readLoose(uint32(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spend counts bytes that are about to be inflated, and reports whether there is
+// room for them.
+func (r *landing) spend(n uint64) bool {
+	if n > maxInflated-r.inflated {
+		r.full = true
+		return false
+	}
+	r.inflated += n
+	return true
+}
+
+// fail gives up the source of an object that is tried, and moves on to the next.
+// Nothing remembers a failure that may be over soon.
+func (r *landing) fail(i uint32, reason string, final bool) {
+	n := &r.nodes[i]
+	n.reason, n.state = reason, waiting
+	if final {
+		n.state = refused
+		r.Lander.refused[attempt{n.id, *n.sources[0].file}] = reason
+	}
+	if len(n.sources) > 1 {
+		n.sources, n.state = n.sources[1:], unread
+	}
+}
+
+// accept parses a verified object. Its content is right for its name from here on.
+func (r *landing) accept(i uint32, k kind, data []byte) error {
+	n := &r.nodes[i]
+	n.state, n.kind, n.reason = verified, k, ""
+	shallow := k == commit && r.options.Shallow != nil && r.options.Shallow(r.format.hex(n.id))
+	var failed error
+	err := check(r.format, k, data, func(ref ref) error {
+		if ref.parent && shallow {
+			return nil
+		}
+		if ref.file != "" {
+			f := specialFile{ref.id, ref.file}
+			r.special[f] = append(r.special[f], i)
+		}
+		why, err := r.link(i, ref)
+		failed = err
+		if err != nil {
+			return err
+		}
+		return why
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil:
+		n.sources = n.sources[:1] // another source has the same content
+		r.fail(i, err.Error(), true)
+	}
+	return nil
+}
+
+// link notes a reference. The first error says that the object is wrong for good,
+// the second one that the host cannot be read.
+func (r *landing) link(i uint32, ref ref) (wrong, failed error) {
+	n := &r.nodes[i]
+	if j, ok := r.byID[ref.id]; ok {
+		n.refs = append(n.refs, uint32(ref.kind-1)<<kindShift|j)
+		return nil, nil
+	}
+	k, err := r.hostKind(ref.id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		if _, had := r.landed[ref.id]; had { // and lost it
+			delete(r.landed, ref.id)
+			clear(r.Lander.packs)
+			clear(r.Lander.dirs)
+		}
+		if n.reason == "" && !r.options.Promised {
+			n.reason = fmt.Sprintf("refers to the %s %s, which is missing", ref.kind, r.format.hex(ref.id))
+		}
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case k != ref.kind:
+		return wrongKind(r.format, ref.id, k, ref.kind), nil
+	}
+	return nil, nil
+}
+
+func wrongKind(f Format, id oid, is, wanted kind) error {
+	return fmt.Errorf("refers to the %s %s as a %s", is, f.hex(id), wanted)
+}
+
+// maxKinds bounds the memory of Lander.kinds.
+const maxKinds = 1 << 18
+
+func (r *landing) hostKind(id oid) (kind, error) {
+	if k, ok := r.kinds[id]; ok {
+		return k, nil
+	}
+	k, err := r.host.kind(id)
+	if err == nil {
+		if len(r.kinds) == maxKinds {
+			clear(r.kinds)
+		}
+		r.kinds[id] = k
+	}
+	return k, err
+}
+
+// checkSpecials looks into the files that git fsck looks into.
+func (r *landing) checkSpecials() error {
+	for f, trees := range r.special {
+		why, known := r.Lander.special[f]
+		if !known {
+			data, err := r.specialData(f.id)
+			switch {
+			case errors.Is(err, ErrNotFound):
+				continue // whatever refers to it waits
+			case errors.Is(err, ErrTooLarge):
+				why = f.file + " is too large"
+			case err != nil:
+				return err
+			default:
+				if err := checkSpecial(f.file, data); err != nil {
+					why = err.Error()
+				}
+			}
+			r.Lander.special[f] = why
+		}
+		for _, i := range trees {
+			if why != "" && r.nodes[i].state == verified {
+				r.nodes[i].sources = r.nodes[i].sources[:1]
+				r.fail(i, why, true)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *landing) specialData(id oid) ([]byte, error) {
+	if i, ok := r.byID[id]; ok && r.nodes[i].state != landed {
+		n := &r.nodes[i]
+		switch {
+		case n.state != verified:
+			return nil, ErrNotFound
+		case n.size > maxSpecial:
+			return nil, ErrTooLarge
+		}
+		return r.content(i)
+	}
+	_, data, err := r.host.read(id, maxSpecial)
+	return data, err
+}
+
+// settle decides what lands: objects whose references all lead to objects of the
+// host or to others that land.
+func (r *landing) settle() {
+	type frame struct {
+		node uint32
+		next int
+	}
+	var stack []frame
+	for root := range r.nodes {
+		stack = append(stack, frame{uint32(root), 0})
+		for len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			n := &r.nodes[top.node]
+			switch {
+			case n.state == verified:
+				n.state = entered
+				if n.reason != "" {
+					n.state = waiting
+				}
+			case n.state != entered:
+				stack = stack[:len(stack)-1]
+			case top.next == len(n.refs):
+				n.state = ready
+				r.ready = append(r.ready, top.node)
+			default:
+				ref := n.refs[top.next]
+				j, wanted := ref&(1<<kindShift-1), kind(ref>>kindShift+1)
+				if r.nodes[j].state == verified {
+					stack = append(stack, frame{j, 0})
+					continue
+				}
+				top.next++
+				r.follow(top.node, j, wanted)
+			}
+		}
+	}
+}
+
+// follow decides about a reference to an object that is decided about.
+func (r *landing) follow(i, j uint32, wanted kind) {
+	n, to := &r.nodes[i], &r.nodes[j]
+	switch {
+	case to.state != ready && to.state != landed:
+		n.state, n.reason = waiting, fmt.Sprintf("refers to the %s %s, which does not land", wanted, r.format.hex(to.id))
+	case to.kind != wanted:
+		n.sources = n.sources[:1]
+		r.fail(i, wrongKind(r.format, to.id, to.kind, wanted).Error(), true)
+	}
+}
+
+// publish writes what is ready. A few loose blobs are on the host already.
+func (r *landing) publish() error {
+	packed, size, promisor := 0, uint64(0), false
+	for _, i := range r.ready {
+		if n := &r.nodes[i]; n.entry.at != 0 {
+			packed++
+			size += n.size
+			pack := n.sources[0].pack
+			promisor = promisor || r.options.Promised && pack != nil && pack.promisor
+		}
+	}
+	if packed > maxLooseObjects || size > maxLooseBytes || promisor {
+		return r.publishPack(promisor)
+	}
+	for _, i := range r.ready {
+		if err := r.publishLoose(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *landing) publishLoose(i uint32) error {
+	n := &r.nodes[i]
+	data, err := r.content(i)
+	if err == nil {
+		err = r.target.loose(n.id, n.kind, n.size, bytes.NewReader(data))
+	}
+	if err == nil {
+		r.done(i)
+	}
+	return err
+}
+
+func (r *landing) done(i uint32) {
+	r.nodes[i].state = landed
+	r.landed[r.nodes[i].id] = struct{}{}
+	r.result.Added++
+}
+
+// publishPack publishes all that is ready as one pack. Nothing of it refers to an
+// object outside that is yet to land.
+func (r *landing) publishPack(promisor bool) error {
+	for _, i := range r.ready {
+		if r.nodes[i].entry.at == 0 {
+			data, err := r.content(i)
+			if err == nil {
+				err = r.store(i, data, nil, 0)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	all := 0
+	for i := range r.nodes {
+		if r.nodes[i].entry.at != 0 {
+			all++
+		}
+	}
+	if all != len(r.ready) {
+		if err := r.rewrite(); err != nil {
+			return err
+		}
+	}
+	list := make([]indexed, 0, len(r.ready))
+	for _, i := range r.ready {
+		n := &r.nodes[i]
+		list = append(list, indexed{n.id, n.entry.at, n.entry.crc})
+	}
+	if err := r.pack.publish(list, promisor); err != nil {
+		return err
+	}
+	for _, i := range r.ready {
+		r.done(i)
+	}
+	return nil
+}
+
+// rewrite copies what is ready to a second pack. An object whose base does not land
+// is stored whole there.
+func (r *landing) rewrite() error {
+	to, err := r.target.newPack()
+	if err != nil {
+		return err
+	}
+	if err := r.pack.buf.Flush(); err != nil {
+		to.close()
+		return err
+	}
+	slices.SortFunc(r.ready, func(a, b uint32) int {
+		return cmp.Compare(r.nodes[a].entry.at, r.nodes[b].entry.at)
+	})
+	fresh := map[uint32]stored{}
+	for _, i := range r.ready {
+		n := &r.nodes[i]
+		base, ok := fresh[n.entry.base]
+		var s stored
+		if n.entry.kind == offsetDelta && !ok {
+			var data []byte
+			if data, err = r.content(i); err == nil {
+				s, err = to.append(n.kind, n.size, 0, bytes.NewReader(data))
+			}
+		} else {
+			s, err = to.copy(r.pack, n.entry, base.at)
+		}
+		if err != nil {
+			to.close()
+			return err
+		}
+		fresh[i] = s
+	}
+	for i, s := range fresh {
+		r.nodes[i].entry = s
+	}
+	r.pack.close()
+	r.pack = to
+	return nil
+}
+
+// conclude fills the result, causes first, and remembers what is done with.
+func (r *landing) conclude() {
+	for _, cause := range []bool{true, false} {
+		for i := range r.nodes {
+			n := &r.nodes[i]
+			if n.state != landed && cause == (n.state == refused) {
+				r.refuse(r.format.hex(n.id), n.reason)
+				r.left(n)
+			}
+		}
+	}
+	for _, p := range r.packs {
+		if !p.more {
+			r.Lander.packs[p.name] = p.signature
+		}
+	}
+	for name, s := range r.dirs {
+		// A directory that changed in this tick of the clock may change again in it.
+		if time.Since(time.Unix(s.ctime.Unix())) > time.Second {
+			r.Lander.dirs[name] = s
+		}
+	}
+}
+
+// left notes an object that stays in the layer: unless it is refused for good, its
+// files are read again in the next landing.
+func (r *landing) left(n *node) {
+	delete(r.dirs, r.format.hex(n.id)[:2])
+	for _, s := range n.sources {
+		if s.pack != nil && n.state != refused {
+			s.pack.more = true
+		}
+	}
+}
+
+// signature tells whether a file is the one that was read before. Nobody can set
+// the time of its last change.
+type signature struct {
+	dev, ino     uint64
+	size         int64
+	mtime, ctime unix.Timespec
+}
+
+func signatureOf(st *unix.Stat_t) signature {
+	return signature{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}
+}

@@ -1,0 +1,639 @@
+package refs
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Apply makes changes on the host, each by itself, and returns one result for
+// each, in the same order. A ref that the host has moved stays, and the command's
+// value goes to refs/pk/SESSION. No object that the host could reach becomes
+// unreachable: old values stay in reflogs or below refs/pk/trash. A process killed
+// at any moment leaves a valid repository, and a further Apply completes the work.
+// Like git, it does not wait for the disk.
+func Apply(h Host, changes []Change, o Options) ([]Result, error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	if o.Kind == nil {
+		return nil, errors.New("internal error: refs.Apply without Options.Kind")
+	}
+	t := &transaction{reader: r, o: o, deadline: time.Now().Add(patience),
+		kinds: map[string]string{}, landed: map[string]bool{}, pending: map[string]*item{}, parents: map[string]bool{}}
+	t.o.Session = sessionPart(o.Session)
+	items := make([]*item, len(changes))
+	for i, c := range changes {
+		items[i] = &item{Change: c, Result: Result{Name: c.Name, New: c.newValue().String()}}
+		if h.reftable() {
+			items[i].fail(errReftable)
+		} else if err := t.check(&items[i].Change); err != nil {
+			items[i].fail(err)
+		}
+	}
+	if slices.ContainsFunc(items, func(it *item) bool { return !it.done }) {
+		h.sweep()
+		if err := t.begin(); err != nil {
+			return nil, fmt.Errorf("cannot write below refs/pk: %w", err)
+		}
+		t.run(items)
+		t.end()
+	}
+	results := make([]Result, len(items))
+	for i, it := range items {
+		results[i] = it.Result
+	}
+	return results, nil
+}
+
+// transaction is the work of one Apply.
+type transaction struct {
+	*reader
+	o        Options
+	deadline time.Time // for locks of others
+	journal  *os.File
+	kinds    map[string]string
+	landed   map[string]bool  // IDs that refs have got
+	pending  map[string]*item // deletions to come
+	parents  map[string]bool  // of their names
+}
+
+// item is a change and its outcome.
+type item struct {
+	Change
+	Result
+	done bool
+}
+
+func (it *item) fail(err error) {
+	it.done, it.Outcome, it.Reason = true, Refuse, err.Error()
+}
+
+func (t *transaction) succeed(it *item) {
+	it.done, it.Outcome = true, Landed
+	t.landed[it.Change.New] = true
+	// A log alone leaves no trace of the ref in the layer, which would look like a
+	// deletion.
+	if t.o.Landed != nil && it.newValue() != it.oldValue() {
+		t.o.Landed[it.Change.Name] = it.Result.New
+	}
+}
+
+// sessionPart makes a part of a ref's name of the session's.
+func sessionPart(session string) string {
+	if session != "" && session != "trash" && !strings.Contains(session, "/") && checkFormat("refs/"+session) == nil {
+		return session
+	}
+	return "session-" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}, session)
+}
+
+// check tells why a change cannot land, whatever the host has.
+func (t *transaction) check(c *Change) error {
+	if c.Name != head {
+		if err := CheckName(c.Name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.Target != "" && c.New != "":
+		return errors.New("internal error: a value is both ID and target")
+	case c.Target != "":
+		return checkTarget(c.Name, c.Target)
+	case c.New == "" && c.Name == head:
+		return errors.New("HEAD is not removed")
+	case c.New == "":
+		return nil
+	}
+	if id, ok := parseID(c.New, t.HexLen); !ok || id != c.New || id == zero(t.HexLen) {
+		return fmt.Errorf("%.80q is no object ID", c.New)
+	}
+	if c.Name == stash {
+		for _, e := range c.Log {
+			if t.kind(e.New) != "commit" {
+				return fmt.Errorf("its commit %s has not landed", e.New)
+			}
+		}
+	}
+	kind := t.kind(c.New)
+	commits := c.Name == head || c.Name == stash || strings.HasPrefix(c.Name, heads)
+	switch {
+	case kind == "":
+		return fmt.Errorf("its object %s has not landed", c.New)
+	case commits && kind != "commit":
+		return fmt.Errorf("it leads to a %s, not to a commit", kind)
+	}
+	return nil
+}
+
+// kind returns the type of an object on the host, "" if there is none.
+func (t *transaction) kind(id string) string {
+	kind, ok := t.kinds[id]
+	if !ok {
+		var err error
+		if kind, err = t.o.Kind(id); err != nil {
+			kind = ""
+		}
+		t.kinds[id] = kind
+	}
+	return kind
+}
+
+// run makes the changes in an order in which nothing is ever lost: values that
+// go are kept first, refs are made before HEAD leads to them, and those that HEAD
+// has left go last.
+func (t *transaction) run(items []*item) {
+	before := t.resolveHead()
+	var headItem *item
+	for _, it := range items {
+		if !it.done && it.newValue() == (value{}) {
+			t.pending[it.Change.Name] = it
+			for dir := path.Dir(it.Change.Name); dir != "."; dir = path.Dir(dir) {
+				t.parents[dir] = true
+			}
+		}
+	}
+	for _, it := range items {
+		switch {
+		case it.Change.Name == head:
+			headItem = it
+		case it.done || t.pending[it.Change.Name] == it:
+		case it.Change.Name == stash:
+			t.stash(it)
+		default:
+			t.update(it)
+		}
+	}
+	t.moveHead(headItem, items, before)
+	t.protectHead(headItem)
+	t.remove(slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return it.done }))
+}
+
+// resolveHead returns the ID that HEAD leads to, or "".
+func (t *transaction) resolveHead() string {
+	now, err := t.read(head)
+	if err == nil && now.target != "" {
+		now, err = t.read(now.target)
+	}
+	if err != nil {
+		return ""
+	}
+	return now.id
+}
+
+// protectHead refuses to delete the branch that the host's HEAD leads to if the
+// command had left it and HEAD could not follow.
+func (t *transaction) protectHead(it *item) {
+	if it == nil || it.Outcome == Landed {
+		return
+	}
+	if now, err := t.read(head); err == nil {
+		if branch := t.pending[now.target]; branch != nil && !branch.done {
+			branch.fail(errors.New("HEAD leads there"))
+		}
+	}
+}
+
+// forward reports whether an update loses nothing.
+func (t *transaction) forward(old, new string) bool {
+	return old == "" || old == new || t.o.IsAncestor != nil && new != "" && t.o.IsAncestor(old, new)
+}
+
+// update makes or changes a ref.
+func (t *transaction) update(it *item) {
+	c := &it.Change
+	t.clear(c.Name)
+	l, err := t.lock(c.Name)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	defer t.unlock(l, c.Name)
+	now, err := t.read(c.Name)
+	if err == nil && now.value == (value{}) {
+		err = t.conflict(c.Name)
+	}
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	it.Result.Old = now.String()
+	_, symbolic := remoteHead(c.Name)
+	switch {
+	case now.value == c.newValue():
+		t.succeed(it)
+		return
+	case now.target != "" && !symbolic:
+		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
+		return
+	case (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New)):
+		t.keep(it, now.value)
+		return
+	}
+	if err := t.write(l, it, now.value); err != nil {
+		it.fail(err)
+		return
+	}
+	t.succeed(it)
+}
+
+// write gives a locked ref its new value, after the old one was kept.
+func (t *transaction) write(l *lock, it *item, now value) error {
+	c := &it.Change
+	logged := t.logged(c.Name)
+	if now.id != "" && !logged && !t.forward(now.id, c.New) {
+		var err error
+		if it.Trash, err = t.trash(c.Name, now.id, ""); err != nil {
+			return err
+		}
+	}
+	if logged && c.New != "" {
+		if err := t.appendLog(c.Name, t.branchLog(c, now.id)); err != nil {
+			return err
+		}
+	}
+	return l.replace(c.newValue().content())
+}
+
+// logged reports whether a ref has a log on the host, or gets one. The latter is
+// what git does by default, though not in a bare repository.
+func (t *transaction) logged(name string) bool {
+	for _, space := range []string{heads, remotes, "refs/notes/"} {
+		if strings.HasPrefix(name, space) {
+			return true
+		}
+	}
+	info, err := os.Lstat(t.log(name))
+	return name == head || err == nil && info.Mode().IsRegular()
+}
+
+// branchLog returns the lines for an update: the layer's, if they lead from the
+// host's value to the new one, else one of ours. None, if a process wrote them and
+// was killed before the ref.
+func (t *transaction) branchLog(c *Change, now string) []LogEntry {
+	if t.written(c.Name, now, c.New) {
+		return nil
+	}
+	entries := t.usable(c.Log, now, c.New)
+	if entries == nil {
+		return []LogEntry{t.summary(now, c.New, "")}
+	}
+	out := make([]LogEntry, len(entries))
+	for i, e := range entries {
+		out[i] = e.prefixed(t.o.Session)
+	}
+	return out
+}
+
+// written reports whether the end of a log leads from one ID to another.
+func (t *transaction) written(name, from, to string) bool {
+	log, err := t.readLog(name)
+	if err != nil || from == to {
+		return false
+	}
+	var entries []LogEntry
+	for line := range strings.Lines(log) {
+		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil {
+			entries = append(entries, e)
+		}
+	}
+	return chain(entries, t.orZero(from), t.orZero(to)) != nil
+}
+
+// usable returns the lines of a layer's log that lead from one ID to another, if
+// all their objects are on the host.
+func (t *transaction) usable(log []LogEntry, from, to string) []LogEntry {
+	entries := chain(log, t.orZero(from), t.orZero(to))
+	for _, e := range entries {
+		for _, id := range []string{e.Old, e.New} {
+			if id != zero(t.HexLen) && t.kind(id) == "" {
+				return nil
+			}
+		}
+	}
+	return entries
+}
+
+// summary is a line of ours for any change. message may be empty.
+func (t *transaction) summary(old, id, message string) LogEntry {
+	switch {
+	case message != "":
+	case old == "":
+		message = "created"
+	case t.o.IsAncestor != nil && !t.forward(old, id):
+		message = "forced update"
+	default:
+		message = "update"
+	}
+	person := t.o.Committer
+	if !validPerson(person) || !strings.HasSuffix(person, ">") {
+		person = "pk <>"
+	}
+	now := time.Now()
+	return LogEntry{t.orZero(old), t.orZero(id), fmt.Sprintf("%s %d %s", person, now.Unix(), now.Format("-0700")),
+		"pk: " + t.o.Session + ": " + message}
+}
+
+func (t *transaction) orZero(id string) string {
+	if id == "" {
+		return zero(t.HexLen)
+	}
+	return id
+}
+
+// appendLog adds lines to the log of a ref, whose lock the caller has.
+func (t *transaction) appendLog(name string, entries []LogEntry) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	file := t.log(name)
+	if err := t.clearLogs(name); err != nil {
+		return fmt.Errorf("cannot write its log: %w", err)
+	}
+	for range 5 { // git may remove an empty directory that we made
+		if err := makeParents(file); err != nil && !notThere(err) {
+			return fmt.Errorf("cannot write its log: %w", err)
+		}
+		f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o666)
+		if notThere(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cannot write its log: %w", err)
+		}
+		err = appendText(f, logText(entries))
+		if err == nil {
+			err = share(f)
+		}
+		if err2 := f.Close(); err == nil {
+			err = err2
+		}
+		if err != nil {
+			return fmt.Errorf("cannot write its log: %w", err)
+		}
+		return nil
+	}
+	return fmt.Errorf("cannot write its log: its directory %q vanishes", filepath.Dir(file))
+}
+
+// clearLogs moves the logs to the trash that are in the way of a new one and whose
+// refs do not exist: a process was killed before it removed them.
+func (t *transaction) clearLogs(name string) error {
+	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
+		if info, err := os.Lstat(t.log(dir)); err == nil && !info.IsDir() {
+			return t.clearLog(dir)
+		}
+	}
+	top := t.log(name)
+	if info, err := os.Lstat(top); err != nil || !info.IsDir() {
+		return nil
+	}
+	err := filepath.WalkDir(top, func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		return t.clearLog(name + file[len(top):])
+	})
+	removeEmpty(top)
+	return err
+}
+
+func (t *transaction) clearLog(name string) error {
+	now, err := t.read(name)
+	if err != nil || now.value != (value{}) {
+		return err
+	}
+	log, err := t.readLog(name)
+	if err != nil {
+		return err
+	}
+	last := ""
+	for line := range strings.Lines(log) {
+		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil && t.kind(e.New) != "" {
+			last = e.New
+		}
+	}
+	if last != "" {
+		if _, err := t.trash(name, last, log); err != nil {
+			return err
+		}
+	}
+	return os.Remove(t.log(name))
+}
+
+// appendText writes text at the end of a file in one call.
+func appendText(f *os.File, text string) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
+		text = "\n" + text // a full disk cut the last line
+	}
+	step("log")
+	_, err = f.WriteString(text)
+	return err
+}
+
+// clear removes what is in the way of a new ref and is about to be deleted anyway:
+// a branch "a" where "a/b" is made, or the other way round.
+func (t *transaction) clear(name string) {
+	var first []*item
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if it := t.pending[dir]; it != nil {
+			first = append(first, it)
+		}
+	}
+	if t.parents[name] {
+		for other, it := range t.pending {
+			if strings.HasPrefix(other, name+"/") {
+				first = append(first, it)
+			}
+		}
+	}
+	t.remove(first)
+}
+
+// lock locks a ref.
+func (t *transaction) lock(name string) (*lock, error) {
+	l, err := t.acquire(t.file(name))
+	if err == nil {
+		return l, nil
+	}
+	if other := t.conflict(name); other != nil {
+		return nil, other
+	}
+	return nil, fmt.Errorf("cannot lock it: %w", err)
+}
+
+// unlock ends a lock. Directories that were made for it go if the ref was not made.
+func (t *transaction) unlock(l *lock, name string) {
+	l.release()
+	removeParents(t.top(name), name)
+}
+
+// conflict tells which ref of the host is in the way of a new one.
+func (t *transaction) conflict(name string) error {
+	p, err := t.packed()
+	if err != nil {
+		return err
+	}
+	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
+		if now, err := t.read(dir); err != nil || now.value != (value{}) {
+			return fmt.Errorf("the host has the ref %q", dir)
+		}
+	}
+	if other := p.below(name); other != "" && !perWorktree(name) {
+		return fmt.Errorf("the host has the ref %q", other)
+	}
+	file := t.file(name)
+	if info, err := os.Lstat(file); err == nil && info.IsDir() {
+		if removeEmpty(file); exists(file) {
+			return fmt.Errorf("the host has refs below %q", name)
+		}
+	}
+	if t.folding {
+		return t.otherCase(name, p)
+	}
+	return nil
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return err == nil
+}
+
+// otherCase tells which ref has the same file as a new one, on a file system that
+// ignores the case of names.
+func (t *transaction) otherCase(name string, p packed) error {
+	var found error
+	p.each(func(other, _ string) bool {
+		if other != name && strings.EqualFold(other, name) {
+			found = fmt.Errorf("the host has the ref %q, and its file system ignores case", other)
+		}
+		return found == nil
+	})
+	return found
+}
+
+// keep puts the command's value of a ref that the host has moved below refs/pk.
+func (t *transaction) keep(it *item, now value) {
+	c := &it.Change
+	reason := "the host has moved it to " + now.String()
+	if now == (value{}) {
+		reason = "the host has deleted it"
+	}
+	if c.New == "" {
+		it.done, it.Outcome, it.Reason = true, Kept, reason
+		return
+	}
+	log := ""
+	if c.Name == stash {
+		log = logText(c.Log)
+	} else if entries := t.usable(c.Log, c.Old, c.New); entries != nil {
+		log = logText(entries)
+	}
+	name, err := t.save(ours+t.o.Session+"/", strings.TrimPrefix(c.Name, "refs/"), c.New, log, "kept")
+	if err != nil {
+		it.fail(fmt.Errorf("%s, and the command's value cannot be kept: %w", reason, err))
+		return
+	}
+	it.done, it.Outcome, it.Reason, it.Kept = true, Kept, reason, name
+}
+
+func logText(entries []LogEntry) string {
+	var text strings.Builder
+	for _, e := range entries {
+		text.WriteString(e.String())
+	}
+	return text.String()
+}
+
+// trash keeps the old value of a ref, and its log.
+func (t *transaction) trash(name, id, log string) (string, error) {
+	return t.save(ours+"trash/", strings.TrimPrefix(name, "refs/"), id, log, "was "+name)
+}
+
+// maxSaved bounds the refs that one name may have below refs/pk.
+const maxSaved = 10000
+
+// save makes a ref below refs/pk that holds an ID, and returns its name. The log
+// is put before a line of ours. A ref that holds the ID already, or an ancestor
+// kept for the same session, is used; one with another value is not touched.
+func (t *transaction) save(prefix, short, id, log, message string) (string, error) {
+	for i := range maxSaved {
+		name := prefix + short
+		if i > 0 {
+			name += "-" + strconv.Itoa(i+1)
+		}
+		ok, err := t.saveAs(name, id, log, message, prefix != ours+"trash/")
+		if err == errInTheWay {
+			// A ref "a" was kept where now "a/b" should be.
+			short = strings.ReplaceAll(short, "/", "-")
+			continue
+		}
+		if ok || err != nil {
+			return name, err
+		}
+	}
+	return "", fmt.Errorf("%q has too many refs of this name", prefix)
+}
+
+var errInTheWay = errors.New("another ref is in the way")
+
+func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool, error) {
+	if err := t.conflict(name); err != nil {
+		return false, errInTheWay
+	}
+	l, err := t.lock(name)
+	if err != nil {
+		return false, err
+	}
+	defer t.unlock(l, name)
+	now, err := t.read(name)
+	switch {
+	case err != nil:
+		return false, err
+	case now.id == id:
+		return true, nil
+	case now.value != value{} && !(advance && now.id != "" && t.o.IsAncestor != nil && t.o.IsAncestor(now.id, id)):
+		return false, nil
+	}
+	if now.value == (value{}) && log != "" {
+		if err := t.clearLogs(name); err != nil {
+			return false, err
+		}
+		if err := makeParents(t.log(name)); err != nil {
+			return false, err
+		}
+		if err := replaceFile(t.log(name), log); err != nil {
+			return false, err
+		}
+	}
+	if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
+		return false, err
+	}
+	return true, l.replace(id + "\n")
+}
+
+func sum(text string) string {
+	hash := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(hash[:])
+}

@@ -1,0 +1,482 @@
+package refs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Changes compares the layer with the host and returns the refs that the command
+// changed, sorted by name, HEAD first. upper is the layer's upper directory, which
+// lies over h.Common. An error is about the host, or a layer that is too big; the
+// layer's own defects are in the second result. Locks on the host's refs that a
+// process of ours left when it was killed are removed.
+//
+// A file in the layer is not a change: git-pack-refs(1) moves values to packed-refs
+// and leaves whiteouts, for example. The cost is that of the layer, not of the host's
+// refs, unless the layer has a packed-refs or has removed a directory.
+func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.reftable() {
+		return nil, []Refused{{"refs", errReftable.Error()}}, nil
+	}
+	below, err := h.below()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.sweep()
+	o.Session = sessionPart(o.Session)
+	var v *view
+	for range maxReads {
+		v = &view{reader: r, layer: layer{upper}, o: &o, below: below,
+			loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
+		if err := v.collect(); err != nil {
+			return nil, nil, err
+		}
+		if f, _ := v.readHead(); f == v.headFile {
+			break
+		}
+	}
+	changes, err := v.changes()
+	return changes, v.refused, err
+}
+
+// maxReads bounds how often the layer is read again because HEAD changed meanwhile:
+// a command is renaming a branch, for example.
+const maxReads = 3
+
+// view is what the command sees: the layer over the host.
+type view struct {
+	*reader
+	layer  layer
+	o      *Options
+	below  string // the path of the worktree's own files
+	packs  packed // the layer's packed-refs
+	packed bool   // the layer has one, or has removed the host's
+
+	headFile file
+	headErr  error
+
+	loose   map[string]value // in the layer
+	hidden  map[string]bool  // the host's loose ref is not seen; false: because of a file or directory in its place
+	failed  map[string]bool  // neither changed nor deleted, as the layer cannot be read
+	refused []Refused
+	keep    bool // no ref is deleted
+	entries int
+}
+
+// refuse notes a defect of the layer. Its ref stays as it is.
+func (v *view) refuse(name string, format string, args ...any) {
+	v.failed[name] = true
+	v.refused = append(v.refused, Refused{name, fmt.Sprintf(format, args...)})
+}
+
+// collect reads the layer. A command may be at work in it: git makes a branch before
+// HEAD leads to it, and writes packed-refs before it removes loose refs, so they are
+// read in the opposite order.
+func (v *view) collect() error {
+	v.headFile, v.headErr = v.readHead()
+	if err := v.walk("refs", "refs"); err != nil {
+		return err
+	}
+	if v.below != "." {
+		for _, dir := range ownDirs {
+			if err := v.walk(dir, path.Join(v.below, dir)); err != nil {
+				return err
+			}
+		}
+	}
+	v.collectPacked()
+	return nil
+}
+
+func (v *view) readHead() (file, error) { return v.layer.read(path.Join(v.below, head), maxRef) }
+
+// collectPacked reads the layer's packed-refs. If it is no good, no ref counts as
+// deleted: it may have held them all.
+func (v *view) collectPacked() {
+	f, err := v.layer.read("packed-refs", maxPacked)
+	if err == nil && f.hidden {
+		v.packs, err = parsePacked(f.data, v.HexLen)
+	}
+	if err != nil {
+		v.refuse("packed-refs", "%v", err)
+		v.keep = true
+	}
+	v.packed = f.hidden && err == nil
+}
+
+// walk collects the loose refs of a directory of the layer.
+func (v *view) walk(name, at string) error {
+	fd, hidden, err := v.layer.open(at)
+	if err != nil {
+		v.refuse(name, "%v", err)
+		v.keep = true
+		return nil
+	}
+	if hidden {
+		// git never does that: somebody removed the repository.
+		if name == "refs" {
+			v.refuse(name, "the command removed the directory, so no ref is deleted on the host")
+			v.keep = true
+		}
+		if err := v.hide(name); err != nil {
+			return err
+		}
+	}
+	if fd < 0 {
+		return nil
+	}
+	defer unix.Close(fd)
+	return v.directory(fd, name, hidden, 1)
+}
+
+func (v *view) directory(fd int, name string, hidden bool, depth int) error {
+	if depth > maxDepth {
+		v.refuse(name, "the directory is too deep")
+		return nil
+	}
+	return fsat.Each(fd, func(e fsat.Entry) error {
+		if v.entries++; v.entries > maxEntries {
+			return fmt.Errorf("the layer has more than %d files below refs", maxEntries)
+		}
+		child := name + "/" + e.Name
+		if strings.HasPrefix(e.Name, ".") || strings.HasSuffix(e.Name, ".lock") ||
+			v.below != "." && name == "refs" && perWorktree(child) {
+			return nil // git does not read the former
+		}
+		return v.entry(fd, e.Name, child, hidden, depth)
+	})
+}
+
+func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
+	st, err := fsat.Lstat(dir, base)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil // a command is still at work; the next look will tell
+	case err != nil:
+		v.refuse(name, "%v", err)
+		return nil
+	case whiteout(st):
+		return v.hide(name)
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return v.subdirectory(dir, base, name, hidden, depth)
+	}
+	data, err := readFile(dir, base, st, maxRef)
+	if err == nil {
+		v.loose[name], err = parseValue(data, v.HexLen)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		delete(v.loose, name)
+		v.refuse(name, "%v", err)
+		return nil
+	}
+	if info, err := os.Lstat(v.file(name)); err == nil && info.IsDir() {
+		return v.cover(name, false)
+	}
+	return nil
+}
+
+func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) error {
+	fd, err := openDir(dir, base)
+	if err != nil {
+		v.refuse(name, "cannot open the directory: %v", err)
+		return nil
+	}
+	defer unix.Close(fd)
+	if !hidden && opaque(fd) {
+		hidden = true
+		if err := v.hide(name); err != nil {
+			return err
+		}
+	}
+	if info, err := os.Lstat(v.file(name)); err == nil && !info.IsDir() {
+		if _, hidden := v.hidden[name]; !hidden {
+			v.hidden[name] = false
+		}
+	}
+	return v.directory(fd, name, hidden, depth+1)
+}
+
+// hide notes that the command removed the host's loose refs at a path and below it.
+func (v *view) hide(name string) error { return v.cover(name, true) }
+
+// cover notes that the host's loose refs at a path and below it are not seen.
+func (v *view) cover(name string, removed bool) error {
+	v.hidden[name] = removed
+	return v.reader.loose(name, func(ref string) {
+		if v.below == "." || perWorktree(name) || !perWorktree(ref) {
+			v.hidden[ref] = removed
+		}
+	})
+}
+
+// seen returns the value that the command sees of a ref.
+func (v *view) seen(name string, now entry) (value, error) {
+	if loose, ok := v.loose[name]; ok {
+		return loose, nil
+	}
+	landed, ours := v.o.Landed[name]
+	// The mount does not show a file that came to the host later: what pk landed
+	// is only seen if the layer has it.
+	_, hidden := v.hidden[name]
+	if now.loose && !hidden && !(ours && landed == now.String()) {
+		return now.value, nil
+	}
+	if perWorktree(name) {
+		return value{}, nil
+	}
+	packs := v.packs
+	if !v.packed {
+		var err error
+		if packs, err = v.reader.packed(); err != nil {
+			return value{}, err
+		}
+	}
+	return value{id: packs.get(name)}, nil
+}
+
+// candidates returns the names of the refs that may have changed.
+func (v *view) candidates() ([]string, error) {
+	names := map[string]bool{}
+	for name := range v.loose {
+		names[name] = true
+	}
+	for name := range v.hidden {
+		names[name] = true
+	}
+	for name := range v.o.Landed {
+		names[name] = name != head && name != stashLog && name != headLog
+	}
+	if v.packed {
+		host, err := v.reader.packed()
+		if err != nil {
+			return nil, err
+		}
+		// The host's may have been written by anything: it is read line by line here.
+		if host, err = parsePacked(host.header+host.refs, v.HexLen); err != nil {
+			return nil, fmt.Errorf("the host's packed-refs: %w", err)
+		}
+		differences(host, v.packs, func(name string) { names[name] = true })
+	}
+	if f, err := v.layer.read("logs/"+stash, maxLog); err == nil && f.hidden {
+		names[stash] = true
+	}
+	var sorted []string
+	for name, is := range names {
+		if is && !v.failed[name] {
+			sorted = append(sorted, name)
+		}
+	}
+	if len(sorted) > maxEntries {
+		return nil, fmt.Errorf("the layer changes more than %d refs", maxEntries)
+	}
+	sort.Strings(sorted)
+	return sorted, nil
+}
+
+func (v *view) changes() ([]Change, error) {
+	var changes []Change
+	c, err := v.head()
+	if err != nil {
+		return nil, err
+	}
+	if c != nil {
+		changes = append(changes, *c)
+	}
+	names, err := v.candidates()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		c, err := v.change(name)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			changes = append(changes, *c)
+		}
+	}
+	return changes, nil
+}
+
+// change returns the change of one ref, nil if there is none.
+func (v *view) change(name string) (*Change, error) {
+	now, err := v.read(name)
+	if err != nil {
+		v.refuse(name, "%v", err)
+		return nil, nil
+	}
+	seen, err := v.seen(name, now)
+	if err != nil {
+		return nil, err
+	}
+	old, known, olds := v.started(name, now, v.o)
+	c := &Change{Name: name, Old: old.id, OldTarget: old.target, New: seen.id, Target: seen.target, Moved: !known}
+	if name == stash {
+		if c.newValue() == (value{}) && !v.removed(name, now) {
+			return nil, nil
+		}
+		return v.stashed(c, now)
+	}
+	removed := seen == value{}
+	if seen == now.value || known && seen == old || removed && !v.removed(name, now) {
+		return nil, nil
+	}
+	if err := v.check(c); err != nil {
+		if name != "refs/pk" && !strings.HasPrefix(name, ours) || !removed {
+			v.refuse(name, "%v", err)
+		}
+		return nil, nil
+	}
+	c.Log, _, err = v.newLog(name)
+	if !known && len(c.Log) == 0 && slices.Contains(olds, seen.id) {
+		return nil, err // packed or copied in the layer, moved by the host
+	}
+	return c, err
+}
+
+// removed reports whether the command removed a ref that it does not see. Without
+// a whiteout, a ref can be missing from the layer's packed-refs because the host
+// packed it later.
+func (v *view) removed(name string, now entry) bool {
+	_, landed := v.o.Landed[name]
+	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.Since))
+}
+
+// check applies the rules for names and targets.
+func (v *view) check(c *Change) error {
+	if err := CheckName(c.Name); err != nil {
+		return err
+	}
+	if c.Target != "" {
+		return checkTarget(c.Name, c.Target)
+	}
+	return nil
+}
+
+// newLog returns the lines of the layer's log that the host's has not. A log that
+// cannot be used is none: the ref lands with a line of ours. The second result is
+// the log's SHA-256.
+func (v *view) newLog(name string) ([]LogEntry, string, error) {
+	f, err := v.layer.read(v.layerLog(name), maxLog)
+	if err != nil || !f.exists {
+		return nil, "", nil
+	}
+	host, err := v.readLog(name)
+	if err != nil {
+		return nil, "", err
+	}
+	return newEntries(f.data, host, v.o.Session, v.HexLen), sum(f.data), nil
+}
+
+func (v *view) layerLog(name string) string {
+	if perWorktree(name) {
+		return path.Join(v.below, "logs", name)
+	}
+	return path.Join("logs", name)
+}
+
+// stashed completes the change of refs/stash, whose log is the list of stashes:
+// all of it lands.
+func (v *view) stashed(c *Change, now entry) (*Change, error) {
+	removed := c.newValue() == value{}
+	f, err := v.layer.read(v.layerLog(stash), maxLog)
+	if err != nil {
+		v.refuse(stash, "its log: %v", err)
+		return nil, nil
+	}
+	host, err := v.readLog(stash)
+	if err != nil {
+		return nil, err
+	}
+	c.logSum = sum(f.data)
+	if c.newValue() == now.value && (!f.hidden || f.data == host) {
+		return nil, nil
+	}
+	if c.newValue() == c.oldValue() && !c.Moved && (!f.hidden || v.o.Landed[stashLog] == c.logSum) {
+		return nil, nil // only the host has changed it
+	}
+	for line := range strings.Lines(f.data) {
+		e, err := parseEntry(strings.TrimSuffix(line, "\n"), v.HexLen)
+		if err != nil {
+			v.refuse(stash, "its log: %v", err)
+			return nil, nil
+		}
+		c.Log = append(c.Log, e)
+	}
+	if c.Target != "" || !removed && len(c.Log) > 0 && c.Log[len(c.Log)-1].New != c.New {
+		v.refuse(stash, "its log does not end with its value")
+		return nil, nil
+	}
+	return c, nil
+}
+
+// head returns the change of HEAD. Its log alone may have one: a commit changes
+// the branch.
+func (v *view) head() (*Change, error) {
+	now, err := v.read(head)
+	if err != nil {
+		return v.refuseHead("%v", err)
+	}
+	f, err := v.headFile, v.headErr
+	seen := now.value
+	switch {
+	case err != nil:
+		return v.refuseHead("%v", err)
+	case f.hidden && !f.exists:
+		return v.refuseHead("the command removed HEAD")
+	case f.exists:
+		if seen, err = parseValue(f.data, v.HexLen); err != nil {
+			return v.refuseHead("%v", err)
+		}
+	}
+	old, known, _ := v.startedHead(now)
+	c := &Change{Name: head, Old: old.id, OldTarget: old.target, New: seen.id, Target: seen.target, Moved: !known}
+	if c.Target != "" {
+		if err := checkTarget(head, c.Target); err != nil {
+			return v.refuseHead("%v", err)
+		}
+	}
+	if c.Log, c.logSum, err = v.newLog(head); err != nil {
+		return nil, err
+	}
+	if !f.exists || known && seen == old {
+		// The command has not switched.
+		c.Old, c.OldTarget, c.New, c.Target, c.Moved = now.id, now.target, now.id, now.target, false
+	}
+	if c.newValue() == now.value && (len(c.Log) == 0 || v.o.Landed[headLog] == c.logSum) {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// startedHead is started for HEAD: its log holds no targets.
+func (v *view) startedHead(now entry) (value, bool, []string) {
+	if landed, ok := v.o.Landed[head]; ok {
+		return parseLanded(landed), true, nil
+	}
+	return now.value, now.value == value{} || now.changed.Before(v.o.Since), nil
+}
+
+// refuseHead refuses HEAD, and all deletions: without HEAD the layer is no
+// repository any more.
+func (v *view) refuseHead(format string, args ...any) (*Change, error) {
+	v.keep = true
+	v.refuse(head, format, args...)
+	return nil, nil
+}

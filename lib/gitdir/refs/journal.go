@@ -1,0 +1,74 @@
+package refs
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A journal names the files that one Apply locks, so that the next one can remove
+// the locks if the process is killed. It has an flock(2) on it until then. git does
+// not read it: its name begins with a dot.
+const journalPrefix = ".locks-"
+
+func (h Host) journals() string { return filepath.Join(h.Common, "refs/pk") }
+
+// begin makes the journal.
+func (t *transaction) begin() error {
+	err := makeParents(filepath.Join(t.journals(), journalPrefix))
+	if err == nil {
+		t.journal, err = os.CreateTemp(t.journals(), journalPrefix+"*")
+	}
+	if err == nil {
+		_ = unix.Flock(int(t.journal.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	return err
+}
+
+func (t *transaction) end() {
+	os.Remove(t.journal.Name())
+	t.journal.Close()
+	os.Remove(t.journals()) // if it is empty
+}
+
+// sweep removes the locks of processes of ours that were killed.
+func (h Host) sweep() {
+	entries, err := os.ReadDir(h.journals())
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), journalPrefix) {
+			sweepJournal(filepath.Join(h.journals(), e.Name()))
+		}
+	}
+}
+
+func sweepJournal(name string) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return // its process lives
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(data)) {
+		file, whole := strings.CutSuffix(line, "\n")
+		if !whole {
+			continue
+		}
+		if held := takeOver(file + ".lock"); held != nil {
+			os.Remove(temporary(file))
+			(&lock{file, held}).release()
+		}
+	}
+	os.Remove(name)
+}

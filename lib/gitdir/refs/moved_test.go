@@ -1,0 +1,137 @@
+package refs
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The host changes refs after the layer was mounted.
+func TestMovedByTheHost(t *testing.T) {
+	t.Parallel()
+	const other = "echo o >o; git add o; git commit -q -m host"
+	for _, row := range []struct {
+		name, session, host string
+		want                []string
+		check               string // two equal revisions: the host's and "view:…", or the host's
+	}{
+		{"both commit", "c 4", other, []string{"landed HEAD", "kept refs/heads/main as refs/pk/s1/heads/main"}, "refs/pk/s1/heads/main view:main"},
+		{"the host commits, the session packs", "git pack-refs --all", other, nil, "main main"},
+		{"the host deletes what the session changes", "git branch -f old HEAD", "git branch -q -D old", []string{"landed refs/heads/old"}, "old view:old"},
+		{"the session deletes what the host changes", "git branch -q -D old", "git branch -f old HEAD", []string{"kept refs/heads/old"}, "old main"},
+		{"the session deletes what the host changes and packs", "git branch -q -D old", "git branch -f old HEAD; git pack-refs --all", []string{"kept refs/heads/old"}, "old main"},
+		{"both the same", "git branch -f old HEAD", "git branch -f old HEAD", nil, "old main"},
+		{"both make a branch", "git branch new HEAD~1", "git branch new HEAD", []string{"kept refs/heads/new as refs/pk/s1/heads/new"}, "refs/pk/s1/heads/new view:new"},
+		{"both make branches in conflict", "git branch n/m HEAD~1", "git branch n HEAD", []string{`refused refs/heads/n/m: the host has the ref "refs/heads/n"`}, "n main"},
+		{"the other way round", "git branch n HEAD~1", "git branch n/m HEAD", []string{`refused refs/heads/n: the host has refs below "refs/heads/n"`}, "n/m main"},
+		{"the session goes on from the host's commit", "git branch -f old HEAD", "git branch -f old HEAD~1", []string{"landed refs/heads/old"}, "old view:old"},
+		{"both move a tag", "git tag -f v1 HEAD~1", "git tag -f v1 HEAD~2", []string{"landed refs/tags/v1"}, "v1 view:v1"},
+		{"both move a tag apart", "git tag -f v1 HEAD~2", "git tag -f v1 HEAD~1", []string{"kept refs/tags/v1 as refs/pk/s1/tags/v1"}, "refs/pk/s1/tags/v1 view:v1"},
+		{"both switch", "git checkout -q old", "git checkout -q --detach", []string{"kept HEAD"}, "HEAD main"},
+		{"the session detaches, the host switches", "git checkout -q --detach", "git checkout -q old", []string{"kept HEAD as refs/pk/s1/HEAD"}, "refs/pk/s1/HEAD view:HEAD"},
+		{"the session renames the branch, the host switches", "git branch -m main trunk", "git checkout -q old", []string{"kept HEAD", "landed refs/heads/main", "landed refs/heads/trunk"}, "HEAD old"},
+		{"both stash", "echo s >>f; git stash -q", "echo h >>f; git stash -q", []string{"landed HEAD", "kept refs/stash as refs/pk/s1/stash"}, "refs/pk/s1/stash view:stash"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "c 1; c 2; c 3; git tag v1; git branch old HEAD~2")
+			w.session(row.session)
+			w.sh(w.tree, row.host)
+			before := w.reachable()
+
+			assert.ElementsMatch(t, row.want, w.land())
+
+			mine, theirs, _ := strings.Cut(row.check, " ")
+			id, inView := strings.CutPrefix(theirs, "view:")
+			if inView {
+				assert.Equal(t, w.seen(id), w.at(mine))
+			} else {
+				assert.Equal(t, w.at(theirs), w.at(mine))
+			}
+			w.sound(before)
+			refs := w.git("for-each-ref")
+			w.land()
+			assert.Equal(t, refs, w.git("for-each-ref"), "the second time")
+		})
+	}
+}
+
+// A command's git writes an empty packed-refs; then the host packs its own refs.
+func TestPackedByTheHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; git branch old; git tag v1; echo x >>f; git stash -q")
+	w.put("packed-refs", packedHeader+" peeled fully-peeled sorted \n")
+	w.whiteout("refs/heads/old")
+	w.sh(w.tree, "git pack-refs --all")
+	for _, line := range w.land() {
+		assert.Contains(t, line, "refs/heads/old")
+	}
+	w.at("main")
+	w.at("v1")
+	w.at("stash")
+}
+
+// A long command lands several times. The layer stays as it is.
+func TestLandingAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1")
+	w.session("c 2; git branch d/x; git tag t; echo s >>f; git stash -q")
+	assert.Len(t, w.land(), 5)
+	assert.Empty(t, w.land(), "nothing new")
+
+	w.sh(w.copy, "c 3; git commit -q --amend -m x; git branch -f d/x; git stash drop -q; git checkout -q -b new")
+	w.again("refs/heads/main", "refs/heads/d/x", "refs/heads/new", "HEAD", "logs/HEAD", "logs/refs/heads/main")
+	require.NoError(t, os.Remove(w.upper+"/refs/stash"))
+	require.NoError(t, os.Remove(w.upper+"/logs/refs/stash"))
+	require.NoError(t, os.Remove(w.upper+"/refs/tags/t"))
+	assert.ElementsMatch(t, []string{"landed HEAD", "landed refs/heads/d/x", "landed refs/heads/main",
+		"landed refs/heads/new", "landed refs/stash", "landed refs/tags/t"}, w.land())
+	assert.Equal(t, w.seen("main"), w.at("main"))
+	assert.Equal(t, "pk: s1: commit (amend): x\npk: s1: commit: 3\npk: s1: commit: 2", w.git("reflog", "-3", "--format=%gs", "main"))
+	assert.Equal(t, strings.TrimSpace(w.sh(w.copy, "git reflog -4 --format=%gs")), w.git("reflog", "-4", "--format=%gs"))
+	assert.Empty(t, w.land())
+
+	// The host goes on, the layer does not.
+	w.sh(w.tree, "git reset -q --hard; git checkout -q main; c host; git branch -D new -q")
+	assert.Empty(t, w.land())
+}
+
+// again copies files of the view into the layer.
+func (w *world) again(names ...string) {
+	for _, name := range names {
+		data, err := os.ReadFile(w.view + "/" + name)
+		require.NoError(w.t, err)
+		w.put(name, string(data))
+	}
+	run(w.t, "", "cp", "-rn", w.view+"/objects/.", w.host+"/objects")
+	w.kinds = nil
+}
+
+// Several values of one ref that the host has moved.
+func TestKeptNames(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1")
+	w.session("c 2")
+	w.sh(w.tree, "git commit -q --amend -m host")
+	kept := func() string {
+		changes, _ := w.changes()
+		results, err := Apply(w.hostDir(), changes, w.options)
+		require.NoError(t, err)
+		return results[len(results)-1].Kept
+	}
+	assert.Equal(t, "refs/pk/s1/heads/main", kept())
+	w.session("c 3")
+	assert.Equal(t, "refs/pk/s1/heads/main", kept(), "the next commit")
+	assert.Equal(t, w.seen("main"), w.at("refs/pk/s1/heads/main"))
+	w.session("git commit -q --amend -m 4")
+	assert.Equal(t, "refs/pk/s1/heads/main-2", kept(), "another commit")
+	assert.Equal(t, "refs/pk/s1/heads/main-2", kept(), "the same commit")
+	w.options.Session = "trash"
+	assert.Equal(t, "refs/pk/session-trash/heads/main", kept())
+	w.options.Session = "a..b"
+	assert.Equal(t, "refs/pk/session-a__b/heads/main", kept())
+	w.sound(nil)
+}

@@ -1,0 +1,131 @@
+package refs
+
+import (
+	"fmt"
+	"strings"
+)
+
+const (
+	heads   = "refs/heads/"
+	tags    = "refs/tags/"
+	remotes = "refs/remotes/"
+	ours    = "refs/pk/"
+	stash   = "refs/stash"
+	head    = "HEAD"
+
+	stashLog = "logs/refs/stash"
+	headLog  = "logs/HEAD"
+)
+
+// CheckName tells why a name is none that a ref of a command may have on the host:
+// it has to follow git-check-ref-format(1), begin with refs/, and not with
+// refs/pk/. A branch or tag is also one that git-branch(1) or git-tag(1) makes:
+// scripts take the name "-x" for an option.
+func CheckName(name string) error {
+	if err := checkFormat(name); err != nil {
+		return err
+	}
+	if name == "refs/pk" || strings.HasPrefix(name, ours) {
+		return fmt.Errorf("refs/pk/ belongs to pk")
+	}
+	for _, space := range []string{heads, tags} {
+		short, ok := strings.CutPrefix(name, space)
+		if ok && (short == head || strings.HasPrefix(short, "-")) {
+			return fmt.Errorf("git accepts no branch or tag of this name")
+		}
+	}
+	return nil
+}
+
+// checkFormat applies the rules of git's check_refname_format, and wants a name
+// below refs/.
+func checkFormat(name string) error {
+	if !strings.HasPrefix(name, "refs/") {
+		return fmt.Errorf("the name does not begin with refs/")
+	}
+	for component := range strings.SplitSeq(name, "/") {
+		switch {
+		case component == "":
+			return fmt.Errorf("a part of the name is empty")
+		case component[0] == '.', strings.HasSuffix(component, ".lock"),
+			strings.Contains(component, ".."), strings.Contains(component, "@{"),
+			strings.ContainsFunc(component, forbidden):
+			return fmt.Errorf("git accepts no ref of this name")
+		}
+	}
+	if strings.HasSuffix(name, ".") {
+		return fmt.Errorf("the name ends in a dot")
+	}
+	return nil
+}
+
+func forbidden(r rune) bool {
+	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
+}
+
+// perWorktree reports whether each worktree has its own ref of this name.
+func perWorktree(name string) bool {
+	for _, dir := range ownDirs {
+		if name == dir || strings.HasPrefix(name, dir+"/") {
+			return true
+		}
+	}
+	return name == head
+}
+
+var ownDirs = []string{"refs/bisect", "refs/rewritten", "refs/worktree"}
+
+// remoteHead reports whether a ref is refs/remotes/NAME/HEAD, the only one beside
+// HEAD that may be symbolic, and returns the prefix of its targets.
+func remoteHead(name string) (string, bool) {
+	prefix, ok := strings.CutSuffix(name, head)
+	return prefix, ok && strings.HasPrefix(name, remotes) && strings.HasSuffix(prefix, "/") && len(prefix) > len(remotes)
+}
+
+// checkTarget tells why a symbolic ref of a command may not have this target.
+func checkTarget(name, target string) error {
+	prefix, ok := remoteHead(name)
+	if name == head {
+		prefix, ok = heads, true
+	}
+	switch {
+	case !ok:
+		return fmt.Errorf("only HEAD and refs/remotes/*/HEAD may be symbolic")
+	case !strings.HasPrefix(target, prefix) || target == name:
+		return fmt.Errorf("it leads to %q, which is not below %s", target, prefix)
+	}
+	return CheckName(target)
+}
+
+// space is git's idea of white space.
+const space = " \t\n\r"
+
+// parseValue reads a file of a loose ref as git does, but wants nothing after the
+// value except white space.
+func parseValue(data string, hexLen int) (value, error) {
+	data = strings.TrimRight(data, space)
+	if target, ok := strings.CutPrefix(data, "ref:"); ok {
+		target = strings.TrimLeft(target, space)
+		return value{target: target}, checkFormat(target)
+	}
+	id, ok := parseID(data, hexLen)
+	if !ok || id == zero(hexLen) {
+		return value{}, fmt.Errorf("it holds no object ID")
+	}
+	return value{id: id}, nil
+}
+
+// parseID returns an object ID in lower case. The null ID is one.
+func parseID(s string, hexLen int) (string, bool) {
+	if len(s) != hexLen {
+		return "", false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && (c < 'A' || c > 'F') {
+			return "", false
+		}
+	}
+	return strings.ToLower(s), true
+}
+
+func zero(hexLen int) string { return strings.Repeat("0", hexLen) }

@@ -1,0 +1,122 @@
+// Package refs reads the refs, HEAD and reflogs of a git directory, finds what a
+// command changed of them in an overlay's upper layer, and makes these changes in
+// the git directory as git does: with lock files, compare and swap, and reflogs.
+//
+// The git directory is trusted. The layer is not: a command made it, and another
+// one may be changing it. Only the "files" format of refs is known; a repository
+// with reftables is refused.
+package refs
+
+import (
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is a git directory of the host. Paths are absolute.
+type Host struct {
+	Common string // holds refs, packed-refs, logs
+	Git    string // holds HEAD; Common, or Common/worktrees/NAME of a linked worktree
+	HexLen int    // of an object ID: 40 or 64
+}
+
+// Change is a ref or HEAD whose value in the layer is not the one that the
+// command started from. A value is an object ID or a target; with neither there is
+// no ref. Changes that concern logs only exist for HEAD and refs/stash.
+type Change struct {
+	Name      string
+	Old, New  string // object IDs in lower-case hex
+	OldTarget string // of a symbolic ref, such as refs/heads/main
+	Target    string
+	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
+	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
+	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
+}
+
+// Refused is something in the layer that is no valid change. The name may hold
+// anything that a file's name can.
+type Refused struct{ Name, Reason string }
+
+// Options of Changes and Apply.
+type Options struct {
+	Session string // named in reflogs, and part of refs/pk/SESSION/…
+
+	// Kind returns the type of an object on the host, such as "commit". A ref
+	// whose object it does not know is refused.
+	Kind func(id string) (string, error)
+
+	// IsAncestor, if not nil, reports whether commit a is an ancestor of b.
+	IsAncestor func(a, b string) bool
+
+	// Since is the time from Now before the layer was mounted. A ref whose file
+	// has an older ctime has the value that the command started from.
+	Since time.Time
+
+	// Landed holds the values that Apply has landed since then: object IDs, or
+	// "ref: " and a target, or "" for a deletion; and the SHA-256 of logs/HEAD and
+	// logs/refs/stash. Apply adds to it. Each worktree needs its own. A caller that
+	// removes a ref's file from the layer must delete its entry: else the ref counts
+	// as one that the command deleted.
+	Landed map[string]string
+
+	Committer string // "Name <mail>" for entries in reflogs; may be empty
+}
+
+// Outcome of a change.
+type Outcome int
+
+const (
+	Refuse Outcome = iota // nothing was changed; Reason tells why
+	Landed                // the host's ref has the new value
+	Kept                  // the host moved the ref; the new value, if any, is in the ref Result.Kept
+)
+
+func (o Outcome) String() string {
+	return [...]string{"refused", "landed", "kept"}[o]
+}
+
+// Result is the outcome of one change. Values have the form of Options.Landed.
+type Result struct {
+	Name     string
+	Outcome  Outcome
+	Kept     string // a ref below refs/pk
+	Trash    string // the ref below refs/pk/trash that holds the old value
+	Reason   string
+	Old, New string // Old is the host's value before
+}
+
+// Now returns the time of the clock that file systems take a ctime from. It may
+// be some milliseconds behind time.Now.
+func Now() time.Time {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &ts) != nil {
+		return time.Now()
+	}
+	return time.Unix(ts.Unix())
+}
+
+// value is what a ref holds. The zero value is no ref.
+type value struct{ id, target string }
+
+func (v value) String() string {
+	if v.target != "" {
+		return "ref: " + v.target
+	}
+	return v.id
+}
+
+// content is the text of a file that holds a value.
+func (v value) content() string { return v.String() + "\n" }
+
+func parseLanded(s string) value {
+	if target, ok := strings.CutPrefix(s, "ref: "); ok {
+		return value{target: target}
+	}
+	return value{id: s}
+}
+
+// newValue returns the value that the layer has.
+func (c *Change) newValue() value { return value{c.New, c.Target} }
+
+func (c *Change) oldValue() value { return value{c.Old, c.OldTarget} }

@@ -1,0 +1,358 @@
+package refs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// remove deletes refs. First all their values are kept, then packed-refs is
+// written once, then the files go.
+func (t *transaction) remove(items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	staying := t.staying(items)
+	logs := map[*item]string{}
+	for _, it := range items {
+		log, err := t.prepare(it, staying)
+		if err != nil {
+			it.fail(err)
+		}
+		logs[it] = log
+	}
+	if err := t.removePacked(items); err != nil {
+		for _, it := range items {
+			if !it.done {
+				it.fail(err)
+			}
+		}
+	}
+	for _, it := range items {
+		if !it.done {
+			t.removeLoose(it, logs[it])
+		}
+		delete(t.pending, it.Change.Name)
+	}
+}
+
+// prepare compares a ref that is to go with the host's, and keeps its value and its
+// log, which it returns. A value that another ref holds needs no other one.
+func (t *transaction) prepare(it *item, staying map[string]bool) (string, error) {
+	c := &it.Change
+	now, err := t.read(c.Name)
+	if err != nil {
+		return "", err
+	}
+	log, err := t.readLog(c.Name)
+	if err != nil {
+		return "", err
+	}
+	it.Result.Old = now.String()
+	_, symbolic := remoteHead(c.Name)
+	switch {
+	case now.value == value{}:
+		t.succeed(it)
+	case now.target != "" && !symbolic:
+		return "", fmt.Errorf("on the host it is symbolic and leads to %q", now.target)
+	case c.Moved || now.value != c.oldValue():
+		t.keep(it, now.value)
+	case c.Name == stash:
+		err = t.trashStashes(it, log, nil)
+	case now.id != "" && !(staying[now.id] && t.onlyHolds(log, now.id)):
+		it.Trash, err = t.trash(c.Name, now.id, log)
+	}
+	return log, err
+}
+
+// onlyHolds reports whether a log knows no other ID.
+func (t *transaction) onlyHolds(log, id string) bool {
+	for line := range strings.Lines(log) {
+		e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen)
+		if err != nil || e.New != id || e.Old != id && e.Old != zero(t.HexLen) {
+			return false
+		}
+	}
+	return true
+}
+
+// staying returns which values of refs that are to go other refs hold: those that
+// have just landed, the packed ones, and HEAD's branch. To look at 50 000 loose refs would
+// take longer than one more ref in the trash.
+func (t *transaction) staying(items []*item) map[string]bool {
+	going, wanted := map[string]bool{}, map[string]bool{}
+	for _, it := range items {
+		going[it.Change.Name] = true
+		wanted[it.Change.Old] = true
+	}
+	for name := range t.pending {
+		going[name] = true
+	}
+	held := map[string]bool{}
+	for id := range t.landed {
+		held[id] = true
+	}
+	if now, err := t.read(head); err == nil && now.target != "" && !going[now.target] {
+		if branch, err := t.read(now.target); err == nil {
+			held[branch.id] = true
+		}
+	}
+	if p, err := t.packed(); err == nil {
+		p.each(func(name, id string) bool {
+			if wanted[id] && !going[name] {
+				now, err := t.read(name)
+				held[id] = held[id] || err == nil && now.id == id
+			}
+			return true
+		})
+	}
+	return held
+}
+
+// removePacked takes refs out of packed-refs. It needs no locks on the refs: a
+// process that changes one meanwhile makes a loose ref, and that is not touched.
+func (t *transaction) removePacked(items []*item) error {
+	p, err := t.packed()
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, it := range items {
+		found = found || !it.done && p.get(it.Change.Name) != ""
+	}
+	if !found {
+		return nil
+	}
+	file, err := filepath.EvalSymlinks(filepath.Join(t.Common, "packed-refs"))
+	if err != nil {
+		return err
+	}
+	l, err := t.acquire(file)
+	if err != nil {
+		return fmt.Errorf("cannot lock packed-refs: %w", err)
+	}
+	defer l.release()
+	t.cached = nil
+	if p, err = t.packed(); err != nil {
+		return err
+	}
+	going := map[string]bool{}
+	for _, it := range items {
+		if it.done || p.get(it.Change.Name) == "" {
+			continue
+		}
+		if now, err := t.read(it.Change.Name); err != nil || now.value != it.oldValue() {
+			t.keep(it, now.value)
+			continue
+		}
+		going[it.Change.Name] = true
+	}
+	return l.replace(p.without(going))
+}
+
+// removeLoose removes the files of a ref that is not packed any more.
+func (t *transaction) removeLoose(it *item, log string) {
+	name := it.Change.Name
+	l, err := t.lock(name)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	defer t.unlock(l, name)
+	now, err := t.read(name)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	again, err := t.readLog(name)
+	if now.value != (value{}) && now.value != it.oldValue() || err != nil || again != log {
+		t.keep(it, now.value)
+		return
+	}
+	step("unlink")
+	if err := os.Remove(t.file(name)); err != nil && !notThere(err) {
+		it.fail(err)
+		return
+	}
+	if log != "" {
+		step("unlink log")
+		if err := os.Remove(t.log(name)); err == nil {
+			removeParents(t.top(name), "logs/"+name)
+		}
+	}
+	t.succeed(it)
+}
+
+// stash lands refs/stash with its log. Entries of the host's log that the layer's
+// has not are kept first.
+func (t *transaction) stash(it *item) {
+	c := &it.Change
+	l, err := t.lock(stash)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	defer t.unlock(l, stash)
+	now, err := t.read(stash)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	it.Result.Old = now.String()
+	log, err := t.readLog(stash)
+	switch {
+	case err != nil:
+		it.fail(err)
+	case now.value != c.newValue() && (c.Moved || now.value != c.oldValue()):
+		t.keep(it, now.value)
+	case now.target != "":
+		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
+	default:
+		if err := t.writeStash(l, it, now.value, log); err != nil {
+			it.fail(err)
+			return
+		}
+		t.succeed(it)
+		if t.o.Landed != nil {
+			t.o.Landed[stashLog] = c.logSum
+		}
+	}
+}
+
+func (t *transaction) writeStash(l *lock, it *item, now value, log string) error {
+	c := &it.Change
+	stays := map[string]bool{c.New: true}
+	for _, e := range c.Log {
+		stays[e.New] = true
+	}
+	if now.id != "" && !stays[now.id] && log == "" {
+		log = t.summary("", now.id, "stash").String()
+	}
+	if err := t.trashStashes(it, log, stays); err != nil {
+		return err
+	}
+	if text := logText(c.Log); text != "" && text != log {
+		removeEmpty(t.log(stash))
+		if err := makeParents(t.log(stash)); err != nil {
+			return err
+		}
+		logLock, err := t.acquire(t.log(stash))
+		if err != nil {
+			return fmt.Errorf("cannot lock its log: %w", err)
+		}
+		err = logLock.replace(text)
+		logLock.release()
+		if err != nil {
+			return fmt.Errorf("cannot write its log: %w", err)
+		}
+	}
+	if now.id == c.New {
+		return nil
+	}
+	return l.replace(c.New + "\n")
+}
+
+// trashStashes keeps each stash of the host's log, except those that stay.
+func (t *transaction) trashStashes(it *item, log string, stays map[string]bool) error {
+	if log == "" && it.Change.Old != "" && !stays[it.Change.Old] {
+		log = t.summary("", it.Change.Old, "stash").String()
+	}
+	for line := range strings.Lines(log) {
+		e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen)
+		if err != nil || stays[e.New] || t.kind(e.New) == "" {
+			continue
+		}
+		e.Old = zero(t.HexLen)
+		if it.Trash, err = t.trash(stash, e.New, e.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveHead lands HEAD, and gives its log a line if the branch that it leads to has
+// moved, as git does. before is the ID that HEAD led to.
+func (t *transaction) moveHead(it *item, items []*item, before string) {
+	if it == nil {
+		if t.resolveHead() == before {
+			return
+		}
+		now, err := t.read(head)
+		if err != nil {
+			return
+		}
+		it = &item{Change: Change{Name: head, Old: now.id, OldTarget: now.target, New: now.id, Target: now.target}}
+	}
+	c := &it.Change
+	if err := t.born(c.Target, items); err != nil {
+		it.fail(err)
+	}
+	l, err := t.lock(head)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	defer t.unlock(l, head)
+	now, err := t.read(head)
+	if err != nil {
+		it.fail(err)
+		return
+	}
+	it.Result.Old = now.String()
+	if !it.done && now.value != c.newValue() && (c.Moved || now.value != c.oldValue()) {
+		t.keep(it, now.value)
+	}
+	want := c.newValue()
+	if it.done {
+		want = now.value
+	}
+	if err := t.writeHead(l, it, now.value, want, before); err != nil {
+		it.fail(err)
+		return
+	}
+	if t.o.Landed != nil && c.logSum != "" {
+		t.o.Landed[headLog] = c.logSum
+	}
+	if !it.done {
+		t.succeed(it)
+	}
+}
+
+// born refuses a branch for HEAD that was to land and has not: the host's git would
+// take all files for new ones.
+func (t *transaction) born(branch string, items []*item) error {
+	for _, it := range items {
+		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {
+			continue
+		}
+		if now, err := t.read(branch); err != nil || now.value == (value{}) {
+			return fmt.Errorf("its branch %q has not landed", branch)
+		}
+	}
+	return nil
+}
+
+func (t *transaction) writeHead(l *lock, it *item, now, want value, before string) error {
+	after := want.id
+	if want.target != "" {
+		branch, err := t.read(want.target)
+		if err != nil {
+			return err
+		}
+		after = branch.id
+	}
+	entries := t.usable(it.Change.Log, before, after)
+	if t.written(head, before, after) {
+		entries = nil
+	} else if entries == nil && after != "" && (before != after || now != want) {
+		entries = []LogEntry{t.summary(before, after, "")}
+	}
+	if err := t.appendLog(head, entries); err != nil {
+		return err
+	}
+	if now == want {
+		return nil
+	}
+	return l.replace(want.content())
+}

@@ -1,0 +1,100 @@
+package refs
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Each scene runs git in the view. The host has to end with the refs of the view,
+// and with all commits that it ever had.
+func TestScenes(t *testing.T) {
+	t.Parallel()
+	const history = "c 1; c 2; c 3; git branch old HEAD~1; git tag v1; git tag -a -m a v2"
+	for _, row := range []struct{ name, host, session, want string }{
+		{"nothing", history, "true", ""},
+		{"a commit", history, "c 4", "HEAD main"},
+		{"two commits", history, "c 4; c 5", "HEAD main"},
+		{"an amended commit", history, "git commit -q --amend -m x", "HEAD main"},
+		{"a hard reset", history, "git reset -q --hard HEAD~2", "HEAD main"},
+		{"a commit and gc", history, "c 4; git gc -q", "HEAD main"},
+		{"gc alone", history, "git gc -q --prune=now", ""},
+		{"packed refs on the host", history + "; git pack-refs --all", "c 4", "HEAD main"},
+		{"packed refs on the host, gc", history + "; git pack-refs --all; c 9", "git pack-refs --all", ""},
+		{"packed refs on the host, deletion", history + "; git pack-refs --all", "git branch -q -D old", "-old"},
+		{"deletion of a packed and loose ref", history + "; git pack-refs --all; git branch -f old HEAD", "git branch -q -D old", "-old"},
+		{"first commit", "true", "c 1", "HEAD main"},
+		{"unborn branch of another name", "true", "git checkout -q -b x; c 1", "HEAD x"},
+		{"new branch, checked out", history, "git checkout -q -b new; c 4", "HEAD new"},
+		{"detached", history, "git checkout -q --detach HEAD~1", "HEAD"},
+		{"orphan", history, "git checkout -q --orphan o", "HEAD"},
+		{"branch of a deep name", history, "git branch a/b/c", "a/b/c"},
+		{"branch renamed", history, "git branch -m main trunk", "HEAD -main trunk"},
+		{"branch renamed below itself", history, "git branch -m old old/er", "-old old/er"},
+		{"branch renamed to its directory", history + "; git branch d/e HEAD~2", "git branch -m d/e d", "d -d/e"},
+		{"branch renamed to its directory, packed", history + "; git branch d/e HEAD~2; git pack-refs --all", "git branch -m d/e d", "d -d/e"},
+		{"branch deleted", history + "; git branch gone; git checkout -q gone; c lost; git checkout -q main", "git branch -q -D gone", "-gone"},
+		{"everything deleted", history + "; git checkout -q old; c 8; git checkout -q main",
+			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "HEAD -main -old -refs/tags/v1 -refs/tags/v2"},
+		{"everything deleted, packed", history + "; git pack-refs --all",
+			`git for-each-ref --format="delete %(refname)" | git update-ref --stdin`, "HEAD -main -old -refs/tags/v1 -refs/tags/v2"},
+		{"tag moved", history, "git tag -f v1 HEAD~2", "refs/tags/v1"},
+		{"annotated tag moved", history, "git tag -f -a -m b v2 HEAD~2", "refs/tags/v2"},
+		{"note", history, "git notes add -m n", "refs/notes/commits"},
+		{"bisect", history, "git bisect start HEAD HEAD~2 >/dev/null", "HEAD refs/bisect/bad refs/bisect/good-*"},
+		{"remote with a HEAD", history, "git update-ref refs/remotes/o/main HEAD; git symbolic-ref refs/remotes/o/HEAD refs/remotes/o/main", "refs/remotes/o/HEAD refs/remotes/o/main"},
+		{"remote removed", history + "; git remote add o x; git update-ref refs/remotes/o/main HEAD~1; git symbolic-ref refs/remotes/o/HEAD refs/remotes/o/main",
+			"git remote rm o", "-refs/remotes/o/HEAD -refs/remotes/o/main"},
+		{"stash", history, "echo x >>f; git stash -q", "HEAD refs/stash"},
+		{"second stash", history + "; echo x >>f; git stash -q", "echo y >>f; git stash -q", "HEAD refs/stash"},
+		{"stash popped", history + "; echo x >>f; git stash -q", "git stash pop -q", "-refs/stash"},
+		{"newer stash dropped", history + "; echo x >>f; git stash -q; echo y >>f; git stash -q", "git stash drop -q", "refs/stash"},
+		{"older stash dropped", history + "; echo x >>f; git stash -q; echo y >>f; git stash -q", "git stash drop -q stash@{1}", "refs/stash"},
+		{"stashes cleared", history + "; echo x >>f; git stash -q; echo y >>f; git stash -q", "git stash clear", "-refs/stash"},
+		{"rebase", history + "; git checkout -q old; echo n >g; git add g; git commit -q -m g", "git rebase -q main", "HEAD old"},
+		{"merge", history + "; git checkout -q old; echo n >g; git add g; git commit -q -m g", "git merge -q --no-edit main", "HEAD old"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, row.host)
+			before := w.reachable()
+			w.session(row.session)
+
+			lines := w.land()
+
+			view := "\n" + w.refs(w.copy)
+			got := []string{}
+			for _, line := range lines {
+				name, ok := strings.CutPrefix(line, "landed ")
+				require.True(t, ok, lines)
+				if name != head && !strings.Contains(view, "\n"+name+" ") {
+					name = "-" + name
+				}
+				got = append(got, strings.Replace(name, heads, "", 1))
+			}
+			want := strings.Fields(row.want)
+			require.Len(t, got, len(want), lines)
+			for i := range want {
+				assert.Truef(t, got[i] == want[i] || strings.HasSuffix(want[i], "*") && strings.HasPrefix(got[i], strings.TrimSuffix(want[i], "*")), "%q, want %q", got, want)
+			}
+			assert.Equal(t, view, "\n"+w.refs(w.tree))
+			if strings.Contains(row.name, "stash") {
+				assert.Equal(t, run(t, w.copy, "git", "stash", "list"), run(t, w.tree, "git", "stash", "list"))
+			}
+			w.sound(before)
+			assert.Empty(t, w.land(), "the second time")
+			if strings.HasPrefix(row.want, "HEAD") {
+				view, err := os.ReadFile(w.view + "/logs/HEAD")
+				require.NoError(t, err)
+				host, err := os.ReadFile(w.host + "/logs/HEAD")
+				require.NoError(t, err)
+				if !strings.HasPrefix(row.name, "everything") { // git logs that HEAD's branch went
+					assert.Equal(t, string(view), string(host))
+				}
+			}
+		})
+	}
+}

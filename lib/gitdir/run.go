@@ -1,0 +1,382 @@
+package gitdir
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// The files of a state directory, which only pk writes. Everything in it is done
+// under an exclusive lock on lockFile.
+//
+// While a command runs there is a note, run-NAME, that holds its root and is
+// locked. The last command of all whose roots overlap sweeps: it looks for what
+// they have made and makes it inert. A command that ends before leaves its note
+// unlocked, and so does one that is killed: its root is due. Each Begin, End and
+// Recover sweeps the roots that are due, as soon as no command runs in a tree
+// that overlaps.
+const (
+	lockFile  = "lock"
+	inertFile = "inert"
+	runPrefix = "run-"
+)
+
+// Run is one command in a root.
+type Run struct {
+	List     *List
+	Restored []Inert // what commands before it made, and this one has back while it runs
+	Warning  error   // something of it could not be given back
+
+	state string
+	note  *os.File
+}
+
+// Look returns the list of a root as Begin would use it, for Find. No command begins
+// meanwhile, so what it sees is not of one that it does not know of. Without a state
+// directory there is no list: the whole tree is walked, and nothing is kept.
+func Look(state, root string) (*List, error) {
+	for {
+		unlock, err := lock(state)
+		if err == nil {
+			defer unlock()
+			return look(state, root)
+		}
+		readOnly := errors.Is(err, unix.EROFS) // for every command
+		if !absent(err) && !readOnly {
+			return nil, err
+		}
+		l := newList(root, "")
+		if err := l.Quick(); err != nil {
+			return nil, err
+		}
+		l.since = l.walked
+		if _, err := os.Lstat(filepath.Join(state, lockFile)); err != nil || readOnly {
+			return l, nil // nor did a command begin
+		}
+	}
+}
+
+func look(state, root string) (*List, error) {
+	l, err := openList(root, listFile(state, root))
+	if err != nil {
+		return nil, err
+	}
+	notes, err := notesIn(state)
+	if err != nil {
+		return nil, err
+	}
+	l.since = notes.since(root)
+	if err := l.Quick(); err != nil {
+		return nil, err
+	}
+	if l.since == 0 {
+		l.since = l.walked // a command may begin before Find is called
+	}
+	return l, l.save()
+}
+
+// Begin prepares the start of a command in a root, an absolute path without links.
+// state is a directory of pk's, made if it is missing, the same for all roots of
+// the user. When Begin has failed the command must not start.
+//
+// The lock on Lock is held until End. A process that inherits the file keeps the
+// lock after this one was killed.
+func Begin(state, root string) (*Run, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if _, err := sweepDue(state, ""); err != nil {
+		if err = overlapping(err, root); err != nil {
+			return nil, err
+		}
+	}
+	l, err := look(state, root)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{List: l, state: state}
+	if r.note, err = newNote(state, root); err != nil {
+		return nil, err
+	}
+	if err := r.restore(); err != nil {
+		return nil, errors.Join(err, r.note.Close(), os.Remove(r.note.Name()))
+	}
+	return r, nil
+}
+
+// Lock is the note of the command, which is locked.
+func (r *Run) Lock() *os.File { return r.note }
+
+// restore gives the names back. From here on the note says what is to be done.
+func (r *Run) restore() error {
+	records, err := recordsIn(r.state)
+	if err != nil || len(records) == 0 {
+		return err
+	}
+	left, restored, err := r.List.restore(records)
+	r.Restored, r.Warning = restored, err
+	if len(left) == len(records) {
+		return nil
+	}
+	return saveRecords(r.state, left)
+}
+
+// End makes inert what the command made, and returns that. If another command runs
+// in a tree that overlaps it returns nothing, and the other one's End does the
+// work. An error names what may still be a repository to the host's git; the work
+// is tried again by the next Begin.
+func (r *Run) End() ([]Inert, error) {
+	unlock, err := lock(r.state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	done, err := sweepDue(r.state, r.note.Name())
+	return done, errors.Join(err, r.note.Close())
+}
+
+// Recover does the work that killed commands have left.
+func Recover(state string) ([]Inert, error) {
+	if _, err := os.Stat(state); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	unlock, err := lock(state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return sweepDue(state, "")
+}
+
+func lock(state string) (unlock func(), err error) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, filepath.Join(state, lockFile), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW, 0o600)
+	if err == nil {
+		_, err = fsat.Again(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_EX) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock %q: %w", state, err)
+	}
+	return func() { unix.Close(fd) }, nil
+}
+
+// keep saves the list if Find has read an index: another process may have saved it
+// since, with the same truth.
+func (l *List) keep() error {
+	if !l.dirty || l.file == "" {
+		return nil
+	}
+	unlock, err := lock(filepath.Dir(l.file))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return l.save()
+}
+
+func listFile(state, root string) string {
+	return filepath.Join(state, fmt.Sprintf("list-%x", sha256.Sum256([]byte(root))))
+}
+
+func newNote(state, root string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(state, runPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+		_, err = f.WriteString(root)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+// note is a command that runs, or whose root is due.
+type note struct {
+	file, root string
+	begun      int64
+	runs       bool
+}
+
+type notes []note
+
+func overlap(a, b string) bool { return fsat.Within(a, b) || fsat.Within(b, a) }
+
+// since is the time after which commands may have made what is in a root; 0: there
+// were none.
+func (ns notes) since(root string) int64 {
+	since := int64(0)
+	for _, n := range ns {
+		if overlap(n.root, root) && (since == 0 || n.begun-rounding < since) {
+			since = n.begun - rounding
+		}
+	}
+	return since
+}
+
+func (ns notes) running(root string) bool {
+	return slices.ContainsFunc(ns, func(n note) bool { return n.runs && overlap(n.root, root) })
+}
+
+func notesIn(state string) (notes, error) {
+	names, err := filepath.Glob(filepath.Join(escape(state), runPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	var all notes
+	for _, name := range names {
+		n, err := readNote(name)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the note of a command: %w", err)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// escape keeps Glob from reading a directory as a pattern.
+func escape(name string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
+}
+
+func readNote(name string) (note, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return note{}, err
+	}
+	defer f.Close()
+	root, err := io.ReadAll(f)
+	if err != nil {
+		return note{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return note{}, err
+	}
+	runs := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+	return note{name, string(root), info.ModTime().UnixNano(), runs}, nil
+}
+
+// rootError is the error of one root.
+type rootError struct {
+	root string
+	err  error
+}
+
+func (e *rootError) Error() string { return e.err.Error() }
+func (e *rootError) Unwrap() error { return e.err }
+
+// overlapping keeps of joined errors those that matter to a root.
+func overlapping(err error, root string) error {
+	var kept []error
+	var each func(error)
+	each = func(err error) {
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, e := range joined.Unwrap() {
+				each(e)
+			}
+			return
+		}
+		var of *rootError
+		if !errors.As(err, &of) || overlap(of.root, root) {
+			kept = append(kept, err)
+		}
+	}
+	each(err)
+	return errors.Join(kept...)
+}
+
+// sweepDue sweeps the roots that are due; ending is the note of a command that
+// ends, which counts as due though it is locked.
+func sweepDue(state, ending string) ([]Inert, error) {
+	all, err := notesIn(state)
+	if err != nil {
+		return nil, err
+	}
+	var done []Inert
+	var errs []error
+	swept := map[string]bool{}
+	for i := range all {
+		all[i].runs = all[i].runs && all[i].file != ending
+	}
+	for _, n := range all {
+		if n.runs || swept[n.root] {
+			continue
+		}
+		if all.running(n.root) {
+			errs = append(errs, all.merge(n))
+			continue
+		}
+		swept[n.root] = true
+		inert, err := sweep(state, n.root, all.since(n.root))
+		done = append(done, inert...)
+		if err != nil {
+			errs = append(errs, &rootError{n.root, err})
+			continue
+		}
+		for _, o := range all {
+			if o.root == n.root {
+				errs = append(errs, os.Remove(o.file))
+			}
+		}
+	}
+	return done, errors.Join(errs...)
+}
+
+// merge removes a note that says no more than another one that is due: commands
+// that overlap for days leave one.
+func (ns notes) merge(n note) error {
+	for _, o := range ns {
+		if o.root == n.root && !o.runs && (o.begun < n.begun || o.begun == n.begun && o.file < n.file) {
+			return os.Remove(n.file)
+		}
+	}
+	return nil
+}
+
+// sweep makes inert what commands have made in a root since a time. It walks until
+// there is no more. No process of a command is left then; one that were could
+// rename a repository to where the last walk has been already.
+func sweep(state, root string, since int64) ([]Inert, error) {
+	l, err := openList(root, listFile(state, root))
+	if err != nil {
+		return nil, err
+	}
+	l.since = since
+	defer l.shut()
+	var done []Inert
+	for range maxWalks {
+		made, err := l.refresh()
+		if errors.Is(err, os.ErrNotExist) && len(made) == 0 {
+			return done, nil // the root is gone
+		}
+		records, rerr := recordsIn(state)
+		if rerr != nil {
+			return done, errors.Join(err, rerr)
+		}
+		fenced, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
+		done = append(done, fenced...)
+		if err := errors.Join(err, ferr); err != nil {
+			return done, err
+		}
+		if len(made) == 0 {
+			return done, l.save()
+		}
+	}
+	return done, fmt.Errorf("a process keeps making git directories in %q", root)
+}

@@ -1,0 +1,478 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// check judges the content of a file; old is the host's.
+type check func(l *lander, data, old []byte) error
+
+// rebaseMerge are the files of rebase-merge. Left out are those that hold options
+// for other programs: strategy_opts, gpg_sign_opt with a key, trailer.
+var rebaseMerge = map[string]check{
+	"git-rebase-todo":           todo(rebaseCommands),
+	"git-rebase-todo.backup":    todo(rebaseCommands),
+	"done":                      todo(rebaseCommands),
+	"dropped":                   todo(rebaseCommands),
+	"msgnum":                    number,
+	"end":                       number,
+	"message":                   text,
+	"message-squash":            text,
+	"message-fixup":             text,
+	"current-fixups":            lines(`(fixup|squash)( -[cC])? ID`),
+	"author-script":             authorScript,
+	"amend":                     head("commit"),
+	"stopped-sha":               lines(`SHORT`),
+	"patch":                     anything,
+	"rewritten-list":            lines(`ID ID`),
+	"rewritten-pending":         lines(`ID`),
+	"squash-onto":               head("commit"),
+	"refs-to-delete":            refsToDelete,
+	"update-refs":               updateRefs,
+	"interactive":               empty,
+	"gpg_sign_opt":              empty,
+	"cdate_is_adate":            empty,
+	"ignore_date":               empty,
+	"orig-head":                 head("commit"),
+	"head":                      head("commit"),
+	"verbose":                   empty,
+	"quiet":                     empty,
+	"signoff":                   word("", "--signoff"),
+	"head-name":                 headName,
+	"onto":                      head("commit"),
+	"autostash":                 head("commit"),
+	"strategy":                  word("", "ort", "recursive"), // others are run as git-merge-NAME
+	"strategy_opts":             empty,
+	"allow_rerere_autoupdate":   word("", "--rerere-autoupdate", "--no-rerere-autoupdate"),
+	"reschedule-failed-exec":    empty,
+	"no-reschedule-failed-exec": empty,
+	"drop_redundant_commits":    empty,
+	"keep_redundant_commits":    empty,
+}
+
+// rebaseApply are the files of git am and git rebase --apply, beside the mails. Of
+// the options for git apply only numbers are known: --unsafe-paths writes outside.
+// A nil is a file that git only writes; it does not land.
+var rebaseApply = map[string]check{
+	"next":                    number,
+	"last":                    number,
+	"author-script":           authorScript,
+	"final-commit":            text,
+	"original-commit":         head("commit"),
+	"threeway":                word("t", "f"),
+	"quiet":                   word("", "t", "f"),
+	"sign":                    word("t", "f"),
+	"utf8":                    word("t", "f"),
+	"rerere-autoupdate":       word("t", "f"),
+	"keep":                    word("t", "f", "b"),
+	"messageid":               word("t", "f"),
+	"scissors":                word("", "t", "f"),
+	"quoted-cr":               word("", "nowarn", "warn", "strip"),
+	"no-commit":               empty,
+	"apply-opt":               lines(` ?('-[pC][0-9]{1,4}'( |$))*`),
+	"rebasing":                empty,
+	"applying":                empty,
+	"abort-safety":            heads,
+	"info":                    text,
+	"msg":                     text,
+	"msg-clean":               text,
+	"patch":                   anything,
+	"rewritten":               lines(`ID ID`),
+	"dirtyindex":              word("t", "f"),
+	"patch-merge-index":       nil,
+	"head-name":               headName,
+	"onto":                    head("commit"),
+	"orig-head":               head("commit"),
+	"autostash":               head("commit"),
+	"verbose":                 empty,
+	"signoff":                 word("", "--signoff"),
+	"gpg_sign_opt":            empty,
+	"strategy":                word("", "ort", "recursive"),
+	"strategy_opts":           empty,
+	"allow_rerere_autoupdate": word("", "--rerere-autoupdate", "--no-rerere-autoupdate"),
+}
+
+// sequencer are the files of a cherry-pick or revert of several commits.
+var sequencer = map[string]check{
+	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}),
+	"head":         head("commit"),
+	"abort-safety": heads,
+	"opts":         options,
+}
+
+// anything is a patch: git apply checks its paths, and it shows any bytes.
+func anything(*lander, []byte, []byte) error { return nil }
+
+// text is a message. Control characters can drive the user's terminal.
+func text(_ *lander, data, _ []byte) error {
+	for _, c := range data {
+		if c < ' ' && !strings.ContainsRune("\t\n\r\f", rune(c)) || c == 0x7f {
+			return fmt.Errorf("control character %#02x", c)
+		}
+	}
+	return nil
+}
+
+func empty(_ *lander, data, _ []byte) error {
+	if strings.TrimSpace(string(data)) != "" {
+		return errors.New("it is not empty")
+	}
+	return nil
+}
+
+func word(words ...string) check {
+	return func(_ *lander, data, _ []byte) error {
+		if w := strings.TrimSuffix(string(data), "\n"); !slices.Contains(words, w) {
+			return fmt.Errorf("unknown value %.40q", w)
+		}
+		return nil
+	}
+}
+
+func number(_ *lander, data, _ []byte) error {
+	if _, err := strconv.ParseUint(strings.TrimSuffix(string(data), "\n"), 10, 31); err != nil {
+		return fmt.Errorf("no number: %.40q", data)
+	}
+	return nil
+}
+
+// head is one ID of an object that the host has.
+func head(kind string) check {
+	return func(l *lander, data, _ []byte) error {
+		return l.object(strings.TrimSuffix(string(data), "\n"), kind)
+	}
+}
+
+// heads are IDs of commits, one on each line.
+func heads(l *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error { return l.object(line, "commit") })
+}
+
+// commit is object, and also takes an abbreviated ID as git writes into the list of
+// a cherry-pick. Git finds out what that names, without running anything.
+func (l *lander) commit(id string) error {
+	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
+		return nil
+	}
+	return l.object(id, "commit")
+}
+
+// object checks that an ID is well formed and names an object of the host.
+func (l *lander) object(id, kind string) error {
+	if !l.isID(id) {
+		return fmt.Errorf("no object ID: %.80q", id)
+	}
+	if l.Kind == nil || l.Exists == nil || !l.Exists(id) {
+		return fmt.Errorf("the host has no object %s", id)
+	}
+	if is, err := l.Kind(id); err != nil {
+		return fmt.Errorf("object %s: %w", id, err)
+	} else if is != kind {
+		return fmt.Errorf("%s is a %s, not a %s", id, is, kind)
+	}
+	return nil
+}
+
+func (l *lander) isID(s string) bool { return len(s) == l.HexLen && isHex(s) }
+
+func isHex(s string) bool { return s != "" && strings.Trim(s, "0123456789abcdef") == "" }
+
+// eachLine calls fn for each line. The last one may lack its newline.
+func eachLine(data []byte, fn func(line string) error) error {
+	if err := text(nil, data, nil); err != nil {
+		return err
+	}
+	if len(data) == 0 {
+		return nil
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(data), "\n"), "\n") {
+		if err := fn(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines is a pattern for each line. ID is an object ID, SHORT the beginning of one.
+// The object need not exist: git only passes the ID on to hooks of the host.
+func lines(pattern string) check {
+	pattern = regexp.MustCompile(`\bID\b`).ReplaceAllString(pattern, `([0-9a-f]{40}|[0-9a-f]{64})`)
+	pattern = strings.ReplaceAll(pattern, "SHORT", `[0-9a-f]{4,64}`)
+	re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+	return func(_ *lander, data, _ []byte) error {
+		return eachLine(data, func(line string) error {
+			if !re.MatchString(line) {
+				return fmt.Errorf("unknown line %.80q", line)
+			}
+			return nil
+		})
+	}
+}
+
+// rebaseCommands are the commands of a todo list that run no program, with the kind
+// of their argument.
+var rebaseCommands = map[string]string{
+	"pick": "commit", "p": "commit",
+	"revert": "commit",
+	"reword": "commit", "r": "commit",
+	"edit": "commit", "e": "commit",
+	"squash": "commit", "s": "commit",
+	"fixup": "fixup", "f": "fixup",
+	"drop": "commit", "d": "commit",
+	"noop": "", "break": "", "b": "",
+	"label": "label", "l": "label",
+	"reset": "label", "t": "label",
+	"merge": "merge", "m": "merge",
+	"update-ref": "ref", "u": "ref",
+}
+
+// todo checks a list of commands. Git allows spaces before a command; git itself
+// writes none.
+func todo(commands map[string]string) check {
+	return func(l *lander, data, _ []byte) error {
+		return eachLine(data, func(line string) error {
+			if line == "" || line[0] == '#' {
+				return nil
+			}
+			command, rest, _ := strings.Cut(line, " ")
+			kind, ok := commands[command]
+			if !ok {
+				return fmt.Errorf("the command %.40q", command)
+			}
+			if err := l.argument(kind, rest); err != nil {
+				return fmt.Errorf("%.80q: %w", line, err)
+			}
+			return nil
+		})
+	}
+}
+
+// argument checks what follows a command of a todo list.
+func (l *lander) argument(kind, rest string) error {
+	first, more, _ := strings.Cut(rest, " ")
+	switch kind {
+	case "":
+		if rest != "" {
+			return errors.New("an argument")
+		}
+		return nil
+	case "commit":
+		return l.commit(first)
+	case "fixup":
+		if first == "-C" || first == "-c" {
+			first, _, _ = strings.Cut(more, " ")
+		}
+		return l.commit(first)
+	case "ref":
+		return branch(rest)
+	case "label":
+		if rest == "[new root]" {
+			return nil
+		}
+		return label(first)
+	}
+	if first == "-C" || first == "-c" {
+		id, after, _ := strings.Cut(more, " ")
+		if err := l.commit(id); err != nil {
+			return err
+		}
+		rest = after
+	}
+	names, _, _ := strings.Cut(rest, "#") // the subject follows
+	for name := range strings.FieldsSeq(names) {
+		if err := label(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// label is a name below refs/rewritten.
+func label(name string) error {
+	if name == "" || name[0] == '-' || !isRefName(name) {
+		return fmt.Errorf("bad label %q", name)
+	}
+	return nil
+}
+
+// branch is the full name of a branch.
+func branch(ref string) error {
+	name, ok := strings.CutPrefix(ref, "refs/heads/")
+	if !ok || name == "" || name[0] == '-' || !isRefName(name) {
+		return fmt.Errorf("%.80q is no branch", ref)
+	}
+	return nil
+}
+
+// isRefName applies the rules of git-check-ref-format(1).
+func isRefName(name string) bool {
+	if strings.ContainsAny(name, " ~^:?*[\\\x7f") || strings.Contains(name, "..") || strings.Contains(name, "@{") || name == "@" {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if c < ' ' {
+			return false
+		}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return false
+		}
+	}
+	return true
+}
+
+func headName(_ *lander, data, _ []byte) error {
+	name := strings.TrimSuffix(string(data), "\n")
+	if name == "detached HEAD" {
+		return nil
+	}
+	return branch(name)
+}
+
+// refsToDelete are refs that git deletes when the rebase ends.
+func refsToDelete(_ *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error {
+		name, ok := strings.CutPrefix(line, "refs/rewritten/")
+		if !ok {
+			return fmt.Errorf("%.80q is no label", line)
+		}
+		return label(name)
+	})
+}
+
+// updateRefs are branches, each with its ID before and after, that git updates when
+// the rebase ends. The null ID stands for none.
+func updateRefs(l *lander, data, _ []byte) error {
+	at := 0
+	err := eachLine(data, func(line string) error {
+		at++
+		if at%3 == 1 {
+			return branch(line)
+		}
+		if l.isID(line) && strings.Trim(line, "0") == "" {
+			return nil
+		}
+		return l.object(line, "commit")
+	})
+	if err == nil && at%3 != 0 {
+		err = errors.New("it ends too early")
+	}
+	return err
+}
+
+// quoted is a word in single quotes, as git's sq_quote writes it.
+const quoted = `'(?:[^']|'\\['!]')*'`
+
+var (
+	authorPattern = regexp.MustCompile(`^GIT_AUTHOR_NAME=` + quoted + "\n" + `GIT_AUTHOR_EMAIL=` + quoted + "\n" + `GIT_AUTHOR_DATE='[-+@:,A-Za-z0-9 ]*'` + "\n?$")
+	namesPattern  = regexp.MustCompile(`^(?: ` + quoted + `)*\n?$`)
+	logPattern    = regexp.MustCompile(`^git[ -]bisect ([A-Za-z0-9._-]+)( (` + quoted + `|[-=A-Za-z0-9._/]+))*$`)
+	termPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	fetchPattern  = regexp.MustCompile(`^([0-9a-f]+)\t(?:not-for-merge)?\t.*$`)
+	optionPattern = regexp.MustCompile(`^\t([a-z-]+) = ([a-z0-9]+)$`)
+)
+
+// authorScript has the form of a shell script, but git parses it by itself.
+func authorScript(_ *lander, data, _ []byte) error {
+	if err := text(nil, data, nil); err != nil {
+		return err
+	}
+	if !authorPattern.Match(data) {
+		return errors.New("it is not what git writes")
+	}
+	return nil
+}
+
+// flags are the options of a cherry-pick or revert with a boolean value. Not among
+// them: strategy, strategy-option and gpg-sign, which name programs or keys.
+var flags = []string{
+	"no-commit", "edit", "allow-empty", "allow-empty-message", "drop-redundant-commits", "keep-redundant-commits",
+	"signoff", "record-origin", "allow-ff", "allow-rerere-auto",
+}
+
+// options is a file that git reads as configuration.
+func options(_ *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error {
+		if line == "[options]" {
+			return nil
+		}
+		m := optionPattern.FindStringSubmatch(line)
+		if m == nil {
+			return fmt.Errorf("unknown line %.80q", line)
+		}
+		key, value := m[1], m[2]
+		_, err := strconv.ParseUint(value, 10, 31)
+		switch {
+		case slices.Contains(flags, key) && (err == nil || value == "true" || value == "false"):
+			return nil
+		case key == "mainline" && err == nil:
+			return nil
+		case key == "default-msg-cleanup" && slices.Contains([]string{"verbatim", "whitespace", "strip", "scissors"}, value):
+			return nil
+		}
+		return fmt.Errorf("unknown option %.80q", line)
+	})
+}
+
+// bisectStart is the branch or commit that `git bisect reset` checks out.
+func bisectStart(l *lander, data, _ []byte) error {
+	name := strings.TrimSuffix(string(data), "\n")
+	if l.isID(name) {
+		return l.object(name, "commit")
+	}
+	return branch("refs/heads/" + name)
+}
+
+// bisectTerms are the words for bad and good.
+func bisectTerms(_ *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error {
+		if !termPattern.MatchString(line) {
+			return fmt.Errorf("bad term %.40q", line)
+		}
+		return nil
+	})
+}
+
+// bisectNames are quoted pathspecs.
+func bisectNames(_ *lander, data, _ []byte) error {
+	if err := text(nil, data, nil); err != nil {
+		return err
+	}
+	if !namesPattern.Match(data) {
+		return errors.New("it is not what git writes")
+	}
+	return nil
+}
+
+// bisectLog are commands for `git bisect replay`: never run, which takes a program.
+func bisectLog(_ *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error {
+		if line == "" || line[0] == '#' {
+			return nil
+		}
+		m := logPattern.FindStringSubmatch(line)
+		if m == nil || slices.Contains([]string{"run", "replay", "reset", "visualize", "view"}, m[1]) {
+			return fmt.Errorf("unknown line %.80q", line)
+		}
+		return nil
+	})
+}
+
+func fetchHead(l *lander, data, _ []byte) error {
+	return eachLine(data, func(line string) error {
+		m := fetchPattern.FindStringSubmatch(line)
+		if m == nil || !l.isID(m[1]) {
+			return fmt.Errorf("unknown line %.80q", line)
+		}
+		if l.Exists == nil || !l.Exists(m[1]) {
+			return fmt.Errorf("the host has no object %s", m[1])
+		}
+		return nil
+	})
+}

@@ -1,0 +1,422 @@
+// Package state lands what git keeps beside refs and index: ORIG_HEAD, FETCH_HEAD,
+// messages, and the state of a merge, rebase, cherry-pick, revert, bisect or am under
+// way. Files are known by name and each by its grammar, so that the host's git,
+// when it goes on from there, runs nothing and writes nowhere else than it would
+// for the user. All other files of the layer are not looked at.
+package state
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Options are the facts about the host's objects that a state is judged by. Without
+// a function, no ID is known. An ID is lower-case hexadecimal.
+type Options struct {
+	HexLen  int                                     // digits of an ID: 40 or 64
+	Exists  func(id string) bool                    // in the host's object database, now
+	Kind    func(id string) (string, error)         // "commit", "tree" and so on
+	IsNew   func(id string) bool                    // the host did not have it before the command
+	Parents func(id string) (ids []string, _ error) // as the commit names them
+
+	// Since is the start of the command. A file of the host that changed later stays
+	// as it is, unless it is as this package left it. With the zero time no file of
+	// the host is replaced or removed.
+	Since time.Time
+
+	// Landed holds what earlier calls did for the same mount of the layer, by name.
+	// Calls add to it. A state that landed once and that the user then ended on the
+	// host does not come back. A file that the command made, that landed, and that
+	// the command then removed leaves no whiteout: it is removed for that mark. So
+	// callers that empty the layer themselves forget the marks. It may be nil for a
+	// single call.
+	Landed map[string]Mark
+}
+
+// Mark is what a call left for one name.
+type Mark struct {
+	Layer, Host [sha256.Size]byte // zero: removed
+	Had         bool              // by the host, before the first call
+	Below       []string          // files that its directory had then
+}
+
+// Result names what was done. Both lists are in a fixed order.
+type Result struct {
+	Landed []string // files and directories that were written or removed
+	Stays  []Stay
+}
+
+// Stay is a name that remains in the layer only.
+type Stay struct{ Name, Why string }
+
+// item is a name in a git directory that may land.
+type item struct {
+	name  string
+	check check            // of a file
+	files map[string]check // of a directory
+}
+
+// groups land as a whole or not at all: the host's git must not take a cherry-pick
+// for one of its own because the rebase around it stayed. Messages come first, so
+// that a call that is killed leaves nothing under way without its message.
+var groups = [][]item{
+	{{name: "ORIG_HEAD", check: head("commit")}},
+	{{name: "FETCH_HEAD", check: fetchHead}},
+	{{name: "COMMIT_EDITMSG", check: text}},
+	{{name: "MERGE_RR", check: empty}},
+	{
+		{name: "MERGE_MSG", check: text},
+		{name: "SQUASH_MSG", check: text},
+		{name: "MERGE_MODE", check: word("", "no-ff")},
+		{name: "MERGE_AUTOSTASH", check: head("commit")},
+		{name: "AUTO_MERGE", check: head("tree")},
+		{name: "rebase-merge", files: rebaseMerge},
+		{name: "rebase-apply", files: rebaseApply},
+		{name: "sequencer", files: sequencer},
+		{name: "MERGE_HEAD", check: heads},
+		{name: "CHERRY_PICK_HEAD", check: head("commit")},
+		{name: "REVERT_HEAD", check: head("commit")},
+		{name: "REBASE_HEAD", check: head("commit")},
+	},
+	{
+		{name: "BISECT_TERMS", check: bisectTerms},
+		{name: "BISECT_NAMES", check: bisectNames},
+		{name: "BISECT_LOG", check: bisectLog},
+		{name: "BISECT_ANCESTORS_OK", check: empty},
+		{name: "BISECT_FIRST_PARENT", check: empty},
+		{name: "BISECT_EXPECTED_REV", check: head("commit")},
+		{name: "BISECT_HEAD", check: head("commit")},
+		{name: "BISECT_START", check: bisectStart},
+	},
+}
+
+// Land lands all but the file shallow. host is the path of a git directory that no
+// sandbox writes to; upper is the upper layer over it, which may be hostile and may
+// change meanwhile. Callers hold a lock of their own on the git directory: a second
+// call at the same time would remove what the first one prepares.
+//
+// If a file of a group cannot land, the whole group stays. An error is a failure to
+// read or write; names may have landed before.
+func Land(host string, upper int, o Options) (Result, error) { return land(host, upper, o, groups) }
+
+// Shallow lands the file shallow, the commits whose parents git takes as absent. It
+// belongs between objects and refs: refs to such a commit are broken without it. A
+// commit may be added only if it is new, else the host's gc would remove the history
+// below it.
+func Shallow(host string, upper int, o Options) (Result, error) {
+	return land(host, upper, o, [][]item{{{name: "shallow", check: shallow}}})
+}
+
+// lander is one call.
+type lander struct {
+	Options
+	host, upper, stage int
+	result             Result
+}
+
+// stageName is a directory in the host's git directory for new files, and for old
+// directories that were exchanged. A later call removes what a killed one left.
+const stageName = "pk-landing.tmp"
+
+func land(host string, upper int, o Options, groups [][]item) (_ Result, err error) {
+	if o.HexLen != 40 && o.HexLen != 64 {
+		return Result{}, fmt.Errorf("internal error: object IDs of %d digits", o.HexLen)
+	}
+	l := &lander{Options: o, upper: upper, stage: -1}
+	if l.host, err = fsat.Openat(unix.AT_FDCWD, host, unix.O_RDONLY|unix.O_DIRECTORY, 0); err != nil {
+		return Result{}, fmt.Errorf("cannot open %q: %w", host, err)
+	}
+	defer unix.Close(l.host)
+	if _, err := fsat.Lstat(l.host, stageName); err == nil {
+		eraseStage(l.host)
+	}
+	defer func() {
+		if l.stage >= 0 {
+			unix.Close(l.stage)
+			eraseStage(l.host)
+		}
+	}()
+	for _, group := range groups {
+		if err := l.group(group); err != nil {
+			return l.result, fmt.Errorf("%q: %w", host, err)
+		}
+	}
+	return l.result, nil
+}
+
+func eraseStage(host int) {
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	_ = e.Remove(host, stageName) // the next call tries again
+}
+
+// change is what a group does to one name.
+type change struct {
+	name string
+	old  bool    // the host has a file of that name
+	new  content // absent: remove it
+	mark Mark
+}
+
+func (l *lander) group(items []item) error {
+	var changes []change
+	var stays []Stay
+	for _, it := range items {
+		c, err := l.plan(it)
+		var judged refusal
+		switch {
+		case errors.As(err, &judged):
+			stays = append(stays, Stay{it.name, err.Error()})
+		case err != nil:
+			return fmt.Errorf("%q: %w", it.name, err)
+		case c != nil:
+			changes = append(changes, *c)
+		}
+	}
+	if len(stays) > 0 {
+		for _, c := range changes {
+			stays = append(stays, Stay{c.name, fmt.Sprintf("it belongs to %q, which stays", stays[0].Name)})
+		}
+		l.result.Stays = append(l.result.Stays, stays...)
+		return nil
+	}
+	for _, c := range changes {
+		if err := l.apply(c); err != nil {
+			return fmt.Errorf("%q: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+// plan compares a name in the layer with the host's, and returns nil if there is
+// nothing to do. A refusal is a state that stays.
+func (l *lander) plan(it item) (*change, error) {
+	layer, err := l.readLayer(it)
+	if err != nil {
+		return nil, err
+	}
+	mark, marked := l.Landed[it.name]
+	vanished := layer.kind == untouched && marked && !mark.Had && mark.Host != removed
+	if layer.kind == untouched && !vanished || layer.kind != untouched && marked && mark.Layer == layer.sum() {
+		return nil, nil
+	}
+	old, changed, err := l.readHost(it)
+	if err != nil {
+		return nil, err
+	}
+	own := marked && mark.Host == old.sum()
+	if vanished {
+		if !own {
+			return nil, nil
+		}
+		layer.kind = absent
+	}
+	if !marked {
+		mark.Had, mark.Below = old.kind != absent, slices.Sorted(maps.Keys(old.files))
+	}
+	c := &change{name: it.name, old: old.kind != absent, new: layer.over(old, mark.Below)}
+	maps.DeleteFunc(c.new.files, func(name string, _ []byte) bool {
+		check, known := it.files[name]
+		return known && check == nil
+	})
+	mark.Layer, mark.Host = layer.sum(), c.new.sum()
+	c.mark = mark
+	if old.sum() == mark.Host {
+		l.remember(c)
+		return nil, nil
+	}
+	if err := l.judge(it, c.new, old); err != nil {
+		return nil, refusal{err}
+	}
+	if c.old && !own && !changed.Before(l.Since) {
+		return nil, refusal{errors.New("the host changed it meanwhile")}
+	}
+	return c, nil
+}
+
+// judge checks the content of a file, or of each file of a directory. The removal of
+// shallow needs a check too; that of other names is harmless.
+func (l *lander) judge(it item, c, old content) error {
+	if it.files == nil {
+		if c.kind == absent && it.name != "shallow" {
+			return nil
+		}
+		return it.check(l, c.data, old.data)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		check := it.files[name]
+		if it.name == "rebase-apply" && isMail(name) {
+			check = anything
+		}
+		if check == nil {
+			return fmt.Errorf("%q is not known", name)
+		}
+		if err := check(l, c.files[name], nil); err != nil {
+			return fmt.Errorf("%q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// apply writes under another name and renames, so that git sees the old state or the
+// new one, and so that no link of that name is followed.
+func (l *lander) apply(c change) error {
+	if l.stage < 0 {
+		if err := unix.Mkdirat(l.host, stageName, 0o700); err != nil {
+			return fmt.Errorf("cannot make %q: %w", stageName, err)
+		}
+		var err error
+		if l.stage, err = fsat.Openat(l.host, stageName, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
+			return err
+		}
+	}
+	if err := l.publish(c); err != nil {
+		return err
+	}
+	l.remember(&c)
+	l.result.Landed = append(l.result.Landed, c.name)
+	return nil
+}
+
+func (l *lander) publish(c change) error {
+	switch c.new.kind {
+	case absent:
+		return unix.Renameat(l.host, c.name, l.stage, c.name)
+	case file:
+		if err := writeFile(l.stage, c.name, c.new.data); err != nil {
+			return err
+		}
+		return unix.Renameat(l.stage, c.name, l.host, c.name)
+	}
+	if err := writeDir(l.stage, c.name, c.new.files); err != nil {
+		return err
+	}
+	if !c.old {
+		return fsat.RenameFresh(l.stage, c.name, l.host, c.name)
+	}
+	err := fsat.Exchange(l.stage, c.name, l.host, c.name)
+	if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+		return err
+	}
+	// NFS and some FUSE file systems cannot exchange names.
+	if err := unix.Renameat(l.host, c.name, l.stage, c.name+".old"); err != nil {
+		return err
+	}
+	return unix.Renameat(l.stage, c.name, l.host, c.name)
+}
+
+func (l *lander) remember(c *change) {
+	if l.Landed != nil {
+		l.Landed[c.name] = c.mark
+	}
+}
+
+func writeDir(dir int, name string, files map[string][]byte) error {
+	if err := unix.Mkdirat(dir, name, 0o777); err != nil {
+		return err
+	}
+	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	for name, data := range files {
+		if err := writeFile(fd, name, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeFile(dir int, name string, data []byte) error {
+	fd, err := fsat.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		return err
+	}
+	for len(data) > 0 {
+		n, err := fsat.Again(func() (int, error) { return unix.Write(fd, data) })
+		if err != nil {
+			unix.Close(fd)
+			return err
+		}
+		data = data[n:]
+	}
+	return unix.Close(fd)
+}
+
+// isMail reports whether a file of rebase-apply is a patch by its number.
+func isMail(name string) bool {
+	ok, _ := filepath.Match("[0-9][0-9][0-9][0-9]", name)
+	return ok
+}
+
+// refusal is the reason why a state stays.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// kinds of content.
+const (
+	untouched = iota // the layer does not have the name
+	absent           // removed in the layer; not there on the host
+	file
+	directory
+	foreign // the host's is a link or a special file
+)
+
+// content is what a name stands for. In the layer, a directory's file that is nil
+// was removed.
+type content struct {
+	kind   int
+	data   []byte
+	files  map[string][]byte
+	opaque bool // nothing of the host's directory shows through
+}
+
+// over returns what the merged view shows for a name of the layer. Of the host's
+// directory it shows the files that were there when the layer was mounted.
+func (c content) over(host content, below []string) content {
+	if c.kind != directory {
+		return c
+	}
+	merged := content{kind: directory, files: map[string][]byte{}}
+	for _, name := range below {
+		if data, ok := host.files[name]; ok && !c.opaque {
+			merged.files[name] = data
+		}
+	}
+	for name, data := range c.files {
+		if data == nil {
+			delete(merged.files, name)
+		} else {
+			merged.files[name] = data
+		}
+	}
+	return merged
+}
+
+// removed is the sum of an absent name.
+var removed [sha256.Size]byte
+
+func (c content) sum() [sha256.Size]byte {
+	if c.kind == absent {
+		return removed
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %v %d\n", c.kind, c.opaque, len(c.data))
+	h.Write(c.data)
+	for _, name := range slices.Sorted(maps.Keys(c.files)) {
+		data := c.files[name]
+		fmt.Fprintf(h, "%q %v %d\n", name, data == nil, len(data))
+		h.Write(data)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

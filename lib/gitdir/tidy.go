@@ -1,0 +1,139 @@
+package gitdir
+
+import (
+	"errors"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/state"
+	"pikuri/lib/internal/fsat"
+)
+
+// tidy removes from an upper layer that nobody uses what has landed, so that the next
+// command sees the host's there, and what deletes files of the host's. The rest stays
+// for the next command.
+type tidy struct {
+	host   string
+	out    *landed
+	eraser fsat.Eraser
+	stays  []string // names that the host's git never sees
+	err    error
+}
+
+// landedNames are what a git directory holds that lands. What of it did not land
+// is not for the next command either, but for landed.keep.
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "gc.log", "gc.pid"}, state.Names...)
+
+func (t *tidy) upper(dir int) error {
+	t.repository(dir, "")
+	return t.err
+}
+
+// repository tidies the layer of a git directory, or of a linked worktree's.
+func (t *tidy) repository(dir int, rel string) {
+	t.each(dir, func(e fsat.Entry, whiteout bool) {
+		name := path.Join(rel, e.Name)
+		switch {
+		case t.out.keeps(name):
+		case whiteout || slices.Contains(landedNames, e.Name) || strings.HasSuffix(e.Name, ".lock"):
+			if t.out.keepsBelow(name) {
+				t.prune(dir, e.Name, name)
+			} else {
+				t.remove(dir, e.Name)
+			}
+		case e.Name == "modules" || e.Name == "worktrees":
+			t.below(dir, e.Name, name)
+		case e.Name == "info":
+			t.in(dir, e.Name, func(info int) { t.remove(info, "refs") })
+			t.stay(dir, e.Name, name)
+		case e.Name == "lfs":
+		default:
+			t.stay(dir, e.Name, name)
+		}
+	})
+}
+
+// below tidies the directories of git directories that the host has too.
+func (t *tidy) below(dir int, name, rel string) {
+	t.in(dir, name, func(sub int) {
+		t.each(sub, func(e fsat.Entry, whiteout bool) {
+			below := path.Join(rel, e.Name)
+			switch {
+			case whiteout:
+				t.remove(sub, e.Name)
+			case exists(path.Join(t.host, below, "HEAD")):
+				t.in(sub, e.Name, func(repo int) { t.repository(repo, below) })
+			case exists(path.Join(t.host, below)):
+				t.below(sub, e.Name, below) // a submodule with a slash in its name
+			default:
+				t.stay(sub, e.Name, below)
+			}
+		})
+	})
+}
+
+// prune removes from a directory all that is not kept.
+func (t *tidy) prune(dir int, name, rel string) {
+	t.in(dir, name, func(sub int) {
+		t.each(sub, func(e fsat.Entry, _ bool) {
+			below := path.Join(rel, e.Name)
+			switch {
+			case t.out.keeps(below):
+			case t.out.keepsBelow(below):
+				t.prune(sub, e.Name, below)
+			default:
+				t.remove(sub, e.Name)
+			}
+		})
+	})
+}
+
+// stay leaves a name for the next command. An empty directory is no change.
+func (t *tidy) stay(dir int, name, rel string) {
+	if unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) != nil {
+		t.stays = append(t.stays, rel)
+	}
+}
+
+func (t *tidy) remove(dir int, name string) {
+	if err := t.eraser.Remove(dir, name); err != nil && !errors.Is(err, unix.ENOENT) {
+		t.err = errors.Join(t.err, err)
+	}
+}
+
+func (t *tidy) in(dir int, name string, do func(sub int)) {
+	sub, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(sub)
+	do(sub)
+}
+
+// each lists a directory before anything in it is removed.
+func (t *tidy) each(dir int, do func(e fsat.Entry, whiteout bool)) {
+	var entries []fsat.Entry
+	t.err = errors.Join(t.err, fsat.Each(dir, func(e fsat.Entry) error {
+		entries = append(entries, e)
+		return nil
+	}))
+	for _, e := range entries {
+		st, err := fsat.Lstat(dir, e.Name)
+		do(e, err == nil && isWhiteout(st))
+	}
+}
+
+// isWhiteout reports whether an entry of an upper layer stands for a file that was
+// removed.
+func isWhiteout(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

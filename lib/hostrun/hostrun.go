@@ -1,0 +1,79 @@
+// Package hostrun knows which files of a project make programs on the host run code
+// merely because the project is opened, entered or listed: editors, agents, and what
+// a shell's prompt starts. Git's own files are not in it.
+package hostrun
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"pikuri/lib/bwrap"
+)
+
+//go:embed hostrun.tsv
+var table string
+
+// Row is a path that a tool takes code from.
+type Row struct {
+	Tool   string
+	Path   string // below the top of a root
+	Needs  string // a path without which the row does not count; "" for none
+	Why    string // how code comes to run
+	Source string // where that is documented; "unchecked " before it if nobody has looked
+}
+
+// Rows is the table.
+var Rows = sync.OnceValue(func() []Row {
+	rows, err := parse(table)
+	if err != nil {
+		panic("internal error: " + err.Error())
+	}
+	return rows
+})
+
+// columns of a row.
+const columns = 5
+
+func parse(text string) ([]Row, error) {
+	rows := make([]Row, 0, strings.Count(text, "\n"))
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSuffix(line, "\n")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		field := strings.Split(line, "\t")
+		if len(field) != columns {
+			return nil, fmt.Errorf("hostrun.tsv: line %d: %d columns, want %d", number, len(field), columns)
+		}
+		row := Row{Tool: field[0], Path: field[1], Needs: field[2], Why: field[3], Source: field[4]}
+		if row.Needs == "-" {
+			row.Needs = ""
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// Files lists what is to be protected in a writable root, whether it is there or
+// not.
+func Files(root string) []bwrap.Protected {
+	rows := Rows()
+	list := make([]bwrap.Protected, 0, len(rows))
+	for _, r := range rows {
+		if r.Needs != "" {
+			if _, err := os.Lstat(filepath.Join(root, r.Needs)); os.IsNotExist(err) {
+				continue
+			}
+		}
+		list = append(list, bwrap.Protected{
+			Path: filepath.Join(root, r.Path), Rule: fmt.Sprintf("default: %s: %s", r.Tool, r.Why), Default: true,
+		})
+	}
+	return list
+}

@@ -1,0 +1,66 @@
+package hostrun
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range Rows() {
+		assert.False(t, seen[r.Path], "%s comes twice", r.Path)
+		seen[r.Path] = true
+		for _, text := range []string{r.Tool, r.Why} {
+			assert.Equal(t, strings.TrimSpace(text), text)
+			assert.NotContains(t, []string{"", "-"}, text, r.Path)
+		}
+		for _, path := range []string{r.Path, r.Needs} {
+			assert.True(t, path == "" || filepath.IsLocal(path) && filepath.Clean(path) == path && path != ".", path)
+		}
+		assert.True(t, strings.HasPrefix(strings.TrimPrefix(r.Source, "unchecked "), "https://"), "%s: %s", r.Path, r.Source)
+	}
+	for _, path := range []string{".envrc", ".mcp.json", ".claude/settings.json", ".vscode/tasks.json", ".codex", ".idea/runConfigurations"} {
+		assert.True(t, seen[path], path)
+	}
+	for _, path := range []string{"Makefile", "package.json", "CLAUDE.md", ".env", ".gitmodules", ".git"} {
+		assert.False(t, seen[path], path)
+	}
+}
+
+func TestRowsThatAreNone(t *testing.T) {
+	_, err := parse("# one\n\na\tb\n")
+	assert.ErrorContains(t, err, "line 3")
+}
+
+func TestRowsThatNeedAPath(t *testing.T) {
+	root := t.TempDir()
+	listed := func(name string) bool {
+		for _, p := range Files(root) {
+			assert.True(t, p.Default)
+			if p.Path == filepath.Join(root, name) {
+				return true
+			}
+		}
+		return false
+	}
+	assert.True(t, listed(".envrc"), "also while it is missing")
+	assert.False(t, listed(".pre-commit-config.yaml"))
+	require.NoError(t, os.MkdirAll(root+"/.git/hooks", 0o755))
+	require.NoError(t, os.Symlink("nowhere", root+"/.git/hooks/pre-commit"))
+	assert.True(t, listed(".pre-commit-config.yaml"))
+}
+
+// The page lists each row.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../man/pk-bwrap.1")
+	require.NoError(t, err)
+	words := strings.Fields(strings.ReplaceAll(string(text), `\-`, "-"))
+	for _, r := range Rows() {
+		assert.Contains(t, words, r.Path)
+	}
+}

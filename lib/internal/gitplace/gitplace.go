@@ -1,0 +1,86 @@
+// Package gitplace tells which paths of a tree lie in git directories, where a file
+// makes git on the host run or follow what it says. Tools that write for somebody
+// else refuse them.
+package gitplace
+
+import "strings"
+
+// Named reports whether one of the names in a path is one that git takes for .git.
+func Named(path string) bool {
+	for name := range strings.SplitSeq(path, "/") {
+		if isDotGit(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isDotGit compares as git's verify_path does: in any case, and in the disguises
+// that HFS+ and NTFS take for .git.
+func isDotGit(name string) bool {
+	if name == "" || name[0] < 0x80 && !strings.ContainsRune(".gG", rune(name[0])) {
+		return false
+	}
+	name, _, _ = strings.Cut(strings.ToValidUTF8(name, "\x00"), "\x00") // git looks no further
+	name, _, _ = strings.Cut(name, ":")                                 // a stream of a file on NTFS
+	name, _, _ = strings.Cut(name, `\`)
+	name = strings.TrimRight(strings.Map(dropIgnored, name), ". ")
+	return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
+}
+
+// dropIgnored drops the characters that HFS+ does not compare.
+func dropIgnored(r rune) rune {
+	switch {
+	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
+		return -1
+	}
+	return r
+}
+
+// Inside reports whether a path relative to a root, clean and without links, is a
+// .git or lies below one, or in a directory that git takes for a git directory by
+// its contents, or would if something were made at path. has reports whether
+// something is at a path relative to the root.
+//
+// The last is what a bare repository is, a directory behind a .git that is a link
+// or a file, and a root that a command has filled with HEAD, objects and refs.
+func Inside(path string, has func(path string) (bool, error)) (bool, error) {
+	if path == "." {
+		return false, nil
+	}
+	if Named(path) {
+		return true, nil
+	}
+	dir := ""
+	for name := range strings.SplitSeq(path, "/") {
+		if is, err := makesOne(dir, name, has); is || err != nil {
+			return is, err
+		}
+		dir += name + "/"
+	}
+	return false, nil
+}
+
+// makesOne reports whether dir, "" or with a slash at its end, is a git directory
+// once it has name: git wants a HEAD, and either objects and refs or the name of a
+// directory that has them.
+func makesOne(dir, name string, has func(string) (bool, error)) (bool, error) {
+	all := func(marks ...string) (bool, error) {
+		for _, mark := range marks {
+			if strings.EqualFold(name, mark) {
+				continue
+			}
+			if there, err := has(dir + mark); !there || err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	if is, err := all("HEAD"); !is || err != nil {
+		return false, err
+	}
+	if is, err := all("objects", "refs"); is || err != nil {
+		return is, err
+	}
+	return all("commondir")
+}
