@@ -267,7 +267,9 @@ func attackGit(t *testing.T, g *gitGround, a gitAttack, session bool) {
 	if repository {
 		if assert.True(t, exists(g.Project+"/.git/HEAD"), "the git directory is gone") {
 			after := gittest.Lasting(t, realGitDir(t, g))
-			delete(after, "info/refs") // the host's gc writes it
+			if a.during { // the host's gc writes it
+				delete(after, "info/refs")
+			}
 			assert.Empty(t, gittest.Differences(before, after), "the git directory holds something else")
 			assert.Subset(t, g.commits(t, g.Project), commits, "commits were lost")
 		}
