@@ -16,6 +16,12 @@ import (
 
 // before prepares what the examples of a page take for granted.
 var before = map[string]func(*testing.T, *scene){
+	"man/pk-git.7": func(t *testing.T, s *scene) {
+		script := `git init -q . && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m topic && git branch topic
+pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse -q --verify refs/pk/trash/heads/topic`
+		got := s.run(t, "bash", "-ec", script)
+		require.Equal(t, 0, got.Status, got.Stderr)
+	},
 	"man/pk-sweep.1": func(t *testing.T, s *scene) {
 		s.session(t, "docs", 3*time.Hour)
 		s.session(t, "spike", 12*24*time.Hour)
