@@ -60,13 +60,13 @@ func TestFilesWithOtherNames(t *testing.T) {
 			require.NoError(t, err)
 			test.change(t, protected, other)
 			require.NoError(t, n.file.Close())
-			moved, err := Recover(base) // as End does
+			done, err := Recover(base) // as End does
 			if test.fails == "" {
 				assert.NoError(t, err)
 			} else {
 				assert.ErrorContains(t, err, test.fails)
 			}
-			assert.Len(t, moved, map[bool]int{true: 1}[test.moved])
+			assert.Len(t, done.Moved, map[bool]int{true: 1}[test.moved])
 			text, err := os.ReadFile(protected)
 			if test.want == "" {
 				assert.ErrorIs(t, err, os.ErrNotExist)
