@@ -29,7 +29,7 @@ func newGitBox(t *testing.T) (b *clitest.Box, template string) {
 	for _, dir := range []string{"home", "project", "out", "witness"} {
 		b.Mkdir(t, filepath.Join(template, dir))
 	}
-	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n")
+	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n\treflogExpire = never\n\treflogExpireUnreachable = never\n")
 	b.Write(t, template+"/home/.bashrc", "# mine\n")
 	b.Write(t, template+"/out/canary", "canary\n")
 	b.Write(t, template+"/out/identity", "[user]\n\tname = in-secret\n")
@@ -81,6 +81,20 @@ func newGround(t *testing.T, b *clitest.Box, template string) *gitGround {
 
 func evilBody(g *gitGround) string {
 	return "echo \"$0 $*\" >>" + g.witness + "/ran\nexit 0\n"
+}
+
+// turn reports whether a row of a table is this pass's. The matrix makes four, as root
+// and as an ordinary user with two bwraps; each takes a quarter, and all of it if
+// PK_ROUNDS is set.
+func turn(row int) bool {
+	pass := 0
+	if os.Getuid() != 0 {
+		pass++
+	}
+	if strings.Contains(os.Getenv("PK_TEST_BWRAP"), "0.12") {
+		pass += 2
+	}
+	return os.Getenv("PK_ROUNDS") != "" || row%4 == pass
 }
 
 // fill puts the ground's names into a script.

@@ -1,0 +1,240 @@
+package gitdir_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/gitdir"
+	"pikuri/lib/gitdir/gittest"
+)
+
+// rounds is $PK_ROUNDS, or few.
+func rounds(few int) int {
+	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
+		return n
+	}
+	return few
+}
+
+// place is a repository of the host's, and a directory of pk's.
+type place struct{ dir, gitDir, layers string }
+
+// template is a repository with work in it, and what one command would have left in
+// its layer.
+type template struct{ dir string }
+
+func newTemplate(t testing.TB) template {
+	dir := t.TempDir()
+	script(t, dir, `
+		git init -q -b main --template= lib; cd lib; git commit -q --allow-empty -m lib; cd ..
+		git init -q -b main --template= project; cd project
+		for n in 1 2 3 4 5; do echo $n >>a; mkdir -p d; echo $n >d/f$n; git add .; git commit -qm $n; done
+		git branch topic HEAD~2; git tag -a -m v1 v1; git -c protocol.file.allow=always submodule --quiet add ../lib mod; git commit -qm mod
+		git worktree add -q -b wt ../wt; mkdir .git/hooks .git/info; echo x >.git/info/exclude; echo exit >.git/hooks/pre-push
+		git branch packed; git pack-refs --all; git repack -dq; git commit -q --allow-empty -m loose
+		cp -a ../project ../work; cd ../work
+		echo w >>a; git commit -qam w; git branch new; git commit -q --amend -m again; echo s >>a; git stash -q; git notes add -m n; git tag t
+		git checkout -q topic; echo t >>a; git commit -qam t; git remote add origin https://example.org/a.git; git update-ref refs/remotes/origin/main HEAD
+		git -C mod checkout -q -b m; git -C mod commit -q --allow-empty -m m; git rebase -q main >/dev/null 2>&1 || :; echo both >a; git add a; true`)
+	script(t, dir, `cd work/.git && find . -type f | while read -r f; do cmp -s "$f" "../../project/.git/$f" && rm -f "$f"; done; find . -type d -empty -delete; git -C ../../project status >/dev/null`)
+	return template{dir}
+}
+
+func script(t testing.TB, dir, text string) {
+	t.Helper()
+	cmd := command(dir, "set -e\n"+text)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s\n%s", text, out)
+}
+
+func command(dir, text string) *exec.Cmd {
+	cmd := exec.Command("timeout", "-k1", "60", "sh", "-c", text)
+	cmd.Dir = dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "GIT_CONFIG_NOSYSTEM=1", "GIT_TEMPLATE_DIR=", "GIT_EDITOR=true", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b"}
+	return cmd
+}
+
+func (t template) place(tb testing.TB) place {
+	tb.Helper()
+	dir, err := os.MkdirTemp(tb.TempDir(), "")
+	require.NoError(tb, err)
+	dir, err = filepath.EvalSymlinks(dir)
+	require.NoError(tb, err)
+	script(tb, dir, "cp -a "+t.dir+"/project "+t.dir+"/wt . && mkdir layers && echo outside >outside && cd project && git worktree repair ../wt >/dev/null 2>&1")
+	tb.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", dir).Run() })
+	return place{dir, dir + "/project/.git", dir + "/layers"}
+}
+
+// land lands what fill writes, as a session's command would.
+func (p place) land(fill func(upper string)) ([]string, error) {
+	l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
+	if err != nil {
+		return nil, err
+	}
+	fill(l.Upper())
+	l.Started()
+	told, err := l.LandLast()
+	if cerr := l.Close(); err == nil {
+		err = cerr
+	}
+	return told, err
+}
+
+// said is what git says of the repository: what is wrong with it, and what it holds.
+func (p place) said(t testing.TB) (wrong string, commits []string) {
+	t.Helper()
+	cmd := command(p.dir+"/project", `
+		git fsck --full 2>&1 | grep -vE '^(dangling|notice)'
+		git status >/dev/null || echo status; git -C ../wt status >/dev/null || echo worktree; git for-each-ref >/dev/null || echo refs
+		git rev-parse -q --verify HEAD >/dev/null || git symbolic-ref -q HEAD >/dev/null || echo HEAD
+		find .git -name '*.lock' -o -name 'tmp_*' -o -type l -o -type p
+		echo --; git rev-list --all --reflog HEAD 2>/dev/null || git rev-list --all --reflog`)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	wrong, list, ok := strings.Cut(string(out), "--\n")
+	if err != nil || !ok {
+		wrong += fmt.Sprint(err)
+	}
+	return wrong + errs.String(), strings.Fields(list)
+}
+
+// Whatever lies in the upper layer, the host's repository stays one, keeps all that it
+// had, and gets nothing that is not to land. PK_SEED is the first seed; a seed that is
+// given is looked at alone, others ten at a time.
+func TestRandomLayers(t *testing.T) {
+	tpl := newTemplate(t)
+	first, atATime := rand.Uint64N(1<<40), 10
+	if n, err := strconv.ParseUint(os.Getenv("PK_SEED"), 10, 64); err == nil {
+		first, atATime = n, 1
+	}
+	failed := 0
+	for i := 0; i < rounds(30) && failed < 10; i += atATime {
+		p := tpl.place(t)
+		lasting := gittest.Lasting(t, p.gitDir)
+		_, before := p.said(t)
+		var errs []error
+		for seed := first + uint64(i); seed < first+uint64(i+atATime); seed++ {
+			r := gittest.NewRandom(t, seed, p.dir+"/outside", tpl.dir+"/work/.git")
+			began := time.Now()
+			_, err := p.land(r.Layer)
+			errs = append(errs, err)
+			assert.Less(t, time.Since(began), 20*time.Second, "seed %d", seed)
+			require.NoError(t, exec.Command("chmod", "-R", "u+rwx", p.layers).Run())
+			require.NoError(t, os.RemoveAll(p.layers))
+			require.NoError(t, os.Mkdir(p.layers, 0o755))
+		}
+		wrong, after := p.said(t)
+		text, err := os.ReadFile(p.dir + "/outside")
+		require.NoError(t, err)
+		ok := assert.Empty(t, wrong)
+		ok = assert.Subset(t, after, before, "commits were lost") && ok
+		ok = assert.Empty(t, gittest.Differences(lasting, gittest.Lasting(t, p.gitDir))) && ok
+		ok = assert.Equal(t, "outside\n", string(text)) && ok
+		if !ok {
+			failed++
+			t.Logf("one of PK_SEED=%d PK_ROUNDS=%d; errors %v", first+uint64(i), atATime, errs)
+		}
+		if os.Getenv("PK_VERBOSE") != "" {
+			t.Log(i, len(after)-len(before), errs)
+		}
+		require.NoError(t, os.RemoveAll(p.dir))
+	}
+}
+
+// Killed while it lands, pk leaves a repository in order; landing again ends as if it
+// had not been killed.
+func TestKilledWhileLanding(t *testing.T) {
+	if os.Getenv("GITDIR_TEST_LAND") != "" {
+		t.Skip("the process that is killed")
+	}
+	tpl := newTemplate(t)
+	whole := tpl.place(t)
+	_, err := whole.land(tpl.fill(t))
+	require.NoError(t, err)
+	want := whole.holds(t)
+	assert.Contains(t, want, "again", "nothing has landed")
+	for i := range rounds(15) {
+		p := tpl.place(t)
+		_, before := p.said(t)
+		lasting := gittest.Lasting(t, p.gitDir)
+		l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
+		require.NoError(t, err)
+		tpl.fill(t)(l.Upper())
+		l.Started()
+		require.NoError(t, l.Close())
+		text, err := json.Marshal(l)
+		require.NoError(t, err)
+
+		killed := exec.Command("/proc/self/exe", "-test.run=TestLandAlone")
+		killed.Env = append(os.Environ(), "GITDIR_TEST_LAND="+string(text))
+		require.NoError(t, killed.Start())
+		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond) // the moment is what is tried
+		_ = killed.Process.Kill()
+		_ = killed.Wait()
+		wrong, after := p.said(t)
+		if locks := strings.Count(wrong, ".lock\n") + strings.Count(wrong, "tmp_"); locks == 0 {
+			assert.Empty(t, wrong, "round %d", i)
+		}
+		assert.Subset(t, after, before)
+		assert.Empty(t, differing(lasting, gittest.Lasting(t, p.gitDir)), "round %d", i)
+
+		again := exec.Command("/proc/self/exe", "-test.run=TestLandAlone")
+		again.Env = killed.Env
+		out, err := again.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		wrong, _ = p.said(t)
+		assert.Empty(t, wrong, "round %d, landed again", i)
+		assert.Equal(t, strings.ReplaceAll(want, whole.dir, "DIR"), strings.ReplaceAll(p.holds(t), p.dir, "DIR"), "round %d", i)
+	}
+}
+
+// differing leaves locks and temporary files out, which the next landing removes.
+func differing(before, after map[string]string) []string {
+	for name := range after {
+		if strings.HasSuffix(name, ".lock") || strings.Contains(name, "tmp") {
+			delete(after, name)
+		}
+	}
+	return gittest.Differences(before, after)
+}
+
+// TestLandAlone is what TestKilledWhileLanding kills.
+func TestLandAlone(t *testing.T) {
+	text := os.Getenv("GITDIR_TEST_LAND")
+	if text == "" {
+		return
+	}
+	var l gitdir.Layer
+	require.NoError(t, json.Unmarshal([]byte(text), &l))
+	require.NoError(t, l.Reopen())
+	_, err := l.LandLast()
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}
+
+// fill puts into an upper layer what a command has done.
+func (tpl template) fill(t testing.TB) func(string) {
+	return func(upper string) { script(t, upper, "cp -a "+tpl.dir+"/work/.git/. .") }
+}
+
+// holds is what a repository holds.
+func (p place) holds(t testing.TB) string {
+	t.Helper()
+	out, err := command(p.dir+"/project", "git for-each-ref; git symbolic-ref HEAD || git rev-parse HEAD; git log --all --format='%H %s'; git stash list; git ls-files -s; git status; git config --list; git -C mod log --all --format=%s").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out)
+}
