@@ -57,7 +57,10 @@ func TestWhatTheHostRunsFromAProject(t *testing.T) {
 			require.NoError(t, os.Link(p+"/Makefile", p+"/.claude/hooks/deep/x"))
 		}, script: "echo evil >>Makefile", moved: []string{".claude/hooks/deep/x"}},
 		{name: "pre-commit where it is in use", before: func(t *testing.T, p string) {
-			require.NoError(t, os.MkdirAll(p+"/.git/hooks", 0o755))
+			for _, dir := range []string{"hooks", "objects", "refs"} {
+				require.NoError(t, os.MkdirAll(p+"/.git/"+dir, 0o755))
+			}
+			require.NoError(t, os.WriteFile(p+"/.git/HEAD", []byte("ref: refs/heads/main\n"), 0o644))
 			require.NoError(t, os.WriteFile(p+"/.git/hooks/pre-commit", nil, 0o755))
 		}, script: "echo evil >.pre-commit-config.yaml", moved: []string{".pre-commit-config.yaml"}},
 		{name: "and where not", script: "echo x >.pre-commit-config.yaml"},

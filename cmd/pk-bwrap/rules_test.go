@@ -423,3 +423,41 @@ func TestPlanAsJSON(t *testing.T) {
 	again := b.Run(t, "pk-bwrap", "--print", "--json", "--deny", ".env", "--setenv", "A=b")
 	assert.Equal(t, got, again)
 }
+
+// Nothing in a git directory is opened past its layer, and nothing lands where the
+// options say that it is not to be written.
+func TestRulesInAGitDirectory(t *testing.T) {
+	const commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x"
+	for _, test := range []struct {
+		name    string
+		options []string
+		script  string
+		status  int
+		says    string // on standard error
+		landed  bool   // a commit
+	}{
+		{"a commit lands", nil, commit, 0, "", true},
+		{"where everything may be written", []string{"--allow-write", "**"}, "echo '#' >> .git/config; " + commit, 0, "", true},
+		{"where the git directory may", []string{"--allow-write", ".git/**"}, "echo '#' >> .git/config; " + commit, 0, "", true},
+		{"--allow-write leaves it out", []string{"--allow-write", "src/**"}, commit, 128, "Read-only file system", false},
+		{"a pattern that opens its configuration", []string{"--allow-write", "**/config"}, "echo '#' >> .git/config", 1, "does not open", false},
+		{"a pattern that opens its branches", []string{"--allow-write", ".git/refs/**"}, "echo evil > .git/refs/heads/main", 1, "does not open", false},
+		{"writable hooks", []string{"--writable", ".git/hooks"}, "true", 125, "it is in the git directory", false},
+		{"protected", []string{"--protect", ".git"}, commit, 128, "Read-only file system", false},
+		{"protected branches", []string{"--protect", ".git/refs"}, commit, 125, "hint: protect all of it: --protect", false},
+		{"protected hooks", []string{"--protect", ".git/hooks"}, commit, 0, "", true},
+		{"denied", []string{"--deny", ".git"}, "cat .git/config", 1, "No such file", false},
+		{"a denied file", []string{"--deny", ".git/config"}, "cat .git/config", 1, "Permission denied", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := ruled(t)
+			got := inside(t, b, test.script, test.options...)
+			assert.Equal(t, test.status, got.Status, got.Stderr)
+			assert.Contains(t, got.Stderr, test.says)
+			config, err := os.ReadFile(b.Project + "/.git/config")
+			require.NoError(t, err)
+			assert.Equal(t, "[core]\n", string(config))
+			assert.Equal(t, test.landed, exists(b.Project+"/.git/refs/heads/main"))
+		})
+	}
+}

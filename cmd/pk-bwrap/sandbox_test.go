@@ -62,7 +62,9 @@ func TestAttacksFail(t *testing.T) {
 	b.Write(t, filepath.Join(outside, "secret"), "in\n")
 	b.Write(t, filepath.Join(b.Home, ".ssh", "id_ed25519"), "in\n")
 	require.NoError(t, os.Symlink(outside, filepath.Join(b.Project, "link")))
-	inside(t, b, "true") // makes the journal
+	inside(t, b, "true")                   // makes the journal
+	lists := b.Home + "/.cache/pikuri/git" // of git directories, anew for each command
+	require.NoError(t, os.RemoveAll(lists))
 	before := clitest.Listing(t, filepath.Dir(b.Project))
 
 	for _, test := range []struct{ name, script string }{
@@ -101,6 +103,7 @@ func TestAttacksFail(t *testing.T) {
 			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start
 		})
 	}
+	require.NoError(t, os.RemoveAll(lists))
 	assert.Equal(t, before, clitest.Listing(t, filepath.Dir(b.Project)))
 }
 

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"time"
 	"unicode/utf8"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/gitdir"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 )
@@ -51,7 +54,12 @@ func (r *reporter) base(path string) {
 		return
 	}
 	if !r.sweep.DryRun && len(r.sessions) == 0 {
-		if err := session.Trim(path); err != nil {
+		age := r.sweep.OlderThan
+		if r.sweep.All {
+			age = 0
+		}
+		err := errors.Join(session.Trim(path), gitdir.Sweep(filepath.Join(path, session.GitDir), age))
+		if err != nil {
 			r.status = cli.StatusRefused
 			r.ctx.Report(err)
 		}

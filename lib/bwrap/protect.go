@@ -25,6 +25,9 @@ type Protected struct {
 // watched.
 func (b *builder) protect() error {
 	for _, p := range b.Protect {
+		if err := b.refuseInLayer(p); err != nil {
+			return err
+		}
 		shown := false
 		for _, w := range b.writableAbove(p.Path) {
 			shown = true
@@ -120,11 +123,64 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 // gitRule is the rule of a git directory that is shown through a layer.
 const gitRule = "default: git: commits and branches land when the command has ended"
 
+// protectedByName reports whether the caller protects all of a directory.
+func (b *builder) protectedByName(dir string) bool {
+	return slices.ContainsFunc(b.Protect, func(p Protected) bool { return !p.Default && fsat.Within(dir, p.Path) })
+}
+
+// openedIn refuses writable roots within a git directory, since no layer is over them,
+// and takes the places there that a pattern of --allow-write has opened out of the plan.
+func (b *builder) openedIn(dir string) error {
+	within := func(path string) bool { return path != dir && fsat.Within(path, dir) }
+	for _, r := range b.Roots {
+		if r.Writable && within(r.Path) {
+			return &Refusal{Reason: fmt.Sprintf("cannot make %q writable: it is in the git directory %q", r.Path, dir), Advice: "leave it out: git works, and its commits land"}
+		}
+	}
+	b.plan.Mounts = slices.DeleteFunc(b.plan.Mounts, func(m Mount) bool {
+		opened := m.Op == OpWritable && within(m.Source)
+		if opened {
+			b.warn("%s does not open %q, in a git directory", m.Rule, m.Source)
+		}
+		return opened
+	})
+	return nil
+}
+
+// neverLands are names in a git directory whose changes stay in its layer.
+var neverLands = []string{"hooks", "info", "description"}
+
+// refuseInLayer refuses to protect a file by name in a git directory that has a layer,
+// if the command's work in it lands.
+func (b *builder) refuseInLayer(p Protected) error {
+	if p.Default || !exists(p.Path) {
+		return nil
+	}
+	for _, m := range b.plan.Mounts {
+		below, ok := strings.CutPrefix(p.Path, m.Source+"/")
+		name, _, _ := strings.Cut(below, "/")
+		if m.Layer != nil && ok && !slices.Contains(neverLands, name) {
+			return &Refusal{
+				Reason: fmt.Sprintf("cannot protect %q: commits and branches land in the git directory", p.Path),
+				Advice: fmt.Sprintf("protect all of it: --protect %q", m.Source),
+			}
+		}
+	}
+	return nil
+}
+
 // gitDirs shows each git directory of the host through a layer, wherever it can be
 // written, and one that lies outside of all roots, such as the main repository of a
-// linked worktree, at its own place.
+// linked worktree, at its own place. One that is protected by name, or that
+// --allow-write leaves out, has none: what is written in a layer may land.
 func (b *builder) gitDirs() error {
 	for _, dir := range b.GitDirs {
+		if b.protectedByName(dir) {
+			continue
+		}
+		if err := b.openedIn(dir); err != nil {
+			return err
+		}
 		if below := mountBelow(b.plan.Table(), dir); below != "" {
 			return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %q is mounted below it", dir, below), Advice: fmt.Sprintf("umount %q", below)}
 		}
@@ -141,7 +197,7 @@ func (b *builder) gitDirs() error {
 		}
 		top, covered := cover(b.plan.Mounts, dir)
 		hides := covered && (top.Op == OpMask || top.Op == OpOverlay || top.Op == OpProtect)
-		if len(above) > 0 || hides {
+		if len(above) > 0 || hides || len(b.Rules.AllowWrite) > 0 {
 			continue
 		}
 		if err := b.guard.refuse(dir); err != nil {

@@ -15,6 +15,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -22,6 +23,13 @@ import (
 // git finds the git directories that a writable root has to do with, and lists the
 // files beside them that decide which repository is used, and what it runs.
 func (f *Fence) git(root string) ([]bwrap.Protected, error) {
+	in, err := gitplace.Inside(root[1:], func(path string) (bool, error) {
+		_, err := os.Lstat("/" + path)
+		return err == nil, nil
+	})
+	if in && err == nil {
+		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: "name the work tree"}
+	}
 	repos, err := f.repositories(root)
 	if err != nil {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}

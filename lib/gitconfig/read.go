@@ -2,8 +2,6 @@ package gitconfig
 
 import (
 	"errors"
-	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -70,19 +68,4 @@ func readFull(fd int, size int64) ([]byte, error) {
 		n += m
 	}
 	return text[:n], nil
-}
-
-// names lists up to limit entries of an open directory.
-func names(dir int, limit int) ([]os.DirEntry, error) {
-	fd, err := fsat.Reopen(dir, unix.O_RDONLY|unix.O_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), ".")
-	defer f.Close()
-	entries, err := f.ReadDir(limit)
-	if err == io.EOF {
-		err = nil
-	}
-	return entries, err
 }

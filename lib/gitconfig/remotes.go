@@ -49,7 +49,7 @@ func LandRemotes(host string, base, layer []byte) (changed bool, stays []string,
 	before, after, stays, err = landOn(host, base, layer)
 	changed = err == nil && !bytes.Equal(before, after)
 	if changed {
-		err = lock.Replace(after)
+		err = lock.Replace(after, time.Time{})
 	}
 	err = errors.Join(err, lock.Release())
 	return changed && err == nil, stays, err

@@ -25,6 +25,7 @@ import (
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
+	last  bool // the command has ended
 	told  []string
 	repos map[string]*repository // by path below the git directory; "" for that itself
 }
@@ -113,6 +114,7 @@ func (l *Layer) land(last bool) error {
 	if err != nil {
 		return err
 	}
+	l.lander.last = last
 	out := &landed{record: s, told: &l.lander.told}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command has closed directories of the layer
@@ -343,7 +345,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 			return err
 		}
 	}
-	if err := landState(state.Land); err != nil {
+	if l.last {
+		err = landState(state.Land)
+	} else { // a state that git is writing would be torn
+		underWay = slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(up, name); return err == nil })
+	}
+	if err != nil {
 		return err
 	}
 	if underWay { // HEAD and the index are a part of it

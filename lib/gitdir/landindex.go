@@ -16,15 +16,13 @@ import (
 
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitlock"
 )
 
 const (
 	indexFile = "index"
 	lockWait  = time.Second // for a lock of the host's git
 )
-
-// errBusy says that the host's git holds a lock.
-var errBusy = errors.New("the host's git has it locked")
 
 // landIndex lands the index in the directory up of the upper layer, as that of the
 // host's directory git.
@@ -68,7 +66,7 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		}
 	}
 	text := x.Encode()
-	if err := replaceLocked(filepath.Join(git, indexFile), text, written, host.same); err != nil {
+	if err := host.replace(filepath.Join(git, indexFile), text, written); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
 	out.Files[rel] = digest
@@ -78,16 +76,17 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 
 // readIndex also returns when the index was written. An index that is newer than a
 // change of a file hides that change from git, if the size stays.
-func readIndex(up int) (data []byte, written unix.Timespec, err error) {
+func readIndex(up int) (data []byte, written time.Time, err error) {
 	st, err := fsat.Lstat(up, indexFile)
 	if err != nil {
 		return nil, written, err
 	}
 	data, err = readFile(up, indexFile, maxIndex)
-	if now := unix.NsecToTimespec(time.Now().UnixNano()); st.Mtim.Nano() > now.Nano() {
-		st.Mtim = now
+	written = time.Unix(st.Mtim.Unix())
+	if now := time.Now(); written.After(now) {
+		written = now
 	}
-	return data, st.Mtim, err
+	return data, written, err
 }
 
 // hostIndex is the host's index, as it was before it is replaced.
@@ -186,44 +185,21 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replaceLocked replaces a file of the host's as git does, under its lock, if it
-// still is as it was.
-func replaceLocked(path string, data []byte, written unix.Timespec, same func(path string) bool) error {
-	lock := path + ".lock"
-	mode := uint32(0o644)
-	var st unix.Stat_t
-	if unix.Lstat(path, &st) == nil {
-		mode = st.Mode & 0o777
-	}
-	var fd int
-	var err error
-	for limit := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
-		fd, err = unix.Open(lock, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC|unix.O_NOFOLLOW, mode)
-		if err != unix.EEXIST || time.Now().After(limit) {
-			break
-		}
-	}
-	if err == unix.EEXIST {
-		return fmt.Errorf("%w: %q", errBusy, lock)
+// replace replaces the host's index under git's lock, if it still is as it was.
+func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
+	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%q exists: another git process is at work, or one ended early; in that case remove the file", path+".lock")
 	}
 	if err != nil {
-		return &os.PathError{Op: "create", Path: lock, Err: err}
+		return err
 	}
-	f := os.NewFile(uintptr(fd), lock)
-	_, err = f.Write(data)
-	if err == nil && !same(path) {
+	if h.same(path) {
+		err = lock.Replace(data, written)
+	} else {
 		err = errors.New("it has changed meanwhile")
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = unix.UtimesNanoAt(unix.AT_FDCWD, lock, []unix.Timespec{written, written}, unix.AT_SYMLINK_NOFOLLOW)
-	}
-	if err == nil {
-		err = os.Rename(lock, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(lock))
-	}
-	return nil
+	return errors.Join(err, lock.Release())
 }
 
 // readFile reads a regular file of an upper layer, once. A missing one, and one that

@@ -117,6 +117,10 @@ func OpenOwn(in, gitDir string) (*Layer, error) {
 			err = l.try(use, unix.F_WRLCK)
 		}
 	}
+	if err == nil && !l.inPlace() {
+		l.lock.Close()
+		return OpenOwn(in, gitDir)
+	}
 	if err == nil {
 		err = l.begin()
 	}
@@ -161,13 +165,28 @@ func (l *Layer) open() error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Open(filepath.Join(l.Dir, layerLock), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: filepath.Join(l.Dir, layerLock), Err: err}
+	if err := l.openLock(); err != nil {
+		return err
 	}
-	l.lock = os.NewFile(uintptr(fd), layerLock)
 	l.lander.layer, l.lander.repos = l, map[string]*repository{}
 	return nil
+}
+
+func (l *Layer) openLock() error {
+	name := filepath.Join(l.Dir, layerLock)
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	l.lock = os.NewFile(uintptr(fd), layerLock)
+	return nil
+}
+
+// inPlace reports whether the lock is on the file that has its name: a sweep may have
+// taken the layer away before the lock was taken.
+func (l *Layer) inPlace() bool {
+	var own, named unix.Stat_t
+	return unix.Fstat(int(l.lock.Fd()), &own) == nil && unix.Lstat(filepath.Join(l.Dir, layerLock), &named) == nil && fsat.SameInode(&own, &named)
 }
 
 // Upper is the upper layer, Work what the kernel needs beside it, and Merged where a

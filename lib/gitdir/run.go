@@ -26,9 +26,10 @@ import (
 // Recover sweeps the roots that are due, as soon as no command runs in a tree
 // that overlaps.
 const (
-	lockFile  = "lock"
-	inertFile = "inert"
-	runPrefix = "run-"
+	lockFile   = "lock"
+	inertFile  = "inert"
+	runPrefix  = "run-"
+	listPrefix = "list-"
 )
 
 // Run is one command in a root.
@@ -189,7 +190,7 @@ func (l *List) keep() error {
 }
 
 func listFile(state, root string) string {
-	return filepath.Join(state, fmt.Sprintf("list-%x", sha256.Sum256([]byte(root))))
+	return filepath.Join(state, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
 }
 
 func newNote(state, root string) (*os.File, error) {

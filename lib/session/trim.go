@@ -154,8 +154,8 @@ func (k kept) remove(base *os.File, ask func(string) error) error {
 
 // SweepInPassing removes sessions that have not been used for a week, and trims
 // logs, at most once an hour for all commands of the user. It takes half a second
-// at most, and leaves the rest to the next sweep.
-func SweepInPassing(base string) {
+// at most, and leaves the rest to the next sweep. also is called with them.
+func SweepInPassing(base string, also func(olderThan time.Duration)) {
 	if !due(base) {
 		return
 	}
@@ -171,6 +171,7 @@ func SweepInPassing(base string) {
 		defer close(done)
 		_ = sweepIn(base, SweepOptions{OlderThan: DefaultAge}, late, func(Result) {})
 		_ = trim(base, maxKept, late)
+		also(DefaultAge)
 	}()
 	select {
 	case <-done:

@@ -18,7 +18,7 @@ verbs=(
 	'git-clone:clone a repository'
 	'git-pull:go forward to what the branch follows'
 	'git-head:print the commit that is checked out'
-	'git-adopt:make a repository that a sandbox has made the host''s'
+	'git-adopt:make a repository of a sandbox usable on the host'
 )
 
 _arguments -s -S \

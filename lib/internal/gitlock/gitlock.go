@@ -106,11 +106,15 @@ func (l *Lock) Release() error {
 	return errors.Join(os.Remove(l.file+".lock"), l.held.Close())
 }
 
-// Replace gives the locked file, which exists, a new content in one step. Its mode
-// stays. A temporary file that a killed process left is overwritten.
-func (l *Lock) Replace(content []byte) error {
+// Replace gives the locked file a new content in one step, and a time of its last
+// change unless that is zero. Its mode stays. A temporary file that a killed process
+// left is overwritten.
+func (l *Lock) Replace(content []byte, changed time.Time) error {
+	mode := os.FileMode(0o644)
 	info, err := os.Stat(l.file)
-	if err != nil {
+	if err == nil {
+		mode = info.Mode().Perm()
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	dir, base := filepath.Split(l.file)
@@ -121,9 +125,12 @@ func (l *Lock) Replace(content []byte) error {
 	}
 	_, err = f.Write(content)
 	if err == nil {
-		err = f.Chmod(info.Mode().Perm())
+		err = f.Chmod(mode)
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(err, f.Close()); err == nil && !changed.IsZero() {
+		err = os.Chtimes(temp, changed, changed)
+	}
+	if err == nil {
 		err = os.Rename(temp, l.file)
 	}
 	if err != nil {

@@ -19,7 +19,7 @@ func TestLock(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Acquire(file, time.Now())
 	assert.ErrorIs(t, err, fs.ErrExist, "it is held")
-	require.NoError(t, l.Replace([]byte("new")))
+	require.NoError(t, l.Replace([]byte("new"), time.Time{}))
 	require.NoError(t, l.Release())
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)

@@ -1,0 +1,67 @@
+package gitdir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Sweep removes from a state directory the layers that no command uses and that none
+// has used for that long, and the lists of roots that have not changed for as long.
+// A list is made anew when a command runs in its root.
+func Sweep(state string, olderThan time.Duration) error {
+	entries, err := os.ReadDir(state)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	old := func(path string) bool {
+		info, err := os.Lstat(path)
+		return err == nil && time.Since(info.ModTime()) >= olderThan
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		path := filepath.Join(state, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "git-") && old(filepath.Join(path, recordFile)):
+			errs = append(errs, sweepLayer(state, e.Name()))
+		case strings.HasPrefix(e.Name(), listPrefix) && old(path):
+			errs = append(errs, sweepList(state, path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepLayer removes a layer, unless a command uses it. A command that opens it
+// meanwhile finds its lock file gone, and makes the layer anew.
+func sweepLayer(state, name string) error {
+	l := &Layer{Dir: filepath.Join(state, name)}
+	if err := l.openLock(); err != nil {
+		return err
+	}
+	defer l.lock.Close()
+	if l.try(starting, unix.F_WRLCK) != nil || l.try(use, unix.F_WRLCK) != nil || l.try(landing, unix.F_WRLCK) != nil {
+		return nil
+	}
+	dir, err := os.Open(state)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(dir.Fd()), name)
+}
+
+func sweepList(state, path string) error {
+	unlock, err := lock(state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return os.Remove(path)
+}
