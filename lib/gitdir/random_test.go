@@ -113,13 +113,13 @@ func (p place) said(t testing.TB) (wrong string, commits []string) {
 }
 
 // Whatever lies in the upper layer, the host's repository stays one, keeps all that it
-// had, and gets nothing that is not to land. PK_SEED is the first seed; a seed that is
-// given is looked at alone, others ten at a time.
+// had, and gets nothing that is not to land. Ten seeds at a time land in
+// one repository; PK_SEED is the first of PK_ROUNDS that do.
 func TestRandomLayers(t *testing.T) {
 	tpl := newTemplate(t)
 	first, atATime := rand.Uint64N(1<<40), 10
 	if n, err := strconv.ParseUint(os.Getenv("PK_SEED"), 10, 64); err == nil {
-		first, atATime = n, 1
+		first, atATime = n, rounds(1)
 	}
 	failed := 0
 	for i := 0; i < rounds(30) && failed < 10; i += atATime {
@@ -140,13 +140,13 @@ func TestRandomLayers(t *testing.T) {
 		wrong, after := p.said(t)
 		text, err := os.ReadFile(p.dir + "/outside")
 		require.NoError(t, err)
-		ok := assert.Empty(t, wrong)
+		ok := assert.Empty(t, wrong[:min(len(wrong), 2000)])
 		ok = assert.Subset(t, after, before, "commits were lost") && ok
 		ok = assert.Empty(t, gittest.Differences(lasting, gittest.Lasting(t, p.gitDir))) && ok
 		ok = assert.Equal(t, "outside\n", string(text)) && ok
 		if !ok {
 			failed++
-			t.Logf("one of PK_SEED=%d PK_ROUNDS=%d; errors %v", first+uint64(i), atATime, errs)
+			t.Logf("PK_SEED=%d PK_ROUNDS=%d; errors %v", first+uint64(i), atATime, errs)
 		}
 		if os.Getenv("PK_VERBOSE") != "" {
 			t.Log(i, len(after)-len(before), errs)
