@@ -143,7 +143,7 @@ func TestRandomLayers(t *testing.T) {
 		ok := assert.Empty(t, wrong[:min(len(wrong), 2000)])
 		ok = assert.Subset(t, after, before, "commits were lost") && ok
 		ok = assert.Empty(t, gittest.Differences(lasting, gittest.Lasting(t, p.gitDir))) && ok
-		ok = assert.Equal(t, "outside\n", string(text)) && ok
+		ok = assert.Equal(t, "outside\n", string(text[:min(len(text), 200)])) && ok
 		if !ok {
 			failed++
 			t.Logf("PK_SEED=%d PK_ROUNDS=%d; errors %v", first+uint64(i), atATime, errs)

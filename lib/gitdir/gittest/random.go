@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -102,6 +103,11 @@ func (r *Random) entry(upper string) {
 		return
 	}
 	_ = os.MkdirAll(filepath.Dir(path), 0o755)
+	if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err != nil || real != upper && !strings.HasPrefix(real, upper+"/") {
+		return // nothing is written through a link
+	}
+	info, err := os.Lstat(path)
+	link := err == nil && info.Mode()&os.ModeSymlink != 0
 	switch r.IntN(16) {
 	case 0:
 		_ = os.Symlink([]string{r.Outside, filepath.Dir(r.Outside), "HEAD", "../../outside", "/dev/zero", "refs/heads/main", "."}[r.IntN(7)], path)
@@ -111,18 +117,22 @@ func (r *Random) entry(upper string) {
 		_ = unix.Mknod(path, unix.S_IFCHR, 0) // a whiteout
 	case 3:
 		_ = os.MkdirAll(path, 0o755)
-		if r.IntN(2) == 0 {
+		if r.IntN(2) == 0 && !link {
 			_ = unix.Setxattr(path, "user.overlay.opaque", []byte("y"), 0)
 		}
 	case 4:
-		_ = os.Chmod(path, os.FileMode(r.IntN(0o1000)))
+		if !link {
+			_ = os.Chmod(path, os.FileMode(r.IntN(0o1000)))
+		}
 	case 5:
 		_ = os.Link(filepath.Join(upper, r.name()), path)
 	case 6:
 		_ = os.Remove(path)
 		_ = unix.Mknod(path, unix.S_IFSOCK|0o644, 0)
 	case 7:
-		_ = os.Truncate(path, int64(r.IntN(1<<uint(r.IntN(34)))))
+		if !link {
+			_ = os.Truncate(path, int64(r.IntN(1<<uint(r.IntN(34)))))
+		}
 	case 8:
 		_ = os.Rename(filepath.Join(upper, r.name()), path)
 	default:
