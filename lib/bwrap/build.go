@@ -40,6 +40,7 @@ type Options struct {
 	Rules       confine.Rules
 	Protect     []Protected // paths in writable roots that must not be written
 	GitDirs     []string    // git directories of the host, shown through layers
+	Submodules  []string    // unpopulated ones, shown through layers of which nothing lands
 	Borrowed    []string    // databases of objects that these borrow from
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
@@ -65,7 +66,7 @@ func New(o Options) (*Plan, error) {
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.submodules, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
 		if err := step(); err != nil {
 			return nil, err
 		}

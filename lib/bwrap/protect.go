@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
@@ -210,6 +212,37 @@ func (b *builder) gitDirs() error {
 			continue
 		}
 		b.add(Mount{Op: OpReadOnly, Source: dir, Dest: dir, Rule: "default: git: a repository borrows its objects"})
+	}
+	return nil
+}
+
+// submoduleRule is the rule of an unpopulated submodule that is shown through a layer.
+const submoduleRule = "default: git: the host's git would use a repository that appears here"
+
+// submodules shows each unpopulated submodule through a layer wherever it can be
+// written. Nothing could be mounted on a missing one.
+func (b *builder) submodules() error {
+	for _, dir := range b.Submodules {
+		if b.protectedByName(dir) {
+			continue
+		}
+		for _, w := range b.writableAbove(dir) {
+			m := Mount{Op: OpOverlay, Source: dir, Rule: submoduleRule, Layer: new(setup.Layer)}
+			missing, link, err := false, "", error(nil)
+			if w.Source == dir { // --allow-write has opened it
+				at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == w.Dest })
+				m.Dest, m.Root, m.Dev, m.Ino = w.Dest, w.Root, w.Dev, w.Ino
+				b.plan.Mounts[at] = m
+			} else {
+				missing, link, err = b.pinned(w, m)
+			}
+			if missing || link != "" {
+				err = unix.ENOTDIR
+			}
+			if err != nil {
+				return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the submodule %q, which is not populated: %v", dir, cause(err)), Advice: "git submodule update --init"}
+			}
+		}
 	}
 	return nil
 }

@@ -77,6 +77,7 @@ type Fence struct {
 	gitDirs    []string // of the host, shown through layers
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
+	submodules []gitdir.Unpopulated
 	gitRoots   []string // writable roots in which repositories are looked for
 	runs       []*gitdir.Run
 
@@ -191,6 +192,9 @@ func (f *Fence) plan() error {
 		return err
 	}
 	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs, confine.WritablePaths(o.Roots))
+	for _, s := range f.submodules {
+		o.Submodules = append(o.Submodules, s.Dir)
+	}
 	f.Plan, err = bwrap.New(o)
 	return err
 }
@@ -295,7 +299,7 @@ func (f *Fence) Ready(name string) error {
 // stays for the session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
-	if f.Session == nil || len(lowers)+len(f.gitDirs) == 0 {
+	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 {
 		return nil
 	}
 	joined, err := f.findKeeper(lowers)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -89,7 +90,35 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 		return nil, err
 	}
 	f.gitRoots = append(f.gitRoots, root)
-	return gitdir.Find(root, list)
+	repos, unpopulated, err := gitdir.Find(root, list)
+	if err != nil {
+		return nil, err
+	}
+	return repos, f.cover(unpopulated)
+}
+
+// cover adds to the submodules that get a layer, and makes their directories.
+func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
+	for _, u := range unpopulated {
+		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Writable && r.Path == u.Dir }) {
+			return fmt.Errorf("%q is a submodule that is not populated: git submodule update --init", u.Dir)
+		}
+		if !f.Tell {
+			if err := u.Make(); err != nil {
+				return fmt.Errorf("%q is a submodule that is not populated: %w", u.Dir, err)
+			}
+		} else if _, err := os.Lstat(u.Dir); err != nil {
+			continue
+		}
+		if !f.covers(u) {
+			f.submodules = append(f.submodules, u)
+		}
+	}
+	return nil
+}
+
+func (f *Fence) covers(u gitdir.Unpopulated) bool {
+	return slices.ContainsFunc(f.submodules, func(o gitdir.Unpopulated) bool { return o.Dir == u.Dir })
 }
 
 // gitState is where layers and lists of repositories are kept. Without a cache
@@ -151,6 +180,11 @@ func (f *Fence) beginGit() error {
 		if run.Warning != nil {
 			f.Warn("git: %v", run.Warning)
 		}
+		for _, u := range run.Unpopulated {
+			if !f.covers(u) {
+				return &bwrap.Refusal{Reason: fmt.Sprintf("%q has become a submodule while the sandbox was made", u.Dir), Advice: "try again"}
+			}
+		}
 	}
 	return nil
 }
@@ -192,7 +226,7 @@ func (f *Fence) OpenLayers() error {
 		if err != nil {
 			return err
 		}
-		l.WorkTrees, l.GitDirs = f.workTrees, f.ownGitDirs
+		l.WorkTrees, l.GitDirs, l.State = f.workTrees, f.ownGitDirs, f.gitState()
 		f.layers = append(f.layers, l)
 		layer := setup.Layer{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
 		at := ""
@@ -202,18 +236,48 @@ func (f *Fence) OpenLayers() error {
 		}
 		f.Plan.Lay(dir, layer, at)
 	}
+	return f.openSubmodules()
+}
+
+// openSubmodules opens, for each repository that has unpopulated submodules, a layer
+// with an overlay for each of them.
+func (f *Fence) openSubmodules() error {
+	of := map[string][]string{}
+	for _, s := range f.submodules {
+		of[s.GitDir] = append(of[s.GitDir], s.Dir)
+	}
+	for _, gitDir := range slices.Sorted(maps.Keys(of)) {
+		l, err := f.openLayer(gitDir, of[gitDir]...)
+		if err != nil {
+			return err
+		}
+		f.layers = append(f.layers, l)
+		for _, dir := range l.Plain {
+			upper, work, at, err := l.Submodule(dir)
+			if err != nil {
+				return err
+			}
+			layer := setup.Layer{Upper: upper, Work: work, Fresh: l.Fresh()}
+			if f.joined == nil {
+				at = ""
+			} else {
+				layer.Source = f.Session.Marker()
+			}
+			f.Plan.Lay(dir, layer, at)
+		}
+	}
 	return nil
 }
 
-func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
+func (f *Fence) openLayer(gitDir string, plain ...string) (*gitdir.Layer, error) {
 	if f.joined != nil {
-		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix))
+		return gitdir.OpenShared(f.joined.Overlays, gitDir, strings.TrimPrefix(f.Session.Name(), session.Prefix), plain...)
 	}
 	state, err := filepath.EvalSymlinks(f.gitState())
 	if err != nil {
 		return nil, err
 	}
-	return gitdir.OpenOwn(state, gitDir)
+	return gitdir.OpenOwn(state, gitDir, plain...)
 }
 
 // While a command runs, its work lands every second. Locks of the host's that are gone

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 )
@@ -55,23 +56,46 @@ const (
 	maxIndex = 1 << 30 // bytes
 )
 
+// Unpopulated is a submodule that an index of the host's names and that has no
+// repository of the host's. The host's git uses one there as soon as it appears.
+type Unpopulated struct {
+	Dir    string // absolute; it may be missing
+	GitDir string // of the repository whose index names it
+}
+
 // Find lists the host's repositories for a root, an absolute path without links:
 // the root's own, wherever its git directory lies, or the root itself if it is
 // bare, those that the list knows, and all that these lead to: gitlinks of their
 // indexes, linked worktrees in the root, submodules. Work trees come before those
-// within them.
+// within them. The second list is of the submodules in the root, or the root itself,
+// that are not populated, also those of the repository around the root.
 //
 // Any error but "not there" is one: a repository that cannot be looked at cannot
 // be covered.
-func Find(root string, l *List) ([]Repo, error) {
+func Find(root string, l *List) ([]Repo, []Unpopulated, error) {
+	repos, unpopulated, err := find(root, l)
+	if err == nil {
+		err = l.keep()
+	}
+	return repos, unpopulated, err
+}
+
+func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: root, Err: err}
+		return nil, nil, &os.PathError{Op: "open", Path: root, Err: err}
 	}
 	defer unix.Close(fd)
 	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}, went: map[string]bool{}}
 	if err := f.workTree("", KindRoot); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if len(f.repos) == 0 {
+		if around, ok := gitconfig.Around(path.Dir(root)); ok {
+			if err := f.gitlinks(Repo{WorkTree: around.WorkTree, GitDir: around.GitDir}); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	for _, s := range l.spots {
 		if s.whose != hosts {
@@ -82,11 +106,11 @@ func Find(root string, l *List) ([]Repo, error) {
 			err = f.bare(s.dir)
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	slices.SortStableFunc(f.repos, func(a, b Repo) int { return strings.Compare(a.place(), b.place()) })
-	return f.repos, l.keep()
+	return f.repos, f.unpopulated, nil
 }
 
 // Layers lists the distinct directories to lay a layer over. A directory covers
@@ -124,6 +148,8 @@ type finder struct {
 	seen  map[string]bool // .git names
 	went  map[string]bool // git directories, and worktrees in them
 	repos []Repo
+
+	unpopulated []Unpopulated
 }
 
 func (f *finder) failed(name string, err error) error {
@@ -226,11 +252,10 @@ func (f *finder) beyond(r Repo) error {
 	return f.worktrees(r.CommonDir)
 }
 
-// gitlinks adds the submodules that the index names and that are checked out. git
-// status on the host enters each of them.
+// gitlinks adds the submodules that the index names. git status on the host enters
+// each of them that has a repository.
 func (f *finder) gitlinks(r Repo) error {
-	rel, inside := f.inside(r.WorkTree)
-	if r.WorkTree == "" || !inside {
+	if r.WorkTree == "" {
 		return nil
 	}
 	links, err := f.list.gitlinks(r.GitDir)
@@ -238,8 +263,16 @@ func (f *finder) gitlinks(r Repo) error {
 		return f.failed(r.GitDir, err)
 	}
 	for _, link := range links {
-		if err := f.workTree(path.Join(rel, link), KindSubmodule); err != nil {
+		dir := path.Join(r.WorkTree, link)
+		rel, inside := f.inside(dir)
+		if !inside {
+			continue
+		}
+		if err := f.workTree(rel, KindSubmodule); err != nil {
 			return err
+		}
+		if !f.seen[dir+"/.git"] {
+			f.unpopulated = append(f.unpopulated, Unpopulated{dir, r.GitDir})
 		}
 	}
 	return nil

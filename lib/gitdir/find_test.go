@@ -59,7 +59,7 @@ func TestFind(t *testing.T) {
 			g.settle()
 			r := g.begin()
 			assert.Equal(t, row.want, g.repos(r))
-			repos, err := Find(g.root, r.List)
+			repos, _, err := Find(g.root, r.List)
 			require.NoError(t, err)
 			var layers []string
 			for _, dir := range Layers(repos) {
@@ -106,7 +106,7 @@ func TestFindRefuses(t *testing.T) {
 			}
 			r, err := Begin(g.state, g.root)
 			if err == nil {
-				_, err = Find(g.root, r.List)
+				_, _, err = Find(g.root, r.List)
 			}
 			require.Error(t, err)
 			assert.Contains(t, err.Error(), g.root)

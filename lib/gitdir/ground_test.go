@@ -134,7 +134,7 @@ func (g ground) command(fn func()) []Inert {
 // repos lists what Find finds: kind, work tree or git directory, below the root.
 func (g ground) repos(r *Run) []string {
 	g.Helper()
-	repos, err := Find(g.root, r.List)
+	repos, _, err := Find(g.root, r.List)
 	require.NoError(g, err)
 	var list []string
 	for _, repo := range repos {

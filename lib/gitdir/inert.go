@@ -155,13 +155,15 @@ func (l *List) open(name string) (int, error) {
 
 // restore gives the names back to what lies in the root, and returns the records
 // that remain, and those that it restored. A record remains if its place is taken;
-// one whose file is gone does not.
-func (l *List) restore(records []Inert) (left, restored []Inert, err error) {
+// one whose file is gone does not. The host's git would use a repository in an
+// unpopulated submodule at once.
+func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restored []Inert, err error) {
 	defer l.shut()
 	var errs []error
 	for _, n := range slices.Backward(records) {
 		taken := slices.ContainsFunc(left, func(o Inert) bool { return fsat.Within(n.Dir, filepath.Join(o.Dir, o.Name)) })
-		if !fsat.Within(n.Dir, l.root) || taken {
+		submodule := slices.ContainsFunc(unpopulated, func(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) })
+		if !fsat.Within(n.Dir, l.root) || taken || submodule {
 			left = append(left, n)
 			continue
 		}

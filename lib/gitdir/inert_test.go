@@ -178,7 +178,7 @@ func TestClosedRepositories(t *testing.T) {
 		g.command(func() { g.sh(`chmod 0 ` + dir) })
 		r, err := Begin(g.state, g.root)
 		if err == nil {
-			_, err = Find(g.root, r.List)
+			_, _, err = Find(g.root, r.List)
 		}
 		assert.ErrorIs(t, err, unix.EACCES, dir)
 		g.sh(`chmod 755 ` + dir)
@@ -234,7 +234,7 @@ func TestLookBeforeACommand(t *testing.T) {
 	g.settle()
 	g.begin()
 	g.sh(`repo a/b/c`)
-	repos, err := Find(g.root, l)
+	repos, _, err := Find(g.root, l)
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
 	assert.Equal(t, g.path("k"), repos[1].WorkTree)
@@ -246,7 +246,7 @@ func TestLookWithoutAState(t *testing.T) {
 	for _, state := range []string{g.state, "/proc/nonexistent"} {
 		l, err := Look(state, g.root)
 		require.NoError(t, err)
-		repos, err := Find(g.root, l)
+		repos, _, err := Find(g.root, l)
 		require.NoError(t, err)
 		assert.Len(t, repos, 1)
 		assert.NoDirExists(t, state)

@@ -84,6 +84,9 @@ func (l *Layer) Land() { _ = l.land(false, false) }
 
 // ForgetLocks makes commands see that locks of the host's are gone.
 func (l *Layer) ForgetLocks() {
+	if l.Plain != nil {
+		return
+	}
 	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err == nil {
 		l.forgetLocks(upper)
@@ -109,6 +112,9 @@ func (l *Layer) LandLast() (told []string) {
 func (l *Layer) land(last, tidy bool) error {
 	l.lander.mutex.Lock()
 	defer l.lander.mutex.Unlock()
+	if l.Plain != nil {
+		return l.keepPlain(last)
+	}
 	upper, err := l.openUpper()
 	if err != nil {
 		return err

@@ -54,6 +54,18 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
+	links := newGitlinks(x, host.Index)
+	unlock, alone, err := l.alone(git, links)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !alone {
+		if l.last {
+			out.stay(rel, "the index: %q is a new submodule, and another command runs", links[0])
+		}
+		return nil
+	}
 	if why := l.unsafe(r, git, x, host); why != "" {
 		out.stay(rel, "the index: %s", why)
 		return nil

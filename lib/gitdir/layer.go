@@ -43,6 +43,13 @@ type Layer struct {
 	WorkTrees []string `json:"work_trees,omitempty"`
 	GitDirs   []string `json:"git_dirs,omitempty"`
 
+	// Plain are unpopulated submodules of the git directory's: then the layer holds
+	// theirs, and nothing of it lands. The host's git would use what a command puts there.
+	Plain []string `json:"plain,omitempty"`
+
+	// State is the state directory, where running commands are noted.
+	State string `json:"state,omitempty"`
+
 	// View is where this process sees the overlay that other commands of the session
 	// use, or "".
 	View string `json:"-"`
@@ -90,8 +97,8 @@ func LayerName(gitDir string) string {
 
 // OpenShared opens the layer that the commands of a session share, below the
 // directory in, and makes it if it is missing. Close it.
-func OpenShared(in, gitDir, session string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: session, shared: true}
+func OpenShared(in, gitDir, session string, plain ...string) (*Layer, error) {
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Session: session, Plain: plain, shared: true}
 	err := l.open()
 	if err == nil {
 		err = l.wait(starting, unix.F_WRLCK)
@@ -112,8 +119,8 @@ func OpenShared(in, gitDir, session string) (*Layer, error) {
 // OpenOwn opens the layer over a git directory for a command without a session,
 // below the directory in. What cannot land stays there for the next command. A
 // command that runs at the same time gets an empty layer for itself. Close it.
-func OpenOwn(in, gitDir string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: "command", fresh: true}
+func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Session: "command", Plain: plain, fresh: true}
 	err := l.open()
 	if err == nil {
 		err = l.try(use, unix.F_WRLCK)
@@ -127,7 +134,7 @@ func OpenOwn(in, gitDir string) (*Layer, error) {
 	}
 	if err == nil && !l.inPlace() {
 		l.lock.Close()
-		return OpenOwn(in, gitDir)
+		return OpenOwn(in, gitDir, plain...)
 	}
 	if err == nil {
 		err = l.begin()
@@ -298,6 +305,9 @@ func (l *Layer) begin() error {
 	old, err := l.load()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
+	}
+	if l.Plain != nil {
+		return l.save(old)
 	}
 	id, err := identityOf(l.GitDir)
 	if err != nil {

@@ -38,6 +38,10 @@ type Run struct {
 	Restored []Inert // what commands before it made, and this one has back while it runs
 	Warning  error   // something of it could not be given back
 
+	// Unpopulated is as Find lists it, now that commands which end know of this one: no
+	// index of theirs adds to it before End.
+	Unpopulated []Unpopulated
+
 	state string
 	note  *os.File
 }
@@ -114,7 +118,11 @@ func Begin(state, root string) (*Run, error) {
 	if r.note, err = newNote(state, root); err != nil {
 		return nil, err
 	}
-	if err := r.restore(); err != nil {
+	_, r.Unpopulated, err = find(root, l)
+	if err == nil {
+		err = r.restore()
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.note.Close(), os.Remove(r.note.Name()))
 	}
 	return r, nil
@@ -129,7 +137,7 @@ func (r *Run) restore() error {
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	left, restored, err := r.List.restore(records)
+	left, restored, err := r.List.restore(records, r.Unpopulated)
 	r.Restored, r.Warning = restored, err
 	if len(left) == len(records) {
 		return nil

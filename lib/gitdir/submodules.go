@@ -1,0 +1,125 @@
+package gitdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/internal/fsat"
+)
+
+// Make makes the directory of a submodule where it is missing, as git does. Nothing
+// can be mounted on a missing one, so a command could make it. No link is followed.
+func (u Unpopulated) Make() error {
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	for name := range strings.SplitSeq(u.Dir[1:], "/") {
+		if err != nil {
+			break
+		}
+		above := dir
+		dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+		if err == unix.ENOENT {
+			if err = unix.Mkdirat(above, name, 0o777); err == nil || err == unix.EEXIST {
+				dir, err = fsat.Kernel().Open(above, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+			}
+		}
+		unix.Close(above)
+	}
+	if err != nil {
+		return &os.PathError{Op: "open", Path: u.Dir, Err: err}
+	}
+	return unix.Close(dir)
+}
+
+func layerName(gitDir string, plain []string) string {
+	if plain != nil {
+		return LayerName(gitDir + "/submodules")
+	}
+	return LayerName(gitDir)
+}
+
+// Submodule makes the directories of a submodule's overlay and returns their paths,
+// as Upper, Work and Merged.
+func (l *Layer) Submodule(dir string) (upper, work, merged string, err error) {
+	name := LayerName(dir)
+	upper, work, merged = filepath.Join(l.Upper(), name), filepath.Join(l.Work(), name), filepath.Join(l.Merged(), name)
+	for _, made := range []string{upper, work, merged} {
+		if merr := os.Mkdir(made, 0o755); merr != nil && !errors.Is(merr, os.ErrExist) {
+			err = merr
+		}
+	}
+	return upper, work, merged, err
+}
+
+// keepPlain leaves all that was written to submodules for the next command, and says so
+// once.
+func (l *Layer) keepPlain(last bool) error {
+	if !last {
+		return nil
+	}
+	if err := l.wait(landing, unix.F_WRLCK); err != nil {
+		return err
+	}
+	defer func() { _ = l.try(landing, unix.F_UNLCK) }()
+	r, err := l.load()
+	if err != nil {
+		return err
+	}
+	out := &landed{record: r, told: &l.lander.told}
+	for _, dir := range l.Plain {
+		entries, err := os.ReadDir(filepath.Join(l.Upper(), LayerName(dir)))
+		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone; on the host: git submodule update --init", dir)
+		switch {
+		case err == nil && len(entries) == 0:
+		case l.Once:
+			out.tell("what was written to the submodule %q is gone, since another command uses it: name a session", dir)
+		case !slices.Contains(out.Told, line):
+			out.Told = append(out.Told, line)
+			out.tell("%s", line)
+		}
+	}
+	if l.Once {
+		return os.RemoveAll(l.Dir)
+	}
+	return l.save(out.record)
+}
+
+// newGitlinks lists the submodules that only the first of two indexes has.
+func newGitlinks(x, host *index.Index) []string {
+	known := map[string]bool{}
+	for _, e := range host.Gitlinks() {
+		known[e.Path] = true
+	}
+	var links []string
+	for _, e := range x.Gitlinks() {
+		if !known[e.Path] {
+			links = append(links, e.Path)
+		}
+	}
+	return links
+}
+
+// alone keeps commands from beginning until unlock, and reports whether none runs that
+// can make a repository at one of these paths of the work tree: its plan covers
+// only the submodules that the host's index had.
+func (l *lander) alone(git string, links []string) (unlock func(), alone bool, err error) {
+	if !l.last || l.layer.State == "" || len(links) == 0 {
+		return func() {}, l.last || len(links) == 0, nil
+	}
+	if unlock, err = lock(l.layer.State); err != nil {
+		return nil, false, err
+	}
+	running, err := notesIn(l.layer.State)
+	if err != nil {
+		unlock()
+		return nil, false, err
+	}
+	tree := filepath.Dir(git)
+	return unlock, !slices.ContainsFunc(links, func(link string) bool { return running.running(filepath.Join(tree, link)) }), nil
+}
