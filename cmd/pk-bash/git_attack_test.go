@@ -29,6 +29,8 @@ type gitAttack struct {
 	before string
 	// root is the project root, below PROJECT.
 	root string
+	// earlier is a command that has ended before the others begin.
+	earlier string
 	// meanwhile runs at the same time, in the same session: the commands start when it
 	// has made the file "started", and when they have ended it finds the file "go".
 	meanwhile string
@@ -59,8 +61,11 @@ const (
 	evilConfig = `printf '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = EVIL\n\thooksPath = PROJECT/tools/evilhooks\n[diff]\n\texternal = EVIL\n[alias]\n\tst = !EVIL\n' `
 	setEvil    = `d=PROJECT/tools/evil; mkdir -p PROJECT/tools/evilhooks; for h in pre-commit post-checkout post-index-change reference-transaction post-commit; do cp EVIL PROJECT/tools/evilhooks/$h; done; `
 	// bare makes the working directory look like a bare repository that has files.
-	bare = `mkdir -p objects refs/heads; echo 'ref: refs/heads/main' >HEAD; printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = EVIL\n' >config; `
-	wait = `touch PROJECT/started; n=0; while [ ! -e PROJECT/go ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; `
+	bare   = `mkdir -p objects refs/heads; echo 'ref: refs/heads/main' >HEAD; printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = EVIL\n' >config; `
+	late   = `git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late; mkdir late; git commit -qm late`
+	deep   = `git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),a/b/c/d/late; mkdir -p a/b/c/d/late; git commit -qm late`
+	inLate = `git init -q late; cd late; git commit -q --allow-empty -m x; ` + poison
+	wait   = `touch PROJECT/started; n=0; while [ ! -e PROJECT/go ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; `
 	// lease keeps a write lease on the files that it is given, until "go".
 	lease = `perl -MFcntl -e '$SIG{IO} = "IGNORE"; for (@ARGV) { open my $f, "<", $_ or next; fcntl $f, 1024, 1; push @f, $f } open S, ">", "PROJECT/started"; for (1 .. 500) { last if -e "PROJECT/go"; select undef, undef, undef, 0.02 }' `
 )
@@ -88,6 +93,24 @@ var gitAttacks = []gitAttack{
 	{name: "bare repository with a link for HEAD", commands: []string{setEvil + `mkdir -p x/y; cd x/y; ` + bare + `rm HEAD; ln -s refs/heads/main HEAD`}},
 	{name: "bare repository through commondir", commands: []string{setEvil + `mkdir -p x/y x/common; (cd x/common; ` + bare + `); cd x/y; echo ../common >commondir; cp ../common/HEAD HEAD`}},
 	{name: "worktree whose main repository the command made", commands: []string{setEvil + `git init -q m; cd m; git commit -q --allow-empty -m x; ` + poison + `git worktree add -q PROJECT/sub/wt2`}},
+
+	// Submodules that are not populated: git status enters one as soon as it has a .git.
+	{name: "repository in an unpopulated submodule while the command runs", before: late, during: true, meanwhile: setEvil + inLate + wait},
+	{name: "repository in an unpopulated submodule, and pk-bash is killed", before: late, killed: true, commands: []string{setEvil + inLate + wait}},
+	{name: "repository in an unpopulated submodule, then other commands", before: late, commands: []string{setEvil + inLate, `true`, `cd late; ` + poison}},
+	{name: ".git file in an unpopulated submodule while the command runs", before: late, during: true, meanwhile: setEvil + `git init -q --separate-git-dir=PROJECT/sub/store other; rm -r other; echo "gitdir: ../sub/store" >late/.git; cd late; git commit -q --allow-empty -m x; ` + poison + wait},
+	{name: "repository of one command is in the index when the next one runs", killed: true, commands: []string{setEvil + `cd n; ` + poison + wait}, earlier: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; git add n 2>/dev/null`},
+	{name: "repository of one command is in the index while the next one runs", during: true, earlier: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; git add n 2>/dev/null`, meanwhile: `cd n; ` + poison + wait},
+	{name: ".git file of one command is in the index while the next one runs", during: true, earlier: setEvil + `git init -q --separate-git-dir=PROJECT/sub/store n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; git add n 2>/dev/null`, meanwhile: wait},
+	{name: "unpopulated submodule five levels down", before: deep, during: true, meanwhile: setEvil + `git init -q a/b/c/d/late; cd a/b/c/d/late; git commit -q --allow-empty -m x; ` + poison + `cd PROJECT; mv a z; mkdir -p a/b/c/d; mv z/b/c/d/late a/b/c/d/late; ` + wait},
+	{name: "unpopulated submodule that is missing", before: deep + `; rm -r a`, during: true, meanwhile: setEvil + `mkdir -p a/b/c/d/late; cd a/b/c/d/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
+	{name: "unpopulated submodule of the repository around the root", before: deep, root: "a/b", during: true, meanwhile: setEvil + `cd c/d/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
+	{name: "root is an unpopulated submodule", before: late, root: "late", refused: true, commands: []string{setEvil + `git init -q; git commit -q --allow-empty -m x; ` + poison}},
+	{name: "unpopulated submodule of a submodule", before: `cd mod; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late; mkdir late; git commit -qm late`, during: true, meanwhile: setEvil + `cd mod/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
+	{name: "unpopulated submodule of a worktree", before: `cd wt; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late; mkdir late; git commit -qm late`, during: true, meanwhile: setEvil + `cd wt/late; git init -q; git commit -q --allow-empty -m x; ` + poison + `git -C PROJECT/wt status; ` + wait},
+	{name: "unpopulated submodule moved away", before: late, during: true, meanwhile: setEvil + `mv late early; rmdir late; git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; mv n late; rm -rf late; mv n/.git late/.git; ` + wait},
+	{name: "new gitlink has landed, then a repository is moved there", during: true, meanwhile: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; mkdir -p x; git update-index --add --cacheinfo 160000,$(git -C n rev-parse HEAD),x/y; sleep 1.3; mv n x/y; ` + wait},
+	{name: "new gitlink of another command, then a repository is moved there", during: true, meanwhile: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; touch started; n=0; while [ ! -e ready ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; sleep 0.5; mkdir -p x; mv n x/y; ` + wait, commands: []string{`git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x/y; touch ready`, `sleep 1`}},
 
 	// The git directory itself.
 	{name: "HEAD moved away, bare repository at the top", commands: []string{setEvil + `mv .git/HEAD .git/H; ` + bare}},
@@ -310,6 +333,11 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 	}
 	var shown strings.Builder
 	finished := make(chan clitest.Outcome, 1)
+	if a.earlier != "" {
+		got := g.finishSoon(t, g.Command("pk-bash", append(options, "--", prepare(a.earlier))...))
+		assert.NotEqual(t, 125, got.Status, got.Stderr)
+		fmt.Fprintln(&shown, got.Stdout, got.Stderr)
+	}
 	if a.meanwhile != "" {
 		cmd := g.Command("pk-bash", append(options, "--", prepare(a.meanwhile))...)
 		go func() { finished <- clitest.Finish(t, cmd) }()
