@@ -104,11 +104,9 @@ var gitAttacks = []gitAttack{
 	{name: ".git file of one command is in the index while the next one runs", during: true, earlier: setEvil + `git init -q --separate-git-dir=PROJECT/sub/store n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; git add n 2>/dev/null`, meanwhile: wait},
 	{name: "unpopulated submodule five levels down", before: deep, during: true, meanwhile: setEvil + `git init -q a/b/c/d/late; cd a/b/c/d/late; git commit -q --allow-empty -m x; ` + poison + `cd PROJECT; mv a z; mkdir -p a/b/c/d; mv z/b/c/d/late a/b/c/d/late; ` + wait},
 	{name: "unpopulated submodule that is missing", before: deep + `; rm -r a`, during: true, meanwhile: setEvil + `mkdir -p a/b/c/d/late; cd a/b/c/d/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
-	{name: "unpopulated submodule of the repository around the root", before: deep, root: "a/b", during: true, meanwhile: setEvil + `cd c/d/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
-	{name: "root is an unpopulated submodule", before: late, root: "late", refused: true, commands: []string{setEvil + `git init -q; git commit -q --allow-empty -m x; ` + poison}},
 	{name: "unpopulated submodule of a submodule", before: `cd mod; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late; mkdir late; git commit -qm late`, during: true, meanwhile: setEvil + `cd mod/late; git init -q; git commit -q --allow-empty -m x; ` + poison + wait},
 	{name: "unpopulated submodule of a worktree", before: `cd wt; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late; mkdir late; git commit -qm late`, during: true, meanwhile: setEvil + `cd wt/late; git init -q; git commit -q --allow-empty -m x; ` + poison + `git -C PROJECT/wt status; ` + wait},
-	{name: "unpopulated submodule moved away", before: late, during: true, meanwhile: setEvil + `mv late early; rmdir late; git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; mv n late; rm -rf late; mv n/.git late/.git; ` + wait},
+	{name: "unpopulated submodule moved away", before: late, during: true, meanwhile: setEvil + `mv late early || rmdir late; ` + inLate + wait},
 	{name: "new gitlink has landed, then a repository is moved there", during: true, meanwhile: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; mkdir -p x; git update-index --add --cacheinfo 160000,$(git -C n rev-parse HEAD),x/y; sleep 1.3; mv n x/y; ` + wait},
 	{name: "new gitlink of another command, then a repository is moved there", during: true, meanwhile: setEvil + `git init -q n; cd n; git commit -q --allow-empty -m x; ` + poison + `cd ..; touch started; n=0; while [ ! -e ready ] && [ $n -lt 500 ]; do sleep 0.02; n=$((n+1)); done; sleep 0.5; mkdir -p x; mv n x/y; ` + wait, commands: []string{`git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),x/y; touch ready`, `sleep 1`}},
 
@@ -360,7 +358,7 @@ func (g *gitGround) attack(t *testing.T, a gitAttack, session bool) string {
 		fmt.Fprintln(&shown, got.Stdout, got.Stderr)
 	}
 	if a.during {
-		g.patient(t, g.Project, gitProbe+gitRootProbe)
+		g.patient(t, g.Project, gitProbe+gitRootProbe+"\ngit -C wt status")
 	}
 	if a.meanwhile != "" {
 		g.Write(t, g.Project+"/go", "")

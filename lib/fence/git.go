@@ -242,6 +242,10 @@ func (f *Fence) OpenLayers() error {
 // openSubmodules opens, for each repository that has unpopulated submodules, a layer
 // with an overlay for each of them.
 func (f *Fence) openSubmodules() error {
+	var withheld []gitdir.Inert
+	for _, run := range f.runs {
+		withheld = append(withheld, run.Withheld...)
+	}
 	of := map[string][]string{}
 	for _, s := range f.submodules {
 		of[s.GitDir] = append(of[s.GitDir], s.Dir)
@@ -253,7 +257,7 @@ func (f *Fence) openSubmodules() error {
 		}
 		f.layers = append(f.layers, l)
 		for _, dir := range l.Plain {
-			upper, work, at, err := l.Submodule(dir)
+			upper, work, at, err := l.Submodule(dir, withheld)
 			if err != nil {
 				return err
 			}

@@ -162,8 +162,7 @@ func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restor
 	var errs []error
 	for _, n := range slices.Backward(records) {
 		taken := slices.ContainsFunc(left, func(o Inert) bool { return fsat.Within(n.Dir, filepath.Join(o.Dir, o.Name)) })
-		submodule := slices.ContainsFunc(unpopulated, func(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) })
-		if !fsat.Within(n.Dir, l.root) || taken || submodule {
+		if !fsat.Within(n.Dir, l.root) || taken || slices.ContainsFunc(unpopulated, n.in) {
 			left = append(left, n)
 			continue
 		}

@@ -41,6 +41,7 @@ type Run struct {
 	// Unpopulated is as Find lists it, now that commands which end know of this one: no
 	// index of theirs adds to it before End.
 	Unpopulated []Unpopulated
+	Withheld    []Inert // what lies in these, and is given back in their layers alone
 
 	state string
 	note  *os.File
@@ -139,6 +140,11 @@ func (r *Run) restore() error {
 	}
 	left, restored, err := r.List.restore(records, r.Unpopulated)
 	r.Restored, r.Warning = restored, err
+	for _, n := range left {
+		if slices.ContainsFunc(r.Unpopulated, n.in) {
+			r.Withheld = append(r.Withheld, n)
+		}
+	}
 	if len(left) == len(records) {
 		return nil
 	}

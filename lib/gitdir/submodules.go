@@ -44,9 +44,13 @@ func layerName(gitDir string, plain []string) string {
 	return LayerName(gitDir)
 }
 
+// in reports whether a name lies in a submodule.
+func (n Inert) in(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) }
+
 // Submodule makes the directories of a submodule's overlay and returns their paths,
-// as Upper, Work and Merged.
-func (l *Layer) Submodule(dir string) (upper, work, merged string, err error) {
+// as Upper, Work and Merged. A repository that an earlier command made there, before it
+// was a submodule of the host's, is one in the upper layer.
+func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged string, err error) {
 	name := LayerName(dir)
 	upper, work, merged = filepath.Join(l.Upper(), name), filepath.Join(l.Work(), name), filepath.Join(l.Merged(), name)
 	for _, made := range []string{upper, work, merged} {
@@ -54,7 +58,80 @@ func (l *Layer) Submodule(dir string) (upper, work, merged string, err error) {
 			err = merr
 		}
 	}
+	if err != nil || !l.fresh { // nobody may write to the upper layer of an overlay that is mounted
+		return upper, work, merged, err
+	}
+	for _, n := range withheld {
+		if fsat.Within(n.Dir, dir) {
+			if gerr := n.giveIn(upper, strings.TrimPrefix(n.Dir[len(dir):], "/")); gerr != nil && !absent(gerr) {
+				err = fmt.Errorf("cannot give the repository %q its %s back: %w", n.Repository(), n.Name, gerr)
+			}
+		}
+	}
 	return upper, work, merged, err
+}
+
+// giveIn gives a name back in an upper layer, at a path below it. In place of a
+// directory it is a file that leads to the fenced one. Commands have written to the
+// layer, and may have taken the name.
+func (n Inert) giveIn(upper, rel string) error {
+	host, err := fsat.Kernel().Open(unix.AT_FDCWD, n.Dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(host)
+	st, err := fsat.Lstat(host, n.Fenced)
+	if err != nil || st.Ino != n.ino {
+		return err
+	}
+	dir, err := openLayerDir(upper, rel)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	if _, err := fsat.Lstat(dir, n.Name); err == nil {
+		return nil
+	}
+	text := []byte("gitdir: " + n.Fenced + "\n")
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+	case unix.S_IFLNK:
+		target, err := fsat.ReadLink(host, n.Fenced)
+		if err != nil {
+			return err
+		}
+		return unix.Symlinkat(target, dir, n.Name)
+	default:
+		if text, err = readFile(host, n.Fenced, maxPointerFile); err != nil {
+			return nil // git takes it for nothing
+		}
+	}
+	file, err := fsat.Openat(dir, n.Name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(file)
+	return fsat.Fill(file, text)
+}
+
+// maxPointerFile bounds a .git file, and HEAD.
+const maxPointerFile = 64 << 10
+
+// openLayerDir opens a directory below an upper layer, and makes it where it is missing:
+// it shows what the lower one has too. No link is followed.
+func openLayerDir(upper, rel string) (int, error) {
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, upper, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	for name := range strings.FieldsFuncSeq(rel, func(c rune) bool { return c == '/' }) {
+		if err != nil {
+			break
+		}
+		above := dir
+		if err = unix.Mkdirat(above, name, 0o755); err == nil || err == unix.EEXIST {
+			dir, err = fsat.Openat(above, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		}
+		unix.Close(above)
+	}
+	return dir, err
 }
 
 // keepPlain leaves all that was written to submodules for the next command, and says so
@@ -74,7 +151,7 @@ func (l *Layer) keepPlain(last bool) error {
 	out := &landed{record: r, told: &l.lander.told}
 	for _, dir := range l.Plain {
 		entries, err := os.ReadDir(filepath.Join(l.Upper(), LayerName(dir)))
-		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone; on the host: git submodule update --init", dir)
+		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone, and so is what commands write there; on the host: git submodule update --init", dir)
 		switch {
 		case err == nil && len(entries) == 0:
 		case l.Once:
