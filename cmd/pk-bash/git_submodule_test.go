@@ -47,7 +47,7 @@ func TestRepositoryThatBecomesASubmodule(t *testing.T) {
 				assert.Equal(t, "one\n", got.Stdout)
 				got = g.fence(t, "cd n; git log --format=%s; git rev-parse --show-toplevel; cat x", session...)
 				assert.Equal(t, "two\none\n"+g.Project+"/n\nx\ny\n", got.Stdout)
-				g.fence(t, "rm -rf n/.git n/.gitx; test ! -e n/.git", session...)
+				g.fence(t, "rm -rf n/.git; test ! -e n/.git", session...)
 				assert.NoDirExists(t, g.Project+"/n/.git")
 			})
 		}

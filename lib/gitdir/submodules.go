@@ -63,12 +63,27 @@ func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged str
 	}
 	for _, n := range withheld {
 		if fsat.Within(n.Dir, dir) {
+			n.Dir = fencedPath(n.Dir, withheld)
 			if gerr := n.giveIn(upper, strings.TrimPrefix(n.Dir[len(dir):], "/")); gerr != nil && !absent(gerr) {
 				err = fmt.Errorf("cannot give the repository %q its %s back: %w", n.Repository(), n.Name, gerr)
 			}
 		}
 	}
 	return upper, work, merged, err
+}
+
+// fencedPath is the path that a directory has while names on the way are taken away.
+func fencedPath(dir string, withheld []Inert) string {
+	was, is := "", ""
+	for name := range strings.SplitSeq(dir[1:], "/") {
+		was, is = was+"/"+name, is+"/"+name
+		for _, n := range withheld {
+			if n.Dir+"/"+n.Name == was {
+				is = filepath.Dir(is) + "/" + n.Fenced
+			}
+		}
+	}
+	return is
 }
 
 // giveIn gives a name back in an upper layer, at a path below it. In place of a
@@ -91,6 +106,9 @@ func (n Inert) giveIn(upper, rel string) error {
 	defer unix.Close(dir)
 	if _, err := fsat.Lstat(dir, n.Name); err == nil {
 		return nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		_ = unix.Mknodat(dir, n.Fenced, unix.S_IFCHR, 0) // a whiteout: git status does not show it as new
 	}
 	text := []byte("gitdir: " + n.Fenced + "\n")
 	switch st.Mode & unix.S_IFMT {
