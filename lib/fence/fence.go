@@ -6,6 +6,7 @@ package fence
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -190,9 +191,16 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs, confine.WritablePaths(o.Roots))
-	f.Plan, err = bwrap.New(o)
-	return err
+	o.GitDirs = f.gitDirs
+	if f.Plan, err = bwrap.New(o); err != nil {
+		return err
+	}
+	for _, dir := range gitdir.Alternates(f.gitDirs) {
+		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
+			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
+		}
+	}
+	return nil
 }
 
 // rlimits are the limits that the kernel keeps for each process.
@@ -285,8 +293,8 @@ func (f *Fence) Ready(name string) error {
 	if err := f.join(); err != nil {
 		return err
 	}
-	if err := f.OpenLayers(); err != nil || isNew {
-		return err
+	if isNew {
+		return nil
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
 }
@@ -363,6 +371,9 @@ func (f *Fence) rejoin() (*monitor.Keeper, error) {
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
+		return monitor.Config{}, err
+	}
+	if err := f.OpenLayers(); err != nil {
 		return monitor.Config{}, err
 	}
 	f.beginNote()

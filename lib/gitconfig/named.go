@@ -14,7 +14,8 @@ import (
 // configuration, because a hook is a link to it or a configuration names it.
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
-// NamedFiles lists those in writable roots of a repository with the git directories
+// NamedFiles lists those in writable roots of a repository, or with empty gitDir and
+// commonDir of none, with the git directories
 // gitDir and commonDir, and a work tree, all absolute. The configuration is the one that git could come to
 // read: all conditions of includes hold. A file
 // that a command line names may be missing. An error is a configuration that cannot be read
@@ -25,8 +26,10 @@ func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Geten
 		return nil, err
 	}
 	n := &namer{loader: l, workTree: workTree, roots: roots}
-	for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
-		n.links(dir, "a link in the git directory leads here")
+	if gitDir != "" {
+		for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
+			n.links(dir, "a link in the git directory leads here")
+		}
 	}
 	for _, e := range l.targets {
 		n.name(e.Value, "a configuration includes it")
@@ -73,9 +76,9 @@ func (n *namer) entry(e Entry) {
 			dir = filepath.Join(n.workTree, dir)
 		}
 		n.links(dir, "a hook leads here")
-	case "core.attributesfile":
+	case "core.attributesfile", "core.excludesfile":
 		if file, ok := n.expand(e.Value); ok && file != "" {
-			n.name(file, "it decides which filters run")
+			n.name(file, "git reads it: "+e.Key)
 		}
 	default:
 		n.command(e)

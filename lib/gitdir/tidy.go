@@ -26,7 +26,7 @@ type tidy struct {
 
 // landedNames are what a git directory holds that lands. What of it did not land
 // is not for the next command either, but for landed.keep.
-var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "gc.log", "gc.pid"}, state.Names...)
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
 	t.repository(dir, "")
