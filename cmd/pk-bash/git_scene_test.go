@@ -77,6 +77,8 @@ var gitScenes = []gitScene{
 	{name: "hash functions of 256 bits", before: `rm -rf .git wt mod; git init -q --object-format=sha256; git add a.txt; git commit -qm 1; git commit -q --allow-empty -m 2`, lines: []string{`echo x >n; git add n; git commit -qm n; git branch b`, `git gc -q; git commit -q --allow-empty -m o`}},
 	{name: "index of version 4", before: `git update-index --index-version 4`, lines: []string{`echo x >n; git add n; git commit -qm n; echo y >>a.txt`}},
 	{name: "split index", before: `git update-index --split-index`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
+	{name: "sparse index", before: `git submodule --quiet deinit -f mod; git sparse-checkout set --sparse-index --cone tools`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m; git commit -qm m`}},
+	{name: "split index by the configuration", before: `git config core.splitIndex true; echo z >>a.txt; git add a.txt`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 	{name: "repository that borrows objects", before: `git clone -q -s . ../borrower; cd ../borrower; git remote remove origin`, root: "../borrower", lines: []string{`git commit -q --allow-empty -m n`, `echo x >n; git add n; git commit -qm m`}},
 	{name: "git directory elsewhere", before: `rm -rf wt; git worktree prune; git submodule --quiet deinit -f mod; mv .git ../store; echo "gitdir: ../store" >.git`, lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
