@@ -78,6 +78,7 @@ type Fence struct {
 	gitDirs    []string // of the host, shown through layers
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
+	wholeIndex bool     // one of them may have an index that would not land
 	gitRoots   []string // writable roots in which repositories are looked for
 	runs       []*gitdir.Run
 
@@ -154,7 +155,7 @@ func (f *Fence) plan() error {
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Home: gitHome(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Home: f.gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()

@@ -84,17 +84,18 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 			continue
 		}
 		f.workTrees = append(f.workTrees, r.WorkTree)
-		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
+		named, partial, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
 		if err != nil {
 			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
 		}
+		f.wholeIndex = f.wholeIndex || partial
 		for _, n := range named {
 			add(n.Path, n.Why)
 		}
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
-			named, err := gitconfig.NamedFiles(around.WorkTree, around.GitDir, around.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
+			named, _, err := gitconfig.NamedFiles(around.WorkTree, around.GitDir, around.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
 			if err != nil {
 				return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", around.WorkTree, err), Advice: "make the configuration readable"}
 			}

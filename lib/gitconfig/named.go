@@ -19,11 +19,11 @@ type Named struct{ Path, Why string } // Path is absolute and clean; links are n
 // gitDir and commonDir, and a work tree, all absolute. The configuration is the one that git could come to
 // read: all conditions of includes hold. A file
 // that a command line names may be missing. An error is a configuration that cannot be read
-// to its end.
-func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) ([]Named, error) {
+// to its end. partial tells that git may keep an index there that is not whole.
+func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	n := &namer{loader: l, workTree: workTree, roots: roots}
 	if gitDir != "" {
@@ -37,7 +37,7 @@ func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Geten
 	for _, e := range l.entries {
 		n.entry(e)
 	}
-	return n.list, nil
+	return n.list, n.partial, nil
 }
 
 type namer struct {
@@ -45,6 +45,7 @@ type namer struct {
 	workTree string
 	roots    []string // in which a command can write
 	list     []Named
+	partial  bool
 	tops     map[string]bool // names in the work tree
 }
 
@@ -80,6 +81,9 @@ func (n *namer) entry(e Entry) {
 		if file, ok := n.expand(e.Value); ok && file != "" {
 			n.name(file, "git reads it: "+e.Key)
 		}
+	case "core.splitindex", "index.sparse":
+		on, _ := e.Bool()
+		n.partial = n.partial || on
 	default:
 		n.command(e)
 	}
@@ -92,6 +96,7 @@ func (n *namer) links(dir, why string) {
 		return
 	}
 	for _, e := range entries {
+		n.partial = n.partial || strings.HasPrefix(e.Name(), "sharedindex.")
 		if e.Type()&os.ModeSymlink == 0 {
 			continue
 		}
