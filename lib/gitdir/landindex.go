@@ -188,9 +188,6 @@ func digestOf(data []byte) string {
 // replace replaces the host's index under git's lock, if it still is as it was.
 func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%q exists: another git process is at work, or one ended early; in that case remove the file", path+".lock")
-	}
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // Apply makes changes on the host, each by itself, and returns one result for
@@ -254,7 +256,7 @@ func (t *transaction) update(it *item) {
 }
 
 // write gives a locked ref its new value, after the old one was kept.
-func (t *transaction) write(l *lock, it *item, now value) error {
+func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	c := &it.Change
 	logged := t.logged(c.Name)
 	if now.id != "" && !logged && !t.forward(now.id, c.New) {
@@ -268,7 +270,7 @@ func (t *transaction) write(l *lock, it *item, now value) error {
 			return err
 		}
 	}
-	return l.replace(c.newValue().content())
+	return l.Replace(c.newValue().content(), time.Time{})
 }
 
 // logged reports whether a ref has a log on the host, or gets one. The latter is
@@ -379,7 +381,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		}
 		err = appendText(f, logText(entries))
 		if err == nil {
-			err = share(f)
+			err = gitlock.Share(f)
 		}
 		if err2 := f.Close(); err == nil {
 			err = err2
@@ -447,7 +449,7 @@ func appendText(f *os.File, text string) error {
 	if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
 		text = "\n" + text // a full disk cut the last line
 	}
-	step("log")
+	gitlock.Step("log")
 	_, err = f.WriteString(text)
 	return err
 }
@@ -472,7 +474,7 @@ func (t *transaction) clear(name string) {
 }
 
 // lock locks a ref.
-func (t *transaction) lock(name string) (*lock, error) {
+func (t *transaction) lock(name string) (*gitlock.Lock, error) {
 	l, err := t.acquire(t.file(name))
 	if err == nil {
 		return l, nil
@@ -484,8 +486,8 @@ func (t *transaction) lock(name string) (*lock, error) {
 }
 
 // unlock ends a lock. Directories that were made for it go if the ref was not made.
-func (t *transaction) unlock(l *lock, name string) {
-	l.release()
+func (t *transaction) unlock(l *gitlock.Lock, name string) {
+	_ = l.Release()
 	removeParents(t.top(name), name)
 }
 
@@ -623,14 +625,14 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 		if err := makeParents(t.log(name)); err != nil {
 			return false, err
 		}
-		if err := replaceFile(t.log(name), log); err != nil {
+		if err := gitlock.Replace(t.log(name), []byte(log), time.Time{}); err != nil {
 			return false, err
 		}
 	}
 	if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
 		return false, err
 	}
-	return true, l.replace(id + "\n")
+	return true, l.Replace([]byte(id+"\n"), time.Time{})
 }
 
 func sum(text string) string {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // A journal names the files that one Apply locks, so that the next one can remove
@@ -61,13 +63,8 @@ func sweepJournal(name string) {
 		return
 	}
 	for line := range strings.Lines(string(data)) {
-		file, whole := strings.CutSuffix(line, "\n")
-		if !whole {
-			continue
-		}
-		if held := takeOver(file + ".lock"); held != nil {
-			os.Remove(temporary(file))
-			(&lock{file, held}).release()
+		if file, whole := strings.CutSuffix(line, "\n"); whole {
+			gitlock.Sweep(file)
 		}
 	}
 	os.Remove(name)

@@ -107,7 +107,7 @@ func (v value) String() string {
 }
 
 // content is the text of a file that holds a value.
-func (v value) content() string { return v.String() + "\n" }
+func (v value) content() []byte { return []byte(v.String() + "\n") }
 
 func parseLanded(s string) value {
 	if target, ok := strings.CutPrefix(s, "ref: "); ok {
