@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/overlay"
 )
 
 // lockTime is how long another git may hold the lock: git itself waits as long for
@@ -90,7 +91,7 @@ func byKey(entries []Entry) settings {
 // land returns the host's text with the changes from base to layer that may land.
 func land(host, base, layer []byte) (after []byte, stays []string, err error) {
 	if len(layer) > maxFile {
-		return nil, nil, ErrTooLarge
+		return nil, nil, overlay.ErrTooLarge
 	}
 	var files [3]settings
 	for i, text := range [][]byte{host, base, layer} {
@@ -345,7 +346,7 @@ func (p *parser) insertion(text []byte, section, lines string) splice {
 
 func verify(old []Entry, text []byte, edits settings) error {
 	if len(text) > maxFile {
-		return ErrTooLarge
+		return overlay.ErrTooLarge
 	}
 	entries, err := Parse("host", text)
 	if err != nil {

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // maxPointer bounds the small files of git's that hold a name: PATH_MAX and what
@@ -148,49 +148,20 @@ func hasHead(dir int) (bool, error) {
 	return len(text) >= 40 && strings.Trim(strings.ToLower(string(text[:40])), "0123456789abcdef") == "", nil
 }
 
-var (
-	errNotRegular = errors.New("it is not a regular file")
-	errTooLarge   = errors.New("it is too large")
-)
-
 // ignoreKind drops the error of a HEAD that is no file: git has none then.
 func ignoreKind(err error) error {
-	if errors.Is(err, errNotRegular) {
+	if errors.Is(err, overlay.ErrNotRegular) {
 		return nil
 	}
 	return err
 }
 
-// readSmall reads a regular file that a command may have made, so its type is
-// checked before it is opened. A write lease makes open(2) fail with EAGAIN, which
-// is an error here like others.
+// readSmall reads a regular file that a command may have made.
 func readSmall(dir int, name string, flags int) ([]byte, error) {
 	return read(dir, name, flags, maxPointer)
 }
 
 func read(dir int, name string, flags int, limit int64) ([]byte, error) {
-	seen, err := fsat.Openat(dir, name, unix.O_PATH|flags, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(seen)
-	var st unix.Stat_t
-	if err := unix.Fstat(seen, &st); err != nil {
-		return nil, err
-	}
-	switch {
-	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return nil, unix.ELOOP
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, errNotRegular
-	case st.Size > limit:
-		return nil, errTooLarge
-	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, st.Size))
+	data, _, err := overlay.ReadFile(dir, name, flags, limit)
+	return data, err
 }

@@ -18,6 +18,7 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // lander lands what commands have written to a layer. Whatever it reads there may
@@ -183,7 +184,7 @@ func (l *Layer) tidy(out *landed) error {
 // repository lands from the upper layer of one git directory, and from those of the
 // linked worktrees and submodules in it that the host has.
 func (l *lander) repository(upper int, rel string, out *landed) error {
-	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && isWhiteout(st) {
+	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
 		out.tell("the command has removed the git directory %q, and the host's is as it was", filepath.Join(l.layer.GitDir, rel))
 		return nil
 	}
@@ -304,7 +305,7 @@ func (r *repository) readShallow(upper int) error {
 	for _, id := range strings.Fields(string(host)) {
 		r.shallow[id] = true
 	}
-	layer, err := readFile(upper, "shallow", maxShallow)
+	layer, _, err := overlay.ReadFile(upper, "shallow", unix.O_NOFOLLOW, maxShallow)
 	if err != nil {
 		return nil
 	}
@@ -450,10 +451,10 @@ func committer() string {
 }
 
 func (r *repository) landConfig(upper int, out *landed) error {
-	text, err := readFile(upper, "config", maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if text != nil {
+		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
 			out.keep = append(out.keep, rel)
 		}
 		return nil

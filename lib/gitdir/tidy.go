@@ -11,6 +11,7 @@ import (
 
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // tidy removes from an upper layer that nobody uses what has landed, so that the next
@@ -123,14 +124,8 @@ func (t *tidy) each(dir int, do func(e fsat.Entry, whiteout bool)) {
 	}))
 	for _, e := range entries {
 		st, err := fsat.Lstat(dir, e.Name)
-		do(e, err == nil && isWhiteout(st))
+		do(e, err == nil && overlay.IsWhiteout(st))
 	}
-}
-
-// isWhiteout reports whether an entry of an upper layer stands for a file that was
-// removed.
-func isWhiteout(st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
 func exists(path string) bool {

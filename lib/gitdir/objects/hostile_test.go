@@ -251,7 +251,7 @@ func TestOtherFilesInTheLayer(t *testing.T) {
 			if test.name == "whiteout" {
 				assert.Empty(t, result.Refused)
 			} else {
-				assert.Equal(t, []Refused{{loosePath(id), "not a regular file"}}, result.Refused)
+				assert.Equal(t, []Refused{{loosePath(id), "it is not a regular file"}}, result.Refused)
 			}
 		})
 	}

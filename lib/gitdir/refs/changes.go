@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Changes compares the layer with the host and returns the refs that the command
@@ -168,14 +169,14 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 	case err != nil:
 		v.refuse(name, "%v", err)
 		return nil
-	case whiteout(st):
+	case overlay.IsWhiteout(st):
 		return v.hide(name)
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return v.subdirectory(dir, base, name, hidden, depth)
 	}
-	data, err := readFile(dir, base, st, maxRef)
+	data, _, err := overlay.ReadFile(dir, base, unix.O_NOFOLLOW, maxRef)
 	if err == nil {
-		v.loose[name], err = parseValue(data, v.HexLen)
+		v.loose[name], err = parseValue(string(data), v.HexLen)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -198,7 +199,7 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 		return nil
 	}
 	defer unix.Close(fd)
-	if !hidden && opaque(fd) {
+	if !hidden && overlay.IsOpaque(fd) {
 		hidden = true
 		if err := v.hide(name); err != nil {
 			return err
