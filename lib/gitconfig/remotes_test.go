@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
 )
 
@@ -146,7 +147,7 @@ func TestRefNames(t *testing.T) {
 		if name == "@" { // as a branch
 			want = false
 		}
-		assert.Equal(t, want, isRefName(name), "%q", name)
+		assert.Equal(t, want, gitplace.IsBranch(name), "%q", name)
 	}
 }
 

@@ -349,16 +349,16 @@ func TestPaths(t *testing.T) {
 		for _, path := range paths {
 			_, err := r.try("", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true",
 				"update-index", "--add", "--replace", "--cacheinfo", fmt.Sprintf("%o,%s,%s", mode, strings.Repeat("1", 40), path))
-			if ours := CheckPath(path, mode); err == nil {
+			if ours := checkPath(path, mode); err == nil {
 				assert.NoError(t, ours, "%q %o", path, mode)
 			} else {
 				assert.Error(t, ours, "%q %o", path, mode)
 			}
 		}
 	}
-	assert.Error(t, CheckPath(`\.git`, ModeFile), "git allows it outside Windows")
-	assert.Error(t, CheckPath("", ModeFile))
-	assert.Error(t, CheckPath("a\x00b", ModeFile))
+	assert.Error(t, checkPath(`\.git`, ModeFile), "git allows it outside Windows")
+	assert.Error(t, checkPath("", ModeFile))
+	assert.Error(t, checkPath("a\x00b", ModeFile))
 }
 
 func TestCheck(t *testing.T) {
@@ -373,9 +373,9 @@ func TestCheck(t *testing.T) {
 	}{
 		{"nothing", nil, ""},
 		{"files beside each other", []Entry{file("a"), file("a-b"), file("a.c/d"), file("aa/b"), file("b")}, ""},
-		{"a hook", []Entry{file(".git/hooks/x")}, `".git/hooks/x": it is in a git directory`},
-		{"outside", []Entry{file("../out/x")}, `"../out/x": ".." in the path`},
-		{"absolute", []Entry{file("/etc/x")}, `an empty name`},
+		{"a hook", []Entry{file(".git/hooks/x")}, `".git/hooks/x": name is .git`},
+		{"outside", []Entry{file("../out/x")}, `"../out/x": name ".."`},
+		{"absolute", []Entry{file("/etc/x")}, `empty name`},
 		{"below a link", []Entry{link("a"), file("a-b"), file("a.c"), file("a/b")}, `"a/b": "a" is not a directory`},
 		{"far below a link", []Entry{file("a"), link("b/c"), file("b/c!"), file("b/c/d/e")}, `"b/c/d/e": "b/c" is not a directory`},
 		{"below a file", []Entry{file("a"), file("a/b")}, `"a/b": "a" is not a directory`},

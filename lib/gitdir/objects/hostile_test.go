@@ -82,7 +82,7 @@ func TestFormats(t *testing.T) {
 		{"empty name", "tree", one(""), "empty name"},
 		{"slash", "tree", one("a/b"), "slash"},
 		{"dot", "tree", one("."), `"."`},
-		{"dot dot", "tree", one(".."), `"."`},
+		{"dot dot", "tree", one(".."), `".."`},
 		{".git", "tree", one(".git"), ".git"},
 		{".GIT", "tree", one(".GIT"), ".git"},
 		{"git~1", "tree", one("git~1"), ".git"},

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/internal/gitplace"
 )
 
 // Apply makes changes on the host, each by itself, and returns one result for
@@ -95,7 +96,7 @@ func (t *transaction) succeed(it *item) {
 
 // sessionPart makes a part of a ref's name of the session's.
 func sessionPart(session string) string {
-	if session != "" && session != "trash" && !strings.Contains(session, "/") && checkFormat("refs/"+session) == nil {
+	if session != "" && session != "trash" && !strings.Contains(session, "/") && gitplace.CheckRef("refs/"+session) == nil {
 		return session
 	}
 	return "session-" + strings.Map(func(r rune) rune {

@@ -3,6 +3,8 @@ package refs
 import (
 	"fmt"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 const (
@@ -22,7 +24,7 @@ const (
 // refs/pk/. A branch or tag is also one that git-branch(1) or git-tag(1) makes:
 // scripts take the name "-x" for an option.
 func CheckName(name string) error {
-	if err := checkFormat(name); err != nil {
+	if err := gitplace.CheckRef(name); err != nil {
 		return err
 	}
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
@@ -35,32 +37,6 @@ func CheckName(name string) error {
 		}
 	}
 	return nil
-}
-
-// checkFormat applies the rules of git's check_refname_format, and wants a name
-// below refs/.
-func checkFormat(name string) error {
-	if !strings.HasPrefix(name, "refs/") {
-		return fmt.Errorf("the name does not begin with refs/")
-	}
-	for component := range strings.SplitSeq(name, "/") {
-		switch {
-		case component == "":
-			return fmt.Errorf("a part of the name is empty")
-		case component[0] == '.', strings.HasSuffix(component, ".lock"),
-			strings.Contains(component, ".."), strings.Contains(component, "@{"),
-			strings.ContainsFunc(component, forbidden):
-			return fmt.Errorf("git accepts no ref of this name")
-		}
-	}
-	if strings.HasSuffix(name, ".") {
-		return fmt.Errorf("the name ends in a dot")
-	}
-	return nil
-}
-
-func forbidden(r rune) bool {
-	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
 }
 
 // perWorktree reports whether each worktree has its own ref of this name.
@@ -106,7 +82,7 @@ func parseValue(data string, hexLen int) (value, error) {
 	data = strings.TrimRight(data, space)
 	if target, ok := strings.CutPrefix(data, "ref:"); ok {
 		target = strings.TrimLeft(target, space)
-		return value{target: target}, checkFormat(target)
+		return value{target: target}, gitplace.CheckRef(target)
 	}
 	id, ok := parseID(data, hexLen)
 	if !ok || id == zero(hexLen) {

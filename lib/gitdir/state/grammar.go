@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // check judges the content of a file; old is the host's.
@@ -294,7 +296,7 @@ func (l *lander) argument(kind, rest string) error {
 
 // label is a name below refs/rewritten.
 func label(name string) error {
-	if name == "" || name[0] == '-' || !isRefName(name) {
+	if !gitplace.IsBranch(name) {
 		return fmt.Errorf("bad label %q", name)
 	}
 	return nil
@@ -303,28 +305,10 @@ func label(name string) error {
 // branch is the full name of a branch.
 func branch(ref string) error {
 	name, ok := strings.CutPrefix(ref, "refs/heads/")
-	if !ok || name == "" || name[0] == '-' || !isRefName(name) {
+	if !ok || !gitplace.IsBranch(name) {
 		return fmt.Errorf("%.80q is no branch", ref)
 	}
 	return nil
-}
-
-// isRefName applies the rules of git-check-ref-format(1).
-func isRefName(name string) bool {
-	if strings.ContainsAny(name, " ~^:?*[\\\x7f") || strings.Contains(name, "..") || strings.Contains(name, "@{") || name == "@" {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if c < ' ' {
-			return false
-		}
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock") {
-			return false
-		}
-	}
-	return true
 }
 
 func headName(_ *lander, data, _ []byte) error {

@@ -1,6 +1,6 @@
-// Package gitplace tells which paths of a tree lie in git directories, where a file
-// makes git on the host run or follow what it says. Tools that write for somebody
-// else refuse them.
+// Package gitplace knows git's rules for names of files and refs. It tells which paths
+// of a tree lie in git directories, where a file makes git on the host run or follow
+// what it says. Tools that write for somebody else refuse them.
 package gitplace
 
 import "strings"
@@ -13,28 +13,6 @@ func Named(path string) bool {
 		}
 	}
 	return false
-}
-
-// isDotGit compares as git's verify_path does: in any case, and in the disguises
-// that HFS+ and NTFS take for .git.
-func isDotGit(name string) bool {
-	if name == "" || name[0] < 0x80 && !strings.ContainsRune(".gG", rune(name[0])) {
-		return false
-	}
-	name, _, _ = strings.Cut(strings.ToValidUTF8(name, "\x00"), "\x00") // git looks no further
-	name, _, _ = strings.Cut(name, ":")                                 // a stream of a file on NTFS
-	name, _, _ = strings.Cut(name, `\`)
-	name = strings.TrimRight(strings.Map(dropIgnored, name), ". ")
-	return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
-}
-
-// dropIgnored drops the characters that HFS+ does not compare.
-func dropIgnored(r rune) rune {
-	switch {
-	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-		return -1
-	}
-	return r
 }
 
 // Inside reports whether a path relative to a root, clean and without links, is a
