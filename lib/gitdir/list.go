@@ -87,7 +87,7 @@ const (
 	// maxWalks bounds how often a sweep walks because it has found something.
 	maxWalks = 4
 
-	// maxErrors bounds the errors that a walk collects before it gives up.
+	// maxErrors bounds the errors that a walk collects. It goes on after them.
 	maxErrors = 16
 
 	// maxChanged bounds the entries of a git directory in which a change is looked
@@ -151,9 +151,11 @@ type walker struct {
 	found  []spot
 	made   []spot
 	errs   []error
+	moved  int // directories around that came since a command began
 }
 
-var errGiveUp = errors.New("gave up after too many errors")
+// errFound ends a search.
+var errFound = errors.New("found")
 
 func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	if l.fd < 0 {
@@ -297,7 +299,7 @@ func (w *walker) keepSpots(dir string) error {
 // vanished ends the look at something that another process has taken away. Any
 // other error is one.
 func (w *walker) vanished(path string, err error) error {
-	if absent(err) {
+	if absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
 		w.dirty = true
 		return nil
 	}
@@ -306,9 +308,8 @@ func (w *walker) vanished(path string, err error) error {
 
 // failed notes an error. The walk goes on, so that as much as can be is found.
 func (w *walker) failed(path string, err error) error {
-	w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
-	if len(w.errs) == maxErrors {
-		return errGiveUp
+	if len(w.errs) < maxErrors {
+		w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
 	}
 	return nil
 }
@@ -341,6 +342,11 @@ func (w *walker) read(path string, i, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return w.failed(path, err)
+	}
+	if i < 0 && len(w.old) > 0 && w.since != 0 && st.Ctim.Nano() >= w.since {
+		// A rename changes the ctime of a directory, and not that of a repository in it.
+		w.moved++
+		defer func() { w.moved-- }()
 	}
 	git, err := w.look(fd, path)
 	if err != nil {
@@ -450,12 +456,12 @@ func (w *walker) closed(path string) error {
 	return nil
 }
 
-// errClosed is a directory that may stay closed: it belongs to another user, so no
-// command can look into it either, or its owner closed it while no command ran.
+// errClosed is a directory that stays closed: it belongs to another user.
 var errClosed = errors.New("it is closed")
 
-// enter opens a directory below the root, through no link. A directory that a
-// command has closed, or one above it, is opened until shut.
+// enter opens a directory below the root, through no link. A directory of the user's
+// that is closed, or one above it, is opened until shut: a command may have closed it,
+// and can use what it knows by name in there.
 func (w *walker) enter(path string, flags int) (int, error) {
 	flags |= unix.O_DIRECTORY
 	fd, err := fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
@@ -475,7 +481,7 @@ func (w *walker) enter(path string, flags int) (int, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return -1, err
 	}
-	if int(st.Uid) != os.Geteuid() || w.since == 0 || st.Ctim.Nano() < w.since {
+	if int(st.Uid) != os.Geteuid() {
 		return -1, errClosed
 	}
 	if err := w.allow(fd); err != nil {
@@ -592,7 +598,7 @@ func nano(t unix.StatxTimestamp) int64 { return t.Sec*1_000_000_000 + int64(t.Ns
 
 // changed reports whether a spot has changed since a command began.
 func (w *walker) changed(fd int, name string, st *unix.Statx_t) (bool, error) {
-	if w.since == 0 || nano(st.Ctime) >= w.since {
+	if w.since == 0 || nano(st.Ctime) >= w.since || w.moved > 0 {
 		return w.since != 0, nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -602,8 +608,8 @@ func (w *walker) changed(fd int, name string, st *unix.Statx_t) (bool, error) {
 	return changedBelow(fd, orDot(name), w.since, &left, maxModuleDepth)
 }
 
-// changedBelow looks for a change in a git directory, apart from objects. It
-// counts what cannot be read as changed: the same user could read it before.
+// changedBelow looks for a change in a git directory, apart from the content of
+// packs. It counts what cannot be read as changed: the same user could read it before.
 func changedBelow(dir int, name string, since int64, left *int, depth int) (bool, error) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil || depth == 0 {
@@ -616,13 +622,14 @@ func changedBelow(dir int, name string, since int64, left *int, depth int) (bool
 		*left--
 		if err != nil || *left < 0 || st.Ctim.Nano() >= since {
 			changed = true
-			return errGiveUp
+			return errFound
 		}
-		if st.Mode&unix.S_IFMT == unix.S_IFDIR && e.Name != "objects" {
+		// The directories of loose objects have changed if an object was added or removed.
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR && !isFanOut(name, e.Name) {
 			changed, err = changedBelow(fd, e.Name, since, left, depth-1)
 		}
 		if changed {
-			return errGiveUp
+			return errFound
 		}
 		return err
 	})
@@ -631,6 +638,9 @@ func changedBelow(dir int, name string, since int64, left *int, depth int) (bool
 	}
 	return false, err
 }
+
+// isFanOut reports whether a directory holds loose objects or packs alone.
+func isFanOut(in, name string) bool { return in == "objects" && (len(name) == 2 || name == "pack") }
 
 // whose tells whose the .git in an open directory of the root is: the host's,
 // unless it was given back to what a command made, or a command that still runs

@@ -148,7 +148,7 @@ func (r *Run) End() ([]Inert, error) {
 	}
 	defer unlock()
 	done, err := sweepDue(r.state, r.note.Name())
-	return done, errors.Join(err, r.note.Close())
+	return done, errors.Join(overlapping(err, r.List.root), r.note.Close())
 }
 
 // Recover does the work that killed commands have left.

@@ -197,6 +197,12 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 	if now.value == (value{}) || now.changed.Before(o.Since) {
 		return now.value, true, nil
 	}
+	// git writes the log with each change of the ref; packing changes the ref's file
+	// alone. The times in the log are what the committer says.
+	info, err := os.Lstat(r.log(name))
+	if err == nil && ctime(info).Before(o.Since) && now.id != "" {
+		return now.value, true, nil
+	}
 	log, err := r.readLog(name)
 	if err != nil || now.id == "" {
 		return now.value, false, nil
@@ -208,8 +214,7 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 			break
 		}
 		if e.seconds() < o.Since.Unix() {
-			// Packing changes the file alone.
-			return now.value, len(olds) == 0 && e.New == now.id, olds
+			break
 		}
 		olds = append(olds, e.Old)
 	}

@@ -30,6 +30,12 @@ func CheckName(name string) error {
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
 		return fmt.Errorf("refs/pk/ belongs to pk")
 	}
+	if strings.HasPrefix(name, "refs/replace/") {
+		return fmt.Errorf("it would replace an object of the host's")
+	}
+	if strings.Count(name, "/") == 1 && name != stash { // refs/HEAD makes HEAD ambiguous
+		return fmt.Errorf("it lies directly in refs/")
+	}
 	for _, space := range []string{heads, tags} {
 		short, ok := strings.CutPrefix(name, space)
 		if ok && (short == head || strings.HasPrefix(short, "-")) {
