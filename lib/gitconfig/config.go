@@ -21,41 +21,15 @@ const (
 	maxIncludes = 256      // included files in all
 )
 
-// Config is a configuration as git puts it together, in the order in which git
-// reads it: the last entry of a key is the one that holds.
-type Config struct{ entries []Entry }
-
-// Get returns the entry that holds for a key, whose section and name are given
-// in lower case.
-func (c *Config) Get(key string) (Entry, bool) {
-	for i := len(c.entries) - 1; i >= 0; i-- {
-		if c.entries[i].Key == key {
-			return c.entries[i], true
+// last returns the entry that holds for a key, whose section and name are in lower
+// case: of entries in the order in which git reads them, the last one.
+func last(entries []Entry, key string) (Entry, bool) {
+	for _, e := range slices.Backward(entries) {
+		if e.Key == key {
+			return e, true
 		}
 	}
 	return Entry{}, false
-}
-
-// Entries returns all of it.
-func (c *Config) Entries() []Entry { return c.entries }
-
-// Load returns what `git config --list` would in dir, an absolute path: the
-// system's configuration, the user's, that of the repository around dir, and
-// that of the worktree, with everything they include, and the settings of
-// GIT_CONFIG_COUNT. GIT_CONFIG_GLOBAL, GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM
-// hold. GIT_DIR, which moves git to another repository, does not: the question is
-// about dir. Unlike git, it also answers for a repository of somebody else.
-//
-// It fails where git would stop, at a line that makes no sense or a file that
-// may not be read, and beyond the limits of this package.
-func Load(dir string, getenv Getenv) (*Config, error) {
-	at := discover(dir)
-	l := &loader{getenv: getenv, at: at}
-	err := l.all()
-	if err == nil {
-		err = l.environment()
-	}
-	return &Config{l.entries}, err
 }
 
 // loader reads one configuration.
