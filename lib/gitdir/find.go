@@ -23,22 +23,9 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Kind says how a repository was found.
-type Kind string
-
-// The kinds of repositories.
-const (
-	KindRoot      Kind = "root"      // the root's own .git
-	KindBare      Kind = "bare"      // a directory that is a repository itself
-	KindNested    Kind = "nested"    // the .git of a directory below the root
-	KindSubmodule Kind = "submodule" // named by a gitlink, or below modules of another
-	KindWorktree  Kind = "worktree"  // a linked worktree of a repository that was found
-)
-
 // Repo is a repository of the host's. A .git that leads nowhere is one without
 // directories: a command must not be able to put something at its end.
 type Repo struct {
-	Kind     Kind
 	WorkTree string // absolute; "" for a bare one, and for a submodule that is not checked out
 	DotGit   string // .git in the work tree; "" if WorkTree is
 	File     bool   // DotGit is a file: it is to be made read-only
@@ -70,14 +57,14 @@ func Find(root string, l *List) ([]Repo, error) {
 	}
 	defer unix.Close(fd)
 	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}, went: map[string]bool{}}
-	if err := f.workTree("", KindRoot); err != nil {
+	if err := f.workTree(""); err != nil {
 		return nil, err
 	}
 	for _, s := range l.spots {
 		if s.whose != hosts {
 			continue
 		}
-		err := f.workTree(s.dir, KindNested)
+		err := f.workTree(s.dir)
 		if s.name == "HEAD" {
 			err = f.bare(s.dir)
 		}
@@ -132,7 +119,7 @@ func (f *finder) failed(name string, err error) error {
 
 // workTree adds the repository of the .git in a directory below the root. A
 // command that still runs may have made it: then it is not the host's.
-func (f *finder) workTree(rel string, kind Kind) error {
+func (f *finder) workTree(rel string) error {
 	dir := path.Join(f.root, rel)
 	name := path.Join(dir, ".git")
 	if f.seen[name] {
@@ -157,10 +144,7 @@ func (f *finder) workTree(rel string, kind Kind) error {
 		return nil
 	}
 	f.seen[name] = true
-	if kind == KindNested && t.gitDir != t.commonDir {
-		kind = KindWorktree
-	}
-	repo := Repo{Kind: kind, WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
+	repo := Repo{WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
 }
@@ -184,11 +168,11 @@ func (f *finder) bare(rel string) error {
 		return f.missing(dir, err)
 	}
 	defer unix.Close(fd)
-	return f.gitDir(fd, dir, KindBare)
+	return f.gitDir(fd, dir)
 }
 
 // gitDir adds an open git directory without a work tree.
-func (f *finder) gitDir(fd int, name string, kind Kind) error {
+func (f *finder) gitDir(fd int, name string) error {
 	gitDir, commonDir, err := asGitDir(fd)
 	if err != nil {
 		return f.failed(name, err)
@@ -196,7 +180,7 @@ func (f *finder) gitDir(fd int, name string, kind Kind) error {
 	if gitDir == "" || f.went[gitDir] {
 		return nil
 	}
-	repo := Repo{Kind: kind, GitDir: gitDir, CommonDir: commonDir}
+	repo := Repo{GitDir: gitDir, CommonDir: commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
 }
@@ -238,7 +222,7 @@ func (f *finder) gitlinks(r Repo) error {
 		return f.failed(r.GitDir, err)
 	}
 	for _, link := range links {
-		if err := f.workTree(path.Join(rel, link), KindSubmodule); err != nil {
+		if err := f.workTree(path.Join(rel, link)); err != nil {
 			return err
 		}
 	}
@@ -256,7 +240,7 @@ func (f *finder) inside(name string) (rel string, ok bool) {
 func (f *finder) modules(dir string, depth int) error {
 	return f.subdirs(dir, func(fd int, name string) error {
 		if _, err := fsat.Lstat(fd, "HEAD"); err == nil {
-			return f.gitDir(fd, name, KindSubmodule)
+			return f.gitDir(fd, name)
 		} else if !absent(err) {
 			return f.failed(name, err)
 		}
@@ -283,7 +267,7 @@ func (f *finder) worktrees(common string) error {
 		if !inside || path.Base(dotGit) != ".git" {
 			return nil
 		}
-		return f.workTree(rel, KindWorktree)
+		return f.workTree(rel)
 	})
 }
 
