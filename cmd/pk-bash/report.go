@@ -58,6 +58,12 @@ func (s *session) rawReport(r *shell.Result) error {
 	case shell.Declined: // any other refusal is an error, and is reported as one
 		s.ctx.Report(errors.New(r.Error))
 	}
+	for _, line := range r.Git {
+		s.ctx.Warn("git: %s", line)
+	}
+	for _, m := range r.MovedAside {
+		s.ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
+	}
 	return nil
 }
 

@@ -70,14 +70,15 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made      *session.Dir    // from Reserved
-	joined    *session.Joined // nil before Ready, and without overlays of a session
-	box       *limits.Box
-	note      *quarantine.Note
-	gitDirs   []string // of the host, shown through layers
-	workTrees []string // of these
-	gitRoots  []string // writable roots in which repositories are looked for
-	runs      []*gitdir.Run
+	made       *session.Dir    // from Reserved
+	joined     *session.Joined // nil before Ready, and without overlays of a session
+	box        *limits.Box
+	note       *quarantine.Note
+	gitDirs    []string // of the host, shown through layers
+	workTrees  []string // of these
+	ownGitDirs []string // the git directories of these, and bare repositories
+	gitRoots   []string // writable roots in which repositories are looked for
+	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
@@ -189,7 +190,7 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs)
+	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs, confine.WritablePaths(o.Roots))
 	f.Plan, err = bwrap.New(o)
 	return err
 }

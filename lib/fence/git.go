@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
@@ -36,7 +37,7 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 	}
 	var list []bwrap.Protected
 	add := func(path, why string) {
-		if strings.HasPrefix(path, root+"/") {
+		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Writable && strings.HasPrefix(path, r.Path+"/") }) {
 			list = append(list, bwrap.Protected{Path: path, Rule: "default: git: " + why, Default: true})
 		}
 	}
@@ -44,6 +45,9 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 		add(file, "the user's configuration")
 	}
 	for _, r := range repos {
+		if r.GitDir != "" {
+			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
+		}
 		if r.File || r.Link {
 			add(r.DotGit, "it decides which repository this is")
 		}
@@ -51,12 +55,23 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 			continue
 		}
 		f.workTrees = append(f.workTrees, r.WorkTree)
-		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, os.LookupEnv)
+		named, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
 		if err != nil {
 			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
 		}
 		for _, n := range named {
 			add(n.Path, n.Why)
+		}
+	}
+	if len(repos) == 0 || repos[0].WorkTree != root {
+		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
+			named, err := gitconfig.NamedFiles(around.WorkTree, around.GitDir, around.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
+			if err != nil {
+				return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", around.WorkTree, err), Advice: "make the configuration readable"}
+			}
+			for _, n := range named {
+				add(n.Path, n.Why)
+			}
 		}
 	}
 	for _, dir := range gitdir.Layers(repos) {
@@ -177,12 +192,13 @@ func (f *Fence) OpenLayers() error {
 		if err != nil {
 			return err
 		}
-		l.WorkTrees = f.workTrees
+		l.WorkTrees, l.GitDirs = f.workTrees, f.ownGitDirs
 		f.layers = append(f.layers, l)
 		layer := setup.Layer{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
 		at := ""
 		if f.joined != nil {
 			layer.Source, at = f.Session.Marker(), l.Merged()
+			l.View = filepath.Join(f.joined.Root(), at)
 		}
 		f.Plan.Lay(dir, layer, at)
 	}

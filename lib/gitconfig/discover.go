@@ -40,6 +40,15 @@ func discover(dir string) gitDirs {
 	}
 }
 
+// Repository is a repository with a work tree. Paths are absolute.
+type Repository struct{ WorkTree, GitDir, CommonDir string }
+
+// Around returns the repository whose work tree has dir in it, as git finds it.
+func Around(dir string) (Repository, bool) {
+	p := discover(dir)
+	return Repository{p.worktree, p.gitDir, p.commonDir}, p.gitDir != "" && p.worktree != ""
+}
+
 // openDotGit follows a .git: a directory, or a file that says where one is.
 func openDotGit(name string) (gitDirs, bool) {
 	var st unix.Stat_t

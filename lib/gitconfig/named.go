@@ -14,17 +14,17 @@ import (
 // configuration, because a hook is a link to it or a configuration names it.
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
-// NamedFiles lists those of a repository with the git directories gitDir and commonDir,
-// and a work tree, all absolute. The configuration is the one that git could come to
-// read: all conditions of includes hold. Programs are listed if they exist, hooks and
-// included files also if they do not. An error is a configuration that cannot be read
+// NamedFiles lists those in writable roots of a repository with the git directories
+// gitDir and commonDir, and a work tree, all absolute. The configuration is the one that git could come to
+// read: all conditions of includes hold. A file
+// that a command line names may be missing. An error is a configuration that cannot be read
 // to its end.
-func NamedFiles(workTree, gitDir, commonDir string, getenv Getenv) ([]Named, error) {
+func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) ([]Named, error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
 		return nil, err
 	}
-	n := &namer{loader: l, workTree: workTree}
+	n := &namer{loader: l, workTree: workTree, roots: roots}
 	for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
 		n.links(dir, "a link in the git directory leads here")
 	}
@@ -40,17 +40,19 @@ func NamedFiles(workTree, gitDir, commonDir string, getenv Getenv) ([]Named, err
 type namer struct {
 	*loader
 	workTree string
+	roots    []string // in which a command can write
 	list     []Named
 	tops     map[string]bool // names in the work tree
 }
 
-// name adds a path of the work tree.
+// name adds a path, if a command can write there.
 func (n *namer) name(path, why string) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(n.workTree, path)
 	}
 	path = filepath.Clean(path)
-	if strings.HasPrefix(path, n.workTree+"/") && !slices.ContainsFunc(n.list, func(o Named) bool { return o.Path == path }) {
+	in := slices.ContainsFunc(n.roots, func(root string) bool { return strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") })
+	if in && !slices.ContainsFunc(n.list, func(o Named) bool { return o.Path == path }) {
 		n.list = append(n.list, Named{path, why})
 	}
 }
@@ -106,30 +108,40 @@ func (n *namer) links(dir, why string) {
 // separators are what ends a word of a command line, whatever the shell makes of it.
 const separators = " \t\n;&|()<>'\"`$={}"
 
-// command names the files of the work tree that the value of an entry mentions. A
-// value can be a command line in a shell's syntax, so no attempt is made to
-// understand it: a word is a file if there is one, seen from the top of the work tree,
-// or from a directory that another word names.
+// command names the files that the value of an entry mentions. A value can be a command
+// line in a shell's syntax, so no attempt is made to understand it: a word is a file if
+// there is one, seen from the top of the work tree, or from a directory that another
+// word names. If git runs the value, a word with a slash is one even if nothing is there
+// yet.
 func (n *namer) command(e Entry) {
 	value, ok := n.expand(e.Value)
 	if !ok {
 		return
 	}
-	dirs := []string{n.workTree}
+	dirs, runs := []string{n.workTree}, runs(e.Key)
 	for i, word := range strings.FieldsFunc(strings.TrimPrefix(value, "!"), func(c rune) bool { return strings.ContainsRune(separators, c) }) {
+		slash := strings.Contains(word, "/")
+		if filepath.IsAbs(word) && slices.ContainsFunc(n.roots, func(root string) bool { return strings.HasPrefix(word, root+"/") }) {
+			n.name(word, "git may run it: "+e.Key)
+			continue
+		}
 		word = strings.TrimPrefix(word, n.workTree)
 		word = filepath.Clean("/" + word)[1:]
-		if word == "" || !strings.Contains(value, "/") && (i == 0 || !runs(e.Key)) {
+		if word == "" || !strings.Contains(value, "/") && (i == 0 || !runs) {
 			continue
 		}
 		for _, dir := range slices.Clone(dirs) {
-			if dir == n.workTree && !n.top(word) {
-				continue
-			}
 			path := filepath.Join(dir, word)
 			var st unix.Stat_t
-			switch err := unix.Stat(path, &st); {
-			case err != nil:
+			err := unix.ENOENT
+			if dir != n.workTree || n.top(word) {
+				err, _ = unix.Stat(path, &st).(unix.Errno)
+			}
+			switch {
+			case err != 0:
+				if runs && slash && !strings.HasPrefix(word, "dev/") && !strings.HasPrefix(word, "usr/") && !strings.HasPrefix(word, "bin/") {
+					n.name(path, "git may run it: "+e.Key)
+				}
 			case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 				dirs = append(dirs, path)
 			default:

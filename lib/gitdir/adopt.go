@@ -103,7 +103,7 @@ func (a *adoption) run() (*Adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layer{GitDir: filepath.Join(work, "git"), Dir: work, Session: "adopt"}
+	l := &Layer{GitDir: filepath.Join(work, "git"), Dir: work, Session: "adopt", GitDirs: []string{filepath.Join(work, "git")}}
 	if err := os.Rename(source, l.Upper()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(work))
 	}

@@ -125,6 +125,10 @@ func (l *Layer) land(last bool) error {
 	if last && err == nil {
 		err = l.tidy(out)
 	}
+	if last && l.Once && err == nil {
+		return os.RemoveAll(l.Dir)
+	}
+	l.forgetLocks(upper)
 	return errors.Join(err, l.save(out.record))
 }
 
@@ -174,9 +178,6 @@ func (l *Layer) tidy(out *landed) error {
 	out.Refs, out.Marks, out.Files = nil, nil, nil // of files that are gone
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
-	}
-	if l.Once {
-		return os.RemoveAll(l.Dir)
 	}
 	return nil
 }
@@ -327,6 +328,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 	if err != nil {
 		return err
 	}
+	if !slices.Contains(l.layer.GitDirs, git) {
+		if git != r.host {
+			return nil
+		}
+		return l.landRefs(r, git, rel, upper, false, out)
+	}
 	o := state.Options{
 		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
 		IsNew: func(id string) bool { return r.fresh[id] }, Parents: r.parents,
@@ -394,8 +401,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	for _, f := range refused {
 		out.stay(path.Join(r.rel, f.Name), "%q: %s", f.Name, f.Reason)
 	}
+	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || git != r.host && !ofWorktree(c.Name)
+		return c.Name == "HEAD" && !head || git != r.host && !ofWorktree(c.Name) || !own && ofWorktree(c.Name)
 	})
 	results, err := refs.Apply(host, changes, o)
 	for _, c := range results {

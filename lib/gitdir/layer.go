@@ -37,7 +37,15 @@ type Layer struct {
 	Once    bool   `json:"once,omitempty"` // Dir goes with the command
 
 	// WorkTrees are those of the host's repositories that the command cannot replace.
+	// GitDirs are the git directories that belong to them, and bare repositories: of
+	// the others, such as that of a main work tree outside of the roots, HEAD, index
+	// and state stay as they are.
 	WorkTrees []string `json:"work_trees,omitempty"`
+	GitDirs   []string `json:"git_dirs,omitempty"`
+
+	// View is where this process sees the overlay that other commands of the session
+	// use, or "".
+	View string `json:"-"`
 
 	lock   *os.File
 	shared bool // by the commands of a session

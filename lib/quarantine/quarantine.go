@@ -360,6 +360,7 @@ func recoverOne(base string, dir int, name string) (r Report, err error) {
 		if err := l.Reopen(); err != nil {
 			return r, errors.Join(err, n.file.Close())
 		}
+		defer l.Close()
 	}
 	return n.End()
 }

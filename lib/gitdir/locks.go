@@ -1,0 +1,71 @@
+package gitdir
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// forgetLocks makes commands that share the layer forget lock files of the host's
+// that are gone. An overlay keeps a file of its lower layer that it has looked up,
+// until it is mounted anew: a command that met the lock for a moment would never get
+// its own. Only what is in neither layer any more is removed.
+func (l *Layer) forgetLocks(upper int) {
+	if l.View == "" {
+		return
+	}
+	view, err := fsat.Openat(unix.AT_FDCWD, l.View, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(view)
+	for _, name := range []string{"HEAD", "index", "config", "packed-refs", "shallow"} {
+		l.forgetLock(view, upper, name+".lock")
+	}
+	l.forgetLocksBelow(view, upper, "refs", maxOpenUp)
+}
+
+// forgetLocksBelow looks at the references that the layer has.
+func (l *Layer) forgetLocksBelow(view, upper int, in string, depth int) {
+	dir, err := fsat.Kernel().Open(upper, in, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	_ = fsat.Each(dir, func(e fsat.Entry) error {
+		name := path.Join(in, e.Name)
+		if e.Type != unix.DT_DIR {
+			l.forgetLock(view, upper, name+".lock")
+		} else if depth > 0 {
+			l.forgetLocksBelow(view, upper, name, depth-1)
+		}
+		return nil
+	})
+}
+
+func (l *Layer) forgetLock(view, upper int, name string) {
+	dir, err := fsat.Kernel().Open(view, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return
+	}
+	defer unix.Close(dir)
+	base := path.Base(name)
+	if _, err := fsat.Lstat(dir, base); err != nil {
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(l.GitDir, name)); !os.IsNotExist(err) {
+		return
+	}
+	in, err := fsat.Kernel().Open(upper, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err == nil {
+		_, err = fsat.Lstat(in, base)
+		unix.Close(in)
+	}
+	if err == unix.ENOENT {
+		_ = unix.Unlinkat(dir, base, 0)
+	}
+}
