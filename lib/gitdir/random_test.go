@@ -84,6 +84,7 @@ func (p place) land(fill func(upper string)) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.GitDirs = p.gitDirs()
 	fill(l.Upper())
 	l.Started()
 	told, err := l.LandLast()
@@ -91,6 +92,11 @@ func (p place) land(fill func(upper string)) ([]string, error) {
 		err = cerr
 	}
 	return told, err
+}
+
+// gitDirs are those of the repository, its linked worktree and its submodule.
+func (p place) gitDirs() []string {
+	return []string{p.gitDir, p.gitDir + "/worktrees/wt", p.gitDir + "/modules/mod"}
 }
 
 // said is what git says of the repository: what is wrong with it, and what it holds.
@@ -173,7 +179,7 @@ func TestKilledWhileLanding(t *testing.T) {
 		lasting := gittest.Lasting(t, p.gitDir)
 		l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
 		require.NoError(t, err)
-		l.GitDirs = []string{p.gitDir}
+		l.GitDirs = p.gitDirs()
 		tpl.fill(t)(l.Upper())
 		l.Started()
 		require.NoError(t, l.Close())
