@@ -21,6 +21,7 @@ import (
 
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 )
 
 // Repo is a repository of the host's. A .git that leads nowhere is one without
@@ -259,7 +260,7 @@ func (f *finder) worktrees(common string) error {
 		if err != nil {
 			return f.missing(name, err)
 		}
-		dotGit := pointer(text)
+		dotGit := gitplace.Pointer(text)
 		if !strings.HasPrefix(dotGit, "/") {
 			dotGit = path.Join(name, dotGit)
 		}
