@@ -108,8 +108,8 @@ func (f *Fence) gitState() string {
 	return "/proc/nonexistent" // nothing is kept there
 }
 
-// makeGitState makes the directory. What cannot land, and what a command has made,
-// is not there for the next command if it is a temporary one.
+// makeGitState makes the directory. If it is temporary, the next command gets neither
+// the work that could not land nor the repositories that this one has made.
 func (f *Fence) makeGitState() error {
 	_, err := makeBase()
 	if err == nil {

@@ -37,9 +37,8 @@ type loader struct {
 	getenv Getenv
 	at     gitDirs
 
-	// every is for those who ask what git could read some day, not what it reads
-	// now: all conditions hold, a mistake ends a file and not the reading, and no
-	// file is read twice.
+	// every reads what git could read some day: all conditions hold, a mistake ends a
+	// file and not the reading, and no file is read twice.
 	every   bool
 	visited map[string]bool
 	targets []Entry // every: what includes name, as absolute paths
@@ -250,7 +249,7 @@ func (l *loader) file(name string) error {
 	return l.forgiven(bad)
 }
 
-// forgiven is nil for those who want to know all that can be known.
+// forgiven drops an error if every is set.
 func (l *loader) forgiven(err error) error {
 	if l.every {
 		return nil
@@ -297,8 +296,8 @@ func includes(key string) (condition string, conditional, ok bool) {
 	return condition, true, ok
 }
 
-// included is the name of the file that an entry includes. What is relative is
-// so to the file that says it, as that was named.
+// included is the name of the file that an entry includes. A relative name is relative
+// to the directory of the including file.
 func (l *loader) included(e Entry) (string, error) {
 	if e.NoValue {
 		return "", fmt.Errorf("%q, line %d: %q has no value", e.File, e.Line, e.Key)

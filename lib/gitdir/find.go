@@ -2,11 +2,11 @@
 // that a sandbox shows them through layers, and makes inert the ones that a
 // command has made.
 //
-// A git directory is the host's if it was in the tree before any command ran. The
-// list of a root (List) remembers them. Whatever a command leaves under the name
-// .git is renamed to .git.fenced when it has ended, and the HEAD of a directory
-// that looks like a git directory to HEAD.fenced: no git takes it for a repository
-// then. The next command has the names back while it runs.
+// A git directory is the host's if it was in the tree before any command ran. The list
+// of a root (List) remembers them. When a command has ended, each .git that it made is
+// renamed to .git.fenced, and the HEAD of each directory that looks like a git directory
+// to HEAD.fenced: then git finds no repository there. The next command gets the names
+// back while it runs.
 package gitdir
 
 import (
@@ -24,8 +24,8 @@ import (
 	"pikuri/lib/internal/gitplace"
 )
 
-// Repo is a repository of the host's. A .git that leads nowhere is one without
-// directories: a command must not be able to put something at its end.
+// Repo is a repository of the host. If its .git leads nowhere, it has no directories,
+// and is listed so that no command can put something at the end of .git.
 type Repo struct {
 	WorkTree string // absolute; "" for a bare one, and for a submodule that is not checked out
 	DotGit   string // .git in the work tree; "" if WorkTree is
@@ -49,8 +49,8 @@ const (
 // indexes, linked worktrees in the root, submodules. Work trees come before those
 // within them.
 //
-// Any error but "not there" is one: a repository that cannot be looked at cannot
-// be covered.
+// Any error but "not there" ends the search: a repository that cannot be read cannot be
+// covered by a layer.
 func Find(root string, l *List) ([]Repo, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
@@ -186,7 +186,7 @@ func (f *finder) gitDir(fd int, name string) error {
 	return f.beyond(repo)
 }
 
-// beyond adds what a repository leads to.
+// beyond adds the repositories that a repository leads to.
 func (f *finder) beyond(r Repo) error {
 	if r.GitDir == "" || f.went[r.GitDir] {
 		return nil
@@ -319,8 +319,8 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	return found, nil
 }
 
-// gitlinksIn tries both lengths of hashes: an index does not say which it has, and
-// its entries fit one.
+// gitlinksIn tries both lengths of hashes: an index does not say which it has, but can
+// be read with one only.
 func gitlinksIn(dir int, name string) ([]string, error) {
 	data, err := read(dir, name, 0, maxIndex)
 	if err != nil || len(data) == 0 { // git takes an empty index for none

@@ -21,8 +21,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// lander lands what commands have written to a layer. Whatever it reads there may
-// be an attacker's, and may change while it is read.
+// lander lands what commands have written to a layer. All that it reads there may be an
+// attacker's, and may change while it is read.
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
@@ -74,11 +74,11 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
 }
 
-// Land lands what can while the command runs. What it cannot do, LandLast reports.
+// Land lands as much as it can while the command runs. LandLast reports the rest.
 func (l *Layer) Land() { _ = l.land(false) }
 
-// LandLast lands once the command has ended. told are lines for people about what is
-// not as the command may expect.
+// LandLast lands once the command has ended. told are lines for people about changes
+// that did not land as the command may expect.
 func (l *Layer) LandLast() (told []string, err error) {
 	if l.lock == nil {
 		return nil, nil // Reopen has found that the host's git directory is gone
@@ -155,7 +155,7 @@ func openUp(dir, depth int) {
 	})
 }
 
-// tidy takes from the layer what no later command is to see there.
+// tidy removes from the layer the files that no later command is to see.
 func (l *Layer) tidy(out *landed) error {
 	if l.shared {
 		if err := l.wait(starting, unix.F_WRLCK); err != nil {
@@ -321,8 +321,8 @@ func (r *repository) readShallow(upper int) error {
 // maxShallow bounds the file shallow: a line of 41 bytes for each branch, as a rule.
 const maxShallow = 16 << 20
 
-// landGit lands from git, the host's git directory or a linked worktree's, what lies
-// in up: the state of work under way, references, HEAD and the index.
+// landGit lands the directory up of the upper layer in git, the host's git directory or
+// a linked worktree's: the state of work under way, references, HEAD and the index.
 func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
@@ -370,7 +370,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 	return l.landIndex(r, git, rel, up, out)
 }
 
-// operations are what git has under way with a HEAD and an index of its own.
+// operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
 // parents lists those of a commit on the host.

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Linked is a protected file with several hard links: a command can write it by
-// another of its names, which no mount on this one prevents.
+// Linked is a protected file with several hard links: a command can write it by another
+// one, which no mount on this one prevents.
 type Linked struct {
 	Path     string `json:"path"`
 	Mode     uint32 `json:"mode"`

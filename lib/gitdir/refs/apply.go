@@ -94,7 +94,7 @@ func (t *transaction) succeed(it *item) {
 	}
 }
 
-// sessionPart makes a part of a ref's name of the session's.
+// sessionPart turns the name of a session into a part of a ref's name.
 func sessionPart(session string) string {
 	if session != "" && session != "trash" && !strings.Contains(session, "/") && gitplace.CheckRef("refs/"+session) == nil {
 		return session
@@ -158,9 +158,8 @@ func (t *transaction) kind(id string) string {
 	return kind
 }
 
-// run makes the changes in an order in which nothing is ever lost: values that
-// go are kept first, refs are made before HEAD leads to them, and those that HEAD
-// has left go last.
+// run makes the changes in an order that loses nothing. It first keeps the old values,
+// then makes refs, then moves HEAD, and last deletes refs.
 func (t *transaction) run(items []*item) {
 	before := t.resolveHead()
 	var headItem *item
@@ -274,8 +273,8 @@ func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	return l.Replace(c.newValue().content(), time.Time{})
 }
 
-// logged reports whether a ref has a log on the host, or gets one. The latter is
-// what git does by default, though not in a bare repository.
+// logged reports whether a ref has a log on the host, or gets one now: git makes one by
+// default, except in a bare repository.
 func (t *transaction) logged(name string) bool {
 	for _, space := range []string{heads, remotes, "refs/notes/"} {
 		if strings.HasPrefix(name, space) {
@@ -395,8 +394,8 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	return fmt.Errorf("cannot write its log: its directory %q vanishes", filepath.Dir(file))
 }
 
-// clearLogs moves the logs to the trash that are in the way of a new one and whose
-// refs do not exist: a process was killed before it removed them.
+// clearLogs moves logs in the way of a new one to the trash if their refs do not exist:
+// a process was killed before it removed them.
 func (t *transaction) clearLogs(name string) error {
 	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
 		if info, err := os.Lstat(t.log(dir)); err == nil && !info.IsDir() {
@@ -455,8 +454,8 @@ func appendText(f *os.File, text string) error {
 	return err
 }
 
-// clear removes what is in the way of a new ref and is about to be deleted anyway:
-// a branch "a" where "a/b" is made, or the other way round.
+// clear removes refs in the way of a new one that are to be deleted anyway: a branch "a"
+// where "a/b" is made, or the reverse.
 func (t *transaction) clear(name string) {
 	var first []*item
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -536,7 +535,8 @@ func (t *transaction) otherCase(name string, p packed) error {
 	return found
 }
 
-// keep puts the command's value of a ref that the host has moved below refs/pk.
+// keep puts the command's value of a ref below refs/pk, because the host has moved the
+// ref.
 func (t *transaction) keep(it *item, now value) {
 	c := &it.Change
 	reason := "the host has moved it to " + now.String()

@@ -127,7 +127,7 @@ func (v *view) walk(name, at string) error {
 		return nil
 	}
 	if hidden {
-		// git never does that: somebody removed the repository.
+		// git never removes it, so the command has removed the repository.
 		if name == "refs" {
 			v.refuse(name, "the command removed the directory, so no ref is deleted on the host")
 			v.keep = true
@@ -268,7 +268,8 @@ func (v *view) candidates() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The host's may have been written by anything: it is read line by line here.
+		// git sorts the host's file, but other programs may have written it: each line
+		// is checked here.
 		if host, err = parsePacked(host.header+host.refs, v.HexLen); err != nil {
 			return nil, fmt.Errorf("the host's packed-refs: %w", err)
 		}

@@ -11,9 +11,9 @@ import (
 	"pikuri/lib/internal/gitlock"
 )
 
-// A journal names the files that one Apply locks, so that the next one can remove
-// the locks if the process is killed. It has an flock(2) on it until then. git does
-// not read it: its name begins with a dot.
+// A journal names the files that one Apply locks. If the process is killed, the next
+// Apply removes these locks. Until then the journal has an flock(2) on it. git does not
+// read it: its name begins with a dot.
 const journalPrefix = ".locks-"
 
 func (h Host) journals() string { return filepath.Join(h.Common, "refs/pk") }

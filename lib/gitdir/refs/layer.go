@@ -37,8 +37,8 @@ type file struct {
 	hidden bool // the host's file of this path is not seen
 }
 
-// read returns a regular file of at most limit bytes. Its error is about what the
-// layer has there, and no reason to stop.
+// read returns a regular file of at most limit bytes. An error concerns this file of the
+// layer alone.
 func (l layer) read(name string, limit int64) (file, error) {
 	dir, hidden, err := l.open(path.Dir(name))
 	if err != nil || dir < 0 {

@@ -19,10 +19,10 @@ const (
 	headLog  = "logs/HEAD"
 )
 
-// CheckName tells why a name is none that a ref of a command may have on the host:
-// it has to follow git-check-ref-format(1), begin with refs/, and not with
-// refs/pk/. A branch or tag is also one that git-branch(1) or git-tag(1) makes:
-// scripts take the name "-x" for an option.
+// CheckName reports why a ref of a command may not have a name on the host. The name has
+// to follow git-check-ref-format(1) and to begin with refs/, but not with refs/pk/. A
+// branch or tag also needs a name that git-branch(1) or git-tag(1) accepts: scripts take
+// the name "-x" for an option.
 func CheckName(name string) error {
 	if err := gitplace.CheckRef(name); err != nil {
 		return err
@@ -64,7 +64,7 @@ func remoteHead(name string) (string, bool) {
 	return prefix, ok && strings.HasPrefix(name, remotes) && strings.HasSuffix(prefix, "/") && len(prefix) > len(remotes)
 }
 
-// checkTarget tells why a symbolic ref of a command may not have this target.
+// checkTarget reports why a symbolic ref of a command may not have this target.
 func checkTarget(name, target string) error {
 	prefix, ok := remoteHead(name)
 	if name == head {
@@ -82,8 +82,8 @@ func checkTarget(name, target string) error {
 // space is git's idea of white space.
 const space = " \t\n\r"
 
-// parseValue reads a file of a loose ref as git does, but wants nothing after the
-// value except white space.
+// parseValue reads a file of a loose ref as git does, but accepts only white space after
+// the value.
 func parseValue(data string, hexLen int) (value, error) {
 	data = strings.TrimRight(data, space)
 	if target, ok := strings.CutPrefix(data, "ref:"); ok {

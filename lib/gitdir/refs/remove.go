@@ -41,8 +41,8 @@ func (t *transaction) remove(items []*item) {
 	}
 }
 
-// prepare compares a ref that is to go with the host's, and keeps its value and its
-// log, which it returns. A value that another ref holds needs no other one.
+// prepare compares a ref to be deleted with the host's, and keeps its value and its log,
+// which it returns. A value that another ref holds is not kept.
 func (t *transaction) prepare(it *item, staying map[string]bool) (string, error) {
 	c := &it.Change
 	now, err := t.read(c.Name)
@@ -81,8 +81,8 @@ func (t *transaction) onlyHolds(log, id string) bool {
 	return true
 }
 
-// staying returns which values of refs that are to go other refs hold: those that
-// have just landed, the packed ones, and HEAD's branch. To look at 50 000 loose refs would
+// staying returns the values of refs to be deleted that other refs hold: those that have
+// just landed, the packed ones, and HEAD's branch. Looking at 50 000 loose refs would
 // take longer than one more ref in the trash.
 func (t *transaction) staying(items []*item) map[string]bool {
 	going, wanted := map[string]bool{}, map[string]bool{}
@@ -188,8 +188,8 @@ func (t *transaction) removeLoose(it *item, log string) {
 	t.succeed(it)
 }
 
-// stash lands refs/stash with its log. Entries of the host's log that the layer's
-// has not are kept first.
+// stash lands refs/stash with its log. It first keeps the entries of the host's log that
+// the layer's log lacks.
 func (t *transaction) stash(it *item) {
 	c := &it.Change
 	l, err := t.lock(stash)
@@ -322,8 +322,8 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 	}
 }
 
-// born refuses a branch for HEAD that was to land and has not: the host's git would
-// take all files for new ones.
+// born refuses HEAD if its branch was to land and has not: git on the host would see
+// every file as new.
 func (t *transaction) born(branch string, items []*item) error {
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {

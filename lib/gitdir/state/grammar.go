@@ -155,8 +155,8 @@ func heads(l *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error { return l.object(line, "commit") })
 }
 
-// commit is object, and also takes an abbreviated ID as git writes into the list of
-// a cherry-pick. Git finds out what that names, without running anything.
+// commit is object, but also takes an abbreviated ID, which git writes into the list of
+// a cherry-pick. Git resolves it without running anything.
 func (l *lander) commit(id string) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
 		return nil
@@ -254,7 +254,7 @@ func todo(commands map[string]string) check {
 	}
 }
 
-// argument checks what follows a command of a todo list.
+// argument checks the argument of a command of a todo list.
 func (l *lander) argument(kind, rest string) error {
 	first, more, _ := strings.Cut(rest, " ")
 	switch kind {
@@ -434,7 +434,7 @@ func bisectNames(_ *lander, data, _ []byte) error {
 	return nil
 }
 
-// bisectLog are commands for `git bisect replay`: never run, which takes a program.
+// bisectLog are commands for `git bisect replay`, except run, which takes a program.
 func bisectLog(_ *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error {
 		if line == "" || line[0] == '#' {

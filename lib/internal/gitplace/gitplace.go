@@ -15,13 +15,14 @@ func Named(path string) bool {
 	return false
 }
 
-// Inside reports whether a path relative to a root, clean and without links, is a
-// .git or lies below one, or in a directory that git takes for a git directory by
-// its contents, or would if something were made at path. has reports whether
-// something is at a path relative to the root.
+// Inside reports whether a path relative to a root, clean and without links, lies in a
+// git directory: it is a .git or below one, or in a directory that has the contents of a
+// git directory, or would have them if path were made. has reports whether something is
+// at a path relative to the root.
 //
-// The last is what a bare repository is, a directory behind a .git that is a link
-// or a file, and a root that a command has filled with HEAD, objects and refs.
+// Git takes three kinds of directory for a repository by their contents: a bare
+// repository, a directory behind a .git that is a link or a file, and a root that a
+// command has filled with HEAD, objects and refs.
 func Inside(path string, has func(path string) (bool, error)) (bool, error) {
 	if path == "." {
 		return false, nil
