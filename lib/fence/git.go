@@ -216,27 +216,37 @@ func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
 	return gitdir.OpenOwn(state, gitDir)
 }
 
-// landEvery is how often the work of a command that runs lands.
-const landEvery = time.Second
+// While a command runs, its work lands every second. Locks of the host's that are gone
+// are looked for more often: git waits a tenth of a second for one, if at all.
+const (
+	lockEvery = 250 * time.Millisecond
+	landEvery = 4 // times that
+)
 
 // started lands the command's work while it runs.
-func (f *Fence) started() {
+func (f *Fence) started(root string) {
 	for _, l := range f.layers {
+		if at, ok := f.Plan.ShownAt(l.GitDir); ok && l.View == "" {
+			l.View = root + at
+		}
 		l.Started()
 	}
 	stop, stopped := make(chan bool), make(chan bool)
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(landEvery)
+		tick := time.NewTicker(lockEvery)
 		defer tick.Stop()
-		for {
+		for n := 1; ; n++ {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				for _, l := range f.layers {
+			}
+			for _, l := range f.layers {
+				if n%landEvery == 0 {
 					l.Land()
 				}
+				l.ForgetLocks()
 			}
 		}
 	}()

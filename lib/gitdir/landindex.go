@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,7 +47,7 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		out.stay(rel, "the index: %v", err)
 		return nil
 	}
-	host, err := l.hostIndex(r, git, rel, out)
+	host, err := l.hostIndex(r, git, rel, x, out)
 	if err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func sameVersion(a, b *unix.Stat_t) bool {
 // hostIndex reads the host's index, or returns nil if the host has staged something
 // since the command started. Writing anew what the files look like is nothing: an
 // editor has that done every few seconds.
-func (l *lander) hostIndex(r *repository, git, rel string, out *landed) (*hostIndex, error) {
+func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *landed) (*hostIndex, error) {
 	path := filepath.Join(git, indexFile)
 	h := &hostIndex{Index: new(index.Index)}
 	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
@@ -124,19 +123,35 @@ func (l *lander) hostIndex(r *repository, git, rel string, out *landed) (*hostIn
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the host's index: %w", err)
 	}
-	if h.stat.Ctim.Nano() <= out.Since || out.Files[rel+"@host"] == digestOf(data) {
+	if h.stat.Ctim.Nano() <= out.since(rel) || out.Files[rel+"@host"] == digestOf(data) {
 		return h, nil
 	}
-	if base := l.layer.bases[git]; base != nil {
-		before, err := io.ReadAll(io.NewSectionReader(base, 0, maxIndex))
-		if err != nil {
-			return nil, err
-		}
-		if x, err := index.Parse(before, r.hexLen()); err == nil && index.SameContent(x, h.Index) {
-			return h, nil
+	before, err := os.ReadFile(l.layer.baseIndex(git))
+	if err != nil {
+		return nil, nil
+	}
+	base, err := index.Parse(before, r.hexLen())
+	if err != nil || !includes(x, base, h.Index) {
+		return nil, nil
+	}
+	return h, nil
+}
+
+// includes reports whether an index has all that the host has changed since a base.
+func includes(x, base, host *index.Index) bool {
+	lost := map[string]bool{} // paths at which x is not as the host's
+	for _, e := range x.Changed(host) {
+		lost[e.Path] = true
+	}
+	for _, e := range host.Changed(x) {
+		lost[e.Path] = true
+	}
+	for _, e := range append(host.Changed(base), base.Changed(host)...) {
+		if lost[e.Path] {
+			return false
 		}
 	}
-	return nil, nil
+	return true
 }
 
 // unsafe says what of an index the host must not see, or "": an entry without its

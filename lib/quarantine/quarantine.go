@@ -229,8 +229,7 @@ func (n *Note) End() (Report, error) {
 	}
 	r := Report{Moved: moved}
 	for _, l := range n.Layers {
-		told, lerr := l.LandLast()
-		r.Git, err = append(r.Git, told...), errors.Join(err, lerr)
+		r.Git = append(r.Git, l.LandLast()...)
 	}
 	if n.file == nil {
 		return r, err

@@ -357,7 +357,7 @@ func (v *view) change(name string) (*Change, error) {
 // packed it later.
 func (v *view) removed(name string, now entry) bool {
 	_, landed := v.o.Landed[name]
-	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.Since))
+	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.since(name)))
 }
 
 // check applies the rules for names and targets.
@@ -472,7 +472,7 @@ func (v *view) startedHead(now entry) (value, bool, []string) {
 	if landed, ok := v.o.Landed[head]; ok {
 		return parseLanded(landed), true, nil
 	}
-	return now.value, now.value == value{} || now.changed.Before(v.o.Since), nil
+	return now.value, now.value == value{} || now.changed.Before(v.o.since(head)), nil
 }
 
 // refuseHead refuses HEAD, and all deletions: without HEAD the layer is no

@@ -54,6 +54,10 @@ type Options struct {
 	// has an older ctime has the value that the command started from.
 	Since time.Time
 
+	// Held is the same for single refs and HEAD whose files in the layer are from an
+	// earlier mount.
+	Held map[string]time.Time
+
 	// Landed holds the values that Apply has landed since then: object IDs, or
 	// "ref: " and a target, or "" for a deletion; and the SHA-256 of logs/HEAD and
 	// logs/refs/stash. Apply adds to it. Each worktree needs its own. A caller that
@@ -62,6 +66,15 @@ type Options struct {
 	Landed map[string]string
 
 	Committer string // "Name <mail>" for entries in reflogs; may be empty
+}
+
+// since is the time before which the host's ref has the value that a command started
+// from.
+func (o *Options) since(name string) time.Time {
+	if t, ok := o.Held[name]; ok {
+		return t
+	}
+	return o.Since
 }
 
 // Outcome of a change.
