@@ -94,11 +94,6 @@ func (p place) gitDirs() []string {
 	return []string{p.gitDir, p.gitDir + "/modules/mod", p.gitDir + "/worktrees/wt"}
 }
 
-// gitDirs are those of the repository, its linked worktree and its submodule.
-func (p place) gitDirs() []string {
-	return []string{p.gitDir, p.gitDir + "/worktrees/wt", p.gitDir + "/modules/mod"}
-}
-
 // said is what git says of the repository: what is wrong with it, and what it holds.
 func (p place) said(t testing.TB) (wrong string, commits []string) {
 	t.Helper()
