@@ -478,11 +478,11 @@ func (f *Fence) beginNote() {
 	}
 }
 
-// End does, once the command has ended, what a sandbox cannot: the command's work
-// in git directories lands, files that have appeared at protected names are moved to
-// the quarantine, and protected files that were written by another of their names are
-// put back. On an error, a tool on the host may run what the command has left: the
-// caller must not report success.
+// End is called once the command has ended. It lands the command's work in git
+// directories, moves files that have appeared at protected names to the quarantine, and
+// restores protected files that the command wrote by another hard link. On an error, a
+// tool on the host may run what the command has left: the caller must not report
+// success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
 		return quarantine.Report{}, nil

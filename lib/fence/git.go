@@ -65,7 +65,7 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 		add(bwrap.Canonical(file), "the user's configuration")
 	}
 	if len(repos) == 0 {
-		named, err := gitconfig.NamedFiles(root, "", "", confine.WritablePaths(f.Roots), os.LookupEnv)
+		named, _, err := gitconfig.NamedFiles(root, "", "", confine.WritablePaths(f.Roots), os.LookupEnv)
 		if err != nil {
 			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "make the configuration readable"}
 		}
@@ -160,8 +160,8 @@ func (f *Fence) gitState() string {
 
 const nowhere = "/proc/nonexistent"
 
-// makeGitState makes the directory. What cannot land, and what a command has made,
-// is not there for the next command if it is a temporary one.
+// makeGitState makes the directory. If it is temporary, the next command gets neither
+// the work that could not land nor the repositories that this one has made.
 func (f *Fence) makeGitState() error {
 	if _, err := makeBase(); err == nil && f.gitState() != nowhere {
 		return nil

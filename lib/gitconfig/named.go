@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Named is a file or directory in a work tree that the host's git runs, or reads as
-// configuration, because a hook is a link to it or a configuration names it.
+// Named is a file or directory that the host's git runs, or reads as configuration: a
+// hook is a link to it, or a configuration names it.
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
-// NamedFiles lists those in writable roots of a repository, or with empty gitDir and
-// commonDir of none, with the git directories
-// gitDir and commonDir, and a work tree, all absolute. The configuration is the one that git could come to
-// read: all conditions of includes hold. A file
-// that a command line names may be missing. An error is a configuration that cannot be read
-// to its end. partial tells that git may keep an index there that is not whole.
+// NamedFiles lists those in writable roots, for a repository with the git directories
+// gitDir and commonDir, both empty for none, and a work tree, all absolute. The
+// configuration is the one that git could come to read: all conditions of includes
+// hold. A file that a command line names may be missing. partial tells that git may keep
+// an index there that is not whole. An error is a configuration that cannot be read to
+// its end.
 func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {

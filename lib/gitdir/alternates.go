@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 )
 
 // Alternates lists the databases of objects that those of git directories say they
@@ -18,7 +21,7 @@ func Alternates(gitDirs []string) []string {
 		if err != nil {
 			continue
 		}
-		text, _ := readFile(in, "alternates", maxPointer)
+		text, _, _ := overlay.ReadFile(in, "alternates", unix.O_NOFOLLOW, gitplace.MaxPointer)
 		unix.Close(in)
 		for line := range strings.Lines(string(text)) {
 			line = strings.TrimSuffix(line, "\n")

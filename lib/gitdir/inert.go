@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Inert is a name that was taken away from something that a command made.
+// Inert is a name that pk has taken from a repository that a command made.
 type Inert struct {
 	Dir    string // absolute
 	Name   string // ".git" or "HEAD"
@@ -36,9 +36,8 @@ const (
 	maxRounds = 4
 )
 
-// fence takes the names away from what commands have made, the deepest first. The
-// record is written before: a monitor that is killed has renamed nothing that the
-// next command cannot find.
+// fence renames what commands have made, the deepest first. It writes the record before:
+// if the monitor is killed, the next command finds all that was renamed.
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
@@ -105,8 +104,8 @@ func (l *List) fenceOne(n *Inert) error {
 	return fmt.Errorf("a process keeps making %s", n.Name)
 }
 
-// ignore keeps git add from taking a directory that is no longer called .git. It is
-// a courtesy: if it fails, or if the command has a file there, nothing is lost.
+// ignore keeps git add from taking a directory that is no longer called .git. If it
+// fails, or if the command has a file there, nothing is lost.
 func ignore(dir int, name string) {
 	fd, err := fsat.Kernel().Open(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
 	if err != nil {
@@ -161,9 +160,9 @@ func (l *List) open(name string) (int, error) {
 	return dir, err
 }
 
-// restore gives the names back to what lies in the root, and returns the records
-// that remain, and those that it restored. A record remains if its place is taken;
-// one whose file is gone does not.
+// restore gives the names in the root back. It returns the records that remain, and
+// those that it restored. A record remains if its place is taken, and goes if its file
+// is gone.
 func (l *List) restore(records []Inert) (left, restored []Inert, err error) {
 	defer l.shut()
 	var errs []error

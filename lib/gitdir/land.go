@@ -18,10 +18,11 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// lander lands what commands have written to a layer. Whatever it reads there may
-// be an attacker's, and may change while it is read.
+// lander lands what commands have written to a layer. All that it reads there may be an
+// attacker's, and may change while it is read.
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
@@ -88,7 +89,7 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
 }
 
-// Land lands what can while the command runs. What it cannot do, LandLast reports.
+// Land lands as much as it can while the command runs. LandLast reports the rest.
 func (l *Layer) Land() { _ = l.land(false, false) }
 
 // ForgetLocks makes commands see that locks of the host's are gone.
@@ -100,9 +101,9 @@ func (l *Layer) ForgetLocks() {
 	}
 }
 
-// LandLast lands once the command has ended. told are lines for people about what is
-// not as the command may expect. What cannot land now does with the next command that
-// uses the layer.
+// LandLast lands once the command has ended. told are lines for people about changes
+// that did not land as the command may expect. Work that cannot land now lands with the
+// next command that uses the layer.
 func (l *Layer) LandLast() (told []string) {
 	if l.lock == nil {
 		return nil // Reopen has found that the host's git directory is gone
@@ -218,9 +219,9 @@ func openUp(dir, depth int) {
 	})
 }
 
-// tidyUp takes from the layer what no later command is to see there, once no command
-// uses it. The record says so first: a layer that is half emptied looks as if a command
-// had removed the rest.
+// tidyUp removes from the layer the files that no later command is to see, once no
+// command uses it. The record says so first: a layer that is half emptied looks as if a
+// command had removed the rest.
 func (l *Layer) tidyUp(out *landed) error {
 	if l.shared {
 		if err := l.wait(starting, unix.F_WRLCK); err != nil {
@@ -272,7 +273,7 @@ func (l *Layer) finish(s *record) error {
 // repository lands from the upper layer of one git directory, and from those of the
 // linked worktrees and submodules in it that the host has.
 func (l *lander) repository(upper int, rel string, out *landed) error {
-	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && isWhiteout(st) {
+	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
 		out.tell("the command has removed the git directory %q, and the host's is as it was", filepath.Join(l.layer.GitDir, rel))
 		return nil
 	}
@@ -401,7 +402,7 @@ func (r *repository) readShallow(upper int) error {
 	for _, id := range strings.Fields(string(host)) {
 		r.shallow[id] = true
 	}
-	layer, err := readFile(upper, "shallow", maxShallow)
+	layer, _, err := overlay.ReadFile(upper, "shallow", unix.O_NOFOLLOW, maxShallow)
 	if err != nil {
 		return nil
 	}
@@ -416,8 +417,8 @@ func (r *repository) readShallow(upper int) error {
 // maxShallow bounds the file shallow: a line of 41 bytes for each branch, as a rule.
 const maxShallow = 16 << 20
 
-// landGit lands from git, the host's git directory or a linked worktree's, what lies
-// in up: the state of work under way, references, HEAD and the index.
+// landGit lands the directory up of the upper layer in git, the host's git directory or
+// a linked worktree's: the state of work under way, references, HEAD and the index.
 func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
@@ -464,7 +465,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
 			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
-				branch, _ := readFile(dir, path.Base(name), maxPointer)
+				branch, _ := readSmall(dir, path.Base(name), unix.O_NOFOLLOW)
 				out.hold = append(out.hold, path.Join(r.rel, strings.TrimSpace(string(branch))))
 				unix.Close(dir)
 			}
@@ -476,7 +477,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	return l.landIndex(r, git, rel, up, out)
 }
 
-// operations are what git has under way with a HEAD and an index of its own.
+// operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
 // parents lists those of a commit on the host.
@@ -594,10 +595,10 @@ func committer() string {
 }
 
 func (r *repository) landConfig(upper int, out *landed) error {
-	text, err := readFile(upper, "config", maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if text != nil {
+		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
 			out.keep = append(out.keep, rel)
 		}
 		return nil
