@@ -41,7 +41,6 @@ type Options struct {
 	Protect     []Protected // paths in writable roots that must not be written
 	GitDirs     []string    // git directories of the host, shown through layers
 	Submodules  []string    // unpopulated ones, shown through layers of which nothing lands
-	Borrowed    []string    // databases of objects that these borrow from
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary

@@ -18,39 +18,39 @@ func TestFind(t *testing.T) {
 		layers       string // below the root
 	}{
 		{"nothing", `mkdir a`, nil, ""},
-		{"the root's own", `repo .`, []string{"root ."}, ".git"},
-		{"a bare one at the root", `git init -q --bare .`, []string{"bare ."}, "."},
-		{"a bare one below", `git init -q --bare a/m.git`, []string{"bare a/m.git"}, "a/m.git"},
-		{"a mirror that a clone left", `repo ../o; git clone -q --mirror ../o a/b/c/d/m`, []string{"bare a/b/c/d/m"}, "a/b/c/d/m"},
-		{"nested, deep", `repo .; repo a/b/c/d/e/f`, []string{"root .", "nested a/b/c/d/e/f"}, ".git a/b/c/d/e/f/.git"},
-		{"nested in one that is nested", `repo a; repo a/b`, []string{"nested a", "nested a/b"}, "a/.git a/b/.git"},
-		{"a name with a newline", "repo 'a\nb'", []string{"nested a\nb"}, "a\nb/.git"},
-		{"a linked worktree whose repository is outside", `repo ../o; git -C ../o worktree add -q "$PWD/w"`, []string{"worktree w"}, "../o/.git"},
-		{"the root is a linked worktree", `repo ../o; cd ..; rmdir root; git -C o worktree add -q "$PWD/root"`, []string{"root ."}, "../o/.git"},
-		{"a linked worktree in the root", `repo .; git worktree add -q a/w`, []string{"root .", "worktree a/w"}, ".git"},
-		{"a linked worktree outside", `repo .; git worktree add -q ../w`, []string{"root ."}, ".git"},
+		{"the root's own", `repo .`, []string{"."}, ".git"},
+		{"a bare one at the root", `git init -q --bare .`, []string{"."}, "."},
+		{"a bare one below", `git init -q --bare a/m.git`, []string{"a/m.git"}, "a/m.git"},
+		{"a mirror that a clone left", `repo ../o; git clone -q --mirror ../o a/b/c/d/m`, []string{"a/b/c/d/m"}, "a/b/c/d/m"},
+		{"nested, deep", `repo .; repo a/b/c/d/e/f`, []string{".", "a/b/c/d/e/f"}, ".git a/b/c/d/e/f/.git"},
+		{"nested in one that is nested", `repo a; repo a/b`, []string{"a", "a/b"}, "a/.git a/b/.git"},
+		{"a name with a newline", "repo 'a\nb'", []string{"a\nb"}, "a\nb/.git"},
+		{"a linked worktree whose repository is outside", `repo ../o; git -C ../o worktree add -q "$PWD/w"`, []string{"w"}, "../o/.git"},
+		{"the root is a linked worktree", `repo ../o; cd ..; rmdir root; git -C o worktree add -q "$PWD/root"`, []string{"."}, "../o/.git"},
+		{"a linked worktree in the root", `repo .; git worktree add -q a/w`, []string{".", "a/w"}, ".git"},
+		{"a linked worktree outside", `repo .; git worktree add -q ../w`, []string{"."}, ".git"},
 		{"a submodule of a submodule", `repo ../o; repo ../p; git -C ../p submodule -q add "$PWD/../o" o; git -C ../p commit -qm s; repo .;
-			git submodule -q add "$PWD/../p" a/b/c/p; git submodule -q update --init --recursive`, []string{"root .", "submodule a/b/c/p", "submodule a/b/c/p/o"}, ".git"},
-		{"the root is a submodule", `repo ../o; cd ..; rmdir root; repo .; git submodule -q add "$PWD/o" root; cd root`, []string{"root ."}, "../.git/modules/root"},
-		{"a gitlink that is a directory", `repo .; repo a/b/c; git add a 2>/dev/null`, []string{"root .", "submodule a/b/c"}, ".git a/b/c/.git"},
+			git submodule -q add "$PWD/../p" a/b/c/p; git submodule -q update --init --recursive`, []string{".", "a/b/c/p", "a/b/c/p/o"}, ".git"},
+		{"the root is a submodule", `repo ../o; cd ..; rmdir root; repo .; git submodule -q add "$PWD/o" root; cd root`, []string{"."}, "../.git/modules/root"},
+		{"a gitlink that is a directory", `repo .; repo a/b/c; git add a 2>/dev/null`, []string{".", "a/b/c"}, ".git a/b/c/.git"},
 		{"a gitlink in a split index", `repo .; repo a/b/c; git add a 2>/dev/null; git update-index --split-index; repo d; git add d 2>/dev/null`,
-			[]string{"root .", "submodule a/b/c", "submodule d"}, ".git a/b/c/.git d/.git"},
+			[]string{".", "a/b/c", "d"}, ".git a/b/c/.git d/.git"},
 		{"a gitlink in a repository of sha256", `git init -q --object-format=sha256 .; git init -q --object-format=sha256 a/b; git -C a/b commit -q --allow-empty -m x; git add a 2>/dev/null`,
-			[]string{"root .", "submodule a/b"}, ".git a/b/.git"},
+			[]string{".", "a/b"}, ".git a/b/.git"},
 		{"a submodule without a work tree", `repo ../o; repo .; git submodule -q add "$PWD/../o" m; git commit -qm s; git submodule -q deinit -f m`,
-			[]string{"root .", "submodule .git/modules/m"}, ".git"},
-		{"a separate git directory", `git init -q --separate-git-dir=gd a`, []string{"nested a"}, "gd"},
-		{".git is a link", `repo o; mkdir a; ln -s ../o/.git a/.git`, []string{"nested a", "nested o"}, "o/.git"},
-		{".git is a link to nothing", `mkdir a; ln -s nowhere a/.git`, []string{"nested a"}, ""},
-		{".git is a file that leads to nothing", `mkdir a; echo gitdir: nowhere >a/.git`, []string{"nested a"}, ""},
+			[]string{".", ".git/modules/m"}, ".git"},
+		{"a separate git directory", `git init -q --separate-git-dir=gd a`, []string{"a"}, "gd"},
+		{".git is a link", `repo o; mkdir a; ln -s ../o/.git a/.git`, []string{"a", "o"}, "o/.git"},
+		{".git is a link to nothing", `mkdir a; ln -s nowhere a/.git`, []string{"a"}, ""},
+		{".git is a file that leads to nothing", `mkdir a; echo gitdir: nowhere >a/.git`, []string{"a"}, ""},
 		{".git is a FIFO", `mkdir a; mkfifo a/.git`, nil, ""},
 		{".git without a HEAD", `repo a; mv a/.git/HEAD x`, nil, ""},
 		{"HEAD is a FIFO", `repo a; rm a/.git/HEAD; mkfifo a/.git/HEAD`, nil, ""},
-		{"HEAD is a link", `repo a; ln -sf refs/heads/main a/.git/HEAD`, []string{"nested a"}, "a/.git"},
-		{"HEAD is detached", `repo a; git -C a checkout -q --detach`, []string{"nested a"}, "a/.git"},
-		{"commondir", `repo o; mkdir -p a/.git; echo ../../o/.git >a/.git/commondir; cp o/.git/HEAD a/.git`, []string{"worktree a", "nested o"}, "a/.git o/.git"},
+		{"HEAD is a link", `repo a; ln -sf refs/heads/main a/.git/HEAD`, []string{"a"}, "a/.git"},
+		{"HEAD is detached", `repo a; git -C a checkout -q --detach`, []string{"a"}, "a/.git"},
+		{"commondir", `repo o; mkdir -p a/.git; echo ../../o/.git >a/.git/commondir; cp o/.git/HEAD a/.git`, []string{"a", "o"}, "a/.git o/.git"},
 		{"behind a link", `repo ../o; ln -s ../o a`, nil, ""},
-		{"forty levels deep", `repo "$(printf 'd/%.0s' $(seq 40))"`, []string{"nested " + strings.Repeat("d/", 39) + "d"}, strings.Repeat("d/", 40) + ".git"},
+		{"forty levels deep", `repo "$(printf 'd/%.0s' $(seq 40))"`, []string{"" + strings.Repeat("d/", 39) + "d"}, strings.Repeat("d/", 40) + ".git"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -132,4 +132,72 @@ func TestGitlinksAreRemembered(t *testing.T) {
 	links, err = l.gitlinks(g.path(".git"))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a/b"}, links)
+}
+
+func TestFindUnpopulatedSubmodules(t *testing.T) {
+	link := `git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),`
+	for _, row := range []struct {
+		name, script, root string
+		want               []string // below the root; "" for the root itself
+	}{
+		{"an empty directory", `repo .; mkdir s; ` + link + `s`, "", []string{"s"}},
+		{"a missing directory, deep", `repo .; ` + link + `a/b/c/s`, "", []string{"a/b/c/s"}},
+		{"a file", `repo .; touch s; ` + link + `s`, "", []string{"s"}},
+		{".git is empty", `repo .; mkdir -p s/.git; ` + link + `s`, "", []string{"s"}},
+		{"a populated one", `repo .; repo s; ` + link + `s`, "", nil},
+		{"in the index of a nested repository", `repo n; cd n; ` + link + `s`, "", []string{"n/s"}},
+		{"in the index of a linked worktree", `repo .; git worktree add -q w; cd w; ` + link + `s`, "", []string{"w/s"}},
+		{"of the repository around the root", `repo .; mkdir -p a/b; ` + link + `a/b/s; ` + link + `s`, "a/b", []string{"s"}},
+		{"the root itself", `repo .; mkdir s; ` + link + `s`, "s", []string{""}},
+		{"of the repository around a root that is one", `repo .; repo s; ` + link + `s; ` + link + `t`, "s", nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			g.sh(row.script)
+			g.settle()
+			g.root = filepath.Join(g.root, row.root)
+			r := g.begin()
+			_, unpopulated, err := Find(g.root, r.List)
+			require.NoError(t, err)
+			var got []string
+			for _, u := range unpopulated {
+				got = append(got, strings.TrimPrefix(strings.TrimPrefix(u.Dir, g.root), "/"))
+			}
+			assert.Equal(t, row.want, got)
+			assert.Equal(t, unpopulated, r.Unpopulated)
+			_, err = r.End()
+			require.NoError(t, err)
+		})
+	}
+}
+
+// A name is not given back where the host's git would enter.
+func TestSubmodulesStayInert(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub; mkdir -p late/sub`)
+	made := g.command(func() { g.sh(`repo late/sub; arm late/sub/.git; repo late/sub/below; repo other`) })
+	require.Len(t, made, 6)
+	r := g.begin()
+	assert.False(t, g.runs(".", "status"))
+	assert.NoFileExists(t, g.path("late/sub/.git"))
+	assert.NoFileExists(t, g.path("late/sub/below/.git"))
+	assert.FileExists(t, g.path("other/.git/HEAD"))
+	assert.Len(t, r.Withheld, 4)
+	upper := t.TempDir()
+	l := &Layer{Dir: upper, fresh: true}
+	for _, dir := range []string{upperDir, workDir, mergedDir} {
+		require.NoError(t, os.Mkdir(filepath.Join(upper, dir), 0o700))
+	}
+	up, _, _, err := l.Submodule(g.path("late/sub"), r.Withheld)
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		".git": "gitdir: .git.fenced\n", "below/.git": "gitdir: .git.fenced\n", ".git.fenced/HEAD": "ref: refs/heads/main\n", "below/.git.fenced/HEAD": "ref: refs/heads/main\n",
+	} {
+		text, err := os.ReadFile(filepath.Join(up, name))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text), name)
+	}
+	_, err = r.End()
+	require.NoError(t, err)
 }

@@ -18,10 +18,11 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// lander lands what commands have written to a layer. Whatever it reads there may
-// be an attacker's, and may change while it is read.
+// lander lands what commands have written to a layer. All that it reads there may be an
+// attacker's, and may change while it is read.
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
@@ -57,13 +58,22 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
+// vital are files and directories without which, or with bad ones, git takes a
+// directory for no repository, or fails in all that it does.
+var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects", "commondir", "index"}
+
 // stay leaves a file for the next command, and says once in the life of a layer why
 // it does not land. While the command runs, it may yet.
 func (o *landed) stay(rel, format string, args ...any) {
-	o.keep = append(o.keep, rel)
-	line := fmt.Sprintf(format, args...) + "; it stays in the sandbox"
-	if o.once {
-		line = fmt.Sprintf(format, args...) + "; it is dropped, since another command ran at the same time"
+	line := fmt.Sprintf(format, args...)
+	switch {
+	case o.once:
+		line += "; it is dropped, since another command ran at the same time"
+	case slices.Contains(vital, path.Base(rel)): // git would not start with a bad one
+		line += "; it is dropped"
+	default:
+		o.keep = append(o.keep, rel)
+		line += "; it stays in the sandbox"
 	}
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
@@ -79,7 +89,7 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
 }
 
-// Land lands what can while the command runs. What it cannot do, LandLast reports.
+// Land lands as much as it can while the command runs. LandLast reports the rest.
 func (l *Layer) Land() { _ = l.land(false, false) }
 
 // ForgetLocks makes commands see that locks of the host's are gone.
@@ -94,9 +104,9 @@ func (l *Layer) ForgetLocks() {
 	}
 }
 
-// LandLast lands once the command has ended. told are lines for people about what is
-// not as the command may expect. What cannot land now does with the next command that
-// uses the layer.
+// LandLast lands once the command has ended. told are lines for people about changes
+// that did not land as the command may expect. Work that cannot land now lands with the
+// next command that uses the layer.
 func (l *Layer) LandLast() (told []string) {
 	if l.lock == nil {
 		return nil // Reopen has found that the host's git directory is gone
@@ -134,6 +144,9 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
+	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
+		return errors.Join(err, errors.New("another git directory is in its place"))
+	}
 	l.lander.last = last
 	out := &landed{record: s, told: &l.lander.told, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
@@ -160,13 +173,24 @@ func (l *Layer) openUpper() (int, error) {
 	return fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
+// remove removes the layer of one command.
+func (l *Layer) remove() error {
+	dir, err := os.Open(filepath.Dir(l.Dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
+}
+
 // leave removes the layer of one command, and lets the next command begin anew.
 func (l *Layer) leave(tidy bool) error {
 	switch {
 	case !tidy:
 		return nil
 	case l.Once:
-		return os.RemoveAll(l.Dir)
+		return l.remove()
 	case l.shared:
 		return nil // another command may use it; an empty layer has nothing to land
 	}
@@ -201,9 +225,9 @@ func openUp(dir, depth int) {
 	})
 }
 
-// tidyUp takes from the layer what no later command is to see there, once no command
-// uses it. The record says so first: a layer that is half emptied looks as if a command
-// had removed the rest.
+// tidyUp removes from the layer the files that no later command is to see, once no
+// command uses it. The record says so first: a layer that is half emptied looks as if a
+// command had removed the rest.
 func (l *Layer) tidyUp(out *landed) error {
 	if l.shared {
 		if err := l.wait(starting, unix.F_WRLCK); err != nil {
@@ -213,9 +237,10 @@ func (l *Layer) tidyUp(out *landed) error {
 		if err := l.try(use, unix.F_WRLCK); err != nil {
 			return l.save(out.record) // another command uses it, and will tidy
 		}
+		defer func() { _ = l.try(use, unix.F_RDLCK) }()
 	}
 	if l.Once {
-		return os.RemoveAll(l.Dir)
+		return l.remove()
 	}
 	held := map[string]int64{}
 	for _, rel := range out.Keep {
@@ -254,7 +279,7 @@ func (l *Layer) finish(s *record) error {
 // repository lands from the upper layer of one git directory, and from those of the
 // linked worktrees and submodules in it that the host has.
 func (l *lander) repository(upper int, rel string, out *landed) error {
-	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && isWhiteout(st) {
+	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
 		out.tell("the command has removed the git directory %q, and the host's is as it was", filepath.Join(l.layer.GitDir, rel))
 		return nil
 	}
@@ -358,8 +383,11 @@ func (r *repository) landObjects(upper int, out *landed) error {
 		return err
 	}
 	dir, err := fsat.Openat(upper, "objects", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err == unix.EACCES {
+		return err
+	}
 	if err != nil {
-		return nil
+		return nil // none, or no directory
 	}
 	defer unix.Close(dir)
 	result, err := r.lander.Land(dir)
@@ -380,7 +408,7 @@ func (r *repository) readShallow(upper int) error {
 	for _, id := range strings.Fields(string(host)) {
 		r.shallow[id] = true
 	}
-	layer, err := readFile(upper, "shallow", maxShallow)
+	layer, _, err := overlay.ReadFile(upper, "shallow", unix.O_NOFOLLOW, maxShallow)
 	if err != nil {
 		return nil
 	}
@@ -395,8 +423,8 @@ func (r *repository) readShallow(upper int) error {
 // maxShallow bounds the file shallow: a line of 41 bytes for each branch, as a rule.
 const maxShallow = 16 << 20
 
-// landGit lands from git, the host's git directory or a linked worktree's, what lies
-// in up: the state of work under way, references, HEAD and the index.
+// landGit lands the directory up of the upper layer in git, the host's git directory or
+// a linked worktree's: the state of work under way, references, HEAD and the index.
 func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
@@ -443,7 +471,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
 			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
-				branch, _ := readFile(dir, path.Base(name), maxPointer)
+				branch, _ := readSmall(dir, path.Base(name), unix.O_NOFOLLOW)
 				out.hold = append(out.hold, path.Join(r.rel, strings.TrimSpace(string(branch))))
 				unix.Close(dir)
 			}
@@ -455,7 +483,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	return l.landIndex(r, git, rel, up, out)
 }
 
-// operations are what git has under way with a HEAD and an index of its own.
+// operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
 // parents lists those of a commit on the host.
@@ -573,10 +601,10 @@ func committer() string {
 }
 
 func (r *repository) landConfig(upper int, out *landed) error {
-	text, err := readFile(upper, "config", maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if text != nil {
+		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
 			out.keep = append(out.keep, rel)
 		}
 		return nil
@@ -591,7 +619,10 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.stay(rel, "the configuration: %v", err)
 		return nil
 	}
-	if len(stays) > 0 {
+	if slices.ContainsFunc(stays, decidesRepository) {
+		out.tell("the configuration of %q; it is dropped, with all of the layer's configuration", stays)
+		stays = nil
+	} else if len(stays) > 0 {
 		out.stay(rel, "the configuration of %q", stays)
 	}
 	now, err := os.ReadFile(file)
@@ -600,6 +631,12 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.Config[rel] = digestOf(now)
 	}
 	return err
+}
+
+// decidesRepository reports whether git finds no repository, or another one, with a
+// wrong value of a key.
+func decidesRepository(key string) bool {
+	return strings.HasPrefix(key, "extensions.") || slices.Contains([]string{"core.bare", "core.worktree", "core.repositoryformatversion"}, key)
 }
 
 const maxConfig = 4 << 20

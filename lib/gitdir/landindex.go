@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/overlay"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // host's directory git.
 func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) error {
 	data, written, err := readIndex(up)
-	if data == nil {
+	if err != nil && !errors.Is(err, overlay.ErrTooLarge) {
 		return nil // the command has not written one, or only a whiteout
 	}
 	rel = path.Join(rel, indexFile)
@@ -88,16 +89,15 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 // readIndex also returns when the index was written. An index that is newer than a
 // change of a file hides that change from git, if the size stays.
 func readIndex(up int) (data []byte, written time.Time, err error) {
-	st, err := fsat.Lstat(up, indexFile)
+	data, st, err := overlay.ReadFile(up, indexFile, unix.O_NOFOLLOW, maxIndex)
 	if err != nil {
 		return nil, written, err
 	}
-	data, err = readFile(up, indexFile, maxIndex)
 	written = time.Unix(st.Mtim.Unix())
 	if now := time.Now(); written.After(now) {
 		written = now
 	}
-	return data, written, err
+	return data, written, nil
 }
 
 // hostIndex is the host's index, as it was before it is replaced.
@@ -131,6 +131,9 @@ func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *
 	data, err := os.ReadFile(path)
 	if err == nil {
 		h.Index, err = index.Parse(data, r.hexLen())
+	}
+	if split := new(index.SplitError); errors.As(err, &split) {
+		h.Index, err = new(index.Index), nil // each entry that lands is a new one then
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the host's index: %w", err)
@@ -215,9 +218,6 @@ func digestOf(data []byte) string {
 // replace replaces the host's index under git's lock, if it still is as it was.
 func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%q exists: another git process is at work, or one ended early; in that case remove the file", path+".lock")
-	}
 	if err != nil {
 		return err
 	}
@@ -227,30 +227,4 @@ func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 		err = errors.New("it has changed meanwhile")
 	}
 	return errors.Join(err, lock.Release())
-}
-
-// readFile reads a regular file of an upper layer, once. A missing one, and one that
-// is no regular file, is nil.
-func readFile(dir int, name string, most int64) ([]byte, error) {
-	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.New("it is not a regular file")
-	}
-	data := make([]byte, 0, min(st.Size, most)+1)
-	for {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case int64(len(data)) > most:
-			return data, errors.New("it is too large")
-		case err != nil || n == 0:
-			return data, nil
-		}
-	}
 }

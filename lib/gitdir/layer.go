@@ -78,8 +78,8 @@ const (
 	landing
 )
 
-// LayerName is the name of the directory of a layer over a git directory. The digest
-// makes it unique, the rest is for people.
+// LayerName is the name of the directory of a layer over a git directory. It ends in a
+// digest of the path, which makes it unique.
 func LayerName(gitDir string) string {
 	name := filepath.Base(gitDir)
 	if name == ".git" {
@@ -95,10 +95,10 @@ func LayerName(gitDir string) string {
 	return "git-" + readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
 }
 
-// OpenShared opens the layer that the commands of a session share, below the
-// directory in, and makes it if it is missing. Close it.
+// OpenShared opens the layer that the commands of a session share, below the directory
+// in, and makes it if it is missing. The caller closes the layer.
 func OpenShared(in, gitDir, session string, plain ...string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Session: session, Plain: plain, shared: true}
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Plain: plain, Session: session, shared: true}
 	err := l.open()
 	if err == nil {
 		err = l.wait(starting, unix.F_WRLCK)
@@ -111,16 +111,17 @@ func OpenShared(in, gitDir, session string, plain ...string) (*Layer, error) {
 		}
 	}
 	if err == nil {
-		err = l.try(use, unix.F_RDLCK) // only a command with the first lock has it exclusively
+		err = l.wait(use, unix.F_RDLCK) // a command that tidies has it exclusively for a moment
 	}
 	return l.opened(err)
 }
 
-// OpenOwn opens the layer over a git directory for a command without a session,
-// below the directory in. What cannot land stays there for the next command. A
-// command that runs at the same time gets an empty layer for itself. Close it.
+// OpenOwn opens the layer over a git directory for a command without a session, below
+// the directory in. Work that cannot land stays there for the next command. A command
+// that runs at the same time gets an empty layer of its own. The caller closes the
+// layer.
 func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Session: "command", Plain: plain, fresh: true}
+	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Plain: plain, Session: "command", fresh: true}
 	err := l.open()
 	if err == nil {
 		err = l.try(use, unix.F_WRLCK)
@@ -197,8 +198,8 @@ func (l *Layer) openLock() error {
 	return nil
 }
 
-// inPlace reports whether the lock is on the file that has its name: a sweep may have
-// taken the layer away before the lock was taken.
+// inPlace reports whether the locked file still has its name: a sweep may have removed
+// the layer before the lock was taken.
 func (l *Layer) inPlace() bool {
 	var own, named unix.Stat_t
 	return unix.Fstat(int(l.lock.Fd()), &own) == nil && unix.Lstat(filepath.Join(l.Dir, layerLock), &named) == nil && fsat.SameInode(&own, &named)

@@ -12,6 +12,7 @@ import (
 
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Make makes the directory of a submodule where it is missing, as git does. Nothing
@@ -120,7 +121,7 @@ func (n Inert) giveIn(upper, rel string) error {
 		}
 		return unix.Symlinkat(target, dir, n.Name)
 	default:
-		if text, err = readFile(host, n.Fenced, maxPointerFile); err != nil {
+		if text, _, err = overlay.ReadFile(host, n.Fenced, unix.O_NOFOLLOW, maxPointerFile); err != nil {
 			return nil // git takes it for nothing
 		}
 	}
@@ -188,12 +189,12 @@ func (l *Layer) keepPlain(last bool) error {
 // newGitlinks lists the submodules that only the first of two indexes has.
 func newGitlinks(x, host *index.Index) []string {
 	known := map[string]bool{}
-	for _, e := range host.Gitlinks() {
-		known[e.Path] = true
+	for _, e := range host.Changed(x) {
+		known[e.Path] = e.Mode == index.ModeGitlink
 	}
 	var links []string
-	for _, e := range x.Gitlinks() {
-		if !known[e.Path] {
+	for _, e := range x.Changed(host) {
+		if e.Mode == index.ModeGitlink && !known[e.Path] {
 			links = append(links, e.Path)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // reader reads the host's refs. It keeps packed-refs until the file changes.
@@ -107,7 +109,7 @@ func (r *reader) readLoose(name string) (entry, error) {
 		if err != nil {
 			return entry{}, err
 		}
-		return entry{value{target: target}, ctime(info), true}, checkFormat(target)
+		return entry{value{target: target}, ctime(info), true}, gitplace.CheckRef(target)
 	}
 	f, err := os.Open(file)
 	if notThere(err) {

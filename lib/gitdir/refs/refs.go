@@ -1,6 +1,7 @@
-// Package refs reads the refs, HEAD and reflogs of a git directory, finds what a
-// command changed of them in an overlay's upper layer, and makes these changes in
-// the git directory as git does: with lock files, compare and swap, and reflogs.
+// Package refs reads the refs, HEAD and reflogs of a git directory, and finds the
+// changes that a command made to them in an overlay's upper layer. It makes these
+// changes in the git directory as git does: with lock files, compare and swap, and
+// reflogs.
 //
 // The git directory is trusted. The layer is not: a command made it, and another
 // one may be changing it. Only the "files" format of refs is known; a repository
@@ -120,7 +121,7 @@ func (v value) String() string {
 }
 
 // content is the text of a file that holds a value.
-func (v value) content() string { return v.String() + "\n" }
+func (v value) content() []byte { return []byte(v.String() + "\n") }
 
 func parseLanded(s string) value {
 	if target, ok := strings.CutPrefix(s, "ref: "); ok {
