@@ -50,6 +50,9 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: "name the work tree"}
 	}
 	repos, err := f.repositories(root)
+	if refused, ok := errors.AsType[*bwrap.Refusal](err); ok {
+		return nil, refused
+	}
 	if err != nil {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
 	}
@@ -142,15 +145,19 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	return repos, f.cover(unpopulated)
 }
 
-// cover adds to the submodules that get a layer, and makes their directories.
+// cover adds to the submodules that get a layer, and makes their directories. Nothing
+// of a root that is one would land.
 func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
 	for _, u := range unpopulated {
 		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Writable && r.Path == u.Dir }) {
-			return fmt.Errorf("%q is a submodule that is not populated: git submodule update --init", u.Dir)
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it is a submodule that is not populated", u.Dir), Advice: "git submodule update --init"}
 		}
 		if !f.Tell {
 			if err := u.Make(); err != nil {
-				return fmt.Errorf("%q is a submodule that is not populated: %w", u.Dir, err)
+				return &bwrap.Refusal{
+					Reason: fmt.Sprintf("cannot lay a layer over the submodule %q, which is not populated: %v", u.Dir, err),
+					Advice: "make it a directory, or take it from the index: git rm --cached",
+				}
 			}
 		} else if _, err := os.Lstat(u.Dir); err != nil {
 			continue

@@ -36,7 +36,6 @@ func TestInert(t *testing.T) {
 	}{
 		{"at the root", ``, `repo .; arm .git; mkdir sub`, []string{".git", ".git/HEAD"}, ". sub"},
 		{"below", `repo .`, `repo a/b/c; arm a/b/c/.git; mkdir a/b/c/sub`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, "a/b/c a/b/c/sub"},
-		{"as a gitlink of the host's index", `repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a`, `repo a/b/c; arm a/b/c/.git`, []string{"a/b/c/.git", "a/b/c/.git/HEAD"}, ". a/b/c"},
 		{"bare at the root", ``, `git init -q --bare .; git config core.bare false; git config core.worktree .; arm .`, []string{"HEAD"}, "."},
 		{"bare at the root, its .git renamed away", ``, `repo .; arm .git; mv .git/* .; rmdir .git; git config --file config core.bare false; git config --file config core.worktree .`, []string{"HEAD"}, "."},
 		{"bare below", `repo .`, `git init -q --bare a/m; git config --file a/m/config core.bare false; git config --file a/m/config core.worktree .; arm a/m`, []string{"a/m/HEAD"}, "a/m"},
