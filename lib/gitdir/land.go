@@ -471,7 +471,7 @@ func (r *repository) parents(id string) (ids []string, err error) {
 func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
 	path := func(name string) string {
-		if ofWorktree(name) {
+		if refs.PerWorktree(name) {
 			return path.Join(rel, name)
 		}
 		return path.Join(r.rel, name)
@@ -482,7 +482,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	}
 	common := out.refs(r.rel)
 	for name, value := range common {
-		if !ofWorktree(name) && name != "logs/HEAD" {
+		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			o.Landed[name] = value
 		}
 	}
@@ -505,11 +505,11 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || !shared && !ofWorktree(c.Name) || !own && ofWorktree(c.Name)
+		return c.Name == "HEAD" && !head || !shared && !refs.PerWorktree(c.Name) || !own && refs.PerWorktree(c.Name)
 	})
 	results, err := refs.Apply(host, changes, o)
 	for name, value := range o.Landed {
-		if !ofWorktree(name) && name != "logs/HEAD" {
+		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			common[name] = value
 		}
 	}
@@ -528,11 +528,6 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		}
 	}
 	return err
-}
-
-// ofWorktree reports whether each worktree has a reference of that name.
-func ofWorktree(name string) bool {
-	return name == "HEAD" || strings.HasPrefix(name, "refs/bisect/") || strings.HasPrefix(name, "refs/worktree/") || strings.HasPrefix(name, "refs/rewritten/")
 }
 
 // maxWalk bounds the commits that are looked at to tell a fast-forward.

@@ -502,7 +502,7 @@ func (t *transaction) conflict(name string) error {
 			return fmt.Errorf("the host has the ref %q", dir)
 		}
 	}
-	if other := p.below(name); other != "" && !perWorktree(name) {
+	if other := p.below(name); other != "" && !PerWorktree(name) {
 		return fmt.Errorf("the host has the ref %q", other)
 	}
 	file := t.file(name)
