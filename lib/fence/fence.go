@@ -6,6 +6,7 @@ package fence
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -77,6 +78,7 @@ type Fence struct {
 	gitDirs    []string // of the host, shown through layers
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
+	wholeIndex bool     // one of them may have an index that would not land
 	gitRoots   []string // writable roots in which repositories are looked for
 	runs       []*gitdir.Run
 
@@ -153,7 +155,7 @@ func (f *Fence) plan() error {
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Home: gitHome(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Home: f.gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()
@@ -190,9 +192,16 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs, confine.WritablePaths(o.Roots))
-	f.Plan, err = bwrap.New(o)
-	return err
+	o.GitDirs = f.gitDirs
+	if f.Plan, err = bwrap.New(o); err != nil {
+		return err
+	}
+	for _, dir := range gitdir.Alternates(f.gitDirs) {
+		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
+			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
+		}
+	}
+	return nil
 }
 
 // rlimits are the limits that the kernel keeps for each process.
@@ -285,8 +294,8 @@ func (f *Fence) Ready(name string) error {
 	if err := f.join(); err != nil {
 		return err
 	}
-	if err := f.OpenLayers(); err != nil || isNew {
-		return err
+	if isNew {
+		return nil
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
 }
@@ -363,6 +372,9 @@ func (f *Fence) rejoin() (*monitor.Keeper, error) {
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
+		return monitor.Config{}, err
+	}
+	if err := f.OpenLayers(); err != nil {
 		return monitor.Config{}, err
 	}
 	f.beginNote()

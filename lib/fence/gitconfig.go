@@ -12,9 +12,13 @@ import (
 // gitHome gives git in the sandbox the user's configuration, as far as it is data.
 // Without it git would be silent and do harm: an LFS file is committed whole, and
 // files that the user ignores everywhere are committed too.
-func gitHome(project string) func(func(string) bool) bwrap.Home {
+func (f *Fence) gitHome(project string) func(func(string) bool) bwrap.Home {
 	return func(has func(program string) bool) bwrap.Home {
-		c := gitconfig.Compose(project, os.LookupEnv, has)
+		var set []gitconfig.Entry
+		if f.wholeIndex {
+			set = gitconfig.WholeIndex
+		}
+		c := gitconfig.Compose(project, os.LookupEnv, has, set...)
 		home := bwrap.Home{Warnings: slices.Concat(c.Notes, c.Missing)}
 		add := func(name string, data []byte, what string) {
 			if data != nil {
@@ -26,7 +30,7 @@ func gitHome(project string) func(func(string) bool) bwrap.Home {
 		add(gitconfig.AttributesName, c.Attributes, "the user's attributes")
 		for _, kv := range c.Env {
 			name, value, _ := strings.Cut(kv, "=")
-			home.Vars = append(home.Vars, bwrap.Var{Name: name, Value: value, Rule: "default: git: the caller's settings, reduced to data"})
+			home.Vars = append(home.Vars, bwrap.Var{Name: name, Value: value, Rule: "default: git: settings that are data"})
 		}
 		return home
 	}

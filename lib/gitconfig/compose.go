@@ -26,7 +26,7 @@ type Composed struct {
 	Config     []byte   // of ConfigName
 	Excludes   []byte   // of ExcludesName; nil for none
 	Attributes []byte   // of AttributesName; nil for none
-	Env        []string // the settings of GIT_CONFIG_COUNT that are data, as variables
+	Env        []string // the settings of GIT_CONFIG_COUNT that are data, and pk's own, as variables
 	Missing    []string // filters and merge drivers whose programs are not in the sandbox, for people
 	Notes      []string // files that could not be read, for people
 }
@@ -35,10 +35,16 @@ type Composed struct {
 // one command gains nothing by it.
 var own = []Entry{{Key: "gc.auto", Value: "0"}, {Key: "maintenance.auto", Value: "false"}}
 
+// WholeIndex are settings with which git writes an index whole, whatever it reads. A
+// split or a sparse one cannot be checked, so it would not land.
+var WholeIndex = []Entry{{Key: "core.splitindex", Value: "false"}, {Key: "index.sparse", Value: "false"}}
+
 // Compose makes the configuration for git in a sandbox that works in dir, an absolute
 // path: from the system's and the user's files, with the includes that git would follow
 // in dir, and from GIT_CONFIG_COUNT. No file of a repository goes into it; conditions of
 // includeIf look at the repository around dir, unless it is another user's.
+//
+// set are further settings, which hold over all of these.
 //
 // The keys are those of an allow-list. A filter, merge driver or diff program is among
 // them if has says that the sandbox has its program. A filter that is required stays
@@ -47,7 +53,7 @@ var own = []Entry{{Key: "gc.auto", Value: "0"}, {Key: "maintenance.auto", Value:
 //
 // Where git would stop, at a broken file, only pk's own settings are left, and Notes
 // says why.
-func Compose(dir string, getenv Getenv, has func(program string) bool) Composed {
+func Compose(dir string, getenv Getenv, has func(program string) bool, set ...Entry) Composed {
 	l := &loader{getenv: getenv, at: discover(dir)}
 	l.distrust()
 	err := l.host()
@@ -84,7 +90,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool) Composed 
 		s.kept = append(s.kept, Entry{Key: "core.attributesfile", Value: "~/" + AttributesName})
 	}
 	inEnv := func(e Entry) bool { return e.File == counter }
-	c.Env = environ(slices.DeleteFunc(slices.Clone(s.kept), func(e Entry) bool { return !inEnv(e) }))
+	c.Env = environ(append(slices.DeleteFunc(slices.Clone(s.kept), func(e Entry) bool { return !inEnv(e) }), set...))
 	text := "# The user's git configuration, reduced to data. pk writes it anew for each command.\n"
 	for _, line := range s.missing() {
 		text += "# " + line + "\n"

@@ -101,7 +101,7 @@ func TestGitRunsWhatIsNamed(t *testing.T) {
 			h.write("evil", "#!/bin/sh\n: >{home}/ran\nexec cat </dev/null\n")
 			require.NoError(t, os.Chmod(h.path("evil"), 0o755))
 			g.prepare(h)
-			list, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+			list, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
 			require.NoError(t, err)
 			var paths []string
 			for _, n := range list {
@@ -118,7 +118,7 @@ func TestNamedFilesOfAConfigurationThatCannotBeRead(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	h.user("# " + strings.Repeat("x", maxFile) + "\n[core]\nhooksPath=.githooks\n")
-	_, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+	_, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
 	assert.ErrorContains(t, err, h.path(".gitconfig"))
 }
 
@@ -130,9 +130,33 @@ func TestNoFileIsNamedByChance(t *testing.T) {
 	h.git("proj", "config", "branch.main.merge", "refs/heads/main")
 	h.git("proj", "config", "user.name", "main src f")
 	h.git("proj", "config", "alias.x", "!ls src")
-	list, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+	list, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
 	require.NoError(t, err)
 	assert.Empty(t, list)
+}
+
+func TestIndexThatMayNotBeWhole(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		prepare []string
+		partial bool
+	}{
+		{"plain", []string{"status"}, false},
+		{"split", []string{"update-index", "--split-index"}, true},
+		{"split by the configuration", []string{"config", "core.splitIndex", "true"}, true},
+		{"sparse by the configuration", []string{"config", "index.sparse", "true"}, true},
+		{"sparse by the worktree's", []string{"sparse-checkout", "set", "--sparse-index", "--cone"}, true},
+		{"off by the configuration", []string{"config", "core.splitIndex", "false"}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHome(t)
+			h.project()
+			h.git("proj", test.prepare...)
+			_, partial, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+			require.NoError(t, err)
+			assert.Equal(t, test.partial, partial)
+		})
+	}
 }
 
 // plantAndRun writes files and has the owner use git. Git fails or not.

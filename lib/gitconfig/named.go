@@ -15,17 +15,21 @@ import (
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
 // NamedFiles lists those in writable roots, for a repository with the git directories
-// gitDir and commonDir and a work tree, all absolute. The configuration is the one that
-// git could come to read: all conditions of includes hold. A file that a command line
-// names may be missing. An error is a configuration that cannot be read to its end.
-func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) ([]Named, error) {
+// gitDir and commonDir, both empty for none, and a work tree, all absolute. The
+// configuration is the one that git could come to read: all conditions of includes
+// hold. A file that a command line names may be missing. partial tells that git may keep
+// an index there that is not whole. An error is a configuration that cannot be read to
+// its end.
+func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	n := &namer{loader: l, workTree: workTree, roots: roots}
-	for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
-		n.links(dir, "a link in the git directory leads here")
+	if gitDir != "" {
+		for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
+			n.links(dir, "a link in the git directory leads here")
+		}
 	}
 	for _, e := range l.targets {
 		n.name(e.Value, "a configuration includes it")
@@ -33,7 +37,7 @@ func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Geten
 	for _, e := range l.entries {
 		n.entry(e)
 	}
-	return n.list, nil
+	return n.list, n.partial, nil
 }
 
 type namer struct {
@@ -41,6 +45,7 @@ type namer struct {
 	workTree string
 	roots    []string // in which a command can write
 	list     []Named
+	partial  bool
 	tops     map[string]bool // names in the work tree
 }
 
@@ -72,10 +77,13 @@ func (n *namer) entry(e Entry) {
 			dir = filepath.Join(n.workTree, dir)
 		}
 		n.links(dir, "a hook leads here")
-	case "core.attributesfile":
+	case "core.attributesfile", "core.excludesfile":
 		if file, ok := n.expand(e.Value); ok && file != "" {
-			n.name(file, "it decides which filters run")
+			n.name(file, "git reads it: "+e.Key)
 		}
+	case "core.splitindex", "index.sparse":
+		on, _ := e.Bool()
+		n.partial = n.partial || on
 	default:
 		n.command(e)
 	}
@@ -88,6 +96,7 @@ func (n *namer) links(dir, why string) {
 		return
 	}
 	for _, e := range entries {
+		n.partial = n.partial || strings.HasPrefix(e.Name(), "sharedindex.")
 		if e.Type()&os.ModeSymlink == 0 {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
@@ -138,7 +139,7 @@ func (f *finder) workTree(rel string) error {
 	if err != nil {
 		return f.missing(name, err)
 	}
-	if t.gitDir != "" && !(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) {
+	if t.gitDir != "" && (!(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) || !fsat.Within(t.gitDir, f.root) && !pointsBack(t, dir)) {
 		t.gitDir, t.commonDir = "", ""
 	}
 	if t.gitDir == "" && !t.file && !t.link {
@@ -148,6 +149,39 @@ func (f *finder) workTree(rel string) error {
 	repo := Repo{WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
+}
+
+// pointsBack reports whether a git directory outside of the root belongs to a work
+// tree: a .git in an unpacked archive may name any.
+func pointsBack(t target, workTree string) bool {
+	if text, err := os.ReadFile(path.Join(t.gitDir, "gitdir")); err == nil && fsat.Within(t.gitDir, t.commonDir+"/worktrees") {
+		dotGit := gitplace.Pointer(text)
+		if !path.IsAbs(dotGit) {
+			dotGit = path.Join(t.gitDir, dotGit)
+		}
+		return sameDir(path.Dir(dotGit), workTree)
+	}
+	text, err := os.ReadFile(path.Join(t.gitDir, "config"))
+	if err != nil {
+		return false
+	}
+	entries, _ := gitconfig.Parse("config", text)
+	for _, e := range entries {
+		if e.Key == "core.worktree" {
+			back := e.Value
+			if !path.IsAbs(back) {
+				back = path.Join(t.gitDir, back)
+			}
+			return sameDir(back, workTree)
+		}
+	}
+	return false
+}
+
+func sameDir(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
 // missing turns the error of a lookup into that of the search.

@@ -46,12 +46,20 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 	if len(planned) == 0 {
 		return nil, nil
 	}
-	var done []Inert
 	var errs []error
+	for i := range planned {
+		if dir, err := l.open(planned[i].Dir); err == nil {
+			if st, err := fsat.Lstat(dir, planned[i].Name); err == nil {
+				planned[i].ino, planned[i].Fenced = st.Ino, freeName(dir, planned[i].Name)
+			}
+			unix.Close(dir)
+		}
+	}
+	// On a full disk nothing can be given back later, but a rename needs no space.
+	errs = append(errs, save(slices.Concat(records, planned)))
+	var done []Inert
 	for _, n := range planned {
-		err := l.fenceOne(&n, func(n Inert) error {
-			return save(append(slices.Concat(records, done), n))
-		})
+		err := l.fenceOne(&n)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("cannot make the repository %q inert: %w", n.Repository(), err))
 		}
@@ -59,12 +67,16 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 			done = append(done, n)
 		}
 	}
+	if !slices.Equal(done, planned) {
+		errs = append(errs, save(slices.Concat(records, done)))
+	}
 	return done, errors.Join(errs...)
 }
 
-// fenceOne renames a name and looks whether it is gone. It sets n.ino if it has
-// renamed something.
-func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
+// fenceOne renames a name and looks whether it is gone. n.ino is 0 then if nothing was
+// renamed.
+func (l *List) fenceOne(n *Inert) error {
+	n.ino = 0
 	dir, err := l.open(n.Dir)
 	if err != nil {
 		return unlessAbsent(err) // then nothing has the name
@@ -75,18 +87,14 @@ func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
 		if err != nil {
 			return unlessAbsent(err)
 		}
-		n.Fenced = freeName(dir, n.Name)
-		planned := *n
-		planned.ino = st.Ino
-		if err := save(planned); err != nil {
-			return err
-		}
 		err = fsat.RenameFresh(dir, n.Name, dir, n.Fenced)
 		switch {
 		case err == nil:
 			n.ino = st.Ino
 			ignore(dir, n.Fenced)
-		case !absent(err) && !errors.Is(err, unix.EEXIST):
+		case errors.Is(err, unix.EEXIST):
+			n.Fenced = freeName(dir, n.Name)
+		case !absent(err):
 			return fmt.Errorf("cannot rename %s: %w", n.Name, err)
 		}
 	}

@@ -312,12 +312,19 @@ func TestKilledWhileItSweeps(t *testing.T) {
 		made, err := l.refresh()
 		require.NoError(t, err)
 		left, died := steps, errors.New("killed")
-		_, err = l.fence(made, nil, func(all []Inert) error {
-			if left--; left < 0 {
-				return died
-			}
-			return saveRecords(g.state, all)
-		})
+		func() {
+			defer func() {
+				if e := recover(); e != nil && e != died {
+					panic(e)
+				}
+			}()
+			_, err = l.fence(made, nil, func(all []Inert) error {
+				if left--; left < 0 {
+					panic(died)
+				}
+				return saveRecords(g.state, all)
+			})
+		}()
 		l.shut()
 		require.NoError(t, r.note.Close())
 		_, rerr := Recover(g.state)

@@ -58,13 +58,22 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
+// vital are files and directories without which, or with bad ones, git takes a
+// directory for no repository, or fails in all that it does.
+var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects", "commondir", "index"}
+
 // stay leaves a file for the next command, and says once in the life of a layer why
 // it does not land. While the command runs, it may yet.
 func (o *landed) stay(rel, format string, args ...any) {
-	o.keep = append(o.keep, rel)
-	line := fmt.Sprintf(format, args...) + "; it stays in the sandbox"
-	if o.once {
-		line = fmt.Sprintf(format, args...) + "; it is dropped, since another command ran at the same time"
+	line := fmt.Sprintf(format, args...)
+	switch {
+	case o.once:
+		line += "; it is dropped, since another command ran at the same time"
+	case slices.Contains(vital, path.Base(rel)): // git would not start with a bad one
+		line += "; it is dropped"
+	default:
+		o.keep = append(o.keep, rel)
+		line += "; it stays in the sandbox"
 	}
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
@@ -129,6 +138,9 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
+	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
+		return errors.Join(err, errors.New("another git directory is in its place"))
+	}
 	l.lander.last = last
 	out := &landed{record: s, told: &l.lander.told, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
@@ -155,13 +167,24 @@ func (l *Layer) openUpper() (int, error) {
 	return fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
+// remove removes the layer of one command.
+func (l *Layer) remove() error {
+	dir, err := os.Open(filepath.Dir(l.Dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
+}
+
 // leave removes the layer of one command, and lets the next command begin anew.
 func (l *Layer) leave(tidy bool) error {
 	switch {
 	case !tidy:
 		return nil
 	case l.Once:
-		return os.RemoveAll(l.Dir)
+		return l.remove()
 	case l.shared:
 		return nil // another command may use it; an empty layer has nothing to land
 	}
@@ -208,9 +231,10 @@ func (l *Layer) tidyUp(out *landed) error {
 		if err := l.try(use, unix.F_WRLCK); err != nil {
 			return l.save(out.record) // another command uses it, and will tidy
 		}
+		defer func() { _ = l.try(use, unix.F_RDLCK) }()
 	}
 	if l.Once {
-		return os.RemoveAll(l.Dir)
+		return l.remove()
 	}
 	held := map[string]int64{}
 	for _, rel := range out.Keep {
@@ -353,8 +377,11 @@ func (r *repository) landObjects(upper int, out *landed) error {
 		return err
 	}
 	dir, err := fsat.Openat(upper, "objects", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err == unix.EACCES {
+		return err
+	}
 	if err != nil {
-		return nil
+		return nil // none, or no directory
 	}
 	defer unix.Close(dir)
 	result, err := r.lander.Land(dir)
@@ -581,7 +608,10 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.stay(rel, "the configuration: %v", err)
 		return nil
 	}
-	if len(stays) > 0 {
+	if slices.ContainsFunc(stays, decidesRepository) {
+		out.tell("the configuration of %q; it is dropped, with all of the layer's configuration", stays)
+		stays = nil
+	} else if len(stays) > 0 {
 		out.stay(rel, "the configuration of %q", stays)
 	}
 	now, err := os.ReadFile(file)
@@ -590,6 +620,12 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.Config[rel] = digestOf(now)
 	}
 	return err
+}
+
+// decidesRepository reports whether git finds no repository, or another one, with a
+// wrong value of a key.
+func decidesRepository(key string) bool {
+	return strings.HasPrefix(key, "extensions.") || slices.Contains([]string{"core.bare", "core.worktree", "core.repositoryformatversion"}, key)
 }
 
 const maxConfig = 4 << 20

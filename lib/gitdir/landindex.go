@@ -120,6 +120,9 @@ func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *
 	if err == nil {
 		h.Index, err = index.Parse(data, r.hexLen())
 	}
+	if split := new(index.SplitError); errors.As(err, &split) {
+		h.Index, err = new(index.Index), nil // each entry that lands is a new one then
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the host's index: %w", err)
 	}

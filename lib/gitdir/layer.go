@@ -104,7 +104,7 @@ func OpenShared(in, gitDir, session string) (*Layer, error) {
 		}
 	}
 	if err == nil {
-		err = l.try(use, unix.F_RDLCK) // only a command with the first lock has it exclusively
+		err = l.wait(use, unix.F_RDLCK) // a command that tidies has it exclusively for a moment
 	}
 	return l.opened(err)
 }

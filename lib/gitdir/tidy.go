@@ -27,7 +27,7 @@ type tidy struct {
 
 // landedNames are the names in a git directory that land. If one of them did not land,
 // the next command does not see it either, unless landed.keep has it.
-var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "gc.log", "gc.pid"}, state.Names...)
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
 	t.repository(dir, "")
