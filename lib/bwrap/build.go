@@ -40,7 +40,6 @@ type Options struct {
 	Rules       confine.Rules
 	Protect     []Protected // paths in writable roots that must not be written
 	GitDirs     []string    // git directories of the host, shown through layers
-	Borrowed    []string    // databases of objects that these borrow from
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary

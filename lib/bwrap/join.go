@@ -60,6 +60,16 @@ func (p *Plan) Lay(gitDir string, layer setup.Layer, session string) {
 	}
 }
 
+// ShownAt returns where the sandbox has a git directory.
+func (p *Plan) ShownAt(gitDir string) (dest string, ok bool) {
+	for _, m := range p.Mounts {
+		if m.Layer != nil && m.Source == gitDir {
+			return m.Dest, true
+		}
+	}
+	return "", false
+}
+
 // overlayRule is the rule of an overlay that was asked for by name.
 const overlayRule = "option --overlay"
 

@@ -205,12 +205,6 @@ func (b *builder) gitDirs() error {
 		}
 		b.add(m)
 	}
-	for _, dir := range b.Borrowed {
-		if _, ok := b.plan.locate(dir); ok || b.rooted(dir) || b.guard.refuse(dir) != nil {
-			continue
-		}
-		b.add(Mount{Op: OpReadOnly, Source: dir, Dest: dir, Rule: "default: git: a repository borrows its objects"})
-	}
 	return nil
 }
 

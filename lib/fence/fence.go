@@ -6,6 +6,7 @@ package fence
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -191,9 +192,16 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	o.GitDirs, o.Borrowed = f.gitDirs, gitdir.Alternates(f.gitDirs, confine.WritablePaths(o.Roots))
-	f.Plan, err = bwrap.New(o)
-	return err
+	o.GitDirs = f.gitDirs
+	if f.Plan, err = bwrap.New(o); err != nil {
+		return err
+	}
+	for _, dir := range gitdir.Alternates(f.gitDirs) {
+		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
+			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
+		}
+	}
+	return nil
 }
 
 // rlimits are the limits that the kernel keeps for each process.
@@ -286,8 +294,8 @@ func (f *Fence) Ready(name string) error {
 	if err := f.join(); err != nil {
 		return err
 	}
-	if err := f.OpenLayers(); err != nil || isNew {
-		return err
+	if isNew {
+		return nil
 	}
 	return f.Plan.FindCommand(name) // the session may have brought it
 }
@@ -364,6 +372,9 @@ func (f *Fence) rejoin() (*monitor.Keeper, error) {
 // Sandbox is the command argv, for monitor.Start.
 func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.begin(); err != nil {
+		return monitor.Config{}, err
+	}
+	if err := f.OpenLayers(); err != nil {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
@@ -467,11 +478,11 @@ func (f *Fence) beginNote() {
 	}
 }
 
-// End does, once the command has ended, what a sandbox cannot: the command's work
-// in git directories lands, files that have appeared at protected names are moved to
-// the quarantine, and protected files that were written by another of their names are
-// put back. On an error, a tool on the host may run what the command has left: the
-// caller must not report success.
+// End is called once the command has ended. It lands the command's work in git
+// directories, moves files that have appeared at protected names to the quarantine, and
+// restores protected files that the command wrote by another hard link. On an error, a
+// tool on the host may run what the command has left: the caller must not report
+// success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
 		return quarantine.Report{}, nil

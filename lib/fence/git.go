@@ -11,12 +11,15 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -24,6 +27,20 @@ import (
 // git finds the git directories that a writable root has to do with, and lists the
 // files beside them that decide which repository is used, and what it runs.
 func (f *Fence) git(root string) ([]bwrap.Protected, error) {
+	list, err := f.gitIn(root)
+	for _, point := range mountsBelow(root) {
+		if err != nil {
+			break
+		}
+		var more []bwrap.Protected
+		more, err = f.gitIn(point)
+		list = append(list, more...)
+	}
+	return list, err
+}
+
+// gitIn is git for one file system.
+func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	in, err := gitplace.Inside(root[1:], func(path string) (bool, error) {
 		_, err := os.Lstat("/" + path)
 		return err == nil, nil
@@ -42,7 +59,19 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
-		add(file, "the user's configuration")
+		for _, link := range confine.Links(file) {
+			add(link.Place, "it leads to the user's configuration")
+		}
+		add(bwrap.Canonical(file), "the user's configuration")
+	}
+	if len(repos) == 0 {
+		named, _, err := gitconfig.NamedFiles(root, "", "", confine.WritablePaths(f.Roots), os.LookupEnv)
+		if err != nil {
+			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "make the configuration readable"}
+		}
+		for _, n := range named {
+			add(n.Path, n.Why)
+		}
 	}
 	for _, r := range repos {
 		if r.GitDir != "" {
@@ -83,6 +112,21 @@ func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
+// mountsBelow lists the directories in a root on which the host has mounted something:
+// each is looked at as a root of its own.
+func mountsBelow(root string) []string {
+	var points []string
+	mounts, _ := mountinfo.Read("/proc/self/mountinfo")
+	for _, m := range mounts {
+		if strings.HasPrefix(m.Point, root+"/") && bwrap.Canonical(m.Point) == m.Point {
+			if info, err := os.Lstat(m.Point); err == nil && info.IsDir() {
+				points = append(points, m.Point)
+			}
+		}
+	}
+	return points
+}
+
 // repositories lists those of a root.
 func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	list, err := gitdir.Look(f.gitState(), root)
@@ -96,28 +140,42 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 // gitState is where layers and lists of repositories are kept. Without a cache
 // directory that is a temporary one, which makeGitState makes.
 func (f *Fence) gitState() string {
-	base, err := session.Base(os.Getenv)
-	if err == nil {
-		_, err = os.Stat(base)
-	}
-	switch {
-	case f.gitTemporary != "":
+	if f.gitTemporary != "" {
 		return f.gitTemporary
-	case err == nil || errors.Is(err, fs.ErrNotExist) && base != "":
-		return filepath.Join(base, session.GitDir)
 	}
-	return "/proc/nonexistent" // nothing is kept there
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return nowhere
+	}
+	state := filepath.Join(base, session.GitDir)
+	for _, dir := range []string{base, state} { // nobody else's, to which a link might lead
+		var st unix.Stat_t
+		err := unix.Lstat(dir, &st)
+		if err == nil && (int(st.Uid) != os.Geteuid() || dir == state && st.Mode&unix.S_IFMT != unix.S_IFDIR) || err != nil && err != unix.ENOENT {
+			return nowhere
+		}
+	}
+	return state
 }
 
-// makeGitState makes the directory. What cannot land, and what a command has made,
-// is not there for the next command if it is a temporary one.
+const nowhere = "/proc/nonexistent"
+
+// makeGitState makes the directory. If it is temporary, the next command gets neither
+// the work that could not land nor the repositories that this one has made.
 func (f *Fence) makeGitState() error {
-	_, err := makeBase()
-	if err == nil {
+	if _, err := makeBase(); err == nil && f.gitState() != nowhere {
 		return nil
 	}
-	f.gitTemporary, err = os.MkdirTemp("", "pk-git-")
-	return err
+	for _, dir := range []string{os.TempDir(), "/tmp", "/var/tmp", "/dev/shm"} {
+		trail, err := confine.Follow(dir)
+		if _, shown := trail.LiesIn(confine.WritablePaths(f.Roots)); shown || err != nil {
+			continue
+		}
+		if f.gitTemporary, err = os.MkdirTemp(dir, "pk-git-"); err == nil {
+			return nil
+		}
+	}
+	return &bwrap.Refusal{Reason: "there is no directory for what commands write to git directories", Advice: "set XDG_CACHE_HOME to a directory outside of the roots"}
 }
 
 // removeTemporary removes the temporary directory of layers.
@@ -217,27 +275,37 @@ func (f *Fence) openLayer(gitDir string) (*gitdir.Layer, error) {
 	return gitdir.OpenOwn(state, gitDir)
 }
 
-// landEvery is how often the work of a command that runs lands.
-const landEvery = time.Second
+// While a command runs, its work lands every second. Locks of the host's that are gone
+// are looked for more often: git waits a tenth of a second for one, if at all.
+const (
+	lockEvery = 250 * time.Millisecond
+	landEvery = 4 // times that
+)
 
 // started lands the command's work while it runs.
-func (f *Fence) started() {
+func (f *Fence) started(root string) {
 	for _, l := range f.layers {
+		if at, ok := f.Plan.ShownAt(l.GitDir); ok && l.View == "" {
+			l.View = root + at
+		}
 		l.Started()
 	}
 	stop, stopped := make(chan bool), make(chan bool)
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(landEvery)
+		tick := time.NewTicker(lockEvery)
 		defer tick.Stop()
-		for {
+		for n := 1; ; n++ {
 			select {
 			case <-stop:
 				return
 			case <-tick.C:
-				for _, l := range f.layers {
+			}
+			for _, l := range f.layers {
+				if n%landEvery == 0 {
 					l.Land()
 				}
+				l.ForgetLocks()
 			}
 		}
 	}()

@@ -2,12 +2,11 @@ package gitconfig
 
 import "strings"
 
-// Keys of git-config(1) that a sandbox gets, in lower case; "*" is any subsection.
-// The danger is on the host's side alone: a value may be a secret, or name a file or
-// program that is not inside and make git stop there. So left out are, among others,
-// credential.*, http.* but the few below, gpg.* and signing keys, everything that
-// names an editor, pager, hook, monitor or ssh program, files by path, and what
-// belongs to one repository (core.worktree, extensions.*).
+// Keys of git-config(1) that a sandbox gets, in lower case; "*" is any subsection. A
+// value may be a secret, or name a file or program that is not in the sandbox and make
+// git stop there. So left out are, among others, credential.*, most of http.*, gpg.* and
+// signing keys. So are editors, pagers, hooks, monitors, ssh programs and files by path,
+// and what belongs to one repository (core.worktree, extensions.*).
 var (
 	// dataSections are data whatever the name.
 	dataSections = `color column advice i18n blame grep log pretty rerere status versionsort author committer`

@@ -68,9 +68,8 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
 		l.entries = nil
 	}
-	config := &Config{l.entries}
-	c.Excludes = c.list(l, config, "core.excludesfile", "ignore")
-	c.Attributes = c.list(l, config, "core.attributesfile", "attributes")
+	c.Excludes = c.list(l, "core.excludesfile", "ignore")
+	c.Attributes = c.list(l, "core.attributesfile", "attributes")
 	known := map[string]bool{} // a program is named by several keys
 	s := selection{has: func(program string) bool {
 		if _, ok := known[program]; !ok {
@@ -97,7 +96,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		text += "# " + line + "\n"
 	}
 	for _, key := range []string{"commit.gpgsign", "tag.gpgsign", "push.gpgsign"} {
-		if e, ok := config.Get(key); ok {
+		if e, ok := last(l.entries, key); ok {
 			if on, _ := e.Bool(); on {
 				text += "# " + key + " is off: no key to sign with is in the sandbox\n"
 			}
@@ -109,7 +108,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 
 // list reads the file that key names, or the user's default one. The system's
 // attributes come before the user's, as git reads them.
-func (c *Composed) list(l *loader, config *Config, key, usual string) []byte {
+func (c *Composed) list(l *loader, key, usual string) []byte {
 	var text []byte
 	read := func(file string) {
 		more, err := readAt(unix.AT_FDCWD, file, 0, maxLists-int64(len(text)))
@@ -126,7 +125,7 @@ func (c *Composed) list(l *loader, config *Config, key, usual string) []byte {
 	if off, _ := no.Bool(); key == "core.attributesfile" && !off {
 		read("/etc/gitattributes")
 	}
-	e, set := config.Get(key)
+	e, set := last(l.entries, key)
 	file, ok := l.expand(e.Value)
 	if !set {
 		if dir := l.getenv.userConfig(); dir != "" {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/overlay"
 )
 
 // compose composes for proj, where the programs are those of a system without git-lfs.
@@ -103,7 +105,7 @@ func TestComposeSaysWhyItIsShort(t *testing.T) {
 	h.write(".gitconfig", strings.Repeat("\n", maxFile+1))
 	assert.Len(t, h.compose().Notes, 1)
 	h.write(".gitconfig", "[core]\nexcludesFile=~/proj\nattributesFile=~/none\n")
-	assert.Equal(t, []string{fmt.Sprintf("git in the sandbox goes without %q: %v", h.path("proj"), ErrNotRegular)}, h.compose().Notes)
+	assert.Equal(t, []string{fmt.Sprintf("git in the sandbox goes without %q: %v", h.path("proj"), overlay.ErrNotRegular)}, h.compose().Notes)
 }
 
 func TestOddHomes(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// holds reports whether a condition of includeIf does. What is not known does not
-// hold, as in git.
+// holds reports whether a condition of includeIf does. As in git, an unknown condition
+// does not.
 func (l *loader) holds(condition string, e Entry) bool {
 	kind, pattern, ok := strings.Cut(condition, ":")
 	if !ok {

@@ -21,41 +21,15 @@ const (
 	maxIncludes = 256      // included files in all
 )
 
-// Config is a configuration as git puts it together, in the order in which git
-// reads it: the last entry of a key is the one that holds.
-type Config struct{ entries []Entry }
-
-// Get returns the entry that holds for a key, whose section and name are given
-// in lower case.
-func (c *Config) Get(key string) (Entry, bool) {
-	for i := len(c.entries) - 1; i >= 0; i-- {
-		if c.entries[i].Key == key {
-			return c.entries[i], true
+// last returns the entry that holds for a key, whose section and name are in lower
+// case: of entries in the order in which git reads them, the last one.
+func last(entries []Entry, key string) (Entry, bool) {
+	for _, e := range slices.Backward(entries) {
+		if e.Key == key {
+			return e, true
 		}
 	}
 	return Entry{}, false
-}
-
-// Entries returns all of it.
-func (c *Config) Entries() []Entry { return c.entries }
-
-// Load returns what `git config --list` would in dir, an absolute path: the
-// system's configuration, the user's, that of the repository around dir, and
-// that of the worktree, with everything they include, and the settings of
-// GIT_CONFIG_COUNT. GIT_CONFIG_GLOBAL, GIT_CONFIG_SYSTEM and GIT_CONFIG_NOSYSTEM
-// hold. GIT_DIR, which moves git to another repository, does not: the question is
-// about dir. Unlike git, it also answers for a repository of somebody else.
-//
-// It fails where git would stop, at a line that makes no sense or a file that
-// may not be read, and beyond the limits of this package.
-func Load(dir string, getenv Getenv) (*Config, error) {
-	at := discover(dir)
-	l := &loader{getenv: getenv, at: at}
-	err := l.all()
-	if err == nil {
-		err = l.environment()
-	}
-	return &Config{l.entries}, err
 }
 
 // loader reads one configuration.
@@ -63,9 +37,8 @@ type loader struct {
 	getenv Getenv
 	at     gitDirs
 
-	// every is for those who ask what git could read some day, not what it reads
-	// now: all conditions hold, a mistake ends a file and not the reading, and no
-	// file is read twice.
+	// every reads what git could read some day: all conditions hold, a mistake ends a
+	// file and not the reading, and no file is read twice.
 	every   bool
 	visited map[string]bool
 	targets []Entry // every: what includes name, as absolute paths
@@ -276,7 +249,7 @@ func (l *loader) file(name string) error {
 	return l.forgiven(bad)
 }
 
-// forgiven is nil for those who want to know all that can be known.
+// forgiven drops an error if every is set.
 func (l *loader) forgiven(err error) error {
 	if l.every {
 		return nil
@@ -323,8 +296,8 @@ func includes(key string) (condition string, conditional, ok bool) {
 	return condition, true, ok
 }
 
-// included is the name of the file that an entry includes. What is relative is
-// so to the file that says it, as that was named.
+// included is the name of the file that an entry includes. A relative name is relative
+// to the directory of the including file.
 func (l *loader) included(e Entry) (string, error) {
 	if e.NoValue {
 		return "", fmt.Errorf("%q, line %d: %q has no value", e.File, e.Line, e.Key)

@@ -22,6 +22,16 @@ type home struct {
 	env []string
 }
 
+// load reads all that `git config --list` does in dir.
+func load(dir string, getenv Getenv) ([]Entry, error) {
+	l := &loader{getenv: getenv, at: discover(dir)}
+	err := l.all()
+	if err == nil {
+		err = l.environment()
+	}
+	return l.entries, err
+}
+
 func newHome(t testing.TB) *home {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -93,14 +103,14 @@ func render(entries []Entry) string {
 func (h *home) sameAsGit(dir string) []Entry {
 	h.t.Helper()
 	want, gitErr := h.list(dir)
-	got, err := Load(h.path(dir), h.getenv)
+	got, err := load(h.path(dir), h.getenv)
 	if gitErr != nil {
 		require.Error(h.t, err, "git says %v", gitErr)
 		return nil
 	}
 	require.NoError(h.t, err)
-	require.Equal(h.t, want, render(got.Entries()))
-	return got.Entries()
+	require.Equal(h.t, want, render(got))
+	return got
 }
 
 // corpus is what a configuration file can look like.
@@ -264,10 +274,10 @@ func TestLoadAsGitDoes(t *testing.T) {
 				h.write(scene.files[i], scene.files[i+1])
 			}
 			h.sameAsGit("proj")
-			config, err := Load(h.path("proj"), h.getenv)
+			config, err := load(h.path("proj"), h.getenv)
 			assert.Equal(t, scene.want == "error", err != nil, "%v", err)
 			if err == nil {
-				name, _ := config.Get("user.name")
+				name, _ := last(config, "user.name")
 				assert.Equal(t, scene.want, name.Value)
 			}
 		})
@@ -293,9 +303,9 @@ func TestLoadFindsTheRepository(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			h := &home{t: t, dir: h.dir, env: h.env}
 			h.sameAsGit(dir)
-			config, err := Load(h.path(dir), h.getenv)
+			config, err := load(h.path(dir), h.getenv)
 			require.NoError(t, err)
-			name, _ := config.Get("user.name")
+			name, _ := last(config, "user.name")
 			assert.Equal(t, want, name.Value)
 		})
 	}
@@ -339,7 +349,7 @@ func TestHostileConfigurations(t *testing.T) {
 			h.repo()
 			require.NoError(t, os.Remove(h.path("proj/.git/config")))
 			test.plant(h)
-			_, err := Load(h.path("proj"), h.getenv)
+			_, err := load(h.path("proj"), h.getenv)
 			if test.err == "" {
 				assert.NoError(t, err)
 			} else {
@@ -352,7 +362,7 @@ func TestHostileConfigurations(t *testing.T) {
 func TestErrorsNameFileAndLine(t *testing.T) {
 	h := newHome(t)
 	h.write(".gitconfig", "[user]\n\nname = \"x\n")
-	_, err := Load(h.path("proj"), h.getenv)
+	_, err := load(h.path("proj"), h.getenv)
 	assert.EqualError(t, err, fmt.Sprintf("bad config line 3 in %q", h.path(".gitconfig")))
 }
 

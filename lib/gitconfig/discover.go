@@ -5,10 +5,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// Small files of git's that hold a name. PATH_MAX and what stands around it.
-const maxPointer = 4096 + 64
+	"pikuri/lib/internal/gitplace"
+)
 
 // gitDirs are the directories of a repository; "" for none.
 type gitDirs struct {
@@ -58,22 +57,15 @@ func openDotGit(name string) (gitDirs, bool) {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return asGitDir(name)
 	}
-	text, err := readAt(unix.AT_FDCWD, name, 0, maxPointer)
+	text, err := readAt(unix.AT_FDCWD, name, 0, gitplace.MaxPointer)
 	if err != nil {
 		return gitDirs{}, false
 	}
-	target, ok := gitFile(text)
+	target, ok := gitplace.GitFile(text)
 	if !ok {
 		return gitDirs{}, false
 	}
 	return asGitDir(beside(name, target))
-}
-
-// gitFile takes the content of a .git file apart.
-func gitFile(text []byte) (string, bool) {
-	target, ok := strings.CutPrefix(string(text), "gitdir: ")
-	target = cString(strings.TrimRight(target, "\r\n"))
-	return target, ok && target != ""
 }
 
 // beside is a name as seen from the directory of a file.
@@ -90,8 +82,8 @@ func asGitDir(dir string) (gitDirs, bool) {
 		return gitDirs{}, false
 	}
 	p := gitDirs{gitDir: dir, commonDir: dir}
-	if text, err := readAt(unix.AT_FDCWD, dir+"/commondir", 0, maxPointer); err == nil {
-		if name := pointer(text); name != "" {
+	if text, err := readAt(unix.AT_FDCWD, dir+"/commondir", 0, gitplace.MaxPointer); err == nil {
+		if name := gitplace.Pointer(text); name != "" {
 			p.commonDir = beside(dir+"/commondir", name)
 		}
 	}
@@ -103,24 +95,17 @@ func asGitDir(dir string) (gitDirs, bool) {
 	return p, true
 }
 
-// pointer is the name in commondir, or in the gitdir of a worktree.
-func pointer(text []byte) string { return cString(strings.TrimRight(string(text), " \t\r\n")) }
-
 // headRef reads a HEAD: ok tells that it is one, ref what it points to if that
 // is a ref. In old repositories it is a link.
 func headRef(dir int, name string) (ref string, ok bool) {
-	link := make([]byte, maxPointer)
+	link := make([]byte, gitplace.MaxPointer)
 	if n, err := unix.Readlinkat(dir, name, link); err == nil {
 		ref = string(link[:n])
 		return ref, strings.HasPrefix(ref, "refs/")
 	}
-	text, err := readAt(dir, name, unix.O_NOFOLLOW, maxPointer)
+	text, err := readAt(dir, name, unix.O_NOFOLLOW, gitplace.MaxPointer)
 	if err != nil {
 		return "", false
 	}
-	if rest, isRef := strings.CutPrefix(string(text), "ref:"); isRef {
-		ref = strings.Trim(rest, " \t\r\n")
-		return ref, strings.HasPrefix(ref, "refs/")
-	}
-	return "", len(text) >= 40 && strings.Trim(string(text[:40]), "0123456789abcdef") == ""
+	return gitplace.Head(text)
 }

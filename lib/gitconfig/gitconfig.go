@@ -2,8 +2,8 @@
 // user's configuration for the sandbox as data, and carries over to a repository's
 // configuration as little as is harmless of what a command has changed.
 //
-// Nothing here blocks on a FIFO, opens a device, or reads without end. A file
-// system that does not answer blocks it like everybody.
+// Nothing here blocks on a FIFO, opens a device, or reads without end. A file system
+// that does not answer does block it.
 package gitconfig
 
 // Getenv looks up a variable of the caller's environment, as os.LookupEnv does.

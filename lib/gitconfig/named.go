@@ -10,23 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Named is a file or directory in a work tree that the host's git runs, or reads as
-// configuration, because a hook is a link to it or a configuration names it.
+// Named is a file or directory that the host's git runs, or reads as configuration: a
+// hook is a link to it, or a configuration names it.
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
-// NamedFiles lists those in writable roots of a repository with the git directories
-// gitDir and commonDir, and a work tree, all absolute. The configuration is the one that git could come to
-// read: all conditions of includes hold. A file
-// that a command line names may be missing. An error is a configuration that cannot be read
-// to its end. partial tells that git may keep an index there that is not whole.
+// NamedFiles lists those in writable roots, for a repository with the git directories
+// gitDir and commonDir, both empty for none, and a work tree, all absolute. The
+// configuration is the one that git could come to read: all conditions of includes
+// hold. A file that a command line names may be missing. partial tells that git may keep
+// an index there that is not whole. An error is a configuration that cannot be read to
+// its end.
 func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
 		return nil, false, err
 	}
 	n := &namer{loader: l, workTree: workTree, roots: roots}
-	for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
-		n.links(dir, "a link in the git directory leads here")
+	if gitDir != "" {
+		for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
+			n.links(dir, "a link in the git directory leads here")
+		}
 	}
 	for _, e := range l.targets {
 		n.name(e.Value, "a configuration includes it")
@@ -74,9 +77,9 @@ func (n *namer) entry(e Entry) {
 			dir = filepath.Join(n.workTree, dir)
 		}
 		n.links(dir, "a hook leads here")
-	case "core.attributesfile":
+	case "core.attributesfile", "core.excludesfile":
 		if file, ok := n.expand(e.Value); ok && file != "" {
-			n.name(file, "it decides which filters run")
+			n.name(file, "git reads it: "+e.Key)
 		}
 	case "core.splitindex", "index.sparse":
 		on, _ := e.Bool()

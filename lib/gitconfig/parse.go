@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // Entry is one line of a configuration: a key with its value.
@@ -178,7 +180,7 @@ func (p *parser) variable(c byte) bool {
 	for c == ' ' || c == '\t' {
 		c = p.next()
 	}
-	entry := Entry{Key: cString(p.section + string(name)), NoValue: c == '\n', File: p.file, Line: line}
+	entry := Entry{Key: gitplace.CString(p.section + string(name)), NoValue: c == '\n', File: p.file, Line: line}
 	if !entry.NoValue {
 		value, ok := "", false
 		if c == '=' {
@@ -187,7 +189,7 @@ func (p *parser) variable(c byte) bool {
 		if !ok {
 			return false
 		}
-		entry.Value = cString(value)
+		entry.Value = gitplace.CString(value)
 	}
 	p.entries = append(p.entries, entry)
 	p.spans = append(p.spans, [2]int{start, p.offset()})
@@ -238,12 +240,6 @@ func (p *parser) value() (string, bool) {
 		}
 		keep = len(value)
 	}
-}
-
-// cString ends where C sees the end.
-func cString(s string) string {
-	s, _, _ = strings.Cut(s, "\x00")
-	return s
 }
 
 // isSpace, isLetter and isKey are those of git, whatever the locale.

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 )
 
 // lockTime is how long another git may hold the lock: git itself waits as long for
@@ -90,7 +92,7 @@ func byKey(entries []Entry) settings {
 // land returns the host's text with the changes from base to layer that may land.
 func land(host, base, layer []byte) (after []byte, stays []string, err error) {
 	if len(layer) > maxFile {
-		return nil, nil, ErrTooLarge
+		return nil, nil, overlay.ErrTooLarge
 	}
 	var files [3]settings
 	for i, text := range [][]byte{host, base, layer} {
@@ -172,14 +174,14 @@ func printable(key string) string {
 // mayLand reports whether these values, or none, of a key may land.
 func mayLand(key string, values []Entry) bool {
 	section, sub, name, hasSub := splitKey(key)
-	if !hasSub || !isRefName(sub) {
+	if !hasSub || !gitplace.IsBranch(sub) {
 		return false
 	}
 	several := false
 	var valid func(value string) bool
 	switch section + "." + name {
 	case "branch.remote":
-		valid = func(v string) bool { return v == "." || isRefName(v) }
+		valid = func(v string) bool { return v == "." || gitplace.IsBranch(v) }
 	case "branch.merge":
 		several = true // an octopus
 		valid = isBranch
@@ -213,7 +215,7 @@ func mayLandURL(s string) bool {
 
 func isBranch(ref string) bool {
 	name, ok := strings.CutPrefix(ref, "refs/heads/")
-	return ok && isRefName(name)
+	return ok && gitplace.IsBranch(name)
 }
 
 // isRefspec accepts a refspec that fetches branches to the remote's own refs, or tags
@@ -224,22 +226,7 @@ func isRefspec(remote, spec string) bool {
 	}
 	from, to, _ := strings.Cut(strings.TrimPrefix(spec, "+"), ":")
 	name, ok := strings.CutPrefix(from, "refs/heads/")
-	return ok && (name == "*" || isRefName(name)) && to == "refs/remotes/"+remote+"/"+name
-}
-
-// isRefName is git-check-ref-format(1) for what stands behind refs/heads/, and refuses
-// a dash in front.
-func isRefName(name string) bool {
-	const longest = 1024
-	if len(name) > longest || strings.HasPrefix(name, "-") || name == "@" || strings.HasSuffix(name, ".") || strings.Contains(name, "..") || strings.Contains(name, "@{") {
-		return false
-	}
-	for _, part := range strings.Split(name, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock") {
-			return false
-		}
-	}
-	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) })
+	return ok && (name == "*" || gitplace.IsBranch(name)) && to == "refs/remotes/"+remote+"/"+name
 }
 
 // splice is a change of a text.
@@ -345,7 +332,7 @@ func (p *parser) insertion(text []byte, section, lines string) splice {
 
 func verify(old []Entry, text []byte, edits settings) error {
 	if len(text) > maxFile {
-		return ErrTooLarge
+		return overlay.ErrTooLarge
 	}
 	entries, err := Parse("host", text)
 	if err != nil {

@@ -7,6 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 )
 
 const origin = "[remote \"origin\"]\n\turl = https://host/x\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n"
@@ -106,7 +109,7 @@ func TestHostileLayers(t *testing.T) {
 	_, _, err := LandRemotes(file, nil, []byte("[remote \"x\"]\nurl=\"https://h\n"))
 	assert.EqualError(t, err, `cannot change "`+file+`": bad config line 2 in "layer"`)
 	_, _, err = LandRemotes(file, nil, make([]byte, maxFile+1))
-	assert.ErrorIs(t, err, ErrTooLarge)
+	assert.ErrorIs(t, err, overlay.ErrTooLarge)
 	_, stays, err := LandRemotes(file, nil, []byte("[x]\n"+strings.Repeat("a\n", 9)+strings.Repeat("b", 9)+"\n"+many()))
 	assert.NoError(t, err)
 	assert.Len(t, stays, maxStays+1)
@@ -144,7 +147,7 @@ func TestRefNames(t *testing.T) {
 		if name == "@" { // as a branch
 			want = false
 		}
-		assert.Equal(t, want, isRefName(name), "%q", name)
+		assert.Equal(t, want, gitplace.IsBranch(name), "%q", name)
 	}
 }
 

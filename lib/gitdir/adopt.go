@@ -170,7 +170,7 @@ func (a *adoption) fill(l *Layer) (told []string, err error) {
 	if err := l.save(record{Since: refs.Now().UnixNano(), Base: config}); err != nil {
 		return nil, err
 	}
-	if err := l.land(false); err != nil {
+	if err := l.land(true, false); err != nil {
 		return nil, err
 	}
 	if commit != "" {

@@ -36,7 +36,7 @@ func TestAdopt(t *testing.T) {
 	assert.NoFileExists(t, g.path("a/b/.git/hooks/post-checkout"))
 	assert.NoFileExists(t, g.path("a/b/.git/info/attributes"))
 	r := g.begin()
-	assert.Equal(t, []string{"root .", "nested a/b"}, g.repos(r))
+	assert.Equal(t, []string{".", "a/b"}, g.repos(r))
 	assert.Empty(t, r.Restored)
 	_, err = Adopt(g.state, g.path("a/b"))
 	assert.ErrorContains(t, err, "a command runs")

@@ -2,11 +2,11 @@
 // that a sandbox shows them through layers, and makes inert the ones that a
 // command has made.
 //
-// A git directory is the host's if it was in the tree before any command ran. The
-// list of a root (List) remembers them. Whatever a command leaves under the name
-// .git is renamed to .git.fenced when it has ended, and the HEAD of a directory
-// that looks like a git directory to HEAD.fenced: no git takes it for a repository
-// then. The next command has the names back while it runs.
+// A git directory is the host's if it was in the tree before any command ran. The list
+// of a root (List) remembers them. When a command has ended, each .git that it made is
+// renamed to .git.fenced, and the HEAD of each directory that looks like a git directory
+// to HEAD.fenced: then git finds no repository there. The next command gets the names
+// back while it runs.
 package gitdir
 
 import (
@@ -19,26 +19,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 )
 
-// Kind says how a repository was found.
-type Kind string
-
-// The kinds of repositories.
-const (
-	KindRoot      Kind = "root"      // the root's own .git
-	KindBare      Kind = "bare"      // a directory that is a repository itself
-	KindNested    Kind = "nested"    // the .git of a directory below the root
-	KindSubmodule Kind = "submodule" // named by a gitlink, or below modules of another
-	KindWorktree  Kind = "worktree"  // a linked worktree of a repository that was found
-)
-
-// Repo is a repository of the host's. A .git that leads nowhere is one without
-// directories: a command must not be able to put something at its end.
+// Repo is a repository of the host. If its .git leads nowhere, it has no directories,
+// and is listed so that no command can put something at the end of .git.
 type Repo struct {
-	Kind     Kind
 	WorkTree string // absolute; "" for a bare one, and for a submodule that is not checked out
 	DotGit   string // .git in the work tree; "" if WorkTree is
 	File     bool   // DotGit is a file: it is to be made read-only
@@ -61,8 +50,8 @@ const (
 // indexes, linked worktrees in the root, submodules. Work trees come before those
 // within them.
 //
-// Any error but "not there" is one: a repository that cannot be looked at cannot
-// be covered.
+// Any error but "not there" ends the search: a repository that cannot be read cannot be
+// covered by a layer.
 func Find(root string, l *List) ([]Repo, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, root, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
@@ -70,14 +59,14 @@ func Find(root string, l *List) ([]Repo, error) {
 	}
 	defer unix.Close(fd)
 	f := &finder{root: root, fd: fd, list: l, seen: map[string]bool{}, went: map[string]bool{}}
-	if err := f.workTree("", KindRoot); err != nil {
+	if err := f.workTree(""); err != nil {
 		return nil, err
 	}
 	for _, s := range l.spots {
 		if s.whose != hosts {
 			continue
 		}
-		err := f.workTree(s.dir, KindNested)
+		err := f.workTree(s.dir)
 		if s.name == "HEAD" {
 			err = f.bare(s.dir)
 		}
@@ -132,7 +121,7 @@ func (f *finder) failed(name string, err error) error {
 
 // workTree adds the repository of the .git in a directory below the root. A
 // command that still runs may have made it: then it is not the host's.
-func (f *finder) workTree(rel string, kind Kind) error {
+func (f *finder) workTree(rel string) error {
 	dir := path.Join(f.root, rel)
 	name := path.Join(dir, ".git")
 	if f.seen[name] {
@@ -150,19 +139,49 @@ func (f *finder) workTree(rel string, kind Kind) error {
 	if err != nil {
 		return f.missing(name, err)
 	}
-	if t.gitDir != "" && !(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) {
+	if t.gitDir != "" && (!(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) || !fsat.Within(t.gitDir, f.root) && !pointsBack(t, dir)) {
 		t.gitDir, t.commonDir = "", ""
 	}
 	if t.gitDir == "" && !t.file && !t.link {
 		return nil
 	}
 	f.seen[name] = true
-	if kind == KindNested && t.gitDir != t.commonDir {
-		kind = KindWorktree
-	}
-	repo := Repo{Kind: kind, WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
+	repo := Repo{WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
+}
+
+// pointsBack reports whether a git directory outside of the root belongs to a work
+// tree: a .git in an unpacked archive may name any.
+func pointsBack(t target, workTree string) bool {
+	if text, err := os.ReadFile(path.Join(t.gitDir, "gitdir")); err == nil && fsat.Within(t.gitDir, t.commonDir+"/worktrees") {
+		dotGit := gitplace.Pointer(text)
+		if !path.IsAbs(dotGit) {
+			dotGit = path.Join(t.gitDir, dotGit)
+		}
+		return sameDir(path.Dir(dotGit), workTree)
+	}
+	text, err := os.ReadFile(path.Join(t.gitDir, "config"))
+	if err != nil {
+		return false
+	}
+	entries, _ := gitconfig.Parse("config", text)
+	for _, e := range entries {
+		if e.Key == "core.worktree" {
+			back := e.Value
+			if !path.IsAbs(back) {
+				back = path.Join(t.gitDir, back)
+			}
+			return sameDir(back, workTree)
+		}
+	}
+	return false
+}
+
+func sameDir(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
 // missing turns the error of a lookup into that of the search.
@@ -184,11 +203,11 @@ func (f *finder) bare(rel string) error {
 		return f.missing(dir, err)
 	}
 	defer unix.Close(fd)
-	return f.gitDir(fd, dir, KindBare)
+	return f.gitDir(fd, dir)
 }
 
 // gitDir adds an open git directory without a work tree.
-func (f *finder) gitDir(fd int, name string, kind Kind) error {
+func (f *finder) gitDir(fd int, name string) error {
 	gitDir, commonDir, err := asGitDir(fd)
 	if err != nil {
 		return f.failed(name, err)
@@ -196,12 +215,12 @@ func (f *finder) gitDir(fd int, name string, kind Kind) error {
 	if gitDir == "" || f.went[gitDir] {
 		return nil
 	}
-	repo := Repo{Kind: kind, GitDir: gitDir, CommonDir: commonDir}
+	repo := Repo{GitDir: gitDir, CommonDir: commonDir}
 	f.repos = append(f.repos, repo)
 	return f.beyond(repo)
 }
 
-// beyond adds what a repository leads to.
+// beyond adds the repositories that a repository leads to.
 func (f *finder) beyond(r Repo) error {
 	if r.GitDir == "" || f.went[r.GitDir] {
 		return nil
@@ -238,7 +257,7 @@ func (f *finder) gitlinks(r Repo) error {
 		return f.failed(r.GitDir, err)
 	}
 	for _, link := range links {
-		if err := f.workTree(path.Join(rel, link), KindSubmodule); err != nil {
+		if err := f.workTree(path.Join(rel, link)); err != nil {
 			return err
 		}
 	}
@@ -256,7 +275,7 @@ func (f *finder) inside(name string) (rel string, ok bool) {
 func (f *finder) modules(dir string, depth int) error {
 	return f.subdirs(dir, func(fd int, name string) error {
 		if _, err := fsat.Lstat(fd, "HEAD"); err == nil {
-			return f.gitDir(fd, name, KindSubmodule)
+			return f.gitDir(fd, name)
 		} else if !absent(err) {
 			return f.failed(name, err)
 		}
@@ -275,7 +294,7 @@ func (f *finder) worktrees(common string) error {
 		if err != nil {
 			return f.missing(name, err)
 		}
-		dotGit := pointer(text)
+		dotGit := gitplace.Pointer(text)
 		if !strings.HasPrefix(dotGit, "/") {
 			dotGit = path.Join(name, dotGit)
 		}
@@ -283,7 +302,7 @@ func (f *finder) worktrees(common string) error {
 		if !inside || path.Base(dotGit) != ".git" {
 			return nil
 		}
-		return f.workTree(rel, KindWorktree)
+		return f.workTree(rel)
 	})
 }
 
@@ -334,8 +353,8 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	return found, nil
 }
 
-// gitlinksIn tries both lengths of hashes: an index does not say which it has, and
-// its entries fit one.
+// gitlinksIn tries both lengths of hashes: an index does not say which it has, but can
+// be read with one only.
 func gitlinksIn(dir int, name string) ([]string, error) {
 	data, err := read(dir, name, 0, maxIndex)
 	if err != nil || len(data) == 0 { // git takes an empty index for none

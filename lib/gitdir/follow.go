@@ -4,18 +4,15 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 )
-
-// maxPointer bounds the small files of git's that hold a name: PATH_MAX and what
-// stands around it.
-const maxPointer = 4096 + 64
 
 // target is the git directory that a .git leads to.
 type target struct {
@@ -53,7 +50,7 @@ func follow(dir int) (t target, err error) {
 			t.text = string(text)
 		}
 		var ok bool
-		if name, ok = gitFile(text); !ok {
+		if name, ok = gitplace.GitFile(text); !ok {
 			return t, nil
 		}
 	case unix.S_IFDIR:
@@ -80,22 +77,6 @@ func unlessAbsent(err error) error {
 func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
-
-// gitFile takes the content of a .git file apart.
-func gitFile(text []byte) (string, bool) {
-	name, ok := strings.CutPrefix(string(text), "gitdir: ")
-	name = cString(strings.TrimRight(name, "\r\n"))
-	return name, ok && name != ""
-}
-
-// cString ends a text where C ends it.
-func cString(s string) string {
-	s, _, _ = strings.Cut(s, "\x00")
-	return s
-}
-
-// pointer is the name in a commondir, or in the gitdir of a worktree.
-func pointer(text []byte) string { return cString(strings.TrimRight(string(text), " \t\r\n")) }
 
 // asGitDir returns the real paths of an open directory and of the one that it
 // shares, if git takes it for that of a repository.
@@ -125,7 +106,7 @@ func openCommon(dir int) (int, error) {
 	text, err := readSmall(dir, "commondir", 0)
 	name := "."
 	if err == nil {
-		name = cmp.Or(pointer(text), ".")
+		name = cmp.Or(gitplace.Pointer(text), ".")
 	} else if !absent(err) {
 		return -1, fmt.Errorf("cannot read commondir: %w", err)
 	}
@@ -142,55 +123,24 @@ func hasHead(dir int) (bool, error) {
 	if err != nil {
 		return false, unlessAbsent(ignoreKind(err))
 	}
-	if rest, isRef := strings.CutPrefix(string(text), "ref:"); isRef {
-		return strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n\v\f"), "refs/"), nil
-	}
-	return len(text) >= 40 && strings.Trim(strings.ToLower(string(text[:40])), "0123456789abcdef") == "", nil
+	_, ok := gitplace.Head(text)
+	return ok, nil
 }
-
-var (
-	errNotRegular = errors.New("it is not a regular file")
-	errTooLarge   = errors.New("it is too large")
-)
 
 // ignoreKind drops the error of a HEAD that is no file: git has none then.
 func ignoreKind(err error) error {
-	if errors.Is(err, errNotRegular) {
+	if errors.Is(err, overlay.ErrNotRegular) {
 		return nil
 	}
 	return err
 }
 
-// readSmall reads a regular file that a command may have made, so its type is
-// checked before it is opened. A write lease makes open(2) fail with EAGAIN, which
-// is an error here like others.
+// readSmall reads a regular file that a command may have made.
 func readSmall(dir int, name string, flags int) ([]byte, error) {
-	return read(dir, name, flags, maxPointer)
+	return read(dir, name, flags, gitplace.MaxPointer)
 }
 
 func read(dir int, name string, flags int, limit int64) ([]byte, error) {
-	seen, err := fsat.Openat(dir, name, unix.O_PATH|flags, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(seen)
-	var st unix.Stat_t
-	if err := unix.Fstat(seen, &st); err != nil {
-		return nil, err
-	}
-	switch {
-	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return nil, unix.ELOOP
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return nil, errNotRegular
-	case st.Size > limit:
-		return nil, errTooLarge
-	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
-	return io.ReadAll(io.LimitReader(file, st.Size))
+	data, _, err := overlay.ReadFile(dir, name, flags, limit)
+	return data, err
 }

@@ -131,7 +131,7 @@ func (g ground) command(fn func()) []Inert {
 	return made
 }
 
-// repos lists what Find finds: kind, work tree or git directory, below the root.
+// repos lists what Find finds: work trees, or git directories without one, below the root.
 func (g ground) repos(r *Run) []string {
 	g.Helper()
 	repos, err := Find(g.root, r.List)
@@ -140,7 +140,7 @@ func (g ground) repos(r *Run) []string {
 	for _, repo := range repos {
 		rel, err := filepath.Rel(g.root, repo.place())
 		require.NoError(g, err)
-		list = append(list, string(repo.Kind)+" "+rel)
+		list = append(list, rel)
 	}
 	return list
 }

@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Inert is a name that was taken away from something that a command made.
+// Inert is a name that pk has taken from a repository that a command made.
 type Inert struct {
 	Dir    string // absolute
 	Name   string // ".git" or "HEAD"
@@ -36,9 +36,8 @@ const (
 	maxRounds = 4
 )
 
-// fence takes the names away from what commands have made, the deepest first. The
-// record is written before: a monitor that is killed has renamed nothing that the
-// next command cannot find.
+// fence renames what commands have made, the deepest first. It writes the record before:
+// if the monitor is killed, the next command finds all that was renamed.
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
@@ -47,12 +46,20 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 	if len(planned) == 0 {
 		return nil, nil
 	}
-	var done []Inert
 	var errs []error
+	for i := range planned {
+		if dir, err := l.open(planned[i].Dir); err == nil {
+			if st, err := fsat.Lstat(dir, planned[i].Name); err == nil {
+				planned[i].ino, planned[i].Fenced = st.Ino, freeName(dir, planned[i].Name)
+			}
+			unix.Close(dir)
+		}
+	}
+	// On a full disk nothing can be given back later, but a rename needs no space.
+	errs = append(errs, save(slices.Concat(records, planned)))
+	var done []Inert
 	for _, n := range planned {
-		err := l.fenceOne(&n, func(n Inert) error {
-			return save(append(slices.Concat(records, done), n))
-		})
+		err := l.fenceOne(&n)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("cannot make the repository %q inert: %w", n.Repository(), err))
 		}
@@ -60,12 +67,16 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 			done = append(done, n)
 		}
 	}
+	if !slices.Equal(done, planned) {
+		errs = append(errs, save(slices.Concat(records, done)))
+	}
 	return done, errors.Join(errs...)
 }
 
-// fenceOne renames a name and looks whether it is gone. It sets n.ino if it has
-// renamed something.
-func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
+// fenceOne renames a name and looks whether it is gone. n.ino is 0 then if nothing was
+// renamed.
+func (l *List) fenceOne(n *Inert) error {
+	n.ino = 0
 	dir, err := l.open(n.Dir)
 	if err != nil {
 		return unlessAbsent(err) // then nothing has the name
@@ -76,18 +87,14 @@ func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
 		if err != nil {
 			return unlessAbsent(err)
 		}
-		n.Fenced = freeName(dir, n.Name)
-		planned := *n
-		planned.ino = st.Ino
-		if err := save(planned); err != nil {
-			return err
-		}
 		err = fsat.RenameFresh(dir, n.Name, dir, n.Fenced)
 		switch {
 		case err == nil:
 			n.ino = st.Ino
 			ignore(dir, n.Fenced)
-		case !absent(err) && !errors.Is(err, unix.EEXIST):
+		case errors.Is(err, unix.EEXIST):
+			n.Fenced = freeName(dir, n.Name)
+		case !absent(err):
 			return fmt.Errorf("cannot rename %s: %w", n.Name, err)
 		}
 	}
@@ -97,8 +104,8 @@ func (l *List) fenceOne(n *Inert, save func(Inert) error) error {
 	return fmt.Errorf("a process keeps making %s", n.Name)
 }
 
-// ignore keeps git add from taking a directory that is no longer called .git. It is
-// a courtesy: if it fails, or if the command has a file there, nothing is lost.
+// ignore keeps git add from taking a directory that is no longer called .git. If it
+// fails, or if the command has a file there, nothing is lost.
 func ignore(dir int, name string) {
 	fd, err := fsat.Kernel().Open(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
 	if err != nil {
@@ -153,9 +160,9 @@ func (l *List) open(name string) (int, error) {
 	return dir, err
 }
 
-// restore gives the names back to what lies in the root, and returns the records
-// that remain, and those that it restored. A record remains if its place is taken;
-// one whose file is gone does not.
+// restore gives the names in the root back. It returns the records that remain, and
+// those that it restored. A record remains if its place is taken, and goes if its file
+// is gone.
 func (l *List) restore(records []Inert) (left, restored []Inert, err error) {
 	defer l.shut()
 	var errs []error

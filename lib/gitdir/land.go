@@ -18,10 +18,11 @@ import (
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// lander lands what commands have written to a layer. Whatever it reads there may
-// be an attacker's, and may change while it is read.
+// lander lands what commands have written to a layer. All that it reads there may be an
+// attacker's, and may change while it is read.
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
@@ -46,6 +47,9 @@ type landed struct {
 	record
 	told *[]string
 	keep []string // paths below the upper layer that stay for the next command
+	hold []string // further paths for which the time of the mount still holds
+	last bool     // the command has ended
+	once bool     // the layer goes with the command
 }
 
 func (o *landed) tell(format string, args ...any) {
@@ -54,12 +58,24 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
+// vital are files and directories without which, or with bad ones, git takes a
+// directory for no repository, or fails in all that it does.
+var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects", "commondir", "index"}
+
 // stay leaves a file for the next command, and says once in the life of a layer why
-// it does not land.
+// it does not land. While the command runs, it may yet.
 func (o *landed) stay(rel, format string, args ...any) {
-	o.keep = append(o.keep, rel)
-	line := fmt.Sprintf(format, args...) + "; it stays in the sandbox"
-	if !slices.Contains(o.Told, line) {
+	line := fmt.Sprintf(format, args...)
+	switch {
+	case o.once:
+		line += "; it is dropped, since another command ran at the same time"
+	case slices.Contains(vital, path.Base(rel)): // git would not start with a bad one
+		line += "; it is dropped"
+	default:
+		o.keep = append(o.keep, rel)
+		line += "; it stays in the sandbox"
+	}
+	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
 		o.tell("%s", line)
 	}
@@ -73,38 +89,43 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
 }
 
-// Land lands what can while the command runs. What it cannot do, LandLast reports.
-func (l *Layer) Land() { _ = l.land(false) }
+// Land lands as much as it can while the command runs. LandLast reports the rest.
+func (l *Layer) Land() { _ = l.land(false, false) }
 
-// LandLast lands once the command has ended. told are lines for people about what is
-// not as the command may expect.
-func (l *Layer) LandLast() (told []string, err error) {
-	if l.lock == nil {
-		return nil, nil // Reopen has found that the host's git directory is gone
+// ForgetLocks makes commands see that locks of the host's are gone.
+func (l *Layer) ForgetLocks() {
+	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		l.forgetLocks(upper)
+		unix.Close(upper)
 	}
-	if err = l.land(true); err != nil {
-		err = fmt.Errorf("cannot land what was written to git directory %q: %w", l.GitDir, err)
-	}
-	return l.lander.told, err
 }
 
-func (l *Layer) land(last bool) error {
+// LandLast lands once the command has ended. told are lines for people about changes
+// that did not land as the command may expect. Work that cannot land now lands with the
+// next command that uses the layer.
+func (l *Layer) LandLast() (told []string) {
+	if l.lock == nil {
+		return nil // Reopen has found that the host's git directory is gone
+	}
+	if err := l.land(true, true); err != nil {
+		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
+	}
+	return l.lander.told
+}
+
+// land lands. last says that the command has ended; tidy takes what has landed from the
+// layer.
+func (l *Layer) land(last, tidy bool) error {
 	l.lander.mutex.Lock()
 	defer l.lander.mutex.Unlock()
-	if info, err := os.Lstat(l.Upper()); err != nil {
-		return err
-	} else if info.Mode().Perm()&0o700 != 0o700 { // the command has closed it
-		if err := os.Chmod(l.Upper(), info.Mode().Perm()|0o700); err != nil {
-			return err
-		}
-	}
-	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	upper, err := l.openUpper()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(upper)
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
-		return err
+		return errors.Join(err, l.leave(tidy))
 	}
 	if err := l.wait(landing, unix.F_WRLCK); err != nil {
 		return err
@@ -114,21 +135,65 @@ func (l *Layer) land(last bool) error {
 	if err != nil {
 		return err
 	}
+	if s.Phase == tidying {
+		return l.finish(&s)
+	}
+	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
+		return errors.Join(err, errors.New("another git directory is in its place"))
+	}
 	l.lander.last = last
-	out := &landed{record: s, told: &l.lander.told}
+	out := &landed{record: s, told: &l.lander.told, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
-	if errors.Is(err, unix.EACCES) { // the command has closed directories of the layer
+	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
 		openUp(upper, maxOpenUp)
 		err = l.lander.repository(upper, "", out)
 	}
-	if last && err == nil {
-		err = l.tidy(out)
-	}
-	if last && l.Once && err == nil {
-		return os.RemoveAll(l.Dir)
+	out.Keep = out.keep
+	if tidy && err == nil {
+		return l.tidyUp(out)
 	}
 	l.forgetLocks(upper)
 	return errors.Join(err, l.save(out.record))
+}
+
+func (l *Layer) openUpper() (int, error) {
+	info, err := os.Lstat(l.Upper())
+	if err == nil && info.Mode().Perm()&0o700 != 0o700 { // the command has closed it
+		err = os.Chmod(l.Upper(), info.Mode().Perm()|0o700)
+	}
+	if err != nil {
+		return -1, err
+	}
+	return fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// remove removes the layer of one command.
+func (l *Layer) remove() error {
+	dir, err := os.Open(filepath.Dir(l.Dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
+}
+
+// leave removes the layer of one command, and lets the next command begin anew.
+func (l *Layer) leave(tidy bool) error {
+	switch {
+	case !tidy:
+		return nil
+	case l.Once:
+		return l.remove()
+	case l.shared:
+		return nil // another command may use it; an empty layer has nothing to land
+	}
+	s, err := l.load()
+	if err != nil || s.Phase == "" {
+		return err
+	}
+	s.Phase = ""
+	return l.save(s)
 }
 
 // maxOpenUp is how deep directories are opened up. Names of references and of
@@ -154,37 +219,61 @@ func openUp(dir, depth int) {
 	})
 }
 
-// tidy takes from the layer what no later command is to see there.
-func (l *Layer) tidy(out *landed) error {
+// tidyUp removes from the layer the files that no later command is to see, once no
+// command uses it. The record says so first: a layer that is half emptied looks as if a
+// command had removed the rest.
+func (l *Layer) tidyUp(out *landed) error {
 	if l.shared {
 		if err := l.wait(starting, unix.F_WRLCK); err != nil {
 			return err
 		}
 		defer func() { _ = l.try(starting, unix.F_UNLCK) }()
 		if err := l.try(use, unix.F_WRLCK); err != nil {
-			return nil // another command uses it, and will tidy
+			return l.save(out.record) // another command uses it, and will tidy
 		}
+		defer func() { _ = l.try(use, unix.F_RDLCK) }()
 	}
-	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if l.Once {
+		return l.remove()
+	}
+	held := map[string]int64{}
+	for _, rel := range out.Keep {
+		held[rel] = out.since(rel)
+	}
+	for _, rel := range out.hold {
+		held[rel] = out.since(rel)
+	}
+	out.Refs, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, held, tidying
+	if err := l.save(out.record); err != nil {
+		return err
+	}
+	return l.finish(&out.record)
+}
+
+// finish tidies a layer whose record says that it is to be, and tells of what stays.
+func (l *Layer) finish(s *record) error {
+	upper, err := l.openUpper()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(upper)
+	out := &landed{record: *s, told: &l.lander.told, keep: s.Keep, last: true}
 	t := &tidy{host: l.GitDir, out: out, eraser: fsat.Eraser{Opener: fsat.Kernel()}}
 	if err := t.upper(upper); err != nil {
 		return err
 	}
-	out.Refs, out.Marks, out.Files = nil, nil, nil // of files that are gone
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
 	}
-	return nil
+	out.Phase = ""
+	*s = out.record
+	return l.save(*s)
 }
 
 // repository lands from the upper layer of one git directory, and from those of the
 // linked worktrees and submodules in it that the host has.
 func (l *lander) repository(upper int, rel string, out *landed) error {
-	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && isWhiteout(st) {
+	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
 		out.tell("the command has removed the git directory %q, and the host's is as it was", filepath.Join(l.layer.GitDir, rel))
 		return nil
 	}
@@ -195,13 +284,18 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
-	// Linked worktrees come first: the log of HEAD begins with the value that its branch
-	// has on the host before it lands.
+	// The references that all worktrees share land with the HEAD of the worktree that the
+	// command worked in: its log tells of both.
+	shared := true
 	err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
-		return l.landGit(r, filepath.Join(l.layer.GitDir, name), upper, sub, out)
+		_, herr := fsat.Lstat(sub, "HEAD")
+		_, lerr := fsat.Lstat(sub, "logs/HEAD")
+		with := shared && (herr == nil || lerr == nil)
+		shared = shared && !with
+		return l.landGit(r, filepath.Join(l.layer.GitDir, name), upper, sub, with, out)
 	})
 	if err == nil {
-		err = l.landGit(r, r.host, upper, upper, out)
+		err = l.landGit(r, r.host, upper, upper, shared, out)
 	}
 	if err == nil {
 		err = r.landConfig(upper, out)
@@ -283,8 +377,11 @@ func (r *repository) landObjects(upper int, out *landed) error {
 		return err
 	}
 	dir, err := fsat.Openat(upper, "objects", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err == unix.EACCES {
+		return err
+	}
 	if err != nil {
-		return nil
+		return nil // none, or no directory
 	}
 	defer unix.Close(dir)
 	result, err := r.lander.Land(dir)
@@ -305,7 +402,7 @@ func (r *repository) readShallow(upper int) error {
 	for _, id := range strings.Fields(string(host)) {
 		r.shallow[id] = true
 	}
-	layer, err := readFile(upper, "shallow", maxShallow)
+	layer, _, err := overlay.ReadFile(upper, "shallow", unix.O_NOFOLLOW, maxShallow)
 	if err != nil {
 		return nil
 	}
@@ -320,23 +417,27 @@ func (r *repository) readShallow(upper int) error {
 // maxShallow bounds the file shallow: a line of 41 bytes for each branch, as a rule.
 const maxShallow = 16 << 20
 
-// landGit lands from git, the host's git directory or a linked worktree's, what lies
-// in up: the state of work under way, references, HEAD and the index.
-func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) error {
+// landGit lands the directory up of the upper layer in git, the host's git directory or
+// a linked worktree's: the state of work under way, references, HEAD and the index.
+func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(l.layer.GitDirs, git) {
-		if git != r.host {
+		if !shared {
 			return nil
 		}
-		return l.landRefs(r, git, rel, upper, false, out)
+		return l.landRefs(r, git, rel, upper, false, shared, out)
+	}
+	since := out.Since
+	for _, name := range state.Names {
+		since = min(since, out.since(path.Join(rel, name)))
 	}
 	o := state.Options{
 		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
 		IsNew: func(id string) bool { return r.fresh[id] }, Parents: r.parents,
-		Since: time.Unix(0, out.Since), Landed: out.marks(rel),
+		Since: time.Unix(0, since), Landed: out.marks(rel),
 	}
 	underWay := false // something that the host's git must not see
 	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
@@ -363,10 +464,17 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 	if err != nil {
 		return err
 	}
-	if underWay { // HEAD and the index are a part of it
+	if underWay { // HEAD and the index are a part of it, and the branch that it began from
 		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
+		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
+			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
+				branch, _ := readSmall(dir, path.Base(name), unix.O_NOFOLLOW)
+				out.hold = append(out.hold, path.Join(r.rel, strings.TrimSpace(string(branch))))
+				unix.Close(dir)
+			}
+		}
 	}
-	if err := l.landRefs(r, git, rel, upper, !underWay, out); err != nil || underWay {
+	if err := l.landRefs(r, git, rel, upper, !underWay, shared, out); err != nil || underWay {
 		return err
 	}
 	return l.landIndex(r, git, rel, up, out)
@@ -376,7 +484,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, out *landed) 
 // Without them nothing is lost.
 var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
-// operations are what git has under way with a HEAD and an index of its own.
+// operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
 // parents lists those of a commit on the host.
@@ -394,34 +502,63 @@ func (r *repository) parents(id string) (ids []string, err error) {
 	return ids, nil
 }
 
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, out *landed) error {
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
+	path := func(name string) string {
+		if ofWorktree(name) {
+			return path.Join(rel, name)
+		}
+		return path.Join(r.rel, name)
+	}
 	o := refs.Options{
-		Session: l.layer.Session, Kind: r.objects.Kind, Since: time.Unix(0, out.Since), Landed: out.refs(rel),
-		Committer: committer(), IsAncestor: r.isAncestor,
+		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Committer: committer(),
+		Since: time.Unix(0, out.Since), Held: map[string]time.Time{}, Landed: out.refs(rel),
+	}
+	common := out.refs(r.rel)
+	for name, value := range common {
+		if !ofWorktree(name) && name != "logs/HEAD" {
+			o.Landed[name] = value
+		}
 	}
 	changes, refused, err := refs.Changes(host, upper, o)
 	if err != nil {
 		return err
 	}
+	for _, c := range changes {
+		if since, ok := out.Held[path(c.Name)]; ok {
+			o.Held[c.Name] = time.Unix(0, since)
+		}
+	}
+	if len(o.Held) > 0 {
+		if changes, refused, err = refs.Changes(host, upper, o); err != nil {
+			return err
+		}
+	}
 	for _, f := range refused {
-		out.stay(path.Join(r.rel, f.Name), "%q: %s", f.Name, f.Reason)
+		out.stay(path(f.Name), "%q: %s", f.Name, f.Reason)
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || git != r.host && !ofWorktree(c.Name) || !own && ofWorktree(c.Name)
+		return c.Name == "HEAD" && !head || !shared && !ofWorktree(c.Name) || !own && ofWorktree(c.Name)
 	})
 	results, err := refs.Apply(host, changes, o)
+	for name, value := range o.Landed {
+		if !ofWorktree(name) && name != "logs/HEAD" {
+			common[name] = value
+		}
+	}
 	for _, c := range results {
 		switch {
 		case c.Outcome == refs.Refuse:
-			out.stay(path.Join(r.rel, c.Name), "%q: %s", c.Name, c.Reason)
+			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
 		case c.Outcome == refs.Kept && c.Kept != "":
 			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
 			out.tell("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
+		case strings.HasPrefix(c.Name, "refs/heads/") && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
+			out.tell("%q was %s, which is in its reflog", c.Name, short(c.Old))
 		}
 	}
 	return err
@@ -482,10 +619,10 @@ func committer() string {
 }
 
 func (r *repository) landConfig(upper int, out *landed) error {
-	text, err := readFile(upper, "config", maxConfig)
+	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if text != nil {
+		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
 			out.keep = append(out.keep, rel)
 		}
 		return nil
@@ -500,12 +637,24 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.stay(rel, "the configuration: %v", err)
 		return nil
 	}
-	if len(stays) > 0 {
+	if slices.ContainsFunc(stays, decidesRepository) {
+		out.tell("the configuration of %q; it is dropped, with all of the layer's configuration", stays)
+		stays = nil
+	} else if len(stays) > 0 {
 		out.stay(rel, "the configuration of %q", stays)
 	}
 	now, err := os.ReadFile(file)
-	out.Files[rel], out.Config = digestOf(text), digestOf(now)
+	out.Files[rel] = digestOf(text)
+	if len(stays) > 0 {
+		out.Config[rel] = digestOf(now)
+	}
 	return err
+}
+
+// decidesRepository reports whether git finds no repository, or another one, with a
+// wrong value of a key.
+func decidesRepository(key string) bool {
+	return strings.HasPrefix(key, "extensions.") || slices.Contains([]string{"core.bare", "core.worktree", "core.repositoryformatversion"}, key)
 }
 
 const maxConfig = 4 << 20

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/overlay"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // host's directory git.
 func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) error {
 	data, written, err := readIndex(up)
-	if data == nil {
+	if err != nil && !errors.Is(err, overlay.ErrTooLarge) {
 		return nil // the command has not written one, or only a whiteout
 	}
 	rel = path.Join(rel, indexFile)
@@ -47,7 +47,7 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		out.stay(rel, "the index: %v", err)
 		return nil
 	}
-	host, err := l.hostIndex(r, git, rel, out)
+	host, err := l.hostIndex(r, git, rel, x, out)
 	if err != nil {
 		return err
 	}
@@ -77,16 +77,15 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 // readIndex also returns when the index was written. An index that is newer than a
 // change of a file hides that change from git, if the size stays.
 func readIndex(up int) (data []byte, written time.Time, err error) {
-	st, err := fsat.Lstat(up, indexFile)
+	data, st, err := overlay.ReadFile(up, indexFile, unix.O_NOFOLLOW, maxIndex)
 	if err != nil {
 		return nil, written, err
 	}
-	data, err = readFile(up, indexFile, maxIndex)
 	written = time.Unix(st.Mtim.Unix())
 	if now := time.Now(); written.After(now) {
 		written = now
 	}
-	return data, written, err
+	return data, written, nil
 }
 
 // hostIndex is the host's index, as it was before it is replaced.
@@ -111,7 +110,7 @@ func sameVersion(a, b *unix.Stat_t) bool {
 // hostIndex reads the host's index, or returns nil if the host has staged something
 // since the command started. Writing anew what the files look like is nothing: an
 // editor has that done every few seconds.
-func (l *lander) hostIndex(r *repository, git, rel string, out *landed) (*hostIndex, error) {
+func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *landed) (*hostIndex, error) {
 	path := filepath.Join(git, indexFile)
 	h := &hostIndex{Index: new(index.Index)}
 	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
@@ -127,19 +126,35 @@ func (l *lander) hostIndex(r *repository, git, rel string, out *landed) (*hostIn
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the host's index: %w", err)
 	}
-	if h.stat.Ctim.Nano() <= out.Since || out.Files[rel+"@host"] == digestOf(data) {
+	if h.stat.Ctim.Nano() <= out.since(rel) || out.Files[rel+"@host"] == digestOf(data) {
 		return h, nil
 	}
-	if base := l.layer.bases[git]; base != nil {
-		before, err := io.ReadAll(io.NewSectionReader(base, 0, maxIndex))
-		if err != nil {
-			return nil, err
-		}
-		if x, err := index.Parse(before, r.hexLen()); err == nil && index.SameContent(x, h.Index) {
-			return h, nil
+	before, err := os.ReadFile(l.layer.baseIndex(git))
+	if err != nil {
+		return nil, nil
+	}
+	base, err := index.Parse(before, r.hexLen())
+	if err != nil || !includes(x, base, h.Index) {
+		return nil, nil
+	}
+	return h, nil
+}
+
+// includes reports whether an index has all that the host has changed since a base.
+func includes(x, base, host *index.Index) bool {
+	lost := map[string]bool{} // paths at which x is not as the host's
+	for _, e := range x.Changed(host) {
+		lost[e.Path] = true
+	}
+	for _, e := range host.Changed(x) {
+		lost[e.Path] = true
+	}
+	for _, e := range append(host.Changed(base), base.Changed(host)...) {
+		if lost[e.Path] {
+			return false
 		}
 	}
-	return nil, nil
+	return true
 }
 
 // unsafe says what of an index the host must not see, or "": an entry without its
@@ -191,9 +206,6 @@ func digestOf(data []byte) string {
 // replace replaces the host's index under git's lock, if it still is as it was.
 func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
-	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%q exists: another git process is at work, or one ended early; in that case remove the file", path+".lock")
-	}
 	if err != nil {
 		return err
 	}
@@ -203,30 +215,4 @@ func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 		err = errors.New("it has changed meanwhile")
 	}
 	return errors.Join(err, lock.Release())
-}
-
-// readFile reads a regular file of an upper layer, once. A missing one, and one that
-// is no regular file, is nil.
-func readFile(dir int, name string, most int64) ([]byte, error) {
-	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errors.New("it is not a regular file")
-	}
-	data := make([]byte, 0, min(st.Size, most)+1)
-	for {
-		n, err := f.Read(data[len(data):cap(data)])
-		data = data[:len(data)+n]
-		switch {
-		case int64(len(data)) > most:
-			return data, errors.New("it is too large")
-		case err != nil || n == 0:
-			return data, nil
-		}
-	}
 }

@@ -50,7 +50,6 @@ type Layer struct {
 	lock   *os.File
 	shared bool // by the commands of a session
 	fresh  bool
-	bases  map[string]*os.File // of a git directory, the index when the overlay was mounted
 	lander lander
 }
 
@@ -61,7 +60,8 @@ const (
 	mergedDir  = "merged" // where a session's keeper has the overlay
 	layerLock  = "lock"
 	recordFile = "record"
-	onceDir    = "once-" // begins the name of a layer for one command
+	onceDir    = "once-"  // begins the name of a layer for one command
+	baseIndex  = "index-" // begins the name of the host's index as it was
 )
 
 // Bytes of the lock file.
@@ -71,8 +71,8 @@ const (
 	landing
 )
 
-// LayerName is the name of the directory of a layer over a git directory. The digest
-// makes it unique, the rest is for people.
+// LayerName is the name of the directory of a layer over a git directory. It ends in a
+// digest of the path, which makes it unique.
 func LayerName(gitDir string) string {
 	name := filepath.Base(gitDir)
 	if name == ".git" {
@@ -88,8 +88,8 @@ func LayerName(gitDir string) string {
 	return "git-" + readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
 }
 
-// OpenShared opens the layer that the commands of a session share, below the
-// directory in, and makes it if it is missing. Close it.
+// OpenShared opens the layer that the commands of a session share, below the directory
+// in, and makes it if it is missing. The caller closes the layer.
 func OpenShared(in, gitDir, session string) (*Layer, error) {
 	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: session, shared: true}
 	err := l.open()
@@ -104,14 +104,15 @@ func OpenShared(in, gitDir, session string) (*Layer, error) {
 		}
 	}
 	if err == nil {
-		err = l.try(use, unix.F_RDLCK) // only a command with the first lock has it exclusively
+		err = l.wait(use, unix.F_RDLCK) // a command that tidies has it exclusively for a moment
 	}
 	return l.opened(err)
 }
 
-// OpenOwn opens the layer over a git directory for a command without a session,
-// below the directory in. What cannot land stays there for the next command. A
-// command that runs at the same time gets an empty layer for itself. Close it.
+// OpenOwn opens the layer over a git directory for a command without a session, below
+// the directory in. Work that cannot land stays there for the next command. A command
+// that runs at the same time gets an empty layer of its own. The caller closes the
+// layer.
 func OpenOwn(in, gitDir string) (*Layer, error) {
 	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, LayerName(gitDir)), Session: "command", fresh: true}
 	err := l.open()
@@ -190,8 +191,8 @@ func (l *Layer) openLock() error {
 	return nil
 }
 
-// inPlace reports whether the lock is on the file that has its name: a sweep may have
-// taken the layer away before the lock was taken.
+// inPlace reports whether the locked file still has its name: a sweep may have removed
+// the layer before the lock was taken.
 func (l *Layer) inPlace() bool {
 	var own, named unix.Stat_t
 	return unix.Fstat(int(l.lock.Fd()), &own) == nil && unix.Lstat(filepath.Join(l.Dir, layerLock), &named) == nil && fsat.SameInode(&own, &named)
@@ -214,9 +215,6 @@ func (l *Layer) Started() { _ = l.try(starting, unix.F_UNLCK) }
 
 // Close gives the layer back.
 func (l *Layer) Close() error {
-	for _, f := range l.bases {
-		f.Close()
-	}
 	for _, r := range l.lander.repos {
 		r.objects.Close()
 	}
@@ -255,8 +253,29 @@ type record struct {
 	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
-	Config string                           `json:"config,omitempty"` // digest of the host's config for which the layer's was kept
+	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages that were given
+
+	GitDir string           `json:"git_dir,omitempty"` // identity of the host's git directory
+	Keep   []string         `json:"keep,omitempty"`    // paths that tidying leaves
+	Phase  phase            `json:"phase,omitempty"`
+	Held   map[string]int64 `json:"held,omitempty"` // kept paths whose upper file is from an earlier mount: Since of that
+}
+
+// phase says how far the work of the commands has got.
+type phase string
+
+const (
+	used    phase = "used"    // something may have to land
+	tidying phase = "tidying" // all has landed; what has is being taken from the upper layer
+)
+
+// since is when the overlay was mounted through which a path was written.
+func (r *record) since(rel string) int64 {
+	if t, ok := r.Held[rel]; ok {
+		return t
+	}
+	return r.Since
 }
 
 func (r *record) refs(git string) map[string]string {
@@ -273,36 +292,106 @@ func (r *record) marks(git string) map[string]state.Mark {
 	return r.Marks[git]
 }
 
-// begin notes the time before a fresh overlay is mounted. A configuration that was
-// kept does not outlast a change of the host's.
+// begin notes the time before a fresh overlay is mounted. If the work of the last
+// command could not land, the time of its mount still holds. A configuration that was
+// kept does not outlast a change of the host's, and nothing outlasts the git directory.
 func (l *Layer) begin() error {
 	old, err := l.load()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	id, err := identityOf(l.GitDir)
+	if err != nil {
+		return err
+	}
+	if old.GitDir != "" && old.GitDir != id {
+		if err := l.empty(); err != nil {
+			return err
+		}
+		old = record{}
+	}
+	if old.Phase == tidying {
+		if err := l.finish(&old); err != nil {
+			return err
+		}
+	}
+	if err := l.keepIndexes(); err != nil {
+		return err
+	}
+	if old.Phase == used {
+		return nil
+	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told}
-	if digestOf(config) != old.Config {
-		s.Config = ""
-		if err := os.Remove(filepath.Join(l.Upper(), "config")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
+	for rel, digest := range old.Config {
+		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
+		if err == nil && digestOf(now) == digest {
+			continue
+		}
+		delete(s.Config, rel)
+		if err := os.Remove(filepath.Join(l.Upper(), rel)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}
-	l.bases = map[string]*os.File{}
+	return l.save(s)
+}
+
+// identityOf tells a git directory from another one at the same path.
+func identityOf(dir string) (string, error) {
+	var id id
+	_, err := identify(unix.AT_FDCWD, dir, &id)
+	return fmt.Sprint(id), err
+}
+
+// empty removes everything from the upper layer.
+func (l *Layer) empty() error {
+	upper, err := fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Empty(upper)
+}
+
+// keepIndexes gives the host's indexes another name, under which they stay when the
+// host's git replaces them.
+func (l *Layer) keepIndexes() error {
+	if old, err := os.ReadDir(l.Dir); err == nil {
+		for _, e := range old {
+			if strings.HasPrefix(e.Name(), baseIndex) {
+				if err := os.Remove(filepath.Join(l.Dir, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
 	gitDirs := []string{l.GitDir}
 	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
 	for _, e := range worktrees {
 		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
 	}
 	for _, git := range gitDirs {
-		if f, err := os.Open(filepath.Join(git, indexFile)); err == nil {
-			l.bases[git] = f
+		err := os.Link(filepath.Join(git, indexFile), l.baseIndex(git))
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
+		if err == nil {
+			err = os.WriteFile(l.baseIndex(git), data, 0o600)
+		}
+		if err != nil && !errors.Is(err, os.ErrPermission) {
+			return err
 		}
 	}
-	return l.save(s)
+	return nil
+}
+
+func (l *Layer) baseIndex(git string) string {
+	return filepath.Join(l.Dir, baseIndex+digestOf([]byte(git))[:16])
 }
 
 func (l *Layer) load() (r record, err error) {
@@ -318,6 +407,9 @@ func (l *Layer) load() (r record, err error) {
 	}
 	if r.Files == nil {
 		r.Files = map[string]string{}
+	}
+	if r.Config == nil {
+		r.Config = map[string]string{}
 	}
 	return r, err
 }

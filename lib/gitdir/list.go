@@ -296,8 +296,7 @@ func (w *walker) keepSpots(dir string) error {
 	return nil
 }
 
-// vanished ends the look at something that another process has taken away. Any
-// other error is one.
+// vanished returns nil if another process has removed a path. It notes any other error.
 func (w *walker) vanished(path string, err error) error {
 	if absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
 		w.dirty = true
@@ -368,7 +367,7 @@ func (w *walker) read(path string, i, depth int) error {
 	return nil
 }
 
-// stamp is the time by which a later change can be told, 0 if it cannot.
+// stamp is the ctime by which a later change can be told, 0 if it is too recent.
 func (w *walker) stamp(st *unix.Stat_t) int64 {
 	if ctime := st.Ctim.Nano(); ctime < w.now-settled {
 		return ctime
@@ -537,9 +536,10 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 	return s.whose == hosts, nil
 }
 
-// judge finds out whose a spot is; nil: there is none. A sandbox could not write a
-// directory that was the host's when its command began, since a layer was over it.
-// A .git file may have another name (a hard link), so its content is compared.
+// judge finds out who made a spot: the host or a command; nil if there is none. A
+// sandbox could not write a directory that was the host's when its command began, since
+// a layer was over it. A .git file may have another name (a hard link), so its content
+// is compared.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -642,9 +642,8 @@ func changedBelow(dir int, name string, since int64, left *int, depth int) (bool
 // isFanOut reports whether a directory holds loose objects or packs alone.
 func isFanOut(in, name string) bool { return in == "objects" && (len(name) == 2 || name == "pack") }
 
-// whose tells whose the .git in an open directory of the root is: the host's,
-// unless it was given back to what a command made, or a command that still runs
-// has made it.
+// whose reports who made the .git in an open directory of the root. It is not the host's
+// if it was given back to a command, or if a command that still runs has made it.
 func (l *List) whose(fd int, rel string) (owner, error) {
 	if l.given[l.absolute(rel)+"/.git"] {
 		return commands, nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +24,13 @@ func (l *Layer) forgetLocks(upper int) {
 		return
 	}
 	defer unix.Close(view)
-	for _, name := range []string{"HEAD", "index", "config", "packed-refs", "shallow"} {
+	names := []string{"HEAD", "index", "config", "packed-refs", "shallow"}
+	if head, err := os.ReadFile(filepath.Join(l.GitDir, "HEAD")); err == nil {
+		if branch, ok := strings.CutPrefix(strings.TrimSpace(string(head)), "ref: "); ok {
+			names = append(names, branch)
+		}
+	}
+	for _, name := range names {
 		l.forgetLock(view, upper, name+".lock")
 	}
 	l.forgetLocksBelow(view, upper, "refs", maxOpenUp)

@@ -43,8 +43,8 @@ type Run struct {
 }
 
 // Look returns the list of a root as Begin would use it, for Find. No command begins
-// meanwhile, so what it sees is not of one that it does not know of. Without a state
-// directory there is no list: the whole tree is walked, and nothing is kept.
+// while Look reads the tree. Without a state directory there is no list: Look walks the
+// whole tree and keeps nothing.
 func Look(state, root string) (*List, error) {
 	for {
 		unlock, err := lock(state)
@@ -123,7 +123,7 @@ func Begin(state, root string) (*Run, error) {
 // Lock is the note of the command, which is locked.
 func (r *Run) Lock() *os.File { return r.note }
 
-// restore gives the names back. From here on the note says what is to be done.
+// restore gives the names back. From now on the note is needed to take them away again.
 func (r *Run) restore() error {
 	records, err := recordsIn(r.state)
 	if err != nil || len(records) == 0 {
@@ -339,8 +339,8 @@ func sweepDue(state, ending string) ([]Inert, error) {
 	return done, errors.Join(errs...)
 }
 
-// merge removes a note that says no more than another one that is due: commands
-// that overlap for days leave one.
+// merge removes a note if an older one of the same root is due: commands that overlap
+// for days leave one.
 func (ns notes) merge(n note) error {
 	for _, o := range ns {
 		if o.root == n.root && !o.runs && (o.begun < n.begun || o.begun == n.begun && o.file < n.file) {
@@ -350,9 +350,9 @@ func (ns notes) merge(n note) error {
 	return nil
 }
 
-// sweep makes inert what commands have made in a root since a time. It walks until
-// there is no more. No process of a command is left then; one that were could
-// rename a repository to where the last walk has been already.
+// sweep makes inert what commands have made in a root since a time. It walks until there
+// is no more. No process of a command may be left: it could move a repository to a
+// directory that the last walk has passed.
 func sweep(state, root string, since int64) ([]Inert, error) {
 	l, err := openList(root, listFile(state, root))
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Sweep removes from a state directory the layers that no command uses and that none
-// has used for that long, and the lists of roots that have not changed for as long.
-// A list is made anew when a command runs in its root.
+// Sweep removes from a state directory the layers that no command has used for that
+// long, and the lists of roots that have not changed for as long. The next command in a
+// root makes its list again.
 func Sweep(state string, olderThan time.Duration) error {
 	entries, err := os.ReadDir(state)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,11 +11,12 @@ import (
 
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// tidy removes from an upper layer that nobody uses what has landed, so that the next
-// command sees the host's there, and what deletes files of the host's. The rest stays
-// for the next command.
+// tidy removes from an upper layer that no command uses the files that have landed, so
+// that the next command sees the host's, and those that hide files of the host. The rest
+// stays for the next command.
 type tidy struct {
 	host   string
 	out    *landed
@@ -24,9 +25,9 @@ type tidy struct {
 	err    error
 }
 
-// landedNames are what a git directory holds that lands. What of it did not land
-// is not for the next command either, but for landed.keep.
-var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "gc.log", "gc.pid"}, state.Names...)
+// landedNames are the names in a git directory that land. If one of them did not land,
+// the next command does not see it either, unless landed.keep has it.
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
 	t.repository(dir, "")
@@ -123,14 +124,8 @@ func (t *tidy) each(dir int, do func(e fsat.Entry, whiteout bool)) {
 	}))
 	for _, e := range entries {
 		st, err := fsat.Lstat(dir, e.Name)
-		do(e, err == nil && isWhiteout(st))
+		do(e, err == nil && overlay.IsWhiteout(st))
 	}
-}
-
-// isWhiteout reports whether an entry of an upper layer stands for a file that was
-// removed.
-func isWhiteout(st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
 }
 
 func exists(path string) bool {

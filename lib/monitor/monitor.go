@@ -43,8 +43,9 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
-	// Started, if it is not nil, is called once the sandbox is made.
-	Started func()
+	// Started, if it is not nil, is called once the sandbox is made. root is where
+	// this process sees the sandbox's root directory, but not in a session.
+	Started func(root string)
 
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
@@ -102,6 +103,7 @@ type Sandbox struct {
 	events chan Event
 	bwrap  int // process IDs
 	pidfd  int
+	root   string
 	master *os.File // of the sandbox's own terminal
 	status *os.File
 }
@@ -148,7 +150,7 @@ func start(c Config) (*Sandbox, error) {
 	s.events = make(chan Event, 2)
 	go s.watch()
 	if c.Started != nil {
-		c.Started()
+		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
 	}
 	return s, nil
 }
@@ -273,7 +275,7 @@ func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
 	case answer.Error != "":
 		return &bwrap.Refusal{Reason: "cannot make a sandbox: " + answer.Error, Advice: answer.Hint}
 	}
-	s.bwrap = answer.Pid
+	s.bwrap, s.root = answer.Pid, answer.Root
 	s.pidfd, _ = unix.PidfdOpen(s.bwrap, 0) // -1: it has ended, or Linux is older than 5.3
 	return nil
 }

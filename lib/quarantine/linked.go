@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// Linked is a protected file with several hard links: a command can write it by
-// another of its names, which no mount on this one prevents.
+// Linked is a protected file with several hard links: a command can write it by another
+// one, which no mount on this one prevents.
 type Linked struct {
 	Path     string `json:"path"`
 	Mode     uint32 `json:"mode"`
@@ -56,18 +56,12 @@ func LinkedBelow(path string) ([]Linked, error) {
 // read returns the content of a file of that inode, if it is small and can be read:
 // the holder of a lease can prevent that.
 func read(name string, st *unix.Stat_t) ([]byte, bool) {
-	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0, fsat.NoLinks)
+	seen, err := fsat.Kernel().Open(unix.AT_FDCWD, name, unix.O_PATH, 0, fsat.NoLinks)
 	if err != nil {
 		return nil, false
 	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
-	var now unix.Stat_t
-	if unix.Fstat(fd, &now) != nil || !fsat.SameInode(&now, st) {
-		return nil, false
-	}
-	content, err := io.ReadAll(io.LimitReader(file, maxLinked+1))
-	return content, err == nil && len(content) <= maxLinked
+	content, now, err := overlay.Read(seen, maxLinked)
+	return content, err == nil && fsat.SameInode(now, st)
 }
 
 // changed reports whether the file was written. Another inode at its name is the

@@ -1,12 +1,13 @@
 // Package quarantine takes files out of a project that a command put at protected
 // names, where a tool on the host would run them.
 //
-// Before a command starts, Begin writes a note with the names at which there is
-// nothing, with links, with files that have other names too, and with modes of
-// directories, and holds a lock on it. End moves the files that have appeared or
-// changed there, makes links, files and modes as they were, and removes the note. A monitor that is killed leaves its note. Each command that
-// runs a sandbox calls Recover before it looks at protected names, and so does
-// pk-sweep: it does the work of notes that nobody holds.
+// Before a command starts, Begin writes a note and holds a lock on it. The note lists
+// the protected names at which there is nothing, the links and the files with several
+// hard links among them, and the modes of their directories. End moves away the files
+// that have appeared or changed there, restores links, files and modes, and removes the
+// note. If the monitor is killed, its note stays. Each command that runs a sandbox calls
+// Recover before it looks at protected names, and so does pk-sweep: Recover does the
+// work of notes that no process has locked.
 package quarantine
 
 import (
@@ -228,8 +229,7 @@ func (n *Note) End() (Report, error) {
 	}
 	r := Report{Moved: moved}
 	for _, l := range n.Layers {
-		told, lerr := l.LandLast()
-		r.Git, err = append(r.Git, told...), errors.Join(err, lerr)
+		r.Git = append(r.Git, l.LandLast()...)
 	}
 	if n.file == nil {
 		return r, err

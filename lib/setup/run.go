@@ -156,6 +156,7 @@ type run struct {
 	pid     int
 	pidfd   int
 	pty     [2]int   // the sandbox's own terminal: master, slave
+	root    string   // the tree
 	options []string // of bwrap, that name descriptors
 }
 
@@ -193,7 +194,7 @@ func (r *run) start() error {
 	if err != nil {
 		return err
 	}
-	r.answer(Answer{Pid: r.pid})
+	r.answer(Answer{Pid: r.pid, Root: r.root})
 	r.letGo()
 	return nil
 }
@@ -289,6 +290,7 @@ func (r *run) make(session map[string]int) error {
 	}
 	defer first.Close()
 	root, err := build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil })
+	r.root = root
 	if err == nil {
 		err = r.writeOptions(options, root)
 	}

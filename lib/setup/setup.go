@@ -141,6 +141,7 @@ func below(place string) string { return filepath.Clean("/" + place)[1:] }
 // first whether bwrap was started, and by which process.
 type Answer struct {
 	Pid   int    `json:"pid,omitempty"`   // bwrap, as the monitor sees it
+	Root  string `json:"root,omitempty"`  // where the set-up program sees the sandbox's root
 	Error string `json:"error,omitempty"` // nothing was started
 	Hint  string `json:"hint,omitempty"`
 	Again bool   `json:"again,omitempty"` // the session's keeper has ended: try again

@@ -13,7 +13,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 )
 
@@ -193,17 +192,6 @@ func before(a, b *entry) bool {
 	return a.stage != 0 && a.stage < b.stage
 }
 
-// Entries returns all entries in order.
-func (x *Index) Entries() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for i := range x.entries {
-			if !yield(x.entry(&x.entries[i])) {
-				return
-			}
-		}
-	}
-}
-
 func (x *Index) entry(e *entry) Entry {
 	return Entry{Path: e.path, ID: hex.EncodeToString(x.id(e)), Mode: e.mode, Stage: e.stage, Flags: x.flags(e)}
 }
@@ -219,17 +207,6 @@ func (x *Index) flags(e *entry) Flags {
 		f.SkipWorktree, f.IntentToAdd = more&extendedSkip != 0, more&extendedIntent != 0
 	}
 	return f
-}
-
-// Gitlinks returns the entries that are commits of submodules.
-func (x *Index) Gitlinks() []Entry {
-	var links []Entry
-	for i := range x.entries {
-		if x.entries[i].mode == ModeGitlink {
-			links = append(links, x.entry(&x.entries[i]))
-		}
-	}
-	return links
 }
 
 // SameContent reports whether two indexes differ at most in version, stat data and
@@ -248,13 +225,10 @@ func SameContent(a, b *Index) bool {
 }
 
 // Changed returns the entries that base does not have with the same path, stage,
-// mode and ID. A nil base has none.
+// mode and ID.
 func (x *Index) Changed(base *Index) []Entry {
 	var changed []Entry
-	var old []entry
-	if base != nil {
-		old = base.entries
-	}
+	old := base.entries
 	for i := range x.entries {
 		e := &x.entries[i]
 		for len(old) > 0 && compare(&old[0], e) < 0 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // ref is a reference from an object to another one.
@@ -176,7 +178,7 @@ func checkTree(f Format, data []byte, each func(ref) error) error {
 			return err
 		}
 		data = rest
-		if err := CheckName(name); err != nil {
+		if err := gitplace.CheckName(name); err != nil {
 			return err
 		}
 		key := name
@@ -243,16 +245,13 @@ func treeRef(mode uint64, name string, id oid) (ref, error) {
 	default:
 		return ref{}, fmt.Errorf("entry with the mode %o", mode)
 	}
-	if plainName(name) {
-		return r, nil
-	}
 	switch link := mode&typeMask == typeLink; {
-	case special(name, "gitmodules", "gi7eba"):
+	case gitplace.IsGitFile(name, "gitmodules", "gi7eba"):
 		r.file = ".gitmodules"
 		if link {
 			return ref{}, errors.New(".gitmodules is a symbolic link")
 		}
-	case !link && special(name, "gitattributes", "gi7d29"):
+	case !link && gitplace.IsGitFile(name, "gitattributes", "gi7d29"):
 		r.file = ".gitattributes"
 	}
 	if r.file != "" && r.kind != blob {

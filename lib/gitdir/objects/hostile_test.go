@@ -82,7 +82,7 @@ func TestFormats(t *testing.T) {
 		{"empty name", "tree", one(""), "empty name"},
 		{"slash", "tree", one("a/b"), "slash"},
 		{"dot", "tree", one("."), `"."`},
-		{"dot dot", "tree", one(".."), `"."`},
+		{"dot dot", "tree", one(".."), `".."`},
 		{".git", "tree", one(".git"), ".git"},
 		{".GIT", "tree", one(".GIT"), ".git"},
 		{"git~1", "tree", one("git~1"), ".git"},
@@ -251,7 +251,7 @@ func TestOtherFilesInTheLayer(t *testing.T) {
 			if test.name == "whiteout" {
 				assert.Empty(t, result.Refused)
 			} else {
-				assert.Equal(t, []Refused{{loosePath(id), "not a regular file"}}, result.Refused)
+				assert.Equal(t, []Refused{{loosePath(id), "it is not a regular file"}}, result.Refused)
 			}
 		})
 	}

@@ -668,8 +668,7 @@ func (r *landing) left(n *node) {
 	}
 }
 
-// signature tells whether a file is the one that was read before. Nobody can set
-// the time of its last change.
+// signature identifies the file that was read before. No process can set its ctime.
 type signature struct {
 	dev, ino     uint64
 	size         int64

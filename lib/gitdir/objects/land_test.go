@@ -277,7 +277,7 @@ func TestLandsManyNewOfAGC(t *testing.T) {
 	bad := box.object("tree", "40000 .git\x00"+strings.Repeat("x", 20))
 	box.git("update-ref", "refs/heads/more", box.git("commit-tree", "-m", "x", "HEAD^{tree}"))
 	result := host.land(host.lander(Options{}), box)
-	assert.Equal(t, []Refused{{bad, "name is .git in disguise"}}, result.Refused)
+	assert.Equal(t, []Refused{{bad, "name is .git, or a file system takes it for .git"}}, result.Refused)
 	host.shows(box, id)
 	assert.Equal(t, "loose", host.git("cat-file", "-p", loose))
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // layerPack is a pack of the layer. Its index is only a hint.
@@ -38,34 +39,19 @@ const (
 	maxLoose = 4 << 20
 )
 
-// openIn opens something in the layer. No link is followed, a FIFO does not block,
-// and neither does a file under a lease.
-func openIn(dir int, path string, flags int) (int, error) {
-	return fsat.Kernel().Open(dir, path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|flags, 0, fsat.Beneath)
+// openDirIn opens a directory in the layer. No link is followed.
+func openDirIn(dir int, path string) (int, error) {
+	return fsat.Kernel().Open(dir, path, openDir, 0, fsat.Beneath)
 }
 
 // openFile opens a regular file in the layer.
 func openFile(dir int, path string) (*os.File, *unix.Stat_t, error) {
-	// A look first: opening a device could do something.
-	if st, err := fsat.Lstat(dir, path); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, nil, errNotFile
-	}
-	fd, err := openIn(dir, path, 0)
+	seen, err := fsat.Kernel().Open(dir, path, unix.O_PATH, 0, fsat.Beneath)
 	if err != nil {
 		return nil, nil, err
 	}
-	var st unix.Stat_t
-	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
-		err = errNotFile
-	}
-	if err != nil {
-		unix.Close(fd)
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fd), path), &st, nil
+	return overlay.Open(seen)
 }
-
-var errNotFile = errors.New("not a regular file")
 
 // list finds all objects that are new to the host. Packs come last, so that an
 // object which the command is packing is not missed.
@@ -90,7 +76,7 @@ func (r *landing) list() {
 }
 
 func (r *landing) listLoose(sub string, names *int) {
-	dir, err := openIn(r.layer, sub, unix.O_DIRECTORY)
+	dir, err := openDirIn(r.layer, sub)
 	if err != nil {
 		r.refuse(sub, err.Error())
 		return
@@ -127,7 +113,7 @@ func (r *landing) offerLoose(dir int, id oid, e fsat.Entry) {
 		return
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		r.refuse(loosePath(r.format.hex(id)), errNotFile.Error())
+		r.refuse(loosePath(r.format.hex(id)), overlay.ErrNotRegular.Error())
 		return
 	}
 	file := signatureOf(st)
@@ -135,13 +121,13 @@ func (r *landing) offerLoose(dir int, id oid, e fsat.Entry) {
 }
 
 func (r *landing) listPacks() {
-	dir, err := openIn(r.layer, "pack", unix.O_DIRECTORY)
+	dir, err := openDirIn(r.layer, "pack")
 	if err == unix.ENOENT {
 		return
 	}
 	if err != nil {
-		if st, bad := fsat.Lstat(r.layer, "pack"); bad != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
-			r.refuse("pack", err.Error()) // and no whiteout
+		if st, bad := fsat.Lstat(r.layer, "pack"); bad != nil || !overlay.IsWhiteout(st) {
+			r.refuse("pack", err.Error())
 		}
 		return
 	}

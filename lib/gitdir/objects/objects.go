@@ -63,7 +63,7 @@ var ErrNotFound = errors.New("no such object")
 // ErrTooLarge is an object over the limit of the reader.
 var ErrTooLarge = errors.New("object too large")
 
-// oid is a binary ID. That of a SHA-1 repository ends in zeros.
+// oid is a binary ID. The ID of a SHA-1 object is padded with zeros.
 type oid [sha256.Size]byte
 
 // parseID reads an ID in lower-case hexadecimal digits.

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/internal/gitplace"
 )
 
 // Apply makes changes on the host, each by itself, and returns one result for
@@ -91,9 +94,9 @@ func (t *transaction) succeed(it *item) {
 	}
 }
 
-// sessionPart makes a part of a ref's name of the session's.
+// sessionPart turns the name of a session into a part of a ref's name.
 func sessionPart(session string) string {
-	if session != "" && session != "trash" && !strings.Contains(session, "/") && checkFormat("refs/"+session) == nil {
+	if session != "" && session != "trash" && !strings.Contains(session, "/") && gitplace.CheckRef("refs/"+session) == nil {
 		return session
 	}
 	return "session-" + strings.Map(func(r rune) rune {
@@ -155,9 +158,8 @@ func (t *transaction) kind(id string) string {
 	return kind
 }
 
-// run makes the changes in an order in which nothing is ever lost: values that
-// go are kept first, refs are made before HEAD leads to them, and those that HEAD
-// has left go last.
+// run makes the changes in an order that loses nothing. It first keeps the old values,
+// then makes refs, then moves HEAD, and last deletes refs.
 func (t *transaction) run(items []*item) {
 	before := t.resolveHead()
 	var headItem *item
@@ -254,7 +256,7 @@ func (t *transaction) update(it *item) {
 }
 
 // write gives a locked ref its new value, after the old one was kept.
-func (t *transaction) write(l *lock, it *item, now value) error {
+func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	c := &it.Change
 	logged := t.logged(c.Name)
 	if now.id != "" && !logged && !t.forward(now.id, c.New) && !t.passing(c.Name, now.id) {
@@ -268,11 +270,11 @@ func (t *transaction) write(l *lock, it *item, now value) error {
 			return err
 		}
 	}
-	return l.replace(c.newValue().content())
+	return l.Replace(c.newValue().content(), time.Time{})
 }
 
-// logged reports whether a ref has a log on the host, or gets one. The latter is
-// what git does by default, though not in a bare repository.
+// logged reports whether a ref has a log on the host, or gets one now: git makes one by
+// default, except in a bare repository.
 func (t *transaction) logged(name string) bool {
 	for _, space := range []string{heads, remotes, "refs/notes/"} {
 		if strings.HasPrefix(name, space) {
@@ -379,7 +381,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 		}
 		err = appendText(f, logText(entries))
 		if err == nil {
-			err = share(f)
+			err = gitlock.Share(f)
 		}
 		if err2 := f.Close(); err == nil {
 			err = err2
@@ -392,8 +394,8 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	return fmt.Errorf("cannot write its log: its directory %q vanishes", filepath.Dir(file))
 }
 
-// clearLogs moves the logs to the trash that are in the way of a new one and whose
-// refs do not exist: a process was killed before it removed them.
+// clearLogs moves logs in the way of a new one to the trash if their refs do not exist:
+// a process was killed before it removed them.
 func (t *transaction) clearLogs(name string) error {
 	for dir := path.Dir(name); strings.Contains(dir, "/"); dir = path.Dir(dir) {
 		if info, err := os.Lstat(t.log(dir)); err == nil && !info.IsDir() {
@@ -447,13 +449,13 @@ func appendText(f *os.File, text string) error {
 	if _, err := f.ReadAt(last, info.Size()-1); err == nil && last[0] != '\n' {
 		text = "\n" + text // a full disk cut the last line
 	}
-	step("log")
+	gitlock.Step("log")
 	_, err = f.WriteString(text)
 	return err
 }
 
-// clear removes what is in the way of a new ref and is about to be deleted anyway:
-// a branch "a" where "a/b" is made, or the other way round.
+// clear removes refs in the way of a new one that are to be deleted anyway: a branch "a"
+// where "a/b" is made, or the reverse.
 func (t *transaction) clear(name string) {
 	var first []*item
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -472,7 +474,7 @@ func (t *transaction) clear(name string) {
 }
 
 // lock locks a ref.
-func (t *transaction) lock(name string) (*lock, error) {
+func (t *transaction) lock(name string) (*gitlock.Lock, error) {
 	l, err := t.acquire(t.file(name))
 	if err == nil {
 		return l, nil
@@ -484,8 +486,8 @@ func (t *transaction) lock(name string) (*lock, error) {
 }
 
 // unlock ends a lock. Directories that were made for it go if the ref was not made.
-func (t *transaction) unlock(l *lock, name string) {
-	l.release()
+func (t *transaction) unlock(l *gitlock.Lock, name string) {
+	_ = l.Release()
 	removeParents(t.top(name), name)
 }
 
@@ -533,7 +535,8 @@ func (t *transaction) otherCase(name string, p packed) error {
 	return found
 }
 
-// keep puts the command's value of a ref that the host has moved below refs/pk.
+// keep puts the command's value of a ref below refs/pk, because the host has moved the
+// ref.
 func (t *transaction) keep(it *item, now value) {
 	c := &it.Change
 	reason := "the host has moved it to " + now.String()
@@ -623,14 +626,14 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 		if err := makeParents(t.log(name)); err != nil {
 			return false, err
 		}
-		if err := replaceFile(t.log(name), log); err != nil {
+		if err := gitlock.Replace(t.log(name), []byte(log), time.Time{}); err != nil {
 			return false, err
 		}
 	}
 	if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
 		return false, err
 	}
-	return true, l.replace(id + "\n")
+	return true, l.Replace([]byte(id+"\n"), time.Time{})
 }
 
 func sum(text string) string {

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // Two writers of one branch, git and Apply, append numbered commits by compare
@@ -131,7 +133,7 @@ func TestKilled(t *testing.T) {
 func killed(t *testing.T, at string) {
 	n, err := strconv.Atoi(at)
 	require.NoError(t, err)
-	step = func(string) {
+	gitlock.Step = func(string) {
 		if n--; n == 0 {
 			_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
@@ -145,31 +147,12 @@ func killed(t *testing.T, at string) {
 func TestLocks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "c 1; c 2")
-	file := w.host + "/refs/heads/main"
-	lockFile := file + ".lock"
-
-	require.NoError(t, os.WriteFile(lockFile, nil, 0o644))
-	_, err := acquire(file, time.Now())
-	require.ErrorContains(t, err, strconv.Quote(lockFile)+" exists: another git process is at work")
-	require.FileExists(t, lockFile)
-
-	// Our own is taken over once its process has gone.
-	require.NoError(t, os.WriteFile(lockFile, []byte(marker), 0o644))
-	holder, err := os.Open(lockFile)
+	l, err := gitlock.Acquire(w.host+"/refs/heads/main", time.Now())
 	require.NoError(t, err)
-	require.NoError(t, unix.Flock(int(holder.Fd()), unix.LOCK_EX))
-	_, err = acquire(file, time.Now())
-	require.Error(t, err)
-	holder.Close()
-	l, err := acquire(file, time.Now())
-	require.NoError(t, err)
-	_, err = acquire(file, time.Now())
-	require.Error(t, err)
 	cmd := exec.Command("git", "update-ref", "refs/heads/main", "HEAD~1")
 	cmd.Dir, cmd.Env = w.tree, environment("/none")
 	require.Error(t, cmd.Run(), "git respects it")
-	l.release()
-	require.NoFileExists(t, lockFile)
+	require.NoError(t, l.Release())
 	w.git("update-ref", "refs/heads/main", "HEAD~1")
 }
 

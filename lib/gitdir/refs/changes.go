@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Changes compares the layer with the host and returns the refs that the command
@@ -126,7 +127,7 @@ func (v *view) walk(name, at string) error {
 		return nil
 	}
 	if hidden {
-		// git never does that: somebody removed the repository.
+		// git never removes it, so the command has removed the repository.
 		if name == "refs" {
 			v.refuse(name, "the command removed the directory, so no ref is deleted on the host")
 			v.keep = true
@@ -168,14 +169,14 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 	case err != nil:
 		v.refuse(name, "%v", err)
 		return nil
-	case whiteout(st):
+	case overlay.IsWhiteout(st):
 		return v.hide(name)
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
 		return v.subdirectory(dir, base, name, hidden, depth)
 	}
-	data, err := readFile(dir, base, st, maxRef)
+	data, _, err := overlay.ReadFile(dir, base, unix.O_NOFOLLOW, maxRef)
 	if err == nil {
-		v.loose[name], err = parseValue(data, v.HexLen)
+		v.loose[name], err = parseValue(string(data), v.HexLen)
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -198,7 +199,7 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 		return nil
 	}
 	defer unix.Close(fd)
-	if !hidden && opaque(fd) {
+	if !hidden && overlay.IsOpaque(fd) {
 		hidden = true
 		if err := v.hide(name); err != nil {
 			return err
@@ -267,7 +268,8 @@ func (v *view) candidates() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The host's may have been written by anything: it is read line by line here.
+		// git sorts the host's file, but other programs may have written it: each line
+		// is checked here.
 		if host, err = parsePacked(host.header+host.refs, v.HexLen); err != nil {
 			return nil, fmt.Errorf("the host's packed-refs: %w", err)
 		}
@@ -355,7 +357,7 @@ func (v *view) change(name string) (*Change, error) {
 // packed it later.
 func (v *view) removed(name string, now entry) bool {
 	_, landed := v.o.Landed[name]
-	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.Since))
+	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.since(name)))
 }
 
 // check applies the rules for names and targets.
@@ -470,7 +472,7 @@ func (v *view) startedHead(now entry) (value, bool, []string) {
 	if landed, ok := v.o.Landed[head]; ok {
 		return parseLanded(landed), true, nil
 	}
-	return now.value, now.value == value{} || now.changed.Before(v.o.Since), nil
+	return now.value, now.value == value{} || now.changed.Before(v.o.since(head)), nil
 }
 
 // refuseHead refuses HEAD, and all deletions: without HEAD the layer is no

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // reader reads the host's refs. It keeps packed-refs until the file changes.
@@ -107,7 +109,7 @@ func (r *reader) readLoose(name string) (entry, error) {
 		if err != nil {
 			return entry{}, err
 		}
-		return entry{value{target: target}, ctime(info), true}, checkFormat(target)
+		return entry{value{target: target}, ctime(info), true}, gitplace.CheckRef(target)
 	}
 	f, err := os.Open(file)
 	if notThere(err) {
@@ -192,13 +194,13 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 	if landed, ok := o.Landed[name]; ok {
 		return parseLanded(landed), true, nil
 	}
-	if now.value == (value{}) || now.changed.Before(o.Since) {
+	if now.value == (value{}) || now.changed.Before(o.since(name)) {
 		return now.value, true, nil
 	}
 	// git writes the log with each change of the ref; packing changes the ref's file
 	// alone. The times in the log are what the committer says.
 	info, err := os.Lstat(r.log(name))
-	if err == nil && ctime(info).Before(o.Since) && now.id != "" {
+	if err == nil && ctime(info).Before(o.since(name)) && now.id != "" {
 		return now.value, true, nil
 	}
 	log, err := r.readLog(name)
@@ -211,7 +213,7 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 		if err != nil {
 			break
 		}
-		if e.seconds() < o.Since.Unix() {
+		if e.seconds() < o.since(name).Unix() {
 			break
 		}
 		olds = append(olds, e.Old)

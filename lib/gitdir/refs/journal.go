@@ -7,11 +7,13 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/gitlock"
 )
 
-// A journal names the files that one Apply locks, so that the next one can remove
-// the locks if the process is killed. It has an flock(2) on it until then. git does
-// not read it: its name begins with a dot.
+// A journal names the files that one Apply locks. If the process is killed, the next
+// Apply removes these locks. Until then the journal has an flock(2) on it. git does not
+// read it: its name begins with a dot.
 const journalPrefix = ".locks-"
 
 func (h Host) journals() string { return filepath.Join(h.Common, "refs/pk") }
@@ -61,13 +63,8 @@ func sweepJournal(name string) {
 		return
 	}
 	for line := range strings.Lines(string(data)) {
-		file, whole := strings.CutSuffix(line, "\n")
-		if !whole {
-			continue
-		}
-		if held := takeOver(file + ".lock"); held != nil {
-			os.Remove(temporary(file))
-			(&lock{file, held}).release()
+		if file, whole := strings.CutSuffix(line, "\n"); whole {
+			gitlock.Sweep(file)
 		}
 	}
 	os.Remove(name)

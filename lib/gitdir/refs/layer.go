@@ -3,14 +3,13 @@ package refs
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 const (
@@ -38,8 +37,8 @@ type file struct {
 	hidden bool // the host's file of this path is not seen
 }
 
-// read returns a regular file of at most limit bytes. Its error is about what the
-// layer has there, and no reason to stop.
+// read returns a regular file of at most limit bytes. An error concerns this file of the
+// layer alone.
 func (l layer) read(name string, limit int64) (file, error) {
 	dir, hidden, err := l.open(path.Dir(name))
 	if err != nil || dir < 0 {
@@ -52,11 +51,11 @@ func (l layer) read(name string, limit int64) (file, error) {
 		return file{hidden: hidden}, nil
 	case err != nil:
 		return file{}, err
-	case whiteout(st):
+	case overlay.IsWhiteout(st):
 		return file{hidden: true}, nil
 	}
-	data, err := readFile(dir, path.Base(name), st, limit)
-	return file{data, err == nil, true}, err
+	data, _, err := overlay.ReadFile(dir, path.Base(name), unix.O_NOFOLLOW, limit)
+	return file{string(data), err == nil, true}, err
 }
 
 // open opens a directory, or returns -1 if there is none. hidden: the host's
@@ -67,13 +66,13 @@ func (l layer) open(name string) (fd int, hidden bool, err error) {
 		return -1, false, err
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		hidden = hidden || opaque(fd)
+		hidden = hidden || overlay.IsOpaque(fd)
 		if part == "." {
 			continue
 		}
 		next, err := openDir(fd, part)
 		if errors.Is(err, unix.ENOTDIR) {
-			if st, err := fsat.Lstat(fd, part); err == nil && whiteout(st) {
+			if st, err := fsat.Lstat(fd, part); err == nil && overlay.IsWhiteout(st) {
 				unix.Close(fd)
 				return -1, true, nil
 			}
@@ -87,66 +86,10 @@ func (l layer) open(name string) (fd int, hidden bool, err error) {
 		}
 		fd = next
 	}
-	return fd, hidden || opaque(fd), nil
+	return fd, hidden || overlay.IsOpaque(fd), nil
 }
 
 // openDir opens a directory for reading, and fails with ENOTDIR at a link.
 func openDir(dir int, name string) (int, error) {
 	return fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-}
-
-// whiteout reports whether a file stands for one that the command has removed.
-func whiteout(st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
-}
-
-// opaque reports whether a directory hides the host's of the same path. The
-// attribute is in the namespace user, as pk mounts with userxattr. The command
-// cannot set it: the kernel stores its own attributes of this name under another.
-func opaque(fd int) bool {
-	buf := make([]byte, 2)
-	n, err := unix.Fgetxattr(fd, "user.overlay.opaque", buf)
-	return err == nil && n == 1 && buf[0] == 'y'
-}
-
-// readFile reads a file once. O_NONBLOCK is for a FIFO that a command puts there
-// after st was taken, and for a file with a lease on it.
-func readFile(dir int, name string, st *unix.Stat_t, limit int64) (string, error) {
-	if err := regular(st, limit); err != nil {
-		return "", err
-	}
-	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return "", fmt.Errorf("cannot open it: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var now unix.Stat_t
-	if err := unix.Fstat(fd, &now); err != nil {
-		return "", err
-	}
-	if err := regular(&now, limit); err != nil {
-		return "", err
-	}
-	var out strings.Builder
-	out.Grow(int(now.Size))
-	n, err := io.Copy(&out, io.LimitReader(f, limit+1))
-	if err == nil && n > limit {
-		err = errTooBig
-	}
-	return out.String(), err
-}
-
-var errTooBig = errors.New("it is too big")
-
-func regular(st *unix.Stat_t, limit int64) error {
-	switch {
-	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
-		return errors.New("it is a symbolic link")
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return errors.New("it is no regular file")
-	case st.Size > limit:
-		return errTooBig
-	}
-	return nil
 }

@@ -82,10 +82,10 @@ func (e LogEntry) prefixed(session string) LogEntry {
 	return e
 }
 
-// newEntries returns the lines of a layer's log that the host's log has not, be
-// it as they are or with our prefix. The layer's log began as a copy of the host's,
-// so the common beginning is dropped first. What stands before a line that is no
-// line of a reflog is dropped, too.
+// newEntries returns the lines of a layer's log that the host's log lacks, both as they
+// are and with our prefix. The layer's log began as a copy of the host's, so the common
+// beginning is dropped first. If a line is not one of a reflog, it is dropped with all
+// lines before it.
 func newEntries(layer, host string, session string, hexLen int) []LogEntry {
 	for host != "" && layer != "" {
 		line, rest, _ := strings.Cut(host, "\n")

@@ -3,6 +3,8 @@ package refs
 import (
 	"fmt"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 const (
@@ -17,12 +19,12 @@ const (
 	headLog  = "logs/HEAD"
 )
 
-// CheckName tells why a name is none that a ref of a command may have on the host:
-// it has to follow git-check-ref-format(1), begin with refs/, and not with
-// refs/pk/. A branch or tag is also one that git-branch(1) or git-tag(1) makes:
-// scripts take the name "-x" for an option.
+// CheckName reports why a ref of a command may not have a name on the host. The name has
+// to follow git-check-ref-format(1) and to begin with refs/, but not with refs/pk/. A
+// branch or tag also needs a name that git-branch(1) or git-tag(1) accepts: scripts take
+// the name "-x" for an option.
 func CheckName(name string) error {
-	if err := checkFormat(name); err != nil {
+	if err := gitplace.CheckRef(name); err != nil {
 		return err
 	}
 	if name == "refs/pk" || strings.HasPrefix(name, ours) {
@@ -41,32 +43,6 @@ func CheckName(name string) error {
 		}
 	}
 	return nil
-}
-
-// checkFormat applies the rules of git's check_refname_format, and wants a name
-// below refs/.
-func checkFormat(name string) error {
-	if !strings.HasPrefix(name, "refs/") {
-		return fmt.Errorf("the name does not begin with refs/")
-	}
-	for component := range strings.SplitSeq(name, "/") {
-		switch {
-		case component == "":
-			return fmt.Errorf("a part of the name is empty")
-		case component[0] == '.', strings.HasSuffix(component, ".lock"),
-			strings.Contains(component, ".."), strings.Contains(component, "@{"),
-			strings.ContainsFunc(component, forbidden):
-			return fmt.Errorf("git accepts no ref of this name")
-		}
-	}
-	if strings.HasSuffix(name, ".") {
-		return fmt.Errorf("the name ends in a dot")
-	}
-	return nil
-}
-
-func forbidden(r rune) bool {
-	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
 }
 
 // perWorktree reports whether each worktree has its own ref of this name.
@@ -88,7 +64,7 @@ func remoteHead(name string) (string, bool) {
 	return prefix, ok && strings.HasPrefix(name, remotes) && strings.HasSuffix(prefix, "/") && len(prefix) > len(remotes)
 }
 
-// checkTarget tells why a symbolic ref of a command may not have this target.
+// checkTarget reports why a symbolic ref of a command may not have this target.
 func checkTarget(name, target string) error {
 	prefix, ok := remoteHead(name)
 	if name == head {
@@ -106,13 +82,13 @@ func checkTarget(name, target string) error {
 // space is git's idea of white space.
 const space = " \t\n\r"
 
-// parseValue reads a file of a loose ref as git does, but wants nothing after the
-// value except white space.
+// parseValue reads a file of a loose ref as git does, but accepts only white space after
+// the value.
 func parseValue(data string, hexLen int) (value, error) {
 	data = strings.TrimRight(data, space)
 	if target, ok := strings.CutPrefix(data, "ref:"); ok {
 		target = strings.TrimLeft(target, space)
-		return value{target: target}, checkFormat(target)
+		return value{target: target}, gitplace.CheckRef(target)
 	}
 	id, ok := parseID(data, hexLen)
 	if !ok || id == zero(hexLen) {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // git judges all names in one run: update-ref stops at the first bad one, but
@@ -42,11 +44,11 @@ func TestNamesAsGit(t *testing.T) {
 		names = append(names, name)
 	}
 	for i, good := range gitNames(t, names) {
-		assert.Equalf(t, good, checkFormat(names[i]) == nil, "%q", names[i])
+		assert.Equalf(t, good, gitplace.CheckRef(names[i]) == nil, "%q", names[i])
 	}
-	assert.Error(t, checkFormat("heads/a"))
-	assert.Error(t, checkFormat(""))
-	assert.Error(t, checkFormat("refs/a\x00"))
+	assert.Error(t, gitplace.CheckRef("heads/a"))
+	assert.Error(t, gitplace.CheckRef(""))
+	assert.Error(t, gitplace.CheckRef("refs/a\x00"))
 }
 
 func FuzzName(f *testing.F) {
@@ -56,7 +58,7 @@ func FuzzName(f *testing.F) {
 			t.Skip()
 		}
 		name = "refs/" + name
-		if good := gitNames(t, []string{name})[0]; good != (checkFormat(name) == nil) {
+		if good := gitNames(t, []string{name})[0]; good != (gitplace.CheckRef(name) == nil) {
 			t.Fatalf("git says %v of %q", good, name)
 		}
 	})

@@ -25,8 +25,8 @@ func openPacked(data string, hexLen int) (packed, error) {
 	return parsePacked(data, hexLen)
 }
 
-// parsePacked checks each line. A file that is not sorted is sorted. Names are
-// checked by whoever uses them.
+// parsePacked checks each line, and sorts a file that is not sorted. Callers check the
+// names.
 func parsePacked(data string, hexLen int) (packed, error) {
 	p := packed{refs: data, hexLen: hexLen}
 	if strings.HasPrefix(data, "#") {

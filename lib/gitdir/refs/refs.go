@@ -1,6 +1,7 @@
-// Package refs reads the refs, HEAD and reflogs of a git directory, finds what a
-// command changed of them in an overlay's upper layer, and makes these changes in
-// the git directory as git does: with lock files, compare and swap, and reflogs.
+// Package refs reads the refs, HEAD and reflogs of a git directory, and finds the
+// changes that a command made to them in an overlay's upper layer. It makes these
+// changes in the git directory as git does: with lock files, compare and swap, and
+// reflogs.
 //
 // The git directory is trusted. The layer is not: a command made it, and another
 // one may be changing it. Only the "files" format of refs is known; a repository
@@ -53,6 +54,10 @@ type Options struct {
 	// has an older ctime has the value that the command started from.
 	Since time.Time
 
+	// Held is the same for single refs and HEAD whose files in the layer are from an
+	// earlier mount.
+	Held map[string]time.Time
+
 	// Landed holds the values that Apply has landed since then: object IDs, or
 	// "ref: " and a target, or "" for a deletion; and the SHA-256 of logs/HEAD and
 	// logs/refs/stash. Apply adds to it. Each worktree needs its own. A caller that
@@ -61,6 +66,15 @@ type Options struct {
 	Landed map[string]string
 
 	Committer string // "Name <mail>" for entries in reflogs; may be empty
+}
+
+// since is the time before which the host's ref has the value that a command started
+// from.
+func (o *Options) since(name string) time.Time {
+	if t, ok := o.Held[name]; ok {
+		return t
+	}
+	return o.Since
 }
 
 // Outcome of a change.
@@ -107,7 +121,7 @@ func (v value) String() string {
 }
 
 // content is the text of a file that holds a value.
-func (v value) content() string { return v.String() + "\n" }
+func (v value) content() []byte { return []byte(v.String() + "\n") }
 
 func parseLanded(s string) value {
 	if target, ok := strings.CutPrefix(s, "ref: "); ok {

@@ -1,11 +1,15 @@
 package refs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"pikuri/lib/internal/gitlock"
 )
 
 // remove deletes refs. First all their values are kept, then packed-refs is
@@ -38,8 +42,8 @@ func (t *transaction) remove(items []*item) {
 	}
 }
 
-// prepare compares a ref that is to go with the host's, and keeps its value and its
-// log, which it returns. A value that another ref holds needs no other one.
+// prepare compares a ref to be deleted with the host's, and keeps its value and its log,
+// which it returns. A value that another ref holds is not kept.
 func (t *transaction) prepare(it *item, staying map[string]bool) (string, error) {
 	c := &it.Change
 	now, err := t.read(c.Name)
@@ -97,8 +101,8 @@ func (t *transaction) onlyHolds(log, id string) bool {
 	return true
 }
 
-// staying returns which values of refs that are to go other refs hold: those that
-// have just landed, the packed ones, and HEAD's branch. To look at 50 000 loose refs would
+// staying returns the values of refs to be deleted that other refs hold: those that have
+// just landed, the packed ones, and HEAD's branch. Looking at 50 000 loose refs would
 // take longer than one more ref in the trash.
 func (t *transaction) staying(items []*item) map[string]bool {
 	going, wanted := map[string]bool{}, map[string]bool{}
@@ -152,7 +156,7 @@ func (t *transaction) removePacked(items []*item) error {
 	if err != nil {
 		return fmt.Errorf("cannot lock packed-refs: %w", err)
 	}
-	defer l.release()
+	defer func() { _ = l.Release() }()
 	t.cached = nil
 	if p, err = t.packed(); err != nil {
 		return err
@@ -168,7 +172,7 @@ func (t *transaction) removePacked(items []*item) error {
 		}
 		going[it.Change.Name] = true
 	}
-	return l.replace(p.without(going))
+	return l.Replace([]byte(p.without(going)), time.Time{})
 }
 
 // removeLoose removes the files of a ref that is not packed any more.
@@ -190,13 +194,13 @@ func (t *transaction) removeLoose(it *item, log string) {
 		t.keep(it, now.value)
 		return
 	}
-	step("unlink")
+	gitlock.Step("unlink")
 	if err := os.Remove(t.file(name)); err != nil && !notThere(err) {
 		it.fail(err)
 		return
 	}
 	if log != "" {
-		step("unlink log")
+		gitlock.Step("unlink log")
 		if err := os.Remove(t.log(name)); err == nil {
 			removeParents(t.top(name), "logs/"+name)
 		}
@@ -204,8 +208,8 @@ func (t *transaction) removeLoose(it *item, log string) {
 	t.succeed(it)
 }
 
-// stash lands refs/stash with its log. Entries of the host's log that the layer's
-// has not are kept first.
+// stash lands refs/stash with its log. It first keeps the entries of the host's log that
+// the layer's log lacks.
 func (t *transaction) stash(it *item) {
 	c := &it.Change
 	l, err := t.lock(stash)
@@ -240,7 +244,7 @@ func (t *transaction) stash(it *item) {
 	}
 }
 
-func (t *transaction) writeStash(l *lock, it *item, now value, log string) error {
+func (t *transaction) writeStash(l *gitlock.Lock, it *item, now value, log string) error {
 	c := &it.Change
 	stays := map[string]bool{c.New: true}
 	for _, e := range c.Log {
@@ -261,16 +265,15 @@ func (t *transaction) writeStash(l *lock, it *item, now value, log string) error
 		if err != nil {
 			return fmt.Errorf("cannot lock its log: %w", err)
 		}
-		err = logLock.replace(text)
-		logLock.release()
-		if err != nil {
+		err = logLock.Replace([]byte(text), time.Time{})
+		if err = errors.Join(err, logLock.Release()); err != nil {
 			return fmt.Errorf("cannot write its log: %w", err)
 		}
 	}
 	if now.id == c.New {
 		return nil
 	}
-	return l.replace(c.New + "\n")
+	return l.Replace([]byte(c.New+"\n"), time.Time{})
 }
 
 // trashStashes keeps each stash of the host's log, except those that stay.
@@ -339,8 +342,8 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 	}
 }
 
-// born refuses a branch for HEAD that was to land and has not: the host's git would
-// take all files for new ones.
+// born refuses HEAD if its branch was to land and has not: git on the host would see
+// every file as new.
 func (t *transaction) born(branch string, items []*item) error {
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {
@@ -353,7 +356,7 @@ func (t *transaction) born(branch string, items []*item) error {
 	return nil
 }
 
-func (t *transaction) writeHead(l *lock, it *item, now, want value, before string) error {
+func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, before string) error {
 	after := want.id
 	if want.target != "" {
 		branch, err := t.read(want.target)
@@ -380,5 +383,5 @@ func (t *transaction) writeHead(l *lock, it *item, now, want value, before strin
 	if now == want {
 		return nil
 	}
-	return l.replace(want.content())
+	return l.Replace(want.content(), time.Time{})
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/gitplace"
 )
 
 // check judges the content of a file; old is the host's.
@@ -153,8 +155,8 @@ func heads(l *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error { return l.object(line, "commit") })
 }
 
-// commit is object, and also takes an abbreviated ID as git writes into the list of
-// a cherry-pick. Git finds out what that names, without running anything.
+// commit is object, but also takes an abbreviated ID, which git writes into the list of
+// a cherry-pick. Git resolves it without running anything.
 func (l *lander) commit(id string) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
 		return nil
@@ -252,7 +254,7 @@ func todo(commands map[string]string) check {
 	}
 }
 
-// argument checks what follows a command of a todo list.
+// argument checks the argument of a command of a todo list.
 func (l *lander) argument(kind, rest string) error {
 	first, more, _ := strings.Cut(rest, " ")
 	switch kind {
@@ -294,7 +296,7 @@ func (l *lander) argument(kind, rest string) error {
 
 // label is a name below refs/rewritten.
 func label(name string) error {
-	if name == "" || name[0] == '-' || !isRefName(name) {
+	if !gitplace.IsBranch(name) {
 		return fmt.Errorf("bad label %q", name)
 	}
 	return nil
@@ -303,28 +305,10 @@ func label(name string) error {
 // branch is the full name of a branch.
 func branch(ref string) error {
 	name, ok := strings.CutPrefix(ref, "refs/heads/")
-	if !ok || name == "" || name[0] == '-' || !isRefName(name) {
+	if !ok || !gitplace.IsBranch(name) {
 		return fmt.Errorf("%.80q is no branch", ref)
 	}
 	return nil
-}
-
-// isRefName applies the rules of git-check-ref-format(1).
-func isRefName(name string) bool {
-	if strings.ContainsAny(name, " ~^:?*[\\\x7f") || strings.Contains(name, "..") || strings.Contains(name, "@{") || name == "@" {
-		return false
-	}
-	for _, c := range []byte(name) {
-		if c < ' ' {
-			return false
-		}
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if part == "" || part[0] == '.' || strings.HasSuffix(part, ".") || strings.HasSuffix(part, ".lock") {
-			return false
-		}
-	}
-	return true
 }
 
 func headName(_ *lander, data, _ []byte) error {
@@ -450,7 +434,7 @@ func bisectNames(_ *lander, data, _ []byte) error {
 	return nil
 }
 
-// bisectLog are commands for `git bisect replay`: never run, which takes a program.
+// bisectLog are commands for `git bisect replay`, except run, which takes a program.
 func bisectLog(_ *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error {
 		if line == "" || line[0] == '#' {

@@ -3,13 +3,12 @@ package state
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 const (
@@ -26,10 +25,10 @@ func (l *lander) readLayer(it item) (content, error) {
 		return content{}, nil
 	case err != nil:
 		return content{}, refusal{fmt.Errorf("cannot look at it: %w", err)}
-	case isWhiteout(st):
+	case overlay.IsWhiteout(st):
 		return content{kind: absent}, nil
 	case it.files == nil:
-		data, _, err := readFile(l.upper, it.name)
+		data, _, err := overlay.ReadFile(l.upper, it.name, unix.O_NOFOLLOW, maxFile)
 		if err != nil {
 			return content{}, refusal{err}
 		}
@@ -40,7 +39,7 @@ func (l *lander) readLayer(it item) (content, error) {
 		return content{}, refusal{fmt.Errorf("cannot open the directory: %w", err)}
 	}
 	defer unix.Close(fd)
-	c := content{kind: directory, opaque: isOpaque(fd)}
+	c := content{kind: directory, opaque: overlay.IsOpaque(fd)}
 	if c.files, _, err = readDir(fd); err != nil {
 		return content{}, refusal{err}
 	}
@@ -59,7 +58,7 @@ func (l *lander) readHost(it item) (content, time.Time, error) {
 	changed := time.Unix(st.Ctim.Unix())
 	switch {
 	case it.files == nil && st.Mode&unix.S_IFMT == unix.S_IFREG:
-		data, changed, err := readFile(l.host, it.name)
+		data, _, err := overlay.ReadFile(l.host, it.name, unix.O_NOFOLLOW, maxFile)
 		if err != nil {
 			return content{}, changed, refusal{fmt.Errorf("on the host: %w", err)}
 		}
@@ -97,15 +96,15 @@ func readDir(dir int) (files map[string][]byte, last time.Time, err error) {
 		if err != nil {
 			return fmt.Errorf("%q: %w", entry.Name, err)
 		}
-		if isWhiteout(st) {
+		if overlay.IsWhiteout(st) {
 			files[entry.Name] = nil
 			return nil
 		}
-		data, changed, err := readFile(dir, entry.Name)
+		data, now, err := overlay.ReadFile(dir, entry.Name, unix.O_NOFOLLOW, maxFile)
 		if err != nil {
 			return fmt.Errorf("%q: %w", entry.Name, err)
 		}
-		if changed.After(last) {
+		if changed := time.Unix(now.Ctim.Unix()); changed.After(last) {
 			last = changed
 		}
 		files[entry.Name] = data
@@ -115,40 +114,4 @@ func readDir(dir int) (files map[string][]byte, last time.Time, err error) {
 		return nil
 	})
 	return files, last, err
-}
-
-// readFile reads a regular file and when it was changed. The content is never nil.
-func readFile(dir int, name string) ([]byte, time.Time, error) {
-	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err == unix.ELOOP {
-		return nil, time.Time{}, errors.New("it is a link")
-	}
-	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("cannot open it: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, time.Time{}, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, time.Time{}, errors.New("it is not a regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = errors.New("it is too large")
-	}
-	return data, time.Unix(st.Ctim.Unix()), err
-}
-
-// isWhiteout reports whether an overlay made the file to hide a name.
-func isWhiteout(st *unix.Stat_t) bool {
-	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0
-}
-
-func isOpaque(dir int) bool {
-	var value [2]byte
-	n, err := unix.Fgetxattr(dir, "user.overlay.opaque", value[:])
-	return err == nil && n == 1 && value[0] == 'y'
 }

@@ -1,8 +1,8 @@
-// Package state lands what git keeps beside refs and index: ORIG_HEAD, FETCH_HEAD,
-// messages, and the state of a merge, rebase, cherry-pick, revert, bisect or am under
-// way. Files are known by name and each by its grammar, so that the host's git,
-// when it goes on from there, runs nothing and writes nowhere else than it would
-// for the user. All other files of the layer are not looked at.
+// Package state lands the files beside refs and index: ORIG_HEAD, FETCH_HEAD, messages,
+// and the state of a merge, rebase, cherry-pick, revert, bisect or am under way. Each
+// file is known by its name and checked by its grammar: when git on the host goes on
+// from there, it runs nothing and writes nowhere that it would not for the user. All
+// other files of the layer are ignored.
 package state
 
 import (
@@ -19,8 +19,8 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Options are the facts about the host's objects that a state is judged by. Without
-// a function, no ID is known. An ID is lower-case hexadecimal.
+// Options are facts about the host's objects. Without a function, no ID is known. An ID
+// is lower-case hexadecimal.
 type Options struct {
 	HexLen  int                                     // digits of an ID: 40 or 64
 	Exists  func(id string) bool                    // in the host's object database, now

@@ -2,7 +2,7 @@
 // of the locked one and ".lock", and replaces them.
 //
 // Unlike git's own, a lock of a process that was killed lasts no longer than the next
-// Acquire of this package.
+// Acquire or Sweep of this package.
 package gitlock
 
 import (
@@ -29,13 +29,27 @@ type Lock struct {
 	held *os.File
 }
 
+// Step is called before each change. Tests end the process there.
+var Step = func(name string) {}
+
+// heldError is a lock that another process has. It is fs.ErrExist.
+type heldError string
+
+func (e heldError) Error() string {
+	return fmt.Sprintf("%q exists: another git process is at work, or one ended early; in that case remove the file", string(e))
+}
+
+func (heldError) Is(target error) bool { return target == fs.ErrExist }
+
 // Acquire locks a file, whose directory exists. It waits for other processes until the
 // deadline; the error is then fs.ErrExist.
 func Acquire(file string, deadline time.Time) (*Lock, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		f, err := create(file + ".lock")
 		if errors.Is(err, fs.ErrExist) {
-			f, err = takeOver(file + ".lock")
+			if f, err = takeOver(file+".lock"), nil; f == nil {
+				err = heldError(file + ".lock")
+			}
 		}
 		if err == nil {
 			return &Lock{file, f}, nil
@@ -47,9 +61,18 @@ func Acquire(file string, deadline time.Time) (*Lock, error) {
 	}
 }
 
+// Sweep removes the lock of a process of ours that was killed, and its temporary file.
+func Sweep(file string) {
+	if f := takeOver(file + ".lock"); f != nil {
+		os.Remove(temporary(file))
+		_ = (&Lock{file, f}).Release()
+	}
+}
+
 // create makes a lock file. Where the file system can, it appears with its marker and
 // its flock.
 func create(name string) (*os.File, error) {
+	Step("lock")
 	f, err := os.OpenFile(filepath.Dir(name), os.O_WRONLY|unix.O_TMPFILE, 0o666)
 	if err == nil {
 		if err = mark(f); err == nil {
@@ -82,59 +105,94 @@ func mark(f *os.File) error {
 	return err
 }
 
-// takeOver opens a lock file that a process of ours left when it was killed.
-func takeOver(name string) (*os.File, error) {
-	other := fmt.Errorf("another git process is at work, or one ended early and left %q: %w", name, fs.ErrExist)
+// takeOver opens a lock file that a process of ours left when it was killed. nil: the
+// file is none.
+func takeOver(name string) *os.File {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, other
+		return nil
 	}
 	buf := make([]byte, len(marker)+1)
 	if n, _ := f.Read(buf); string(buf[:n]) == marker && unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 		mine, err := f.Stat()
 		now, err2 := os.Lstat(name)
 		if err == nil && err2 == nil && os.SameFile(mine, now) {
-			return f, nil
+			return f
 		}
 	}
 	f.Close()
-	return nil, other
+	return nil
 }
 
 // Release ends the lock.
 func (l *Lock) Release() error {
+	Step("unlock")
 	return errors.Join(os.Remove(l.file+".lock"), l.held.Close())
 }
 
-// Replace gives the locked file a new content in one step, and a time of its last
-// change unless that is zero. Its mode stays. A temporary file that a killed process
-// left is overwritten.
+// Replace gives the locked file a new content.
 func (l *Lock) Replace(content []byte, changed time.Time) error {
-	mode := os.FileMode(0o644)
-	info, err := os.Stat(l.file)
-	if err == nil {
-		mode = info.Mode().Perm()
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	return Replace(l.file, content, changed)
+}
+
+// Replace gives a file a new content in one step, and a time of its last change unless
+// that is zero. The caller has its lock, or that of the ref whose log it is. The mode of
+// a regular file stays; a new file is shared as Share does. A temporary file that a
+// killed process left is overwritten: git reads no file below refs whose name begins
+// with a dot.
+func Replace(file string, content []byte, changed time.Time) error {
+	mode := os.FileMode(0o666)
+	old, err := os.Lstat(file)
+	keep := err == nil && old.Mode().IsRegular()
+	if keep {
+		mode = old.Mode().Perm()
 	}
-	dir, base := filepath.Split(l.file)
-	temp := dir + "." + base + ".pk"
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	temp := temporary(file)
+	Step("write")
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if err == nil {
+	if keep {
 		err = f.Chmod(mode)
+	} else {
+		err = Share(f)
+	}
+	if err == nil {
+		_, err = f.Write(content)
 	}
 	if err = errors.Join(err, f.Close()); err == nil && !changed.IsZero() {
 		err = os.Chtimes(temp, changed, changed)
 	}
 	if err == nil {
-		err = os.Rename(temp, l.file)
+		Step("rename")
+		err = os.Rename(temp, file)
 	}
 	if err != nil {
 		os.Remove(temp)
 	}
 	return err
+}
+
+func temporary(file string) string {
+	dir, base := filepath.Split(file)
+	return dir + "." + base + ".pk"
+}
+
+// Share gives a file the permissions of a repository that several users share:
+// git marks its directories with the set-group-ID bit.
+func Share(f *os.File) error {
+	dir, err := os.Stat(filepath.Dir(f.Name()))
+	if err != nil || dir.Mode()&fs.ModeSetgid == 0 {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	want := info.Mode().Perm() | dir.Mode().Perm()&0o066
+	if want == info.Mode().Perm() {
+		return nil
+	}
+	return f.Chmod(want)
 }

@@ -4,11 +4,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestLock(t *testing.T) {
@@ -36,18 +38,26 @@ func TestLockOfAnotherProcess(t *testing.T) {
 	file := t.TempDir() + "/config"
 	for _, test := range []struct {
 		name, content string
-		taken         bool
+		held, taken   bool
 	}{
-		{"git's", "", false},
-		{"git's, half written", "[core]\n", false},
-		{"one of a killed process of ours", marker, true},
-		{"ours, with more in it", marker + "x", false},
+		{"git's", "", false, false},
+		{"git's, half written", "[core]\n", false, false},
+		{"one of a killed process of ours", marker, false, true},
+		{"one of a process of ours that runs", marker, true, false},
+		{"ours, with more in it", marker + "x", false, false},
 	} {
 		require.NoError(t, os.WriteFile(file+".lock", []byte(test.content), 0o644))
+		holder, err := os.Open(file + ".lock")
+		require.NoError(t, err)
+		if test.held {
+			require.NoError(t, unix.Flock(int(holder.Fd()), unix.LOCK_EX))
+		}
 		l, err := Acquire(file, time.Now())
+		holder.Close()
 		assert.Equal(t, test.taken, err == nil, test.name)
 		if err != nil {
 			assert.ErrorIs(t, err, fs.ErrExist)
+			assert.ErrorContains(t, err, strconv.Quote(file+".lock")+" exists: another git process is at work")
 			assert.FileExists(t, file+".lock")
 			continue
 		}

@@ -1,6 +1,6 @@
-// Package gitplace tells which paths of a tree lie in git directories, where a file
-// makes git on the host run or follow what it says. Tools that write for somebody
-// else refuse them.
+// Package gitplace knows git's rules for names of files and refs. It tells which paths
+// of a tree lie in git directories, where a file makes git on the host run or follow
+// what it says. Tools that write for somebody else refuse them.
 package gitplace
 
 import "strings"
@@ -15,35 +15,14 @@ func Named(path string) bool {
 	return false
 }
 
-// isDotGit compares as git's verify_path does: in any case, and in the disguises
-// that HFS+ and NTFS take for .git.
-func isDotGit(name string) bool {
-	if name == "" || name[0] < 0x80 && !strings.ContainsRune(".gG", rune(name[0])) {
-		return false
-	}
-	name, _, _ = strings.Cut(strings.ToValidUTF8(name, "\x00"), "\x00") // git looks no further
-	name, _, _ = strings.Cut(name, ":")                                 // a stream of a file on NTFS
-	name, _, _ = strings.Cut(name, `\`)
-	name = strings.TrimRight(strings.Map(dropIgnored, name), ". ")
-	return strings.EqualFold(name, ".git") || strings.EqualFold(name, "git~1")
-}
-
-// dropIgnored drops the characters that HFS+ does not compare.
-func dropIgnored(r rune) rune {
-	switch {
-	case r >= 0x200c && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x206a && r <= 0x206f, r == 0xfeff:
-		return -1
-	}
-	return r
-}
-
-// Inside reports whether a path relative to a root, clean and without links, is a
-// .git or lies below one, or in a directory that git takes for a git directory by
-// its contents, or would if something were made at path. has reports whether
-// something is at a path relative to the root.
+// Inside reports whether a path relative to a root, clean and without links, lies in a
+// git directory: it is a .git or below one, or in a directory that has the contents of a
+// git directory, or would have them if path were made. has reports whether something is
+// at a path relative to the root.
 //
-// The last is what a bare repository is, a directory behind a .git that is a link
-// or a file, and a root that a command has filled with HEAD, objects and refs.
+// Git takes three kinds of directory for a repository by their contents: a bare
+// repository, a directory behind a .git that is a link or a file, and a root that a
+// command has filled with HEAD, objects and refs.
 func Inside(path string, has func(path string) (bool, error)) (bool, error) {
 	if path == "." {
 		return false, nil

@@ -74,3 +74,18 @@ func TestNamesAsGitTakesThem(t *testing.T) {
 		assert.Equal(t, err != nil, Named("d/"+name+"/x"), "%q", name)
 	}
 }
+
+func TestCheckName(t *testing.T) {
+	for _, name := range []string{"", ".", "..", "a/b", ".git", ".Git", ".git ", ".git...", ".git::$INDEX_ALLOCATION", "GIT~1", "git~1.", "x\\.git", "x\\git~1\\y", ".git\\x", "\u200c.git", ".gi\ufefft"} {
+		assert.Error(t, CheckName(name), "%q", name)
+	}
+	for _, name := range []string{"a", "...", ".gitx", ".git x", "git", "git~2", "git~10", ".gitignore", "é", "a\\b", "x~1", ".gi", "\xff"} {
+		assert.NoError(t, CheckName(name), "%q", name)
+	}
+	for _, name := range []string{".gitmodules", ".GITMODULES", ".gitmodules .", ".gitmodules:x", "gitmod~1", "gitmod~4", "gi7eba~1", "gi7eb~10", "g~123456", "~1234567", "x\\.gitmodules", ".git\u200cmodules"} {
+		assert.True(t, IsGitFile(name, "gitmodules", "gi7eba"), "%q", name)
+	}
+	for _, name := range []string{"gitmodules", ".gitmodulesx", "gitmod~5", "gi7eba~0", "gi7ebx~1", "gi7eba~x", ".gitmodules x"} {
+		assert.False(t, IsGitFile(name, "gitmodules", "gi7eba"), "%q", name)
+	}
+}
