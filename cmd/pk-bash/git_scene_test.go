@@ -247,6 +247,51 @@ func TestUserCommitsMeanwhile(t *testing.T) {
 	}
 }
 
+// Of a reference that both change, the command's value is kept, and the line that says
+// so ends in a command that works as typed.
+func TestAdviceForValuesThatWereKept(t *testing.T) {
+	b, template := newGitBox(t)
+	for i, test := range []struct {
+		name, before, command, host string
+		advice, then                string // then: what the user does before, and with what it must agree
+	}{
+		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
+		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},
+		{"branch of an odd name", "git branch 'd;x'", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m h HEAD^{tree})", "", ""},
+		{"stash", "", "echo s >>a.txt; git stash -q", "echo h >>a.txt; git stash -q", "git stash apply pk/NAME/stash", "ADVICE; tail -n1 a.txt | grep -x s"},
+		{"tag", "", "git tag -f v1 HEAD~3", "git tag -f v1 HEAD~2", "", ""},
+	} {
+		if !turn(i) {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "echo ORIG >.git/FETCH_HEAD; git update-ref ORIG_HEAD HEAD; "+test.before)
+			cmd := g.Command("pk-bash", "-y", "--raw", "--session", "advice", "--", g.fill(fixed+"git update-ref ORIG_HEAD HEAD~1; "+wait+test.command))
+			finished := make(chan clitest.Outcome, 1)
+			go func() { finished <- clitest.Finish(t, cmd) }()
+			g.awaitStart(t, finished)
+			g.host(t, g.Project, "export GIT_COMMITTER_DATE='1700000001 +0000'; git update-ref ORIG_HEAD HEAD~2; "+test.host)
+			g.Write(t, g.Project+"/go", "")
+			got := <-finished
+			require.Zero(t, got.Status, got.Stderr)
+			for _, name := range []string{"ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG"} {
+				assert.NotContains(t, got.Stderr, name)
+			}
+			_, advice, _ := strings.Cut(got.Stderr, "; git ")
+			if test.advice == "" {
+				assert.Contains(t, got.Stderr, "refs/pk/")
+				assert.Empty(t, advice)
+				return
+			}
+			advice, _, _ = strings.Cut("git "+advice, "\n")
+			assert.Regexp(t, "^"+strings.Replace(test.advice, "NAME", "[^/ ]+", 1)+"$", advice, got.Stderr)
+			g.host(t, g.Project, strings.Replace(test.then, "ADVICE", advice, 1))
+		})
+	}
+}
+
 // A long command's commits are the host's before it ends.
 func TestCommitsLandWhileACommandRuns(t *testing.T) {
 	b, template := newGitBox(t)

@@ -443,6 +443,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
 		result, err := land(git, up, o)
 		for _, s := range result.Stays {
+			if slices.Contains(remarks, s.Name) {
+				continue
+			}
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
 			underWay = underWay || slices.Contains(operations, s.Name)
 		}
@@ -476,6 +479,10 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	}
 	return l.landIndex(r, git, rel, up, out)
 }
+
+// remarks are files that git writes for the user's convenience with almost any command.
+// Without them nothing is lost.
+var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
@@ -545,7 +552,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		case c.Outcome == refs.Refuse:
 			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
 		case c.Outcome == refs.Kept && c.Kept != "":
-			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q; git merge %s", c.Name, short(c.Old), c.Kept, strings.TrimPrefix(c.Kept, "refs/"))
+			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
@@ -555,6 +562,23 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		}
 	}
 	return err
+}
+
+// advice is what a user types to have the value of a reference that was kept, or "". A
+// command may have chosen the name, which a shell must not take apart.
+func advice(name, kept string) string {
+	branch, isBranch := strings.CutPrefix(name, "refs/heads/")
+	unsafe := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./+", r))
+	}
+	switch {
+	case strings.ContainsFunc(kept, unsafe) || strings.HasPrefix(branch, "-"):
+	case isBranch && !strings.ContainsFunc(branch, unsafe):
+		return "; git checkout " + branch + " && git merge " + kept
+	case name == "refs/stash":
+		return "; git stash apply " + kept
+	}
+	return ""
 }
 
 // maxWalk bounds the commits that are looked at to tell a fast-forward.
