@@ -75,7 +75,7 @@ func (t *transaction) prepare(it *item, staying map[string]bool) (string, error)
 // bisect or a rebase, and its value is in the history of HEAD or of the branch that the
 // bisect began on.
 func (t *transaction) passing(name, id string) bool {
-	if name == head || !perWorktree(name) || t.o.IsAncestor == nil {
+	if name == head || !PerWorktree(name) || t.o.IsAncestor == nil {
 		return false
 	}
 	ids := []string{t.resolveHead()}
