@@ -121,6 +121,7 @@ func TestGitScenes(t *testing.T) {
 					got, is := g.play(t, s, func(line string) clitest.Outcome {
 						out := g.Run(t, "pk-bash", append(options, "--", fixed+line)...)
 						t.Logf("%s\n%s%s", line, out.Stdout, out.Stderr)
+						assert.NotContains(t, out.Stderr, "sharedindex")
 						return out
 					})
 					assert.Equal(t, statuses, got, "the commands ended in another way")
