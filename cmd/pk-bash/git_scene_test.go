@@ -27,7 +27,6 @@ type gitScene struct {
 
 var gitScenes = []gitScene{
 	{name: "commit", lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >>n; git commit -qam m; git log -1 --format=%s`}},
-	{name: "commit in a subdirectory", root: "sub", lines: []string{`echo x >n; git add n; git commit -qm n`, `git status`}},
 	{name: "first commit of a repository", before: `rm -rf .git wt mod; git init -q`, lines: []string{`git add a.txt; git commit -qm first`, `git branch b`}},
 	{name: "amend", lines: []string{`echo y >>a.txt; git commit -qa --amend -m amended`, `git commit -q --amend --no-edit`}},
 	{name: "staged, unstaged and intended changes", lines: []string{`echo y >>a.txt; git add a.txt; echo z >>a.txt`, `echo new >new; git add -N new; git update-index --chmod=+x sub/dir/f`}},
@@ -62,7 +61,6 @@ var gitScenes = []gitScene{
 	{name: "push, fetch and pull", before: `git init -q --bare --template= ../remote.git; git remote add origin ../remote.git; git push -q origin main topic`, options: []string{"--writable", "PROJECT/../remote.git"}, lines: []string{`git commit -q --allow-empty -m n; git push -q -u origin main`, `git push -q origin :topic; git fetch -q --prune`, `git checkout -q -b x origin/main; git pull -q`}},
 	{name: "fetch", before: `git init -q --bare --template= ../remote.git; git remote add origin ../remote.git; git push -q origin main topic main:other; git update-ref -d refs/remotes/origin/other`, options: []string{"--readable", "PROJECT/../remote.git"}, lines: []string{`git fetch -q`, `git checkout -q -b x origin/other`, `git checkout -q other`}},
 	{name: "remotes and upstreams", before: `git update-ref refs/remotes/origin/x HEAD~1; git config remote.origin.url https://example.org/a.git; git config remote.origin.fetch '+refs/heads/*:refs/remotes/origin/*'`, lines: []string{`git remote add up https://example.org/x.git; git remote add s git@example.org:x.git`, `git checkout -q -b x origin/x; git branch --set-upstream-to=origin/x topic`}},
-	{name: "worktree inside the root", lines: []string{`git worktree add -q -b w3 wt3`, `cd wt3; echo w >w; git add w; git commit -qm w`, `git -C wt3 status; git worktree list`}},
 	{name: "root that is a linked worktree", root: "wt", lines: []string{`echo w >w; git add w; git commit -qm w`, `echo s >>a.txt; git stash -q; git branch b`}},
 	{name: "linked worktree whose repository lies elsewhere", before: `git worktree add -q -b other ../elsewhere`, root: "../elsewhere", lines: []string{`echo w >w; git add w; git commit -qm w`, `git checkout -q -b again; git tag t; git rebase -q HEAD~1`}},
 	{name: "update of a submodule", before: `git -C mod commit -q --allow-empty -m ahead; rm mod/lib.c`, lines: []string{`git submodule --quiet update --force`}},
@@ -80,8 +78,6 @@ var gitScenes = []gitScene{
 	{name: "sparse index", before: `git submodule --quiet deinit -f mod; git status; git sparse-checkout set --sparse-index --cone tools; git ls-files --sparse | grep -qx sub/`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m; git commit -qm m`}},
 	{name: "split index by the configuration", before: `git config core.splitIndex true; echo z >>a.txt; git add a.txt`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
-	{name: "repository that borrows objects", before: `git clone -q -s . ../borrower; cd ../borrower; git remote remove origin`, root: "../borrower", lines: []string{`git commit -q --allow-empty -m n`, `echo x >n; git add n; git commit -qm m`}},
-	{name: "git directory elsewhere", before: `rm -rf wt; git worktree prune; git submodule --quiet deinit -f mod; mv .git ../store; echo "gitdir: ../store" >.git`, lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 
 // gitState is what a user sees of a repository, but for what pk keeps there.
@@ -125,6 +121,7 @@ func TestGitScenes(t *testing.T) {
 					got, is := g.play(t, s, func(line string) clitest.Outcome {
 						out := g.Run(t, "pk-bash", append(options, "--", fixed+line)...)
 						t.Logf("%s\n%s%s", line, out.Stdout, out.Stderr)
+						assert.NotContains(t, out.Stderr, "sharedindex")
 						return out
 					})
 					assert.Equal(t, statuses, got, "the commands ended in another way")
@@ -244,6 +241,51 @@ func TestUserCommitsMeanwhile(t *testing.T) {
 				assert.Regexp(t, `^pk-bash: .*main`, lines[0])
 			})
 		}
+	}
+}
+
+// Of a reference that both change, the command's value is kept, and the line that says
+// so ends in a command that works as typed.
+func TestAdviceForValuesThatWereKept(t *testing.T) {
+	b, template := newGitBox(t)
+	for i, test := range []struct {
+		name, before, command, host string
+		advice, then                string // then: what the user does before, and with what it must agree
+	}{
+		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
+		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},
+		{"branch of an odd name", "git branch 'd;x'", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref 'refs/heads/d;x' $(git commit-tree -p HEAD -m h HEAD^{tree})", "", ""},
+		{"stash", "", "echo s >>a.txt; git stash -q", "echo h >>a.txt; git stash -q", "git stash apply pk/NAME/stash", "ADVICE; tail -n1 a.txt | grep -x s"},
+		{"tag", "", "git tag -f v1 HEAD~3", "git tag -f v1 HEAD~2", "", ""},
+	} {
+		if !turn(i) {
+			continue
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "echo ORIG >.git/FETCH_HEAD; git update-ref ORIG_HEAD HEAD; "+test.before)
+			cmd := g.Command("pk-bash", "-y", "--raw", "--session", "advice", "--", g.fill(fixed+"git update-ref ORIG_HEAD HEAD~1; "+wait+test.command))
+			finished := make(chan clitest.Outcome, 1)
+			go func() { finished <- clitest.Finish(t, cmd) }()
+			g.awaitStart(t, finished)
+			g.host(t, g.Project, "export GIT_COMMITTER_DATE='1700000001 +0000'; git update-ref ORIG_HEAD HEAD~2; "+test.host)
+			g.Write(t, g.Project+"/go", "")
+			got := <-finished
+			require.Zero(t, got.Status, got.Stderr)
+			for _, name := range []string{"ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG"} {
+				assert.NotContains(t, got.Stderr, name)
+			}
+			_, advice, _ := strings.Cut(got.Stderr, "; git ")
+			if test.advice == "" {
+				assert.Contains(t, got.Stderr, "refs/pk/")
+				assert.Empty(t, advice)
+				return
+			}
+			advice, _, _ = strings.Cut("git "+advice, "\n")
+			assert.Regexp(t, "^"+strings.Replace(test.advice, "NAME", "[^/ ]+", 1)+"$", advice, got.Stderr)
+			g.host(t, g.Project, strings.Replace(test.then, "ADVICE", advice, 1))
+		})
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
 // NamedFiles lists those in writable roots, for a repository with the git directories
-// gitDir and commonDir, both empty for none, and a work tree, all absolute. The
-// configuration is the one that git could come to read: all conditions of includes
-// hold. A file that a command line names may be missing. partial tells that git may keep
-// an index there that is not whole. An error is a configuration that cannot be read to
-// its end.
+// gitDir and commonDir and a work tree, all absolute; without a repository the first two
+// are empty. The configuration is the one that git could come to read: all conditions of
+// includes hold. A file that a command line names may be missing. An error is a
+// configuration that cannot be read to its end. partial reports that git may keep an
+// index there that is not whole.
 func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {

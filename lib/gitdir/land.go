@@ -449,6 +449,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
 		result, err := land(git, up, o)
 		for _, s := range result.Stays {
+			if slices.Contains(remarks, s.Name) {
+				continue
+			}
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
 			underWay = underWay || slices.Contains(operations, s.Name)
 		}
@@ -483,6 +486,10 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	return l.landIndex(r, git, rel, up, out)
 }
 
+// remarks are files that git writes for the user's convenience with almost any command.
+// Without them nothing is lost.
+var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
+
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
@@ -504,7 +511,7 @@ func (r *repository) parents(id string) (ids []string, err error) {
 func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
 	path := func(name string) string {
-		if ofWorktree(name) {
+		if refs.PerWorktree(name) {
 			return path.Join(rel, name)
 		}
 		return path.Join(r.rel, name)
@@ -515,7 +522,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	}
 	common := out.refs(r.rel)
 	for name, value := range common {
-		if !ofWorktree(name) && name != "logs/HEAD" {
+		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			o.Landed[name] = value
 		}
 	}
@@ -538,11 +545,11 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || !shared && !ofWorktree(c.Name) || !own && ofWorktree(c.Name)
+		return c.Name == "HEAD" && !head || !shared && !refs.PerWorktree(c.Name) || !own && refs.PerWorktree(c.Name)
 	})
 	results, err := refs.Apply(host, changes, o)
 	for name, value := range o.Landed {
-		if !ofWorktree(name) && name != "logs/HEAD" {
+		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			common[name] = value
 		}
 	}
@@ -551,7 +558,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		case c.Outcome == refs.Refuse:
 			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
 		case c.Outcome == refs.Kept && c.Kept != "":
-			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q; git merge %s", c.Name, short(c.Old), c.Kept, strings.TrimPrefix(c.Kept, "refs/"))
+			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
@@ -563,9 +570,21 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	return err
 }
 
-// ofWorktree reports whether each worktree has a reference of that name.
-func ofWorktree(name string) bool {
-	return name == "HEAD" || strings.HasPrefix(name, "refs/bisect/") || strings.HasPrefix(name, "refs/worktree/") || strings.HasPrefix(name, "refs/rewritten/")
+// advice is what a user types to have the value of a reference that was kept, or "". A
+// command may have chosen the name, which a shell must not take apart.
+func advice(name, kept string) string {
+	branch, isBranch := strings.CutPrefix(name, "refs/heads/")
+	unsafe := func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./+", r))
+	}
+	switch {
+	case strings.ContainsFunc(kept, unsafe) || strings.HasPrefix(branch, "-"):
+	case isBranch && !strings.ContainsFunc(branch, unsafe):
+		return "; git checkout " + branch + " && git merge " + kept
+	case name == "refs/stash":
+		return "; git stash apply " + kept
+	}
+	return ""
 }
 
 // maxWalk bounds the commits that are looked at to tell a fast-forward.

@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -144,6 +145,9 @@ func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *
 	before, err := os.ReadFile(l.layer.baseIndex(git))
 	if err != nil {
 		return nil, nil
+	}
+	if bytes.Equal(before, data) {
+		return h, nil
 	}
 	base, err := index.Parse(before, r.hexLen())
 	if err != nil || !includes(x, base, h.Index) {

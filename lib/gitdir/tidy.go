@@ -51,6 +51,8 @@ func (t *tidy) repository(dir int, rel string) {
 		case e.Name == "info":
 			t.in(dir, e.Name, func(info int) { t.remove(info, "refs") })
 			t.stay(dir, e.Name, name)
+		case strings.HasPrefix(e.Name, "sharedindex.") && !t.out.keeps(path.Join(rel, indexFile)):
+			t.remove(dir, e.Name) // git sets the time of one that it reads, and so the host's is copied here
 		case e.Name == "lfs":
 		default:
 			t.stay(dir, e.Name, name)

@@ -668,6 +668,15 @@ func (r *landing) left(n *node) {
 	}
 }
 
+// Added reports whether the host has an object because it landed.
+func (l *Lander) Added(id string) bool {
+	o, ok := l.format.parseID(id)
+	if ok {
+		_, ok = l.landed[o]
+	}
+	return ok
+}
+
 // signature identifies the file that was read before. No process can set its ctime.
 type signature struct {
 	dev, ino     uint64

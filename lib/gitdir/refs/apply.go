@@ -259,7 +259,7 @@ func (t *transaction) update(it *item) {
 func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	c := &it.Change
 	logged := t.logged(c.Name)
-	if now.id != "" && !logged && !t.forward(now.id, c.New) {
+	if now.id != "" && !logged && !t.forward(now.id, c.New) && !t.passing(c.Name, now.id) {
 		var err error
 		if it.Trash, err = t.trash(c.Name, now.id, ""); err != nil {
 			return err
@@ -502,7 +502,7 @@ func (t *transaction) conflict(name string) error {
 			return fmt.Errorf("the host has the ref %q", dir)
 		}
 	}
-	if other := p.below(name); other != "" && !perWorktree(name) {
+	if other := p.below(name); other != "" && !PerWorktree(name) {
 		return fmt.Errorf("the host has the ref %q", other)
 	}
 	file := t.file(name)

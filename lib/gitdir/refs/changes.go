@@ -154,7 +154,7 @@ func (v *view) directory(fd int, name string, hidden bool, depth int) error {
 		}
 		child := name + "/" + e.Name
 		if strings.HasPrefix(e.Name, ".") || strings.HasSuffix(e.Name, ".lock") ||
-			v.below != "." && name == "refs" && perWorktree(child) {
+			v.below != "." && name == "refs" && PerWorktree(child) {
 			return nil // git does not read the former
 		}
 		return v.entry(fd, e.Name, child, hidden, depth)
@@ -220,7 +220,7 @@ func (v *view) hide(name string) error { return v.cover(name, true) }
 func (v *view) cover(name string, removed bool) error {
 	v.hidden[name] = removed
 	return v.reader.loose(name, func(ref string) {
-		if v.below == "." || perWorktree(name) || !perWorktree(ref) {
+		if v.below == "." || PerWorktree(name) || !PerWorktree(ref) {
 			v.hidden[ref] = removed
 		}
 	})
@@ -238,7 +238,7 @@ func (v *view) seen(name string, now entry) (value, error) {
 	if now.loose && !hidden && !(ours && landed == now.String()) {
 		return now.value, nil
 	}
-	if perWorktree(name) {
+	if PerWorktree(name) {
 		return value{}, nil
 	}
 	packs := v.packs
@@ -387,7 +387,7 @@ func (v *view) newLog(name string) ([]LogEntry, string, error) {
 }
 
 func (v *view) layerLog(name string) string {
-	if perWorktree(name) {
+	if PerWorktree(name) {
 		return path.Join(v.below, "logs", name)
 	}
 	return path.Join("logs", name)

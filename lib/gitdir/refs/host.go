@@ -66,7 +66,7 @@ var errReftable = errors.New("the repository keeps its refs in reftables, which 
 
 // top returns the directory that a ref is below.
 func (h Host) top(name string) string {
-	if perWorktree(name) {
+	if PerWorktree(name) {
 		return h.Git
 	}
 	return h.Common
@@ -88,7 +88,7 @@ type entry struct {
 // read returns the value of a ref, the zero value if there is none.
 func (r *reader) read(name string) (entry, error) {
 	found, err := r.readLoose(name)
-	if err != nil || found.loose || perWorktree(name) {
+	if err != nil || found.loose || PerWorktree(name) {
 		return found, err
 	}
 	p, err := r.packed()

@@ -130,7 +130,8 @@ func samePrefixed(layer, host, session string, hexLen int) bool {
 }
 
 // chain returns the longest end of entries that leads from one value to another
-// without a gap. nil: there is none.
+// without a gap. HEAD's log has an entry without an old value for the first commit of
+// an orphan branch. nil: there is none.
 func chain(entries []LogEntry, from, to string) []LogEntry {
 	if len(entries) == 0 || entries[len(entries)-1].New != to {
 		return nil
@@ -140,7 +141,7 @@ func chain(entries []LogEntry, from, to string) []LogEntry {
 		if entries[i].Old == from {
 			found = entries[i:]
 		}
-		if i > 0 && entries[i-1].New != entries[i].Old {
+		if i > 0 && entries[i-1].New != entries[i].Old && strings.Trim(entries[i].Old, "0") != "" {
 			break
 		}
 	}

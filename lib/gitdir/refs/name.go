@@ -45,8 +45,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// perWorktree reports whether each worktree has its own ref of this name.
-func perWorktree(name string) bool {
+// PerWorktree reports whether each worktree has its own ref of this name.
+func PerWorktree(name string) bool {
 	for _, dir := range ownDirs {
 		if name == dir || strings.HasPrefix(name, dir+"/") {
 			return true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -64,10 +65,29 @@ func (t *transaction) prepare(it *item, staying map[string]bool) (string, error)
 		t.keep(it, now.value)
 	case c.Name == stash:
 		err = t.trashStashes(it, log, nil)
-	case now.id != "" && !(staying[now.id] && t.onlyHolds(log, now.id)):
+	case now.id != "" && !((staying[now.id] || t.passing(c.Name, now.id)) && t.onlyHolds(log, now.id)):
 		it.Trash, err = t.trash(c.Name, now.id, log)
 	}
 	return log, err
+}
+
+// passing reports whether a ref is one that git makes and removes by itself, during a
+// bisect or a rebase, and its value is in the history of HEAD or of the branch that the
+// bisect began on.
+func (t *transaction) passing(name, id string) bool {
+	if name == head || !PerWorktree(name) || t.o.IsAncestor == nil {
+		return false
+	}
+	ids := []string{t.resolveHead()}
+	if start, err := os.ReadFile(filepath.Join(t.Git, "BISECT_START")); err == nil {
+		branch := heads + strings.TrimSpace(string(start))
+		if now, err := t.read(branch); CheckName(branch) == nil && err == nil {
+			ids = append(ids, now.id)
+		}
+	}
+	return slices.ContainsFunc(ids, func(other string) bool {
+		return other != "" && (other == id || t.o.IsAncestor(id, other))
+	})
 }
 
 // onlyHolds reports whether a log knows no other ID.
@@ -345,8 +365,14 @@ func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, befo
 		}
 		after = branch.id
 	}
-	entries := t.usable(it.Change.Log, before, after)
-	if t.written(head, before, after) {
+	from := before
+	entries := t.usable(it.Change.Log, from, after)
+	if entries == nil && now.target != "" && want.target != now.target {
+		if entries = t.usable(it.Change.Log, "", after); entries != nil {
+			from = "" // the first commit of an orphan branch; the branch that HEAD leaves keeps its value
+		}
+	}
+	if t.written(head, from, after) {
 		entries = nil
 	} else if entries == nil && after != "" && (before != after || now != want) {
 		entries = []LogEntry{t.summary(before, after, "")}

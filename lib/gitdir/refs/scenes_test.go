@@ -31,6 +31,8 @@ func TestScenes(t *testing.T) {
 		{"new branch, checked out", history, "git checkout -q -b new; c 4", "HEAD new"},
 		{"detached", history, "git checkout -q --detach HEAD~1", "HEAD"},
 		{"orphan", history, "git checkout -q --orphan o", "HEAD"},
+		{"orphan with a commit", history, "git checkout -q --orphan o; c o", "HEAD o"},
+		{"commit, then an orphan with a commit", history, "c 4; git checkout -q --orphan o; c o; c p", "HEAD main o"},
 		{"branch of a deep name", history, "git branch a/b/c", "a/b/c"},
 		{"branch renamed", history, "git branch -m main trunk", "HEAD -main trunk"},
 		{"branch renamed below itself", history, "git branch -m old old/er", "-old old/er"},
@@ -81,6 +83,9 @@ func TestScenes(t *testing.T) {
 				assert.Truef(t, got[i] == want[i] || strings.HasSuffix(want[i], "*") && strings.HasPrefix(got[i], strings.TrimSuffix(want[i], "*")), "%q, want %q", got, want)
 			}
 			assert.Equal(t, view, "\n"+w.refs(w.tree))
+			if row.name == "orphan with a commit" {
+				assert.Equal(t, "pk: s1: commit (initial): o", w.git("reflog", "-1", "--format=%gs", "o"))
+			}
 			if strings.Contains(row.name, "stash") {
 				assert.Equal(t, run(t, w.copy, "git", "stash", "list"), run(t, w.tree, "git", "stash", "list"))
 			}

@@ -99,6 +99,19 @@ var groups = [][]item{
 	},
 }
 
+// Names are those that Land and Shallow look at in a git directory.
+var Names = names()
+
+func names() []string {
+	list := []string{"shallow"}
+	for _, group := range groups {
+		for _, item := range group {
+			list = append(list, item.name)
+		}
+	}
+	return list
+}
+
 // Land lands all but the file shallow. host is the path of a git directory that no
 // sandbox writes to; upper is the upper layer over it, which may be hostile and may
 // change meanwhile. Callers hold a lock of their own on the git directory: a second
@@ -341,15 +354,7 @@ func writeFile(dir int, name string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	for len(data) > 0 {
-		n, err := fsat.Again(func() (int, error) { return unix.Write(fd, data) })
-		if err != nil {
-			unix.Close(fd)
-			return err
-		}
-		data = data[n:]
-	}
-	return unix.Close(fd)
+	return errors.Join(fsat.Fill(fd, data), unix.Close(fd))
 }
 
 // isMail reports whether a file of rebase-apply is a patch by its number.
