@@ -84,6 +84,23 @@ type adoption struct {
 	found  bool
 }
 
+// bareNames are what git makes in a bare repository, and what pk does.
+var bareNames = append([]string{"config", "description", "hooks", "info", "branches", "worktrees", "modules", "lfs"}, landedNames...)
+
+// otherFile returns a file in a bare repository that git has not made, or "".
+func otherFile(dir string) string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return dir
+	}
+	for _, e := range entries {
+		if !slices.Contains(bareNames, e.Name()) && !strings.HasPrefix(e.Name(), "HEAD.fenced") {
+			return filepath.Join(dir, e.Name())
+		}
+	}
+	return ""
+}
+
 func (a *adoption) run() (*Adopted, error) {
 	source := a.dir
 	if a.record.Name == ".git" {
@@ -97,6 +114,11 @@ func (a *adoption) run() (*Adopted, error) {
 		}
 		if _, err := os.Lstat(a.gitDir); !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%q exists", a.gitDir)
+		}
+	}
+	if a.record.Name == "HEAD" { // a bare repository, which is moved as a whole
+		if other := otherFile(a.dir); other != "" {
+			return nil, fmt.Errorf("%q is no part of a git directory: move the repository to a directory of its own", other)
 		}
 	}
 	work, err := os.MkdirTemp(filepath.Dir(a.gitDir), ".pk-adopt-")
