@@ -50,7 +50,7 @@ func TestTheCallersLimitOnTheSizeOfFiles(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cat /etc/services >/dev/null && ulimit -f")
 	line := strings.Join(cmd.Args[1:len(cmd.Args)-1], " ")
-	cmd.Args = []string{"sh", "-c", "ulimit -f 16; exec \"$0\" " + line + " \"$1\"", cmd.Path, cmd.Args[len(cmd.Args)-1]}
+	cmd.Args = []string{"sh", "-c", "ulimit -f 256; exec \"$0\" " + line + " \"$1\"", cmd.Path, cmd.Args[len(cmd.Args)-1]}
 	cmd.Path = "/bin/sh"
 	got := clitest.Finish(t, cmd)
 	if got.Status != 0 { // a bwrap of the caller's own may be copied
@@ -60,5 +60,5 @@ func TestTheCallersLimitOnTheSizeOfFiles(t *testing.T) {
 		assert.Equal(t, clitest.Outcome{Status: 125, Stderr: "pk-bwrap: cannot copy bwrap: file too large\n"}, got)
 		return
 	}
-	assert.Equal(t, clitest.Outcome{Stdout: "16\n"}, got)
+	assert.Equal(t, clitest.Outcome{Stdout: "256\n"}, got)
 }
