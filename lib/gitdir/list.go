@@ -563,11 +563,12 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		s.whose = hosts
 		return s, nil
 	}
-	changed, err := w.changed(fd, of, st)
-	if err != nil {
-		return nil, err
+	changed := false
+	if !covered {
+		if changed, err = w.changed(fd, of, st); err != nil {
+			return nil, err
+		}
 	}
-	changed = changed && !covered
 	var t target
 	if name == ".git" {
 		t, err = follow(fd)
