@@ -86,7 +86,7 @@ func NewLander(host *Database, f Format, o Options) *Lander {
 // Bounds of one round. Objects over them wait for the next one.
 const (
 	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
-	maxInflated = 64 << 30 // bytes inflated or put together from deltas
+	maxInflated = 8 << 30  // bytes inflated or put together from deltas
 	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
 	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"pikuri/lib/internal/gitplace"
 )
@@ -200,15 +201,20 @@ func eachLine(data []byte, fn func(line string) error) error {
 	return nil
 }
 
+// lazy compiles a pattern when it is used: most processes of pk never do.
+func lazy(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 // lines is a pattern for each line. ID is an object ID, SHORT the beginning of one.
 // The object need not exist: git only passes the ID on to hooks of the host.
 func lines(pattern string) check {
-	pattern = regexp.MustCompile(`\bID\b`).ReplaceAllString(pattern, `([0-9a-f]{40}|[0-9a-f]{64})`)
+	pattern = strings.ReplaceAll(pattern, "ID", `([0-9a-f]{40}|[0-9a-f]{64})`)
 	pattern = strings.ReplaceAll(pattern, "SHORT", `[0-9a-f]{4,64}`)
-	re := regexp.MustCompile(`^(?:` + pattern + `)$`)
+	re := lazy(`^(?:` + pattern + `)$`)
 	return func(_ *lander, data, _ []byte) error {
 		return eachLine(data, func(line string) error {
-			if !re.MatchString(line) {
+			if !re().MatchString(line) {
 				return fmt.Errorf("unknown line %.80q", line)
 			}
 			return nil
@@ -354,12 +360,12 @@ func updateRefs(l *lander, data, _ []byte) error {
 const quoted = `'(?:[^']|'\\['!]')*'`
 
 var (
-	authorPattern = regexp.MustCompile(`^GIT_AUTHOR_NAME=` + quoted + "\n" + `GIT_AUTHOR_EMAIL=` + quoted + "\n" + `GIT_AUTHOR_DATE='[-+@:,A-Za-z0-9 ]*'` + "\n?$")
-	namesPattern  = regexp.MustCompile(`^(?: ` + quoted + `)*\n?$`)
-	logPattern    = regexp.MustCompile(`^git[ -]bisect ([A-Za-z0-9._-]+)( (` + quoted + `|[-=A-Za-z0-9._/]+))*$`)
-	termPattern   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
-	fetchPattern  = regexp.MustCompile(`^([0-9a-f]+)\t(?:not-for-merge)?\t.*$`)
-	optionPattern = regexp.MustCompile(`^\t([a-z-]+) = ([a-z0-9]+)$`)
+	authorPattern = lazy(`^GIT_AUTHOR_NAME=` + quoted + "\n" + `GIT_AUTHOR_EMAIL=` + quoted + "\n" + `GIT_AUTHOR_DATE='[-+@:,A-Za-z0-9 ]*'` + "\n?$")
+	namesPattern  = lazy(`^(?: ` + quoted + `)*\n?$`)
+	logPattern    = lazy(`^git[ -]bisect ([A-Za-z0-9._-]+)( (` + quoted + `|[-=A-Za-z0-9._/]+))*$`)
+	termPattern   = lazy(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	fetchPattern  = lazy(`^([0-9a-f]+)\t(?:not-for-merge)?\t.*$`)
+	optionPattern = lazy(`^\t([a-z-]+) = ([a-z0-9]+)$`)
 )
 
 // authorScript has the form of a shell script, but git parses it by itself.
@@ -367,7 +373,7 @@ func authorScript(_ *lander, data, _ []byte) error {
 	if err := text(nil, data, nil); err != nil {
 		return err
 	}
-	if !authorPattern.Match(data) {
+	if !authorPattern().Match(data) {
 		return errors.New("it is not what git writes")
 	}
 	return nil
@@ -386,7 +392,7 @@ func options(_ *lander, data, _ []byte) error {
 		if line == "[options]" {
 			return nil
 		}
-		m := optionPattern.FindStringSubmatch(line)
+		m := optionPattern().FindStringSubmatch(line)
 		if m == nil {
 			return fmt.Errorf("unknown line %.80q", line)
 		}
@@ -416,7 +422,7 @@ func bisectStart(l *lander, data, _ []byte) error {
 // bisectTerms are the words for bad and good.
 func bisectTerms(_ *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error {
-		if !termPattern.MatchString(line) {
+		if !termPattern().MatchString(line) {
 			return fmt.Errorf("bad term %.40q", line)
 		}
 		return nil
@@ -428,7 +434,7 @@ func bisectNames(_ *lander, data, _ []byte) error {
 	if err := text(nil, data, nil); err != nil {
 		return err
 	}
-	if !namesPattern.Match(data) {
+	if !namesPattern().Match(data) {
 		return errors.New("it is not what git writes")
 	}
 	return nil
@@ -440,7 +446,7 @@ func bisectLog(_ *lander, data, _ []byte) error {
 		if line == "" || line[0] == '#' {
 			return nil
 		}
-		m := logPattern.FindStringSubmatch(line)
+		m := logPattern().FindStringSubmatch(line)
 		if m == nil || slices.Contains([]string{"run", "replay", "reset", "visualize", "view"}, m[1]) {
 			return fmt.Errorf("unknown line %.80q", line)
 		}
@@ -450,7 +456,7 @@ func bisectLog(_ *lander, data, _ []byte) error {
 
 func fetchHead(l *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error {
-		m := fetchPattern.FindStringSubmatch(line)
+		m := fetchPattern().FindStringSubmatch(line)
 		if m == nil || !l.isID(m[1]) {
 			return fmt.Errorf("unknown line %.80q", line)
 		}
