@@ -533,6 +533,9 @@ func (f *Fence) LeftOut() []string {
 	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
 		list = append(list, "the session's overlays, which are new ones")
 	}
+	if len(f.gitDirs) > 0 {
+		list = append(list, "landing in git directories (what the command writes there is lost)")
+	}
 	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
 		list = append(list, "--memory and --pids")
 	}
