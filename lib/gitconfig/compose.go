@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,7 +66,9 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		c.Notes = append(c.Notes, fmt.Sprintf("cannot read %q: permission denied", file))
 	}
 	if err != nil {
-		c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
+		if !errors.Is(err, unix.EMFILE) { // then the start fails, and says so
+			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
+		}
 		l.entries = nil
 	}
 	c.Excludes = c.list(l, "core.excludesfile", "ignore")
@@ -112,7 +115,7 @@ func (c *Composed) list(l *loader, key, usual string) []byte {
 	var text []byte
 	read := func(file string) {
 		more, err := readAt(unix.AT_FDCWD, file, 0, maxLists-int64(len(text)))
-		if err != nil && !missing(err) && !unreachable(file, err) {
+		if err != nil && !missing(err) && !unreachable(file, err) && !errors.Is(err, unix.EMFILE) {
 			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without %q: %v", file, err))
 		}
 		if len(text) > 0 && len(more) > 0 {
