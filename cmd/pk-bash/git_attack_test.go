@@ -191,7 +191,7 @@ var gitAttacks = []gitAttack{
 	{name: "patches to be applied", commands: []string{`mkdir -p .git/rebase-apply; cd .git/rebase-apply; echo 1 >next; echo 1 >last; : >applying; : >rebasing; printf "'EVIL'" >apply-opt; printf "GIT_AUTHOR_NAME='\$(EVIL)'" >author-script`}, after: `git am --continue; git am --abort`},
 	{name: "bisect with a program", commands: []string{`git rev-parse HEAD >.git/BISECT_START; echo "git bisect start; EVIL" >.git/BISECT_LOG; echo EVIL >.git/BISECT_RUN; printf 'EVIL\nEVIL\n' >.git/BISECT_TERMS; echo '$(EVIL)' >.git/BISECT_NAMES`}, after: `git bisect next; git bisect replay .git/BISECT_LOG; git bisect reset`},
 
-	// A plan that reads what a command wrote.
+	// The plan reads files that a command wrote.
 	{name: "include of a file outside, read by the next plan", commands: []string{`git config include.path OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
 	{name: "condition that asks about another configuration", commands: []string{`git config include.path OUT/repo/.git/config; git config "includeIf.hasconfig:remote.*.url:https://*/**.path" OUT/identity`, `env; git config --list; git var GIT_AUTHOR_IDENT`}, hidden: true},
 	{name: ".git file of an archive that names another repository", before: `mkdir ar; echo "gitdir: OUT/repo/.git" >ar/.git`, commands: []string{`cat OUT/repo/.git/config; cd ar; git config --list; git log -p; git checkout -q -b evil; git commit -q --allow-empty -m evil`}, hidden: true},

@@ -68,13 +68,19 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 		}
 		add(bwrap.Canonical(file), "the user's configuration")
 	}
-	if len(repos) == 0 {
-		named, _, err := gitconfig.NamedFiles(root, "", "", confine.WritablePaths(f.Roots), os.LookupEnv)
+	named := func(workTree, gitDir, commonDir string) (partial bool, err error) {
+		files, partial, err := gitconfig.NamedFiles(workTree, gitDir, commonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
 		if err != nil {
-			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", root, err), Advice: "make the configuration readable"}
+			return false, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", workTree, err), Advice: "make the configuration readable"}
 		}
-		for _, n := range named {
+		for _, n := range files {
 			add(n.Path, n.Why)
+		}
+		return partial, nil
+	}
+	if len(repos) == 0 {
+		if _, err := named(root, "", ""); err != nil {
+			return nil, err
 		}
 	}
 	for _, r := range repos {
@@ -88,23 +94,16 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 			continue
 		}
 		f.workTrees = append(f.workTrees, r.WorkTree)
-		named, partial, err := gitconfig.NamedFiles(r.WorkTree, r.GitDir, r.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
+		partial, err := named(r.WorkTree, r.GitDir, r.CommonDir)
 		if err != nil {
-			return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", r.WorkTree, err), Advice: "make the configuration readable"}
+			return nil, err
 		}
 		f.wholeIndex = f.wholeIndex || partial
-		for _, n := range named {
-			add(n.Path, n.Why)
-		}
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
-			named, _, err := gitconfig.NamedFiles(around.WorkTree, around.GitDir, around.CommonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
-			if err != nil {
-				return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", around.WorkTree, err), Advice: "make the configuration readable"}
-			}
-			for _, n := range named {
-				add(n.Path, n.Why)
+			if _, err := named(around.WorkTree, around.GitDir, around.CommonDir); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -282,7 +281,8 @@ func gitAdvice(err error) string {
 }
 
 // OpenLayers opens a layer over each git directory: the session's, or one of the
-// command's own. Ready does it.
+// command's own. Sandbox does it, after the user was asked: others of the session wait
+// until the sandbox is made.
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err

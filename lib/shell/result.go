@@ -101,7 +101,7 @@ func (r *Result) notes() string {
 		note("%s", oneLine(r.Error))
 	}
 	for _, m := range r.MovedAside {
-		note("moved aside: %s, which git would run outside, is now %s", oneLine(m.From), oneLine(m.To))
+		note("moved aside: %s, which a program outside would run, is now %s", oneLine(m.From), oneLine(m.To))
 	}
 	for _, line := range r.Git {
 		note("git: %s", oneLine(line))
