@@ -131,6 +131,9 @@ func writeJSON(ctx *cli.Context, v any) error {
 
 // runCheck is the first process.
 func (o *options) runCheck(ctx *cli.Context) error {
+	if err := bwrap.CheckFiles(); err != nil {
+		return err
+	}
 	interrupted, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	limited, cancel := context.WithTimeout(interrupted, checkTime)

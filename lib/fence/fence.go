@@ -94,7 +94,11 @@ func New(c Config) (*Fence, error) {
 		c.Warn = func(string, ...any) {}
 	}
 	f := &Fence{Config: c}
-	if err := f.plan(); err != nil {
+	err := bwrap.CheckFiles()
+	if err == nil {
+		err = f.plan()
+	}
+	if err != nil {
 		f.Ahead.Close()
 		return nil, err
 	}

@@ -278,7 +278,9 @@ func (k *keeper) leave() error {
 	for _, m := range slices.Backward(mountsOf("/proc/self/mountinfo", marker)) {
 		_ = unix.Unmount(m.Point, unix.MNT_DETACH)
 	}
-	if len(processes(marker)) == 0 {
+	limit := time.Now().Add(endWait)
+	stays := func(p process) bool { return !p.goes(time.Until(limit)) }
+	if !slices.ContainsFunc(processes(marker), stays) {
 		if err := k.own.Truncate(0); err != nil {
 			return err
 		}

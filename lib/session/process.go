@@ -123,6 +123,20 @@ func (p process) end(marker string, wait time.Duration) {
 	}
 }
 
+// goes reports whether the process ends by itself within a time. Every process of the
+// user that is on its way out is listed, also one that never saw the session.
+func (p process) goes(wait time.Duration) bool {
+	if p.sees {
+		return false
+	}
+	n, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return errors.Is(err, unix.ESRCH)
+	}
+	defer unix.Close(n)
+	return AwaitEnd(n, wait)
+}
+
 // AwaitEnd waits until the process of a pidfd has ended, and reports whether it
 // has. The kernel has taken its namespaces down by then.
 func AwaitEnd(pidfd int, wait time.Duration) bool {

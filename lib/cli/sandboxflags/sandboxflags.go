@@ -184,6 +184,9 @@ type Fence struct {
 // Open opens the workspace and makes the plan. Nothing has been started when it
 // returns, and a refusal leaves nothing behind.
 func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
+	if err := bwrap.CheckFiles(); err != nil {
+		return nil, err
+	}
 	overlays, err := o.readOverlays(ctx)
 	if err != nil {
 		return nil, cli.Invalid(err)
