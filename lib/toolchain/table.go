@@ -14,6 +14,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"pikuri/lib/internal/usertable"
 )
 
 //go:embed toolchains.tsv
@@ -71,13 +73,7 @@ func Parse(name, text string) (Table, error) { return parse(name, text, true) }
 
 func parse(name, text string, check bool) (Table, error) {
 	t := Table{rows: make([]Row, 0, strings.Count(text, "\n"))}
-	number := 0
-	for line := range strings.Lines(text) {
-		number++
-		line = strings.TrimSuffix(line, "\n")
-		if line == "" || line[0] == '#' {
-			continue
-		}
+	for number, line := range usertable.Rows(text) {
 		row, err := parseRow(line)
 		if check && err == nil {
 			err = row.check()
