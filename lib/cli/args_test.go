@@ -3,8 +3,11 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -298,4 +301,21 @@ func TestNoted(t *testing.T) {
 	o = Int(&n, 1, 2, "n", "").Noted(func() { given++ })
 	assert.Error(t, o.set("3"))
 	assert.Equal(t, 1, given)
+}
+
+// TestReadLines: a list in which records may be empty keeps them, with their places.
+func TestReadLines(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "list")
+	require.NoError(t, os.WriteFile(file, []byte("# c\n\na\n"), 0o644))
+	ctx := &Context{Stdin: strings.NewReader("\x00a\nb\x00")}
+	lines, err := ctx.ReadLines(file, false)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"# c", "", "a"}, lines)
+	_, err = ctx.ReadList(file, false)
+	assert.EqualError(t, err, fmt.Sprintf("%q: record 2 is empty", file))
+	lines, err = ctx.ReadLines("-", true)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"", "a\nb"}, lines)
+	_, err = ctx.ReadLines("-", true)
+	assert.EqualError(t, err, "standard input can be read only once")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -84,6 +85,15 @@ func shellQuoted(text string) string {
 // The last terminator may be missing. An empty record is an error that names
 // its place, for an empty line in a list of paths is a mistake upstream.
 func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
+	records, err := readLines(r, name, zero)
+	if i := slices.Index(records, ""); i >= 0 {
+		return nil, fmt.Errorf("%s: record %d is empty", name, i+1)
+	}
+	return records, err
+}
+
+// readLines reads a list in which records may be empty.
+func readLines(r io.Reader, name string, zero bool) ([]string, error) {
 	end := terminator(zero)
 	scanner := bufio.NewScanner(r)
 	scanner.Buffer(nil, maxRecord)
@@ -98,9 +108,6 @@ func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
 	})
 	var records []string
 	for scanner.Scan() {
-		if len(scanner.Bytes()) == 0 {
-			return nil, fmt.Errorf("%s: record %d is empty", name, len(records)+1)
-		}
 		records = append(records, scanner.Text())
 	}
 	err := scanner.Err()
@@ -108,26 +115,36 @@ func ReadRecords(r io.Reader, name string, zero bool) ([]string, error) {
 		err = fmt.Errorf("longer than %d bytes", maxRecord)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: record %d: %w", name, len(records)+1, err)
+		return records, fmt.Errorf("%s: record %d: %w", name, len(records)+1, err)
 	}
 	return records, nil
 }
 
 // ReadList reads the list in a file, or on standard input for "-".
 func (ctx *Context) ReadList(file string, zero bool) ([]string, error) {
+	return ctx.readWith(ReadRecords, file, zero)
+}
+
+// ReadLines is ReadList for a list in which records may be empty: those are kept,
+// so that the others can be counted.
+func (ctx *Context) ReadLines(file string, zero bool) ([]string, error) {
+	return ctx.readWith(readLines, file, zero)
+}
+
+func (ctx *Context) readWith(read func(io.Reader, string, bool) ([]string, error), file string, zero bool) ([]string, error) {
 	if file == "-" {
 		if ctx.stdinTaken {
 			return nil, errors.New("standard input can be read only once")
 		}
 		ctx.stdinTaken = true
-		return ReadRecords(ctx.Stdin, "standard input", zero)
+		return read(ctx.Stdin, "standard input", zero)
 	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read list %q: %w", file, errors.Unwrap(err))
 	}
 	defer f.Close()
-	return ReadRecords(f, fmt.Sprintf("%q", file), zero)
+	return read(f, fmt.Sprintf("%q", file), zero)
 }
 
 // ReadAll reads standard input to its end, as a text that an option or an
