@@ -145,8 +145,11 @@ func (s *session) sandboxed(j *job) error {
 }
 
 func network(p *bwrap.Plan) string {
-	if p.Net {
-		return "with the network"
+	switch {
+	case p.Net:
+		return "with the network of the host"
+	case p.Gate != nil && p.Gate.Allow:
+		return "with the network: " + p.Gate.Rules.String()
 	}
 	return "no network"
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/gate"
 	"pikuri/lib/shell"
 	"pikuri/lib/toolchain"
 )
@@ -60,6 +61,9 @@ func (s *session) rawReport(r *shell.Result) error {
 	}
 	for _, line := range r.Git {
 		s.ctx.Warn("git: %s", line)
+	}
+	for _, line := range gate.Lines(r.Network) {
+		s.ctx.Warn("network: %s", line)
 	}
 	for _, m := range r.MovedAside {
 		s.ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)

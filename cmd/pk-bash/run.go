@@ -244,7 +244,7 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 func (s *session) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
 	done, err := j.fence.End()
-	result.MovedAside, result.Git = done.Moved, done.Git
+	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
 	if err == nil {
 		return
 	}

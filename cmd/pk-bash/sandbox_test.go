@@ -382,7 +382,7 @@ func TestAnswers(t *testing.T) {
 			}
 			_ = cmd.Wait()
 			assert.Equal(t, test.status, cmd.ProcessState.ExitCode(), stderr.String())
-			assert.Contains(t, user.screen.String(), "\r\n  sandboxed, with the network, 120 s\r\n  description: make a file\r\n$ touch in\r\n")
+			assert.Contains(t, user.screen.String(), "\r\n  sandboxed, with the network of the host, 120 s\r\n  description: make a file\r\n$ touch in\r\n")
 			assert.Empty(t, umbrellas(t, b))
 			if test.status == 0 {
 				assert.NoError(t, os.Remove(b.Project+"/in"))

@@ -13,6 +13,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/fence"
+	"pikuri/lib/gate"
 	"pikuri/lib/monitor"
 )
 
@@ -134,6 +135,9 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	done, merr := f.End()
 	for _, line := range done.Git {
 		ctx.Warn("git: %s", line)
+	}
+	for _, line := range gate.Lines(f.Connections()) {
+		ctx.Warn("network: %s", line)
 	}
 	for _, m := range done.Moved {
 		ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/seccomp"
@@ -44,7 +45,8 @@ type Options struct {
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Bwrap       Binary
-	Net         bool
+	Net         bool         // the host's network
+	Gate        *gate.Config // without Net: a network with a gate; nil: a loopback of its own, which bwrap makes
 	AllowNested bool
 	PassFDs     []int
 	RunAs       int            // the project's owner, if root became that
@@ -64,7 +66,7 @@ func New(o Options) (*Plan, error) {
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), missing: map[string]bool{}}
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, Gate: o.Gate, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.submodules, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
 		if err := step(); err != nil {
 			return nil, err
@@ -413,7 +415,15 @@ func hiddenAlready(info os.FileInfo) bool {
 // defaults adds the mounts of every sandbox, unless a root of the caller covers
 // them.
 func (b *builder) defaults() error {
-	mounts := append(systemMounts(), etcMounts(b.links)...)
+	mounts := systemMounts()
+	if b.Gate != nil && b.Gate.Allow {
+		mounts = append(mounts, nameMounts()...)
+	}
+	for _, m := range etcMounts(b.links) {
+		if !slices.ContainsFunc(mounts, func(own Mount) bool { return own.Dest == m.Dest }) {
+			mounts = append(mounts, m)
+		}
+	}
 	mounts = append(mounts, accountMounts(b.user)...)
 	mounts = append(mounts, b.homeMounts()...)
 	for _, m := range mounts {

@@ -106,6 +106,9 @@ func (p *Plan) Flags() []Flag {
 	if p.Net {
 		flags = append(flags, Flag{"--share-net", "default: the host's network (--net host)"})
 	}
+	if p.Gate != nil {
+		flags = append(flags, Flag{"network: " + p.Gate.String(), p.netRule()})
+	}
 	if !p.AllowNested {
 		flags = append(flags, Flag{"--disable-userns", "default: no user namespaces inside (--allow-nested)"})
 	}
@@ -232,4 +235,12 @@ func text(s string) (string, []byte) {
 		return s, nil
 	}
 	return "", []byte(s)
+}
+
+// netRule says what caused the network.
+func (p *Plan) netRule() string {
+	if p.Gate.Allow {
+		return "option --net allow: every other host is refused, and reported"
+	}
+	return "option --net none: a loopback of its own, which the commands of a session share"
 }

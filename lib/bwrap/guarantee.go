@@ -30,7 +30,8 @@ func (p *Plan) Guarantees() []Guarantee {
 		{Name: "descriptors", Text: "no descriptor but the standard streams and those passed", Holds: true},
 		{Name: "terminal", Text: "nothing is typed into the caller's terminal", Holds: true},
 		{Name: "litter", Text: "nothing is made on the host to mount on", Holds: true},
-		p.unless("network", "no network but a loopback of its own", p.Net, "the host's network is shared", "--net none"),
+		p.unless("network", "no network but a loopback of its own", p.reaches() != "", p.reaches(), "--net none"),
+		p.unless("net-allow", "no host but those allowed by name, and nothing of the host's loopback unasked", p.Net, "the host's network is shared", "--net allow with --allow-host, or --net none"),
 		p.unless("nested", "no user namespaces inside", p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
 		p.when("syscalls", "no keys, io_uring, bpf, perf events or set-user-ID files", p.Filter != nil, "no filter is known for this processor", ""),
 		p.abstract(),
@@ -60,6 +61,19 @@ func degraded(paths []string) string {
 		return ""
 	}
 	return fmt.Sprintf("read-only instead: %q", paths)
+}
+
+// reaches says what the command reaches beside a loopback of its own, or "".
+func (p *Plan) reaches() string {
+	switch {
+	case p.Net:
+		return "the host's network is shared"
+	case p.Gate != nil && p.Gate.Allow:
+		return "hosts are allowed by name"
+	case p.Gate != nil && len(p.Gate.Publish)+len(p.Gate.Connect) > 0:
+		return "ports of the host's loopback are shared"
+	}
+	return ""
 }
 
 // abstract: a network of its own has only the abstract sockets made inside.

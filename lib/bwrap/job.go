@@ -20,7 +20,7 @@ const maxWords = 9000
 func (p *Plan) Job(bwrap Binary, argv []string) (*setup.Job, error) {
 	j := &setup.Job{
 		Program: bwrap.Path, Argv: argv, Env: p.plain(), Filter: p.Filter,
-		Rlimits: p.Rlimits,
+		Rlimits: p.Rlimits, Net: p.Gate,
 	}
 	var proc []Mount
 	for i, m := range p.Mounts {
@@ -126,7 +126,7 @@ func octal(mode string) uint32 {
 // own has a session of its own already.
 func (p *Plan) options(proc []Mount) []string {
 	words := []string{"--unshare-user", "--unshare-all"}
-	if p.Net {
+	if p.Net || p.Gate != nil { // bwrap is in the sandbox's network already
 		words = append(words, "--share-net")
 	}
 	if !p.AllowNested {

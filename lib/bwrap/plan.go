@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/setup"
@@ -70,7 +71,8 @@ type Plan struct {
 	Env         []string // NAME=VALUE, sorted by name
 	Vars        []Var    // the same with what decided, and what the sandbox does not get
 	Chdir       string
-	Net         bool           // the host's network; false means none but a loopback of its own
+	Net         bool           // the host's network
+	Gate        *gate.Config   // without Net: the network with a gate; nil: none but a loopback of its own
 	AllowNested bool           // user namespaces may be made inside
 	RunAs       int            // the project's owner, whom root became; 0: nobody
 	UserIsRoot  bool           // the caller is uid 0, which needs more closing

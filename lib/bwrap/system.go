@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -197,6 +198,25 @@ func linkOrBind(path, rule string) (Mount, bool) {
 		return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, err == nil
 	}
 	return Mount{Op: OpReadOnly, Source: path, Dest: path, Rule: rule}, info.IsDir()
+}
+
+// nameMounts are the files by which programs look up names, for a sandbox whose names
+// a gate answers. Addresses of the host's /etc/hosts would be refused by the gate, and
+// services that the host's nsswitch.conf names are not there.
+func nameMounts() []Mount {
+	const rule = "option --net allow: names are answered by the gate"
+	hosts := "127.0.0.1 localhost"
+	if name, err := os.Hostname(); err == nil && !strings.ContainsAny(name, " \t\n#") {
+		hosts += " " + name
+	}
+	file := func(path, text string) Mount {
+		return Mount{Op: OpData, Dest: path, Data: []byte(text), Perms: "0444", Rule: rule}
+	}
+	return []Mount{
+		file("/etc/resolv.conf", fmt.Sprintf("nameserver %s\n", gate.Resolver)),
+		file("/etc/hosts", hosts+"\n::1 localhost ip6-localhost ip6-loopback\n"),
+		file("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+	}
 }
 
 // accountMounts shows an /etc/passwd and an /etc/group of three entries each.

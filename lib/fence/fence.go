@@ -18,6 +18,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
+	"pikuri/lib/gate"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
@@ -46,6 +47,7 @@ type Config struct {
 	Overlays     []string
 	NoToolchains bool
 	NoNet        bool
+	Gate         *gate.Config // with NoNet: the hosts and ports that are reached all the same
 	AllowNested  bool
 	Protect      []bwrap.Protected // relative paths begin at the project root
 	NoProtect    bool
@@ -85,7 +87,9 @@ type Fence struct {
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
-	stop         func() // ends the landing of work while the command runs
+	report       *os.File // where the gate tells of connections, or nil
+	reported     int64    // where those of this command begin
+	stop         func()   // ends the landing of work while the command runs
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -135,6 +139,10 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
+	if f.report != nil {
+		errs = append(errs, f.report.Close())
+		f.report = nil
+	}
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
 	}
@@ -158,7 +166,7 @@ func (f *Fence) plan() error {
 	}
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
-		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, AllowNested: f.AllowNested,
+		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Home: f.gitHome(f.Roots[0].Path),
 	}
@@ -312,7 +320,7 @@ func (f *Fence) Ready(name string) error {
 // stays for the session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
-	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 {
+	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 && f.Plan.Gate == nil {
 		return nil
 	}
 	joined, err := f.findKeeper(lowers)
@@ -392,6 +400,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	}
 	if dir := f.dir(); dir != nil {
 		c.Held = append(c.Held, dir.Locked())
+	}
+	if err := f.openReport(&c); err != nil {
+		return monitor.Config{}, err
 	}
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {

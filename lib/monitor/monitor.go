@@ -40,6 +40,8 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
+	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Report   *os.File    // where the gate of the network tells of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
@@ -214,6 +216,14 @@ func (l *launch) prepare() (err error) {
 	}
 	if l.Note != nil {
 		d.Note = l.give(l.Note)
+	}
+	if l.job.Net != nil {
+		if l.Session != nil {
+			d.Session = l.give(l.Session)
+		}
+		if l.Report != nil {
+			d.Report = l.give(l.Report)
+		}
 	}
 	if k := l.Keeper; k != nil {
 		d.Mounts, d.KeeperLock, l.job.Keeper = l.give(k.Mount), l.give(k.Lock), k.Pid

@@ -28,6 +28,7 @@ type orders struct {
 	Env     []string
 	Rlimits []Rlimit
 	Filter  bool // bwrap gets a system call filter
+	Network bool // a network namespace comes with the orders
 }
 
 // startFirst starts the first process with the files of the sandbox. go_ is the
@@ -54,13 +55,18 @@ func (r *run) startFirst(files []uintptr) (go_ *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "first"), nil
 }
 
-// tell gives the first process its orders, and returns when it has become bwrap.
-func tell(first *os.File, o orders) error {
+// tell gives the first process its orders, and the network namespace that it enters
+// unless that is -1, and returns when it has become bwrap.
+func tell(first *os.File, o orders, network int) error {
+	var rights []byte
+	if o.Network = network >= 0; o.Network {
+		rights = unix.UnixRights(network)
+	}
 	line, err := Encode(&o)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), nil, nil, unix.MSG_NOSIGNAL); err != nil {
+	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
 	}
 	said, _ := bufio.NewReader(first).ReadString('\n') // the connection is closed on exec
@@ -84,10 +90,16 @@ func first(args []string) error {
 	}
 	unix.CloseOnExec(number)
 	setup := os.NewFile(uintptr(number), "setup")
-	line, err := bufio.NewReader(setup).ReadBytes('\n')
+	line, files, err := receiveLine(number)
 	var o orders
 	if err != nil || Decode(line, &o) != nil {
 		return hidden.Status(failedStatus)
+	}
+	if o.Network {
+		if len(files) != 1 || unix.Setns(files[0], unix.CLONE_NEWNET) != nil { // this thread is the one that execs
+			_, _ = fmt.Fprintln(setup, "cannot enter the network of the sandbox")
+			return hidden.Status(failedStatus)
+		}
 	}
 	_, _ = fmt.Fprintln(setup, o.become())
 	return hidden.Status(failedStatus)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/keyring"
@@ -73,7 +74,7 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	line, files, err := receiveLine()
+	line, files, err := receiveLine(controlFD)
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
@@ -99,11 +100,11 @@ func checkStreams() error {
 // maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
 const maxFiles = 253
 
-// receiveLine reads a line from the monitor, and the files that come with it.
-func receiveLine() (line []byte, files []int, err error) {
+// receiveLine reads a line from a socket, and the files that come with it.
+func receiveLine(socket int) (line []byte, files []int, err error) {
 	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
 	for !bytes.HasSuffix(line, []byte("\n")) {
-		n, control, _, _, err := unix.Recvmsg(controlFD, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		n, control, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -131,7 +132,7 @@ func receiveLine() (line []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report}
 	for i := range d.Held {
 		places = append(places, &d.Held[i])
 	}
@@ -155,9 +156,11 @@ type run struct {
 	control *os.File
 	pid     int
 	pidfd   int
-	pty     [2]int   // the sandbox's own terminal: master, slave
-	root    string   // the tree
-	options []string // of bwrap, that name descriptors
+	pty     [2]int // the sandbox's own terminal: master, slave
+	root    string // the tree
+	joining chan joined
+	link    *gate.Link // to the gate of the sandbox's network, or nil
+	options []string   // of bwrap, that name descriptors
 }
 
 // answer tells the monitor, if there is one.
@@ -185,6 +188,7 @@ func (r *run) start() error {
 	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
+	r.beginNetwork()
 	var err error
 	if r.job.FDs.Mounts > 0 {
 		err = r.makeInSession()
@@ -294,10 +298,57 @@ func (r *run) make(session map[string]int) error {
 	if err == nil {
 		err = r.writeOptions(options, root)
 	}
+	network := -1
 	if err == nil {
-		err = tell(first, o)
+		network, err = r.network()
+	}
+	if err == nil {
+		err = tell(first, o, network)
 	}
 	return err
+}
+
+// joined is a connection to the gate, or why there is none.
+type joined struct {
+	link *gate.Link
+	err  error
+}
+
+// beginNetwork starts or joins the gate of the sandbox's network while the tree is
+// built. The gate gets the mounts and the network that this thread has: the host's.
+func (r *run) beginNetwork() {
+	if r.job.Net == nil {
+		return
+	}
+	r.joining = make(chan joined, 1)
+	go func() {
+		dir, report := -1, -1
+		if r.job.FDs.Session > 0 {
+			dir = r.job.FDs.Session
+		}
+		if r.job.FDs.Report > 0 {
+			report = r.job.FDs.Report
+		}
+		l, err := gate.Join(*r.job.Net, dir, report)
+		r.joining <- joined{l, err}
+	}()
+}
+
+// network returns the network namespace of the sandbox, open, or -1 where bwrap
+// decides.
+func (r *run) network() (int, error) {
+	if r.joining == nil {
+		return -1, nil
+	}
+	j := <-r.joining
+	if j.err != nil {
+		if f, ok := errors.AsType[*gate.Failure](j.err); ok {
+			return -1, &failure{j.err, f.Advice}
+		}
+		return -1, j.err
+	}
+	r.link = j.link
+	return r.link.Network, nil
 }
 
 // openTerminal makes a devpts of the sandbox's own, and a terminal in it. Its size
@@ -428,7 +479,11 @@ func harden(filtered bool) error {
 // its end while this process held one.
 func (r *run) letGo() {
 	f := r.job.FDs
-	for _, fd := range []int{f.Program, f.Status, f.Cgroup, f.Mounts, r.pty[0], r.pty[1]} {
+	files := []int{f.Program, f.Status, f.Cgroup, f.Mounts, f.Session, f.Report, r.pty[0], r.pty[1]}
+	if r.link != nil {
+		files = append(files, r.link.Network)
+	}
+	for _, fd := range files {
 		if fd > 2 {
 			unix.Close(fd)
 		}
@@ -455,6 +510,7 @@ func (r *run) wait() int {
 		}
 	}
 	r.noteEnd()
+	r.link.End()
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())
 	}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
 )
 
@@ -35,6 +36,10 @@ type Job struct {
 	Filter    []byte   `json:"filter,omitempty"` // a seccomp program, as bwrap takes it
 
 	Rlimits []Rlimit `json:"rlimits,omitempty"` // of each process
+
+	// Net is the network of the sandbox, if it is neither the host's nor, by an option
+	// of bwrap, a loopback of its own.
+	Net *gate.Config `json:"net,omitempty"`
 
 	Keeper int         `json:"keeper,omitempty"` // process that holds the session's mount namespace
 	FDs    Descriptors `json:"fds"`
@@ -57,6 +62,8 @@ type Descriptors struct {
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
 	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
 	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
+	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: nobody shares it
+	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }

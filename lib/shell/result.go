@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	network "pikuri/lib/gate"
 	"pikuri/lib/quarantine"
 )
 
@@ -58,6 +59,7 @@ type Result struct {
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
 	Git        []string           // what of the command's work with git is not as it may expect
+	Network    []network.Record      // connections through the gate, and what it refused
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
@@ -105,6 +107,9 @@ func (r *Result) notes() string {
 	}
 	for _, line := range r.Git {
 		note("git: %s", oneLine(line))
+	}
+	for _, line := range network.Lines(r.Network) {
+		note("network: %s", oneLine(line))
 	}
 	if r.Pipeline != nil {
 		note("pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
@@ -167,6 +172,7 @@ type record struct {
 	Held          bool            `json:"held,omitempty"`
 	MovedAside    []movedRecord   `json:"moved_aside,omitempty"`
 	Git           []string        `json:"git,omitempty"`
+	Network       []network.Record   `json:"network,omitempty"`
 	Guarantees    []string        `json:"guarantees,omitempty"`
 	Error         string          `json:"error,omitempty"`
 }
@@ -183,7 +189,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Outcome: r.Outcome, ExitStatus: r.Status, Limit: r.Limit,
-		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git,
+		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Network: r.Network,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))

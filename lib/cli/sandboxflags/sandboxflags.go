@@ -13,6 +13,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
+	"pikuri/lib/gate"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/session"
@@ -38,9 +39,13 @@ type Options struct {
 	Runs bool
 	Next *monitor.Ahead
 
-	overlays     []overlay
+	overlays     []listed
 	noToolchains bool
-	noNet        bool
+	net          string // of --net; "" stands for host
+	allowHosts   []listed
+	hostSets     string // file of the user's sets, if one was asked for
+	publish      []uint16
+	connect      []uint16
 	allowNested  bool
 	protect      []bwrap.Protected
 	require      []string
@@ -50,8 +55,8 @@ type Options struct {
 	env          bwrap.EnvPolicy
 }
 
-// overlay is one --overlay or --overlay-from.
-type overlay struct {
+// listed is the value of an option such as --overlay or, as a list, --overlay-from.
+type listed struct {
 	value string
 	list  bool
 }
@@ -63,7 +68,14 @@ const SandboxHelp = `Sandbox:
                              session, or are lost with the command
       --overlay-from FILE    the same from a list
       --no-toolchains        do not show what pk-toolchains lists
-      --net host|none        the host's network (default), or none
+      --net host|none|allow  the host's network (default), none, or the hosts
+                             that are allowed
+      --allow-host NAME[:PORT,...] [private]
+                             a host of --net allow, at ports 80 and 443 unless
+                             given; *.NAME for those below it; @SET; repeatable
+      --allow-host-from FILE the same from a list
+      --publish PORT         open a port of the sandbox on the host's loopback
+      --connect PORT         open a port of the host's loopback inside
       --env-inherit          pass the whole environment, secrets and all
       --pass-env NAME        pass NAME though it may carry code or a secret
       --setenv NAME=VALUE    set NAME inside
@@ -91,10 +103,14 @@ func (o *Options) Options() []cli.Option {
 // Lasting returns the options that can stand in a policy.
 func (o *Options) Lasting() []cli.Option {
 	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
-		o.overlay("overlay", false).Path(),
-		o.overlay("overlay-from", true).PathOrStdin(),
+		listedIn(&o.overlays, "overlay", false).Path(),
+		listedIn(&o.overlays, "overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
 		cli.Func(o.setNet, "net", ""),
+		listedIn(&o.allowHosts, "allow-host", false),
+		listedIn(&o.allowHosts, "allow-host-from", true).PathOrStdin(),
+		port(&o.publish, "publish"),
+		port(&o.connect, "connect"),
 		cli.Switch(&o.env.Inherit, "env-inherit", ""),
 		cli.List(&o.env.Pass, "pass-env", ""),
 		cli.List(&o.env.Set, "setenv", ""),
@@ -155,24 +171,16 @@ func limit[T any](dst *T, parse func(string) (T, error), long string) cli.Option
 	}, long, "")
 }
 
-func (o *Options) overlay(long string, list bool) cli.Option {
+func listedIn(dst *[]listed, long string, list bool) cli.Option {
 	return cli.Func(func(v string) error {
-		o.overlays = append(o.overlays, overlay{v, list})
+		*dst = append(*dst, listed{v, list})
 		return nil
 	}, long, "")
 }
 
-func (o *Options) setNet(v string) error {
-	if !slices.Contains([]string{"host", "none"}, v) {
-		return fmt.Errorf("%q is neither \"host\" nor \"none\"", v)
-	}
-	o.noNet = v == "none"
-	return nil
-}
-
 // Modes are the modes in which a command with a sandbox starts itself again.
 func Modes() []cli.Mode {
-	return append(session.Modes(), setup.Mode, setup.FirstMode, monitor.GuardMode)
+	return append(session.Modes(), setup.Mode, setup.FirstMode, monitor.GuardMode, gate.Mode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
@@ -190,6 +198,10 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	overlays, err := o.readOverlays(ctx)
 	if err != nil {
 		return nil, cli.Invalid(err)
+	}
+	network, err := o.network(ctx)
+	if err != nil {
+		return nil, err
 	}
 	runAs, err := becomeOwner(o.Project())
 	if err != nil {
@@ -209,7 +221,11 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 			return nil, errors.Join(cli.Invalid(err), f.Close())
 		}
 	}
+	if err := o.checkHostLists(opened); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	c, err := o.config(opened, overlays)
+	c.NoNet, c.Gate = o.net == netNone || o.net == netAllow, network
 	c.RunAs, c.Warn = runAs, ctx.Warn
 	if err == nil {
 		c.Ahead, o.Next = o.Next, nil
@@ -227,7 +243,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, error) {
 	c := fence.Config{
 		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
-		Overlays: overlays, NoToolchains: o.noToolchains, NoNet: o.noNet, AllowNested: o.allowNested,
+		Overlays: overlays, NoToolchains: o.noToolchains, AllowNested: o.allowNested,
 		Protect: o.protect, NoProtect: o.NoProtect, Require: o.require, PassFDs: o.passFDs,
 		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell,
 	}

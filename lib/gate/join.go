@@ -1,0 +1,268 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/hidden"
+)
+
+// Link is a set-up program's connection to its gate.
+type Link struct {
+	Network int // the command's network namespace, open
+	conn    int
+	pid     int // of a gate for this sandbox alone
+}
+
+// Names in a session directory.
+const (
+	socketName = ".gate"        // where the session's gate listens
+	lockName   = ".gate-starts" // locked while a gate is started
+)
+
+const (
+	// startTime bounds the wait for a gate, and for another command that starts it.
+	startTime = 30 * time.Second
+
+	// drainTime bounds the wait for the last records.
+	drainTime = time.Second
+
+	// joinTries bounds how often a gate is found that ends at that moment.
+	joinTries = 20
+)
+
+// Join connects to the gate of the session whose directory is open as dir, or starts
+// it; with -1 it starts one for this sandbox alone. The gate is in the user namespace
+// of the calling process, which must be one that a set-up program is in. report is a
+// file to which a gate that starts appends Records, one JSON object a line.
+func Join(c Config, dir, report int) (*Link, error) {
+	if dir < 0 {
+		l, err := start(c, report, -1)
+		if err != nil {
+			return nil, fmt.Errorf("cannot start the gate: %w", err)
+		}
+		return l, nil
+	}
+	for range joinTries {
+		l, err := find(c, dir)
+		if errors.Is(err, errGone) {
+			l, err = startShared(c, dir, report)
+		}
+		if !errors.Is(err, errGone) {
+			return l, err
+		}
+	}
+	return nil, errors.New("the gate of the session ends as soon as it is found")
+}
+
+// errGone says that there is no gate, or that it has just ended.
+var errGone = errors.New("the gate has ended")
+
+// address leads to a name in an open directory, whatever the length of its path.
+func address(dir int) *unix.SockaddrUnix {
+	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName)}
+}
+
+// find connects to the gate of a session.
+func find(c Config, dir int) (*Link, error) {
+	conn, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{conn: conn}
+	if err := unix.Connect(conn, address(dir)); err != nil {
+		l.close()
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+			return nil, errGone
+		}
+		return nil, fmt.Errorf("cannot connect to the gate of the session: %w", err)
+	}
+	return l, l.ask(c)
+}
+
+// startShared starts the gate of a session, one process at a time.
+func startShared(c Config, dir, report int) (*Link, error) {
+	lock, err := unix.Openat(dir, lockName, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(lock)
+	for limit := time.Now().Add(startTime); ; time.Sleep(time.Millisecond) {
+		if err = unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != unix.EWOULDBLOCK && err != unix.EINTR {
+			break
+		}
+		if time.Now().After(limit) {
+			return nil, errors.New("another command takes too long to start the gate of the session")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if l, err := find(c, dir); !errors.Is(err, errGone) {
+		return l, err
+	}
+	listening, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(listening)
+	if err := unix.Unlinkat(dir, socketName, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return nil, err
+	}
+	if err := unix.Bind(listening, address(dir)); err != nil {
+		return nil, fmt.Errorf("cannot make the socket of the gate: %w", err)
+	}
+	if err := unix.Listen(listening, backlog); err != nil {
+		return nil, err
+	}
+	l, err := start(c, report, listening)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the gate of the session: %w", err)
+	}
+	l.pid = 0 // it may outlive this sandbox
+	return l, nil
+}
+
+// start starts a gate process. It has no descriptor of the caller's and no terminal.
+func start(c Config, report, listening int) (*Link, error) {
+	if err := hidden.Check(Mode.Name); err != nil {
+		return nil, err
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(null)
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	l := &Link{conn: pair[0]}
+	if report < 0 {
+		report = null
+	}
+	line := []string{hidden.Self, Mode.Name}
+	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1]), uintptr(report)}
+	if listening >= 0 {
+		files, line = append(files, uintptr(listening)), append(line, sharedWord)
+	}
+	l.pid, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
+		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	unix.Close(pair[1])
+	if err != nil {
+		l.close()
+		return nil, err
+	}
+	if err := l.ask(c); err != nil {
+		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+		return nil, err
+	}
+	return l, nil
+}
+
+// ask sends a Config, and gets the network.
+func (l *Link) ask(c Config) (err error) {
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	for line = append(line, '\n'); len(line) > 0; {
+		n, err := unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return gone(err)
+		}
+		line = line[n:]
+	}
+	answer, files, err := l.receive()
+	if err != nil {
+		return gone(err)
+	}
+	var r reply
+	if err := json.Unmarshal(answer, &r); err != nil {
+		return fmt.Errorf("internal error: an answer of the gate: %w", err)
+	}
+	switch {
+	case r.Error != "":
+		return &Failure{errors.New(r.Error), r.Advice}
+	case len(files) != 1:
+		return errors.New("internal error: the gate has sent no network")
+	}
+	l.Network = files[0]
+	return nil
+}
+
+// gone tells the end of a gate from other errors.
+func gone(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return errGone
+	}
+	return err
+}
+
+// receive reads a line, and the files that come with it.
+func (l *Link) receive() (line []byte, files []int, err error) {
+	wait := unix.NsecToTimeval(startTime.Nanoseconds())
+	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
+	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	for !bytes.HasSuffix(line, []byte("\n")) {
+		n, space, _, _, err := unix.Recvmsg(l.conn, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		line = append(line, buf[:n]...)
+		messages, err := unix.ParseSocketControlMessage(oob[:space])
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range messages {
+			fds, err := unix.ParseUnixRights(&messages[i])
+			if err != nil {
+				return nil, nil, err
+			}
+			files = append(files, fds...)
+		}
+	}
+	return line, files, nil
+}
+
+func (l *Link) close() { unix.Close(l.conn) }
+
+// End is called when the sandbox has ended. It returns when the gate has reported all,
+// and, if the gate was for this sandbox alone, has ended.
+func (l *Link) End() {
+	if l == nil {
+		return
+	}
+	wait := unix.NsecToTimeval(drainTime.Nanoseconds())
+	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
+	if _, err := unix.SendmsgN(l.conn, []byte{end}, nil, nil, unix.MSG_NOSIGNAL); err == nil {
+		_, _ = unix.Read(l.conn, make([]byte, 1))
+	}
+	l.close()
+	if l.pid > 0 {
+		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+	}
+}

@@ -1,0 +1,140 @@
+package gate
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// rtnetlink speaks rtnetlink(7) in the network namespace in which it was opened.
+type rtnetlink struct {
+	fd       int
+	sequence uint32
+}
+
+func openNetlink() (*rtnetlink, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, os.NewSyscallError("socket(AF_NETLINK)", err)
+	}
+	return &rtnetlink{fd: fd}, nil
+}
+
+func (n *rtnetlink) Close() error { return unix.Close(n.fd) }
+
+// attribute is one of rtnetlink's, with what is nested in it.
+func attribute(kind uint16, parts ...[]byte) []byte {
+	out := make([]byte, unix.SizeofRtAttr)
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	binary.NativeEndian.PutUint16(out, uint16(len(out)))
+	binary.NativeEndian.PutUint16(out[2:], kind)
+	for len(out)%4 != 0 {
+		out = append(out, 0)
+	}
+	return out
+}
+
+func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+
+// request sends one request, and waits until the kernel has carried it out.
+func (n *rtnetlink) request(kind, flags uint16, parts ...[]byte) error {
+	n.sequence++
+	message := make([]byte, unix.SizeofNlMsghdr)
+	for _, p := range parts {
+		message = append(message, p...)
+	}
+	binary.NativeEndian.PutUint32(message, uint32(len(message)))
+	binary.NativeEndian.PutUint16(message[4:], kind)
+	binary.NativeEndian.PutUint16(message[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
+	binary.NativeEndian.PutUint32(message[8:], n.sequence)
+	if err := unix.Sendto(n.fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	answer := make([]byte, 4096)
+	for {
+		got, _, err := unix.Recvfrom(n.fd, answer, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if got < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
+			return fmt.Errorf("internal error: netlink answered %d bytes", got)
+		}
+		if code := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); code != 0 {
+			return unix.Errno(-code)
+		}
+		return nil
+	}
+}
+
+const vethPeer = 1 // VETH_INFO_PEER of linux/veth.h
+
+// link is an ifinfomsg.
+func link(index int, flags uint32) []byte {
+	m := make([]byte, unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(m[4:], uint32(index))
+	binary.NativeEndian.PutUint32(m[8:], flags)
+	binary.NativeEndian.PutUint32(m[12:], flags) // change: these flags alone
+	return m
+}
+
+// makePair makes a veth pair: name here, peer in the network namespace ns. Both
+// interfaces get the same index, which is free in a new namespace.
+func (n *rtnetlink) makePair(index int, name, peer string, ns int) error {
+	there := attribute(vethPeer|unix.NLA_F_NESTED, link(index, 0),
+		attribute(unix.IFLA_IFNAME, []byte(peer), []byte{0}),
+		attribute(unix.IFLA_NET_NS_FD, number(uint32(ns))))
+	return n.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, link(index, 0),
+		attribute(unix.IFLA_IFNAME, []byte(name), []byte{0}),
+		attribute(unix.IFLA_LINKINFO|unix.NLA_F_NESTED,
+			attribute(unix.IFLA_INFO_KIND, []byte("veth")),
+			attribute(unix.IFLA_INFO_DATA|unix.NLA_F_NESTED, there)))
+}
+
+// up brings an interface up.
+func (n *rtnetlink) up(index int) error {
+	return n.request(unix.RTM_NEWLINK, 0, link(index, unix.IFF_UP))
+}
+
+func family(a netip.Addr) byte {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// address gives an interface an address. Without IFA_F_NODAD an IPv6 address could
+// not be used for a second or two.
+func (n *rtnetlink) address(index int, p netip.Prefix) error {
+	m := make([]byte, unix.SizeofIfAddrmsg)
+	m[0], m[1] = family(p.Addr()), byte(p.Bits())
+	if p.Addr().Is6() {
+		m[2] = unix.IFA_F_NODAD
+	}
+	binary.NativeEndian.PutUint32(m[4:], uint32(index))
+	a := p.Addr().AsSlice()
+	return n.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m, attribute(unix.IFA_LOCAL, a), attribute(unix.IFA_ADDRESS, a))
+}
+
+// route adds a default route: through a gateway or, with none, to this machine
+// itself. That one is in the main table: in the local table it would come before the
+// connected route, and the kernel would drop the packets of the other end as coming
+// from an address of its own.
+func (n *rtnetlink) route(fam byte, index int, gateway netip.Addr) error {
+	m := make([]byte, unix.SizeofRtMsg)
+	m[0], m[4], m[5], m[6], m[7] = fam, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST
+	parts := [][]byte{m, attribute(unix.RTA_OIF, number(uint32(index)))}
+	if gateway.IsValid() {
+		parts = append(parts, attribute(unix.RTA_GATEWAY, gateway.AsSlice()))
+	} else {
+		m[6], m[7] = unix.RT_SCOPE_HOST, unix.RTN_LOCAL
+	}
+	return n.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, parts...)
+}

@@ -1,0 +1,295 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of the pair. 198.18.0.0/15 is set aside for such use inside one
+// machine (RFC 2544), and the other prefix is a unique local one (RFC 4193).
+var (
+	gate4    = netip.MustParsePrefix("198.19.255.1/30")
+	command4 = netip.MustParsePrefix("198.19.255.2/30")
+	gate6    = netip.MustParsePrefix("fd70:6b67::1/64")
+	command6 = netip.MustParsePrefix("fd70:6b67::2/64")
+)
+
+const (
+	loopbackIndex = 1
+	pairIndex     = 2 // of both ends, in their namespaces
+)
+
+// wires are what the gate holds of the network namespaces.
+type wires struct {
+	command *os.File       // the command's network namespace
+	tcp     []net.Listener // in the gate's namespace; those of Config.Rules and port 53
+	udp     *net.UDPConn   // port 53
+	refused int            // a packet socket: packets that nothing listens for
+	six     bool           // the pair has IPv6 addresses
+	inside  []net.Listener // of Config.Connect, on the command's loopback
+	do      chan func()    // to a thread that is in the command's namespace
+}
+
+// makeWires makes the network namespaces on a thread of its own, which stays in the
+// command's: unshare(2) changes the network of one thread, and the others, which
+// connect to hosts, are in the caller's.
+func makeWires(c Config) (*wires, error) {
+	w := &wires{do: make(chan func())}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- w.make(c)
+		for f := range w.do {
+			f()
+		}
+		select {} // a thread that has changed its namespace must not serve others
+	}()
+	return w, <-done
+}
+
+func (w *wires) make(c Config) error {
+	var gates *rtnetlink
+	if c.Allow {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("cannot make a network namespace: %w", err)
+		}
+		var err error
+		if gates, err = openNetlink(); err != nil {
+			return err
+		}
+		defer gates.Close()
+		if err := w.listen(c); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("cannot make a network namespace: %w", err)
+	}
+	var err error
+	if w.command, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return err
+	}
+	commands, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer commands.Close()
+	if err := commands.up(loopbackIndex); err != nil {
+		return fmt.Errorf("cannot bring up the loopback: %w", err)
+	}
+	if c.Allow {
+		if err := w.connect(gates, commands); err != nil {
+			return err
+		}
+	}
+	for _, port := range sorted(c.Connect) {
+		l, err := listen(unix.AF_INET, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
+		if err != nil {
+			return fmt.Errorf("cannot open port %d inside: %w", port, err)
+		}
+		w.inside = append(w.inside, l)
+	}
+	return nil
+}
+
+// connect joins the two namespaces.
+func (w *wires) connect(gates, commands *rtnetlink) error {
+	err := gates.makePair(pairIndex, "gate0", "eth0", int(w.command.Fd()))
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) {
+		return &Failure{fmt.Errorf("%w: the kernel has no veth: %w", ErrUnavailable, err), "as root: modprobe veth"}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot make a veth pair: %w", err)
+	}
+	for _, n := range []*rtnetlink{gates, commands} {
+		if err := errors.Join(n.up(loopbackIndex), n.up(pairIndex)); err != nil {
+			return fmt.Errorf("cannot bring up the veth pair: %w", err)
+		}
+	}
+	var none netip.Addr
+	err = errors.Join(
+		gates.address(pairIndex, gate4), gates.route(unix.AF_INET, loopbackIndex, none),
+		commands.address(pairIndex, command4), commands.route(unix.AF_INET, pairIndex, gate4.Addr()))
+	if err != nil {
+		return fmt.Errorf("cannot set up the veth pair: %w", err)
+	}
+	// A kernel or a machine without IPv6 refuses these; names have IPv4 addresses then.
+	w.six = w.six && gates.address(pairIndex, gate6) == nil && gates.route(unix.AF_INET6, loopbackIndex, none) == nil &&
+		commands.address(pairIndex, command6) == nil && commands.route(unix.AF_INET6, pairIndex, gate6.Addr()) == nil
+	return w.watch()
+}
+
+// listen opens the gate's sockets, in the namespace of the calling thread. Each is for
+// all addresses.
+func (w *wires) listen(c Config) error {
+	fam, any := unix.AF_INET6, netip.IPv6Unspecified()
+	probe, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if w.six = err == nil; w.six {
+		unix.Close(probe)
+	} else {
+		fam, any = unix.AF_INET, netip.IPv4Unspecified()
+	}
+	for _, port := range append([]uint16{53}, c.Rules.Ports()...) {
+		l, err := listen(fam, netip.AddrPortFrom(any, port))
+		if err != nil {
+			return fmt.Errorf("cannot listen for port %d: %w", port, err)
+		}
+		w.tcp = append(w.tcp, l)
+	}
+	if w.udp, err = listenUDP(fam, netip.AddrPortFrom(any, 53)); err != nil {
+		return fmt.Errorf("cannot listen for names: %w", err)
+	}
+	w.refused, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cannot make a packet socket: %w", err)
+	}
+	return nil
+}
+
+// bound returns a socket with an address. The net package is not asked to make it: at
+// its first socket it learns, for good, which address families there are, and in a
+// namespace without addresses there is none.
+func bound(fam, kind int, at netip.AddrPort, options ...[2]int) (*os.File, error) {
+	fd, err := unix.Socket(fam, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "socket")
+	for _, o := range options {
+		if err == nil {
+			err = unix.SetsockoptInt(fd, o[0], o[1], 1)
+		}
+	}
+	if err == nil && fam == unix.AF_INET6 {
+		err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0)
+	}
+	var to unix.Sockaddr = &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
+	if fam == unix.AF_INET {
+		to = &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}
+	}
+	if err == nil {
+		err = unix.Bind(fd, to)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// backlog is how many connections may wait to be accepted.
+const backlog = 512
+
+func listen(fam int, at netip.AddrPort) (net.Listener, error) {
+	f, err := bound(fam, unix.SOCK_STREAM, at, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // the listener has a copy
+	if err := unix.Listen(int(f.Fd()), backlog); err != nil {
+		return nil, err
+	}
+	return net.FileListener(f)
+}
+
+// listenUDP opens a socket that tells the address at which it was asked: a client
+// drops an answer from another one. IPV6_FREEBIND lets it answer from an address that
+// is local by its route alone.
+func listenUDP(fam int, at netip.AddrPort) (*net.UDPConn, error) {
+	options := [][2]int{{unix.SOL_IP, unix.IP_PKTINFO}, {unix.SOL_IP, unix.IP_FREEBIND}}
+	if fam == unix.AF_INET6 {
+		options = [][2]int{{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}, {unix.IPPROTO_IPV6, unix.IPV6_FREEBIND}}
+	}
+	f, err := bound(fam, unix.SOCK_DGRAM, at, options...)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := net.FilePacketConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UDPConn), nil
+}
+
+// inNetwork runs f on the thread that is in the command's network namespace.
+func (w *wires) inNetwork(f func()) {
+	done := make(chan struct{})
+	w.do <- func() { f(); close(done) }
+	<-done
+}
+
+// Offsets in the headers of IPv4, IPv6, TCP and UDP.
+const (
+	v4Fragment, v4Protocol = 6, 9
+	v6Next, v6Header       = 6, 40
+	portTo, tcpFlags       = 2, 13
+	synAndAck, syn         = 0x12, 0x02
+)
+
+// snapshot is how much of a packet is read: its addresses and ports.
+const snapshot = 80
+
+// watch has the packet socket tell of packets from the command that no socket of the
+// gate gets: first packets of TCP, all of UDP but queries, and other protocols. ICMPv6
+// is left out, since neighbours are found by it.
+func (w *wires) watch() error {
+	const drop, take = 29, 30
+	program := []bpf.Instruction{
+		0:  bpf.LoadExtension{Num: bpf.ExtType},
+		1:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: drop - 2},
+		2:  bpf.LoadExtension{Num: bpf.ExtProto},
+		3:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 18 - 4},
+		4:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: drop - 5},
+		5:  bpf.LoadAbsolute{Off: v4Protocol, Size: 1},
+		6:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 14 - 7},
+		7:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: take - 8},
+		8:  bpf.LoadAbsolute{Off: v4Fragment, Size: 2},
+		9:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: drop - 10},
+		10: bpf.LoadMemShift{Off: 0},
+		11: bpf.LoadIndirect{Off: tcpFlags, Size: 1},
+		12: bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAndAck},
+		13: bpf.JumpIf{Cond: bpf.JumpEqual, Val: syn, SkipTrue: take - 14, SkipFalse: drop - 14},
+		14: bpf.LoadMemShift{Off: 0},
+		15: bpf.LoadIndirect{Off: portTo, Size: 2},
+		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: 53, SkipTrue: drop - 17},
+		17: bpf.Jump{Skip: take - 18},
+		18: bpf.LoadAbsolute{Off: v6Next, Size: 1},
+		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 26 - 20},
+		20: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: drop - 21},
+		21: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_HOPOPTS, SkipTrue: drop - 22},
+		22: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: take - 23},
+		23: bpf.LoadAbsolute{Off: v6Header + tcpFlags, Size: 1},
+		24: bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAndAck},
+		25: bpf.JumpIf{Cond: bpf.JumpEqual, Val: syn, SkipTrue: take - 26, SkipFalse: drop - 26},
+		26: bpf.LoadAbsolute{Off: v6Header + portTo, Size: 2},
+		27: bpf.JumpIf{Cond: bpf.JumpEqual, Val: 53, SkipTrue: drop - 28},
+		28: bpf.Jump{Skip: take - 29},
+		29: bpf.RetConstant{Val: 0},
+		30: bpf.RetConstant{Val: snapshot},
+	}
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	fd := w.refused
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("cannot filter the packet socket: %w", err)
+	}
+	all := uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8 // in network order
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: pairIndex}); err != nil {
+		return fmt.Errorf("cannot bind the packet socket: %w", err)
+	}
+	return nil
+}

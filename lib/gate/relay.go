@@ -1,0 +1,209 @@
+package gate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"pikuri/lib/gate/clienthello"
+	"pikuri/lib/gate/requests"
+)
+
+// relay serves a connection of the command to the address of a name.
+func (s *server) relay(c *net.TCPConn) {
+	to, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return
+	}
+	rec := Record{Time: time.Now().UTC(), Verdict: Refused, Port: to.Port(), Protocol: "tcp"}
+	defer func() { s.report.add(rec) }()
+	name, ok := s.names.find(to.Addr())
+	if !ok {
+		rec.Address, rec.Reason = to.Addr().Unmap().String(), byName
+		reset(c)
+		return
+	}
+	rec.Name = name
+	rule, ok := s.Rules.Allows(name, to.Port())
+	if !ok {
+		rec.Reason = noRule
+		reset(c)
+		return
+	}
+	rec.Rule = rule.String()
+	switch to.Port() {
+	case 443:
+		s.relayTLS(c, &rec)
+	case 80:
+		s.relayHTTP(c, &rec)
+	default:
+		s.relayRaw(c, &rec, nil)
+	}
+}
+
+// connect connects to the host of a record, or resets the connection.
+func (s *server) connect(c *net.TCPConn, rec *Record) net.Conn {
+	_, private, _, _ := s.Rules.Find(rec.Name)
+	there, err := s.host.connect(context.Background(), rec.Name, rec.Port, private)
+	if err == nil {
+		rec.Verdict = Allowed
+		return there
+	}
+	rec.Verdict, rec.Reason = Failed, cause(err)
+	if f, ok := errors.AsType[*forbidden](err); ok {
+		rec.Verdict, rec.Reason = Refused, f.Error()
+	}
+	reset(c)
+	return nil
+}
+
+// relayRaw joins a connection to its host. first has been read from the command.
+func (s *server) relayRaw(c *net.TCPConn, rec *Record, first []byte) {
+	there := s.connect(c, rec)
+	if there == nil {
+		return
+	}
+	if _, err := there.Write(first); err != nil {
+		there.Close()
+		reset(c)
+		return
+	}
+	rec.Sent, rec.Received = pipe(c, there.(*net.TCPConn))
+	rec.Sent += int64(len(first))
+}
+
+// firstTime bounds the wait for what a client says first.
+const firstTime = 10 * time.Second
+
+const unrecognizedName = 112 // of the alerts of TLS (RFC 6066, 3)
+
+// relayTLS takes a connection on whose TLS the name stands that it was opened for. A
+// server that has the certificates of several names could be asked for another one.
+func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
+	_ = c.SetReadDeadline(time.Now().Add(firstTime))
+	name, hello, err := clienthello.Read(c)
+	_ = c.SetReadDeadline(time.Time{})
+	switch {
+	case errors.Is(err, io.EOF) && len(hello) == 0:
+		rec.Reason = "nothing was sent"
+		return
+	case err != nil:
+		rec.Reason = err.Error()
+		if !errors.Is(err, clienthello.ErrNotTLS) {
+			refuseTLS(c)
+			return
+		}
+		reset(c)
+		return
+	case name != rec.Name:
+		rec.Reason = "the TLS server name is " + name
+		refuseTLS(c)
+		return
+	}
+	s.relayRaw(c, rec, hello)
+}
+
+func refuseTLS(c *net.TCPConn) {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.Write(clienthello.Alert(unrecognizedName))
+	_ = c.CloseWrite()
+}
+
+// relayHTTP forwards requests, each of which names the host that the connection was
+// opened for.
+func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
+	_ = c.SetReadDeadline(time.Now().Add(firstTime))
+	in := bufio.NewReader(c)
+	if _, err := in.Peek(1); err != nil {
+		rec.Reason = "nothing was sent"
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	there := s.connect(c, rec)
+	if there == nil {
+		return
+	}
+	defer there.Close()
+	status := make(chan int, 1)
+	back := make(chan int64, 1)
+	go func() {
+		first := &counted{w: c}
+		code, err := requests.FirstStatus(first, there)
+		status <- code
+		var n int64
+		if err == nil {
+			n, err = io.Copy(c, there)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			reset(c)
+		}
+		back <- first.n + n
+	}()
+	out := &counted{w: there}
+	err := requests.Forward(out, in, requests.Options{
+		Host: func(h string) bool { return h == rec.Name }, Port: "80", Upgraded: func() bool { return <-status == 101 },
+	})
+	rec.Sent = out.n
+	_ = there.(*net.TCPConn).CloseWrite()
+	refusal, refused := errors.AsType[*requests.Refusal](err)
+	if refused {
+		rec.Verdict, rec.Reason = Refused, refusal.Reason
+		if refusal.Forwarded == 0 {
+			there.Close()
+		}
+	}
+	rec.Received = <-back
+	if refused {
+		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_, _ = c.Write(refusal.Response())
+		_ = c.CloseWrite()
+		_, _ = io.Copy(io.Discard, c) // unread bytes would become a reset, which overtakes the answer
+	}
+}
+
+// counted counts what is written.
+type counted struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// pipe copies both ways until both are at their end, each of which reaches the other
+// side: half-closed connections and resets stay what they are. The connections are
+// not wrapped, so that the kernel copies (splice(2)).
+func pipe(c, there *net.TCPConn) (sent, received int64) {
+	defer there.Close()
+	back := make(chan int64, 1)
+	go func() {
+		n, err := io.Copy(c, there)
+		finish(c, err)
+		back <- n
+	}()
+	sent, err := io.Copy(there, c)
+	finish(there, err)
+	return sent, <-back
+}
+
+// finish passes on the end of a stream: orderly, or a reset.
+func finish(to *net.TCPConn, err error) {
+	if err != nil {
+		reset(to)
+		return
+	}
+	_ = to.CloseWrite()
+}
+
+// reset closes a connection so that its other end gets a reset.
+func reset(c *net.TCPConn) {
+	_ = c.SetLinger(0)
+	c.Close()
+}

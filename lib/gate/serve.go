@@ -1,0 +1,376 @@
+package gate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gate/answer"
+)
+
+// server answers the command.
+type server struct {
+	Config
+	*wires
+	names  *names
+	host   *host
+	report *report
+	slots  chan struct{} // a place for each connection that is served
+	busy   sync.WaitGroup
+}
+
+// maxConnections bounds the connections at a time. A command that opens more waits, to
+// its own harm only.
+const maxConnections = 1024
+
+func newServer(c Config, w *wires, to io.Writer) *server {
+	s := &server{
+		Config: c, wires: w, names: newNames(w.six), host: newHost(c.Proxy),
+		report: &report{to: to}, slots: make(chan struct{}, maxConnections),
+	}
+	for _, r := range c.Rules {
+		if !r.Wildcard {
+			s.names.add(r.Name)
+		}
+	}
+	return s
+}
+
+// start serves until the process ends.
+func (s *server) start() error {
+	for i, l := range s.tcp {
+		if i == 0 {
+			go s.accept(l, s.answerStream)
+		} else {
+			go s.accept(l, s.relay)
+		}
+	}
+	if s.udp != nil {
+		go s.answerPackets()
+		go s.watchRefused()
+	}
+	for _, l := range s.inside {
+		go s.accept(l, s.toHost)
+	}
+	for _, port := range sorted(s.Publish) {
+		if err := s.publish(port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accept serves the connections of a listener.
+func (s *server) accept(l net.Listener, serve func(*net.TCPConn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
+			continue
+		}
+		s.slots <- struct{}{}
+		s.busy.Add(1)
+		go func() {
+			defer func() {
+				_ = recover() // a fault in one connection ends that one
+				c.Close()
+				<-s.slots
+				s.busy.Done()
+			}()
+			serve(c.(*net.TCPConn))
+		}()
+	}
+}
+
+// lookup answers a query for the parser of DNS messages. An exact name exists if it
+// does on the host. A name of a wildcard exists without asking: a command could tell
+// somebody by queries what it has read, one name at a time.
+func (s *server) lookup(name string) answer.Found {
+	_, _, exact, ok := s.Rules.Find(name)
+	switch {
+	case !ok && s.leads(name):
+		return answer.Found{Exists: true, Empty: true}
+	case !ok:
+		s.refuseName(name)
+		return answer.Found{}
+	}
+	if exact && !s.Proxy.serves(name, 443) {
+		if _, err := s.host.resolve(context.Background(), name); err != nil {
+			s.report.add(Record{Verdict: Failed, Name: name, Protocol: "dns", Reason: cause(err)})
+			return answer.Found{}
+		}
+	}
+	v4, v6, ok := s.names.add(name)
+	if !ok {
+		s.report.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: "too many names of wildcards"})
+		return answer.Found{}
+	}
+	return answer.Found{V4: v4, V6: v6, Exists: true}
+}
+
+// leads reports whether a rule is about a name below this one.
+func (s *server) leads(name string) bool {
+	for _, r := range s.Rules {
+		if strings.HasSuffix(r.Name, "."+name) || r.Wildcard && r.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) refuseName(name string) {
+	if strings.HasPrefix(name, "_") { // a service of a name: clients ask and go on
+		return
+	}
+	s.report.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: noRule})
+}
+
+const noRule = "no rule allows it"
+
+// maxQueries bounds the queries that wait for the host's resolver.
+const maxQueries = 128
+
+// answerPackets answers queries that come as packets.
+func (s *server) answerPackets() {
+	waiting := make(chan struct{}, maxQueries)
+	for {
+		query, oob := make([]byte, 4096), make([]byte, 128)
+		n, control, _, from, err := s.udp.ReadMsgUDPAddrPort(query, oob)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		waiting <- struct{}{}
+		go func() {
+			defer func() { _ = recover(); <-waiting }()
+			if reply, ok := answer.Answer(query[:n], s.lookup); ok {
+				_, _, _ = s.udp.WriteMsgUDPAddrPort(reply, sameSource(oob[:control]), from)
+			}
+		}()
+	}
+}
+
+// sameSource makes the address at which a query came the source of its answer. The
+// interface is left to the route.
+func sameSource(oob []byte) []byte {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		switch {
+		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= 20:
+			var to unix.Inet6Pktinfo
+			copy(to.Addr[:], m.Data)
+			return unix.PktInfo6(&to)
+		case m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= 12:
+			var to unix.Inet4Pktinfo
+			copy(to.Spec_dst[:], m.Data[8:12])
+			return unix.PktInfo4(&to)
+		}
+	}
+	return nil
+}
+
+// queryTime bounds the wait for the next query of a connection.
+const queryTime = 10 * time.Second
+
+// answerStream answers queries that come over a connection (RFC 7766).
+func (s *server) answerStream(c *net.TCPConn) {
+	for {
+		_ = c.SetDeadline(time.Now().Add(queryTime))
+		var length [2]byte
+		if _, err := io.ReadFull(c, length[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(length[:]))
+		if _, err := io.ReadFull(c, query); err != nil {
+			return
+		}
+		reply, ok := answer.Answer(query, s.lookup)
+		if !ok {
+			return
+		}
+		if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
+			return
+		}
+	}
+}
+
+// publish opens a port of the host's loopback that leads to the same one inside.
+func (s *server) publish(port uint16) error {
+	opened := 0
+	var failed error
+	for _, loopback := range []string{"127.0.0.1", "::1"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(int(port))))
+		if err != nil {
+			if loopback == "::1" && opened > 0 && !errors.Is(err, unix.EADDRINUSE) {
+				continue // a machine without IPv6
+			}
+			failed = errors.Join(failed, err)
+			continue
+		}
+		opened++
+		go s.accept(l, func(c *net.TCPConn) { s.toCommand(c, port) })
+	}
+	if failed != nil {
+		return &Failure{&publishError{port, failed}, "name another port, or end the program that uses it"}
+	}
+	return nil
+}
+
+type publishError struct {
+	port uint16
+	err  error
+}
+
+func (p *publishError) Error() string {
+	return "cannot publish port " + strconv.Itoa(int(p.port)) + ": " + p.err.Error()
+}
+
+func (p *publishError) Unwrap() error { return p.err }
+
+// toCommand joins a connection from the host to a server of the command.
+func (s *server) toCommand(c *net.TCPConn, port uint16) {
+	var there net.Conn
+	var err error
+	s.inNetwork(func() {
+		for _, fam := range []string{"4", "6"} {
+			loopback := map[string]string{"4": "127.0.0.1", "6": "::1"}[fam]
+			if there, err = net.DialTimeout("tcp"+fam, net.JoinHostPort(loopback, strconv.Itoa(int(port))), time.Second); err == nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		reset(c)
+		return
+	}
+	pipe(c, there.(*net.TCPConn))
+}
+
+// toHost joins a connection of the command to a server on the host's loopback.
+func (s *server) toHost(c *net.TCPConn) {
+	_, port, _ := net.SplitHostPort(c.LocalAddr().String())
+	number, _ := strconv.ParseUint(port, 10, 16)
+	record := Record{Verdict: Allowed, Name: "localhost", Port: uint16(number), Protocol: "tcp", Rule: "option --connect"}
+	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	defer cancel()
+	there, err := s.host.dial(ctx, "tcp", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		if there, err = s.host.dial(ctx, "tcp", net.JoinHostPort("::1", port)); err != nil {
+			record.Verdict, record.Reason = Failed, cause(err)
+			s.report.add(record)
+			reset(c)
+			return
+		}
+	}
+	record.Sent, record.Received = pipe(c, there.(*net.TCPConn))
+	s.report.add(record)
+}
+
+// watchRefused reports packets that no socket of the gate gets.
+func (s *server) watchRefused() {
+	packet := make([]byte, snapshot)
+	for {
+		n, _, err := unix.Recvfrom(s.refused, packet, 0)
+		if err == nil {
+			s.reportPacket(packet[:n])
+		} else if err != unix.EINTR {
+			return
+		}
+	}
+}
+
+// drain reports the packets that have come already. The kernel puts them there while
+// the command sends them.
+func (s *server) drain() {
+	packet := make([]byte, snapshot)
+	for s.udp != nil {
+		n, _, err := unix.Recvfrom(s.refused, packet, unix.MSG_DONTWAIT)
+		if err != nil {
+			return
+		}
+		s.reportPacket(packet[:n])
+	}
+}
+
+func (s *server) reportPacket(p []byte) {
+	protocol, to, port, ok := destination(p)
+	if !ok || to.IsMulticast() || to == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return
+	}
+	rec := Record{Verdict: Refused, Port: port, Protocol: protocol, Reason: noRule}
+	if protocol == "tcp" && s.listensFor(port) {
+		return // it is accepted, and reported then
+	}
+	if name, ok := s.names.find(to); ok {
+		rec.Name = name
+	} else {
+		rec.Address, rec.Reason = to.String(), byName
+	}
+	s.report.add(rec)
+}
+
+const byName = "hosts are reached by name, not by address"
+
+func (s *server) listensFor(port uint16) bool {
+	if port == 53 {
+		return true
+	}
+	for _, p := range s.Rules.Ports() {
+		if p == port {
+			return true
+		}
+	}
+	return false
+}
+
+// destination reads the head of an IP packet.
+func destination(p []byte) (protocol string, to netip.Addr, port uint16, ok bool) {
+	if len(p) < 20 {
+		return
+	}
+	kind, header := int(p[v4Protocol]), int(p[0]&0xf)*4
+	to = netip.AddrFrom4([4]byte(p[16:20]))
+	if p[0]>>4 == 6 {
+		if len(p) < v6Header {
+			return
+		}
+		kind, header, to = int(p[v6Next]), v6Header, netip.AddrFrom16([16]byte(p[24:40]))
+	}
+	protocol = strconv.Itoa(kind)
+	if kind == unix.IPPROTO_TCP || kind == unix.IPPROTO_UDP {
+		protocol = map[int]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp"}[kind]
+		if len(p) < header+4 {
+			return
+		}
+		port = binary.BigEndian.Uint16(p[header+portTo:])
+	}
+	return protocol, to, port, true
+}
+
+// cause is an error without the words that the net package puts around it.
+func cause(err error) string {
+	if d, ok := errors.AsType[*net.DNSError](err); ok {
+		return d.Err
+	}
+	if o, ok := errors.AsType[*net.OpError](err); ok && o.Err != nil {
+		return o.Err.Error()
+	}
+	return err.Error()
+}
