@@ -19,7 +19,6 @@ import (
 type Link struct {
 	Network int // the command's network namespace, open
 	conn    int
-	pid     int // of a gate for this sandbox alone
 }
 
 // Names in a session directory.
@@ -127,7 +126,6 @@ func startShared(c Config, dir, report int) (*Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the gate of the session: %w", err)
 	}
-	l.pid = 0 // it may outlive this sandbox
 	return l, nil
 }
 
@@ -154,7 +152,7 @@ func start(c Config, report, listening int) (*Link, error) {
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
 	}
-	l.pid, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
+	pid, err := syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	unix.Close(pair[1])
@@ -163,7 +161,7 @@ func start(c Config, report, listening int) (*Link, error) {
 		return nil, err
 	}
 	if err := l.ask(c); err != nil {
-		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
 		return nil, err
 	}
 	return l, nil
@@ -250,8 +248,9 @@ func (l *Link) receive() (line []byte, files []int, err error) {
 
 func (l *Link) close() { unix.Close(l.conn) }
 
-// End is called when the sandbox has ended. It returns when the gate has reported all,
-// and, if the gate was for this sandbox alone, has ended.
+// End is called when the sandbox has ended. It returns when the gate has reported all.
+// A gate for this sandbox alone has nothing open then but its namespaces; the kernel
+// takes some milliseconds to remove these, and nobody waits for that.
 func (l *Link) End() {
 	if l == nil {
 		return
@@ -262,7 +261,4 @@ func (l *Link) End() {
 		_, _ = unix.Read(l.conn, make([]byte, 1))
 	}
 	l.close()
-	if l.pid > 0 {
-		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
-	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/rtnetlink"
 )
 
 // The addresses of the pair. 198.18.0.0/15 is set aside for such use inside one
@@ -55,13 +57,13 @@ func makeWires(c Config) (*wires, error) {
 }
 
 func (w *wires) make(c Config) error {
-	var gates *rtnetlink
+	var gates *rtnetlink.Conn
 	if c.Allow {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("cannot make a network namespace: %w", err)
 		}
 		var err error
-		if gates, err = openNetlink(); err != nil {
+		if gates, err = rtnetlink.Open(); err != nil {
 			return err
 		}
 		defer gates.Close()
@@ -76,12 +78,12 @@ func (w *wires) make(c Config) error {
 	if w.command, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return err
 	}
-	commands, err := openNetlink()
+	commands, err := rtnetlink.Open()
 	if err != nil {
 		return err
 	}
 	defer commands.Close()
-	if err := commands.up(loopbackIndex); err != nil {
+	if err := commands.Up(loopbackIndex); err != nil {
 		return fmt.Errorf("cannot bring up the loopback: %w", err)
 	}
 	if c.Allow {
@@ -100,29 +102,29 @@ func (w *wires) make(c Config) error {
 }
 
 // connect joins the two namespaces.
-func (w *wires) connect(gates, commands *rtnetlink) error {
-	err := gates.makePair(pairIndex, "gate0", "eth0", int(w.command.Fd()))
+func (w *wires) connect(gates, commands *rtnetlink.Conn) error {
+	err := gates.MakePair(pairIndex, "gate0", "eth0", int(w.command.Fd()))
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) {
 		return &Failure{fmt.Errorf("%w: the kernel has no veth: %w", ErrUnavailable, err), "as root: modprobe veth"}
 	}
 	if err != nil {
 		return fmt.Errorf("cannot make a veth pair: %w", err)
 	}
-	for _, n := range []*rtnetlink{gates, commands} {
-		if err := errors.Join(n.up(loopbackIndex), n.up(pairIndex)); err != nil {
+	for _, n := range []*rtnetlink.Conn{gates, commands} {
+		if err := errors.Join(n.Up(loopbackIndex), n.Up(pairIndex)); err != nil {
 			return fmt.Errorf("cannot bring up the veth pair: %w", err)
 		}
 	}
 	var none netip.Addr
 	err = errors.Join(
-		gates.address(pairIndex, gate4), gates.route(unix.AF_INET, loopbackIndex, none),
-		commands.address(pairIndex, command4), commands.route(unix.AF_INET, pairIndex, gate4.Addr()))
+		gates.Address(pairIndex, gate4), gates.Route(false, loopbackIndex, none),
+		commands.Address(pairIndex, command4), commands.Route(false, pairIndex, gate4.Addr()))
 	if err != nil {
 		return fmt.Errorf("cannot set up the veth pair: %w", err)
 	}
 	// A kernel or a machine without IPv6 refuses these; names have IPv4 addresses then.
-	w.six = w.six && gates.address(pairIndex, gate6) == nil && gates.route(unix.AF_INET6, loopbackIndex, none) == nil &&
-		commands.address(pairIndex, command6) == nil && commands.route(unix.AF_INET6, pairIndex, gate6.Addr()) == nil
+	w.six = w.six && gates.Address(pairIndex, gate6) == nil && gates.Route(true, loopbackIndex, none) == nil &&
+		commands.Address(pairIndex, command6) == nil && commands.Route(true, pairIndex, gate6.Addr()) == nil
 	return w.watch()
 }
 

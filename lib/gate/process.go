@@ -75,6 +75,7 @@ func main(args []string) error {
 	}
 	go g.user(first, in)
 	g.users.Wait()
+	g.server.unpublish()
 	return nil
 }
 
@@ -189,6 +190,7 @@ const endTime = 300 * time.Millisecond
 func (g *process) finish() {
 	idle := make(chan struct{})
 	if !g.shared {
+		g.server.unpublish()
 		go func() {
 			g.server.busy.Wait()
 			close(idle)

@@ -26,6 +26,9 @@ type server struct {
 	report *report
 	slots  chan struct{} // a place for each connection that is served
 	busy   sync.WaitGroup
+
+	mu        sync.Mutex
+	published []net.Listener // on the host's loopback
 }
 
 // maxConnections bounds the connections at a time. A command that opens more waits, to
@@ -225,12 +228,25 @@ func (s *server) publish(port uint16) error {
 			continue
 		}
 		opened++
+		s.mu.Lock()
+		s.published = append(s.published, l)
+		s.mu.Unlock()
 		go s.accept(l, func(c *net.TCPConn) { s.toCommand(c, port) })
 	}
 	if failed != nil {
 		return &Failure{&publishError{port, failed}, "name another port, or end the program that uses it"}
 	}
 	return nil
+}
+
+// unpublish closes the ports of the host, which the next command may want.
+func (s *server) unpublish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.published {
+		l.Close()
+	}
+	s.published = nil
 }
 
 type publishError struct {

@@ -59,7 +59,7 @@ type Result struct {
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
 	Git        []string           // what of the command's work with git is not as it may expect
-	Network    []network.Record      // connections through the gate, and what it refused
+	Network    []network.Record   // connections through the gate, and what it refused
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
@@ -150,31 +150,31 @@ func (r *Result) sent() string {
 
 // record is the JSON form of a Result; what does not apply is left out.
 type record struct {
-	ID            json.RawMessage `json:"id,omitempty"`
-	Command       string          `json:"command,omitempty"`
-	CommandBase64 string          `json:"command_base64,omitempty"`
-	Outcome       Outcome         `json:"outcome"`
-	ExitStatus    int             `json:"exit_status"`
-	Signal        string          `json:"signal,omitempty"`
-	Sent          []string        `json:"sent,omitempty"`
-	Limit         string          `json:"limit,omitempty"`
-	DurationMS    *int64          `json:"duration_ms,omitempty"`
-	Output        *string         `json:"output,omitempty"`
-	OutputBase64  string          `json:"output_base64,omitempty"`
-	OutputBytes   *int64          `json:"output_bytes,omitempty"`
-	OmittedBytes  int64           `json:"omitted_bytes,omitempty"`
-	Folded        int64           `json:"folded,omitempty"`
-	Log           string          `json:"log,omitempty"`
-	LogBase64     string          `json:"log_base64,omitempty"`
-	Pipeline      []int           `json:"pipeline,omitempty"`
-	Survivors     int             `json:"survivors,omitempty"`
-	Left          int             `json:"left,omitempty"`
-	Held          bool            `json:"held,omitempty"`
-	MovedAside    []movedRecord   `json:"moved_aside,omitempty"`
-	Git           []string        `json:"git,omitempty"`
-	Network       []network.Record   `json:"network,omitempty"`
-	Guarantees    []string        `json:"guarantees,omitempty"`
-	Error         string          `json:"error,omitempty"`
+	ID            json.RawMessage  `json:"id,omitempty"`
+	Command       string           `json:"command,omitempty"`
+	CommandBase64 string           `json:"command_base64,omitempty"`
+	Outcome       Outcome          `json:"outcome"`
+	ExitStatus    int              `json:"exit_status"`
+	Signal        string           `json:"signal,omitempty"`
+	Sent          []string         `json:"sent,omitempty"`
+	Limit         string           `json:"limit,omitempty"`
+	DurationMS    *int64           `json:"duration_ms,omitempty"`
+	Output        *string          `json:"output,omitempty"`
+	OutputBase64  string           `json:"output_base64,omitempty"`
+	OutputBytes   *int64           `json:"output_bytes,omitempty"`
+	OmittedBytes  int64            `json:"omitted_bytes,omitempty"`
+	Folded        int64            `json:"folded,omitempty"`
+	Log           string           `json:"log,omitempty"`
+	LogBase64     string           `json:"log_base64,omitempty"`
+	Pipeline      []int            `json:"pipeline,omitempty"`
+	Survivors     int              `json:"survivors,omitempty"`
+	Left          int              `json:"left,omitempty"`
+	Held          bool             `json:"held,omitempty"`
+	MovedAside    []movedRecord    `json:"moved_aside,omitempty"`
+	Git           []string         `json:"git,omitempty"`
+	Network       []network.Record `json:"network,omitempty"`
+	Guarantees    []string         `json:"guarantees,omitempty"`
+	Error         string           `json:"error,omitempty"`
 }
 
 type movedRecord struct {

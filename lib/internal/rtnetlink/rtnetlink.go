@@ -1,4 +1,7 @@
-package gate
+// Package rtnetlink makes the interfaces, addresses and routes of a network namespace
+// that this program has made. Each request is one message of rtnetlink(7), so a
+// library that also reads the tables of a host would be most of its own weight.
+package rtnetlink
 
 import (
 	"encoding/binary"
@@ -9,21 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rtnetlink speaks rtnetlink(7) in the network namespace in which it was opened.
-type rtnetlink struct {
+// Conn speaks to the kernel about the network namespace in which it was opened.
+type Conn struct {
 	fd       int
 	sequence uint32
 }
 
-func openNetlink() (*rtnetlink, error) {
+// Open opens a connection in the network namespace of the calling thread.
+func Open() (*Conn, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, os.NewSyscallError("socket(AF_NETLINK)", err)
 	}
-	return &rtnetlink{fd: fd}, nil
+	return &Conn{fd: fd}, nil
 }
 
-func (n *rtnetlink) Close() error { return unix.Close(n.fd) }
+// Close closes it.
+func (n *Conn) Close() error { return unix.Close(n.fd) }
 
 // attribute is one of rtnetlink's, with what is nested in it.
 func attribute(kind uint16, parts ...[]byte) []byte {
@@ -42,7 +47,7 @@ func attribute(kind uint16, parts ...[]byte) []byte {
 func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 // request sends one request, and waits until the kernel has carried it out.
-func (n *rtnetlink) request(kind, flags uint16, parts ...[]byte) error {
+func (n *Conn) request(kind, flags uint16, parts ...[]byte) error {
 	n.sequence++
 	message := make([]byte, unix.SizeofNlMsghdr)
 	for _, p := range parts {
@@ -85,9 +90,9 @@ func link(index int, flags uint32) []byte {
 	return m
 }
 
-// makePair makes a veth pair: name here, peer in the network namespace ns. Both
+// MakePair makes a veth pair: name here, peer in the network namespace ns. Both
 // interfaces get the same index, which is free in a new namespace.
-func (n *rtnetlink) makePair(index int, name, peer string, ns int) error {
+func (n *Conn) MakePair(index int, name, peer string, ns int) error {
 	there := attribute(vethPeer|unix.NLA_F_NESTED, link(index, 0),
 		attribute(unix.IFLA_IFNAME, []byte(peer), []byte{0}),
 		attribute(unix.IFLA_NET_NS_FD, number(uint32(ns))))
@@ -98,8 +103,8 @@ func (n *rtnetlink) makePair(index int, name, peer string, ns int) error {
 			attribute(unix.IFLA_INFO_DATA|unix.NLA_F_NESTED, there)))
 }
 
-// up brings an interface up.
-func (n *rtnetlink) up(index int) error {
+// Up brings an interface up.
+func (n *Conn) Up(index int) error {
 	return n.request(unix.RTM_NEWLINK, 0, link(index, unix.IFF_UP))
 }
 
@@ -110,9 +115,9 @@ func family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
-// address gives an interface an address. Without IFA_F_NODAD an IPv6 address could
+// Address gives an interface an address. Without IFA_F_NODAD an IPv6 address could
 // not be used for a second or two.
-func (n *rtnetlink) address(index int, p netip.Prefix) error {
+func (n *Conn) Address(index int, p netip.Prefix) error {
 	m := make([]byte, unix.SizeofIfAddrmsg)
 	m[0], m[1] = family(p.Addr()), byte(p.Bits())
 	if p.Addr().Is6() {
@@ -123,11 +128,15 @@ func (n *rtnetlink) address(index int, p netip.Prefix) error {
 	return n.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m, attribute(unix.IFA_LOCAL, a), attribute(unix.IFA_ADDRESS, a))
 }
 
-// route adds a default route: through a gateway or, with none, to this machine
+// Route adds a default route: through a gateway or, with none, to this machine
 // itself. That one is in the main table: in the local table it would come before the
 // connected route, and the kernel would drop the packets of the other end as coming
 // from an address of its own.
-func (n *rtnetlink) route(fam byte, index int, gateway netip.Addr) error {
+func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
+	fam := byte(unix.AF_INET)
+	if six {
+		fam = unix.AF_INET6
+	}
 	m := make([]byte, unix.SizeofRtMsg)
 	m[0], m[4], m[5], m[6], m[7] = fam, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_UNIVERSE, unix.RTN_UNICAST
 	parts := [][]byte{m, attribute(unix.RTA_OIF, number(uint32(index)))}
