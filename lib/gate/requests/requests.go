@@ -1,0 +1,182 @@
+// Package requests forwards HTTP/1 requests from a hostile client to a server and
+// checks the host of each one. Checking only the first is not enough: the next
+// request on the connection may name another host.
+//
+// The attack is request smuggling: the gate and the server disagree where a request
+// ends, and the server takes a part of a body for a request that nobody checked. So
+// a head is refused if servers could read it in two ways, and forwarded in one
+// canonical form: the method, the target, the names, the values and their order are
+// the client's; white space around a value is one blank before it. The bytes of a
+// body are the client's.
+//
+// No parser can prevent some attacks, since the request is unambiguous and the server
+// is wrong: one that ignores Content-Length for GET, or answers before it has read a
+// body and takes it for the next request. Nor does the host bind a server that
+// chooses a site by other fields, such as X-Forwarded-Host.
+package requests
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Options say what may be forwarded. Without Host nothing may.
+type Options struct {
+	// Host reports whether requests for a host may be forwarded. host is a valid host
+	// name and no address, in lower case, without port and trailing dot.
+	Host func(host string) bool
+
+	// Port is the only port that a Host field may name, in decimal. It may name none.
+	Port string
+
+	// Upgraded waits until the status of the first response is known, as FirstStatus
+	// tells it, and reports whether it is 101. It must return false when the connection
+	// to the server ends before. Without Upgraded, no connection is upgraded.
+	Upgraded func() bool
+}
+
+// Forward forwards requests until src ends. It returns nil if that is between two
+// requests, and io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for a
+// request that must not be forwarded, and other errors of src and dst wrapped. A
+// refused head is not forwarded in part: nothing is written to dst before the first
+// request is accepted, and of one with a wrong body the server gets what comes before
+// the mistake.
+//
+// Bodies are streamed: what has arrived is written before Forward waits for more, so
+// that a client which wants "100 Continue" first gets it.
+//
+// A request for a WebSocket is taken only as the first of its connection, since the
+// status of a later one is not known. If Upgraded returns true, the rest of src is
+// copied as it is. If it returns false, the next requests are treated like others.
+// An Upgrade to anything else is not forwarded, and the server answers as if it did
+// not know that protocol, which it is free to do (RFC 9110, section 7.8). In HTTP/2,
+// "h2c", the next requests could name other hosts; Java's client offers it always.
+//
+// Forward sets no deadlines. A caller that closes the writing side of dst when Forward
+// returns may lose responses: servers take that for the end of their client.
+func Forward(dst io.Writer, src *bufio.Reader, o Options) error {
+	f := forwarder{in: src, to: dst, out: bufio.NewWriter(dst), options: o}
+	err := f.run()
+	if flushed := f.out.Flush(); err == nil && flushed != nil {
+		err = writeError(flushed)
+	}
+	return err
+}
+
+type forwarder struct {
+	in      *bufio.Reader
+	to      io.Writer
+	out     *bufio.Writer // to to; flushed before anything that waits
+	options Options
+	count   int // of the heads that were accepted
+}
+
+func (f *forwarder) run() error {
+	for {
+		err := f.request()
+		if err == io.EOF {
+			return nil
+		}
+		if refusal, ok := err.(*Refusal); ok {
+			refusal.Forwarded = f.count
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// request forwards one request. The error is io.EOF if src ends before it.
+func (f *forwarder) request() error {
+	h, err := f.head()
+	if err != nil {
+		return err
+	}
+	if refusal := f.judge(h); refusal != nil {
+		refusal.noBody = h.method == "HEAD"
+		return refusal
+	}
+	f.count++
+	if _, err := f.out.Write(h.canonical()); err != nil {
+		return writeError(err)
+	}
+	if err := f.body(h); err != nil || !h.webSocket {
+		return err
+	}
+	return f.upgrade()
+}
+
+// judge decides whether a well-formed request may be forwarded.
+func (f *forwarder) judge(h *head) *Refusal {
+	h.webSocket = h.webSocket && f.options.Upgraded != nil
+	switch {
+	case h.port != "" && h.port != f.options.Port:
+		return refuse(403, "port %s of %q is not allowed on this connection", h.port, h.host)
+	case f.options.Host == nil || !f.options.Host(h.host):
+		return refuse(403, "host %q is not allowed on this connection", h.host)
+	case h.webSocket && f.count > 0:
+		return refuse(421, "a WebSocket needs a connection of its own")
+	}
+	return nil
+}
+
+// upgrade copies the rest if the server has changed to another protocol.
+func (f *forwarder) upgrade() error {
+	if err := f.out.Flush(); err != nil {
+		return writeError(err)
+	}
+	if !f.options.Upgraded() {
+		return nil
+	}
+	if _, err := io.Copy(f.to, f.in); err != nil {
+		return fmt.Errorf("cannot forward an upgraded connection: %w", err)
+	}
+	return io.EOF
+}
+
+// line reads a line without its CRLF, of at most limit bytes; otherwise the error is
+// errTooLong. It is io.EOF if src ends before the line. A bare CR or LF is refused: some
+// servers end a line there and others do not (RFC 9112, section 2.2, allows both).
+func (f *forwarder) line(limit int) ([]byte, error) {
+	buffered, _ := f.in.Peek(f.in.Buffered())
+	if bytes.IndexByte(buffered, '\n') < 0 {
+		if err := f.out.Flush(); err != nil {
+			return nil, writeError(err)
+		}
+	}
+	var line []byte
+	err := bufio.ErrBufferFull
+	for err == bufio.ErrBufferFull && len(line) <= limit+len("\r\n") {
+		var part []byte
+		part, err = f.in.ReadSlice('\n')
+		line = append(line, part...)
+	}
+	switch {
+	case len(line) > limit+len("\r\n"):
+		return nil, errTooLong
+	case err == io.EOF && len(line) == 0:
+		return nil, err
+	case err != nil:
+		return nil, readError(err)
+	}
+	text, ok := bytes.CutSuffix(line, []byte("\r\n"))
+	if !ok || bytes.IndexByte(text, '\r') >= 0 {
+		return nil, refuse(400, "a line with a bare CR or LF")
+	}
+	return text, nil
+}
+
+var errTooLong = errors.New("internal error: a line is too long")
+
+// readError wraps an error inside a request.
+func readError(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("cannot read a request: %w", err)
+}
+
+func writeError(err error) error { return fmt.Errorf("cannot forward a request: %w", err) }
