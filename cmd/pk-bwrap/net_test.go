@@ -1,0 +1,404 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gate/gatetest"
+	sessiondir "pikuri/lib/session"
+)
+
+// Words of the client inside, and its roots, travel in these variables.
+const (
+	clientWords = "PK_TEST_CLIENT"
+	clientRoots = "PK_TEST_ROOTS"
+)
+
+// TestClient is the client inside.
+func TestClient(t *testing.T) {
+	words := os.Getenv(clientWords)
+	if words == "" {
+		t.Skip("it is started by the tests of the network, in the sandbox")
+	}
+	gatetest.Client(strings.Split(words, "\n"), os.Getenv(clientRoots), os.Stdout)
+	os.Stdout.Close() // the test framework has nothing to say
+}
+
+// netBox has the client in its project.
+func netBox(t *testing.T, w *gatetest.World) *clitest.Box {
+	b := clitest.NewBox(t)
+	for from, to := range map[string]string{"/proc/self/exe": "client", w.Roots: "roots.pem"} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(b.Project+"/"+to, text, 0o755))
+	}
+	return b
+}
+
+// act runs the client with options of pk-bwrap, and returns its lines, and what pk-bwrap
+// says.
+func act(t *testing.T, b *clitest.Box, options []string, words ...string) (lines []string, said string) {
+	t.Helper()
+	args := append(options, "--setenv", clientWords+"="+strings.Join(words, "\n"), "--setenv", clientRoots+"="+b.Project+"/roots.pem",
+		"--", "./client", "-test.run=^TestClient$")
+	got := b.Run(t, "pk-bwrap", args...)
+	assert.Equal(t, 0, got.Status, got.Stderr)
+	return strings.Split(strings.TrimSpace(got.Stdout), "\n"), got.Stderr
+}
+
+func allow(rules ...string) []string {
+	options := []string{"--net", "allow"}
+	for _, r := range rules {
+		options = append(options, "--allow-host", r)
+	}
+	return options
+}
+
+func TestNetworkByName(t *testing.T) {
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		rules := allow("good.test", "*.wild.test", "good.test:22", "private.test:7000 private", "four.test:80", "six.test:443",
+			"loop.test", "loop6.test", "mapped.test", "nat64.test", "sixtofour.test", "meta.test", "zero.test", "own.test private", "dead.test:9 private", "absent.test", "mixed.test:80", "hidden.test")
+		rows := []struct{ name, do, want, said string }{
+			{"a page over TLS", "get https://good.test/page", "200 good.test HTTP/2.0 /page 0", ""},
+			{"a page", "get http://good.test/page", "200 good.test HTTP/1.1 /page 0", ""},
+			{"64 MiB", "get https://good.test/large", "200 67108864 bytes", ""},
+			{"a streamed answer", "get http://good.test/slow", "200 tick", ""},
+			{"a name below a wildcard", "get https://www.wild.test/", "200 www.wild.test HTTP/2.0 / 0", ""},
+			{"two labels below a wildcard", "get https://a.b.wild.test/", "200 a.b.wild.test HTTP/2.0 / 0", ""},
+			{"the apex of a wildcard", "lookup wild.test", "error: no such host", ""},
+			{"a host with IPv6 alone", "get https://six.test/", "200 six.test HTTP/2.0 / 0", ""},
+			{"another port", "tcp good.test:22 ping", `hello from 22\nping`, ""},
+			{"a private address that is allowed", "tcp private.test:7000 ping", `hello from 7000\nping`, ""},
+			{"an upgrade", `tcp good.test:80 GET /ws HTTP/1.1\r\nHost: good.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, ""},
+			{"addresses of a name", "lookup good.test", "1 and 1", ""},
+
+			{"a name that no rule allows", "get https://other.test/", "error: no such host", "other.test was refused: no rule allows it (--allow-host other.test would)"},
+			{"a port that no rule allows for this name", "tcp four.test:443", "error: reset", "four.test:443 was refused: no rule allows it"},
+			{"an address", "tcp " + gatetest.Public + ":443 x", "error: reset", gatetest.Public + ":443 over tcp was refused"},
+			{"an address at another port", "tcp " + gatetest.Public + ":25 x", "error: refused", gatetest.Public + ":25 over tcp was refused"},
+			{"an IPv6 address", "tcp [" + gatetest.Public6 + "]:443 x", "error: reset", "over tcp was refused"},
+			{"UDP", "udp good.test:443", "error: refused", "good.test:443 was refused: it is UDP"},
+			{"UDP to an address", "udp 192.0.2.1:123", "error: refused", "192.0.2.1:123 over udp was refused"},
+			{"TLS for another name", "tls good.test:443 other.test", "error: unrecognized name", "good.test:443 was refused: the TLS server name is other.test"},
+			{"no TLS at port 443", `tcp good.test:443 GET / HTTP/1.1\r\n\r\n`, "error: reset", "good.test:443 was refused"},
+			{"a request for another host", `tcp good.test:80 GET / HTTP/1.1\r\nHost: other.test\r\n\r\n`, "HTTP/1.1 403", "good.test:80 was refused"},
+			{"a second request for another host", `tcp good.test:80 GET /1 HTTP/1.1\r\nHost: good.test\r\n\r\nGET /2 HTTP/1.1\r\nHost: other.test\r\n\r\n`, "HTTP/1.1 403", "good.test:80 was refused"},
+			{"another port of the own loopback", "tcp 127.0.0.1:443 x", "error: refused", ""},
+
+			{"a name of the host's loopback", "tcp loop.test:80 x", "error: reset", "loop.test:80 was refused: it resolves to 127.0.0.1"},
+			{"the same in IPv6", "tcp loop6.test:80 x", "error: reset", "loop6.test:80 was refused: it resolves to ::1"},
+			{"the same, mapped", "tcp mapped.test:80 x", "error: reset", "mapped.test:80 was refused: it resolves to 127.0.0.1"},
+			{"the same through NAT64", "tcp nat64.test:80 x", "error: reset", "nat64.test:80 was refused"},
+			{"the same through 6to4", "tcp sixtofour.test:80 x", "error: reset", "sixtofour.test:80 was refused"},
+			{"a metadata service", "tcp meta.test:80 x", "error: reset", "meta.test:80 was refused: it resolves to 169.254.169.254"},
+			{"the unspecified address", "tcp zero.test:80 x", "error: reset", "zero.test:80 was refused"},
+			{"an address of this machine", "tcp own.test:80 x", "error: reset", "own.test:80 was refused: it resolves to " + gatetest.Own + ", an address of this machine"},
+			{"a public address beside a forbidden one", "get http://mixed.test/", "200 mixed.test HTTP/1.1 / 0", ""},
+			{"a server that does not run", "tcp dead.test:9 x", "error: reset", "dead.test:9 could not be reached: connect: connection refused"},
+			{"a name that does not exist", "lookup absent.test", "error: no such host", "absent.test could not be reached: "},
+		}
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
+				got, said := act(t, b, rules, row.do)
+				assert.Contains(t, got[0], row.want)
+				assert.Contains(t, said, row.said)
+				if row.said == "" {
+					assert.NotContains(t, said, "refused")
+				}
+				for _, s := range w.Seen() {
+					assert.NotContains(t, s, "other.test")
+					assert.NotContains(t, s, "/2")
+				}
+			})
+		}
+		t.Run("a private address without the word", func(t *testing.T) {
+			got, said := act(t, b, allow("private.test:7000"), "tcp private.test:7000 x")
+			assert.Equal(t, "error: reset", got[0])
+			assert.Contains(t, said, "private.test:7000 was refused: it resolves to a private address")
+			assert.Empty(t, w.Seen())
+		})
+		t.Run("nothing of the gate is inside", func(t *testing.T) {
+			got := b.Run(t, "pk-bwrap", append(rules, "--", "sh", "-c", "ls /proc/self/fd | wc -l; grep Cap /proc/self/status; ls /proc | grep -c '^[0-9]'; cat /proc/net/unix | wc -l")...)
+			plain := b.Run(t, "pk-bwrap", "--net", "none", "--", "sh", "-c", "ls /proc/self/fd | wc -l; grep Cap /proc/self/status; ls /proc | grep -c '^[0-9]'; cat /proc/net/unix | wc -l")
+			assert.Equal(t, plain.Stdout, got.Stdout)
+		})
+	})
+}
+
+// A session has one network: what one command opens on the loopback, another reaches.
+func TestNetworkOfASession(t *testing.T) {
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		for _, options := range [][]string{{"--net", "none"}, allow("good.test")} {
+			t.Run(options[1], func(t *testing.T) {
+				options = append(options, "--session", options[1])
+				end := serveInside(t, b, options, "127.0.0.1:8080")
+				got, _ := act(t, b, options, "get http://127.0.0.1:8080/")
+				assert.Equal(t, "200 inside", got[0])
+				got, _ = act(t, b, options[:len(options)-2], "tcp 127.0.0.1:8080 x")
+				assert.Equal(t, "error: refused", got[0], "without the session it is another loopback")
+
+				other := append(allow("other.test"), "--session", options[len(options)-1])
+				refused := b.Run(t, "pk-bwrap", append(other, "--", "true")...)
+				assert.Equal(t, 125, refused.Status)
+				assert.Contains(t, refused.Stderr, "other commands of the session have another network: ")
+				assert.Contains(t, refused.Stderr, "pk-bwrap: hint: wait for their end, give the same network options, or use another session\n")
+				end()
+				again := b.Run(t, "pk-bwrap", append(other, "--", "true")...)
+				assert.Equal(t, 0, again.Status, "nobody uses the first network any more: %s", again.Stderr)
+			})
+		}
+		t.Run("64 commands at once", func(t *testing.T) {
+			options := append(allow("good.test"), "--session", "many")
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() {
+					got, said := act(t, b, slices.Clone(options), "get https://good.test/")
+					assert.Equal(t, "200 good.test HTTP/2.0 / 0", got[0], said)
+				})
+			}
+			all.Wait()
+		})
+	})
+}
+
+// serveInside starts an HTTP server in a sandbox, and returns when it listens. The
+// function ends it.
+func serveInside(t *testing.T, b *clitest.Box, options []string, at string) (end func()) {
+	t.Helper()
+	args := append(slices.Clone(options), "--setenv", clientWords+"=serve "+at, "--", "./client", "-test.run=^TestClient$")
+	cmd := b.Command("pk-bwrap", args...)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "listening\n", line)
+	end = sync.OnceFunc(func() {
+		stdin.Close()
+		assert.NoError(t, cmd.Wait())
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// Ports of the loopback lead in and out, each by its own option.
+func TestPortsOfTheLoopback(t *testing.T) {
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		host := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) { fmt.Fprint(out, "the host") })}
+		listener, err := net.Listen("tcp", "127.0.0.1:5432")
+		require.NoError(t, err)
+		go host.Serve(listener) //nolint:errcheck // it ends with the test
+		defer host.Close()
+		for _, net := range [][]string{{"--net", "none"}, allow("good.test")} {
+			t.Run(net[1], func(t *testing.T) {
+				got, _ := act(t, b, append(slices.Clone(net), "--connect", "localhost:5432"), "get http://127.0.0.1:5432/", "tcp 127.0.0.1:5433 x")
+				assert.Equal(t, []string{"200 the host", "error: refused"}, got)
+				got, _ = act(t, b, slices.Clone(net), "tcp 127.0.0.1:5432 x")
+				assert.Equal(t, "error: refused", got[0])
+
+				end := serveInside(t, b, append(slices.Clone(net), "--publish", "3000", "--publish", "3001"), "127.0.0.1:3000")
+				assert.Equal(t, "inside", fetch(t, "http://127.0.0.1:3000/"))
+				assert.Equal(t, "inside", fetch(t, "http://[::1]:3000/"))
+				taken := b.Run(t, "pk-bwrap", append(slices.Clone(net), "--publish", "3000", "--", "true")...)
+				assert.Equal(t, 125, taken.Status)
+				assert.Contains(t, taken.Stderr, "cannot publish port 3000: ")
+				assert.Contains(t, taken.Stderr, "address already in use")
+				end()
+				for range 3 { // the port is free as soon as the command has ended
+					again := b.Run(t, "pk-bwrap", append(slices.Clone(net), "--publish", "3000", "--", "true")...)
+					assert.Equal(t, 0, again.Status, again.Stderr)
+				}
+				_, err := http.Get("http://127.0.0.1:3000/")
+				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+			})
+		}
+	})
+}
+
+func fetch(t *testing.T, url string) string {
+	r, err := http.Get(url)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+// Killed at any moment, the gate leaves a command without a network, and a killed
+// command leaves no gate.
+func TestKilledGate(t *testing.T) {
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		options := append(allow("good.test"), "--session", "s")
+		end := serveInside(t, b, options, "127.0.0.1:8080")
+		gates := gatesOf(t)
+		require.Len(t, gates, 1)
+		require.NoError(t, syscall.Kill(gates[0], syscall.SIGKILL))
+		awaitNoGate(t)
+		got, _ := act(t, b, options, "get https://good.test/")
+		assert.Equal(t, "200 good.test HTTP/2.0 / 0", got[0], "the next command has a gate of its own")
+		end()
+		awaitNoGate(t)
+
+		rounds := 5
+		if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
+			rounds = n
+		}
+		for i := range rounds {
+			cmd := b.Command("pk-bwrap", append(slices.Clone(options), "--", "sleep", "1000")...)
+			require.NoError(t, cmd.Start())
+			time.Sleep(time.Duration(i*rounds%41) * time.Millisecond) // any moment of its start
+			require.NoError(t, cmd.Process.Kill())
+			_ = cmd.Wait()
+			awaitNoGate(t)
+		}
+		got, _ = act(t, b, options, "get https://good.test/")
+		assert.Equal(t, "200 good.test HTTP/2.0 / 0", got[0])
+	})
+}
+
+// gatesOf lists the gate processes of this test's world: those in its user namespace
+// or below.
+func gatesOf(t *testing.T) []int {
+	t.Helper()
+	var list []int
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, name := range names {
+		line, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(line, []byte("\x00--pk-gate\x00")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		require.NoError(t, err)
+		if isBelow(pid) {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// isBelow reports whether a process runs in a user namespace whose parent is this one.
+func isBelow(pid int) bool {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	up, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_PARENT)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(up)
+	var parent, own unix.Stat_t
+	return unix.Fstat(up, &parent) == nil && unix.Stat("/proc/self/ns/user", &own) == nil && parent.Ino == own.Ino
+}
+
+// awaitNoGate waits for the end of all gates.
+func awaitNoGate(t *testing.T) {
+	t.Helper()
+	for _, pid := range gatesOf(t) {
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		assert.True(t, sessiondir.AwaitEnd(fd, 10*time.Second), "gate %d still runs", pid)
+		unix.Close(fd)
+	}
+}
+
+// The caller's own proxy is asked to connect, and gets the name.
+func TestNetworkThroughAProxy(t *testing.T) {
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		asked := make(chan string, 10)
+		proxy := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+			asked <- r.Method + " " + r.Host + " " + r.Header.Get("Proxy-Authorization")
+			there, err := net.Dial("tcp", r.Host)
+			if err != nil {
+				http.Error(out, err.Error(), http.StatusBadGateway)
+				return
+			}
+			out.WriteHeader(http.StatusOK)
+			c, _, err := out.(http.Hijacker).Hijack()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(there, c); there.Close() }()
+			_, _ = io.Copy(c, there)
+			c.Close()
+		})}
+		listener, err := net.Listen("tcp", "127.0.0.1:3128")
+		require.NoError(t, err)
+		go proxy.Serve(listener) //nolint:errcheck // it ends with the test
+		defer proxy.Close()
+		b.Env = []string{"HTTPS_PROXY=http://me:secret@127.0.0.1:3128", "NO_PROXY=.wild.test"}
+		got, said := act(t, b, allow("good.test", "*.wild.test", "nowhere.test"), "get https://good.test/", "get https://www.wild.test/", "get https://nowhere.test/")
+		assert.Equal(t, []string{"200 good.test HTTP/2.0 / 0", "200 www.wild.test HTTP/2.0 / 0", "error: reset"}, got)
+		assert.Equal(t, "CONNECT good.test:443 Basic bWU6c2VjcmV0", <-asked)
+		assert.Equal(t, "CONNECT nowhere.test:443 Basic bWU6c2VjcmV0", <-asked)
+		assert.Contains(t, said, `nowhere.test:443 could not be reached: the proxy does not connect: it answers "HTTP/1.1 502 Bad Gateway"`)
+	})
+}
+
+// Options of the network that contradict each other, or cannot be done.
+func TestNetworkOptions(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/hosts", "good.test\n")
+	b.Write(t, b.Home+"/hosts", "# none\nbad host\n")
+	rows := []struct {
+		name    string
+		options []string
+		status  int
+		said    string
+	}{
+		{"hosts without allow", []string{"--allow-host", "a.test"}, 2, "--allow-host needs --net allow"},
+		{"allow without hosts", []string{"--net", "allow"}, 2, "--net allow needs --allow-host NAME, or --allow-host-from FILE"},
+		{"ports of the host's network", []string{"--publish", "80"}, 2, "--publish and --connect need --net none or --net allow"},
+		{"a port both ways", []string{"--net", "none", "--publish", "80", "--connect", "80"}, 2, "port 80 is in --publish and in --connect"},
+		{"no port", []string{"--net", "none", "--connect", "db.test:80"}, 2, `"db.test:80" is no port of the loopback`},
+		{"port 0", []string{"--net", "none", "--publish", "0"}, 2, `"0" is no port of the loopback`},
+		{"no network", []string{"--net", "some"}, 2, `"some" is not one of host, none and allow`},
+		{"a URL", []string{"--net", "allow", "--allow-host", "https://a.test/"}, 2, `cannot allow "https://a.test/"`},
+		{"no set", []string{"--net", "allow", "--allow-host", "@npm"}, 2, `there is no set "@npm"`},
+		{"a list with a bad line", []string{"--net", "allow", "--allow-host-from", b.Home + "/hosts"}, 2, "line 2: "},
+		{"a list that a command can write", []string{"--net", "allow", "--allow-host-from", b.Project + "/hosts"}, 2, "writable root"},
+		{"a guarantee", append(allow("a.test"), "--require", "network"), 125, `cannot promise "network"`},
+		{"the host's network, and the other guarantee", []string{"--require", "net-allow"}, 125, `cannot promise "net-allow"`},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			got := b.Run(t, "pk-bwrap", append(row.options, "--", "true")...)
+			assert.Equal(t, row.status, got.Status)
+			assert.Contains(t, got.Stderr, row.said)
+		})
+	}
+	for _, options := range [][]string{append(allow("a.test"), "--require", "net-allow"), {"--net", "none", "--require", "net-allow,network"}} {
+		got := b.Run(t, "pk-bwrap", append(options, "--", "true")...)
+		assert.Equal(t, 0, got.Status, got.Stderr)
+	}
+}

@@ -1,0 +1,150 @@
+package gatetest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Client does what its words say and prints one line for each. It is for a test binary
+// that runs inside the sandbox.
+//
+//	get URL                 the answer's status and first line
+//	tcp HOST:PORT [TEXT]    what comes back, up to the end
+//	tls HOST:PORT NAME      a TLS handshake with another server name
+//	udp HOST:PORT           a packet, and what becomes of it
+//	serve HOST:PORT         an HTTP server, until standard input ends
+//	lookup NAME             its addresses' families
+func Client(words []string, roots string, out io.Writer) {
+	for _, line := range words {
+		word := strings.SplitN(line, " ", 3)
+		if len(word) < 3 {
+			word = append(word, "")
+		}
+		said, err := act(word[0], word[1], word[2], roots)
+		if err != nil {
+			said = "error: " + kind(err)
+		}
+		fmt.Fprintln(out, strings.TrimSpace(said))
+	}
+}
+
+const patience = 5 * time.Second
+
+func act(what, to, text, roots string) (string, error) {
+	switch what {
+	case "get":
+		return get(to, roots)
+	case "tcp":
+		return talk(to, strings.NewReplacer(`\r`, "\r", `\n`, "\n").Replace(text))
+	case "tls":
+		c, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", to, &tls.Config{ServerName: text, InsecureSkipVerify: true})
+		if err != nil {
+			return "", err
+		}
+		return "connected", c.Close()
+	case "udp":
+		c, err := net.Dial("udp", to)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(patience))
+		if _, err = c.Write([]byte("x")); err == nil {
+			_, err = c.Read(make([]byte, 1))
+		}
+		return "answered", err
+	case "serve":
+		return "", serve(to)
+	case "lookup":
+		addrs, err := net.DefaultResolver.LookupNetIP(context.Background(), "ip", to)
+		four, six := 0, 0
+		for _, a := range addrs {
+			if a.Unmap().Is4() {
+				four++
+			} else {
+				six++
+			}
+		}
+		return fmt.Sprintf("%d and %d", four, six), err
+	}
+	return "", errors.New("no such word: " + what)
+}
+
+// serve answers requests until its standard input ends.
+func serve(at string) error {
+	l, err := net.Listen("tcp", at)
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening")
+	go http.Serve(l, http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) { fmt.Fprint(out, "inside") })) //nolint:errcheck // it ends with the process
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func get(url, roots string) (string, error) {
+	pool := x509.NewCertPool()
+	if text, err := os.ReadFile(roots); err == nil {
+		pool.AppendCertsFromPEM(text)
+	}
+	c := &http.Client{Timeout: 4 * patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}}
+	r, err := c.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if len(body) > 1000 {
+		return fmt.Sprintf("%d %d bytes", r.StatusCode, len(body)), err
+	}
+	first, _, _ := bytes.Cut(body, []byte("\n"))
+	return fmt.Sprintf("%d %s", r.StatusCode, first), err
+}
+
+func talk(to, text string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	if _, err := io.WriteString(c, text); err != nil {
+		return "", err
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return "", err
+	}
+	answer, err := io.ReadAll(c)
+	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(string(answer)), err
+}
+
+// kind is an error without what differs from run to run.
+func kind(err error) string {
+	var dns *net.DNSError
+	switch {
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "no such host"
+	case errors.As(err, &dns):
+		return "dns: " + dns.Err
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ENOTCONN), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "reset"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case strings.Contains(err.Error(), "unrecognized name"):
+		return "unrecognized name"
+	}
+	return err.Error()
+}

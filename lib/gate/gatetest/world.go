@@ -1,0 +1,340 @@
+// Package gatetest is a small internet for tests of the gate: a user, a mount and a
+// network namespace in which the names of Hosts lead to servers in another network
+// namespace. Nothing in it leaves the machine.
+package gatetest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/rtnetlink"
+)
+
+// Addresses of the servers. Two are public ones, of nobody that these tests reach.
+const (
+	Public  = "93.184.215.14"
+	Public6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
+	Private = "10.77.0.2"
+	Own     = "10.77.0.1" // of the machine that runs pk
+)
+
+// Hosts is /etc/hosts of the world.
+const Hosts = `127.0.0.1 localhost
+` + Public + ` good.test other.test www.wild.test a.b.wild.test wild.test four.test mixed.test
+` + Public6 + ` good.test six.test
+` + Private + ` private.test dead.test
+` + Own + ` own.test
+127.0.0.1 loop.test mixed.test
+::1 loop6.test
+::ffff:127.0.0.1 mapped.test
+64:ff9b::7f00:1 nat64.test
+2002:7f00:1:: sixtofour.test
+169.254.169.254 meta.test
+0.0.0.0 zero.test
+`
+
+// World is what a test in it can use.
+type World struct {
+	Roots string // a PEM file with the certificate authority of the servers
+	log   string // a file with what the servers were asked
+	mu    sync.Mutex
+	read  int64 // how much of it Seen has returned
+}
+
+// Seen returns what the servers were asked since the last call: "HOST METHOD PATH" of
+// requests, "tcp PORT" of other connections.
+func (w *World) Seen() []string {
+	text, err := os.ReadFile(w.log)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	lines := strings.Split(string(text[w.read:]), "\n")
+	w.read = int64(len(text))
+	return lines[:len(lines)-1]
+}
+
+func (w *World) see(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f, err := os.OpenFile(w.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fmt.Fprintf(f, format+"\n", args...)
+}
+
+// Variables by which a test tells itself which of its processes it is.
+const (
+	inside = "PK_GATETEST" // "world", then the directory of the world
+	world  = "world"
+)
+
+// Run runs the rest of a test in a world. The test starts itself again, in namespaces
+// that it may change; that process has the servers, and starts the test once more, with
+// no power over the namespaces.
+func Run(t *testing.T, f func(t *testing.T, w *World)) {
+	switch dir := os.Getenv(inside); dir {
+	case "":
+		cmd := again(t, world)
+		id := func(n int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{ContainerID: n, HostID: n, Size: 1}} }
+		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = id(os.Getuid()), id(os.Getgid())
+		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		t.Log(string(out))
+	case world:
+		dir := t.TempDir()
+		w := &World{log: filepath.Join(dir, "seen")}
+		w.see("started")
+		require.NoError(t, w.make(dir))
+		runtime.LockOSThread() // the capabilities of a child are those of this thread
+		defer runtime.UnlockOSThread()
+		require.NoError(t, unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+		cmd := again(t, dir)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		require.NoError(t, cmd.Run())
+	default:
+		w := &World{Roots: filepath.Join(dir, "roots.pem"), log: filepath.Join(dir, "seen")}
+		w.Seen()
+		f(t, w)
+	}
+}
+
+// again is this test, to be run in another process that ends with this one.
+func again(t *testing.T, role string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=200s")
+	cmd.Env = append(os.Environ(), inside+"="+role)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+func (w *World) make(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	servers := make(chan error)
+	ns := make(chan *os.File)
+	ready := make(chan struct{})
+	go func() { // its thread stays in the network namespace of the servers
+		runtime.LockOSThread()
+		f, err := otherNetwork()
+		ns <- f
+		<-ready
+		if err == nil {
+			err = w.serve(dir)
+		}
+		servers <- err
+		select {}
+	}()
+	there := <-ns
+	if there == nil {
+		close(ready)
+		return <-servers
+	}
+	err := join(there)
+	close(ready)
+	if err = errors.Join(err, <-servers); err != nil {
+		return err
+	}
+	return w.files(dir)
+}
+
+func otherNetwork() (*os.File, error) {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return nil, err
+	}
+	n, err := rtnetlink.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer n.Close()
+	for _, a := range []string{Public + "/32", Public6 + "/128"} {
+		if err := n.Address(1, netip.MustParsePrefix(a)); err != nil {
+			return nil, err
+		}
+	}
+	if err := n.Up(1); err != nil {
+		return nil, err
+	}
+	return os.Open("/proc/thread-self/ns/net")
+}
+
+// join connects this network namespace with that of the servers.
+func join(there *os.File) error {
+	n, err := rtnetlink.Open()
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return errors.Join(
+		n.Up(1), n.MakePair(2, "out0", "in0", int(there.Fd())),
+		n.Address(2, netip.MustParsePrefix(Own+"/24")), n.Address(2, netip.MustParsePrefix("fd77::1/64")), n.Up(2),
+		inNetwork(there, func() error {
+			m, err := rtnetlink.Open()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			return errors.Join(m.Address(2, netip.MustParsePrefix(Private+"/24")), m.Address(2, netip.MustParsePrefix("fd77::2/64")), m.Up(2))
+		}),
+		n.Route(false, 2, netip.MustParseAddr(Private)), n.Route(true, 2, netip.MustParseAddr("fd77::2")))
+}
+
+// inNetwork runs f on a thread in a network namespace.
+func inNetwork(ns *os.File, f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and ends with the goroutine
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// files puts the names and the certificate authority in their places.
+func (w *World) files(dir string) error {
+	for place, text := range map[string]string{"/etc/hosts": Hosts, "/etc/resolv.conf": "nameserver " + Private + "\noptions timeout:1 attempts:1\n"} {
+		file := filepath.Join(dir, filepath.Base(place))
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			return err
+		}
+		real, err := filepath.EvalSymlinks(place)
+		if err != nil {
+			return err
+		}
+		if err := unix.Mount(file, real, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve starts the servers, in the network namespace of the calling thread.
+func (w *World) serve(dir string) error {
+	certificate, authority, err := certificates()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "roots.pem"), authority, 0o644); err != nil {
+		return err
+	}
+	handler := http.HandlerFunc(w.handle)
+	for _, port := range []int{80, 443, 22, 7000} {
+		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			return err
+		}
+		switch port {
+		case 80:
+			go http.Serve(l, handler) //nolint:errcheck // it ends with the test
+		case 443:
+			s := &http.Server{Handler: handler, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}}}
+			go s.ServeTLS(l, "", "") //nolint:errcheck // it ends with the test
+		default:
+			go w.echo(l, port)
+		}
+	}
+	return nil
+}
+
+// handle answers requests: its host and path, a body of so many bytes, or an upgrade.
+func (w *World) handle(out http.ResponseWriter, r *http.Request) {
+	w.see("%s %s %s", r.Host, r.Method, r.URL.Path)
+	switch {
+	case r.Header.Get("Upgrade") != "":
+		conn, buf, err := out.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\n\r\n", r.Header.Get("Upgrade"))
+		_, _ = io.Copy(conn, buf)
+	case r.URL.Path == "/large":
+		_, _ = io.Copy(out, io.LimitReader(zeros{}, 64<<20))
+	case r.URL.Path == "/slow":
+		for range 5 {
+			fmt.Fprintln(out, "tick")
+			out.(http.Flusher).Flush()
+			time.Sleep(20 * time.Millisecond)
+		}
+	default:
+		n, _ := io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(out, "%s %s %s %d\n", r.Host, r.Proto, r.URL.Path, n)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// echo answers what it is sent, after a greeting.
+func (w *World) echo(l net.Listener, port int) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		w.see("tcp %d", port)
+		go func() {
+			defer c.Close()
+			fmt.Fprintf(c, "hello from %d\n", port)
+			_, _ = io.Copy(c, c)
+		}()
+	}
+}
+
+// certificates makes a certificate authority, and a certificate for all names.
+func certificates() (tls.Certificate, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a test of pk"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: append(names(), "*.wild.test"),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, nil, err
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+func names() []string {
+	var list []string
+	for line := range strings.Lines(Hosts) {
+		list = append(list, strings.Fields(line)[1:]...)
+	}
+	return list
+}
