@@ -120,7 +120,9 @@ func TestSurvey(t *testing.T) {
 
 		{"yarn", []string{"{h}/.yarnrc.yml: npmScopes:|  s:|    npmRegistryServer: 'https://b.test'|npmRegistryServer: \"https://a.test:444\" # mine|npmAuthToken: x|"},
 			[]string{"YARN_NPM_REGISTRY_SERVER=https://c.test"},
-			[]string{"a.test:444 yarn-berry user {h}/.yarnrc.yml", "b.test:443 yarn-berry user {h}/.yarnrc.yml", "c.test:443 yarn-berry environment $YARN_NPM_REGISTRY_SERVER"}, nil},
+			[]string{"b.test:443 yarn-berry user {h}/.yarnrc.yml", "c.test:443 yarn-berry environment $YARN_NPM_REGISTRY_SERVER"}, nil},
+		{"yarn: a publishing registry", []string{"{b}/yarn!", "{h}/.yarnrc.yml: npmPublishRegistry: https://b.test|npmRegistryServer: https://a.test:444|"}, nil,
+			[]string{"a.test:444 yarn-berry user {h}/.yarnrc.yml", "b.test:443 yarn-berry user {h}/.yarnrc.yml"}, nil},
 		{"yarn without", []string{"{b}/yarn!"}, nil, nil, []string{"yarn-berry: no npmRegistryServer is configured"}},
 
 		{"pip: levels", []string{

@@ -106,21 +106,26 @@ func (s *survey) npmDefault(dir string) bool {
 	return false
 }
 
-// yarn reads .yarnrc.yml as text: registries stand at the top and in scopes.
-// https://yarnpkg.com/configuration/yarnrc
+// yarn reads .yarnrc.yml as text: registries stand at the top, where a variable wins
+// over them, and in scopes. https://yarnpkg.com/configuration/yarnrc
 func (s *survey) yarn() {
-	registry := regexp.MustCompile(`(?m)^[ \t]*["']?npm(?:Registry|Publish)(?:Server|Registry)["']?:[ \t]*["']?([^"'\s#]+)`)
+	registry := regexp.MustCompile(`(?m)^([ \t]*)["']?npm(?:Registry|Publish)(?:Server|Registry)["']?:[ \t]*["']?([^"'\s#]+)`)
+	found := false
 	if l := s.variable("YARN_NPM_REGISTRY_SERVER", "registry"); l != nil {
+		found = true
 		s.urls(pick([]*layer{l}, "registry"))
 	}
-	found := s.env["YARN_NPM_REGISTRY_SERVER"] != ""
+	replaced := found
 	for _, f := range []*file{s.read(User, s.below(".yarnrc.yml")), s.read(Project, s.inProjectDir(".yarnrc.yml"))} {
 		if f == nil {
 			continue
 		}
 		for _, m := range registry.FindAllStringSubmatch(f.text, -1) {
+			if replaced && m[1] == "" && f.from.Level != Project {
+				continue
+			}
 			found = found || f.from.Level != Project
-			s.url(setting{s.expand(f, m[1]), f.from})
+			s.url(setting{s.expand(f, m[2]), f.from})
 		}
 	}
 	if !found && s.program("yarn") != "" {
