@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// cargo reads registries and sources, replaced ones too:
-// https://doc.rust-lang.org/cargo/reference/config.html
+// cargo reads registries and sources, replaced ones too: The Cargo Book,
+// Configuration.
 func (s *survey) cargo() {
 	layers := s.cargoVariables()
 	for dir := filepath.Clean(s.Project); s.WithProject && filepath.IsAbs(dir); dir = filepath.Dir(dir) {

@@ -6,8 +6,8 @@ import (
 )
 
 // gem reads the sources of RubyGems and of the project's Gemfile, as text: both are
-// written by people in few forms. gem environment lists the files;
-// https://bundler.io/man/gemfile.5.html
+// written by people in few forms. gem environment lists the files,
+// and gemfile(5) has the form of the Gemfile.
 func (s *survey) gem() {
 	configured := false
 	for _, f := range []*file{s.read(User, s.gemrc()), s.read(System, s.system("/etc/gemrc"))} {

@@ -7,7 +7,8 @@ import (
 
 // golang reads GOPROXY, GOSUMDB and the patterns of private modules: from the
 // environment, from what `go env -w` wrote, and from the defaults that a Go
-// installation has in go.env since 1.21. https://go.dev/ref/mod#environment-variables
+// installation has in go.env since 1.21. Go Modules
+// Reference, Environment variables.
 func (s *survey) golang() {
 	names := []string{"GOPROXY", "GOSUMDB", "GONOPROXY", "GOPRIVATE"}
 	var layers []*layer

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// mavenSettings is what counts here of a settings.xml:
-// https://maven.apache.org/settings.html
+// mavenSettings is what counts here of a settings.xml: Settings
+// Reference of Maven.
 type mavenSettings struct {
 	Mirrors []struct {
 		URL     string `xml:"url"`

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// npm reads registries: https://docs.npmjs.com/cli/configuring-npm/npmrc lists the
-// files, the strongest first.
+// npm reads registries: npmrc(5) lists the files, the strongest first.
 func (s *survey) npm() {
 	dir := s.npmDir()
 	layers := []*layer{
@@ -107,7 +106,8 @@ func (s *survey) npmDefault(dir string) bool {
 }
 
 // yarn reads .yarnrc.yml as text: registries stand at the top, where a variable wins
-// over them, and in scopes. https://yarnpkg.com/configuration/yarnrc
+// over them, and in scopes: Yarn's documentation,
+// Settings.
 func (s *survey) yarn() {
 	registry := regexp.MustCompile(`(?m)^([ \t]*)["']?npm(?:Registry|Publish)(?:Server|Registry)["']?:[ \t]*["']?([^"'\s#]+)`)
 	found := false

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// pip reads indexes: https://pip.pypa.io/en/stable/topics/configuration/ lists the
-// files and variables. The project has none of its own.
+// pip reads indexes: its documentation, Configuration, lists the files and variables. The project has none of its own.
 func (s *survey) pip() {
 	layers := []*layer{
 		s.variable("PIP_INDEX_URL", "index-url"),

@@ -11,7 +11,7 @@ const maxNested = 32
 
 // parseTOML returns the strings of a TOML file by their keys, with dots between: what
 // is not a string, or stands in an array, is skipped. With an error comes what was
-// read before it. https://toml.io/en/v1.0.0
+// read before it. TOML v1.0.0.
 func parseTOML(text string) (map[string][]string, error) {
 	t := &tomlReader{rest: text, line: 1, values: map[string][]string{}}
 	if err := t.file(); err != nil {
