@@ -28,6 +28,11 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 		s.session(t, "spike", 12*24*time.Hour)
 		s.use(t, "review")
 	},
+	"man/pk-toolchains.1": func(t *testing.T, s *scene) {
+		s.Write(t, s.Home+"/.npmrc", "registry=https://registry.example.test/\n")
+		s.Write(t, s.Home+"/.config/pip/pip.conf", "[global]\nindex-url = https://pypi.example.test/simple\n")
+		s.Write(t, s.Project+"/.npmrc", "@app:registry=https://npm.example.test/\n")
+	},
 	"man/pk-session.7": func(t *testing.T, s *scene) {
 		s.session(t, "spike", 3*24*time.Hour)
 		s.use(t, "docs")

@@ -131,15 +131,18 @@ func (p *printer) leak(l toolchain.Leak) error {
 	return p.print(r.labelled(l.Path))
 }
 
-func (p *printer) print(r record) error {
+func (p *printer) print(r record) error { return p.emit(r, r.text) }
+
+// emit writes a record as JSON, or its text.
+func (p *printer) emit(object any, text string) error {
 	if p.json {
-		if err := cli.JSON(p.out).Encode(r); err != nil {
+		if err := cli.JSON(p.out).Encode(object); err != nil {
 			return fmt.Errorf("cannot write: %w", err)
 		}
 		return nil
 	}
-	err := cli.WriteRecord(p.out, r.text, p.zero, cli.Terminal(p.ctx.Stdout))
-	if err != nil && !p.zero && strings.Contains(r.text, "\n") { // the record is at fault, not the output: go on
+	err := cli.WriteRecord(p.out, text, p.zero, cli.Terminal(p.ctx.Stdout))
+	if err != nil && !p.zero && strings.Contains(text, "\n") { // the record is at fault, not the output: go on
 		p.ctx.Report(err)
 		p.status = cli.StatusRefused
 		return nil

@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/toolchain"
 )
 
-const help = `Usage: pk-toolchains [OPTION]... [readable|overlay|masks]
+const help = `Usage: pk-toolchains [OPTION]... [readable|overlay|masks|hosts]
 
 Prints the directories and files of tool chains that exist on this machine, one
 a line. What is printed is chosen so that builds work and logins stay private.
@@ -21,6 +21,8 @@ Options may follow the operand.
   readable   what was installed beforehand, to be shown read-only
   overlay    caches that tools write to, to be shown so that writes stay inside
   masks      credentials inside those, to be hidden
+  hosts      hosts that tools are configured to reach, each as NAME:PORT and a
+             comment that says which file names it
 
 Without an operand: every readable and overlay path, each as its kind, its tool
 and the path, with one tab between them.
@@ -29,8 +31,11 @@ Options:
       --tool NAME            only this tool; repeatable
       --absent               the rows that show nothing here instead, and why
       --check                known credentials that would be seen instead
+      --project              hosts: those too that the project's own files name,
+                             which whoever wrote the project has chosen
   -z, --zero                 records end in NUL, not in a newline
-      --json                 JSON lines: kind, tool, path, and where it comes from
+      --json                 JSON lines: kind, tool, path or rule, and where it
+                             comes from
   -h, --help                 this text
       --version [--json]     the version
 
@@ -38,25 +43,30 @@ Variables that move a path, such as CARGO_HOME, GOPATH or XDG_CACHE_HOME, are
 honoured, unless they lead to a home, a system directory or a secret. Rows of
 your own go into ~/.config/pikuri/toolchains.tsv.
 
-Exit status: 0 done, also when nothing exists; 1 a path could not be printed, or
+Exit status: 0 done, also when nothing exists; 1 a record could not be printed, or
 --check found something; 2 called wrongly, or a row of your own is wrong.
 
 Examples:
   pk-toolchains
   pk-toolchains overlay --tool go
   pk-toolchains --absent --tool uv
+  pk-toolchains hosts --tool go --tool npm
   du $(pk-toolchains overlay)
 `
 
-// masks is the operand beside the two kinds.
-const masks = "masks"
+// masks and hosts are the operands beside the two kinds.
+const (
+	masks     = "masks"
+	hostNames = "hosts"
+)
 
-var operands = []string{string(toolchain.Readable), string(toolchain.Overlay), masks}
+var operands = []string{string(toolchain.Readable), string(toolchain.Overlay), masks, hostNames}
 
 // options of pk-toolchains.
 type options struct {
 	tools         []string
 	absent, check bool
+	project       bool
 	zero, json    bool
 }
 
@@ -72,6 +82,7 @@ func command() *cli.Command {
 			cli.List(&o.tools, "tool", ""),
 			cli.Switch(&o.absent, "absent", ""),
 			cli.Switch(&o.check, "check", ""),
+			cli.Switch(&o.project, "project", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		},
 		Action: o.run,
@@ -88,17 +99,13 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
-	table, err := toolchain.LoadFor(host)
-	if err != nil {
-		return cli.Invalid(err)
-	}
-	if err := o.checkTools(table); err != nil {
-		return err
-	}
 	out := bufio.NewWriter(ctx.Stdout)
 	p := &printer{ctx: ctx, out: out, zero: o.zero, json: o.json}
-	if err := o.print(p, table, host, kind); err != nil {
+	list := o.paths
+	if kind == hostNames {
+		list = o.hosts
+	}
+	if err := list(p, kind); err != nil {
 		return err
 	}
 	if err := out.Flush(); err != nil {
@@ -107,8 +114,16 @@ func (o *options) run(ctx *cli.Context) error {
 	return cli.Exit(p.status)
 }
 
-// print prints what was asked for.
-func (o *options) print(p *printer, table toolchain.Table, host toolchain.Host, kind string) error {
+// paths prints what was asked for of the table.
+func (o *options) paths(p *printer, kind string) error {
+	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
+	table, err := toolchain.LoadFor(host)
+	if err != nil {
+		return cli.Invalid(err)
+	}
+	if err := o.checkTools(table.Tools(), "pk-toolchains and pk-toolchains --absent list them all"); err != nil {
+		return err
+	}
 	entries, absent := table.Survey(host)
 	switch {
 	case o.absent:
@@ -149,6 +164,8 @@ func (o *options) kind(args []string) (string, error) {
 		return "", cli.Usage("--json cannot be used with --zero")
 	case o.absent && o.check:
 		return "", cli.Usage("--absent cannot be used with --check")
+	case o.project && !slices.Equal(args, []string{hostNames}):
+		return "", cli.Usage("--project goes with %q only", hostNames)
 	case len(args) == 0:
 		return "", nil
 	case len(args) > 1:
@@ -157,17 +174,17 @@ func (o *options) kind(args []string) (string, error) {
 		return "", cli.Usage("unknown operand %q: use one of %s", args[0], strings.Join(operands, ", "))
 	case o.check:
 		return "", cli.Usage("--check takes no operand, not %q", args[0])
-	case o.absent && args[0] == masks:
-		return "", cli.Usage("--absent cannot be used with %q", masks)
+	case o.absent && (args[0] == masks || args[0] == hostNames):
+		return "", cli.Usage("--absent cannot be used with %q", args[0])
 	}
 	return args[0], nil
 }
 
-func (o *options) checkTools(table toolchain.Table) error {
-	known := table.Tools()
+// checkTools refuses a tool that is not known. hint says where they are listed.
+func (o *options) checkTools(known []string, hint string) error {
 	for _, t := range o.tools {
 		if !slices.Contains(known, t) {
-			return cli.WithHint(cli.Usage("unknown tool %q", t), "pk-toolchains and pk-toolchains --absent list them all")
+			return cli.WithHint(cli.Usage("unknown tool %q", t), "%s", hint)
 		}
 	}
 	return nil

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/cli/clitest"
+	"pikuri/lib/hostrule"
 	"pikuri/lib/toolchain"
+	"pikuri/lib/toolchain/hosts"
 	"pikuri/lib/toolchain/toolchaintest"
 )
 
@@ -31,7 +33,44 @@ func TestCompletionsKnowAllTools(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(clitest.Root(t), "scripts/completions/pk-toolchains."+shell))
 		require.NoError(t, err)
 		assert.Contains(t, string(text), names, shell)
+		for _, name := range hosts.Tools() {
+			assert.Regexp(t, `\b`+name+`\b`, string(text), shell)
+		}
 	}
+}
+
+// TestHostsAreAList: the output is what --allow-host-from takes, whatever a path holds.
+func TestHostsAreAList(t *testing.T) {
+	for _, test := range []struct{ name, dir string }{{"plain", "a"}, {"a path that looks like a rule", "# evil.test:443 private"}, {"newline", "a\nevil.test:443"}} {
+		t.Run(test.name, func(t *testing.T) {
+			home := filepath.Join(t.TempDir(), test.dir)
+			require.NoError(t, os.Mkdir(home, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(home, ".npmrc"), []byte("registry=https://a.test\n"), 0o644))
+			t.Setenv("GOPROXY", "https://b.test:8443")
+			t.Setenv("GOPRIVATE", "*.c.test")
+			_, text, _ := run(t, home, "hosts", "--tool", "npm", "--tool", "go")
+			_, zero, _ := run(t, home, "hosts", "--tool", "npm", "--tool", "go", "-z")
+			want := "a.test:443; b.test:8443; *.c.test:443"
+			assert.Equal(t, want, rules(t, zero, "\x00"))
+			if test.name == "newline" {
+				want = "b.test:8443; *.c.test:443" // that record is refused
+			}
+			assert.Equal(t, want, rules(t, text, "\n"))
+		})
+	}
+}
+
+func rules(t *testing.T, list, end string) string {
+	t.Helper()
+	rules, err := hostrule.FromList("-", strings.Split(list, end), nil)
+	require.NoError(t, err)
+	var own hostrule.Rules
+	for _, r := range rules { // without what the machine that runs the test has
+		if strings.HasSuffix(r.Name, ".test") {
+			own = append(own, r)
+		}
+	}
+	return own.String()
 }
 
 // run runs the command in this process with a made-up home.

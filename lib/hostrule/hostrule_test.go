@@ -336,6 +336,11 @@ func TestFromListRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, `"/l": line 4097: cannot allow 4097 hosts`)
 }
 
+func TestNoLookup(t *testing.T) {
+	_, err := From("@npm", "option --allow-host", nil)
+	assert.EqualError(t, err, `sets such as "@npm" cannot be used here: type their rules`)
+}
+
 func table(t *testing.T, rows ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "hosts.tsv")

@@ -15,8 +15,12 @@ type Lookup func(set string) (Rules, error)
 
 // From reads what an option or a line of a list gives: a rule, or "@NAME" for the
 // rules of a set. origin is the Origin of the rule; those of a set have their own.
+// Without a Lookup there are no sets.
 func From(text, origin string, sets Lookup) (Rules, error) {
 	if set, ok := strings.CutPrefix(strings.Trim(text, " \t"), "@"); ok {
+		if sets == nil {
+			return nil, fmt.Errorf("sets such as %q cannot be used here: type their rules", "@"+set)
+		}
 		return sets(set)
 	}
 	r, err := Parse(text)

@@ -168,7 +168,8 @@ func isNameByte(c byte) bool {
 }
 
 // isNumber tells that a name with this last label is an IPv4 address to browsers and
-// to inet_aton(3): 127.1, 2130706433, 0x7f.1. https://url.spec.whatwg.org/#ends-in-a-number-checker
+// to inet_aton(3): 127.1, 2130706433, 0x7f.1. WHATWG URL Standard,
+// "ends in a number checker".
 func isNumber(last string) bool {
 	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
