@@ -46,6 +46,8 @@ Workspace:
 ` + sandboxflags.SandboxHelp + `
 Other:
       --print                print a command line that makes the sandbox, one word a line
+      --host NAME[:PORT]     with --explain: which rule lets a host through, and
+                             where it leads; repeatable
       --explain              tell what the sandbox shows at each PATH and which rule
                              decided; without PATH, the whole plan
       --check                attack such a sandbox from inside, and tell which of the
@@ -70,6 +72,8 @@ type options struct {
 	sandboxflags.Options
 	print, explain, check, json, zero bool
 
+	hosts []string // of --host
+
 	args []string // as they were given
 }
 
@@ -86,6 +90,7 @@ func (o *options) command() *cli.Command {
 		Options: append(o.Options.Options(),
 			cli.Switch(&o.print, "print", ""),
 			cli.Switch(&o.explain, "explain", ""),
+			cli.List(&o.hosts, "host", ""),
 			cli.Switch(&o.check, "check", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
@@ -211,6 +216,8 @@ func (o *options) validate(ctx *cli.Context) error {
 		return cli.Usage("--json cannot be used with --zero")
 	case o.json && !o.print && !o.explain && !o.check:
 		return cli.Usage("--json goes with --print, --explain, --check or --version")
+	case len(o.hosts) > 0 && (!o.explain || o.json || len(ctx.Args) > 0):
+		return cli.Usage("--host goes with --explain, without --json and PATHs")
 	case len(ctx.Args) == 0 && !o.print && !o.explain && !o.check:
 		return cli.Usage("no command given")
 	}
@@ -220,6 +227,8 @@ func (o *options) validate(ctx *cli.Context) error {
 // tell prints what would be run, instead of running it.
 func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	switch {
+	case len(o.hosts) > 0:
+		return explainHosts(ctx, f.Plan, o.hosts)
 	case o.explain:
 		return o.explainPlan(ctx, f.Plan)
 	case o.json:
@@ -258,6 +267,18 @@ func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 		lines = append(plan.JSON(), plan.SocketsJSON()...)
 	default:
 		lines = plan.Describe(paint)
+	}
+	return writeLines(ctx, lines)
+}
+
+// explainHosts tells what becomes of connections to hosts.
+func explainHosts(ctx *cli.Context, plan *bwrap.Plan, hosts []string) error {
+	if plan.Gate == nil || !plan.Gate.Allow {
+		return cli.Usage("--host needs --net allow: without it no rule decides about hosts")
+	}
+	var lines []string
+	for _, host := range hosts {
+		lines = append(lines, gate.Explain(*plan.Gate, host))
 	}
 	return writeLines(ctx, lines)
 }

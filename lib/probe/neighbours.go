@@ -14,6 +14,8 @@ var neighbours = []Attack{
 		try: func(t *Targets) error { return connect("unix", t.Abstract) }},
 	{Name: "connect to a service on the loopback address", Guarantee: "network",
 		try: func(t *Targets) error { return connect("tcp", t.TCP) }},
+	{Name: "connect to a service that no rule names", Guarantee: "net-allow",
+		try: func(t *Targets) error { return connect("tcp", t.TCP) }},
 }
 
 // kept: files in writable directories that must stay as they are. In a git directory

@@ -89,7 +89,7 @@ func (r *BwrapRunner) try() error {
 // Enforcement promises the guarantees of the sandbox. A limit on open files would
 // bear on bwrap too.
 func (r *BwrapRunner) Enforcement() Enforcement {
-	return Enforcement{Env: true, Files: true, NetModes: []NetMode{NetDenyAll}, FileBytes: true, Terminates: true}
+	return Enforcement{Env: true, Files: true, NetModes: []NetMode{NetDenyAll, NetAllowList}, FileBytes: true, Terminates: true}
 }
 
 // Exec runs a command.
@@ -106,7 +106,10 @@ func (r *BwrapRunner) Exec(ctx context.Context, cmd string, args []string, opts 
 		return nil, stopped(err)
 	}
 	config := r.config
-	config.NoNet, config.Env = opts.Net.Mode == NetDenyAll, opts.Env.policy(os.Environ())
+	config.NoNet, config.Env = opts.Net.Mode != NetDefault, opts.Env.policy(os.Environ())
+	if config.Gate, err = opts.Net.gate(); err != nil {
+		return nil, err
+	}
 	limit := r.limit(opts.Resources)
 	stdout, stderr := &stream{limit: limit}, &stream{limit: limit}
 	answer, err := r.run(ctx, config, append([]string{cmd}, args...), opts, dir.Name(), stdout, stderr)

@@ -20,11 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/gate"
+	"pikuri/lib/hostrule"
 )
 
 // Why a command is not run, or did not end by itself. Errors of a Runner wrap
@@ -89,8 +92,8 @@ type EnvPolicy struct {
 // NetMode is how much of the network a command reaches.
 type NetMode int
 
-// The modes. Those that pick hosts are named so that a request for them can be
-// refused: no runner of this package enforces them.
+// The modes. No runner of this package enforces NetProxy: it is there so that a request
+// for it can be refused.
 const (
 	NetDefault   NetMode = iota // the host's
 	NetDenyAll                  // none but a loopback of its own
@@ -108,7 +111,7 @@ func (m NetMode) String() string {
 // NetPolicy is what a command may reach.
 type NetPolicy struct {
 	Mode       NetMode
-	AllowHosts []string // for NetAllowList
+	AllowHosts []string // for NetAllowList: NAME[:PORT,...] [private], as --allow-host takes it
 }
 
 // Resources are limits; 0 means none is asked for.
@@ -160,7 +163,41 @@ func (p NetPolicy) validate() error {
 	case p.Mode != NetAllowList && len(p.AllowHosts) > 0:
 		return fmt.Errorf("%w: Net.AllowHosts means nothing with the network mode %q", ErrInvalid, p.Mode)
 	}
-	return nil
+	_, err := p.rules()
+	return err
+}
+
+// rules are those of AllowHosts.
+func (p NetPolicy) rules() (hostrule.Rules, error) {
+	var rules hostrule.Rules
+	for _, text := range p.AllowHosts {
+		r, err := hostrule.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("%w: Net.AllowHosts: %w", ErrInvalid, err)
+		}
+		r.Origin = "Net.AllowHosts"
+		rules = append(rules, r)
+	}
+	if err := rules.Check(); err != nil {
+		return nil, fmt.Errorf("%w: Net.AllowHosts: %w", ErrInvalid, err)
+	}
+	return rules, nil
+}
+
+// gate is the gate to the hosts that are allowed, or nil.
+func (p NetPolicy) gate() (*gate.Config, error) {
+	if p.Mode != NetAllowList {
+		return nil, nil
+	}
+	rules, err := p.rules()
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := gate.FindProxy(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotAvailable, err)
+	}
+	return &gate.Config{Allow: true, Rules: rules, Proxy: proxy}, nil
 }
 
 func (r Resources) validate() error {

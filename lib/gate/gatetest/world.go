@@ -101,7 +101,9 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	switch dir := os.Getenv(inside); dir {
 	case "":
 		cmd := again(t, world)
-		id := func(n int) []syscall.SysProcIDMap { return []syscall.SysProcIDMap{{ContainerID: n, HostID: n, Size: 1}} }
+		id := func(n int) []syscall.SysProcIDMap {
+			return []syscall.SysProcIDMap{{ContainerID: n, HostID: n, Size: 1}}
+		}
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = id(os.Getuid()), id(os.Getgid())
 		cmd.SysProcAttr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_NET_BIND_SERVICE}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -347,6 +348,7 @@ func (s *suite) invalid() {
 		{Net: sandbox.NetPolicy{Mode: -1}},
 		{Net: sandbox.NetPolicy{Mode: 99}},
 		{Net: sandbox.NetPolicy{AllowHosts: []string{"example.com"}}},
+		{Net: sandbox.NetPolicy{Mode: sandbox.NetAllowList, AllowHosts: []string{"https://example.com/"}}},
 		{Resources: sandbox.Resources{MaxOutputBytes: -1}},
 		{Resources: sandbox.Resources{MemoryBytes: -1}},
 		{Resources: sandbox.Resources{MaxOpenFiles: 3}},
@@ -360,8 +362,8 @@ func (s *suite) notEnforced() {
 		kept bool
 		opts sandbox.ExecOptions
 	}{
-		{s.closesNet(), sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: sandbox.NetDenyAll}}},
-		{false, sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: sandbox.NetAllowList, AllowHosts: []string{"example.com"}}}},
+		{s.closesNet(sandbox.NetDenyAll), sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: sandbox.NetDenyAll}}},
+		{s.closesNet(sandbox.NetAllowList), sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: sandbox.NetAllowList, AllowHosts: []string{"example.com"}}}},
 		{false, sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: sandbox.NetProxy}}},
 		{s.promises.FileBytes, sandbox.ExecOptions{Resources: sandbox.Resources{MaxFileBytes: 1 << 20}}},
 		{s.promises.OpenFiles, sandbox.ExecOptions{Resources: sandbox.Resources{MaxOpenFiles: 64}}},
@@ -377,13 +379,8 @@ func (s *suite) notEnforced() {
 	}
 }
 
-func (s *suite) closesNet() bool {
-	for _, mode := range s.promises.NetModes {
-		if mode == sandbox.NetDenyAll {
-			return true
-		}
-	}
-	return false
+func (s *suite) closesNet(mode sandbox.NetMode) bool {
+	return slices.Contains(s.promises.NetModes, mode)
 }
 
 func (s *suite) limits() {
@@ -404,7 +401,7 @@ func (s *suite) limits() {
 }
 
 func (s *suite) network() {
-	if !s.closesNet() {
+	if len(s.promises.NetModes) == 0 {
 		return
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -414,7 +411,10 @@ func (s *suite) network() {
 	defer listener.Close()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	dial := []string{"-c", `exec 3<>"/dev/tcp/127.0.0.1/$1"`, "bash", port}
-	for mode, want := range map[sandbox.NetMode]bool{sandbox.NetDefault: true, sandbox.NetDenyAll: false} {
+	for mode, want := range map[sandbox.NetMode]bool{sandbox.NetDefault: true, sandbox.NetDenyAll: false, sandbox.NetAllowList: false} {
+		if mode != sandbox.NetDefault && !s.closesNet(mode) {
+			continue
+		}
 		r, err := s.Exec(context.Background(), "bash", dial, sandbox.ExecOptions{Net: sandbox.NetPolicy{Mode: mode}})
 		if err != nil {
 			s.Fatal(err)

@@ -1,0 +1,54 @@
+package gate
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// Explain tells in one line whether a Config lets a connection through, by which rule,
+// and to which addresses the name leads now. host is NAME or NAME:PORT, by default
+// port 443.
+func Explain(c Config, host string) string {
+	name, port := host, uint64(443)
+	if at, number, err := net.SplitHostPort(host); err == nil {
+		if port, err = strconv.ParseUint(number, 10, 16); err != nil {
+			return fmt.Sprintf("%q: %q is no port", host, number)
+		}
+		name = at
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	to := net.JoinHostPort(name, strconv.FormatUint(port, 10))
+	rule, ok := c.Rules.Allows(name, uint16(port))
+	if !ok {
+		return to + "\trefused\t" + noRule
+	}
+	by := "allowed\t" + rule.String() + " (" + rule.Origin + ")\t"
+	if c.Proxy.serves(name, uint16(port)) {
+		return to + "\t" + by + "through the proxy of HTTPS_PROXY"
+	}
+	h := newHost(c.Proxy)
+	addrs, err := h.resolve(context.Background(), name)
+	if err != nil {
+		return to + "\t" + by + "does not resolve: " + cause(err)
+	}
+	own, err := h.own()
+	if err != nil {
+		return to + "\t" + by + err.Error()
+	}
+	_, allowPrivate, _, _ := c.Rules.Find(name)
+	var good, bad []string
+	for _, a := range addrs {
+		if err := judge(a, own, allowPrivate); err != nil {
+			bad = append(bad, err.Error())
+		} else {
+			good = append(good, a.Unmap().String())
+		}
+	}
+	if len(good) == 0 {
+		return to + "\trefused\t" + rule.String() + " (" + rule.Origin + ")\t" + strings.Join(bad, "; ")
+	}
+	return to + "\t" + by + strings.Join(good, " ")
+}
