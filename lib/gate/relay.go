@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"pikuri/lib/gate/clienthello"
@@ -130,6 +131,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	defer there.Close()
 	status := make(chan int, 1)
 	back := make(chan int64, 1)
+	var answered atomic.Bool // by the gate
 	go func() {
 		first := &counted{w: c}
 		code, err := requests.FirstStatus(first, there)
@@ -138,7 +140,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 		if err == nil {
 			n, err = io.Copy(c, there)
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil && !errors.Is(err, io.EOF) && !answered.Load() {
 			reset(c)
 		}
 		back <- first.n + n
@@ -148,14 +150,14 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 		Host: func(h string) bool { return h == rec.Name }, Port: "80", Upgraded: func() bool { return <-status == 101 },
 	})
 	rec.Sent = out.n
-	_ = there.(*net.TCPConn).CloseWrite()
 	refusal, refused := errors.AsType[*requests.Refusal](err)
 	if refused {
 		rec.Verdict, rec.Reason = Refused, refusal.Reason
-		if refusal.Forwarded == 0 {
+		if answered.Store(true); refusal.Forwarded == 0 {
 			there.Close()
 		}
 	}
+	_ = there.(*net.TCPConn).CloseWrite()
 	rec.Received = <-back
 	if refused {
 		_ = c.SetDeadline(time.Now().Add(time.Second))
