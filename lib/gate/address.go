@@ -37,7 +37,9 @@ func within(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-var errPrivate = errors.New("it resolves to a private address: allow it with the word private, as in --allow-host 'NAME private'")
+var errPrivate = errors.New(isPrivate)
+
+const isPrivate = "it resolves to a private address, and the rule does not say private"
 
 // judge says why the gate does not connect to an address. own are the addresses of
 // this machine: whatever listens there expects the machine's own users. allowPrivate

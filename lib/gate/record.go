@@ -103,6 +103,8 @@ func (r Record) line() string {
 		return fmt.Sprintf("%s was refused: it is UDP, and TCP alone is let through", to)
 	case r.Reason == noRule && r.Name != "":
 		return fmt.Sprintf("%s was refused: %s (--allow-host %s would)", to, noRule, to)
+	case r.Reason == isPrivate:
+		return fmt.Sprintf("%s was refused: %s (--allow-host '%s private' would)", to, r.Reason, to)
 	case r.Address != "" && (r.Protocol == "tcp" || r.Protocol == "udp"):
 		return fmt.Sprintf("%s over %s was refused: %s", to, r.Protocol, r.Reason)
 	case r.Address != "":

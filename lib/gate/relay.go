@@ -90,7 +90,7 @@ func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
 	_ = c.SetReadDeadline(time.Time{})
 	switch {
 	case errors.Is(err, io.EOF) && len(hello) == 0:
-		rec.Reason = "nothing was sent"
+		rec.Verdict, rec.Reason = Allowed, "nothing was sent"
 		return
 	case err != nil:
 		rec.Reason = err.Error()
@@ -120,7 +120,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	_ = c.SetReadDeadline(time.Now().Add(firstTime))
 	in := bufio.NewReader(c)
 	if _, err := in.Peek(1); err != nil {
-		rec.Reason = "nothing was sent"
+		rec.Verdict, rec.Reason = Allowed, "nothing was sent"
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
