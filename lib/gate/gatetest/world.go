@@ -60,6 +60,7 @@ const Hosts = `127.0.0.1 localhost
 // World is what a test in it can use.
 type World struct {
 	Roots string // a PEM file with the certificate authority of the servers
+	Files string // a directory that the servers show below /files/
 	log   string // a file with what the servers were asked
 	mu    sync.Mutex
 	read  int64 // how much of it Seen has returned
@@ -112,7 +113,8 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 		t.Log(string(out))
 	case world:
 		dir := t.TempDir()
-		w := &World{log: filepath.Join(dir, "seen")}
+		w := &World{Files: filepath.Join(dir, "files"), log: filepath.Join(dir, "seen")}
+		require.NoError(t, os.Mkdir(w.Files, 0o755))
 		w.see("started")
 		require.NoError(t, w.make(dir))
 		runtime.LockOSThread() // the capabilities of a child are those of this thread
@@ -122,7 +124,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		require.NoError(t, cmd.Run())
 	default:
-		w := &World{Roots: filepath.Join(dir, "roots.pem"), log: filepath.Join(dir, "seen")}
+		w := &World{Roots: filepath.Join(dir, "roots.pem"), Files: filepath.Join(dir, "files"), log: filepath.Join(dir, "seen")}
 		w.Seen()
 		f(t, w)
 	}
@@ -222,9 +224,20 @@ func inNetwork(ns *os.File, f func() error) error {
 	return <-done
 }
 
+// systemRoots are the certificates that Debian's programs trust.
+const systemRoots = "/etc/ssl/certs/ca-certificates.crt"
+
 // files puts the names and the certificate authority in their places.
 func (w *World) files(dir string) error {
-	for place, text := range map[string]string{"/etc/hosts": Hosts, "/etc/resolv.conf": "nameserver " + Private + "\noptions timeout:1 attempts:1\n"} {
+	places := map[string]string{"/etc/hosts": Hosts, "/etc/resolv.conf": "nameserver " + Private + "\noptions timeout:1 attempts:1\n"}
+	if trusted, err := os.ReadFile(systemRoots); err == nil {
+		own, err := os.ReadFile(filepath.Join(dir, "roots.pem"))
+		if err != nil {
+			return err
+		}
+		places[systemRoots] = string(trusted) + string(own)
+	}
+	for place, text := range places {
 		file := filepath.Join(dir, filepath.Base(place))
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
@@ -280,6 +293,8 @@ func (w *World) handle(out http.ResponseWriter, r *http.Request) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: %s\r\nConnection: Upgrade\r\n\r\n", r.Header.Get("Upgrade"))
 		_, _ = io.Copy(conn, buf)
+	case strings.HasPrefix(r.URL.Path, "/files/"):
+		http.StripPrefix("/files/", http.FileServer(http.Dir(w.Files))).ServeHTTP(out, r)
 	case r.URL.Path == "/large":
 		_, _ = io.Copy(out, io.LimitReader(zeros{}, 64<<20))
 	case r.URL.Path == "/slow":
