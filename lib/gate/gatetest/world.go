@@ -263,7 +263,7 @@ func (w *World) serve(dir string) error {
 		return err
 	}
 	handler := http.HandlerFunc(w.handle)
-	for _, port := range []int{80, 443, 22, 7000} {
+	for _, port := range []int{80, 443, 22, 7000, source} {
 		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 		if err != nil {
 			return err
@@ -274,6 +274,8 @@ func (w *World) serve(dir string) error {
 		case 443:
 			s := &http.Server{Handler: handler, TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}}}
 			go s.ServeTLS(l, "", "") //nolint:errcheck // it ends with the test
+		case source:
+			go pour(l)
 		default:
 			go w.echo(l, port)
 		}
@@ -312,6 +314,25 @@ func (w *World) handle(out http.ResponseWriter, r *http.Request) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// source is a port whose server sends without end.
+const source = 7001
+
+func pour(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			block := make([]byte, 1<<20)
+			for err == nil {
+				_, err = c.Write(block)
+			}
+		}()
+	}
+}
 
 // echo answers what it is sent, after a greeting.
 func (w *World) echo(l net.Listener, port int) {

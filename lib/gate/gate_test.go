@@ -1,0 +1,241 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/hostrule"
+)
+
+func TestAddresses(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("93.184.215.99"), netip.MustParseAddr("2606:2800::99")}
+	rows := []struct{ address, plain, private string }{ // why not, without and with the word
+		{"93.184.215.14", "", ""},
+		{"2606:2800:21f::1", "", ""},
+		{"::ffff:93.184.215.14", "", ""},
+		{"10.0.0.5", isPrivate, ""},
+		{"172.31.255.255", isPrivate, ""},
+		{"192.168.1.1", isPrivate, ""},
+		{"100.64.0.1", isPrivate, ""},
+		{"192.0.2.1", isPrivate, ""},
+		{"198.18.0.1", isPrivate, ""},
+		{"fd00::1", isPrivate, ""},
+		{"::ffff:10.0.0.5", isPrivate, ""},
+		{"127.0.0.1", "no host", "no host"},
+		{"127.255.0.1", "no host", "no host"},
+		{"::1", "no host", "no host"},
+		{"::ffff:127.0.0.1", "no host", "no host"},
+		{"::127.0.0.1", "no host", "no host"},
+		{"64:ff9b::7f00:1", "no host", "no host"},
+		{"64:ff9b:1::1", "no host", "no host"},
+		{"2002:7f00:1::", "no host", "no host"},
+		{"2001:0:1::", "no host", "no host"},
+		{"0.0.0.0", "no host", "no host"},
+		{"0.1.2.3", "no host", "no host"},
+		{"::", "no host", "no host"},
+		{"169.254.169.254", "no host", "no host"},
+		{"fe80::1", "no host", "no host"},
+		{"fe80::1%eth0", "no host", "no host"},
+		{"fec0::1", "no host", "no host"},
+		{"224.0.0.251", "no host", "no host"},
+		{"255.255.255.255", "no host", "no host"},
+		{"240.0.0.1", "no host", "no host"},
+		{"ff02::1", "no host", "no host"},
+		{"100.100.100.200", "no host", "no host"},
+		{"fd00:ec2::254", "no host", "no host"},
+		{"168.63.129.16", "no host", "no host"},
+		{"93.184.215.99", "of this machine", "of this machine"},
+		{"::ffff:93.184.215.99", "of this machine", "of this machine"},
+		{"2606:2800::99", "of this machine", "of this machine"},
+	}
+	for _, row := range rows {
+		t.Run(row.address, func(t *testing.T) {
+			for allowed, want := range map[bool]string{false: row.plain, true: row.private} {
+				err := judge(netip.MustParseAddr(row.address), own, allowed)
+				if want == "" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, want)
+				}
+			}
+		})
+	}
+}
+
+// resolver answers from a table, each name once with each of its lists in turn.
+type resolver map[string][][]netip.Addr
+
+func (r resolver) LookupNetIP(_ context.Context, _, name string) ([]netip.Addr, error) {
+	lists := r[name]
+	if len(lists) == 0 {
+		return nil, &net.DNSError{Err: "no such host", Name: name, IsNotFound: true}
+	}
+	if len(lists) > 1 {
+		r[name] = lists[1:]
+	}
+	return lists[0], nil
+}
+
+// An address is dialled as it was judged, whatever the resolver says next.
+func TestDialledAsJudged(t *testing.T) {
+	list := func(addrs ...string) (all []netip.Addr) {
+		for _, a := range addrs {
+			all = append(all, netip.MustParseAddr(a))
+		}
+		return all
+	}
+	names := resolver{
+		"rebinds.test.": {list("93.184.215.14"), list("127.0.0.1")},
+		"mixed.test.":   {list("127.0.0.1", "10.0.0.1", "93.184.215.14")},
+		"bad.test.":     {list("127.0.0.1", "10.0.0.1")},
+		"empty.test.":   {nil},
+	}
+	var dialled []string
+	h := newHost(Proxy{})
+	h.resolver = names
+	h.own = func() ([]netip.Addr, error) { return nil, nil }
+	h.dial = func(_ context.Context, _, address string) (net.Conn, error) {
+		dialled = append(dialled, address)
+		return nil, errors.New("it is a test")
+	}
+	for _, row := range []struct {
+		name string
+		want []string
+		said string
+	}{
+		{"rebinds.test", []string{"93.184.215.14:443"}, "it is a test"},
+		{"mixed.test", []string{"93.184.215.14:443"}, "it is a test"},
+		{"bad.test", nil, isPrivate},
+		{"empty.test", nil, "it has no address"},
+		{"none.test", nil, "no such host"},
+	} {
+		dialled = nil
+		_, err := h.connect(context.Background(), row.name, 443, false)
+		assert.ErrorContains(t, err, row.said, row.name)
+		assert.Equal(t, row.want, dialled, row.name)
+	}
+}
+
+func TestNamesAndAddresses(t *testing.T) {
+	for _, withSix := range []bool{false, true} {
+		n := newNames(withSix)
+		seen := map[netip.Addr]bool{}
+		for i := range maxNames {
+			name := fmt.Sprintf("n%d.test", i)
+			four, six, ok := n.add(name)
+			require.True(t, ok)
+			require.False(t, seen[four], "%s has %s twice", name, four)
+			seen[four] = true
+			got, ok := n.find(four)
+			require.True(t, ok)
+			require.Equal(t, name, got)
+			require.Equal(t, withSix, six.IsValid())
+			if withSix {
+				got, ok = n.find(six)
+				require.True(t, ok)
+				require.Equal(t, name, got)
+			}
+			again, _, _ := n.add(name)
+			require.Equal(t, four, again)
+		}
+		_, _, ok := n.add("one-more.test")
+		assert.False(t, ok, "the table is bounded")
+		_, _, ok = n.add("n0.test")
+		assert.True(t, ok, "a name that it has stays")
+	}
+	n := newNames(true)
+	n.add("a.test")
+	for _, a := range []string{"198.18.0.1", "198.18.0.255", "198.18.1.1", "198.19.255.1", "93.184.215.14", "0.0.0.0", "255.255.255.255", "::", "::1", "fd70:6b67::1", "fd70:6b67:0:1::", "fd70:6b67:0:1::101", "fd70:6b67:0:2::100", "::ffff:198.18.1.1"} {
+		_, ok := n.find(netip.MustParseAddr(a))
+		assert.False(t, ok, a)
+	}
+	name, ok := n.find(netip.MustParseAddr("::ffff:198.18.1.0"))
+	assert.True(t, ok)
+	assert.Equal(t, "a.test", name)
+}
+
+func TestProxies(t *testing.T) {
+	p := Proxy{URL: "http://p", NoProxy: "direct.test, .below.test,*.star.test,port.test:22,,"}
+	for name, want := range map[string]bool{
+		"a.test:443": true, "direct.test:443": false, "x.direct.test:443": false, "xdirect.test:443": true,
+		"below.test:443": true, "x.below.test:443": false, "x.star.test:443": false,
+		"port.test:22": false, "port.test:443": true,
+	} {
+		host, port, _ := strings.Cut(name, ":")
+		number := map[string]uint16{"22": 22, "443": 443}[port]
+		assert.Equal(t, want, p.serves(host, number), name)
+	}
+	assert.False(t, Proxy{URL: "http://p", NoProxy: "*"}.serves("a.test", 443))
+	assert.False(t, Proxy{}.serves("a.test", 443), "there is none")
+
+	for value, want := range map[string]string{
+		"http://h:3128": "http://h:3128", "h:3128": "http://h:3128", "": "",
+		"socks5://h": `only http proxies can be used`, "https://h": `only http proxies can be used`, "http://": "it names no host", "http://me:secret@h:x": "it is no URL",
+	} {
+		p, err := FindProxy(func(name string) string { return map[string]string{"https_proxy": value}[name] })
+		if err != nil {
+			assert.ErrorContains(t, err, want, value)
+			assert.NotContains(t, err.Error(), "secret")
+			continue
+		}
+		assert.Equal(t, want, p.URL)
+	}
+}
+
+func TestOneGateForEqualNetworks(t *testing.T) {
+	rules := func(texts ...string) (all hostrule.Rules) {
+		for _, text := range texts {
+			r, err := hostrule.Parse(text)
+			require.NoError(t, err)
+			all = append(all, r)
+		}
+		return all
+	}
+	a := Config{Allow: true, Rules: rules("a.test", "b.test:22"), Publish: []uint16{2, 1}}
+	assert.True(t, a.Equal(Config{Allow: true, Rules: rules("b.test:22", "a.test:443,80", "a.test"), Publish: []uint16{1, 2}}))
+	for _, other := range []Config{
+		{}, {Allow: true}, {Allow: true, Rules: rules("a.test", "b.test"), Publish: []uint16{1, 2}},
+		{Allow: true, Rules: rules("a.test", "b.test:22")}, {Allow: true, Rules: rules("a.test private", "b.test:22"), Publish: []uint16{1, 2}},
+		{Allow: true, Rules: a.Rules, Publish: a.Publish, Connect: []uint16{3}}, {Allow: true, Rules: a.Rules, Publish: a.Publish, Proxy: Proxy{URL: "http://p"}},
+	} {
+		assert.False(t, a.Equal(other), other.String())
+	}
+	assert.Equal(t, "allow a.test:80,443; b.test:22 publish 1 publish 2", a.String())
+	assert.Equal(t, "none", Config{}.String())
+}
+
+func TestLines(t *testing.T) {
+	refused := func(name string) Record {
+		return Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: noRule}
+	}
+	list := []Record{{Verdict: Allowed, Name: "good.test", Port: 443}, refused("a.test"), refused("a.test")}
+	assert.Equal(t, []string{"a.test was refused: no rule allows it (--allow-host a.test would)"}, Lines(list))
+	for i := range 7 {
+		list = append(list, refused(fmt.Sprintf("n%d.test", i)))
+	}
+	lines := Lines(list)
+	assert.Len(t, lines, maxLines+1)
+	assert.Equal(t, "and 3 more", lines[maxLines])
+	assert.Empty(t, Lines(nil))
+}
+
+// Packets of the command are hostile bytes too.
+func FuzzDestination(f *testing.F) {
+	f.Add([]byte("E\x00\x00\x28\x00\x00\x00\x00\x40\x06\x00\x00\xc6\x13\xff\x02\x0a\x01\x01\x01\x00\x01\x01\xbb"))
+	f.Add([]byte("`\x00\x00\x00\x00\x00\x06\x40"))
+	f.Fuzz(func(t *testing.T, p []byte) {
+		protocol, to, _, ok := destination(p)
+		if ok {
+			assert.NotEmpty(t, protocol)
+			assert.True(t, to.IsValid())
+		}
+	})
+}
