@@ -38,18 +38,28 @@ const (
 	joinTries = 20
 )
 
-// Join connects to the gate of the session whose directory is open as dir, or starts
-// it; with -1 it starts one for this sandbox alone. The gate is in the user namespace
-// of the calling process, which must be one that a set-up program is in. report is a
-// file to which a gate that starts appends Records, one JSON object a line.
-func Join(c Config, dir, report int) (*Link, error) {
-	if dir < 0 {
-		l, err := start(c, report, -1)
-		if err != nil {
-			return nil, fmt.Errorf("cannot start the gate: %w", err)
-		}
-		return l, nil
+// Begin starts a gate for one sandbox, which waits for its Config. It is in the user
+// namespace of the calling process, which must be one that a set-up program is in.
+func Begin() (*Link, error) {
+	l, err := start(-1)
+	if err != nil {
+		return nil, fmt.Errorf("cannot start the gate: %w", err)
 	}
+	return l, nil
+}
+
+// Configure has the gate make its network. report is a file to which it appends
+// Records, one JSON object a line; -1 stands for none.
+func (l *Link) Configure(c Config, report int) error {
+	if err := l.ask(c, report); err != nil {
+		return fmt.Errorf("cannot make the network of the sandbox: %w", err)
+	}
+	return nil
+}
+
+// Join connects to the gate of the session whose directory is open as dir, or starts
+// it, as Begin and Configure do.
+func Join(c Config, dir, report int) (*Link, error) {
 	for range joinTries {
 		l, err := find(c, dir)
 		if errors.Is(err, errGone) {
@@ -84,7 +94,7 @@ func find(c Config, dir int) (*Link, error) {
 		}
 		return nil, fmt.Errorf("cannot connect to the gate of the session: %w", err)
 	}
-	return l, l.ask(c)
+	return l, l.ask(c, -1)
 }
 
 // startShared starts the gate of a session, one process at a time.
@@ -122,7 +132,10 @@ func startShared(c Config, dir, report int) (*Link, error) {
 	if err := unix.Listen(listening, backlog); err != nil {
 		return nil, err
 	}
-	l, err := start(c, report, listening)
+	l, err := start(listening)
+	if err == nil {
+		err = l.ask(c, report)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the gate of the session: %w", err)
 	}
@@ -130,7 +143,7 @@ func startShared(c Config, dir, report int) (*Link, error) {
 }
 
 // start starts a gate process. It has no descriptor of the caller's and no terminal.
-func start(c Config, report, listening int) (*Link, error) {
+func start(listening int) (*Link, error) {
 	if err := hidden.Check(Mode.Name); err != nil {
 		return nil, err
 	}
@@ -144,15 +157,12 @@ func start(c Config, report, listening int) (*Link, error) {
 		return nil, err
 	}
 	l := &Link{conn: pair[0]}
-	if report < 0 {
-		report = null
-	}
 	line := []string{hidden.Self, Mode.Name}
-	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1]), uintptr(report)}
+	files := []uintptr{uintptr(null), uintptr(null), uintptr(null), uintptr(pair[1])}
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
 	}
-	pid, err := syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
+	_, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	unix.Close(pair[1])
@@ -160,15 +170,11 @@ func start(c Config, report, listening int) (*Link, error) {
 		l.close()
 		return nil, err
 	}
-	if err := l.ask(c); err != nil {
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		return nil, err
-	}
 	return l, nil
 }
 
 // ask sends a Config, and gets the network.
-func (l *Link) ask(c Config) (err error) {
+func (l *Link) ask(c Config, report int) (err error) {
 	defer func() {
 		if err != nil {
 			l.close()
@@ -178,10 +184,14 @@ func (l *Link) ask(c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	for line = append(line, '\n'); len(line) > 0; {
-		n, err := unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
-		if err == unix.EINTR {
-			continue
+	var rights []byte
+	if report >= 0 {
+		rights = unix.UnixRights(report)
+	}
+	for line = append(line, '\n'); len(line) > 0; rights = nil {
+		n, err := unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
+		for err == unix.EINTR {
+			n, err = unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
 		}
 		if err != nil {
 			return gone(err)

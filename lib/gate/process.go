@@ -1,7 +1,7 @@
 package gate
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,13 +19,13 @@ import (
 // Descriptors of a gate process that starts.
 const (
 	firstFD  = 3 // the connection to the set-up program that starts it
-	reportFD = 4 // where records go
-	listenFD = 5 // a listening socket for the other set-up programs of the session
+	listenFD = 4 // a listening socket for the other set-up programs of the session
 )
 
 // The words of the protocol between set-up program and gate. A set-up program sends its
-// Config as a line, and gets an answer with the command's network namespace. When its
-// sandbox has ended it says end, and gets drained once all is reported.
+// Config as a line, the first one with a file for records, and gets an answer with the
+// command's network namespace. When its sandbox has ended it says end, and gets drained
+// once all is reported.
 const (
 	end     = 'e'
 	drained = 'd'
@@ -53,10 +53,9 @@ func main(args []string) error {
 		return err
 	}
 	g := &process{shared: shared}
-	in := bufio.NewReader(first)
-	c, err := readConfig(in)
+	c, report, err := readConfig(first)
 	if err == nil {
-		err = g.open(c)
+		err = g.open(c, report)
 	}
 	if err != nil {
 		answerError(first, err)
@@ -71,7 +70,7 @@ func main(args []string) error {
 		}
 		go g.acceptUsers(l)
 	}
-	go g.user(first, in)
+	go g.user(first)
 	g.users.Wait()
 	g.server.unpublish()
 	return nil
@@ -109,13 +108,13 @@ type process struct {
 }
 
 // open makes the network and begins to serve.
-func (g *process) open(c Config) error {
+func (g *process) open(c Config, report io.Writer) error {
 	g.config = c
 	w, err := makeWires(c)
 	if err != nil {
 		return err
 	}
-	g.server = newServer(c, w, os.NewFile(reportFD, "report"))
+	g.server = newServer(c, w, report)
 	return g.server.start()
 }
 
@@ -129,8 +128,11 @@ func (g *process) acceptUsers(l net.Listener) {
 		}
 		g.users.Add(1)
 		go func() {
-			in := bufio.NewReader(c)
-			config, err := readConfig(in)
+			c := c.(*net.UnixConn)
+			config, report, err := readConfig(c)
+			if report != nil {
+				report.Close()
+			}
 			if err == nil && !config.Equal(g.config) {
 				err = &Failure{
 					fmt.Errorf("other commands of the session have another network: %s", g.config),
@@ -143,20 +145,19 @@ func (g *process) acceptUsers(l net.Listener) {
 				g.users.Done()
 				return
 			}
-			g.user(c.(*net.UnixConn), in)
+			g.user(c)
 		}()
 	}
 }
 
 // user answers one set-up program to its end.
-func (g *process) user(c *net.UnixConn, in *bufio.Reader) {
+func (g *process) user(c *net.UnixConn) {
 	defer g.users.Done()
 	defer c.Close()
 	line, _ := json.Marshal(reply{})
 	_, _, err := c.WriteMsgUnix(append(line, '\n'), unix.UnixRights(int(g.server.command.Fd())), nil)
-	for err == nil {
-		var word byte
-		if word, err = in.ReadByte(); err == nil && word == end {
+	for word := make([]byte, 1); err == nil; {
+		if _, err = c.Read(word); err == nil && word[0] == end {
 			g.finish()
 			_, err = c.Write([]byte{drained})
 		}
@@ -188,18 +189,35 @@ func (g *process) finish() {
 // maxConfig bounds a Config as a line.
 const maxConfig = 4 << 20
 
-func readConfig(in *bufio.Reader) (c Config, err error) {
+// readConfig reads a Config, and the file that came with it, or nil.
+func readConfig(from *net.UnixConn) (c Config, report *os.File, err error) {
 	var line []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		line = append(line, part...)
-		if err == nil {
-			return c, json.Unmarshal(line, &c)
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	for !bytes.HasSuffix(line, []byte("\n")) && len(line) < maxConfig {
+		n, space, _, _, err := from.ReadMsgUnix(buf, oob)
+		if err == nil && n == 0 {
+			err = io.EOF
 		}
-		if !errors.Is(err, bufio.ErrBufferFull) || len(line) > maxConfig {
-			return c, err
+		if err != nil {
+			return c, report, err
+		}
+		line = append(line, buf[:n]...)
+		messages, err := unix.ParseSocketControlMessage(oob[:space])
+		if err != nil {
+			return c, report, err
+		}
+		for i := range messages {
+			fds, err := unix.ParseUnixRights(&messages[i])
+			if err != nil {
+				return c, report, err
+			}
+			for _, fd := range fds {
+				unix.CloseOnExec(fd)
+				report = os.NewFile(uintptr(fd), "report")
+			}
 		}
 	}
+	return c, report, json.Unmarshal(line, &c)
 }
 
 func answerError(c io.Writer, err error) {

@@ -135,7 +135,7 @@ func start(c Config) (*Sandbox, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	p, err := c.Ahead.take(c.Keeper)
+	p, err := c.Ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
 	if err != nil {
 		return nil, err
 	}

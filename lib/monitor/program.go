@@ -25,6 +25,7 @@ type program struct {
 type Ahead struct {
 	done chan outcome
 	user [2]uint64 // the user namespace of a keeper, by device and inode
+	gate bool      // it has a gate
 }
 
 type outcome struct {
@@ -32,10 +33,11 @@ type outcome struct {
 	err error
 }
 
-// StartAhead starts the set-up program for a Config with that Keeper, or with
-// none. Close it. The files of k stay the caller's.
-func StartAhead(k *Keeper) *Ahead {
-	a := &Ahead{done: make(chan outcome, 1), user: k.namespace()}
+// StartAhead starts the set-up program for a Config with that Keeper, or with none;
+// gate says that its plan has a gate, and no session shares it. Close it. The files of
+// k stay the caller's.
+func StartAhead(k *Keeper, gate bool) *Ahead {
+	a := &Ahead{done: make(chan outcome, 1), user: k.namespace(), gate: gate}
 	var user *os.File
 	if k != nil {
 		fd, err := unix.FcntlInt(k.User.Fd(), unix.F_DUPFD_CLOEXEC, 3)
@@ -45,7 +47,7 @@ func StartAhead(k *Keeper) *Ahead {
 		user = os.NewFile(uintptr(fd), k.User.Name())
 	}
 	go func() {
-		p, err := startProgram(user)
+		p, err := startProgram(user, gate)
 		user.Close() // nil can be closed
 		a.done <- outcome{p, err}
 	}()
@@ -74,23 +76,23 @@ func (a *Ahead) Close() {
 
 // take returns the program that was started ahead, or starts one: a session's has
 // to be in the user namespace of its keeper.
-func (a *Ahead) take(k *Keeper) (*program, error) {
-	if a != nil && a.done != nil && a.user == k.namespace() {
+func (a *Ahead) take(k *Keeper, gate bool) (*program, error) {
+	if a != nil && a.done != nil && a.user == k.namespace() && a.gate == gate {
 		o := <-a.done
 		a.done = nil
 		return o.program, o.err
 	}
 	a.Close()
 	if k == nil {
-		return startProgram(nil)
+		return startProgram(nil, gate)
 	}
-	return startProgram(k.User)
+	return startProgram(k.User, gate)
 }
 
 // startProgram starts the set-up program in that user namespace, or with nil in a
 // new one. It has a session of its own: the terminal's signals are for the monitor,
 // which passes them on.
-func startProgram(user *os.File) (*program, error) {
+func startProgram(user *os.File, gate bool) (*program, error) {
 	if err := hidden.Check(setup.Mode.Name); err != nil {
 		return nil, err
 	}
@@ -122,6 +124,9 @@ func startProgram(user *os.File) (*program, error) {
 		err = &bwrap.Refusal{Reason: "cannot make a sandbox: " + name + " is missing", Advice: "install util-linux"}
 	} else {
 		line := append(append([]string{path}, options...), "--", "/proc/self/fd/4", setup.Mode.Name)
+		if gate {
+			line = append(line, setup.GateWord)
+		}
 		// os.StartProcess would start a process more, to learn what the kernel can do.
 		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
 			Dir: "/", Env: []string{"LC_ALL=C", "GOMAXPROCS=1"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},

@@ -37,6 +37,13 @@ func main(args []string) error {
 	runtime.LockOSThread()
 	r := &run{}
 	var err error
+	if len(args) == 1 && args[0] == GateWord {
+		r.link, err = gate.Begin()
+		args = nil
+	}
+	if err != nil {
+		return err
+	}
 	if r.job, r.control, err = receive(args); err == nil {
 		err = r.start()
 	}
@@ -322,6 +329,7 @@ func (r *run) beginNetwork() {
 	}
 	r.joining = make(chan joined, 1)
 	go func() {
+		j := joined{link: r.link}
 		dir, report := -1, -1
 		if r.job.FDs.Session > 0 {
 			dir = r.job.FDs.Session
@@ -329,8 +337,16 @@ func (r *run) beginNetwork() {
 		if r.job.FDs.Report > 0 {
 			report = r.job.FDs.Report
 		}
-		l, err := gate.Join(*r.job.Net, dir, report)
-		r.joining <- joined{l, err}
+		if dir < 0 && j.link == nil {
+			j.link, j.err = gate.Begin()
+		}
+		switch {
+		case dir >= 0:
+			j.link, j.err = gate.Join(*r.job.Net, dir, report)
+		case j.err == nil:
+			j.err = j.link.Configure(*r.job.Net, report)
+		}
+		r.joining <- j
 	}()
 }
 
@@ -341,6 +357,7 @@ func (r *run) network() (int, error) {
 		return -1, nil
 	}
 	j := <-r.joining
+	r.link = nil
 	if j.err != nil {
 		if f, ok := errors.AsType[*gate.Failure](j.err); ok {
 			return -1, &failure{j.err, f.Advice}

@@ -25,6 +25,10 @@ var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-setup"
 
+// GateWord as an argument has the set-up program start the gate of its sandbox before
+// it knows its Job, which has a Job.Net that nobody shares.
+const GateWord = "gate"
+
 // Job describes one sandbox. It travels as JSON: Encode, Decode.
 type Job struct {
 	Mounts    []Mount  `json:"mounts"` // parents before children

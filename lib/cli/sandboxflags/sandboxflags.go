@@ -230,7 +230,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if err == nil {
 		c.Ahead, o.Next = o.Next, nil
 		if o.Runs && c.Ahead == nil && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
-			c.Ahead = monitor.StartAhead(nil)
+			c.Ahead = monitor.StartAhead(nil, network != nil)
 		}
 		f.Fence, err = fence.New(c)
 	}
