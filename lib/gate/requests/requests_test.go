@@ -122,6 +122,9 @@ func TestRefused(t *testing.T) {
 		{"a blank after the version", "GET / HTTP/1.1 \r\nHost: a.example\r\n\r\n", 400},
 		{"a tab between", "GET\t/\tHTTP/1.1\r\nHost: a.example\r\n\r\n", 400},
 		{"a bad method", "G(T / HTTP/1.1\r\nHost: a.example\r\n\r\n", 400},
+		{"a long method", strings.Repeat("é", 9999) + " / HTTP/1.1\r\n\r\n", 400},
+		{"a long target", "GET " + strings.Repeat("\xff", 9999) + " HTTP/1.1\r\n\r\n", 400},
+		{"a long host", "GET / HTTP/1.1\r\nHost: " + strings.Repeat("\xff", 9999) + "\r\n\r\n", 400},
 		{"HTTP/0.9", "GET /\r\n", 400},
 		{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a.example\r\n\r\n", 400},
 		{"http/1.1", "GET / http/1.1\r\nHost: a.example\r\n\r\n", 400},
@@ -179,6 +182,7 @@ func TestRefused(t *testing.T) {
 				var refusal *Refusal
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tt.status, refusal.Status, refusal.Reason)
+				assert.LessOrEqual(t, len(refusal.Reason), 500)
 				assert.Equal(t, before, got, "nothing of it is forwarded")
 				assert.Equal(t, len(before)/len(get), refusal.Forwarded)
 			}
@@ -383,6 +387,20 @@ func TestFirstStatus(t *testing.T) {
 	assert.ErrorContains(t, err, "the server is gone")
 }
 
+// fragments are what FuzzForward assembles requests of.
+var fragments = strings.Split(`GET / HTTP/1.1~|POST /p HTTP/1.1~|PUT /x HTTP/1.0~|HEAD / HTTP/1.1~|OPTIONS * HTTP/1.1~|GET http://b.example/ HTTP/1.1~|`+
+	`Host: a.example~|Host: A.Example.:80~|Host: b.example~|HOST:a.example~|Content-Length: 5~|Content-Length: 0~|content-length:\t27 ~|`+
+	`Transfer-Encoding: chunked~|transfer-encoding:chunked\t~|Transfer-Encoding: x~|Connection: close~|Upgrade: h2c~|Upgrade: websocket~|`+
+	`Expect: 100-continue~|X: y~|X : y~| z~|~|~~|5~|0~|0~~|1b~|5;x~|hello|hello~|GET / HTTP/1.1~Host: b.example~~|:|\n|\r| |\t|\x00|a|Trailer: X~`, "|")
+
+func assemble(in []byte) []byte {
+	var out strings.Builder
+	for _, c := range in {
+		out.WriteString(fragments[int(c)%len(fragments)])
+	}
+	return []byte(strings.NewReplacer("~", "\r\n", `\t`, "\t", `\n`, "\n", `\r`, "\r", `\x00`, "\x00").Replace(out.String()))
+}
+
 // FuzzForward: net/http reads from what was forwarded only requests that were
 // accepted, with an allowed host, and none that was not.
 func FuzzForward(f *testing.F) {
@@ -395,9 +413,15 @@ func FuzzForward(f *testing.F) {
 		"GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
 	} {
-		f.Add([]byte(seed))
+		f.Add([]byte(seed), false)
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
+	for _, seed := range []string{"\x00\x06\x17", "\x01\x06\x0a\x17\x1e", "\x01\x06\x0d\x17\x19\x1f\x1b\x00\x06\x17", "\x00\x06\x12\x17\x00\x07\x17"} {
+		f.Add([]byte(seed), true)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, assembled bool) {
+		if assembled {
+			in = assemble(in)
+		}
 		accepted := 0
 		o := options()
 		o.Host = func(host string) bool {
