@@ -115,11 +115,11 @@ func newServer(t *testing.T) *gate {
 		n, err := io.Copy(h, r.Body)
 		fmt.Fprintf(w, "%d %x %v %s %v", n, h.Sum(nil), err, r.Trailer.Get("X-Sum"), r.TransferEncoding)
 	})
-	mux.HandleFunc("/decline", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", 401) })
+	mux.HandleFunc("/decline", func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) })
 	mux.HandleFunc("/early", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(103); w.WriteHeader(204) })
 	mux.HandleFunc("/upgrade", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {
-			http.Error(w, "websocket only", 426)
+			http.Error(w, "websocket only", http.StatusUpgradeRequired)
 			return
 		}
 		c, rw, _ := http.NewResponseController(w).Hijack()
