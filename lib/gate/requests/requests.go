@@ -6,8 +6,9 @@
 // ends, and the server takes a part of a body for a request that nobody checked. So
 // a head is refused if servers could read it in two ways. Others are forwarded in one
 // canonical form: white space around a value becomes one blank before it, and the size
-// of a chunk is in lower case without leading zeros. All else is the client's, to the letter: servers
-// may depend on the order and the case of names, and signatures cover values.
+// of a chunk is in lower case without leading zeros. All else is the client's, to the
+// letter: servers may depend on the order and the case of names, and signatures cover
+// values.
 //
 // Some attacks remain, with a request that is unambiguous and a server that is wrong:
 // one that ignores Content-Length for GET, or answers before it has read a body and
@@ -40,10 +41,10 @@ type Options struct {
 
 // Forward forwards requests until src ends. It returns nil if that is between two
 // requests, and wraps io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for
-// a request that must not be forwarded, and wraps other errors of src and dst. A
-// refused head is not forwarded in part: nothing is written to dst before the first
-// request is accepted, and of one with a wrong body the server gets what comes before
-// the mistake.
+// a request that must not be forwarded, and wraps other errors of src and dst. Of a
+// refused head nothing is forwarded, so nothing is written to dst before the first
+// request is accepted. Of a malformed body the server gets what comes before the
+// mistake.
 //
 // Bodies are streamed: what has arrived is written before Forward waits for more, so
 // that a client which wants "100 Continue" first gets it.
