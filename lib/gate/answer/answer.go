@@ -187,11 +187,12 @@ func (r *response) pack() ([]byte, bool) {
 	m.RCode = r.rcode & 0xf
 	if r.question != nil {
 		m.Questions = []dnsmessage.Question{*r.question}
-		if r.answer.IsValid() {
-			m.Answers = []dnsmessage.Resource{address(r.question.Name, r.answer)}
-		} else {
-			m.Authorities = []dnsmessage.Resource{authority}
-		}
+	}
+	switch {
+	case r.answer.IsValid():
+		m.Answers = []dnsmessage.Resource{address(r.question.Name, r.answer)}
+	case r.rcode == dnsmessage.RCodeSuccess || r.rcode == dnsmessage.RCodeNameError:
+		m.Authorities = []dnsmessage.Resource{authority}
 	}
 	if r.edns {
 		m.Additionals = []dnsmessage.Resource{option(r.rcode, r.dnssec)}

@@ -229,6 +229,7 @@ func TestEDNS(t *testing.T) {
 			assert.Equal(t, dnsmessage.TypeOPT, opt.Header.Type)
 			assert.Equal(t, tt.replyTTL, opt.Header.TTL)
 			assert.Equal(t, dnsmessage.Class(1232), opt.Header.Class)
+			assert.Equal(t, tt.name == "another version", len(m.Authorities) == 0)
 			assert.Empty(t, opt.Body.(*dnsmessage.OPTResource).Options)
 		})
 	}

@@ -230,7 +230,7 @@ func hostName(extension []byte) (string, error) {
 	}
 	name = strings.TrimSuffix(name, ".")
 	if !isHostName(name) {
-		return "", fmt.Errorf("the TLS client asks for %q, which is no host name", name)
+		return "", fmt.Errorf("the TLS client asks for %.253q, which is no host name", name)
 	}
 	return strings.ToLower(name), nil
 }

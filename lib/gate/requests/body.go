@@ -77,7 +77,7 @@ func (f *forwarder) chunkSize() (int64, error) {
 	}
 	size, err := strconv.ParseUint(line, 16, 31)
 	if err != nil || !consistsOf(line, "0123456789abcdefABCDEF") {
-		return 0, refuse(400, "the chunk size %q", line)
+		return 0, refuse(400, "the chunk size %.100q", line)
 	}
 	return int64(size), nil
 }
@@ -125,7 +125,7 @@ func (f *forwarder) trailers() error {
 			return err
 		}
 		if slices.Contains(special, strings.ReplaceAll(strings.ToLower(trailer.name), "_", "-")) {
-			return refuse(400, "the trailer field %q", trailer.name)
+			return refuse(400, "the trailer field %.100q", trailer.name)
 		}
 		out = appendField(out, trailer)
 	}

@@ -109,19 +109,19 @@ func (h *head) requestLine(line string) error {
 	h.method, h.target, h.version = parts[0], parts[1], parts[2]
 	switch {
 	case !isToken(h.method):
-		return refuse(400, "the method %q", h.method)
+		return refuse(400, "the method %.100q", h.method)
 	case h.version == "HTTP/2.0":
 		return refuse(505, "HTTP/2 without TLS is not supported")
 	case h.version != "HTTP/1.1" && h.version != "HTTP/1.0":
-		return refuse(400, "the version %q", h.version)
+		return refuse(400, "the version %.100q", h.version)
 	case h.method == "CONNECT":
 		return refuse(400, "CONNECT: this is not a proxy")
 	case h.target == "*" && h.method == "OPTIONS":
 		return nil
 	case !strings.HasPrefix(h.target, "/"):
-		return refuse(400, "the target %q is not a path", h.target)
+		return refuse(400, "the target %.100q is not a path", h.target)
 	case strings.ContainsFunc(h.target, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }):
-		return refuse(400, "the target %q has bytes that must be percent-encoded", h.target)
+		return refuse(400, "the target %.100q has bytes that must be percent-encoded", h.target)
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func parseField(line string) (field, error) {
 	}
 	value = strings.Trim(value, " \t")
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return field{}, refuse(400, "a control character in the field %q", name)
+		return field{}, refuse(400, "a control character in the field %.100q", name)
 	}
 	return field{name, value}, nil
 }
@@ -189,7 +189,7 @@ func (h *head) add(name, value string) (drop bool, err error) {
 // CONTENT_LENGTH (RFC 3875, section 4.1.18).
 func lookalike(name string) error {
 	if slices.Contains(special, strings.ReplaceAll(name, "_", "-")) {
-		return refuse(400, "the field name %q", name)
+		return refuse(400, "the field name %.100q", name)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func splitHost(value string) (host, port string, err error) {
 	host, port, hasPort := strings.Cut(value, ":")
 	host = strings.TrimSuffix(host, ".")
 	if !isHostName(host) || hasPort && (len(port) == 0 || len(port) > 5 || !consistsOf(port, "0123456789")) {
-		return "", "", refuse(400, "Host: %q is not a host name", value)
+		return "", "", refuse(400, "Host: %.100q is not a host name", value)
 	}
 	return strings.ToLower(host), port, nil
 }
@@ -227,7 +227,7 @@ func isHostName(name string) bool {
 func contentLength(value string) (int64, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != value || n < 0 {
-		return 0, refuse(400, "Content-Length: %q", value)
+		return 0, refuse(400, "Content-Length: %.100q", value)
 	}
 	return n, nil
 }
@@ -237,7 +237,7 @@ func contentLength(value string) (int64, error) {
 // the oldest way to smuggle (RFC 9112, sections 6.1 and 11.2).
 func transferEncoding(value string) error {
 	if value != "chunked" {
-		return refuse(501, "Transfer-Encoding: %q", value)
+		return refuse(501, "Transfer-Encoding: %.100q", value)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func connection(value string) error {
 	for option := range strings.SplitSeq(strings.ToLower(value), ",") {
 		switch option = strings.Trim(option, " \t"); option {
 		case "host", "content-length", "transfer-encoding", "expect":
-			return refuse(400, "Connection: %q", option)
+			return refuse(400, "Connection: %.100q", option)
 		}
 	}
 	return nil
@@ -258,7 +258,7 @@ func connection(value string) error {
 // the body comes at once (RFC 9110, section 10.1.1).
 func expect(value string) error {
 	if value != "100-continue" {
-		return refuse(417, "Expect: %q", value)
+		return refuse(417, "Expect: %.100q", value)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import "fmt"
 // Refusal is a request that is not forwarded.
 type Refusal struct {
 	Status int    // of the answer
-	Reason string // for the user; names from the request are quoted
+	Reason string // for the user, in at most 1200 bytes; names from the request are quoted
 
 	// Forwarded is the number of requests whose heads were forwarded before. If it is
 	// 0, Response may be written to the client at once. Otherwise the client may be

@@ -4,15 +4,16 @@
 //
 // The attack is request smuggling: the gate and the server disagree where a request
 // ends, and the server takes a part of a body for a request that nobody checked. So
-// a head is refused if servers could read it in two ways, and forwarded in one
-// canonical form: the method, the target, the names, the values and their order are
-// the client's; white space around a value is one blank before it. The bytes of a
-// body are the client's.
+// a head is refused if servers could read it in two ways. Others are forwarded in one
+// canonical form: white space around a value becomes one blank before it, and the size
+// of a chunk is in lower case without leading zeros. All else is the client's, to the
+// letter: servers may depend on the order and the case of names, and signatures cover
+// values.
 //
-// No parser can prevent some attacks, since the request is unambiguous and the server
-// is wrong: one that ignores Content-Length for GET, or answers before it has read a
-// body and takes it for the next request. Nor does the host bind a server that
-// chooses a site by other fields, such as X-Forwarded-Host.
+// Some attacks remain, with a request that is unambiguous and a server that is wrong:
+// one that ignores Content-Length for GET, or answers before it has read a body and
+// then takes it for the next request. A server may also choose a site by other fields
+// than Host, such as X-Forwarded-Host.
 package requests
 
 import (
@@ -39,11 +40,11 @@ type Options struct {
 }
 
 // Forward forwards requests until src ends. It returns nil if that is between two
-// requests, and io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for a
-// request that must not be forwarded, and other errors of src and dst wrapped. A
-// refused head is not forwarded in part: nothing is written to dst before the first
-// request is accepted, and of one with a wrong body the server gets what comes before
-// the mistake.
+// requests, and wraps io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for
+// a request that must not be forwarded, and wraps other errors of src and dst. Of a
+// refused head nothing is forwarded, so nothing is written to dst before the first
+// request is accepted. Of a malformed body the server gets what comes before the
+// mistake.
 //
 // Bodies are streamed: what has arrived is written before Forward waits for more, so
 // that a client which wants "100 Continue" first gets it.
@@ -60,9 +61,7 @@ type Options struct {
 func Forward(dst io.Writer, src *bufio.Reader, o Options) error {
 	f := forwarder{in: src, to: dst, out: bufio.NewWriter(dst), options: o}
 	err := f.run()
-	if flushed := f.out.Flush(); err == nil && flushed != nil {
-		err = writeError(flushed)
-	}
+	_ = f.out.Flush() // what was accepted before an error; without one, nothing is left
 	return err
 }
 

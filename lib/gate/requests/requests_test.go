@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,6 +124,9 @@ func TestRefused(t *testing.T) {
 		{"a blank after the version", "GET / HTTP/1.1 \r\nHost: a.example\r\n\r\n", 400},
 		{"a tab between", "GET\t/\tHTTP/1.1\r\nHost: a.example\r\n\r\n", 400},
 		{"a bad method", "G(T / HTTP/1.1\r\nHost: a.example\r\n\r\n", 400},
+		{"a long method", strings.Repeat("\U000e0001", 9999) + " / HTTP/1.1\r\n\r\n", 400},
+		{"a long target", "GET " + strings.Repeat("\xff", 9999) + " HTTP/1.1\r\n\r\n", 400},
+		{"a long host", "GET / HTTP/1.1\r\nHost: " + strings.Repeat("\xff", 9999) + "\r\n\r\n", 400},
 		{"HTTP/0.9", "GET /\r\n", 400},
 		{"HTTP/1.2", "GET / HTTP/1.2\r\nHost: a.example\r\n\r\n", 400},
 		{"http/1.1", "GET / http/1.1\r\nHost: a.example\r\n\r\n", 400},
@@ -179,6 +184,7 @@ func TestRefused(t *testing.T) {
 				var refusal *Refusal
 				require.ErrorAs(t, err, &refusal)
 				assert.Equal(t, tt.status, refusal.Status, refusal.Reason)
+				assert.LessOrEqual(t, len(refusal.Reason), 1200)
 				assert.Equal(t, before, got, "nothing of it is forwarded")
 				assert.Equal(t, len(before)/len(get), refusal.Forwarded)
 			}
@@ -383,8 +389,22 @@ func TestFirstStatus(t *testing.T) {
 	assert.ErrorContains(t, err, "the server is gone")
 }
 
-// FuzzForward: net/http reads from what was forwarded only requests that were
-// accepted, with an allowed host, and none that was not.
+// fragments are what FuzzForward assembles requests of. The bodies of 35 and 40 bytes
+// hold a request that a server reads if it counts otherwise than Forward.
+var fragments = strings.Split(`GET / HTTP/1.1~|POST /p HTTP/1.1~|PUT /x HTTP/1.0~|HEAD / HTTP/1.1~|OPTIONS * HTTP/1.1~|GET http://b.example/ HTTP/1.1~|`+
+	`Host: a.example~|Host: A.Example.:80~|Host: b.example~|HOST:a.example~|Content-Length: 5~|Content-Length: 0~|Content-Length: 40~|content-length:\t35 ~|`+
+	`Transfer-Encoding: chunked~|transfer-encoding:chunked\t~|Transfer-Encoding: x~|Connection: close~|Upgrade: h2c~|Upgrade: websocket~|`+
+	`Expect: 100-continue~|X: y~|X : y~| z~|~|~~|5~|0~|0~~|23~|5;x~|hello|hello~|GET / HTTP/1.1~Host: b.example~~|0~~GET / HTTP/1.1~Host: b.example~~|:|\n|\r| |\t|\x00|a|Trailer: X~`, "|")
+
+func assemble(in []byte) []byte {
+	var out strings.Builder
+	for _, c := range in {
+		out.WriteString(fragments[int(c)%len(fragments)])
+	}
+	return []byte(strings.NewReplacer("~", "\r\n", `\t`, "\t", `\n`, "\n", `\r`, "\r", `\x00`, "\x00").Replace(out.String()))
+}
+
+// FuzzForward: see agreesWithGo.
 func FuzzForward(f *testing.F) {
 	for _, seed := range []string{
 		get + get, webSocket + "\r\n" + get,
@@ -395,40 +415,86 @@ func FuzzForward(f *testing.F) {
 		"GET http://b.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: a.example\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\n\r\n",
 	} {
-		f.Add([]byte(seed))
+		f.Add([]byte(seed), false)
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		accepted := 0
-		o := options()
-		o.Host = func(host string) bool {
-			if host == allowed {
-				accepted++
-			}
-			return host == allowed
+	for _, seed := range [][]string{
+		{"GET / HTTP/1.1~", "Host: a.example~", "~"},
+		{"POST /p HTTP/1.1~", "Host: a.example~", "Content-Length: 5~", "~", "hello", "GET / HTTP/1.1~", "Host: A.Example.:80~", "~"},
+		{"POST /p HTTP/1.1~", "Host: a.example~", "Content-Length: 40~", "~", "0~~GET / HTTP/1.1~Host: b.example~~"},
+		{"POST /p HTTP/1.1~", "Host: a.example~", `content-length:\t35 ~`, "~", "GET / HTTP/1.1~Host: b.example~~"},
+		{"POST /p HTTP/1.1~", "Host: a.example~", "Transfer-Encoding: chunked~", "~", "23~", "GET / HTTP/1.1~Host: b.example~~", "~", "0~~"},
+		{"GET / HTTP/1.1~", "Host: a.example~", "Upgrade: websocket~", "~", "GET / HTTP/1.1~", "Host: a.example~", "~"},
+	} {
+		var in []byte
+		for _, part := range seed {
+			at := slices.Index(fragments, part)
+			require.GreaterOrEqual(f, at, 0, part)
+			in = append(in, byte(at))
 		}
-		o.Upgraded = func() bool { return false }
-		got, err := forward(string(in), o)
-		var slow bytes.Buffer
-		again := Forward(&slow, bufio.NewReaderSize(iotest.OneByteReader(bytes.NewReader(in)), 16), options())
-		if err == nil && !strings.Contains(strings.ToLower(got), "upgrade: websocket") {
-			require.NoError(t, again)
-			require.Equal(t, got, slow.String())
+		f.Add(in, true)
+	}
+	f.Fuzz(func(t *testing.T, in []byte, assembled bool) {
+		if assembled {
+			in = assemble(in)
 		}
-		r := bufio.NewReader(strings.NewReader(got))
-		seen := 0
-		for {
-			request, err := http.ReadRequest(r)
-			if err != nil {
-				break
-			}
-			seen++
-			host := strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(request.Host, ":80"), "."))
-			require.Equal(t, allowed, host)
-			require.Empty(t, request.URL.Host)
-			if _, err := io.Copy(io.Discard, request.Body); err != nil {
-				break
-			}
-		}
-		require.LessOrEqual(t, seen, accepted)
+		agreesWithGo(t, in)
 	})
+}
+
+// Random requests that are nearly right find what FuzzForward would take hours for.
+func TestRandomRequests(t *testing.T) {
+	host, fields := slices.Index(fragments, "Host: a.example~"), slices.Index(fragments, "~")
+	random := rand.New(rand.NewPCG(1, 2))
+	forwarded := 0
+	for range 20000 {
+		var in []byte
+		pick := func(from, to int) { in = append(in, byte(from+random.IntN(to-from))) }
+		for range 1 + random.IntN(3) {
+			pick(0, host)
+			in = append(in, byte(host))
+			for range random.IntN(3) {
+				pick(0, fields)
+			}
+			in = append(in, byte(fields))
+			for range random.IntN(4) {
+				pick(fields, len(fragments))
+			}
+		}
+		forwarded += agreesWithGo(t, assemble(in))
+	}
+	assert.Greater(t, forwarded, 5000)
+}
+
+// agreesWithGo checks that net/http reads from what was forwarded only requests that
+// were accepted, with an allowed host, and returns their number.
+func agreesWithGo(t *testing.T, in []byte) int {
+	accepted := 0
+	o := options()
+	o.Host = func(host string) bool {
+		if host == allowed {
+			accepted++
+		}
+		return host == allowed
+	}
+	o.Upgraded = func() bool { return false }
+	got, err := forward(string(in), o)
+	var slow bytes.Buffer
+	again := Forward(&slow, bufio.NewReaderSize(iotest.OneByteReader(bytes.NewReader(in)), 16), o)
+	accepted /= 2
+	require.Equal(t, err, again)
+	require.Equal(t, got, slow.String())
+	r := bufio.NewReader(strings.NewReader(got))
+	for seen := 0; ; seen++ {
+		request, err := http.ReadRequest(r)
+		if err != nil {
+			return seen
+		}
+		require.Less(t, seen, accepted, "%q", in)
+		host := strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(request.Host, ":80"), "."))
+		require.Equal(t, allowed, host, "%q", in)
+		require.Empty(t, request.URL.Host)
+		if _, err := io.Copy(io.Discard, request.Body); err != nil {
+			return seen + 1
+		}
+	}
 }
