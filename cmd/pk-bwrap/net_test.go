@@ -345,11 +345,11 @@ func TestNetworkThroughAProxy(t *testing.T) {
 				return
 			}
 			out.WriteHeader(http.StatusOK)
-			c, _, err := out.(http.Hijacker).Hijack()
+			c, buffered, err := out.(http.Hijacker).Hijack()
 			if err != nil {
 				return
 			}
-			go func() { _, _ = io.Copy(there, c); there.Close() }()
+			go func() { _, _ = io.Copy(there, buffered); there.Close() }()
 			_, _ = io.Copy(c, there)
 			c.Close()
 		})}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/hostrule"
 )
@@ -230,12 +231,12 @@ func TestLines(t *testing.T) {
 // Packets of the command are hostile bytes too.
 func FuzzDestination(f *testing.F) {
 	f.Add([]byte("E\x00\x00\x28\x00\x00\x00\x00\x40\x06\x00\x00\xc6\x13\xff\x02\x0a\x01\x01\x01\x00\x01\x01\xbb"))
-	f.Add([]byte("`\x00\x00\x00\x00\x00\x06\x40"))
+	f.Add([]byte("\x00\x01\x01\xbb"))
 	f.Fuzz(func(t *testing.T, p []byte) {
-		protocol, to, _, ok := destination(p)
-		if ok {
-			assert.NotEmpty(t, protocol)
-			assert.True(t, to.IsValid())
+		for _, six := range []bool{false, true} {
+			if to, ok := destination(p, unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte{1}}), six); ok {
+				assert.True(t, to.IsValid())
+			}
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 type Link struct {
 	Network int // the command's network namespace, open
 	conn    int
+	pid     int // of a gate that this process has started; 0: of none
 }
 
 // Names in a session directory.
@@ -162,7 +163,7 @@ func start(listening int) (*Link, error) {
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
 	}
-	_, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
+	l.pid, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
 		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	unix.Close(pair[1])
@@ -258,17 +259,20 @@ func (l *Link) receive() (line []byte, files []int, err error) {
 
 func (l *Link) close() { unix.Close(l.conn) }
 
-// End is called when the sandbox has ended. It returns when the gate has reported all.
-// A gate for this sandbox alone has nothing open then but its namespaces; the kernel
-// takes some milliseconds to remove these, and nobody waits for that.
+// End is called when the sandbox has ended. It returns when the gate has reported all
+// and, if nobody else uses it, has ended.
 func (l *Link) End() {
 	if l == nil {
 		return
 	}
 	wait := unix.NsecToTimeval(drainTime.Nanoseconds())
 	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
+	said := []byte{0}
 	if _, err := unix.SendmsgN(l.conn, []byte{end}, nil, nil, unix.MSG_NOSIGNAL); err == nil {
-		_, _ = unix.Read(l.conn, make([]byte, 1))
+		_, _ = unix.Read(l.conn, said)
 	}
 	l.close()
+	if l.pid > 0 && said[0] == last { // not every first process of a container reaps orphans
+		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
+	}
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +34,7 @@ type wires struct {
 	command *os.File       // the command's network namespace
 	tcp     []net.Listener // in the gate's namespace; those of Config.Rules and port 53
 	udp     *net.UDPConn   // port 53
-	refused int            // a packet socket: packets that nothing listens for
+	refused []watcher      // of packets that nothing listens for
 	six     bool           // the pair has IPv6 addresses
 	inside  []net.Listener // of Config.Connect, on the command's loopback
 	do      chan func()    // to a thread that is in the command's namespace
@@ -125,7 +126,7 @@ func (w *wires) connect(gates, commands *rtnetlink.Conn) error {
 	// A kernel or a machine without IPv6 refuses these; names have IPv4 addresses then.
 	w.six = w.six && gates.Address(pairIndex, gate6) == nil && gates.Route(true, loopbackIndex, none) == nil &&
 		commands.Address(pairIndex, command6) == nil && commands.Route(true, pairIndex, gate6.Addr()) == nil
-	return w.watch()
+	return nil
 }
 
 // listen opens the gate's sockets, in the namespace of the calling thread. Each is for
@@ -148,11 +149,7 @@ func (w *wires) listen(c Config) error {
 	if w.udp, err = listenUDP(fam, netip.AddrPortFrom(any, 53)); err != nil {
 		return fmt.Errorf("cannot listen for names: %w", err)
 	}
-	w.refused, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("cannot make a packet socket: %w", err)
-	}
-	return nil
+	return w.watch()
 }
 
 // bound returns a socket with an address. The net package is not asked to make it: at
@@ -228,70 +225,116 @@ func (w *wires) inNetwork(f func()) {
 	<-done
 }
 
-// Offsets in the headers of IPv4, IPv6, TCP and UDP.
+// watcher is a raw socket (raw(7)) that gets a copy of each packet of one protocol. A
+// packet socket would get all protocols, but the kernel takes 8 ms to close one.
+type watcher struct {
+	fd       int
+	six      bool
+	protocol string
+}
+
+// Offsets in the headers of IPv4, TCP and UDP.
 const (
-	v4Fragment, v4Protocol = 6, 9
-	v6Next, v6Header       = 6, 40
-	portTo, tcpFlags       = 2, 13
-	synAndAck, syn         = 0x12, 0x02
+	v4Fragment = 6
+	portTo     = 2
+	tcpFlags   = 13
+	synAndAck  = 0x12
+	syn        = 0x02
 )
 
 // snapshot is how much of a packet is read: its addresses and ports.
 const snapshot = 80
 
-// watch has the packet socket tell of packets from the command that no socket of the
-// gate gets: first packets of TCP, all of UDP but queries, and other protocols. ICMPv6
-// is left out, since neighbours are found by it.
+// watch has raw sockets tell of packets from the command that no socket of the gate
+// gets: first packets of TCP connections, and all of UDP but queries.
 func (w *wires) watch() error {
-	const drop, take = 29, 30
-	program := []bpf.Instruction{
-		0:  bpf.LoadExtension{Num: bpf.ExtType},
-		1:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: drop - 2},
-		2:  bpf.LoadExtension{Num: bpf.ExtProto},
-		3:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.ETH_P_IPV6, SkipTrue: 18 - 4},
-		4:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.ETH_P_IP, SkipTrue: drop - 5},
-		5:  bpf.LoadAbsolute{Off: v4Protocol, Size: 1},
-		6:  bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 14 - 7},
-		7:  bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: take - 8},
-		8:  bpf.LoadAbsolute{Off: v4Fragment, Size: 2},
-		9:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: drop - 10},
-		10: bpf.LoadMemShift{Off: 0},
-		11: bpf.LoadIndirect{Off: tcpFlags, Size: 1},
-		12: bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAndAck},
-		13: bpf.JumpIf{Cond: bpf.JumpEqual, Val: syn, SkipTrue: take - 14, SkipFalse: drop - 14},
-		14: bpf.LoadMemShift{Off: 0},
-		15: bpf.LoadIndirect{Off: portTo, Size: 2},
-		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: 53, SkipTrue: drop - 17},
-		17: bpf.Jump{Skip: take - 18},
-		18: bpf.LoadAbsolute{Off: v6Next, Size: 1},
-		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_UDP, SkipTrue: 26 - 20},
-		20: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: drop - 21},
-		21: bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.IPPROTO_HOPOPTS, SkipTrue: drop - 22},
-		22: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_TCP, SkipTrue: take - 23},
-		23: bpf.LoadAbsolute{Off: v6Header + tcpFlags, Size: 1},
-		24: bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAndAck},
-		25: bpf.JumpIf{Cond: bpf.JumpEqual, Val: syn, SkipTrue: take - 26, SkipFalse: drop - 26},
-		26: bpf.LoadAbsolute{Off: v6Header + portTo, Size: 2},
-		27: bpf.JumpIf{Cond: bpf.JumpEqual, Val: 53, SkipTrue: drop - 28},
-		28: bpf.Jump{Skip: take - 29},
-		29: bpf.RetConstant{Val: 0},
-		30: bpf.RetConstant{Val: snapshot},
+	for _, six := range []bool{false, true} {
+		if six && !w.six {
+			continue
+		}
+		for protocol, number := range map[string]int{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP} {
+			fam := unix.AF_INET
+			if six {
+				fam = unix.AF_INET6
+			}
+			fd, err := unix.Socket(fam, unix.SOCK_RAW|unix.SOCK_CLOEXEC, number)
+			if err != nil {
+				return fmt.Errorf("cannot make a raw socket: %w", err)
+			}
+			if six {
+				err = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+			}
+			if err == nil {
+				err = filter(fd, six, protocol)
+			}
+			if err != nil {
+				return fmt.Errorf("cannot filter a raw socket: %w", err)
+			}
+			w.refused = append(w.refused, watcher{fd, six, protocol})
+		}
 	}
-	raw, err := bpf.Assemble(program)
+	return nil
+}
+
+// filter lets only packets through that are to be reported. The kernel shows a packet of
+// IPv4 with its header, and one of IPv6 without.
+func filter(fd int, six bool, protocol string) error {
+	var program []bpf.Instruction
+	at := func(off uint32, size int) bpf.Instruction { return bpf.LoadAbsolute{Off: off, Size: size} }
+	if !six {
+		program = append(program,
+			bpf.LoadAbsolute{Off: v4Fragment, Size: 2},
+			bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: 0x1fff, SkipTrue: 1}, // a later fragment has no ports
+			bpf.RetConstant{Val: 0},
+			bpf.LoadMemShift{Off: 0})
+		at = func(off uint32, size int) bpf.Instruction { return bpf.LoadIndirect{Off: off, Size: size} }
+	}
+	if protocol == "tcp" {
+		program = append(program, at(tcpFlags, 1), bpf.ALUOpConstant{Op: bpf.ALUOpAnd, Val: synAndAck}, bpf.JumpIf{Cond: bpf.JumpEqual, Val: syn, SkipTrue: 1})
+	} else {
+		program = append(program, at(portTo, 2), bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 53, SkipTrue: 1})
+	}
+	raw, err := bpf.Assemble(append(program, bpf.RetConstant{Val: 0}, bpf.RetConstant{Val: snapshot}))
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	filter := make([]unix.SockFilter, len(raw))
+	words := make([]unix.SockFilter, len(raw))
 	for i, r := range raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+		words[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
 	}
-	fd := w.refused
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
-		return fmt.Errorf("cannot filter the packet socket: %w", err)
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(words)), Filter: &words[0]})
+}
+
+// next reads one packet, and returns where it was to go.
+func (w watcher) next(flags int) (to netip.AddrPort, ok bool, err error) {
+	packet, oob := make([]byte, snapshot), make([]byte, 64)
+	n, space, _, _, err := unix.Recvmsg(w.fd, packet, oob, flags)
+	if err != nil {
+		return to, false, err
 	}
-	all := uint16(unix.ETH_P_ALL)<<8 | uint16(unix.ETH_P_ALL)>>8 // in network order
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: pairIndex}); err != nil {
-		return fmt.Errorf("cannot bind the packet socket: %w", err)
+	to, ok = destination(packet[:n], oob[:space], w.six)
+	return to, ok, nil
+}
+
+// destination reads the head of an IPv4 packet, or that of a packet in IPv6 and the
+// message that came with it.
+func destination(p, oob []byte, six bool) (to netip.AddrPort, ok bool) {
+	var addr netip.Addr
+	if six {
+		messages, err := unix.ParseSocketControlMessage(oob)
+		if err != nil || len(messages) == 0 || len(messages[0].Data) < 16 {
+			return to, false
+		}
+		addr = netip.AddrFrom16([16]byte(messages[0].Data[:16]))
+	} else {
+		if len(p) < 20 || len(p) < int(p[0]&0xf)*4 {
+			return to, false
+		}
+		addr = netip.AddrFrom4([4]byte(p[16:20]))
+		p = p[int(p[0]&0xf)*4:]
 	}
-	return nil
+	if len(p) < portTo+2 {
+		return to, false
+	}
+	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(p[portTo:])), true
 }

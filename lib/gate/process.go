@@ -25,10 +25,11 @@ const (
 // The words of the protocol between set-up program and gate. A set-up program sends its
 // Config as a line, the first one with a file for records, and gets an answer with the
 // command's network namespace. When its sandbox has ended it says end, and gets drained
-// once all is reported.
+// or last once all is reported.
 const (
 	end     = 'e'
 	drained = 'd'
+	last    = 'l' // drained, and the gate ends, since it has no other user
 )
 
 // reply is the gate's answer to a Config, one line of JSON.
@@ -52,7 +53,7 @@ func main(args []string) error {
 	if err != nil {
 		return err
 	}
-	g := &process{shared: shared}
+	g := &process{shared: shared, closed: make(chan struct{})}
 	c, report, err := readConfig(first)
 	if err == nil {
 		err = g.open(c, report)
@@ -61,7 +62,7 @@ func main(args []string) error {
 		answerError(first, err)
 		return hidden.Status(1)
 	}
-	g.users.Add(1)
+	g.enter()
 	if shared {
 		l, err := listener(listenFD)
 		if err != nil {
@@ -71,8 +72,7 @@ func main(args []string) error {
 		go g.acceptUsers(l)
 	}
 	go g.user(first)
-	g.users.Wait()
-	g.server.unpublish()
+	<-g.closed
 	return nil
 }
 
@@ -104,7 +104,34 @@ type process struct {
 	shared bool
 	config Config
 	server *server
-	users  sync.WaitGroup
+
+	mu     sync.Mutex
+	users  int // -1: the gate ends
+	closed chan struct{}
+}
+
+// enter counts a user, unless the gate ends.
+func (g *process) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.users < 0 {
+		return false
+	}
+	g.users++
+	return true
+}
+
+// leave reports whether the last user has left. The ports of the host are closed then:
+// the next gate may want them.
+func (g *process) leave() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.users--; g.users > 0 {
+		return false
+	}
+	g.users = -1
+	g.server.unpublish()
+	return true
 }
 
 // open makes the network and begins to serve.
@@ -126,9 +153,9 @@ func (g *process) acceptUsers(l net.Listener) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		g.users.Add(1)
 		go func() {
 			c := c.(*net.UnixConn)
+			defer c.Close()
 			config, report, err := readConfig(c)
 			if report != nil {
 				report.Close()
@@ -141,26 +168,32 @@ func (g *process) acceptUsers(l net.Listener) {
 			}
 			if err != nil {
 				answerError(c, err)
-				c.Close()
-				g.users.Done()
-				return
+			} else if g.enter() {
+				g.user(c)
 			}
-			g.user(c)
 		}()
 	}
 }
 
 // user answers one set-up program to its end.
 func (g *process) user(c *net.UnixConn) {
-	defer g.users.Done()
-	defer c.Close()
 	line, _ := json.Marshal(reply{})
 	_, _, err := c.WriteMsgUnix(append(line, '\n'), unix.UnixRights(int(g.server.command.Fd())), nil)
-	for word := make([]byte, 1); err == nil; {
-		if _, err = c.Read(word); err == nil && word[0] == end {
-			g.finish()
-			_, err = c.Write([]byte{drained})
-		}
+	word := make([]byte, 1)
+	if err == nil {
+		_, err = c.Read(word)
+	}
+	answer := []byte{drained}
+	if err == nil && word[0] == end {
+		g.finish()
+	}
+	ends := g.leave()
+	if ends {
+		answer[0] = last
+	}
+	_, _ = c.Write(answer) // a set-up program that was killed does not read it
+	if ends {
+		close(g.closed)
 	}
 }
 
@@ -173,7 +206,6 @@ const endTime = 300 * time.Millisecond
 func (g *process) finish() {
 	idle := make(chan struct{})
 	if !g.shared {
-		g.server.unpublish()
 		go func() {
 			g.server.busy.Wait()
 			close(idle)

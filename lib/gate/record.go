@@ -17,7 +17,7 @@ type Record struct {
 	Name     string    `json:"name,omitempty"`    // that the command asked for
 	Address  string    `json:"address,omitempty"` // that it used, without a name
 	Port     uint16    `json:"port,omitempty"`
-	Protocol string    `json:"protocol"` // dns, tcp, udp, or the number of another one
+	Protocol string    `json:"protocol"` // dns, tcp, udp
 	Rule     string    `json:"rule,omitempty"`
 	Reason   string    `json:"reason,omitempty"` // why it was refused, or has failed
 	Sent     int64     `json:"sent,omitempty"`   // bytes from the command
@@ -105,10 +105,8 @@ func (r Record) line() string {
 		return fmt.Sprintf("%s was refused: %s (--allow-host %s would)", to, noRule, to)
 	case r.Reason == isPrivate:
 		return fmt.Sprintf("%s was refused: %s (--allow-host '%s private' would)", to, r.Reason, to)
-	case r.Address != "" && (r.Protocol == "tcp" || r.Protocol == "udp"):
-		return fmt.Sprintf("%s over %s was refused: %s", to, r.Protocol, r.Reason)
 	case r.Address != "":
-		return fmt.Sprintf("%s, protocol %s, was refused: %s", to, r.Protocol, r.Reason)
+		return fmt.Sprintf("%s over %s was refused: %s", to, r.Protocol, r.Reason)
 	}
 	return fmt.Sprintf("%s was refused: %s", to, r.Reason)
 }

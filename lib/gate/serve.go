@@ -27,6 +27,8 @@ type server struct {
 	slots  chan struct{} // a place for each connection that is served
 	busy   sync.WaitGroup
 
+	draining sync.Mutex
+
 	mu        sync.Mutex
 	published []net.Listener // on the host's loopback
 }
@@ -59,7 +61,9 @@ func (s *server) start() error {
 	}
 	if s.udp != nil {
 		go s.answerPackets()
-		go s.watchRefused()
+		for _, r := range s.refused {
+			go s.watchRefused(r)
+		}
 	}
 	for _, l := range s.inside {
 		go s.accept(l, s.toHost)
@@ -300,44 +304,43 @@ func (s *server) toHost(c *net.TCPConn) {
 }
 
 // watchRefused reports packets that no socket of the gate gets.
-func (s *server) watchRefused() {
-	packet := make([]byte, snapshot)
+func (s *server) watchRefused(w watcher) {
+	fds := []unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
 	for {
-		n, _, err := unix.Recvfrom(s.refused, packet, 0)
-		if err == nil {
-			s.reportPacket(packet[:n])
-		} else if err != unix.EINTR {
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return
 		}
+		s.drain()
 	}
 }
 
 // drain reports the packets that have come already. The kernel puts them there while
 // the command sends them.
 func (s *server) drain() {
-	packet := make([]byte, snapshot)
-	for s.udp != nil {
-		n, _, err := unix.Recvfrom(s.refused, packet, unix.MSG_DONTWAIT)
-		if err != nil {
-			return
+	s.draining.Lock() // who has the lock next finds nothing that is not reported
+	defer s.draining.Unlock()
+	for _, w := range s.refused {
+		for {
+			to, ok, err := w.next(unix.MSG_DONTWAIT)
+			if err != nil {
+				break
+			}
+			if ok {
+				s.refusePacket(w.protocol, to)
+			}
 		}
-		s.reportPacket(packet[:n])
 	}
 }
 
-func (s *server) reportPacket(p []byte) {
-	protocol, to, port, ok := destination(p)
-	if !ok || to.IsMulticast() || to == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+func (s *server) refusePacket(protocol string, to netip.AddrPort) {
+	if to.Addr().IsMulticast() || protocol == "tcp" && s.listensFor(to.Port()) { // accepted, and reported then
 		return
 	}
-	rec := Record{Verdict: Refused, Port: port, Protocol: protocol, Reason: noRule}
-	if protocol == "tcp" && s.listensFor(port) {
-		return // it is accepted, and reported then
-	}
-	if name, ok := s.names.find(to); ok {
+	rec := Record{Verdict: Refused, Port: to.Port(), Protocol: protocol, Reason: noRule}
+	if name, ok := s.names.find(to.Addr()); ok {
 		rec.Name = name
 	} else {
-		rec.Address, rec.Reason = to.String(), byName
+		rec.Address, rec.Reason = to.Addr().String(), byName
 	}
 	s.report.add(rec)
 }
@@ -354,30 +357,6 @@ func (s *server) listensFor(port uint16) bool {
 		}
 	}
 	return false
-}
-
-// destination reads the head of an IP packet.
-func destination(p []byte) (protocol string, to netip.Addr, port uint16, ok bool) {
-	if len(p) < 20 {
-		return
-	}
-	kind, header := int(p[v4Protocol]), int(p[0]&0xf)*4
-	to = netip.AddrFrom4([4]byte(p[16:20]))
-	if p[0]>>4 == 6 {
-		if len(p) < v6Header {
-			return
-		}
-		kind, header, to = int(p[v6Next]), v6Header, netip.AddrFrom16([16]byte(p[24:40]))
-	}
-	protocol = strconv.Itoa(kind)
-	if kind == unix.IPPROTO_TCP || kind == unix.IPPROTO_UDP {
-		protocol = map[int]string{unix.IPPROTO_TCP: "tcp", unix.IPPROTO_UDP: "udp"}[kind]
-		if len(p) < header+4 {
-			return
-		}
-		port = binary.BigEndian.Uint16(p[header+portTo:])
-	}
-	return protocol, to, port, true
 }
 
 // cause is an error without the words that the net package puts around it.
