@@ -90,6 +90,7 @@ func TestNetworkByName(t *testing.T) {
 			{"another port", "tcp good.test:22 ping", `hello from 22\nping`, ""},
 			{"a private address that is allowed", "tcp private.test:7000 ping", `hello from 7000\nping`, ""},
 			{"an upgrade", `tcp good.test:80 GET /ws HTTP/1.1\r\nHost: good.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, ""},
+			{"a server that closes", `tcp good.test:80 GET /close HTTP/1.1\r\nHost: good.test\r\n\r\n`, "Connection: close", ""},
 			{"addresses of a name", "lookup good.test", "1 and 1", ""},
 
 			{"a name that no rule allows", "get https://other.test/", "error: no such host", "other.test was refused: no rule allows it (--allow-host other.test would)"},

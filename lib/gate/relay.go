@@ -140,8 +140,13 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 		if err == nil {
 			n, err = io.Copy(c, there)
 		}
-		if err != nil && !errors.Is(err, io.EOF) && !answered.Load() {
+		switch {
+		case answered.Load():
+		case err != nil && !errors.Is(err, io.EOF):
 			reset(c)
+		default:
+			_ = c.CloseWrite()
+			_ = c.CloseRead() // no request has anywhere to go
 		}
 		back <- first.n + n
 	}()
@@ -151,11 +156,14 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	})
 	rec.Sent = out.n
 	refusal, refused := errors.AsType[*requests.Refusal](err)
-	if refused {
+	switch {
+	case refused:
 		rec.Verdict, rec.Reason = Refused, refusal.Reason
 		if answered.Store(true); refusal.Forwarded == 0 {
 			there.Close()
 		}
+	case err != nil: // the client has gone
+		there.Close()
 	}
 	_ = there.(*net.TCPConn).CloseWrite()
 	rec.Received = <-back

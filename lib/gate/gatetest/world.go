@@ -299,6 +299,8 @@ func (w *World) handle(out http.ResponseWriter, r *http.Request) {
 		http.StripPrefix("/files/", http.FileServer(http.Dir(w.Files))).ServeHTTP(out, r)
 	case r.URL.Path == "/large":
 		_, _ = io.Copy(out, io.LimitReader(zeros{}, 64<<20))
+	case r.URL.Path == "/close":
+		out.Header().Set("Connection", "close")
 	case r.URL.Path == "/slow":
 		for range 5 {
 			fmt.Fprintln(out, "tick")
