@@ -79,8 +79,9 @@ type Fence struct {
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
 	submodules []gitdir.Unpopulated
-	wholeIndex bool     // one of them may have an index that would not land
-	gitRoots   []string // writable roots in which repositories are looked for
+	wholeIndex bool                             // one of them may have an index that would not land
+	looks      map[string]func() (found, error) // that were begun, by root
+	looked     []*gitdir.List                   // of the writable roots
 	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
@@ -100,6 +101,9 @@ func New(c Config) (*Fence, error) {
 	}
 	if err != nil {
 		f.Ahead.Close()
+		for _, look := range f.looks { // it may be writing its list
+			_, _ = look()
+		}
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -185,6 +189,7 @@ func (f *Fence) plan() error {
 		o.Tmp, o.OwnTmp = bwrap.Canonical(f.Reserved.Tmp()), true
 		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
+	f.lookAhead()
 	if !f.NoToolchains {
 		if err := f.addToolchains(&o); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -165,12 +166,8 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		}
 		l.fd = fd
 	}
-	var now unix.Timespec // file systems take their times from this clock
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
-		return nil, err
-	}
-	l.walked = now.Nano()
-	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	l.walked = refs.Now().UnixNano()
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -181,9 +178,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
 	var err error
-	if depth < 0 && len(w.old) > alwaysAll {
-		w.compare()
-	}
+	w.compare()
 	if len(w.old) > 0 {
 		err = w.again(0, 0)
 	} else {
@@ -242,21 +237,29 @@ func (w *walker) unchanged(i int) (bool, error) {
 	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
-// compare asks for all directories at once: the kernel takes a microsecond for each,
-// on every processor.
+// compare asks for all directories at once that the walk comes to: the kernel takes a
+// microsecond for each, on every processor.
 func (w *walker) compare() {
-	same := make([]bool, len(w.old))
+	var ask []int
+	for i := 0; i < len(w.old); i++ {
+		ask = append(ask, i)
+		if d := &w.old[i]; w.depth >= 0 && d.path != "" && strings.Count(d.path, "/")+1 >= w.depth {
+			i = d.end - 1
+		}
+	}
+	if len(ask) <= alwaysAll {
+		return
+	}
+	w.same = make([]bool, len(w.old))
 	var group sync.WaitGroup
-	size := len(w.old)/runtime.GOMAXPROCS(0) + 1
-	for begin := 0; begin < len(w.old); begin += size {
+	for part := range slices.Chunk(ask, len(ask)/runtime.GOMAXPROCS(0)+1) {
 		group.Go(func() {
-			for i := begin; i < min(begin+size, len(w.old)); i++ {
-				same[i], _ = w.unchanged(i) // an error is met again
+			for _, i := range part {
+				w.same[i], _ = w.unchanged(i) // an error is met again
 			}
 		})
 	}
 	group.Wait()
-	w.same = same
 }
 
 // keep takes a directory and all below it over from the old list, apart from its
