@@ -31,9 +31,12 @@ type indexes struct {
 	*index.Index
 	data    []byte
 	written time.Time
-	invalid error      // the host must not see it
-	host    *hostIndex // nil: the host has staged something since the command started
-	err     error      // of the host's
+	invalid error // the host must not see it
+	host    *hostIndex
+	behind  bool  // the host has staged something since the command started
+	err     error // of the host's
+
+	changed, old []index.Entry // that the host's does not have, and the other way round
 }
 
 // readIndexes begins to read the index in the directory up of the upper layer, and that
@@ -64,9 +67,11 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		if x.Index, x.invalid = index.Parse(data, r.hexLen(), host.Index); x.invalid == nil {
 			x.invalid = x.Check()
 		}
-		if x.invalid == nil && (host.stat.Ctim.Nano() <= since || replaced != "" && replaced == digestOf(text) || l.includes(r, git, x.Index, host, text)) {
-			x.host = host
+		if x.invalid != nil {
+			return x
 		}
+		x.host, x.changed, x.old = host, x.Changed(host.Index), host.Changed(x.Index)
+		x.behind = host.stat.Ctim.Nano() > since && (replaced == "" || replaced != digestOf(text)) && !l.includes(r, git, x, text)
 		return x
 	})
 	go read()
@@ -84,12 +89,11 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 	case x.invalid != nil:
 		out.stay(rel, "the index: %v", x.invalid)
 		return nil
-	case x.host == nil:
+	case x.behind:
 		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
-	changed := x.Changed(x.host.Index)
-	links := newGitlinks(changed, x.host.Changed(x.Index))
+	links := newGitlinks(x.changed, x.old)
 	unlock, alone, err := l.alone(git, links)
 	if err != nil {
 		return err
@@ -101,7 +105,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 		return nil
 	}
-	if why := l.unsafe(r, git, changed); why != "" {
+	if why := l.unsafe(r, git, x.changed); why != "" {
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
@@ -174,9 +178,9 @@ func readHostIndex(r *repository, path string) ([]byte, *hostIndex, error) {
 // includes reports whether an index has all that the host has staged since the command
 // started. Writing anew what the files look like is nothing: an editor has that done
 // every few seconds.
-func (l *lander) includes(r *repository, git string, x *index.Index, host *hostIndex, text []byte) bool {
+func (l *lander) includes(r *repository, git string, x *indexes, host []byte) bool {
 	before, err := os.ReadFile(l.layer.baseIndex(git))
-	if err != nil || bytes.Equal(before, text) {
+	if err != nil || bytes.Equal(before, host) {
 		return err == nil
 	}
 	base, err := index.ParseHost(before, r.hexLen())
@@ -184,10 +188,10 @@ func (l *lander) includes(r *repository, git string, x *index.Index, host *hostI
 		return false
 	}
 	lost := map[string]bool{} // paths at which x is not as the host's
-	for _, e := range slices.Concat(x.Changed(host.Index), host.Changed(x)) {
+	for _, e := range slices.Concat(x.changed, x.old) {
 		lost[e.Path] = true
 	}
-	return !slices.ContainsFunc(slices.Concat(host.Changed(base), base.Changed(host.Index)), func(e index.Entry) bool { return lost[e.Path] })
+	return !slices.ContainsFunc(slices.Concat(x.host.Changed(base), base.Changed(x.host.Index)), func(e index.Entry) bool { return lost[e.Path] })
 }
 
 // unsafe says which of the changed entries the host must not see, or "": one without its
