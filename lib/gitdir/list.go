@@ -708,7 +708,7 @@ func openList(root, file string) (*List, error) {
 		return l, nil
 	}
 	r.list(l)
-	if r.bad || r.text != "" {
+	if r.bad || r.at < len(r.text) {
 		return newList(root, file), nil
 	}
 	l.fresh = false
@@ -721,23 +721,23 @@ func newList(root, file string) *List {
 
 type reader struct {
 	text string
+	at   int
 	bad  bool
 }
 
 func (r *reader) take(n int) string {
-	if n < 0 || n > len(r.text) {
-		r.bad, n = true, len(r.text)
+	if n < 0 || n > len(r.text)-r.at {
+		r.bad, n = true, len(r.text)-r.at
 	}
-	s := r.text[:n]
-	r.text = r.text[n:]
-	return s
+	r.at += n
+	return r.text[r.at-n : r.at]
 }
 
 func (r *reader) number() uint64 {
 	var n uint64
-	for shift := 0; len(r.text) > 0 && shift < 64; shift += 7 {
-		b := r.text[0]
-		r.text = r.text[1:]
+	for shift := 0; r.at < len(r.text) && shift < 64; shift += 7 {
+		b := r.text[r.at]
+		r.at++
 		n |= uint64(b&0x7f) << shift
 		if b < 0x80 {
 			return n
@@ -750,14 +750,17 @@ func (r *reader) number() uint64 {
 func (r *reader) string() string { return r.take(int(r.number())) }
 
 // count is a number of records, each of which takes a byte at least.
-func (r *reader) count() int { return min(int(r.number()), len(r.text)) }
+func (r *reader) count() int { return min(int(r.number()), len(r.text)-r.at) }
 
 func (r *reader) list(l *List) {
 	l.dirs = make([]dir, 0, r.count())
-	last := ""
+	last, paths := "", new(strings.Builder) // one allocation for many paths
+	paths.Grow(2 * len(r.text))
 	for range cap(l.dirs) {
-		shared := min(int(r.number()), len(last))
-		d := dir{path: last[:shared] + r.string(), ino: r.number(), ctime: int64(r.number()), end: int(r.number())}
+		shared, start := min(int(r.number()), len(last)), paths.Len()
+		paths.WriteString(last[:shared])
+		paths.WriteString(r.string())
+		d := dir{path: paths.String()[start:], ino: r.number(), ctime: int64(r.number()), end: int(r.number())}
 		r.bad = r.bad || d.end <= len(l.dirs) || d.end > cap(l.dirs)
 		l.dirs, last = append(l.dirs, d), d.path
 	}
