@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,13 +77,14 @@ type Fence struct {
 	made       *session.Dir    // from Reserved
 	joined     *session.Joined // nil before Ready, and without overlays of a session
 	box        *limits.Box
-	note       *quarantine.Note
-	gitDirs    []string // of the host, shown through layers
-	workTrees  []string // of these
-	ownGitDirs []string // the git directories of these, and bare repositories
+	ending     func() (quarantine.Report, error) // what End does; nil: it was done
+	gitDirs    []string                          // of the host, shown through layers
+	workTrees  []string                          // of these
+	ownGitDirs []string                          // the git directories of these, and bare repositories
 	submodules []gitdir.Unpopulated
-	wholeIndex bool     // one of them may have an index that would not land
-	gitRoots   []string // writable roots in which repositories are looked for
+	wholeIndex bool                             // one of them may have an index that would not land
+	looks      map[string]func() (found, error) // that were begun, by root
+	looked     []*gitdir.List                   // of the writable roots
 	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
@@ -104,6 +106,9 @@ func New(c Config) (*Fence, error) {
 	}
 	if err != nil {
 		f.Ahead.Close()
+		for _, look := range f.looks { // it may be writing its list
+			_, _ = look()
+		}
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -193,6 +198,7 @@ func (f *Fence) plan() error {
 		o.Tmp, o.OwnTmp = bwrap.Canonical(f.Reserved.Tmp()), true
 		o.Roots = append(o.Roots, confine.Root{Path: o.Tmp, Writable: true, Dir: true})
 	}
+	f.lookAhead()
 	if !f.NoToolchains {
 		if err := f.addToolchains(&o); err != nil {
 			return err
@@ -393,8 +399,10 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.OpenLayers(); err != nil {
 		return monitor.Config{}, err
 	}
-	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead}
+	note := f.beginNote()
+	ending := sync.OnceValues(func() (quarantine.Report, error) { return f.end(note) })
+	f.ending = ending
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead, Ended: func() { _, _ = ending() }}
 	if f.joined != nil {
 		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
@@ -404,7 +412,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
-	c.Note = f.note.Lock()
+	c.Note = note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.Lock())
 	}
@@ -444,7 +452,7 @@ func (f *Fence) recover(base string) {
 
 // beginNote notes what is to be undone when the command has ended. Without a cache
 // directory nothing can be noted for the case that this process is killed.
-func (f *Fence) beginNote() {
+func (f *Fence) beginNote() *quarantine.Note {
 	n := quarantine.Note{Layers: f.layers}
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
@@ -482,41 +490,47 @@ func (f *Fence) beginNote() {
 	} else {
 		n.Session = session.Reserve("").Name()
 	}
-	f.note = &n
 	if n.Empty() {
-		return
+		return &n
 	}
 	base, err := makeBase()
 	if err != nil {
-		return
+		return &n
 	}
-	if note, err := quarantine.Begin(base, n); err == nil {
-		f.note = note
-	} else {
+	note, err := quarantine.Begin(base, n)
+	if err != nil {
 		f.Warn("if this process is killed, files that the command plants stay: %v", err)
+		return &n
 	}
+	return note
 }
 
 // End is called once the command has ended. It lands the command's work in git
 // directories, moves files that have appeared at protected names to the quarantine, and
-// restores protected files that the command wrote by another hard link. On an error, a
-// tool on the host may run what the command has left: the caller must not report
+// restores protected files that the command wrote by another hard link. That began when
+// the last process of the sandbox ended, while the kernel takes the mounts apart. On an
+// error, a tool on the host may run what the command has left: the caller must not report
 // success.
 func (f *Fence) End() (quarantine.Report, error) {
-	if f.note == nil {
+	ending := f.ending
+	if ending == nil {
 		return quarantine.Report{}, nil
 	}
-	note := f.note
-	f.note = nil
+	f.ending = nil
+	r, err := ending()
+	if base, berr := session.Base(os.Getenv); berr == nil {
+		f.recover(base) // a sandbox that was dying when this one was planned has ended
+	}
+	return r, err
+}
+
+func (f *Fence) end(note *quarantine.Note) (quarantine.Report, error) {
 	if f.stop != nil {
 		f.stop()
 	}
 	told, gerr := f.endGit()
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
-	if base, berr := session.Base(os.Getenv); berr == nil {
-		f.recover(base) // a sandbox that was dying when this one was planned has ended
-	}
 	return r, errors.Join(gerr, err)
 }
 

@@ -130,18 +130,46 @@ func mountsBelow(root string) []string {
 	return points
 }
 
+// found are the repositories of a root.
+type found struct {
+	list        *gitdir.List
+	repos       []gitdir.Repo
+	unpopulated []gitdir.Unpopulated
+}
+
+// lookAhead begins to look for repositories, which takes a while in a large tree.
+func (f *Fence) lookAhead() {
+	f.looks = map[string]func() (found, error){}
+	for _, r := range f.Roots {
+		if r.Writable && !f.NoProtect && !(f.OwnTmp && r.Path == f.Tmp) {
+			f.looks[r.Path] = f.look(r.Path)
+			go f.looks[r.Path]()
+		}
+	}
+}
+
+func (f *Fence) look(root string) func() (found, error) {
+	state := f.gitState()
+	return sync.OnceValues(func() (at found, err error) {
+		if at.list, err = gitdir.Look(state, root); err == nil {
+			at.repos, at.unpopulated, err = gitdir.Find(root, at.list)
+		}
+		return at, err
+	})
+}
+
 // repositories lists those of a root.
 func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
-	list, err := gitdir.Look(f.gitState(), root)
+	look := f.looks[root]
+	if look == nil {
+		look = f.look(root)
+	}
+	at, err := look()
 	if err != nil {
 		return nil, err
 	}
-	f.gitRoots = append(f.gitRoots, root)
-	repos, unpopulated, err := gitdir.Find(root, list)
-	if err != nil {
-		return nil, err
-	}
-	return repos, f.cover(unpopulated)
+	f.looked = append(f.looked, at.list)
+	return at.repos, f.cover(at.unpopulated)
 }
 
 // cover adds to the submodules that get a layer, and makes their directories. Nothing
@@ -230,14 +258,14 @@ func (f *Fence) removeTemporary() error {
 // beginGit notes that a command runs in the roots, and gives back what earlier
 // commands have made there.
 func (f *Fence) beginGit() error {
-	if len(f.gitRoots) == 0 {
+	if len(f.looked) == 0 {
 		return nil
 	}
 	if err := f.makeGitState(); err != nil {
 		return err
 	}
-	for _, root := range f.gitRoots {
-		run, err := gitdir.Begin(f.gitState(), root)
+	for _, list := range f.looked {
+		run, err := gitdir.Begin(f.gitState(), list)
 		if err != nil {
 			return err
 		}

@@ -104,7 +104,7 @@ func TestFindRefuses(t *testing.T) {
 				_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 				require.NoError(t, err)
 			}
-			r, err := Begin(g.state, g.root)
+			r, err := g.tryBegin(g.root)
 			if err == nil {
 				_, _, err = Find(g.root, r.List)
 			}

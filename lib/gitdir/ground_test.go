@@ -114,9 +114,17 @@ func (g ground) settle() {
 
 func (g ground) begin() *Run {
 	g.Helper()
-	r, err := Begin(g.state, g.root)
+	r, err := g.tryBegin(g.root)
 	require.NoError(g, err)
 	return r
+}
+
+func (g ground) tryBegin(root string) (*Run, error) {
+	l, err := Look(g.state, root)
+	if err != nil {
+		return nil, err
+	}
+	return Begin(g.state, l)
 }
 
 // command does what a command does, between Begin and End.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -175,7 +176,7 @@ func TestClosedRepositories(t *testing.T) {
 		g := newGround(t)
 		g.sh(`repo a/b/c/d`)
 		g.command(func() { g.sh(`chmod 0 ` + dir) })
-		r, err := Begin(g.state, g.root)
+		r, err := g.tryBegin(g.root)
 		if err == nil {
 			_, _, err = Find(g.root, r.List)
 		}
@@ -202,7 +203,7 @@ func TestTwoCommands(t *testing.T) {
 	require.NoError(t, os.MkdirAll(g.path("sub"), 0o755))
 	g.settle()
 	first := g.begin()
-	second, err := Begin(g.state, g.path("sub"))
+	second, err := g.tryBegin(g.path("sub"))
 	require.NoError(t, err)
 	g.sh(`repo a; repo sub/b; arm sub/b/.git`)
 	third := g.begin()
@@ -368,4 +369,53 @@ func TestAgainstRenaming(t *testing.T) {
 		<-stopped
 		assert.FileExists(t, g.path("victim/.git/HEAD"))
 	}
+}
+
+// Between Look and Begin the user makes repositories, and another command does.
+func TestBetweenLookAndBegin(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo known`)
+	g.command(func() {})
+	look := func() *List {
+		l, err := Look(g.state, g.root)
+		require.NoError(t, err)
+		return l
+	}
+	begin := func(l *List) *Run {
+		r, err := Begin(g.state, l)
+		require.NoError(t, err)
+		return r
+	}
+	l := look()
+	g.sh(`repo untouched; repo changed`)
+	g.settle()
+	time.Sleep(time.Duration(rounding))
+	r := begin(l)
+	g.sh(`arm changed/.git`)
+	made, err := r.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"changed/.git", "changed/.git/HEAD"}, g.names(made))
+	assert.DirExists(t, g.path("untouched/.git"))
+
+	l = look()
+	other := g.begin()
+	g.sh(`repo ended; arm ended/.git`)
+	made, err = other.End()
+	require.NoError(t, err)
+	assert.Subset(t, g.names(made), []string{"ended/.git", "ended/.git/HEAD"})
+	r = begin(l)
+	assert.Equal(t, []string{"known", "untouched"}, g.repos(r))
+	_, err = r.End()
+	require.NoError(t, err)
+
+	l = look()
+	other = g.begin()
+	g.sh(`repo a/runs; arm a/runs/.git`)
+	r = begin(l)
+	assert.Equal(t, []string{"known", "untouched"}, g.repos(r))
+	for _, run := range []*Run{other, r} {
+		_, err = run.End()
+		require.NoError(t, err)
+	}
+	assert.NoDirExists(t, g.path("a/runs/.git"))
 }

@@ -45,11 +45,20 @@ type repository struct {
 // landed is one landing.
 type landed struct {
 	record
-	told *[]string
-	keep []string // paths below the upper layer that stay for the next command
-	hold []string // further paths for which the time of the mount still holds
-	last bool     // the command has ended
-	once bool     // the layer goes with the command
+	told  *[]string
+	files map[string][]byte // what has landed since the record was saved, for Files
+	keep  []string          // paths below the upper layer that stay for the next command
+	hold  []string          // further paths for which the time of the mount still holds
+	last  bool              // the command has ended
+	once  bool              // the layer goes with the command
+}
+
+// saved is the record to save. Tidying forgets Files, so their digests are made here.
+func (o *landed) saved() record {
+	for rel, text := range o.files {
+		o.Files[rel] = digestOf(text)
+	}
+	return o.record
 }
 
 func (o *landed) tell(format string, args ...any) {
@@ -148,7 +157,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return errors.Join(err, errors.New("another git directory is in its place"))
 	}
 	l.lander.last = last
-	out := &landed{record: s, told: &l.lander.told, last: last, once: l.Once}
+	out := &landed{record: s, told: &l.lander.told, files: map[string][]byte{}, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
 		openUp(upper, maxOpenUp)
@@ -159,7 +168,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return l.tidyUp(out)
 	}
 	l.forgetLocks(upper)
-	return errors.Join(err, l.save(out.record))
+	return errors.Join(err, l.save(out.saved()))
 }
 
 func (l *Layer) openUpper() (int, error) {
@@ -235,7 +244,7 @@ func (l *Layer) tidyUp(out *landed) error {
 		}
 		defer func() { _ = l.try(starting, unix.F_UNLCK) }()
 		if err := l.try(use, unix.F_WRLCK); err != nil {
-			return l.save(out.record) // another command uses it, and will tidy
+			return l.save(out.saved()) // another command uses it, and will tidy
 		}
 		defer func() { _ = l.try(use, unix.F_RDLCK) }()
 	}
@@ -287,6 +296,8 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err != nil {
 		return err
 	}
+	indexes := l.readIndexes(r, r.host, rel, upper, out)
+	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
@@ -298,10 +309,13 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		_, lerr := fsat.Lstat(sub, "logs/HEAD")
 		with := shared && (herr == nil || lerr == nil)
 		shared = shared && !with
-		return l.landGit(r, filepath.Join(l.layer.GitDir, name), upper, sub, with, out)
+		git := filepath.Join(l.layer.GitDir, name)
+		indexes := l.readIndexes(r, git, name, sub, out)
+		defer indexes()
+		return l.landGit(r, git, upper, sub, with, indexes, out)
 	})
 	if err == nil {
-		err = l.landGit(r, r.host, upper, upper, shared, out)
+		err = l.landGit(r, r.host, upper, upper, shared, indexes, out)
 	}
 	if err == nil {
 		err = r.landConfig(upper, out)
@@ -425,7 +439,7 @@ const maxShallow = 16 << 20
 
 // landGit lands the directory up of the upper layer in git, the host's git directory or
 // a linked worktree's: the state of work under way, references, HEAD and the index.
-func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, out *landed) error {
+func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, indexes func() *indexes, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
 		return err
@@ -483,7 +497,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	if err := l.landRefs(r, git, rel, upper, !underWay, shared, out); err != nil || underWay {
 		return err
 	}
-	return l.landIndex(r, git, rel, up, out)
+	return l.landIndex(r, git, rel, indexes(), out)
 }
 
 // remarks are files that git writes for the user's convenience with almost any command.

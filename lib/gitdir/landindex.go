@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,38 +26,74 @@ const (
 	lockWait  = time.Second // for a lock of the host's git
 )
 
-// landIndex lands the index in the directory up of the upper layer, as that of the
-// host's directory git.
-func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) error {
-	data, written, err := readIndex(up)
-	if err != nil && !errors.Is(err, overlay.ErrTooLarge) {
-		return nil // the command has not written one, or only a whiteout
+// indexes are the command's index and the host's, which it may replace.
+type indexes struct {
+	*index.Index
+	data    []byte
+	written time.Time
+	invalid error // the host must not see it
+	host    *hostIndex
+	behind  bool  // the host has staged something since the command started
+	err     error // of the host's
+
+	changed, old []index.Entry // that the host's does not have, and the other way round
+}
+
+// readIndexes begins to read the index in the directory up of the upper layer, and that
+// of the host's directory git. The function that it returns waits for them, and has to be
+// called before up is closed. It returns nil if there is nothing to land: the command has
+// not written an index, or only a whiteout, or this one has landed.
+func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed) func() *indexes {
+	if !slices.Contains(l.layer.GitDirs, git) {
+		return func() *indexes { return nil }
 	}
 	rel = path.Join(rel, indexFile)
-	digest := digestOf(data)
-	if err == nil && out.Files[rel] == digest {
+	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
+	read := sync.OnceValue(func() *indexes {
+		data, written, err := readIndex(up)
+		x := &indexes{data: data, written: written}
+		switch {
+		case errors.Is(err, overlay.ErrTooLarge):
+			x.invalid = err
+			return x
+		case err != nil || landed != "" && landed == digestOf(data):
+			return nil
+		}
+		text, host, err := readHostIndex(r, filepath.Join(git, indexFile))
+		if err != nil {
+			x.err = err
+			return x
+		}
+		if x.Index, x.invalid = index.Parse(data, r.hexLen(), host.Index); x.invalid == nil {
+			x.invalid = x.Check()
+		}
+		if x.invalid != nil {
+			return x
+		}
+		x.host, x.changed, x.old = host, x.Changed(host.Index), host.Changed(x.Index)
+		x.behind = host.stat.Ctim.Nano() > since && (replaced == "" || replaced != digestOf(text)) && !l.includes(r, git, x, text)
+		return x
+	})
+	go read()
+	return read
+}
+
+// landIndex lands the index of a git directory.
+func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *landed) error {
+	rel = path.Join(rel, indexFile)
+	switch {
+	case x == nil:
 		return nil
-	}
-	var x *index.Index
-	if err == nil {
-		x, err = index.Parse(data, r.hexLen())
-	}
-	if err == nil {
-		err = x.Check()
-	}
-	if err != nil {
-		out.stay(rel, "the index: %v", err)
+	case x.err != nil:
+		return x.err
+	case x.invalid != nil:
+		out.stay(rel, "the index: %v", x.invalid)
 		return nil
-	}
-	host, err := l.hostIndex(r, git, rel, x, out)
-	if err != nil {
-		return err
-	}
-	if host == nil {
+	case x.behind:
 		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
-	links := newGitlinks(x, host.Index)
+	links := newGitlinks(x.changed, x.old)
 	unlock, alone, err := l.alone(git, links)
 	if err != nil {
 		return err
@@ -68,7 +105,7 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		}
 		return nil
 	}
-	if why := l.unsafe(r, git, x, host); why != "" {
+	if why := l.unsafe(r, git, x.changed); why != "" {
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
@@ -79,11 +116,10 @@ func (l *lander) landIndex(r *repository, git, rel string, up int, out *landed) 
 		}
 	}
 	text := x.Encode()
-	if err := host.replace(filepath.Join(git, indexFile), text, written); err != nil {
+	if err := x.host.replace(filepath.Join(git, indexFile), text, x.written); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
-	out.Files[rel] = digest
-	out.Files[rel+"@host"] = digestOf(text)
+	out.files[rel], out.files[rel+"@host"] = x.data, text
 	return nil
 }
 
@@ -120,63 +156,48 @@ func sameVersion(a, b *unix.Stat_t) bool {
 	return fsat.SameInode(a, b) && a.Size == b.Size && a.Mtim == b.Mtim && a.Ctim == b.Ctim
 }
 
-// hostIndex reads the host's index, or returns nil if the host has staged something
-// since the command started. Writing anew what the files look like is nothing: an
-// editor has that done every few seconds.
-func (l *lander) hostIndex(r *repository, git, rel string, x *index.Index, out *landed) (*hostIndex, error) {
-	path := filepath.Join(git, indexFile)
+// readHostIndex reads the host's index.
+func readHostIndex(r *repository, path string) ([]byte, *hostIndex, error) {
 	h := &hostIndex{Index: new(index.Index)}
 	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
-		return h, nil
+		return nil, h, nil
 	}
 	data, err := os.ReadFile(path)
 	if err == nil {
-		h.Index, err = index.Parse(data, r.hexLen())
+		h.Index, err = index.ParseHost(data, r.hexLen())
 	}
 	if split := new(index.SplitError); errors.As(err, &split) {
 		h.Index, err = new(index.Index), nil // each entry that lands is a new one then
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the host's index: %w", err)
+		return nil, nil, fmt.Errorf("cannot read the host's index: %w", err)
 	}
-	if h.stat.Ctim.Nano() <= out.since(rel) || out.Files[rel+"@host"] == digestOf(data) {
-		return h, nil
-	}
+	return data, h, nil
+}
+
+// includes reports whether an index has all that the host has staged since the command
+// started. Writing anew what the files look like is nothing: an editor has that done
+// every few seconds.
+func (l *lander) includes(r *repository, git string, x *indexes, host []byte) bool {
 	before, err := os.ReadFile(l.layer.baseIndex(git))
+	if err != nil || bytes.Equal(before, host) {
+		return err == nil
+	}
+	base, err := index.ParseHost(before, r.hexLen())
 	if err != nil {
-		return nil, nil
+		return false
 	}
-	if bytes.Equal(before, data) {
-		return h, nil
-	}
-	base, err := index.Parse(before, r.hexLen())
-	if err != nil || !includes(x, base, h.Index) {
-		return nil, nil
-	}
-	return h, nil
-}
-
-// includes reports whether an index has all that the host has changed since a base.
-func includes(x, base, host *index.Index) bool {
 	lost := map[string]bool{} // paths at which x is not as the host's
-	for _, e := range x.Changed(host) {
+	for _, e := range slices.Concat(x.changed, x.old) {
 		lost[e.Path] = true
 	}
-	for _, e := range host.Changed(x) {
-		lost[e.Path] = true
-	}
-	for _, e := range append(host.Changed(base), base.Changed(host)...) {
-		if lost[e.Path] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(slices.Concat(x.host.Changed(base), base.Changed(x.host.Index)), func(e index.Entry) bool { return lost[e.Path] })
 }
 
-// unsafe says what of an index the host must not see, or "": an entry without its
+// unsafe says which of the changed entries the host must not see, or "": one without its
 // object, or a gitlink that leads to a repository which is not covered.
-func (l *lander) unsafe(r *repository, git string, x *index.Index, host *hostIndex) string {
-	for _, e := range x.Changed(host.Index) {
+func (l *lander) unsafe(r *repository, git string, changed []index.Entry) string {
+	for _, e := range changed {
 		switch {
 		case e.Mode == index.ModeGitlink:
 			if !l.inert(git, e.Path) {

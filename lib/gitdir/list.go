@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -165,12 +166,8 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		}
 		l.fd = fd
 	}
-	var now unix.Timespec // file systems take their times from this clock
-	if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
-		return nil, err
-	}
-	l.walked = now.Nano()
-	w := &walker{List: l, sweeps: sweeps, depth: depth, now: now.Nano(), old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	l.walked = refs.Now().UnixNano()
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -181,9 +178,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
 	var err error
-	if depth < 0 && len(w.old) > alwaysAll {
-		w.compare()
-	}
+	w.compare()
 	if len(w.old) > 0 {
 		err = w.again(0, 0)
 	} else {
@@ -242,21 +237,29 @@ func (w *walker) unchanged(i int) (bool, error) {
 	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
-// compare asks for all directories at once: the kernel takes a microsecond for each,
-// on every processor.
+// compare asks for all directories at once that the walk comes to: the kernel takes a
+// microsecond for each, on every processor.
 func (w *walker) compare() {
-	same := make([]bool, len(w.old))
+	var ask []int
+	for i := 0; i < len(w.old); i++ {
+		ask = append(ask, i)
+		if d := &w.old[i]; w.depth >= 0 && d.path != "" && strings.Count(d.path, "/")+1 >= w.depth {
+			i = d.end - 1
+		}
+	}
+	if len(ask) <= alwaysAll {
+		return
+	}
+	w.same = make([]bool, len(w.old))
 	var group sync.WaitGroup
-	size := len(w.old)/runtime.GOMAXPROCS(0) + 1
-	for begin := 0; begin < len(w.old); begin += size {
+	for part := range slices.Chunk(ask, len(ask)/runtime.GOMAXPROCS(0)+1) {
 		group.Go(func() {
-			for i := begin; i < min(begin+size, len(w.old)); i++ {
-				same[i], _ = w.unchanged(i) // an error is met again
+			for _, i := range part {
+				w.same[i], _ = w.unchanged(i) // an error is met again
 			}
 		})
 	}
 	group.Wait()
-	w.same = same
 }
 
 // keep takes a directory and all below it over from the old list, apart from its
@@ -705,7 +708,7 @@ func openList(root, file string) (*List, error) {
 		return l, nil
 	}
 	r.list(l)
-	if r.bad || r.text != "" {
+	if r.bad || r.at < len(r.text) {
 		return newList(root, file), nil
 	}
 	l.fresh = false
@@ -718,23 +721,23 @@ func newList(root, file string) *List {
 
 type reader struct {
 	text string
+	at   int
 	bad  bool
 }
 
 func (r *reader) take(n int) string {
-	if n < 0 || n > len(r.text) {
-		r.bad, n = true, len(r.text)
+	if n < 0 || n > len(r.text)-r.at {
+		r.bad, n = true, len(r.text)-r.at
 	}
-	s := r.text[:n]
-	r.text = r.text[n:]
-	return s
+	r.at += n
+	return r.text[r.at-n : r.at]
 }
 
 func (r *reader) number() uint64 {
 	var n uint64
-	for shift := 0; len(r.text) > 0 && shift < 64; shift += 7 {
-		b := r.text[0]
-		r.text = r.text[1:]
+	for shift := 0; r.at < len(r.text) && shift < 64; shift += 7 {
+		b := r.text[r.at]
+		r.at++
 		n |= uint64(b&0x7f) << shift
 		if b < 0x80 {
 			return n
@@ -747,14 +750,17 @@ func (r *reader) number() uint64 {
 func (r *reader) string() string { return r.take(int(r.number())) }
 
 // count is a number of records, each of which takes a byte at least.
-func (r *reader) count() int { return min(int(r.number()), len(r.text)) }
+func (r *reader) count() int { return min(int(r.number()), len(r.text)-r.at) }
 
 func (r *reader) list(l *List) {
 	l.dirs = make([]dir, 0, r.count())
-	last := ""
+	last, paths := "", new(strings.Builder) // one allocation for many paths
+	paths.Grow(2 * len(r.text))
 	for range cap(l.dirs) {
-		shared := min(int(r.number()), len(last))
-		d := dir{path: last[:shared] + r.string(), ino: r.number(), ctime: int64(r.number()), end: int(r.number())}
+		shared, start := min(int(r.number()), len(last)), paths.Len()
+		paths.WriteString(last[:shared])
+		paths.WriteString(r.string())
+		d := dir{path: paths.String()[start:], ino: r.number(), ctime: int64(r.number()), end: int(r.number())}
 		r.bad = r.bad || d.end <= len(l.dirs) || d.end > cap(l.dirs)
 		l.dirs, last = append(l.dirs, d), d.path
 	}

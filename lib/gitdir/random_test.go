@@ -2,6 +2,8 @@ package gitdir_test
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -153,6 +155,62 @@ func TestRandomLayers(t *testing.T) {
 			t.Log(i, len(after)-len(before), errs)
 		}
 		require.NoError(t, os.RemoveAll(p.dir))
+	}
+}
+
+// What becomes of a command's index, U, and of one of the host's that changes meanwhile.
+func TestIndexBesideTheHosts(t *testing.T) {
+	tpl := newTemplate(t)
+	const remove = "GIT_INDEX_FILE=U git rm -q --cached d/f5; "
+	for _, row := range []struct {
+		name, script string
+		forge        bool // the ID of a tree in U, which had been the host's
+		told         string
+		cached       string // what differs from HEAD then
+	}{
+		{"the command's alone", remove, false, "", "d/f5"},
+		{"the host writes only what files look like", remove + "touch -d 2001-01-01 a; git update-index --refresh", false, "", "d/f5"},
+		{"the host has staged something", remove + "echo host >a; git add a", false, "the host has staged other changes", "a"},
+		{"both have staged the same", remove + "git rm -q --cached d/f5", false, "", "d/f5"},
+		{"a forged tree over unchanged entries", "GIT_INDEX_FILE=U git update-index --chmod=+x a", true, "", "a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := tpl.place(t)
+			script(t, p.dir+"/project", "git read-tree HEAD")
+			trees, err := command(p.dir+"/project", "git rev-parse HEAD:d $(git log -1 --format=%H --grep='^2$'):d").Output()
+			require.NoError(t, err)
+			ids, err := hex.DecodeString(strings.Join(strings.Fields(string(trees)), ""))
+			require.NoError(t, err)
+			require.Len(t, ids, 40)
+			time.Sleep(20 * time.Millisecond) // a tick of the clock that file systems take a ctime from
+			told, err := p.land(func(upper string) {
+				index := upper + "/index"
+				script(t, p.dir+"/project", "cp .git/index "+index+"; sleep 0.02; "+strings.ReplaceAll(row.script, "=U ", "="+index+" "))
+				if row.forge {
+					data, err := os.ReadFile(index)
+					require.NoError(t, err)
+					at := bytes.LastIndex(data, ids[:20])
+					require.Positive(t, at)
+					copy(data[at:], ids[20:])
+					sum := sha1.Sum(data[:len(data)-20])
+					require.NoError(t, os.WriteFile(index, append(data[:len(data)-20], sum[:]...), 0o644))
+				}
+			})
+			require.NoError(t, err)
+			if row.told == "" {
+				assert.Empty(t, told)
+			} else {
+				assert.Contains(t, strings.Join(told, "\n"), row.told)
+			}
+			out, err := command(p.dir+"/project", "git diff --cached --name-only; git ls-tree -r --name-only $(git write-tree) | wc -l; git ls-files | wc -l").Output()
+			require.NoError(t, err)
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			require.Len(t, lines, 3, "%s", out)
+			assert.Equal(t, row.cached, lines[0])
+			assert.Equal(t, lines[1], lines[2], "the trees that git takes from the index")
+			wrong, _ := p.said(t)
+			assert.Empty(t, wrong)
+		})
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 )
 
@@ -47,15 +48,15 @@ type Run struct {
 	note  *os.File
 }
 
-// Look returns the list of a root as Begin would use it, for Find. No command begins
-// while Look reads the tree. Without a state directory there is no list: Look walks the
+// Look returns the list of a root, an absolute path without links, for Find and Begin. No
+// command begins while Look reads the tree. Without a state directory there is no list: Look walks the
 // whole tree and keeps nothing.
 func Look(state, root string) (*List, error) {
 	for {
 		unlock, err := lock(state)
 		if err == nil {
 			defer unlock()
-			return look(state, root)
+			return look(state, root, true)
 		}
 		readOnly := errors.Is(err, unix.EROFS) // for every command
 		if !absent(err) && !readOnly {
@@ -72,7 +73,8 @@ func Look(state, root string) (*List, error) {
 	}
 }
 
-func look(state, root string) (*List, error) {
+// look reads the list of a root, and brings it up to date if walk is set or it is new.
+func look(state, root string, walk bool) (*List, error) {
 	l, err := openList(root, listFile(state, root))
 	if err != nil {
 		return nil, err
@@ -81,9 +83,11 @@ func look(state, root string) (*List, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.since = notes.since(root)
-	if err := l.Quick(); err != nil {
-		return nil, err
+	l.since, l.walked = notes.since(root), refs.Now().UnixNano()
+	if walk || l.fresh {
+		if err := l.Quick(); err != nil {
+			return nil, err
+		}
 	}
 	if l.since == 0 {
 		l.since = l.walked // a command may begin before Find is called
@@ -91,13 +95,17 @@ func look(state, root string) (*List, error) {
 	return l, l.save()
 }
 
-// Begin prepares the start of a command in a root, an absolute path without links.
-// state is a directory of pk's, made if it is missing, the same for all roots of
-// the user. When Begin has failed the command must not start.
+// Begin prepares the start of a command in the root of a list that Look returned. state
+// is a directory of pk's, made if it is missing, the same for all roots of the user. When
+// Begin has failed the command must not start.
+//
+// Begin does not walk again. A repository that the user has made since Look is not in the
+// plan: once the command has changed something in it, it counts as the command's.
 //
 // The lock on Lock is held until End. A process that inherits the file keeps the
 // lock after this one was killed.
-func Begin(state, root string) (*Run, error) {
+func Begin(state string, looked *List) (*Run, error) {
+	root := looked.root
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
@@ -111,7 +119,7 @@ func Begin(state, root string) (*Run, error) {
 			return nil, err
 		}
 	}
-	l, err := look(state, root)
+	l, err := look(state, root, false)
 	if err != nil {
 		return nil, err
 	}

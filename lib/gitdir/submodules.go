@@ -186,14 +186,15 @@ func (l *Layer) keepPlain(last bool) error {
 	return l.save(out.record)
 }
 
-// newGitlinks lists the submodules that only the first of two indexes has.
-func newGitlinks(x, host *index.Index) []string {
+// newGitlinks lists the submodules among the changed entries of an index, unless the
+// host's has one there, as old tells.
+func newGitlinks(changed, old []index.Entry) []string {
 	known := map[string]bool{}
-	for _, e := range host.Changed(x) {
+	for _, e := range old {
 		known[e.Path] = e.Mode == index.ModeGitlink
 	}
 	var links []string
-	for _, e := range x.Changed(host) {
+	for _, e := range changed {
 		if e.Mode == index.ModeGitlink && !known[e.Path] {
 			links = append(links, e.Path)
 		}

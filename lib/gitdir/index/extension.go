@@ -34,15 +34,15 @@ func splitError(body []byte, hashLen int) error {
 	return &SplitError{Shared: "sharedindex." + hex.EncodeToString(body[:min(len(body), hashLen)])}
 }
 
-// parseExtensions keeps a TREE that is true. Git refuses an extension in lower-case
+// checkExtensions keeps a TREE that is true. Git refuses an extension in lower-case
 // letters that it does not know; of those that it knows, an index without sparse
 // directories does not need sdir.
-func (x *Index) parseExtensions() error {
-	return extensions(x.data[x.end:len(x.data)-x.hashLen], func(name string, body []byte) error {
+func (x *Index) checkExtensions(host *Index) error {
+	return extensions(x.extensions(), func(name string, body []byte) error {
 		switch {
 		case name == "link":
 			return splitError(body, x.hashLen)
-		case name == "TREE" && x.trees == nil && x.verifyTrees(body):
+		case name == "TREE" && x.trees == nil && x.verifyTrees(body, host):
 			x.trees = body
 			return nil
 		case name != "sdir" && (name[0] < 'A' || name[0] > 'Z'):
@@ -54,8 +54,9 @@ func (x *Index) parseExtensions() error {
 }
 
 // Trees returns the IDs of the trees that git will take from the index instead of
-// making them from the entries. They fit the entries. If one is not in the object
-// database, git gc and git fsck fail: then call DropTrees.
+// making them from the entries, apart from those that it takes from the host's index
+// too. They fit the entries. If one is not in the object database, git gc and git fsck
+// fail: then call DropTrees.
 func (x *Index) Trees() []string { return x.ids }
 
 // DropTrees makes Encode leave out the trees.
@@ -68,6 +69,7 @@ func (x *Index) DropTrees() {
 // cacheTree is a directory in the extension TREE.
 type cacheTree struct {
 	name string
+	text []byte // all of it, with those below
 	id   []byte // nil: not known
 	size int    // entries below, if id is known
 	down map[string]*cacheTree
@@ -76,13 +78,10 @@ type cacheTree struct {
 // verifyTrees reports whether each tree in the extension is that of the entries. A
 // forged one would make `git commit` record, and `git diff --cached` show, other
 // content than the index has.
-func (x *Index) verifyTrees(body []byte) bool {
-	if len(body) == 0 {
-		return false
-	}
-	root, rest := x.parseTree(body, 0)
+func (x *Index) verifyTrees(body []byte, host *Index) bool {
+	root := x.parseTrees(body)
 	x.ids = nil
-	if root == nil || len(rest) > 0 || root.name != "" || !x.verifyTree(root, "", x.entries) {
+	if root == nil || !x.verifyTree(root, host.root, "", x.entries) {
 		x.ids = nil
 		return false
 	}
@@ -91,9 +90,19 @@ func (x *Index) verifyTrees(body []byte) bool {
 	return true
 }
 
+// parseTrees reads the extension: nil if it is wrong.
+func (x *Index) parseTrees(body []byte) *cacheTree {
+	root, rest := x.parseTree(body, 0)
+	if root == nil || len(rest) > 0 || root.name != "" {
+		return nil
+	}
+	return root
+}
+
 // parseTree reads a directory and those below it. The depth is that of a path at
 // most.
-func (x *Index) parseTree(data []byte, depth int) (*cacheTree, []byte) {
+func (x *Index) parseTree(text []byte, depth int) (*cacheTree, []byte) {
+	data := text
 	name, data, ok := bytes.Cut(data, []byte{0})
 	line, data, ok2 := bytes.Cut(data, []byte{'\n'})
 	size, number, ok3 := strings.Cut(string(line), " ")
@@ -119,15 +128,24 @@ func (x *Index) parseTree(data []byte, depth int) (*cacheTree, []byte) {
 		}
 		t.down[sub.name] = sub
 	}
+	t.text = text[:len(text)-len(data)]
 	return t, data
 }
 
 // verifyTree compares a tree with the entries below its path, which ends in a slash
-// unless it is the root's.
-func (x *Index) verifyTree(t *cacheTree, path string, entries []entry) bool {
+// unless it is the root's. host is the host's tree at that path, or nil. If it is the
+// same, and all entries are the host's, as many as it counts, they are all that the host
+// has there: then it is true.
+func (x *Index) verifyTree(t, host *cacheTree, path string, entries []entry) bool {
+	if host == nil {
+		host = new(cacheTree)
+	}
+	if t.size == len(entries) && bytes.Equal(t.text, host.text) && !slices.ContainsFunc(entries, func(e entry) bool { return !e.known }) {
+		return true
+	}
 	if t.id == nil {
 		for name, sub := range t.down {
-			if !x.verifyTree(sub, path+name+"/", entriesBelow(entries, path+name+"/")) {
+			if !x.verifyTree(sub, host.down[name], path+name+"/", x.entriesBelow(entries, path+name+"/")) {
 				return false
 			}
 		}
@@ -140,7 +158,7 @@ func (x *Index) verifyTree(t *cacheTree, path string, entries []entry) bool {
 	dirs := 0
 	for len(entries) > 0 {
 		e := &entries[0]
-		name, _, isDir := strings.Cut(e.path[len(path):], "/")
+		name, _, isDir := strings.Cut(string(x.path(e)[len(path):]), "/")
 		if !isDir {
 			if e.stage != 0 || x.flags(e).IntentToAdd {
 				return false
@@ -153,8 +171,8 @@ func (x *Index) verifyTree(t *cacheTree, path string, entries []entry) bool {
 		if sub == nil || sub.id == nil {
 			return false
 		}
-		below := entriesBelow(entries, path+name+"/")
-		if !x.verifyTree(sub, path+name+"/", below) {
+		below := x.entriesBelow(entries, path+name+"/")
+		if !x.verifyTree(sub, host.down[name], path+name+"/", below) {
 			return false
 		}
 		object = appendTree(object, modeDirectory, name, sub.id)
@@ -174,9 +192,9 @@ func appendTree(object []byte, mode uint32, name string, id []byte) []byte {
 }
 
 // entriesBelow returns the entries whose paths begin with prefix: they are in order.
-func entriesBelow(entries []entry, prefix string) []entry {
-	from := sort.Search(len(entries), func(i int) bool { return entries[i].path >= prefix })
+func (x *Index) entriesBelow(entries []entry, prefix string) []entry {
+	from := sort.Search(len(entries), func(i int) bool { return string(x.path(&entries[i])) >= prefix })
 	entries = entries[from:]
-	to := sort.Search(len(entries), func(i int) bool { return !strings.HasPrefix(entries[i].path, prefix) })
+	to := sort.Search(len(entries), func(i int) bool { return !bytes.HasPrefix(x.path(&entries[i]), []byte(prefix)) })
 	return entries[:to]
 }

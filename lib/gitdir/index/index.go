@@ -69,42 +69,79 @@ type Index struct {
 	Version int // 2, 3 or 4
 
 	data    []byte
+	paths   []byte // data; of version 4: the whole paths, one after the other
 	hashLen int
 	entries []entry
 	end     int // of the entries in data
 	trees   []byte
-	ids     []string // of trees
-	kept    bool     // data holds nothing that Encode leaves out
+	root    *cacheTree // of the host's index
+	ids     []string   // of trees
+	kept    bool       // data holds nothing that Encode leaves out
 }
 
+// entry has no pointers: there may be a million of them.
 type entry struct {
-	path  string
-	at    int // in data
-	mode  uint32
-	stage int
+	at         uint32 // in data
+	mode       uint32
+	path       uint32 // in paths
+	pathLength uint16
+	stage      uint8
+	known      bool // the host's index has the same one, byte for byte
 }
 
 // Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps
 // data. An index that git itself would not write is an error, as is a split index:
 // SplitError.
-func Parse(data []byte, hexLen int) (*Index, error) {
-	x := &Index{data: data, hashLen: hexLen / 2, kept: true}
+//
+// host is the index that this one may replace: of the entries that it has too, Check
+// judges only how they stand to the others.
+func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
+	x, err := parse(data, hexLen, host)
+	if err == nil {
+		err = x.checksum()
+	}
+	if err == nil {
+		err = x.checkExtensions(host)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// ParseHost reads an index that is trusted. Its checksum and its trees are not verified:
+// the host's git does not do that either.
+func ParseHost(data []byte, hexLen int) (*Index, error) {
+	x, err := parse(data, hexLen, new(Index))
+	if err != nil {
+		return nil, err
+	}
+	return x, extensions(x.extensions(), func(name string, body []byte) error {
+		switch {
+		case name == "link":
+			return splitError(body, x.hashLen)
+		case name == "TREE":
+			x.root = x.parseTrees(body)
+		}
+		return nil
+	})
+}
+
+func parse(data []byte, hexLen int, host *Index) (*Index, error) {
+	x := &Index{data: data, paths: data, hashLen: hexLen / 2, kept: true}
 	count, err := header(data, hexLen)
 	if err != nil {
 		return nil, err
 	}
 	x.Version = int(binary.BigEndian.Uint32(data[4:]))
-	if err := x.checksum(); err != nil {
-		return nil, err
+	if x.Version == 4 {
+		x.paths = nil
 	}
-	if err := x.parseEntries(count); err != nil {
+	if err := x.parseEntries(count, host); err != nil {
 		var split *SplitError // its entries have empty paths
 		if _, cause := GitlinksOf(data, hexLen); errors.As(cause, &split) {
 			return nil, split
 		}
-		return nil, err
-	}
-	if err := x.parseExtensions(); err != nil {
 		return nil, err
 	}
 	return x, nil
@@ -156,26 +193,39 @@ func (x *Index) hash(data ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-func (x *Index) parseEntries(count int) error {
+// parseEntries compares the bytes of each entry with those of the host's next one. In
+// version 4 the same bytes after another path are another path.
+func (x *Index) parseEntries(count int, host *Index) error {
 	s := scanner{data: x.data[:len(x.data)-x.hashLen], hashLen: x.hashLen, version: x.Version, at: headerSize}
 	x.entries = make([]entry, 0, count)
-	arena, grown := string(s.data), 0 // paths of versions 2 and 3 are parts of it
+	next := host.entries
+	if x.Version == 4 || x.Version != host.Version || x.hashLen != host.hashLen {
+		next = nil
+	}
 	for i := range count {
-		raw, err := s.next()
-		if err != nil {
-			return fmt.Errorf("entry %d: %w", i, err)
-		}
-		e := entry{at: raw.at, mode: raw.mode, stage: int(raw.flags&flagStage) >> 12}
-		if x.Version == 4 {
-			if grown += len(raw.path); grown > maxGrowth*len(x.data) {
-				return errors.New("its paths are too long")
-			}
-			e.path = string(raw.path)
+		var e entry
+		if same := host.bytesOf(next); len(same) > 0 && bytes.HasPrefix(s.data[s.at:], same) {
+			e = next[0]
+			e.path, e.at, e.known = e.path-e.at+uint32(s.at), uint32(s.at), true
+			s.at, next = s.at+len(same), next[1:]
 		} else {
-			e.path = arena[raw.pathAt:][:len(raw.path)]
+			raw, err := s.next()
+			if err != nil {
+				return fmt.Errorf("entry %d: %w", i, err)
+			}
+			e = entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
+			if x.Version == 4 {
+				if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), math.MaxUint32) {
+					return errors.New("its paths are too long")
+				}
+				x.paths = append(x.paths, raw.path...)
+			}
+			for len(next) > 0 && compare(host, &next[0], x, &e) <= 0 {
+				next = next[1:]
+			}
 		}
-		if i > 0 && !before(&x.entries[i-1], &e) {
-			return fmt.Errorf("entry %d: %q is not in order", i, e.path)
+		if i > 0 && !x.before(&x.entries[i-1], &e) {
+			return fmt.Errorf("entry %d: %q is not in order", i, x.path(&e))
 		}
 		x.entries = append(x.entries, e)
 	}
@@ -183,23 +233,38 @@ func (x *Index) parseEntries(count int) error {
 	return nil
 }
 
+// bytesOf returns the bytes of the first of the entries from one on to the last, or nil.
+func (x *Index) bytesOf(entries []entry) []byte {
+	switch len(entries) {
+	case 0:
+		return nil
+	case 1:
+		return x.data[entries[0].at:x.end]
+	}
+	return x.data[entries[0].at:entries[1].at]
+}
+
 // before reports whether git accepts b directly after a. A merged path (stage 0)
 // has no other stage.
-func before(a, b *entry) bool {
-	if a.path != b.path {
-		return a.path < b.path
+func (x *Index) before(a, b *entry) bool {
+	if c := bytes.Compare(x.path(a), x.path(b)); c != 0 {
+		return c < 0
 	}
 	return a.stage != 0 && a.stage < b.stage
 }
 
 func (x *Index) entry(e *entry) Entry {
-	return Entry{Path: e.path, ID: hex.EncodeToString(x.id(e)), Mode: e.mode, Stage: e.stage, Flags: x.flags(e)}
+	return Entry{Path: string(x.path(e)), ID: hex.EncodeToString(x.id(e)), Mode: e.mode, Stage: int(e.stage), Flags: x.flags(e)}
 }
+
+func (x *Index) path(e *entry) []byte { return x.paths[e.path:][:e.pathLength] }
 
 func (x *Index) id(e *entry) []byte { return x.data[e.at+statSize:][:x.hashLen] }
 
+func (x *Index) extensions() []byte { return x.data[x.end : len(x.data)-x.hashLen] }
+
 func (x *Index) flags(e *entry) Flags {
-	at := x.data[e.at+statSize+x.hashLen:]
+	at := x.data[int(e.at)+statSize+x.hashLen:]
 	first := binary.BigEndian.Uint16(at)
 	f := Flags{AssumeValid: first&flagValid != 0}
 	if first&flagExtended != 0 {
@@ -217,7 +282,7 @@ func SameContent(a, b *Index) bool {
 	}
 	for i := range a.entries {
 		e, f := &a.entries[i], &b.entries[i]
-		if compare(e, f) != 0 || e.mode != f.mode || !bytes.Equal(a.id(e), b.id(f)) || a.flags(e) != b.flags(f) {
+		if compare(a, e, b, f) != 0 || e.mode != f.mode || !bytes.Equal(a.id(e), b.id(f)) || a.flags(e) != b.flags(f) {
 			return false
 		}
 	}
@@ -231,10 +296,14 @@ func (x *Index) Changed(base *Index) []Entry {
 	old := base.entries
 	for i := range x.entries {
 		e := &x.entries[i]
-		for len(old) > 0 && compare(&old[0], e) < 0 {
+		order := -1
+		for len(old) > 0 {
+			if order = compare(base, &old[0], x, e); order >= 0 {
+				break
+			}
 			old = old[1:]
 		}
-		if len(old) > 0 && compare(&old[0], e) == 0 && old[0].mode == e.mode && bytes.Equal(base.id(&old[0]), x.id(e)) {
+		if len(old) > 0 && order == 0 && old[0].mode == e.mode && bytes.Equal(base.id(&old[0]), x.id(e)) {
 			continue
 		}
 		changed = append(changed, x.entry(e))
@@ -242,8 +311,9 @@ func (x *Index) Changed(base *Index) []Entry {
 	return changed
 }
 
-func compare(a, b *entry) int {
-	return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.stage, b.stage))
+// compare compares an entry of a with one of b.
+func compare(a *Index, e *entry, b *Index, f *entry) int {
+	return cmp.Or(bytes.Compare(a.path(e), b.path(f)), cmp.Compare(e.stage, f.stage))
 }
 
 // Encode returns the index for the host: data itself if all of it may stay. Of the

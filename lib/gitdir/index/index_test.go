@@ -68,7 +68,7 @@ func (r *repository) install(data []byte) {
 }
 
 func (r *repository) parse() *Index {
-	x, err := Parse(r.index(), r.hexLen)
+	x, err := Parse(r.index(), r.hexLen, new(Index))
 	require.NoError(r.t, err)
 	return x
 }
@@ -99,7 +99,7 @@ func (r *repository) agree() *Index {
 	data := x.Encode()
 	r.install(data)
 	assert.Equal(r.t, want, r.git("ls-files", "-s", "-z"))
-	again, err := Parse(data, r.hexLen)
+	again, err := Parse(data, r.hexLen, new(Index))
 	require.NoError(r.t, err)
 	assert.True(r.t, SameContent(x, again))
 	assert.True(r.t, again.kept, "Encode is stable")
@@ -265,7 +265,7 @@ func TestExtensions(t *testing.T) {
 		files(r)
 		r.git("update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",sub")
 		r.git("update-index", "--split-index")
-		_, err := Parse(r.index(), 40)
+		_, err := Parse(r.index(), 40, new(Index))
 		var split *SplitError
 		require.ErrorAs(t, err, &split)
 		links, err := GitlinksOf(r.index(), 40)
@@ -282,6 +282,11 @@ func TestExtensions(t *testing.T) {
 		files(r)
 		r.git("sparse-checkout", "set", "--cone", "--sparse-index", "z")
 		assert.ErrorContains(t, r.parse().Check(), `"d/": a sparse index`)
+		host, err := ParseHost(r.index(), 40)
+		require.NoError(t, err)
+		x, err := Parse(r.index(), 40, host)
+		require.NoError(t, err)
+		assert.ErrorContains(t, x.Check(), "a sparse index", "the host's is one too")
 		r.git("sparse-checkout", "set", "--cone", "--no-sparse-index", "z")
 		r.agree()
 	})
@@ -297,10 +302,10 @@ func TestExtensions(t *testing.T) {
 		r := newRepository(t, "sha1")
 		files(r)
 		body := r.index()[:len(r.index())-20]
-		x, err := Parse(sum(append(bytes.Clone(body), "ABCD\x00\x00\x00\x01x"...)), 40)
+		x, err := Parse(sum(append(bytes.Clone(body), "ABCD\x00\x00\x00\x01x"...)), 40, new(Index))
 		require.NoError(t, err)
 		assert.Equal(t, r.index(), x.Encode())
-		_, err = Parse(sum(append(bytes.Clone(body), "abcd\x00\x00\x00\x01x"...)), 40)
+		_, err = Parse(sum(append(bytes.Clone(body), "abcd\x00\x00\x00\x01x"...)), 40, new(Index))
 		assert.ErrorContains(t, err, `unknown extension "abcd"`)
 	})
 }
@@ -396,7 +401,7 @@ func TestCheck(t *testing.T) {
 		{".gitmodules is a file", []Entry{file(".gitmodules")}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x, err := Parse(forge(test.entries...), 40)
+			x, err := Parse(forge(test.entries...), 40, new(Index))
 			require.NoError(t, err)
 			if err := x.Check(); test.err == "" {
 				assert.NoError(t, err)
@@ -410,7 +415,7 @@ func TestCheck(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	file := func(path string, stage int) Entry { return Entry{Path: path, Mode: ModeFile, Stage: stage} }
 	good := forge(file("a", 0), file("b/c", 0))
-	_, err := Parse(good, 40)
+	_, err := Parse(good, 40, new(Index))
 	require.NoError(t, err)
 	edit := func(at int, b ...byte) []byte {
 		body := bytes.Clone(good[:len(good)-20])
@@ -446,12 +451,12 @@ func TestParseRefuses(t *testing.T) {
 		"version 4 with too long a prefix": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 5, 'a', 0)...)),
 		"version 4 with an endless number": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)...)),
 	} {
-		_, err := Parse(data, 40)
+		_, err := Parse(data, 40, new(Index))
 		assert.Error(t, err, name)
 	}
-	_, err = Parse(good, 64)
+	_, err = Parse(good, 64, new(Index))
 	assert.Error(t, err, "the other hash")
-	_, err = Parse(forge(file(strings.Repeat("a", maxPath+1), 0)), 40)
+	_, err = Parse(forge(file(strings.Repeat("a", maxPath+1), 0)), 40, new(Index))
 	assert.ErrorContains(t, err, "too long")
 }
 
@@ -470,13 +475,13 @@ func TestGrowth(t *testing.T) {
 		body = append(append(append(body, strip...), tail...), 0)
 		body[11], body[10] = byte(i+1), byte((i+1)>>8)
 	}
-	_, err := Parse(sum(body), 40)
+	_, err := Parse(sum(body), 40, new(Index))
 	assert.ErrorContains(t, err, "its paths are too long")
 }
 
 func TestChanged(t *testing.T) {
 	parse := func(entries ...Entry) *Index {
-		x, err := Parse(forge(entries...), 40)
+		x, err := Parse(forge(entries...), 40, new(Index))
 		require.NoError(t, err)
 		return x
 	}
@@ -505,13 +510,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		clear(data[end:]) // the checksum of git's index.skipHash
-		x, err := Parse(data, hexLen)
+		x, err := Parse(data, hexLen, new(Index))
 		_, _ = GitlinksOf(data, hexLen)
 		if err != nil {
 			return
 		}
 		_ = x.Check()
-		again, err := Parse(x.Encode(), hexLen)
+		again, err := Parse(x.Encode(), hexLen, new(Index))
 		require.NoError(t, err)
 		require.True(t, SameContent(x, again))
 		require.Empty(t, again.Changed(x))
@@ -530,6 +535,8 @@ func TestMutations(t *testing.T) {
 		out, err := r.try(r.input(random), "update-index", "--replace", "--index-version="+version, "-z", "--index-info")
 		require.NoError(t, err, out)
 		data := r.index()
+		host, err := ParseHost(data, 40)
+		require.NoError(t, err)
 		for range 200 {
 			body := bytes.Clone(data[:len(data)-20])
 			for range 1 + random.IntN(2) {
@@ -537,7 +544,8 @@ func TestMutations(t *testing.T) {
 				body[at] = []byte{byte(random.Uint32()), '/', '.', 0, body[at] ^ 1, body[at] + 1}[random.IntN(6)]
 			}
 			body = sum(body)
-			x, err := Parse(body, 40)
+			beside(t, body, host, "mutation")
+			x, err := Parse(body, 40, host)
 			if err != nil || x.Check() != nil || passed > 40*(round+1)/12 {
 				continue
 			}
@@ -548,4 +556,184 @@ func TestMutations(t *testing.T) {
 		r.install(data)
 	}
 	assert.Greater(t, passed, 20)
+}
+
+// beside checks that an index is judged beside the host's as it is alone, and returns
+// what Parse and Check say, and how much of the extension TREE stays.
+func beside(t *testing.T, data []byte, host *Index, name string) (verdict string, trees int) {
+	t.Helper()
+	x, err := Parse(data, 40, host)
+	alone, want := Parse(data, 40, new(Index))
+	require.Equal(t, fmt.Sprint(want), fmt.Sprint(err), name)
+	if err != nil {
+		return err.Error(), 0
+	}
+	require.Equal(t, fmt.Sprint(alone.Check()), fmt.Sprint(x.Check()), name)
+	require.Equal(t, list(alone), list(x), name)
+	require.Equal(t, alone.Encode(), x.Encode(), name)
+	require.Subset(t, alone.Trees(), x.Trees(), name)
+	return fmt.Sprint(x.Check()), len(x.trees)
+}
+
+// TestBesideTheHosts has indexes that try to pass for the host's.
+func TestBesideTheHosts(t *testing.T) {
+	r := newRepository(t, "sha1")
+	for _, name := range []string{"a", "d/a", "d/b", "d/e/a", "d/e/b", "l/x", "z/a", "z/b"} {
+		r.write(name, name)
+	}
+	require.NoError(t, os.Symlink("d", filepath.Join(r.dir, "m")))
+	r.git("add", ".")
+	r.git("commit", "-qm", "first")
+	host, err := ParseHost(r.index(), 40)
+	require.NoError(t, err)
+	require.NotNil(t, host.root)
+	raw := map[string][]byte{}
+	var names []string
+	for i := range host.entries {
+		name := string(host.path(&host.entries[i]))
+		raw[name], names = host.bytesOf(host.entries[i:]), append(names, name)
+	}
+	tree := host.extensions()[8:]
+	extension := func(name string, body []byte) []byte {
+		return append(binary.BigEndian.AppendUint32([]byte(name), uint32(len(body))), body...)
+	}
+	build := func(tail []byte, names ...string) []byte {
+		b := binary.BigEndian.AppendUint32([]byte("DIRC\x00\x00\x00\x02"), uint32(len(names)))
+		for _, name := range names {
+			b = append(b, raw[name]...)
+		}
+		return sum(append(b, tail...))
+	}
+	edited := func(name, as string, edit func(raw []byte)) string {
+		raw[as] = bytes.Clone(raw[name])
+		edit(raw[as])
+		return as
+	}
+	without := func(name string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
+	}
+	swap := func(old, new string) []string {
+		list := slices.Clone(names)
+		list[slices.Index(list, old)] = new
+		return list
+	}
+	all := extension("TREE", tree)
+	forged := func(at string, n int) []byte { // the ID of a subtree
+		body := bytes.Clone(tree)
+		at0 := bytes.Index(body, []byte(at))
+		require.GreaterOrEqual(t, at0, 0)
+		body[at0+len(at)+n] ^= 1
+		return extension("TREE", body)
+	}
+	id := func(raw []byte) { raw[statSize] ^= 1 }
+	path := func(to string) func([]byte) {
+		return func(raw []byte) { copy(raw[statSize+22:], to) }
+	}
+	file := func(raw []byte) { binary.BigEndian.PutUint32(raw[modeAt:], ModeFile) }
+	link := func(raw []byte) { binary.BigEndian.PutUint32(raw[modeAt:], ModeLink) }
+	for _, row := range []struct {
+		name    string
+		data    []byte
+		verdict string
+		trees   bool
+	}{
+		{"the host's own", r.index(), "<nil>", true},
+		{"made in the same way", build(all, names...), "<nil>", true},
+		{"one entry is gone", build(all, without("d/b")...), "<nil>", false},
+		{"the last one is gone", build(all, without("z/b")...), "<nil>", false},
+		{"one has another object", build(all, swap("d/e/b", edited("d/e/b", "1", id))...), "<nil>", false},
+		{"the first one has", build(all, swap("a", edited("a", "2", id))...), "<nil>", false},
+		{"one more", build(all, slices.Insert(slices.Clone(names), 3, edited("d/b", "3", path("d/c")))...), "<nil>", false},
+		{"one in the place of another", build(all, swap("d/b", edited("d/b", "4", path("d/c")))...), "<nil>", false},
+		{"only times differ", build(all, swap("d/b", edited("d/b", "5", func(raw []byte) { raw[3] ^= 1 }))...), "<nil>", true},
+		{"the mode differs", build(all, swap("d/b", edited("d/b", "6", link))...), "<nil>", false},
+		{"to be added", build(all, swap("d/b", edited("d/b", "7", func(raw []byte) { raw[statSize+20] |= 0x10 }))...), "<nil>", false},
+		{"an entry twice", build(all, slices.Insert(slices.Clone(names), 3, "d/b")...), `entry 3: "d/b" is not in order`, false},
+		{"the first one at the end too", build(all, append(slices.Clone(names), "a")...), `entry 9: "a" is not in order`, false},
+		{"two runs in the wrong order", build(all, append(slices.Clone(names[4:]), names[:4]...)...), `entry 5: "a" is not in order`, false},
+		{"a later path before the host's", build(all, slices.Insert(slices.Clone(names), 1, edited("d/b", "8", path("d/z")))...), `entry 2: "d/a" is not in order`, false},
+		{"a hook among the host's", build(all, slices.Insert(slices.Clone(names), 0, edited("d/e/a", "9", path(".git/")))...), `".git/": name is .git`, false},
+		{"a link above the host's", build(all, slices.Insert(slices.Clone(names), 1, edited("m", "10", path("d")))...), `"d/a": "d" is not a directory`, false},
+		{"a file above the host's", build(all, slices.Insert(slices.Clone(names), 1, edited("m", "11", func(raw []byte) { path("d")(raw); file(raw) }))...), `"d/a": "d" is not a directory`, false},
+		{"something below the host's link", build(all, slices.Insert(slices.Clone(names), 7, edited("d/a", "12", path("m/a")))...), `"m/a": "m" is not a directory`, false},
+		{"a forged subtree below unchanged entries", build(forged("e\x002 0\n", 3), names...), "<nil>", false},
+		{"a forged tree above unchanged entries", build(forged("d\x004 1\n", 3), names...), "<nil>", false},
+		{"a forged root", build(forged("\x009 3\n", 19), names...), "<nil>", false},
+		{"a forged tree elsewhere than the change", build(forged("z\x002 0\n", 3), swap("d/b", "5")...), "<nil>", false},
+		{"another count", build(extension("TREE", bytes.Replace(tree, []byte("e\x002 0"), []byte("e\x003 0"), 1)), names...), "<nil>", false},
+		{"another tree's name", build(extension("TREE", bytes.Replace(tree, []byte("z\x002 0"), []byte("y\x002 0"), 1)), names...), "<nil>", false},
+		{"only the subtree as the root", build(extension("TREE", host.root.down["z"].text), names...), "<nil>", false},
+		{"the host's trees twice", build(extension("TREE", append(bytes.Clone(tree), tree...)), names...), "<nil>", false},
+		{"more behind the host's trees", build(extension("TREE", append(bytes.Clone(tree), 0)), names...), "<nil>", false},
+		{"the host's trees, cut off", build(extension("TREE", tree[:len(tree)-1]), names...), "<nil>", false},
+		{"two extensions, the second one forged", build(append(bytes.Clone(all), forged("e\x002 0\n", 3)...), names...), "<nil>", true},
+		{"an extension that is cut off", build(all[:len(all)-1], names...), `the extension "TREE" ends too early`, false},
+		{"garbage behind", build(append(bytes.Clone(all), "abc"...), names...), "garbage after the entries", false},
+		{"a link behind", build(append(bytes.Clone(all), extension("link", tree[:20])...), names...), "it is a split index", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			verdict, trees := beside(t, row.data, host, row.name)
+			assert.Contains(t, verdict, row.verdict)
+			assert.Equal(t, row.trees, trees > 0)
+		})
+	}
+	changed := bytes.Clone(r.index())
+	changed[len(changed)-1] ^= 1
+	verdict, _ := beside(t, changed, host, "checksum")
+	assert.Equal(t, "the checksum is wrong", verdict)
+	r.git("update-index", "--skip-worktree", "d/b")
+	extended, err := ParseHost(r.index(), 40)
+	require.NoError(t, err)
+	data := bytes.Clone(r.index()[:len(r.index())-20])
+	data[7] = 2
+	verdict, _ = beside(t, sum(data), extended, "version 2 with entries of the host's version 3")
+	assert.Equal(t, "entry 2: unknown flags", verdict)
+	x, err := Parse(build(all, names...), 40, host)
+	require.NoError(t, err)
+	assert.Empty(t, x.Trees(), "the host has them all")
+	x, err = Parse(build(all, swap("d/b", "5")...), 40, host)
+	require.NoError(t, err)
+	assert.Len(t, x.Trees(), 2, "d and the root are looked at, d/e and z are the host's")
+}
+
+func BenchmarkParse(b *testing.B) {
+	var entries []Entry
+	for d := range 8 {
+		for e := range 50 {
+			for f := range 50 {
+				entries = append(entries, Entry{Path: fmt.Sprintf("d%d/%d/f%d", d, e, f), Mode: ModeFile})
+			}
+		}
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	data := forge(entries...)
+	host, err := ParseHost(data, 40)
+	require.NoError(b, err)
+	run := func(name string, data []byte, host *Index) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				x, err := Parse(data, 40, host)
+				if err == nil {
+					err = x.Check()
+				}
+				require.NoError(b, err)
+			}
+		})
+	}
+	run("beside nothing", data, new(Index))
+	entries[10_000].Mode = ModeExecutable
+	run("beside the host's", forge(entries...), host)
+	b.Run("the host's", func(b *testing.B) {
+		for b.Loop() {
+			_, err := ParseHost(data, 40)
+			require.NoError(b, err)
+		}
+	})
+	b.Run("changed", func(b *testing.B) {
+		x, err := Parse(forge(entries...), 40, host)
+		require.NoError(b, err)
+		for b.Loop() {
+			require.Len(b, x.Changed(host), 1)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,15 +17,16 @@ func (x *Index) Check() error {
 	var above []*entry // those whose path is a prefix of the current one, if only by bytes
 	for i := range x.entries {
 		e := &x.entries[i]
-		if err := checkEntry(e); err != nil {
-			return fmt.Errorf("%q: %w", e.path, err)
+		path := x.path(e)
+		if err := x.checkEntry(e); err != nil {
+			return fmt.Errorf("%q: %w", path, err)
 		}
-		for len(above) > 0 && !strings.HasPrefix(e.path, above[len(above)-1].path) {
+		for len(above) > 0 && !bytes.HasPrefix(path, x.path(above[len(above)-1])) {
 			above = above[:len(above)-1]
 		}
 		for _, parent := range above {
-			if len(parent.path) < len(e.path) && e.path[len(parent.path)] == '/' && collide(parent, e) {
-				return fmt.Errorf("%q: %q is not a directory", e.path, parent.path)
+			if n := parent.pathLength; n < e.pathLength && path[n] == '/' && collide(parent, e) {
+				return fmt.Errorf("%q: %q is not a directory", path, x.path(parent))
 			}
 		}
 		above = append(above, e)
@@ -38,14 +40,17 @@ func collide(parent, e *entry) bool {
 	return parent.stage == e.stage || parent.mode == ModeLink || parent.mode == ModeGitlink
 }
 
-func checkEntry(e *entry) error {
+func (x *Index) checkEntry(e *entry) error {
 	if e.mode == modeDirectory {
 		return errors.New("a sparse index cannot be checked")
 	}
 	if !slices.Contains([]uint32{ModeFile, ModeExecutable, ModeLink, ModeGitlink}, e.mode) {
 		return fmt.Errorf("unknown mode %o", e.mode)
 	}
-	return checkPath(e.path, e.mode)
+	if e.known {
+		return nil
+	}
+	return checkPath(string(x.path(e)), e.mode)
 }
 
 // checkPath applies git's rules for a path in an index, with core.protectHFS and

@@ -309,12 +309,15 @@ func (t *transaction) written(name, from, to string) bool {
 	if err != nil || from == to {
 		return false
 	}
-	var entries []LogEntry
-	for line := range strings.Lines(log) {
-		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil {
+	var entries []LogEntry // from the end on: as a rule the last one leads elsewhere
+	for log != "" && (len(entries) == 0 || entries[0].New == t.orZero(to)) {
+		at := strings.LastIndexByte(strings.TrimSuffix(log, "\n"), '\n') + 1
+		if e, err := parseEntry(strings.TrimSuffix(log[at:], "\n"), t.HexLen); err == nil {
 			entries = append(entries, e)
 		}
+		log = log[:at]
 	}
+	slices.Reverse(entries)
 	return chain(entries, t.orZero(from), t.orZero(to)) != nil
 }
 
