@@ -344,11 +344,11 @@ func TestNetworkThroughAProxy(t *testing.T) {
 				return
 			}
 			out.WriteHeader(http.StatusOK)
-			c, in, err := out.(http.Hijacker).Hijack() // in may hold the first bytes already
+			c, _, err := out.(http.Hijacker).Hijack()
 			if err != nil {
 				return
 			}
-			go func() { _, _ = io.Copy(there, in); there.Close() }()
+			go func() { _, _ = io.Copy(there, c); there.Close() }()
 			_, _ = io.Copy(c, there)
 			c.Close()
 		})}
