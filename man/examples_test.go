@@ -33,6 +33,23 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 		s.Write(t, s.Home+"/.config/pip/pip.conf", "[global]\nindex-url = https://pypi.example.test/simple\n")
 		s.Write(t, s.Project+"/.npmrc", "@app:registry=https://npm.example.test/\n")
 	},
+	"README.md": func(t *testing.T, s *scene) {
+		s.Write(t, s.Home+"/.npmrc", "registry=https://registry.example.test/\n")
+	},
+	"man/pk-net.7": func(t *testing.T, s *scene) {
+		for path, text := range map[string]string{
+			".npmrc": "registry=https://registry.example.test/\n", ".yarnrc.yml": "npmRegistryServer: https://registry.example.test/\n",
+			".config/pip/pip.conf": "[global]\nindex-url = https://pypi.example.test/simple\n", ".gemrc": ":sources:\n- https://gems.example.test/\n",
+			".config/go/env": "GOPROXY=https://proxy.example.test\n",
+		} {
+			s.Write(t, s.Home+"/"+path, text)
+		}
+		got := s.run(t, "bash", "-ec", "git init -q . && git remote add origin https://git.example.test/app.git")
+		require.Equal(t, 0, got.Status, got.Stderr)
+		for _, tool := range []string{"npm", "yarn", "pip", "bundle", "git", "cargo", "mvn", "gradle", "composer", "dotnet"} {
+			s.Script(t, s.Home+"/.cargo/bin/"+tool, "echo ok\n")
+		}
+	},
 	"man/pk-session.7": func(t *testing.T, s *scene) {
 		s.session(t, "spike", 3*24*time.Hour)
 		s.use(t, "docs")
@@ -45,6 +62,8 @@ var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-bash.1: SHELL = pk-bash":                                                                                   makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
 	"man/pk-fs.1: report.txt: $(SOURCES)":                                                                              makefile("SOURCES = src/main.c counter\n"),
 	"man/pk-fs.1: import json, subprocess":                                                                             python("path, text = 'notes/made/up', 'hi'\n", "assert names == ['report.py'], names\nassert pk_fs('cat', path) == b'hi'\n"),
+	"man/pk-net.7: pk-bwrap --net none --publish 3000 --connect 5432 -- make":                                          elsewhere("cmd/pk-bwrap tries these options in a network of its own: the ports may be in use here"),
+	"man/pk-net.7: # set\trule\tprivate":                                                                               file(".config/pikuri/hosts.tsv"),
 	"man/pk-policy.5: # What the agent may do to the application.":                                                     file("policies/app"),
 	"man/pk-sweep.1: 17 4 * * *  pk-sweep":                                                                             crontab,
 	"man/pk-sweep.1: 17 4 * * *  XDG_CACHE_HOME=/var/scratch/me pk-sweep":                                              crontab,

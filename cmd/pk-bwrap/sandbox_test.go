@@ -322,7 +322,7 @@ func TestRefusals(t *testing.T) {
 		stderr  string
 	}{
 		{"an unknown option", []string{"--nonesuch"}, "pk-bwrap: unknown option \"--nonesuch\"\n" + help},
-		{"a wrong network", []string{"--net", "some"}, "pk-bwrap: option \"--net\": \"some\" is neither \"host\" nor \"none\"\n" + help},
+		{"a wrong network", []string{"--net", "some"}, "pk-bwrap: option \"--net\": \"some\" is not one of host, none and allow\n" + help},
 		{"a variable without a value", []string{"--setenv", "A"}, "pk-bwrap: cannot set \"A\" in the environment\npk-bwrap: hint: write --setenv NAME=VALUE\n"},
 		{"a playground that is not /tmp", []string{"--temp", base + "/play", "--no-alias-tmp"}, "pk-bwrap: cannot make a sandbox in which /tmp is not the session tmp\npk-bwrap: hint: leave --no-alias-tmp out\n"},
 		{"the run-time directory", []string{"--readable", "/run"}, "pk-bwrap: cannot show \"/run\": it holds the sockets of running services\npk-bwrap: hint: name a narrower directory\n"},
@@ -336,7 +336,7 @@ func TestRefusals(t *testing.T) {
 		{"a system directory, writable", []string{"--writable", "/usr"}, "pk-bwrap: cannot use \"/usr\" as a writable root: it is a system directory or a home\npk-bwrap: hint: name a directory below it\n"},
 		{"the home as the project", []string{"-C", b.Home}, fmt.Sprintf("pk-bwrap: cannot use %q as the project root: it is a system directory or a home\npk-bwrap: hint: name a directory below it\n", b.Home)},
 		{"a root that is missing", []string{"--readable", base + "/nonesuch"}, fmt.Sprintf("pk-bwrap: cannot use %q as a readable root: no such file or directory\npk-bwrap: hint: make it first, or name an existing directory\n", base+"/nonesuch")},
-		{"a guarantee that there is not", []string{"--require", "magic"}, "pk-bwrap: cannot require \"magic\": there is no such guarantee\npk-bwrap: hint: there are files, processes, capabilities, environment, descriptors, terminal, litter, network, nested, syscalls, abstract-sockets, overlay, protect\n"},
+		{"a guarantee that there is not", []string{"--require", "magic"}, "pk-bwrap: cannot require \"magic\": there is no such guarantee\npk-bwrap: hint: there are files, processes, capabilities, environment, descriptors, terminal, litter, network, net-allow, nested, syscalls, abstract-sockets, overlay, protect\n"},
 		{"a guarantee that does not hold", []string{"--require", "files,network"}, "pk-bwrap: cannot promise \"network\" (no network but a loopback of its own): the host's network is shared\npk-bwrap: hint: --net none\n"},
 		{"a bwrap from the project", []string{"--bwrap", b.Project + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: it lies under the writable root %q\npk-bwrap: hint: name one outside with --bwrap PATH\n", b.Project+"/bwrap", b.Project)},
 		{"a bwrap that is missing", []string{"--bwrap", base + "/bwrap"}, fmt.Sprintf("pk-bwrap: cannot use bwrap %q: no such file or directory\npk-bwrap: hint: name one with --bwrap PATH\n", base+"/bwrap")},

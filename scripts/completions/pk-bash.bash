@@ -8,7 +8,7 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy | --log)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --log)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -18,10 +18,11 @@ _pk_bash() {
 		return
 		;;
 	--net)
-		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'host none allow' -- "$cur")
 		return
 		;;
 	--command | -c | --timeout | --kill-after | --description | --status-fd | --wrap | --head | --tail | --session | --pass-env | --setenv | \
+		--allow-host | --publish | --connect | \
 		--deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	if [[ $cur == -* ]]; then
@@ -31,6 +32,7 @@ _pk_bash() {
 			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
+			--allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
 			-h --help --version --policy --deny --deny-read --allow-write

@@ -37,7 +37,11 @@ _arguments -s -S -A '-*' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \
 	'*--overlay-from[overlay roots from a list]:path:_files' \
 	'--no-toolchains[do not show the tool chains]' \
-	'--net[the network]:network:(host none)' \
+	'--net[the network]:network:(host none allow)' \
+	'*--allow-host[a host that --net allow lets through]:value: ' \
+	'*--allow-host-from[such hosts from a list]:path:_files' \
+	'*--publish[open a port of the sandbox on the host]:value: ' \
+	'*--connect[open a port of the host inside]:value: ' \
 	'--env-inherit[pass the whole environment]' \
 	'*--pass-env[pass a variable]:value: ' \
 	'*--setenv[set a variable]:value: ' \

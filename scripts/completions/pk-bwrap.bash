@@ -8,24 +8,25 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --protect | --readable-from | --writable-from | --overlay-from | --bwrap | --policy)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
 	--net)
-		mapfile -t COMPREPLY < <(compgen -W 'host none' -- "$cur")
+		mapfile -t COMPREPLY < <(compgen -W 'host none allow' -- "$cur")
 		return
 		;;
-	--session | --pass-env | --setenv | --deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
+	--session | --pass-env | --setenv | --allow-host | --publish | --connect | --host | --deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
-			--net --env-inherit --pass-env --setenv --protect --no-protect --require
+			--net --allow-host --allow-host-from --publish --connect
+			--env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
-			--print --explain --check --policy --deny --deny-read --allow-write -z
+			--print --explain --host --check --policy --deny --deny-read --allow-write -z
 			--zero -h --help --version --json
 		' -- "$cur")
 		return

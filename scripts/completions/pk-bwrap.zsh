@@ -17,7 +17,11 @@ _arguments -s -S -A '-*' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \
 	'*--overlay-from[overlay roots from a list]:path:_files' \
 	'--no-toolchains[do not show the tool chains]' \
-	'--net[the network]:network:(host none)' \
+	'--net[the network]:network:(host none allow)' \
+	'*--allow-host[a host that --net allow lets through]:value: ' \
+	'*--allow-host-from[such hosts from a list]:path:_files' \
+	'*--publish[open a port of the sandbox on the host]:value: ' \
+	'*--connect[open a port of the host inside]:value: ' \
 	'--env-inherit[pass the whole environment]' \
 	'*--pass-env[pass a variable]:value: ' \
 	'*--setenv[set a variable]:value: ' \
@@ -33,6 +37,7 @@ _arguments -s -S -A '-*' \
 	'--bwrap[the bwrap to use]:path:_files' \
 	'--print[print a command line that makes the sandbox]' \
 	'--explain[tell what is shown at a path, and why]' \
+	'*--host[with --explain: which rule decides about a host]:value: ' \
 	'--check[attack a sandbox, and tell what holds]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(-h --help)'{-h,--help}'[print a summary]' \
