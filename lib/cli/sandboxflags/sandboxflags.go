@@ -172,7 +172,7 @@ func (o *Options) setNet(v string) error {
 
 // Modes are the modes in which a command with a sandbox starts itself again.
 func Modes() []cli.Mode {
-	return append(session.Modes(), setup.Mode, setup.FirstMode, monitor.GuardMode)
+	return append(session.Modes(), setup.Mode, monitor.GuardMode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
