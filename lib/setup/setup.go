@@ -36,6 +36,8 @@ type Job struct {
 
 	Rlimits []Rlimit `json:"rlimits,omitempty"` // of each process
 
+	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
+
 	Keeper int         `json:"keeper,omitempty"` // process that holds the session's mount namespace
 	FDs    Descriptors `json:"fds"`
 }
