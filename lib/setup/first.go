@@ -248,7 +248,11 @@ type cloneArgs struct {
 func forkAndCall(a *cloneArgs, calls []call, report int) (child uintptr, errno syscall.Errno) {
 	if a.cgroup == 0 {
 		// Filters of containers refuse clone3, since they cannot see its flags.
-		child, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, uintptr(a.flags|a.exitSignal), 0, uintptr(a.pidfd), 0, 0, 0)
+		flags, stack := uintptr(a.flags|a.exitSignal), uintptr(0)
+		if runtime.GOARCH == "s390x" { // the order of arguments is another
+			flags, stack = stack, flags
+		}
+		child, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, flags, stack, uintptr(a.pidfd), 0, 0, 0)
 	} else {
 		child, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a), 0, 0, 0, 0)
 	}
