@@ -26,14 +26,16 @@ type call struct {
 	number uintptr
 	args   [6]uintptr
 	fails  bool   // it may fail
+	some   bool   // 0 is a failure
 	what   string // it does, for people
 }
 
 // first is a first process that is being prepared.
 type first struct {
-	calls []call
-	pins  runtime.Pinner // what calls point to, by number
-	temps []int          // descriptors of this process, which it closes again
+	calls   []call
+	pins    runtime.Pinner // what calls point to, by number
+	temps   []int          // descriptors of this process, which it closes again
+	control *os.File
 }
 
 func (f *first) do(what string, number uintptr, args ...uintptr) *call {
@@ -64,50 +66,57 @@ func pinned[T any](f *first, p *T) uintptr {
 
 func (f *first) close() {
 	f.pins.Unpin()
+	f.control.Close()
 	for _, fd := range f.temps {
 		unix.Close(fd)
 	}
 }
 
-// startFirst starts the first process with the files of the sandbox, and returns when
-// it has become bwrap.
-func (r *run) startFirst(files []uintptr, argv []string) error {
+// startFirst starts the first process with the files of the sandbox. It waits for
+// become, since a busy machine gives a new process a processor late.
+func (r *run) startFirst(files []uintptr, argv []string) (*first, error) {
 	// The thread's keyring is the child's. The filter of the sandbox refuses the calls
 	// that use one; a user may own 200 keyrings.
 	if err := keyring.JoinAnonymousSession(); err != nil && r.job.Filter == nil {
-		return fmt.Errorf("cannot leave the caller's session keyring: %w", err)
+		return nil, fmt.Errorf("cannot leave the caller's session keyring: %w", err)
 	}
-	f := &first{}
-	defer f.close()
-	var pipe [2]int
-	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
-		return fmt.Errorf("cannot make a pipe: %w", err)
-	}
-	report := os.NewFile(uintptr(pipe[0]), "report")
-	defer report.Close()
-	mask, err := r.prepare(f, files, argv, pipe)
-	if err == nil {
-		r.pid, r.pidfd, err = f.fork(pipe[1], mask, r.job.FDs.Cgroup)
-	}
-	unix.Close(pipe[1])
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("cannot start the first process of the sandbox: %w", err)
+		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
-	said, _ := io.ReadAll(report) // until exec closes the other end
+	defer unix.Close(pair[1])
+	f := &first{control: os.NewFile(uintptr(pair[0]), "first")}
+	mask, err := r.prepare(f, files, argv, pair)
+	if err == nil {
+		r.pid, r.pidfd, err = f.fork(pair[1], mask, r.job.FDs.Cgroup)
+	}
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("cannot start the first process of the sandbox: %w", err)
+	}
+	return f, nil
+}
+
+// become returns when the first process has become bwrap.
+func (f *first) become() error {
+	if err := unix.Sendmsg(int(f.control.Fd()), []byte{1}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
+		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
+	}
+	said, _ := io.ReadAll(f.control) // until exec closes the other end
 	if len(said) > 1 {
-		return fmt.Errorf("cannot %s: %w", f.calls[said[1]].what, syscall.Errno(said[2]))
+		return fmt.Errorf("cannot %s: %w", f.calls[said[0]].what, syscall.Errno(said[1]))
 	}
 	return nil
 }
 
 // prepare lists what the first process does. mask is the mask of signals that it has
 // in the end.
-func (r *run) prepare(f *first, files []uintptr, argv []string, pipe [2]int) (mask *unix.Sigset_t, err error) {
+func (r *run) prepare(f *first, files []uintptr, argv []string, pair [2]int) (mask *unix.Sigset_t, err error) {
 	f.do("die with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
-	// If the parent has died before, nobody can read.
-	f.do("close a pipe", unix.SYS_CLOSE, uintptr(pipe[0]))
-	f.do("find its parent", unix.SYS_WRITE, uintptr(pipe[1]), pinned(f, new(byte)), 1)
-	if err := f.place(files, pipe[1]); err != nil {
+	f.do("close a socket", unix.SYS_CLOSE, uintptr(pair[0]))
+	// A parent that has died before says nothing.
+	f.do("wait", unix.SYS_READ, uintptr(pair[1]), pinned(f, new(byte)), 1).some = true
+	if err := f.place(files, pair[1]); err != nil {
 		return nil, err
 	}
 	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
@@ -165,12 +174,12 @@ const sigsetSize = 8
 
 // place puts the files at their numbers. They are copied above these before: a number
 // may be that of a file which is still to be placed.
-func (f *first) place(files []uintptr, report int) error {
+func (f *first) place(files []uintptr, control int) error {
 	for at, fd := range files {
 		if fd == closed { // all above standard error are closed on exec
 			continue
 		}
-		above, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, max(len(files), report+1))
+		above, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, max(len(files), control+1))
 		if err != nil {
 			return err
 		}
@@ -214,7 +223,7 @@ func (f *first) harden() error {
 
 // fork starts the first process, in a PID namespace of its own. Signals are blocked
 // meanwhile: their handlers are Go's, which the child cannot run.
-func (f *first) fork(report int, mask *unix.Sigset_t, cgroup int) (pid, pidfd int, err error) {
+func (f *first) fork(control int, mask *unix.Sigset_t, cgroup int) (pid, pidfd int, err error) {
 	got := int32(-1)
 	a := &cloneArgs{flags: unix.CLONE_NEWPID | unix.CLONE_PIDFD, pidfd: uint64(pinned(f, &got)), exitSignal: uint64(unix.SIGCHLD)}
 	if cgroup > 0 {
@@ -225,7 +234,7 @@ func (f *first) fork(report int, mask *unix.Sigset_t, cgroup int) (pid, pidfd in
 	syscall.ForkLock.Lock()
 	runtime.LockOSThread()
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(mask)), sigsetSize, 0, 0)
-	child, errno := forkAndCall(a, f.calls, report)
+	child, errno := forkAndCall(a, f.calls, control)
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(mask)), 0, sigsetSize, 0, 0)
 	runtime.UnlockOSThread()
 	syscall.ForkLock.Unlock()
@@ -245,7 +254,7 @@ type cloneArgs struct {
 //
 //go:norace
 //go:nosplit
-func forkAndCall(a *cloneArgs, calls []call, report int) (child uintptr, errno syscall.Errno) {
+func forkAndCall(a *cloneArgs, calls []call, control int) (child uintptr, errno syscall.Errno) {
 	if a.cgroup == 0 {
 		// Filters of containers refuse clone3, since they cannot see its flags.
 		flags, stack := uintptr(a.flags|a.exitSignal), uintptr(0)
@@ -261,10 +270,10 @@ func forkAndCall(a *cloneArgs, calls []call, report int) (child uintptr, errno s
 	}
 	for i := range calls {
 		c := &calls[i]
-		_, _, errno := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
-		if errno != 0 && !c.fails {
+		n, _, errno := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
+		if errno != 0 && !c.fails || n == 0 && c.some {
 			failed := [2]byte{byte(i), byte(errno)} // no more than 255 either
-			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(report), uintptr(unsafe.Pointer(&failed)), 2, 0, 0, 0)
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(control), uintptr(unsafe.Pointer(&failed)), 2, 0, 0, 0)
 			break
 		}
 	}

@@ -263,7 +263,8 @@ func (j *Job) enterSession() (map[string]int, error) {
 	return mounts, nil
 }
 
-// make builds the tree, and starts bwrap in a PID namespace.
+// make starts the first process of the sandbox, builds the tree meanwhile, and has that
+// process become bwrap.
 func (r *run) make(session map[string]int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
@@ -275,16 +276,29 @@ func (r *run) make(session map[string]int) error {
 			return fmt.Errorf("cannot make a terminal: %w", err)
 		}
 	}
-	var err error
-	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
-		return err
-	}
-	files := r.files()
-	argv, err := r.arguments(&files)
+	options, err := fsat.Memfd("pk-options", nil)
 	if err != nil {
 		return err
 	}
-	return r.startFirst(files, argv)
+	files := r.files()
+	words, argv, err := r.arguments(&files, options)
+	if err != nil {
+		return err
+	}
+	first, err := r.startFirst(files, argv)
+	if err != nil {
+		return err
+	}
+	defer first.close()
+	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
+		return err
+	}
+	// The tree's own mounts are nodev where they have to be.
+	words = append([]string{"--dev-bind", r.root, "/"}, words...)
+	if err := fsat.Fill(options, []byte(strings.Join(words, "\x00")+"\x00")); err != nil {
+		return err
+	}
+	return first.become()
 }
 
 // openTerminal makes a devpts of the sandbox's own, and a terminal in it. Its size
@@ -346,25 +360,21 @@ func place(files *[]uintptr, fd int) string {
 }
 
 // arguments are those of bwrap, with the files that it needs besides those of the
-// command. It reads its options from one: the list of processes shows the command,
-// and not the plan. The tree's own mounts are nodev where they have to be.
-func (r *run) arguments(files *[]uintptr) ([]string, error) {
-	words := append([]string{"--dev-bind", r.root, "/"}, r.job.Options...)
+// command. It reads its options from a file: the list of processes shows the command,
+// and not the plan. words are those options, but for the tree.
+func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, err error) {
+	words = slices.Clone(r.job.Options)
 	if status := r.job.FDs.Status; status > 0 {
 		words = append(words, "--json-status-fd", place(files, status))
 	}
 	if r.job.Filter != nil {
 		filter, err := fsat.Memfd("pk-filter", r.job.Filter)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		words = append(words, "--seccomp", place(files, filter))
 	}
-	options, err := fsat.Memfd("pk-options", []byte(strings.Join(words, "\x00")+"\x00"))
-	if err != nil {
-		return nil, err
-	}
-	return append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
+	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A
