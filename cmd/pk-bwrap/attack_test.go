@@ -235,6 +235,8 @@ func drop(run ...string) edit {
 	}
 }
 
+func writableRoot(_ *ground, j *setup.Job) { j.WritableRoot = true }
+
 // add puts an option in front of the others.
 func add(option string) edit {
 	return func(_ *ground, j *setup.Job) { j.Options = slices.Insert(j.Options, 2, option) }
@@ -331,9 +333,9 @@ var attacks = []attack{
 	{name: "move a readable file away", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "mv LIB/f LIB/g && mv LIB/g LIB/f && echo in", without: writable},
 	{name: "change the mode of a readable file", guard: "it is mounted read-only", options: []string{"--readable", "LIB"}, script: "chmod 600 LIB/f && chmod 644 LIB/f && echo in", without: writable},
 	{name: "write through a link in the project", guard: view, script: "echo x > link/new && rm link/new && echo in", without: show("OUTSIDE", setup.Writable)},
-	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: drop("--remount-ro", "/")},
-	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: drop("--remount-ro", "/")},
-	{name: "make an account", guard: "the root directory is read-only", script: "chmod u+w /etc/passwd; echo evil::0:0::/: >> /etc/passwd && echo in", without: drop("--remount-ro", "/")},
+	{name: "write to the root directory", guard: "it is read-only", script: "touch /x && echo in", without: writableRoot},
+	{name: "write to /etc", guard: "the root directory is read-only", script: "touch /etc/x && echo in", without: writableRoot},
+	{name: "make an account", guard: "the root directory is read-only", script: "chmod u+w /etc/passwd; echo evil::0:0::/: >> /etc/passwd && echo in", without: writableRoot},
 	{name: "write to /dev", guard: "it is read-only", script: "touch /dev/x && echo in", without: writable},
 	{name: "take all memory through /dev/shm", guard: "a size", script: "[ $(df --output=size /dev/shm | tail -1) -gt 2200000 ] && echo in", without: endless},
 	{name: "take all memory through /tmp", guard: "a size", script: "[ $(df --output=size /tmp | tail -1) -gt 2200000 ] && echo in", without: endless},

@@ -44,6 +44,8 @@ type Options struct {
 	Submodules  []string    // unpopulated ones, shown through layers of which nothing lands
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
+	Table []mountinfo.Mount // of this process; nil: it is read
+
 	Bwrap       Binary
 	Net         bool         // the host's network
 	Gate        *gate.Config // without Net: a network with a gate; nil: a loopback of its own, which bwrap makes
@@ -66,7 +68,7 @@ func New(o Options) (*Plan, error) {
 	b := &builder{Options: o, user: currentUser(lookupEnv(o.Env.Caller, "HOME")), missing: map[string]bool{}}
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
-	b.plan = &Plan{Chdir: o.Roots[0].Path, Net: o.Net, Gate: o.Gate, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
+	b.plan = &Plan{table: o.Table, Chdir: o.Roots[0].Path, Net: o.Net, Gate: o.Gate, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
 	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.submodules, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
 		if err := step(); err != nil {
 			return nil, err
@@ -595,8 +597,8 @@ func (b *builder) warn(format string, args ...any) {
 	b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))
 }
 
-// ownMounts is the table of mounts of this process.
-func ownMounts() []mountinfo.Mount {
+// OwnMounts is the table of mounts of this process.
+func OwnMounts() []mountinfo.Mount {
 	mounts, _ := mountinfo.Read("/proc/self/mountinfo") // without /proc there is no bwrap either
 	return mounts
 }

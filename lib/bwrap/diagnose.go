@@ -42,7 +42,7 @@ func readHost(bwrap string) *host {
 		container: container(exists, os.Getenv),
 		nested:    nested(),
 		filtered:  filtered(),
-		masked:    mountBelow(ownMounts(), "/proc", binfmt),
+		masked:    mountBelow(OwnMounts(), "/proc", binfmt),
 	}
 	for _, kind := range namespaceKinds {
 		if knob("user/max_"+kind+"_namespaces") == "0" {

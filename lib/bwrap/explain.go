@@ -130,7 +130,7 @@ func (p *Plan) Flags() []Flag {
 		Flag{"--die-with-parent", "default: nothing outlives pk"},
 		Flag{"session keyring", "default: a new and empty one"},
 		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
-		Flag{"--remount-ro /", "default: nothing is written beside what is shown"},
+		Flag{"read-only /", "default: nothing is written beside what is shown"},
 	)
 }
 

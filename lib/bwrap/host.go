@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"pikuri/lib/mountinfo"
 )
 
 // probeTimeout bounds the trial run of bwrap. It takes five milliseconds where
@@ -16,9 +18,9 @@ const probeTimeout = 10 * time.Second
 
 // CheckHost reports whether this machine can fence at all, or which setting
 // keeps it from it. Where no setting looks unusual it costs a tenth of a
-// millisecond; otherwise bwrap itself is tried.
-func CheckHost(bwrap Binary) error {
-	if !unusual() {
+// millisecond; otherwise bwrap itself is tried. mounts are those of this process.
+func CheckHost(bwrap Binary, mounts []mountinfo.Mount) error {
+	if !unusual(mounts) {
 		return nil
 	}
 	message, ok := tryBwrap(bwrap)
@@ -35,7 +37,7 @@ const binfmt = "/proc/sys/fs/binfmt_misc"
 // unusual finds what can make bwrap fail: the kernel's switches, AppArmor, a
 // container's mounts over /proc, its seccomp filter, a user namespace around
 // this process (a sandbox, or a container without root).
-func unusual() bool {
+func unusual(mounts []mountinfo.Mount) bool {
 	for _, kind := range namespaceKinds {
 		if knob("user/max_"+kind+"_namespaces") == "0" {
 			return true
@@ -44,7 +46,7 @@ func unusual() bool {
 	if knob("kernel/unprivileged_userns_clone") == "0" || knob("kernel/apparmor_restrict_unprivileged_userns") == "1" {
 		return true
 	}
-	return nested() || filtered() || mountBelow(ownMounts(), "/proc", binfmt) != ""
+	return nested() || filtered() || mountBelow(mounts, "/proc", binfmt) != ""
 }
 
 // namespaceKinds are those that bwrap makes and that can be switched off.

@@ -152,7 +152,7 @@ func (p *Plan) options(proc []Mount) []string {
 			words = append(words, "--ro-bind", m.Source, m.Dest)
 		}
 	}
-	return append(words, "--remount-ro", "/", "--chdir", p.Chdir)
+	return append(words, "--chdir", p.Chdir)
 }
 
 // plain is the part of the environment that bwrap itself starts with. It runs on

@@ -94,7 +94,7 @@ type Plan struct {
 // Table is the table of mounts of this process, which is read once.
 func (p *Plan) Table() []mountinfo.Mount {
 	if p.table == nil {
-		p.table = ownMounts()
+		p.table = OwnMounts()
 	}
 	return p.table
 }

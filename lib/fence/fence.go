@@ -24,6 +24,7 @@ import (
 	"pikuri/lib/hostrun"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
+	"pikuri/lib/mountinfo"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -74,8 +75,9 @@ type Fence struct {
 	Plan  *bwrap.Plan
 	Bwrap bwrap.Binary
 
-	made       *session.Dir    // from Reserved
-	joined     *session.Joined // nil before Ready, and without overlays of a session
+	table      []mountinfo.Mount // of this process
+	made       *session.Dir      // from Reserved
+	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
 	ending     func() (quarantine.Report, error) // what End does; nil: it was done
 	gitDirs    []string                          // of the host, shown through layers
@@ -169,11 +171,12 @@ func (f *Fence) plan() error {
 	if f.Bwrap, err = bwrap.FindBinary(f.Config.Bwrap, confine.WritablePaths(f.Roots)); err != nil {
 		return err
 	}
+	f.table = bwrap.OwnMounts()
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
-		Require: f.Require, Env: f.Env, Home: f.gitHome(f.Roots[0].Path),
+		Require: f.Require, Env: f.Env, Table: f.table, Home: f.gitHome(f.Roots[0].Path),
 	}
 	if o.Env.Caller == nil {
 		o.Env.Caller = os.Environ()
@@ -301,7 +304,7 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 // joins the session, and looks for the command in the sandbox. From here on a keeper
 // may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
-	if err := bwrap.CheckHost(f.Bwrap); err != nil {
+	if err := bwrap.CheckHost(f.Bwrap, f.Plan.Table()); err != nil {
 		return err
 	}
 	isNew := f.Reserved != nil

@@ -20,7 +20,6 @@ import (
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
-	"pikuri/lib/mountinfo"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
@@ -29,7 +28,7 @@ import (
 // files beside them that decide which repository is used, and what it runs.
 func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 	list, err := f.gitIn(root)
-	for _, point := range mountsBelow(root) {
+	for _, point := range f.mountsBelow(root) {
 		if err != nil {
 			break
 		}
@@ -117,10 +116,9 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 
 // mountsBelow lists the directories in a root on which the host has mounted something:
 // each is looked at as a root of its own.
-func mountsBelow(root string) []string {
+func (f *Fence) mountsBelow(root string) []string {
 	var points []string
-	mounts, _ := mountinfo.Read("/proc/self/mountinfo")
-	for _, m := range mounts {
+	for _, m := range f.table {
 		if strings.HasPrefix(m.Point, root+"/") && bwrap.Canonical(m.Point) == m.Point {
 			if info, err := os.Lstat(m.Point); err == nil && info.IsDir() {
 				points = append(points, m.Point)

@@ -66,23 +66,33 @@ func Supported() error {
 //
 // It fails as Supported does, and has changed nothing then.
 func ScopeThread() error {
-	if err := Supported(); err != nil {
+	ruleset, err := Scopes()
+	if err != nil {
 		return err
+	}
+	defer unix.Close(ruleset)
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot give up new privileges: %w", err)
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0, 0); errno != 0 {
+		return fmt.Errorf("cannot restrict a thread with Landlock: %w", errno)
+	}
+	return nil
+}
+
+// Scopes returns a ruleset with which a process that has given up new privileges
+// restricts itself as ScopeThread does. It fails as Supported does.
+func Scopes() (ruleset int, err error) {
+	if err := Supported(); err != nil {
+		return -1, err
 	}
 	attributes := unix.LandlockRulesetAttr{
 		Scoped: unix.LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | unix.LANDLOCK_SCOPE_SIGNAL,
 	}
-	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
 		uintptr(unsafe.Pointer(&attributes)), unsafe.Sizeof(attributes), 0)
 	if errno != 0 {
-		return fmt.Errorf("cannot make a Landlock ruleset: %w", errno)
+		return -1, fmt.Errorf("cannot make a Landlock ruleset: %w", errno)
 	}
-	defer unix.Close(int(ruleset))
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("cannot give up new privileges: %w", err)
-	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
-		return fmt.Errorf("cannot restrict a thread with Landlock: %w", errno)
-	}
-	return nil
+	return int(fd), nil
 }

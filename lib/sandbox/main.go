@@ -14,7 +14,7 @@ import (
 // Modes are the modes in which a program that uses a runner starts itself again.
 // They are for the commands of this module; other programs call Main.
 func Modes() []hidden.Mode {
-	return []hidden.Mode{setup.Mode, setup.FirstMode, gate.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
+	return []hidden.Mode{setup.Mode, gate.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
 }
 
 // Main has to be called before anything else in the main function of a program

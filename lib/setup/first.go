@@ -1,126 +1,287 @@
 package setup
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/internal/hidden"
+	"pikuri/lib/keyring"
+	"pikuri/lib/landlock"
 )
 
-// FirstMode is the first process of the sandbox's PID namespace. The set-up program
-// starts it while the tree is built. It mounts the /proc of that namespace, by
-// which bwrap finds its child, and becomes bwrap.
-var FirstMode = hidden.Mode{Name: "--pk-first", Run: first}
+// The first process of the sandbox's PID namespace mounts the /proc of that
+// namespace, by which bwrap finds its child, and becomes bwrap. syscall.ForkExec has
+// no place for a mount, and a Go program that mounts and execs costs as much as bwrap
+// itself. So it is a copy of this process that runs no Go: it makes a list of system
+// calls, the last of which is execve.
 
-// orders is what the first process is told when the tree is ready.
-type orders struct {
-	Path    string // of bwrap
-	FD      int    // of bwrap, instead of Path; 0: none
-	Argv    []string
-	Env     []string
-	Rlimits []Rlimit
-	Filter  bool // bwrap gets a system call filter
-	Network bool // a network namespace comes with the orders
+// call is a system call of the first process.
+type call struct {
+	number uintptr
+	args   [6]uintptr
+	fails  bool   // it may fail
+	some   bool   // 0 is a failure
+	what   string // it does, for people
 }
 
-// startFirst starts the first process with the files of the sandbox. go_ is the
-// set-up program's end of the connection to it.
-func (r *run) startFirst(files []uintptr) (go_ *os.File, err error) {
+// first is a first process that is being prepared.
+type first struct {
+	calls   []call
+	pins    runtime.Pinner // what calls point to, by number
+	temps   []int          // descriptors of this process, which it closes again
+	control *os.File
+}
+
+func (f *first) do(what string, number uintptr, args ...uintptr) *call {
+	c := call{number: number, what: what}
+	copy(c.args[:], args)
+	f.calls = append(f.calls, c)
+	return &f.calls[len(f.calls)-1]
+}
+
+func (f *first) text(s string) (uintptr, error) {
+	p, err := unix.BytePtrFromString(s)
+	return pinned(f, p), err
+}
+
+// texts is a list of strings that ends in a null pointer.
+func (f *first) texts(list []string) (uintptr, error) {
+	p, err := syscall.SlicePtrFromStrings(list)
+	return pinned(f, unsafe.SliceData(p)), err
+}
+
+// pinned is the address of what stays there until close.
+func pinned[T any](f *first, p *T) uintptr {
+	if p != nil {
+		f.pins.Pin(p)
+	}
+	return uintptr(unsafe.Pointer(p))
+}
+
+func (f *first) close() {
+	f.pins.Unpin()
+	f.control.Close()
+	for _, fd := range f.temps {
+		unix.Close(fd)
+	}
+}
+
+// startFirst starts the first process with the files of the sandbox, in a network
+// namespace unless that is -1. It waits for become, since a busy machine gives a new
+// process a processor late.
+func (r *run) startFirst(files []uintptr, argv []string, network int) (*first, error) {
+	// The thread's keyring is the child's. The filter of the sandbox refuses the calls
+	// that use one; a user may own 200 keyrings.
+	if err := keyring.JoinAnonymousSession(); err != nil && r.job.Filter == nil {
+		return nil, fmt.Errorf("cannot leave the caller's session keyring: %w", err)
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
 	defer unix.Close(pair[1])
-	number := place(&files, pair[1])
-	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL, PidFD: &r.pidfd}
-	if cgroup := r.job.FDs.Cgroup; cgroup > 0 {
-		a.UseCgroupFD, a.CgroupFD = true, cgroup
+	f := &first{control: os.NewFile(uintptr(pair[0]), "first")}
+	mask, err := r.prepare(f, files, argv, network, pair)
+	if err == nil {
+		r.pid, r.pidfd, err = f.fork(pair[1], mask, r.job.FDs.Cgroup)
 	}
-	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
-		a.Setsid, a.Setctty, a.Ctty = true, true, streams[0]
-	}
-	r.pid, err = syscall.ForkExec(hidden.Self, []string{hidden.Self, FirstMode.Name, number}, &syscall.ProcAttr{Env: []string{"GOMAXPROCS=1"}, Files: files, Dir: "/", Sys: a})
 	if err != nil {
-		unix.Close(pair[0])
+		f.close()
 		return nil, fmt.Errorf("cannot start the first process of the sandbox: %w", err)
 	}
-	return os.NewFile(uintptr(pair[0]), "first"), nil
+	return f, nil
 }
 
-// tell gives the first process its orders, and the network namespace that it enters
-// unless that is -1, and returns when it has become bwrap.
-func tell(first *os.File, o orders, network int) error {
-	var rights []byte
-	if o.Network = network >= 0; o.Network {
-		rights = unix.UnixRights(network)
-	}
-	line, err := Encode(&o)
-	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
-	}
-	if err := unix.Sendmsg(int(first.Fd()), append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL); err != nil {
+// become returns when the first process has become bwrap.
+func (f *first) become() error {
+	if err := unix.Sendmsg(int(f.control.Fd()), []byte{1}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
 	}
-	said, _ := bufio.NewReader(first).ReadString('\n') // the connection is closed on exec
-	if said != "" {
-		return errors.New(strings.TrimSpace(said))
+	said, _ := io.ReadAll(f.control) // until exec closes the other end
+	if len(said) > 1 {
+		return fmt.Errorf("cannot %s: %w", f.calls[said[0]].what, syscall.Errno(said[1]))
 	}
 	return nil
 }
 
-// first is the first process. It returns only if it does not become bwrap.
-func first(args []string) error {
-	runtime.LockOSThread() // the death signal and the hardening are those of the thread that execs
-	number, err := strconv.Atoi(args[0])
-	if len(args) != 1 || err != nil || os.Getpid() != 1 {
-		return hidden.ErrOwnUse
+// prepare lists what the first process does. mask is the mask of signals that it has
+// in the end.
+func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pair [2]int) (mask *unix.Sigset_t, err error) {
+	f.do("die with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
+	f.do("close a socket", unix.SYS_CLOSE, uintptr(pair[0]))
+	// A parent that has died before says nothing.
+	f.do("wait", unix.SYS_READ, uintptr(pair[1]), pinned(f, new(byte)), 1).some = true
+	if network >= 0 {
+		f.do("enter the network", unix.SYS_SETNS, uintptr(network), unix.CLONE_NEWNET)
 	}
-	// From here on it dies with the set-up program. One that has died before sends
-	// no orders.
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
-		return err
+	if err := f.place(files, pair[1]); err != nil {
+		return nil, err
 	}
-	unix.CloseOnExec(number)
-	setup := os.NewFile(uintptr(number), "setup")
-	line, files, err := receiveLine(number)
-	var o orders
-	if err != nil || Decode(line, &o) != nil {
-		return hidden.Status(failedStatus)
+	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
+		f.do("start a session", unix.SYS_SETSID)
+		f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
 	}
-	if o.Network {
-		if len(files) != 1 || unix.Setns(files[0], unix.CLONE_NEWNET) != nil { // this thread is the one that execs
-			_, _ = fmt.Fprintln(setup, "cannot enter the network of the sandbox")
-			return hidden.Status(failedStatus)
+	if err := f.mountProc(); err != nil {
+		return nil, err
+	}
+	limits := append([]Rlimit{openFiles()}, r.job.Rlimits...)
+	for _, l := range limits {
+		limit, err := l.lowered()
+		if err != nil {
+			return nil, err
 		}
+		f.do("set a limit", unix.SYS_PRLIMIT64, 0, uintptr(l.Resource), pinned(f, limit))
 	}
-	_, _ = fmt.Fprintln(setup, o.become())
-	return hidden.Status(failedStatus)
+	if err := f.harden(); err != nil {
+		return nil, err
+	}
+	path := r.job.Program
+	if fd := r.job.FDs.Program; fd > 0 {
+		path = fdPath(fd)
+	}
+	program, err := f.text(path)
+	if err != nil {
+		return nil, err
+	}
+	words, err := f.texts(argv)
+	if err != nil {
+		return nil, err
+	}
+	env, err := f.texts(r.job.Env)
+	if err != nil {
+		return nil, err
+	}
+	mask = new(unix.Sigset_t)
+	f.do("get signals", unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, pinned(f, mask), 0, sigsetSize)
+	f.do(fmt.Sprintf("start bwrap %q", r.job.Program), unix.SYS_EXECVE, program, words, env)
+	return mask, nil
 }
 
-func (o orders) become() error {
-	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("cannot mount proc: %w", err)
-	}
-	for _, l := range o.Rlimits {
-		if err := l.Lower(); err != nil {
+// openFiles is the limit on open files with which this process began. The Go library
+// raises it, and gives the old one back in Exec, which fails here.
+func openFiles() Rlimit {
+	var raised, began unix.Rlimit
+	_ = unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &raised)
+	_ = syscall.Exec("", nil, nil)
+	_ = unix.Prlimit(0, unix.RLIMIT_NOFILE, &raised, &began)
+	return Rlimit{Resource: unix.RLIMIT_NOFILE, Soft: began.Cur, Hard: began.Max}
+}
+
+// sigsetSize is the size of the kernel's sigset_t.
+const sigsetSize = 8
+
+// place puts the files at their numbers. They are copied above these before: a number
+// may be that of a file which is still to be placed.
+func (f *first) place(files []uintptr, control int) error {
+	for at, fd := range files {
+		if fd == closed { // all above standard error are closed on exec
+			continue
+		}
+		above, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, max(len(files), control+1))
+		if err != nil {
 			return err
 		}
+		f.temps = append(f.temps, above)
+		f.do("hand on a file", unix.SYS_DUP3, uintptr(above), uintptr(at), 0)
 	}
-	if err := harden(o.Filter); err != nil {
+	return nil
+}
+
+func (f *first) mountProc() error {
+	kind, err := f.text("proc")
+	if err != nil {
 		return err
 	}
-	path := o.Path
-	if o.FD > 0 {
-		unix.CloseOnExec(o.FD)
-		path = fdPath(o.FD)
+	at, err := f.text("/proc")
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("cannot start bwrap %q: %w", o.Path, syscall.Exec(path, o.Argv, o.Env))
+	f.do("mount proc", unix.SYS_MOUNT, kind, at, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, 0)
+	return nil
+}
+
+// harden gives up what no namespace takes away: abstract sockets made outside, signals
+// to processes outside, ambient capabilities (bwrap refuses to start with them).
+//
+// A kernel before 6.12 cannot close abstract sockets; callers that depend on it say so
+// with --require.
+func (f *first) harden() error {
+	ruleset, err := landlock.Scopes()
+	switch {
+	case err == nil:
+		f.temps = append(f.temps, ruleset)
+		f.do("give up new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
+		f.do("close abstract sockets", unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0)
+	case !errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("cannot close abstract sockets: %w", err)
+	}
+	f.do("", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).fails = true // it fails if there are none
+	return nil
+}
+
+// fork starts the first process, in a PID namespace of its own. Signals are blocked
+// meanwhile: their handlers are Go's, which the child cannot run.
+func (f *first) fork(control int, mask *unix.Sigset_t, cgroup int) (pid, pidfd int, err error) {
+	got := int32(-1)
+	a := &cloneArgs{flags: unix.CLONE_NEWPID | unix.CLONE_PIDFD, pidfd: uint64(pinned(f, &got)), exitSignal: uint64(unix.SIGCHLD)}
+	if cgroup > 0 {
+		a.flags |= unix.CLONE_INTO_CGROUP
+		a.cgroup = uint64(cgroup)
+	}
+	all := ^uint64(0)
+	syscall.ForkLock.Lock()
+	runtime.LockOSThread()
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(mask)), sigsetSize, 0, 0)
+	child, errno := forkAndCall(a, f.calls, control)
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(mask)), 0, sigsetSize, 0, 0)
+	runtime.UnlockOSThread()
+	syscall.ForkLock.Unlock()
+	if errno != 0 {
+		return 0, -1, errno
+	}
+	return int(child), int(got), nil
+}
+
+// cloneArgs is struct clone_args of clone3(2).
+type cloneArgs struct {
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
+}
+
+// forkAndCall forks. The child makes the calls; it has one thread, and neither grows
+// its stack nor allocates. It exits when a call fails.
+//
+//go:norace
+//go:nosplit
+func forkAndCall(a *cloneArgs, calls []call, control int) (child uintptr, errno syscall.Errno) {
+	if a.cgroup == 0 {
+		// Filters of containers refuse clone3, since they cannot see its flags.
+		flags, stack := uintptr(a.flags|a.exitSignal), uintptr(0)
+		if runtime.GOARCH == "s390x" { // the order of arguments is another
+			flags, stack = stack, flags
+		}
+		child, _, errno = syscall.RawSyscall6(syscall.SYS_CLONE, flags, stack, uintptr(a.pidfd), 0, 0, 0)
+	} else {
+		child, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a), 0, 0, 0, 0)
+	}
+	if errno != 0 || child != 0 {
+		return child, errno
+	}
+	for i := range calls {
+		c := &calls[i]
+		n, _, errno := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
+		if errno != 0 && !c.fails || n == 0 && c.some {
+			failed := [2]byte{byte(i), byte(errno)} // no more than 255 either
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(control), uintptr(unsafe.Pointer(&failed)), 2, 0, 0, 0)
+			break
+		}
+	}
+	for {
+		_, _, _ = syscall.RawSyscall6(syscall.SYS_EXIT_GROUP, failedStatus, 0, 0, 0, 0, 0)
+	}
 }

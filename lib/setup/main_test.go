@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if job := hidden.Dispatch(os.Args[1:], Mode, FirstMode); job != nil {
+	if job := hidden.Dispatch(os.Args[1:], Mode); job != nil {
 		if err := job(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -19,8 +19,6 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
-	"pikuri/lib/keyring"
-	"pikuri/lib/landlock"
 	"pikuri/lib/session"
 )
 
@@ -167,7 +165,6 @@ type run struct {
 	root    string // the tree
 	joining chan joined
 	link    *gate.Link // to the gate of the sandbox's network, or nil
-	options []string   // of bwrap, that name descriptors
 }
 
 // answer tells the monitor, if there is one.
@@ -277,8 +274,8 @@ func (j *Job) enterSession() (map[string]int, error) {
 	return mounts, nil
 }
 
-// make starts the first process of the sandbox, builds the tree meanwhile, and
-// has that process become bwrap.
+// make starts the first process of the sandbox, builds the tree meanwhile, and has that
+// process become bwrap.
 func (r *run) make(session map[string]int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
@@ -290,29 +287,41 @@ func (r *run) make(session map[string]int) error {
 			return fmt.Errorf("cannot make a terminal: %w", err)
 		}
 	}
+	options, err := fsat.Memfd("pk-options", nil)
+	if err != nil {
+		return err
+	}
 	files := r.files()
-	options, o, err := r.orders(&files)
+	words, argv, err := r.arguments(&files, options)
 	if err != nil {
 		return err
 	}
-	first, err := r.startFirst(files)
-	if err != nil {
+	var first *first
+	if r.job.Net == nil {
+		if first, err = r.startFirst(files, argv, -1); err != nil {
+			return err
+		}
+		defer first.close()
+	}
+	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
 		return err
 	}
-	defer first.Close()
-	root, err := build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil })
-	r.root = root
-	if err == nil {
-		err = r.writeOptions(options, root)
+	// The tree's own mounts are nodev where they have to be.
+	words = append([]string{"--dev-bind", r.root, "/"}, words...)
+	if err := fsat.Fill(options, []byte(strings.Join(words, "\x00")+"\x00")); err != nil {
+		return err
 	}
-	network := -1
-	if err == nil {
-		network, err = r.network()
+	if r.job.Net != nil { // the gate makes the network meanwhile
+		network, err := r.network()
+		if err != nil {
+			return err
+		}
+		if first, err = r.startFirst(files, argv, network); err != nil {
+			return err
+		}
+		defer first.close()
 	}
-	if err == nil {
-		err = tell(first, o, network)
-	}
-	return err
+	return first.become()
 }
 
 // joined is a connection to the gate, or why there is none.
@@ -350,12 +359,8 @@ func (r *run) beginNetwork() {
 	}()
 }
 
-// network returns the network namespace of the sandbox, open, or -1 where bwrap
-// decides.
+// network returns the network namespace that the gate has made, open.
 func (r *run) network() (int, error) {
-	if r.joining == nil {
-		return -1, nil
-	}
 	j := <-r.joining
 	r.link = nil
 	if j.err != nil {
@@ -426,70 +431,45 @@ func place(files *[]uintptr, fd int) string {
 	return strconv.Itoa(at)
 }
 
-// orders are those of the first process, with the files that bwrap needs besides
-// those of the command. options is the file from which bwrap reads its arguments:
-// the list of processes shows the command, and not the plan.
-func (r *run) orders(files *[]uintptr) (options int, o orders, err error) {
-	o = orders{Path: r.job.Program, Env: r.job.Env, Rlimits: r.job.Rlimits, Filter: r.job.Filter != nil}
-	if options, err = fsat.Memfd("pk-options", nil); err != nil {
-		return -1, o, err
-	}
-	o.Argv = append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...)
-	if r.job.FDs.Program > 0 {
-		o.FD, _ = strconv.Atoi(place(files, r.job.FDs.Program))
-	}
+// arguments are those of bwrap, with the files that it needs besides those of the
+// command. It reads its options from a file: the list of processes shows the command,
+// and not the plan. words are those options, but for the tree.
+func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, err error) {
+	words = slices.Clone(r.job.Options)
 	if status := r.job.FDs.Status; status > 0 {
-		r.options = append(r.options, "--json-status-fd", place(files, status))
+		words = append(words, "--json-status-fd", place(files, status))
 	}
-	if o.Filter {
+	if r.job.Filter != nil {
 		filter, err := fsat.Memfd("pk-filter", r.job.Filter)
 		if err != nil {
-			return -1, o, err
+			return nil, nil, err
 		}
-		r.options = append(r.options, "--seccomp", place(files, filter))
+		words = append(words, "--seccomp", place(files, filter))
 	}
-	return options, o, nil
-}
-
-// writeOptions fills the file of bwrap's arguments. The tree's own mounts are
-// nodev where they have to be.
-func (r *run) writeOptions(fd int, root string) error {
-	words := append([]string{"--dev-bind", root, "/"}, r.job.Options...)
-	return fsat.Fill(fd, []byte(strings.Join(append(words, r.options...), "\x00")+"\x00"))
+	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A
 // limit that was lower already stays.
 func (l Rlimit) Lower() error {
-	var now syscall.Rlimit
-	if err := syscall.Getrlimit(l.Resource, &now); err != nil {
-		return fmt.Errorf("cannot read a limit: %w", err)
+	limit, err := l.lowered()
+	if err != nil {
+		return err
 	}
 	// The system call alone would not do: the Go runtime gives children the limit on
 	// open files that this process began with.
-	err := syscall.Setrlimit(l.Resource, &syscall.Rlimit{Cur: min(l.Soft, now.Cur), Max: min(l.Hard, now.Max)})
-	if err != nil {
+	if err := syscall.Setrlimit(l.Resource, limit); err != nil {
 		return fmt.Errorf("cannot set a limit: %w", err)
 	}
 	return nil
 }
 
-// harden gives up, for this thread and what it starts, what no namespace takes
-// away: the caller's session keyring, abstract sockets made outside, signals to
-// processes outside, ambient capabilities (bwrap refuses to start with them).
-//
-// A keyring that cannot be had (a user may own 200) is no failure where the
-// filter refuses the calls that use it. A kernel before 6.12 cannot close
-// abstract sockets; callers that depend on it say so with --require.
-func harden(filtered bool) error {
-	if err := keyring.JoinAnonymousSession(); err != nil && !filtered {
-		return fmt.Errorf("cannot leave the caller's session keyring: %w", err)
+func (l Rlimit) lowered() (*syscall.Rlimit, error) {
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(l.Resource, &now); err != nil {
+		return nil, fmt.Errorf("cannot read a limit: %w", err)
 	}
-	if err := landlock.ScopeThread(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return fmt.Errorf("cannot close abstract sockets: %w", err)
-	}
-	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) // it fails if there are none
-	return nil
+	return &syscall.Rlimit{Cur: min(l.Soft, now.Cur), Max: min(l.Hard, now.Max)}, nil
 }
 
 // letGo closes the files of the command: the other end of a pipe would not see

@@ -41,6 +41,8 @@ type Job struct {
 
 	Rlimits []Rlimit `json:"rlimits,omitempty"` // of each process
 
+	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
+
 	// Net is the network of the sandbox, if it is neither the host's nor, by an option
 	// of bwrap, a loopback of its own.
 	Net *gate.Config `json:"net,omitempty"`

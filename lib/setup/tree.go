@@ -74,7 +74,22 @@ func build(j *Job, terminals int, session func(string) (int, error)) (string, er
 			unix.Close(t.sources[i])
 		}
 	}
-	return t.dir + "/root", nil
+	return t.dir + "/root", t.finish(j.WritableRoot)
+}
+
+// finish makes the mount point of /proc, which bwrap mounts, and then makes the root
+// directory read-only. bwrap's --remount-ro would read the table of mounts once more.
+func (t *tree) finish(writable bool) error {
+	proc, err := t.makeAll("/proc")
+	if err != nil {
+		return err
+	}
+	unix.Close(proc)
+	if writable {
+		return nil
+	}
+	set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	return os.NewSyscallError("mount_setattr", unix.MountSetattr(t.root, "", unix.AT_EMPTY_PATH, &set))
 }
 
 // console is the standard output of the command, unless it has a terminal of the

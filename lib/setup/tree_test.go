@@ -169,6 +169,13 @@ func TestFewDescriptors(t *testing.T) {
 	assert.Contains(t, stderr, "too many open files")
 }
 
+// The Go library raises the soft limit of this process.
+func TestLimitOnOpenFilesIsTheCallers(t *testing.T) {
+	base := host(t)
+	stdout, stderr := in(t, "ulimit -Sn 200;", "ulimit -Sn", Mount{Op: Bind, At: "/d", From: base + "/d", Access: ReadOnly})
+	assert.Equal(t, "200\n", stdout, stderr)
+}
+
 func TestCalledByHand(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -180,7 +180,7 @@ func listedIn(dst *[]listed, long string, list bool) cli.Option {
 
 // Modes are the modes in which a command with a sandbox starts itself again.
 func Modes() []cli.Mode {
-	return append(session.Modes(), setup.Mode, setup.FirstMode, monitor.GuardMode, gate.Mode)
+	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode)
 }
 
 // Fence is an opened workspace and the plan of a sandbox that shows it.
