@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -169,6 +170,17 @@ func TestNetworkOfASession(t *testing.T) {
 				assert.Equal(t, 0, again.Status, "nobody uses the first network any more: %s", again.Stderr)
 			})
 		}
+		t.Run("each command has its own records", func(t *testing.T) {
+			for i := range 10 {
+				got := b.Run(t, "pk-bash", append(allow("good.test:22"), "--session", "r", "-y", "--json", "--", fmt.Sprintf("exec 3<>/dev/tcp/good.test/22; echo %d >&3", i))...)
+				var result struct {
+					Network []struct{ Name, Verdict string }
+				}
+				require.NoError(t, json.Unmarshal([]byte(got.Stdout), &result), got.Stdout+got.Stderr)
+				require.Len(t, result.Network, 1, got.Stdout)
+				assert.Equal(t, "allowed", result.Network[0].Verdict)
+			}
+		})
 		t.Run("64 commands at once", func(t *testing.T) {
 			options := append(allow("good.test"), "--session", "many")
 			var all sync.WaitGroup
@@ -363,6 +375,13 @@ func TestNetworkThroughAProxy(t *testing.T) {
 		assert.Equal(t, []string{"200 good.test HTTP/2.0 / 0", "200 www.wild.test HTTP/2.0 / 0", "error: reset"}, got)
 		assert.Equal(t, "CONNECT good.test:443 Basic bWU6c2VjcmV0", <-asked)
 		assert.Equal(t, "CONNECT nowhere.test:443 Basic bWU6c2VjcmV0", <-asked)
+		var environment []string
+		for _, line := range strings.Split(b.Run(t, "pk-bwrap", append(allow("good.test"), "--", "env")...).Stdout, "\n") {
+			if strings.Contains(strings.ToLower(line), "_proxy=") {
+				environment = append(environment, line)
+			}
+		}
+		assert.Empty(t, environment, "programs that ask a proxy would find none inside")
 		assert.Contains(t, said, `nowhere.test:443 could not be reached: the proxy does not connect: it answers "HTTP/1.1 502 Bad Gateway"`)
 	})
 }
@@ -404,6 +423,7 @@ func TestNetworkOptions(t *testing.T) {
 		{"a port both ways", []string{"--net", "none", "--publish", "80", "--connect", "80"}, "port 80 is in --publish and in --connect"},
 		{"no port", []string{"--net", "none", "--connect", "db.test:80"}, `"db.test:80" is no port of the loopback`},
 		{"port 0", []string{"--net", "none", "--publish", "0"}, `"0" is no port of the loopback`},
+		{"the gate's own port", []string{"--net", "allow", "--allow-host", "a.test:53"}, "port 53 cannot be allowed"},
 		{"no network", []string{"--net", "some"}, `"some" is not one of host, none and allow`},
 		{"a URL", []string{"--net", "allow", "--allow-host", "https://a.test/"}, `cannot allow "https://a.test/"`},
 		{"no set", []string{"--net", "allow", "--allow-host", "@npm"}, `there is no set "@npm"`},

@@ -550,6 +550,9 @@ func (b *builder) environment() error {
 		if v := &vars[i]; v.Name == "PATH" {
 			v.Value = strings.Join(b.present(filepath.SplitList(v.Value)), ":")
 		}
+		if v := &vars[i]; b.Gate != nil && b.Gate.Allow && isProxy(v.Name) && (v.Rule == callers || v.Rule == inherited) {
+			*v = Var{Name: v.Name, Dropped: true, Rule: "option --net allow: the gate uses the caller's proxy"}
+		}
 		if !vars[i].Dropped {
 			b.plan.Env = append(b.plan.Env, vars[i].Name+"="+vars[i].Value)
 		}

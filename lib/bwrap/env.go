@@ -159,7 +159,16 @@ func (p EnvPolicy) environ(own []string) ([]Var, error) {
 }
 
 // callers is the rule by which most variables are passed.
-const callers = "default: the caller's"
+const (
+	callers   = "default: the caller's"
+	inherited = "option --env-inherit"
+)
+
+// isProxy reports whether programs take a variable for the address of a proxy, or for
+// the hosts to reach without one.
+func isProxy(name string) bool {
+	return slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"}, strings.ToUpper(name))
+}
 
 // judge decides about one variable of the caller's.
 func (p EnvPolicy) judge(name, value string) Var {
@@ -170,7 +179,7 @@ func (p EnvPolicy) judge(name, value string) Var {
 	case slices.Contains(p.Pass, name):
 		return Var{Name: name, Value: value, Rule: "option --pass-env"}
 	case p.Inherit:
-		return Var{Name: name, Value: value, Rule: "option --env-inherit"}
+		return Var{Name: name, Value: value, Rule: inherited}
 	}
 	return Var{Name: name, Dropped: true, Rule: "default: it " + why}
 }

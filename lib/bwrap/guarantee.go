@@ -31,7 +31,7 @@ func (p *Plan) Guarantees() []Guarantee {
 		{Name: "terminal", Text: "nothing is typed into the caller's terminal", Holds: true},
 		{Name: "litter", Text: "nothing is made on the host to mount on", Holds: true},
 		p.unless("network", "no network but a loopback of its own", p.reaches() != "", p.reaches(), "--net none"),
-		p.unless("net-allow", "no host but those allowed by name, and nothing of the host's loopback unasked", p.Net, "the host's network is shared", "--net allow with --allow-host, or --net none"),
+		p.unless("net-allow", "no host but those allowed by name, nor the host's loopback", p.Net, "the host's network is shared", "--net allow with --allow-host, or --net none"),
 		p.unless("nested", "no user namespaces inside", p.AllowNested, "--allow-nested was given", "leave --allow-nested out"),
 		p.when("syscalls", "no keys, io_uring, bpf, perf events or set-user-ID files", p.Filter != nil, "no filter is known for this processor", ""),
 		p.abstract(),

@@ -568,6 +568,9 @@ func (f *Fence) LeftOut() []string {
 	if len(f.gitDirs) > 0 {
 		list = append(list, "landing in git directories (what the command writes there is lost)")
 	}
+	if f.Plan.Gate != nil {
+		list = append(list, "reports of the network")
+	}
 	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
 		list = append(list, "--memory and --pids")
 	}

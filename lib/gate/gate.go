@@ -45,6 +45,14 @@ func (c Config) Equal(o Config) bool {
 		slices.Equal(sorted(c.Publish), sorted(o.Publish)) && slices.Equal(sorted(c.Connect), sorted(o.Connect))
 }
 
+// Check refuses what no gate can do.
+func (c Config) Check() error {
+	if slices.Contains(c.Rules.Ports(), 53) {
+		return errors.New("port 53 cannot be allowed: the gate itself answers names there")
+	}
+	return c.Rules.Check()
+}
+
 func sorted(ports []uint16) []uint16 {
 	ports = slices.Clone(ports)
 	slices.Sort(ports)

@@ -109,20 +109,20 @@ func (h *host) connect(ctx context.Context, name string, port uint16, allowPriva
 	if err != nil {
 		return nil, err
 	}
-	var failed error
+	failed, refused := errors.New("it has no address"), error(nil)
 	for _, a := range addrs {
 		if err := judge(a, own, allowPrivate); err != nil {
-			failed = errors.Join(failed, &forbidden{err})
+			refused = &forbidden{err}
 			continue
 		}
 		c, err := h.dial(ctx, "tcp", netip.AddrPortFrom(a.Unmap(), port).String())
 		if err == nil {
 			return c, nil
 		}
-		failed = errors.Join(failed, err)
+		failed, addrs = err, nil
 	}
-	if failed == nil {
-		failed = errors.New("it has no address")
+	if addrs != nil && refused != nil { // there is no other address
+		failed = refused
 	}
 	return nil, failed
 }

@@ -98,6 +98,9 @@ func (w *wires) make(c Config) error {
 			return fmt.Errorf("cannot open port %d inside: %w", port, err)
 		}
 		w.inside = append(w.inside, l)
+		if l, err = listen(unix.AF_INET6, netip.AddrPortFrom(netip.IPv6Loopback(), port)); err == nil { // a kernel may have no IPv6
+			w.inside = append(w.inside, l)
+		}
 	}
 	return nil
 }

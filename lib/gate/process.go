@@ -9,7 +9,9 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -134,7 +136,8 @@ func (g *process) leave() bool {
 	return true
 }
 
-// open makes the network and begins to serve.
+// open makes the network and begins to serve. The power that is left over the network
+// namespaces is given up then: the gate reads bytes of the command's.
 func (g *process) open(c Config, report io.Writer) error {
 	g.config = c
 	w, err := makeWires(c)
@@ -142,7 +145,20 @@ func (g *process) open(c Config, report io.Writer) error {
 		return err
 	}
 	g.server = newServer(c, w, report)
-	return g.server.start()
+	if err := g.server.start(); err != nil {
+		return err
+	}
+	dropCapabilities()
+	return nil
+}
+
+// dropCapabilities leaves the threads of this process without capabilities. In a
+// program with cgo the Go library cannot do that; the gate's capabilities are those of
+// a user namespace in which it is alone with the set-up program.
+func dropCapabilities() {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var none [2]unix.CapUserData
+	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 }
 
 // acceptUsers serves the other set-up programs of the session.
@@ -201,19 +217,11 @@ func (g *process) user(c *net.UnixConn) {
 // closed the command's ends; the hosts' may be slow.
 const endTime = 300 * time.Millisecond
 
-// finish completes the report of a command that has ended. In a session other commands
-// may have connections.
+// finish completes the report of a command that has ended. Other commands of the
+// session may have connections, which stay.
 func (g *process) finish() {
-	idle := make(chan struct{})
-	if !g.shared {
-		go func() {
-			g.server.busy.Wait()
-			close(idle)
-		}()
-		select {
-		case <-idle:
-		case <-time.After(endTime):
-		}
+	for limit := time.Now().Add(endTime); g.server.closing() && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
 	}
 	g.server.drain()
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,11 +28,11 @@ type server struct {
 	host   *host
 	report *report
 	slots  chan struct{} // a place for each connection that is served
-	busy   sync.WaitGroup
 
 	draining sync.Mutex
 
 	mu        sync.Mutex
+	active    map[*net.TCPConn]bool
 	published []net.Listener // on the host's loopback
 }
 
@@ -40,7 +43,7 @@ const maxConnections = 1024
 func newServer(c Config, w *wires, to io.Writer) *server {
 	s := &server{
 		Config: c, wires: w, names: newNames(w.six), host: newHost(c.Proxy),
-		report: &report{to: to}, slots: make(chan struct{}, maxConnections),
+		report: &report{to: to}, slots: make(chan struct{}, maxConnections), active: map[*net.TCPConn]bool{},
 	}
 	for _, r := range c.Rules {
 		if !r.Wildcard {
@@ -79,7 +82,7 @@ func (s *server) start() error {
 // accept serves the connections of a listener.
 func (s *server) accept(l net.Listener, serve func(*net.TCPConn)) {
 	for {
-		c, err := l.Accept()
+		accepted, err := l.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -88,17 +91,58 @@ func (s *server) accept(l net.Listener, serve func(*net.TCPConn)) {
 			continue
 		}
 		s.slots <- struct{}{}
-		s.busy.Add(1)
+		c := accepted.(*net.TCPConn)
+		s.enter(c)
 		go func() {
 			defer func() {
 				_ = recover() // a fault in one connection ends that one
 				c.Close()
+				s.leave(c)
 				<-s.slots
-				s.busy.Done()
 			}()
-			serve(c.(*net.TCPConn))
+			serve(c)
 		}()
 	}
+}
+
+func (s *server) enter(c *net.TCPConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active[c] = true
+}
+
+func (s *server) leave(c *net.TCPConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.active, c)
+}
+
+// closing reports whether there are connections that the command has closed, or that
+// have not been accepted: they will be reported soon.
+func (s *server) closing() bool {
+	for _, l := range append(slices.Clone(s.tcp), s.inside...) {
+		if info := tcpInfo(l.(*net.TCPListener)); info != nil && info.Unacked > 0 { // of a listener: connections that wait
+			return true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.active {
+		if info := tcpInfo(c); info == nil || info.State != unix.BPF_TCP_ESTABLISHED {
+			return true
+		}
+	}
+	return false
+}
+
+// tcpInfo returns the kernel's state of a socket, or nil if it is closed.
+func tcpInfo(c syscall.Conn) (info *unix.TCPInfo) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return info
 }
 
 // lookup answers a query for the parser of DNS messages. An exact name exists if it
@@ -228,7 +272,7 @@ func (s *server) publish(port uint16) error {
 			if loopback == "::1" && opened > 0 && !errors.Is(err, unix.EADDRINUSE) {
 				continue // a machine without IPv6
 			}
-			failed = errors.Join(failed, err)
+			failed = err
 			continue
 		}
 		opened++
@@ -238,7 +282,7 @@ func (s *server) publish(port uint16) error {
 		go s.accept(l, func(c *net.TCPConn) { s.toCommand(c, port) })
 	}
 	if failed != nil {
-		return &Failure{&publishError{port, failed}, "name another port, or end the program that uses it"}
+		return &Failure{fmt.Errorf("cannot publish port %d: %w", port, failed), "name another port, or end the program that uses it"}
 	}
 	return nil
 }
@@ -252,17 +296,6 @@ func (s *server) unpublish() {
 	}
 	s.published = nil
 }
-
-type publishError struct {
-	port uint16
-	err  error
-}
-
-func (p *publishError) Error() string {
-	return "cannot publish port " + strconv.Itoa(int(p.port)) + ": " + p.err.Error()
-}
-
-func (p *publishError) Unwrap() error { return p.err }
 
 // toCommand joins a connection from the host to a server of the command.
 func (s *server) toCommand(c *net.TCPConn, port uint16) {

@@ -178,7 +178,7 @@ func (p NetPolicy) rules() (hostrule.Rules, error) {
 		r.Origin = "Net.AllowHosts"
 		rules = append(rules, r)
 	}
-	if err := rules.Check(); err != nil {
+	if err := (gate.Config{Rules: rules}).Check(); err != nil {
 		return nil, fmt.Errorf("%w: Net.AllowHosts: %w", ErrInvalid, err)
 	}
 	return rules, nil

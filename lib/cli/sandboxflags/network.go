@@ -96,7 +96,7 @@ func (o *Options) hostRules(ctx *cli.Context) (hostrule.Rules, error) {
 		}
 		all = append(all, rules...)
 	}
-	return all, all.Check()
+	return all, gate.Config{Rules: all}.Check()
 }
 
 // hostSet returns a set of the user's own.
