@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"unsafe"
 
@@ -34,8 +35,8 @@ type call struct {
 type first struct {
 	calls   []call
 	pins    runtime.Pinner // what calls point to, by number
-	temps   []int          // descriptors of this process, which it closes again
 	control *os.File
+	ruleset int // of Landlock, or -1
 }
 
 func (f *first) do(what string, number uintptr, args ...uintptr) *call {
@@ -67,8 +68,8 @@ func pinned[T any](f *first, p *T) uintptr {
 func (f *first) close() {
 	f.pins.Unpin()
 	f.control.Close()
-	for _, fd := range f.temps {
-		unix.Close(fd)
+	if f.ruleset >= 0 {
+		unix.Close(f.ruleset)
 	}
 }
 
@@ -86,7 +87,7 @@ func (r *run) startFirst(files []uintptr, argv []string, network int) (*first, e
 		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
 	defer unix.Close(pair[1])
-	f := &first{control: os.NewFile(uintptr(pair[0]), "first")}
+	f := &first{control: os.NewFile(uintptr(pair[0]), "first"), ruleset: -1}
 	mask, err := r.prepare(f, files, argv, network, pair)
 	if err == nil {
 		r.pid, r.pidfd, err = f.fork(pair[1], mask, r.job.FDs.Cgroup)
@@ -120,9 +121,11 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pai
 	if network >= 0 {
 		f.do("enter the network", unix.SYS_SETNS, uintptr(network), unix.CLONE_NEWNET)
 	}
-	if err := f.place(files, pair[1]); err != nil {
-		return nil, err
+	f.ruleset, err = landlock.Scopes()
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return nil, fmt.Errorf("cannot close abstract sockets: %w", err)
 	}
+	f.place(files, pair[1], f.ruleset, r.job.FDs.Program)
 	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
 		f.do("start a session", unix.SYS_SETSID)
 		f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
@@ -138,9 +141,7 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pai
 		}
 		f.do("set a limit", unix.SYS_PRLIMIT64, 0, uintptr(l.Resource), pinned(f, limit))
 	}
-	if err := f.harden(); err != nil {
-		return nil, err
-	}
+	f.harden()
 	path := r.job.Program
 	if fd := r.job.FDs.Program; fd > 0 {
 		path = fdPath(fd)
@@ -177,20 +178,26 @@ func openFiles() Rlimit {
 const sigsetSize = 8
 
 // place puts the files at their numbers. They are copied above these before: a number
-// may be that of a file which is still to be placed.
-func (f *first) place(files []uintptr, control int) error {
-	for at, fd := range files {
-		if fd == closed { // all above standard error are closed on exec
-			continue
+// may be that of a file which is still to be placed, or of one that stays. The copies
+// are made in the first process alone: in one with several threads, such as this, the
+// kernel takes milliseconds to enlarge the table of files.
+func (f *first) place(files []uintptr, stay ...int) {
+	above := uintptr(max(len(files), slices.Max(stay)+1))
+	for _, fd := range files {
+		if fd != closed {
+			above = max(above, fd+1)
 		}
-		above, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, max(len(files), control+1))
-		if err != nil {
-			return err
-		}
-		f.temps = append(f.temps, above)
-		f.do("hand on a file", unix.SYS_DUP3, uintptr(above), uintptr(at), 0)
 	}
-	return nil
+	for at, fd := range files {
+		if fd != closed { // all above standard error are closed on exec
+			f.do("copy a file", unix.SYS_DUP3, fd, above+uintptr(at), unix.O_CLOEXEC)
+		}
+	}
+	for at, fd := range files {
+		if fd != closed {
+			f.do("hand on a file", unix.SYS_DUP3, above+uintptr(at), uintptr(at), 0)
+		}
+	}
 }
 
 func (f *first) mountProc() error {
@@ -211,18 +218,12 @@ func (f *first) mountProc() error {
 //
 // A kernel before 6.12 cannot close abstract sockets; callers that depend on it say so
 // with --require.
-func (f *first) harden() error {
-	ruleset, err := landlock.Scopes()
-	switch {
-	case err == nil:
-		f.temps = append(f.temps, ruleset)
+func (f *first) harden() {
+	if f.ruleset >= 0 {
 		f.do("give up new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
-		f.do("close abstract sockets", unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0)
-	case !errors.Is(err, errors.ErrUnsupported):
-		return fmt.Errorf("cannot close abstract sockets: %w", err)
+		f.do("close abstract sockets", unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(f.ruleset), 0)
 	}
 	f.do("", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).fails = true // it fails if there are none
-	return nil
 }
 
 // fork starts the first process, in a PID namespace of its own. Signals are blocked
