@@ -25,7 +25,7 @@ import (
 //	tls HOST:PORT NAME      a TLS handshake with another server name
 //	udp HOST:PORT           a packet, and what becomes of it
 //	bulk HOST:PORT          the time for 4 GiB, in us
-//	greetings HOST:PORT     the median time from connecting to the first byte, in us
+//	greetings HOST:PORT     the median time from connecting to its address to the first byte, in us
 //	serve HOST:PORT         an HTTP server, until standard input ends
 //	lookup NAME             its addresses' families
 func Client(words []string, roots string, out io.Writer) {
@@ -120,10 +120,14 @@ func bulk(to string) (string, error) {
 }
 
 func greetings(to string) (string, error) {
+	at, err := net.ResolveTCPAddr("tcp", to)
+	if err != nil {
+		return "", err
+	}
 	var all []int64
 	for range 401 {
 		begin := time.Now()
-		c, err := net.DialTimeout("tcp", to, patience)
+		c, err := net.DialTCP("tcp", nil, at)
 		if err != nil {
 			return "", err
 		}
