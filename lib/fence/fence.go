@@ -91,8 +91,7 @@ type Fence struct {
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
-	report       *os.File // where the gate tells of connections, or nil
-	reported     int64    // where those of this command begin
+	report       *os.File // the gate's records, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
 

@@ -1,13 +1,11 @@
 package fence
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
-
-	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
@@ -28,58 +26,35 @@ func (f *Fence) network() *gate.Config {
 	return nil
 }
 
-// reportName is the file of a session directory in which its gate tells of connections.
-const reportName = ".connections"
-
-// maxReport bounds what is read of a report, and the file that a session keeps.
-const maxReport = 8 << 20
-
-// openReport opens the file in which the gate tells of connections: one in memory or,
-// for a gate that the commands of a session share, one in the session directory.
+// openReport makes the file in which the gate's records are.
 func (f *Fence) openReport(c *monitor.Config) error {
 	if f.Plan.Gate == nil {
 		return nil
 	}
-	if f.Session == nil {
-		fd, err := fsat.Memfd("pk-connections", nil)
-		if err != nil {
-			return fmt.Errorf("cannot make a file: %w", err)
-		}
-		f.report = os.NewFile(uintptr(fd), "connections")
-		c.Report = f.report
-		return nil
-	}
-	dir := f.Session.Locked()
-	fd, err := unix.Openat(int(dir.Fd()), reportName, unix.O_RDWR|unix.O_CREAT|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := fsat.Memfd("pk-connections", nil)
 	if err != nil {
-		return fmt.Errorf("cannot open %q in the session directory: %w", reportName, err)
+		return fmt.Errorf("cannot make a file: %w", err)
 	}
-	f.report = os.NewFile(uintptr(fd), reportName)
-	info, err := f.report.Stat()
-	if err != nil {
-		return err
+	f.report = os.NewFile(uintptr(fd), "connections")
+	c.Report = f.report
+	if f.Session != nil {
+		c.Session = f.Session.Locked()
 	}
-	if f.reported = info.Size(); f.reported > maxReport {
-		f.reported = 0
-		err = f.report.Truncate(0)
-	}
-	c.Session, c.Report = dir, f.report
-	return err
+	return nil
 }
 
-// Connections returns what the gate has told while the command ran, in a session also
-// of the commands beside it. Call it once the command has ended.
+// Connections returns the gate's records of the time in which the command ran, in a
+// session those of the commands beside it as well. Call it once the command has ended.
 func (f *Fence) Connections() []gate.Record {
 	if f.report == nil {
 		return nil
 	}
 	var list []gate.Record
-	lines := bufio.NewScanner(io.NewSectionReader(f.report, f.reported, maxReport))
-	for lines.Scan() {
+	for records := json.NewDecoder(io.NewSectionReader(f.report, 0, math.MaxInt64)); ; {
 		var r gate.Record
-		if json.Unmarshal(lines.Bytes(), &r) == nil {
-			list = append(list, r)
+		if records.Decode(&r) != nil {
+			return list
 		}
+		list = append(list, r)
 	}
-	return list
 }

@@ -32,8 +32,8 @@ const (
 	// startTime bounds the wait for a gate, and for another command that starts it.
 	startTime = 30 * time.Second
 
-	// drainTime bounds the wait for the last records.
-	drainTime = time.Second
+	// drainTime bounds the wait for the last records, which take endTime to gather.
+	drainTime = 3 * time.Second
 
 	// joinTries bounds how often a gate is found that ends at that moment.
 	joinTries = 20
@@ -49,10 +49,9 @@ func Begin() (*Link, error) {
 	return l, nil
 }
 
-// Configure has the gate make its network. report is a file to which it appends
-// Records, one JSON object a line; -1 stands for none.
-func (l *Link) Configure(c Config, report int) error {
-	if err := l.ask(c, report); err != nil {
+// Configure has the gate make its network.
+func (l *Link) Configure(c Config) error {
+	if err := l.ask(c); err != nil {
 		return fmt.Errorf("cannot make the network of the sandbox: %w", err)
 	}
 	return nil
@@ -60,11 +59,11 @@ func (l *Link) Configure(c Config, report int) error {
 
 // Join connects to the gate of the session whose directory is open as dir, or starts
 // it, as Begin and Configure do.
-func Join(c Config, dir, report int) (*Link, error) {
+func Join(c Config, dir int) (*Link, error) {
 	for range joinTries {
 		l, err := find(c, dir)
 		if errors.Is(err, errGone) {
-			l, err = startShared(c, dir, report)
+			l, err = startShared(c, dir)
 		}
 		if !errors.Is(err, errGone) {
 			return l, err
@@ -95,11 +94,11 @@ func find(c Config, dir int) (*Link, error) {
 		}
 		return nil, fmt.Errorf("cannot connect to the gate of the session: %w", err)
 	}
-	return l, l.ask(c, -1)
+	return l, l.ask(c)
 }
 
 // startShared starts the gate of a session, one process at a time.
-func startShared(c Config, dir, report int) (*Link, error) {
+func startShared(c Config, dir int) (*Link, error) {
 	lock, err := unix.Openat(dir, lockName, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
@@ -135,7 +134,7 @@ func startShared(c Config, dir, report int) (*Link, error) {
 	}
 	l, err := start(listening)
 	if err == nil {
-		err = l.ask(c, report)
+		err = l.ask(c)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the gate of the session: %w", err)
@@ -175,7 +174,7 @@ func start(listening int) (*Link, error) {
 }
 
 // ask sends a Config, and gets the network.
-func (l *Link) ask(c Config, report int) (err error) {
+func (l *Link) ask(c Config) (err error) {
 	defer func() {
 		if err != nil {
 			l.close()
@@ -185,21 +184,17 @@ func (l *Link) ask(c Config, report int) (err error) {
 	if err != nil {
 		return err
 	}
-	var rights []byte
-	if report >= 0 {
-		rights = unix.UnixRights(report)
-	}
-	for line = append(line, '\n'); len(line) > 0; rights = nil {
-		n, err := unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
+	for line = append(line, '\n'); len(line) > 0; {
+		n, err := unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
 		for err == unix.EINTR {
-			n, err = unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
+			n, err = unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
 		}
 		if err != nil {
 			return gone(err)
 		}
 		line = line[n:]
 	}
-	answer, files, err := l.receive()
+	answer, files, err := l.receive(startTime)
 	if err != nil {
 		return gone(err)
 	}
@@ -225,11 +220,11 @@ func gone(err error) error {
 	return err
 }
 
-// receive reads a line, and the files that come with it.
-func (l *Link) receive() (line []byte, files []int, err error) {
-	wait := unix.NsecToTimeval(startTime.Nanoseconds())
+// receive reads a line, each part of it within a time, and the files that come with it.
+func (l *Link) receive(limit time.Duration) (line []byte, files []int, err error) {
+	wait := unix.NsecToTimeval(limit.Nanoseconds())
 	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
-	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
 	for !bytes.HasSuffix(line, []byte("\n")) {
 		n, space, _, _, err := unix.Recvmsg(l.conn, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EINTR {
@@ -259,20 +254,21 @@ func (l *Link) receive() (line []byte, files []int, err error) {
 
 func (l *Link) close() { unix.Close(l.conn) }
 
-// End is called when the sandbox has ended. It returns when the gate has reported all
-// and, if nobody else uses it, has ended.
-func (l *Link) End() {
-	if l == nil {
-		return
+// End is called when the sandbox has ended. It returns what the gate has to report when
+// that is complete and, if nobody else uses the gate, it has ended. It returns nil if
+// the gate was killed.
+func (l *Link) End() []Record {
+	defer l.close()
+	if _, err := unix.SendmsgN(l.conn, []byte{end}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
+		return nil
 	}
-	wait := unix.NsecToTimeval(drainTime.Nanoseconds())
-	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
-	said := []byte{0}
-	if _, err := unix.SendmsgN(l.conn, []byte{end}, nil, nil, unix.MSG_NOSIGNAL); err == nil {
-		_, _ = unix.Read(l.conn, said)
+	line, _, err := l.receive(drainTime)
+	var said goodbye
+	if err != nil || json.Unmarshal(line, &said) != nil {
+		return nil
 	}
-	l.close()
-	if l.pid > 0 && said[0] == last { // not every first process of a container reaps orphans
+	if said.Last && l.pid > 0 { // not every first process of a container reaps orphans
 		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
 	}
+	return said.Records
 }

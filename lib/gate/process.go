@@ -1,7 +1,7 @@
 package gate
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,20 +24,20 @@ const (
 	listenFD = 4 // a listening socket for the other set-up programs of the session
 )
 
-// The words of the protocol between set-up program and gate. A set-up program sends its
-// Config as a line, the first one with a file for records, and gets an answer with the
-// command's network namespace. When its sandbox has ended it says end, and gets drained
-// or last once all is reported.
-const (
-	end     = 'e'
-	drained = 'd'
-	last    = 'l' // drained, and the gate ends, since it has no other user
-)
+// end is the word of a set-up program whose sandbox has ended. Before, it has sent its
+// Config as a line, and got a reply with the command's network namespace.
+const end = 'e'
 
 // reply is the gate's answer to a Config, one line of JSON.
 type reply struct {
 	Error  string `json:"error,omitempty"`
 	Advice string `json:"advice,omitempty"`
+}
+
+// goodbye is its answer to the end, one line of JSON.
+type goodbye struct {
+	Last    bool     `json:"last"` // the gate ends, since it has no other user
+	Records []Record `json:"records"`
 }
 
 // main is the gate process. args are the word "session" for a gate that others may join.
@@ -56,9 +56,9 @@ func main(args []string) error {
 		return err
 	}
 	g := &process{shared: shared, closed: make(chan struct{})}
-	c, report, err := readConfig(first)
+	c, err := readConfig(first)
 	if err == nil {
-		err = g.open(c, report)
+		err = g.open(c)
 	}
 	if err != nil {
 		answerError(first, err)
@@ -138,13 +138,13 @@ func (g *process) leave() bool {
 
 // open makes the network and begins to serve. The power that is left over the network
 // namespaces is given up then: the gate reads bytes of the command's.
-func (g *process) open(c Config, report io.Writer) error {
+func (g *process) open(c Config) error {
 	g.config = c
 	w, err := makeWires(c)
 	if err != nil {
 		return err
 	}
-	g.server = newServer(c, w, report)
+	g.server = newServer(c, w)
 	if err := g.server.start(); err != nil {
 		return err
 	}
@@ -161,6 +161,9 @@ func dropCapabilities() {
 	_, _, _ = syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
 }
 
+// configTime bounds the wait for a Config, which is sent at once.
+const configTime = 10 * time.Second
+
 // acceptUsers serves the other set-up programs of the session.
 func (g *process) acceptUsers(l net.Listener) {
 	for {
@@ -172,10 +175,12 @@ func (g *process) acceptUsers(l net.Listener) {
 		go func() {
 			c := c.(*net.UnixConn)
 			defer c.Close()
-			config, report, err := readConfig(c)
-			if report != nil {
-				report.Close()
+			if !isSetUp(c) {
+				return
 			}
+			_ = c.SetReadDeadline(time.Now().Add(configTime))
+			config, err := readConfig(c)
+			_ = c.SetReadDeadline(time.Time{})
 			if err == nil && !config.Equal(g.config) {
 				err = &Failure{
 					fmt.Errorf("other commands of the session have another network: %s", g.config),
@@ -191,24 +196,47 @@ func (g *process) acceptUsers(l net.Listener) {
 	}
 }
 
+// isSetUp reports whether the other end is a process of the gate's own user namespace,
+// that of the session's set-up programs. A command that can see the socket, in a root
+// that shows the session directory, is in a namespace below.
+func isSetUp(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var peer *unix.Ucred
+	_ = raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err != nil || peer == nil {
+		return false
+	}
+	own, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return false
+	}
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", peer.Pid))
+	return err == nil && own == theirs
+}
+
 // user answers one set-up program to its end.
 func (g *process) user(c *net.UnixConn) {
+	r := newReport()
+	g.server.tell(r, true)
 	line, _ := json.Marshal(reply{})
 	_, _, err := c.WriteMsgUnix(append(line, '\n'), unix.UnixRights(int(g.server.command.Fd())), nil)
 	word := make([]byte, 1)
 	if err == nil {
 		_, err = c.Read(word)
 	}
-	answer := []byte{drained}
 	if err == nil && word[0] == end {
 		g.finish()
 	}
-	ends := g.leave()
-	if ends {
-		answer[0] = last
+	g.server.tell(r, false)
+	last := g.leave()
+	if line, err := json.Marshal(goodbye{last, r.all()}); err == nil {
+		_ = c.SetWriteDeadline(time.Now().Add(drainTime)) // a set-up program that was killed does not read it
+		_, _ = c.Write(append(line, '\n'))
 	}
-	_, _ = c.Write(answer) // a set-up program that was killed does not read it
-	if ends {
+	if last {
 		close(g.closed)
 	}
 }
@@ -220,44 +248,25 @@ const endTime = 300 * time.Millisecond
 // finish completes the report of a command that has ended. Other commands of the
 // session may have connections, which stay.
 func (g *process) finish() {
-	for limit := time.Now().Add(endTime); g.server.closing() && time.Now().Before(limit); {
+	left := g.server.closing()
+	for limit := time.Now().Add(endTime); left > 0 && time.Now().Before(limit); left = g.server.closing() {
 		time.Sleep(time.Millisecond)
 	}
 	g.server.drain()
+	for range left {
+		g.server.add(Record{Verdict: Failed, Protocol: "tcp", Name: "a connection", Reason: "it had not ended when the command had"})
+	}
 }
 
 // maxConfig bounds a Config as a line.
 const maxConfig = 4 << 20
 
-// readConfig reads a Config, and the file that came with it, or nil.
-func readConfig(from *net.UnixConn) (c Config, report *os.File, err error) {
-	var line []byte
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
-	for !bytes.HasSuffix(line, []byte("\n")) && len(line) < maxConfig {
-		n, space, _, _, err := from.ReadMsgUnix(buf, oob)
-		if err == nil && n == 0 {
-			err = io.EOF
-		}
-		if err != nil {
-			return c, report, err
-		}
-		line = append(line, buf[:n]...)
-		messages, err := unix.ParseSocketControlMessage(oob[:space])
-		if err != nil {
-			return c, report, err
-		}
-		for i := range messages {
-			fds, err := unix.ParseUnixRights(&messages[i])
-			if err != nil {
-				return c, report, err
-			}
-			for _, fd := range fds {
-				unix.CloseOnExec(fd)
-				report = os.NewFile(uintptr(fd), "report")
-			}
-		}
+func readConfig(from io.Reader) (c Config, err error) {
+	line, err := bufio.NewReader(io.LimitReader(from, maxConfig)).ReadBytes('\n')
+	if err != nil {
+		return c, err
 	}
-	return c, report, json.Unmarshal(line, &c)
+	return c, json.Unmarshal(line, &c)
 }
 
 func answerError(c io.Writer, err error) {

@@ -1,25 +1,28 @@
 package gate
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"pikuri/lib/hostrule"
 )
 
-// Record is one connection, or one that was refused, as a line of JSON.
+// Record is what became of connections to one host and port.
 type Record struct {
-	Time     time.Time `json:"time"`
+	Time     time.Time `json:"time"` // of the first
 	Verdict  Verdict   `json:"verdict"`
-	Name     string    `json:"name,omitempty"`    // that the command asked for
-	Address  string    `json:"address,omitempty"` // that it used, without a name
-	Port     uint16    `json:"port,omitempty"`
-	Protocol string    `json:"protocol"` // dns, tcp, udp
+	Name     string    `json:"name,omitempty"`     // that the command asked for
+	Address  string    `json:"address,omitempty"`  // that it used, without a name
+	Port     uint16    `json:"port,omitempty"`     // of a connection
+	Protocol string    `json:"protocol,omitempty"` // dns, tcp, udp
 	Rule     string    `json:"rule,omitempty"`
 	Reason   string    `json:"reason,omitempty"` // why it was refused, or has failed
+	Count    int       `json:"count"`            // of connections, or queries
 	Sent     int64     `json:"sent,omitempty"`   // bytes from the command
 	Received int64     `json:"received,omitempty"`
 }
@@ -34,30 +37,66 @@ const (
 	Failed  Verdict = "failed" // allowed, but the host could not be reached
 )
 
-// maxRecords bounds a report: a command may try to connect without end.
-const maxRecords = 10000
-
-// report writes records. Each is one write, so that readers see whole lines.
+// report gathers the records of one user of the gate. The command chooses most of what
+// stands in them, and could hide one among many: those that differ in time and size
+// alone are one, the rest is bounded for each verdict, and what is left out is counted.
 type report struct {
-	mu    sync.Mutex
-	to    io.Writer // nil: nobody reads
-	count int
+	mu     sync.Mutex
+	places map[Record]int // of what is compared
+	list   []Record
+	kinds  map[Verdict]int // in list
+	lost   int
+}
+
+// Bounds of a report.
+const (
+	maxKinds  = 1000 // for each verdict
+	maxReason = 200  // bytes
+)
+
+func newReport() *report {
+	return &report{places: map[Record]int{}, kinds: map[Verdict]int{}}
 }
 
 func (r *report) add(rec Record) {
 	if rec.Time.IsZero() {
 		rec.Time = time.Now().UTC()
 	}
+	rec.Reason = strings.ToValidUTF8(rec.Reason[:min(len(rec.Reason), maxReason)], "")
+	kind := rec
+	kind.Time, kind.Sent, kind.Received = time.Time{}, 0, 0
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.count++; r.to == nil || r.count > maxRecords {
+	at, known := r.places[kind]
+	switch {
+	case known:
+	case r.kinds[rec.Verdict] >= maxKinds:
+		r.lost++
 		return
+	default:
+		r.kinds[rec.Verdict]++
+		at = len(r.list)
+		r.places[kind] = at
+		r.list = append(r.list, Record{})
 	}
-	line, err := json.Marshal(rec)
-	if err != nil {
-		return
+	rec.Count = r.list[at].Count + 1
+	rec.Sent += r.list[at].Sent
+	rec.Received += r.list[at].Received
+	if known {
+		rec.Time = r.list[at].Time
 	}
-	_, _ = r.to.Write(append(line, '\n')) // a full disk costs the report, and not the network
+	r.list[at] = rec
+}
+
+// all returns the records, with one for those that are not there.
+func (r *report) all() []Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := slices.Clone(r.list)
+	if r.lost > 0 {
+		list = append(list, Record{Time: time.Now().UTC(), Verdict: Refused, Reason: "left out: a report has no place for more", Count: r.lost})
+	}
+	return list
 }
 
 // maxLines bounds what people and models are told of.
@@ -99,14 +138,22 @@ func (r Record) line() string {
 		return fmt.Sprintf("%s could not be reached: %s", to, r.Reason)
 	case r.Verdict != Refused:
 		return ""
+	case to == "":
+		return fmt.Sprintf("%d %s", r.Count, r.Reason)
 	case r.Reason == noRule && r.Name != "" && r.Protocol == "udp":
 		return fmt.Sprintf("%s was refused: it is UDP, and TCP alone is let through", to)
-	case r.Reason == noRule && r.Name != "":
+	case r.Reason == noRule && allowable(to):
 		return fmt.Sprintf("%s was refused: %s (--allow-host %s would)", to, noRule, to)
-	case r.Reason == isPrivate:
+	case r.Reason == isPrivate && allowable(to):
 		return fmt.Sprintf("%s was refused: %s (--allow-host '%s private' would)", to, r.Reason, to)
 	case r.Address != "":
 		return fmt.Sprintf("%s over %s was refused: %s", to, r.Protocol, r.Reason)
 	}
 	return fmt.Sprintf("%s was refused: %s", to, r.Reason)
+}
+
+// allowable reports whether a rule can be made of a name, which is the command's.
+func allowable(host string) bool {
+	_, err := hostrule.Parse(host)
+	return err == nil
 }

@@ -21,7 +21,7 @@ func (s *server) relay(c *net.TCPConn) {
 		return
 	}
 	rec := Record{Time: time.Now().UTC(), Verdict: Refused, Port: to.Port(), Protocol: "tcp"}
-	defer func() { s.report.add(rec) }()
+	defer func() { s.add(rec) }()
 	name, ok := s.names.find(to.Addr())
 	if !ok {
 		rec.Address, rec.Reason = to.Addr().Unmap().String(), byName

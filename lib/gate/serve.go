@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,26 +25,28 @@ import (
 type server struct {
 	Config
 	*wires
-	names  *names
-	host   *host
-	report *report
-	slots  chan struct{} // a place for each connection that is served
+	names *names
+	host  *host
 
 	draining sync.Mutex
 
 	mu        sync.Mutex
-	active    map[*net.TCPConn]bool
-	published []net.Listener // on the host's loopback
+	reports   map[*report]bool       // of the users
+	active    map[*net.TCPConn]*kind // connections that are served
+	published []net.Listener         // on the host's loopback
 }
 
-// maxConnections bounds the connections at a time. A command that opens more waits, to
-// its own harm only.
-const maxConnections = 1024
+// kind is one kind of connections. Those of one kind cannot take the places of another.
+type kind struct {
+	serve func(*net.TCPConn)
+	most  int // at a time
+	now   int
+}
 
-func newServer(c Config, w *wires, to io.Writer) *server {
+func newServer(c Config, w *wires) *server {
 	s := &server{
 		Config: c, wires: w, names: newNames(w.six), host: newHost(c.Proxy),
-		report: &report{to: to}, slots: make(chan struct{}, maxConnections), active: map[*net.TCPConn]bool{},
+		reports: map[*report]bool{}, active: map[*net.TCPConn]*kind{},
 	}
 	for _, r := range c.Rules {
 		if !r.Wildcard {
@@ -55,11 +58,12 @@ func newServer(c Config, w *wires, to io.Writer) *server {
 
 // start serves until the process ends.
 func (s *server) start() error {
+	queries, hosts := &kind{serve: s.answerStream, most: 64}, &kind{serve: s.relay, most: 512}
 	for i, l := range s.tcp {
 		if i == 0 {
-			go s.accept(l, s.answerStream)
+			go s.accept(l, queries)
 		} else {
-			go s.accept(l, s.relay)
+			go s.accept(l, hosts)
 		}
 	}
 	if s.udp != nil {
@@ -68,8 +72,9 @@ func (s *server) start() error {
 			go s.watchRefused(r)
 		}
 	}
+	loopback := &kind{serve: s.toHost, most: 256}
 	for _, l := range s.inside {
-		go s.accept(l, s.toHost)
+		go s.accept(l, loopback)
 	}
 	for _, port := range sorted(s.Publish) {
 		if err := s.publish(port); err != nil {
@@ -79,8 +84,26 @@ func (s *server) start() error {
 	return nil
 }
 
+// tell begins or ends to add to a report.
+func (s *server) tell(r *report, begin bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if delete(s.reports, r); begin {
+		s.reports[r] = true
+	}
+}
+
+// add adds a record to the report of each user.
+func (s *server) add(rec Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for r := range s.reports {
+		r.add(rec)
+	}
+}
+
 // accept serves the connections of a listener.
-func (s *server) accept(l net.Listener, serve func(*net.TCPConn)) {
+func (s *server) accept(l net.Listener, k *kind) {
 	for {
 		accepted, err := l.Accept()
 		if err != nil {
@@ -90,49 +113,58 @@ func (s *server) accept(l net.Listener, serve func(*net.TCPConn)) {
 			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
 			continue
 		}
-		s.slots <- struct{}{}
 		c := accepted.(*net.TCPConn)
-		s.enter(c)
+		if !s.enter(c, k) {
+			s.add(Record{Verdict: Refused, Protocol: "tcp", Name: "a connection", Reason: "there are too many at a time"})
+			reset(c)
+			continue
+		}
 		go func() {
 			defer func() {
 				_ = recover() // a fault in one connection ends that one
 				c.Close()
-				s.leave(c)
-				<-s.slots
+				s.leave(c, k)
 			}()
-			serve(c)
+			k.serve(c)
 		}()
 	}
 }
 
-func (s *server) enter(c *net.TCPConn) {
+func (s *server) enter(c *net.TCPConn, k *kind) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.active[c] = true
+	if k.now >= k.most {
+		return false
+	}
+	k.now++
+	s.active[c] = k
+	return true
 }
 
-func (s *server) leave(c *net.TCPConn) {
+func (s *server) leave(c *net.TCPConn, k *kind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	k.now--
 	delete(s.active, c)
 }
 
-// closing reports whether there are connections that the command has closed, or that
-// have not been accepted: they will be reported soon.
-func (s *server) closing() bool {
+// closing counts the connections that the command has closed, or that have not been
+// accepted: they will be reported soon.
+func (s *server) closing() int {
+	n := 0
 	for _, l := range append(slices.Clone(s.tcp), s.inside...) {
-		if info := tcpInfo(l.(*net.TCPListener)); info != nil && info.Unacked > 0 { // of a listener: connections that wait
-			return true
+		if info := tcpInfo(l.(*net.TCPListener)); info != nil {
+			n += int(info.Unacked) // of a listener: connections that wait
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.active {
 		if info := tcpInfo(c); info == nil || info.State != unix.BPF_TCP_ESTABLISHED {
-			return true
+			n++
 		}
 	}
-	return false
+	return n
 }
 
 // tcpInfo returns the kernel's state of a socket, or nil if it is closed.
@@ -159,13 +191,13 @@ func (s *server) lookup(name string) answer.Found {
 	}
 	if exact && !s.Proxy.serves(name, 443) {
 		if _, err := s.host.resolve(context.Background(), name); err != nil {
-			s.report.add(Record{Verdict: Failed, Name: name, Protocol: "dns", Reason: cause(err)})
+			s.add(Record{Verdict: Failed, Name: name, Protocol: "dns", Reason: cause(err)})
 			return answer.Found{}
 		}
 	}
 	v4, v6, ok := s.names.add(name)
 	if !ok {
-		s.report.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: "too many names of wildcards"})
+		s.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: "too many names of wildcards"})
 		return answer.Found{}
 	}
 	return answer.Found{V4: v4, V6: v6, Exists: true}
@@ -185,7 +217,7 @@ func (s *server) refuseName(name string) {
 	if strings.HasPrefix(name, "_") { // a service of a name: clients ask and go on
 		return
 	}
-	s.report.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: noRule})
+	s.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: noRule})
 }
 
 const noRule = "no rule allows it"
@@ -279,7 +311,7 @@ func (s *server) publish(port uint16) error {
 		s.mu.Lock()
 		s.published = append(s.published, l)
 		s.mu.Unlock()
-		go s.accept(l, func(c *net.TCPConn) { s.toCommand(c, port) })
+		go s.accept(l, &kind{serve: func(c *net.TCPConn) { s.toCommand(c, port) }, most: 256})
 	}
 	if failed != nil {
 		return &Failure{fmt.Errorf("cannot publish port %d: %w", port, failed), "name another port, or end the program that uses it"}
@@ -299,21 +331,46 @@ func (s *server) unpublish() {
 
 // toCommand joins a connection from the host to a server of the command.
 func (s *server) toCommand(c *net.TCPConn, port uint16) {
-	var there net.Conn
-	var err error
-	s.inNetwork(func() {
-		for _, fam := range []string{"4", "6"} {
-			loopback := map[string]string{"4": "127.0.0.1", "6": "::1"}[fam]
-			if there, err = net.DialTimeout("tcp"+fam, net.JoinHostPort(loopback, strconv.Itoa(int(port))), time.Second); err == nil {
-				return
-			}
+	for _, loopback := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		there, err := s.dialInside(netip.AddrPortFrom(loopback, port))
+		if err == nil {
+			pipe(c, there)
+			return
 		}
-	})
-	if err != nil {
-		reset(c)
-		return
 	}
-	pipe(c, there.(*net.TCPConn))
+	reset(c)
+}
+
+// insideTime bounds the wait for a server of the command.
+const insideTime = 5 * time.Second
+
+// dialInside connects to an address in the command's network. The socket alone is made
+// there: a server that does not answer keeps nobody else waiting.
+func (s *server) dialInside(to netip.AddrPort) (*net.TCPConn, error) {
+	fam, address := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte{127, 0, 0, 1}})
+	if to.Addr().Is6() {
+		fam, address = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+	}
+	var fd int
+	var err error
+	s.inNetwork(func() { fd, err = unix.Socket(fam, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "inside")
+	defer f.Close() // the connection has a copy
+	wait := unix.NsecToTimeval(insideTime.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil { // for connect too
+		return nil, err
+	}
+	if err := unix.Connect(fd, address); err != nil {
+		return nil, err
+	}
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
 }
 
 // toHost joins a connection of the command to a server on the host's loopback.
@@ -327,13 +384,13 @@ func (s *server) toHost(c *net.TCPConn) {
 	if err != nil {
 		if there, err = s.host.dial(ctx, "tcp", net.JoinHostPort("::1", port)); err != nil {
 			record.Verdict, record.Reason = Failed, cause(err)
-			s.report.add(record)
+			s.add(record)
 			reset(c)
 			return
 		}
 	}
 	record.Sent, record.Received = pipe(c, there.(*net.TCPConn))
-	s.report.add(record)
+	s.add(record)
 }
 
 // watchRefused reports packets that no socket of the gate gets.
@@ -375,7 +432,7 @@ func (s *server) refusePacket(protocol string, to netip.AddrPort) {
 	} else {
 		rec.Address, rec.Reason = to.Addr().String(), byName
 	}
-	s.report.add(rec)
+	s.add(rec)
 }
 
 const byName = "hosts are reached by name, not by address"

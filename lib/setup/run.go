@@ -339,21 +339,16 @@ func (r *run) beginNetwork() {
 	r.joining = make(chan joined, 1)
 	go func() {
 		j := joined{link: r.link}
-		dir, report := -1, -1
-		if r.job.FDs.Session > 0 {
-			dir = r.job.FDs.Session
-		}
-		if r.job.FDs.Report > 0 {
-			report = r.job.FDs.Report
-		}
-		if dir < 0 && j.link == nil {
-			j.link, j.err = gate.Begin()
-		}
-		switch {
-		case dir >= 0:
-			j.link, j.err = gate.Join(*r.job.Net, dir, report)
-		case j.err == nil:
-			j.err = j.link.Configure(*r.job.Net, report)
+		switch dir := r.job.FDs.Session; {
+		case dir > 0:
+			j.link, j.err = gate.Join(*r.job.Net, dir)
+		case j.link == nil:
+			if j.link, j.err = gate.Begin(); j.err != nil {
+				break
+			}
+			fallthrough
+		default:
+			j.err = j.link.Configure(*r.job.Net)
 		}
 		r.joining <- j
 	}()
@@ -476,7 +471,7 @@ func (l Rlimit) lowered() (*syscall.Rlimit, error) {
 // its end while this process held one.
 func (r *run) letGo() {
 	f := r.job.FDs
-	files := []int{f.Program, f.Status, f.Cgroup, f.Mounts, f.Session, f.Report, r.pty[0], r.pty[1]}
+	files := []int{f.Program, f.Status, f.Cgroup, f.Mounts, f.Session, r.pty[0], r.pty[1]}
 	if r.link != nil {
 		files = append(files, r.link.Network)
 	}
@@ -507,11 +502,32 @@ func (r *run) wait() int {
 		}
 	}
 	r.noteEnd()
-	r.link.End()
+	r.report()
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())
 	}
 	return ws.ExitStatus()
+}
+
+// report writes what the gate has to report, one JSON object a line.
+func (r *run) report() {
+	if r.link == nil {
+		return
+	}
+	records := r.link.End()
+	to := r.job.FDs.Report
+	if to == 0 {
+		return
+	}
+	var text []byte
+	for _, record := range records {
+		line, err := json.Marshal(record)
+		if err != nil {
+			return
+		}
+		text = append(append(text, line...), '\n')
+	}
+	_ = fsat.Fill(to, text)
 }
 
 // noteEnd tells by the ctime of a note, which can no longer be written, when the
