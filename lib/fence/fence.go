@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -79,10 +78,10 @@ type Fence struct {
 	made       *session.Dir      // from Reserved
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
-	ending     func() (quarantine.Report, error) // what End does; nil: it was done
-	gitDirs    []string                          // of the host, shown through layers
-	workTrees  []string                          // of these
-	ownGitDirs []string                          // the git directories of these, and bare repositories
+	note       *quarantine.Note
+	gitDirs    []string // of the host, shown through layers
+	workTrees  []string // of these
+	ownGitDirs []string // the git directories of these, and bare repositories
 	submodules []gitdir.Unpopulated
 	wholeIndex bool                             // one of them may have an index that would not land
 	looks      map[string]func() (found, error) // that were begun, by root
@@ -401,10 +400,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.OpenLayers(); err != nil {
 		return monitor.Config{}, err
 	}
-	note := f.beginNote()
-	ending := sync.OnceValues(func() (quarantine.Report, error) { return f.end(note) })
-	f.ending = ending
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead, Ended: func() { _, _ = ending() }}
+	f.beginNote()
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead}
 	if f.joined != nil {
 		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
 	}
@@ -414,7 +411,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
-	c.Note = note.Lock()
+	c.Note = f.note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.Lock())
 	}
@@ -454,7 +451,7 @@ func (f *Fence) recover(base string) {
 
 // beginNote notes what is to be undone when the command has ended. Without a cache
 // directory nothing can be noted for the case that this process is killed.
-func (f *Fence) beginNote() *quarantine.Note {
+func (f *Fence) beginNote() {
 	n := quarantine.Note{Layers: f.layers}
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
@@ -492,47 +489,41 @@ func (f *Fence) beginNote() *quarantine.Note {
 	} else {
 		n.Session = session.Reserve("").Name()
 	}
+	f.note = &n
 	if n.Empty() {
-		return &n
+		return
 	}
 	base, err := makeBase()
 	if err != nil {
-		return &n
+		return
 	}
-	note, err := quarantine.Begin(base, n)
-	if err != nil {
+	if note, err := quarantine.Begin(base, n); err == nil {
+		f.note = note
+	} else {
 		f.Warn("if this process is killed, files that the command plants stay: %v", err)
-		return &n
 	}
-	return note
 }
 
 // End is called once the command has ended. It lands the command's work in git
 // directories, moves files that have appeared at protected names to the quarantine, and
-// restores protected files that the command wrote by another hard link. That began when
-// the last process of the sandbox ended, while the kernel takes the mounts apart. On an
-// error, a tool on the host may run what the command has left: the caller must not report
+// restores protected files that the command wrote by another hard link. On an error, a
+// tool on the host may run what the command has left: the caller must not report
 // success.
 func (f *Fence) End() (quarantine.Report, error) {
-	ending := f.ending
-	if ending == nil {
+	if f.note == nil {
 		return quarantine.Report{}, nil
 	}
-	f.ending = nil
-	r, err := ending()
-	if base, berr := session.Base(os.Getenv); berr == nil {
-		f.recover(base) // a sandbox that was dying when this one was planned has ended
-	}
-	return r, err
-}
-
-func (f *Fence) end(note *quarantine.Note) (quarantine.Report, error) {
+	note := f.note
+	f.note = nil
 	if f.stop != nil {
 		f.stop()
 	}
 	told, gerr := f.endGit()
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
+	if base, berr := session.Base(os.Getenv); berr == nil {
+		f.recover(base) // a sandbox that was dying when this one was planned has ended
+	}
 	return r, errors.Join(gerr, err)
 }
 

@@ -49,11 +49,6 @@ type Config struct {
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
 
-	// Ended, if it is not nil, is called after Started, on a goroutine of its own, once
-	// all processes of the sandbox have ended. The set-up program may still be about to
-	// end. On a kernel without pidfds, before Linux 5.3, it is never called.
-	Ended func()
-
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
 	Rejoin func() (*Keeper, error)
@@ -155,21 +150,9 @@ func start(c Config) (*Sandbox, error) {
 		k.Mount.Close()
 	}
 	s.events = make(chan Event, 2)
-	pidfd := -1
-	if c.Ended != nil && s.pidfd >= 0 {
-		pidfd, _ = unix.FcntlInt(uintptr(s.pidfd), unix.F_DUPFD_CLOEXEC, 3)
-	}
 	go s.watch()
 	if c.Started != nil {
 		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
-	}
-	if pidfd >= 0 {
-		go func() {
-			defer unix.Close(pidfd)
-			if awaitEnd(pidfd, -1) {
-				c.Ended()
-			}
-		}()
 	}
 	return s, nil
 }
@@ -359,23 +342,12 @@ func (s *Sandbox) awaitBwrap() {
 	}
 	defer unix.Close(s.pidfd)
 	_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
-	awaitEnd(s.pidfd, killedTime)
-}
-
-// awaitEnd waits for the end of a process, for that long or, if limit is negative,
-// for ever. The first process of a PID namespace ends after all others in there.
-func awaitEnd(pidfd int, limit time.Duration) bool {
-	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
-	timeout := -1
-	if limit >= 0 {
-		timeout = int(limit.Milliseconds())
-	}
-	for begun := time.Now(); limit < 0 || time.Since(begun) < limit; {
-		if n, err := unix.Poll(fds, timeout); n > 0 || err != nil && err != unix.EINTR {
-			return n > 0
+	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
+	for limit := time.Now().Add(killedTime); time.Now().Before(limit); {
+		if n, err := unix.Poll(fds, int(killedTime.Milliseconds())); n > 0 || err != nil && err != unix.EINTR {
+			return
 		}
 	}
-	return false
 }
 
 // reported reads what bwrap reports, and returns whether it started the command.
