@@ -140,8 +140,9 @@ func TestNetworkByName(t *testing.T) {
 			assert.Empty(t, w.Seen())
 		})
 		t.Run("nothing of the gate is inside", func(t *testing.T) {
-			got := b.Run(t, "pk-bwrap", append(rules, "--", "sh", "-c", "ls /proc/self/fd | wc -l; grep Cap /proc/self/status; ls /proc | grep -c '^[0-9]'; cat /proc/net/unix | wc -l")...)
-			plain := b.Run(t, "pk-bwrap", "--net", "none", "--", "sh", "-c", "ls /proc/self/fd | wc -l; grep Cap /proc/self/status; ls /proc | grep -c '^[0-9]'; cat /proc/net/unix | wc -l")
+			const look = `ls /proc/self/fd; grep Cap /proc/self/status; set -- /proc/[0-9]*; echo $#; grep -c . /proc/net/unix`
+			got := b.Run(t, "pk-bwrap", append(rules, "--", "sh", "-c", look)...)
+			plain := b.Run(t, "pk-bwrap", "--net", "none", "--", "sh", "-c", look)
 			assert.Equal(t, plain.Stdout, got.Stdout)
 		})
 	})
@@ -180,6 +181,22 @@ func TestNetworkOfASession(t *testing.T) {
 				require.Len(t, result.Network, 1, got.Stdout)
 				assert.Equal(t, "allowed", result.Network[0].Verdict)
 			}
+		})
+		t.Run("a command cannot speak to the gate", func(t *testing.T) {
+			options := append(allow("good.test"), "--session", "seen")
+			end := serveInside(t, b, options, "127.0.0.1:8080")
+			defer end()
+			sockets, err := filepath.Glob(b.Home + "/.cache/pikuri/workspace-seen/.gate")
+			require.NoError(t, err)
+			require.Len(t, sockets, 1)
+			got, _ := act(t, b, []string{"--net", "none", "--readable", b.Home + "/.cache"}, "unix "+sockets[0])
+			assert.NotEqual(t, "connected", got[0], "the directory of sessions is hidden in every root")
+			conn, err := net.Dial("unix", sockets[0]) // as a process beside the session's would
+			require.NoError(t, err)
+			_, err = conn.Write([]byte("{}\n"))
+			require.NoError(t, err)
+			answer, err := io.ReadAll(conn)
+			assert.Empty(t, answer, "%v", err)
 		})
 		t.Run("64 commands at once", func(t *testing.T) {
 			options := append(allow("good.test"), "--session", "many")
@@ -371,10 +388,20 @@ func TestNetworkThroughAProxy(t *testing.T) {
 		go proxy.Serve(listener) //nolint:errcheck // it ends with the test
 		defer proxy.Close()
 		b.Env = []string{"HTTPS_PROXY=http://me:secret@127.0.0.1:3128", "NO_PROXY=.wild.test"}
-		got, said := act(t, b, allow("good.test", "*.wild.test", "nowhere.test"), "get https://good.test/", "get https://www.wild.test/", "get https://nowhere.test/")
-		assert.Equal(t, []string{"200 good.test HTTP/2.0 / 0", "200 www.wild.test HTTP/2.0 / 0", "error: reset"}, got)
-		assert.Equal(t, "CONNECT good.test:443 Basic bWU6c2VjcmV0", <-asked)
+		got, said := act(t, b, allow("good.test", "*.wild.test", "nowhere.test private", "unknown.test", "loop.test:3128", "meta.test private"),
+			"get https://good.test/", "get https://www.wild.test/", "get https://nowhere.test/", "get https://unknown.test/", "tcp loop.test:3128 x", "tcp meta.test:80 GET")
+		assert.Equal(t, []string{"200 good.test HTTP/2.0 / 0", "200 www.wild.test HTTP/2.0 / 0", "error: reset", "error: reset", "error: reset", "error: reset"}, got)
+		address := <-asked
+		assert.True(t, address == "CONNECT "+gatetest.Public+":443 Basic bWU6c2VjcmV0" || address == "CONNECT ["+gatetest.Public6+"]:443 Basic bWU6c2VjcmV0", address)
 		assert.Equal(t, "CONNECT nowhere.test:443 Basic bWU6c2VjcmV0", <-asked)
+		assert.Empty(t, asked, "the proxy is asked for what the gate has judged, or for names of rules that say private")
+		assert.Contains(t, said, "unknown.test:443 was refused: it does not resolve here")
+		assert.Contains(t, said, "loop.test:3128 was refused: it resolves to 127.0.0.1")
+		assert.Contains(t, said, "meta.test:80 was refused: it resolves to 169.254.169.254")
+		printed := b.Run(t, "pk-bwrap", append(allow("good.test"), "--print", "--", "true")...)
+		assert.Equal(t, 0, printed.Status)
+		assert.NotContains(t, printed.Stdout, "secret")
+		assert.Contains(t, printed.Stderr, "the proxy of HTTPS_PROXY")
 		var environment []string
 		for _, line := range strings.Split(b.Run(t, "pk-bwrap", append(allow("good.test"), "--", "env")...).Stdout, "\n") {
 			if strings.Contains(strings.ToLower(line), "_proxy=") {

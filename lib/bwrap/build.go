@@ -1,6 +1,7 @@
 package bwrap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -394,14 +395,15 @@ func (b *builder) rooted(path string) bool {
 
 // masks hides the credentials that lie inside a toolchain.
 func (b *builder) masks() error {
-	for _, path := range b.Masks {
+	rules := map[string]string{b.SessionBase: "default: session directories, which hold other commands' files"}
+	for _, path := range append(slices.Clone(b.Masks), b.SessionBase) {
 		real, err := b.links.real(path)
 		if err != nil || !b.rooted(real) || b.taken(real) {
 			continue // not shown, so there is nothing to hide
 		}
 		info, err := os.Stat(real)
 		if err == nil && !hiddenAlready(info) {
-			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"})
+			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: cmp.Or(rules[path], "toolchain mask")})
 		}
 	}
 	return nil

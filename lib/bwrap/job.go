@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
 )
@@ -187,6 +188,11 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	job, err := p.Job(bwrap, argv)
 	if err != nil {
 		return nil, err
+	}
+	if job.Net != nil { // the address of a proxy may hold a password
+		network := *job.Net
+		network.Proxy = gate.Proxy{}
+		job.Net = &network
 	}
 	text, err := setup.Encode(job)
 	if err != nil {

@@ -560,6 +560,9 @@ func (f *Fence) LeftOut() []string {
 	}
 	if f.Plan.Gate != nil {
 		list = append(list, "reports of the network")
+		if f.Plan.Gate.Proxy != (gate.Proxy{}) {
+			list = append(list, "the proxy of HTTPS_PROXY")
+		}
 	}
 	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
 		list = append(list, "--memory and --pids")

@@ -3,9 +3,12 @@ package gate
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/rtnetlink"
 )
 
 // prefixes that are no hosts of the internet (the IANA special-purpose address
@@ -13,15 +16,20 @@ import (
 // machine or of its network, which trust whoever reaches them.
 var (
 	never = parsePrefixes(
-		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3", "::/96",
-		"::1/128", "fe80::/10", "fec0::/10", "ff00::/8", "100::/64",
-		"64:ff9b::/32",           // translated to IPv4 addresses of the operator's choice (RFC 6052, RFC 8215)
-		"2001::/23", "2002::/16", // Teredo, 6to4: IPv4 addresses in disguise
-		"168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::/32", // metadata services of clouds
+		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3",
+		"2001::/23", "2002::/16", "192.88.99.0/24", // Teredo, 6to4: IPv4 addresses in disguise
+		// Metadata services of clouds.
+		"168.63.129.16/32", "192.0.0.192/32", "100.100.100.200/32", "fd00:ec2::/32", "fd20:ce::/32",
 	)
+
+	// hosts6 are the IPv6 addresses that are given to hosts (RFC 4291, RFC 4193). Among
+	// the others are loopback, link-local and mapped ones, and those that a translator
+	// turns into IPv4 addresses.
+	hosts6 = parsePrefixes("2000::/3", "fc00::/7")
+
 	private = parsePrefixes(
 		"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "192.0.0.0/24", "198.18.0.0/15",
-		"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "fc00::/7", "2001:db8::/32", "3fff::/20", "5f00::/16",
+		"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "fc00::/7", "2001:db8::/32", "3fff::/20",
 	)
 )
 
@@ -41,15 +49,19 @@ var errPrivate = errors.New(isPrivate)
 
 const isPrivate = "it resolves to a private address, and the rule does not say private"
 
-// judge says why the gate does not connect to an address. own are the addresses of
-// this machine: whatever listens there expects the machine's own users. allowPrivate
-// is the rule's.
-func judge(a netip.Addr, own []netip.Addr, allowPrivate bool) error {
+// judge says why the gate does not connect to an address. local reports whether it is
+// one of this machine: whatever listens there expects the machine's own users.
+// allowPrivate is the rule's.
+func judge(a netip.Addr, local func(netip.Addr) (bool, error), allowPrivate bool) error {
 	a = a.Unmap().WithZone("")
-	switch {
-	case within(never, a):
+	if within(never, a) || a.Is6() && !within(hosts6, a) {
 		return fmt.Errorf("it resolves to %s, which is no host of a network", a)
-	case slices.Contains(own, a):
+	}
+	own, err := local(a)
+	switch {
+	case err != nil:
+		return fmt.Errorf("it resolves to %s, and the kernel does not say where that is: %w", a, err)
+	case own:
 		return fmt.Errorf("it resolves to %s, an address of this machine: --connect opens single ports of the loopback", a)
 	case within(private, a) && !allowPrivate:
 		return errPrivate
@@ -57,17 +69,17 @@ func judge(a netip.Addr, own []netip.Addr, allowPrivate bool) error {
 	return nil
 }
 
-// ownAddresses are those of this machine.
-func ownAddresses() ([]netip.Addr, error) {
-	list, err := net.InterfaceAddrs()
+// isLocal asks the kernel whether packets to an address stay on this machine. That
+// is more than the addresses of its interfaces: a route can make any address local.
+func isLocal(a netip.Addr) (bool, error) {
+	n, err := rtnetlink.Open()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read the addresses of this machine: %w", err)
+		return false, err
 	}
-	var own []netip.Addr
-	for _, a := range list {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			own = append(own, p.Addr().Unmap().WithZone(""))
-		}
+	defer n.Close()
+	kind, err := n.RouteType(a)
+	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
+		return false, nil // connecting will say so
 	}
-	return own, nil
+	return kind != unix.RTN_UNICAST, err
 }

@@ -26,22 +26,15 @@ func Explain(c Config, host string) string {
 		return to + "\trefused\t" + noRule
 	}
 	by := "allowed\t" + rule.String() + " (" + rule.Origin + ")\t"
-	if c.Proxy.serves(name, uint16(port)) {
-		return to + "\t" + by + "through the proxy of HTTPS_PROXY"
-	}
 	h := newHost(c.Proxy)
 	addrs, err := h.resolve(context.Background(), name)
 	if err != nil {
 		return to + "\t" + by + "does not resolve: " + cause(err)
 	}
-	own, err := h.own()
-	if err != nil {
-		return to + "\t" + by + err.Error()
-	}
 	_, allowPrivate, _, _ := c.Rules.Find(name)
 	var good, bad []string
 	for _, a := range addrs {
-		if err := judge(a, own, allowPrivate); err != nil {
+		if err := judge(a, h.local, allowPrivate); err != nil {
 			bad = append(bad, err.Error())
 		} else {
 			good = append(good, a.Unmap().String())
@@ -49,6 +42,9 @@ func Explain(c Config, host string) string {
 	}
 	if len(good) == 0 {
 		return to + "\trefused\t" + rule.String() + " (" + rule.Origin + ")\t" + strings.Join(bad, "; ")
+	}
+	if c.Proxy.serves(name, uint16(port)) {
+		good = append(good, "through the proxy of HTTPS_PROXY")
 	}
 	return to + "\t" + by + strings.Join(good, " ")
 }

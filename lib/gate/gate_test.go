@@ -17,7 +17,9 @@ import (
 )
 
 func TestAddresses(t *testing.T) {
-	own := []netip.Addr{netip.MustParseAddr("93.184.215.99"), netip.MustParseAddr("2606:2800::99")}
+	own := func(a netip.Addr) (bool, error) {
+		return a == netip.MustParseAddr("93.184.215.99") || a == netip.MustParseAddr("2606:2800::99"), nil
+	}
 	rows := []struct{ address, plain, private string }{ // why not, without and with the word
 		{"93.184.215.14", "", ""},
 		{"2606:2800:21f::1", "", ""},
@@ -38,6 +40,13 @@ func TestAddresses(t *testing.T) {
 		{"64:ff9b::7f00:1", "no host", "no host"},
 		{"64:ff9b:1::1", "no host", "no host"},
 		{"2002:7f00:1::", "no host", "no host"},
+		{"192.88.99.1", "no host", "no host"},
+		{"::ffff:0:7f00:1", "no host", "no host"},
+		{"200::5efe:7f00:1", "no host", "no host"},
+		{"100:0:0:1::1", "no host", "no host"},
+		{"1::1", "no host", "no host"},
+		{"4000::1", "no host", "no host"},
+		{"fd20:ce::254", "no host", "no host"},
 		{"2001:0:1::", "no host", "no host"},
 		{"0.0.0.0", "no host", "no host"},
 		{"0.1.2.3", "no host", "no host"},
@@ -102,7 +111,7 @@ func TestDialledAsJudged(t *testing.T) {
 	var dialled []string
 	h := newHost(Proxy{})
 	h.resolver = names
-	h.own = func() ([]netip.Addr, error) { return nil, nil }
+	h.local = func(netip.Addr) (bool, error) { return false, nil }
 	h.dial = func(_ context.Context, _, address string) (net.Conn, error) {
 		dialled = append(dialled, address)
 		return nil, errors.New("it is a test")
@@ -131,7 +140,7 @@ func TestNamesAndAddresses(t *testing.T) {
 		seen := map[netip.Addr]bool{}
 		for i := range maxNames {
 			name := fmt.Sprintf("n%d.test", i)
-			four, six, ok := n.add(name)
+			four, six, ok := n.add(name, i%2 == 0)
 			require.True(t, ok)
 			require.False(t, seen[four], "%s has %s twice", name, four)
 			seen[four] = true
@@ -144,16 +153,23 @@ func TestNamesAndAddresses(t *testing.T) {
 				require.True(t, ok)
 				require.Equal(t, name, got)
 			}
-			again, _, _ := n.add(name)
+			again, _, _ := n.add(name, i%2 == 0)
 			require.Equal(t, four, again)
 		}
-		_, _, ok := n.add("one-more.test")
+		_, _, ok := n.add("one-more.test", true)
 		assert.False(t, ok, "the table is bounded")
-		_, _, ok = n.add("n0.test")
+		_, _, ok = n.add("n0.test", true)
 		assert.True(t, ok, "a name that it has stays")
+		n.used[7] = n.used[7].Add(-nameKept)
+		four, _, ok := n.add("later.test", false)
+		assert.True(t, ok, "a name of a wildcard that was not used for long goes")
+		got, _ := n.find(four)
+		assert.Equal(t, "later.test", got)
+		_, known := n.places["n7.test"]
+		assert.False(t, known)
 	}
 	n := newNames(true)
-	n.add("a.test")
+	n.add("a.test", true)
 	for _, a := range []string{"198.18.0.1", "198.18.0.255", "198.18.1.1", "198.19.255.1", "93.184.215.14", "0.0.0.0", "255.255.255.255", "::", "::1", "fd70:6b67::1", "fd70:6b67:0:1::", "fd70:6b67:0:1::101", "fd70:6b67:0:2::100", "::ffff:198.18.1.1"} {
 		_, ok := n.find(netip.MustParseAddr(a))
 		assert.False(t, ok, a)
@@ -225,7 +241,27 @@ func TestLines(t *testing.T) {
 	lines := Lines(list)
 	assert.Len(t, lines, maxLines+1)
 	assert.Equal(t, "and 3 more", lines[maxLines])
+	assert.Equal(t, []string{"-x.test was refused: no rule allows it"}, Lines([]Record{refused("-x.test")}), "no rule can be made of it")
 	assert.Empty(t, Lines(nil))
+}
+
+// A command cannot hide a record among many, nor make one large.
+func TestReportsAreBounded(t *testing.T) {
+	r := newReport()
+	for i := range 3 * maxKinds {
+		r.add(Record{Verdict: Allowed, Name: "good.test", Port: 443, Sent: 1, Received: 2})
+		r.add(Record{Verdict: Refused, Name: fmt.Sprintf("n%d.test", i), Reason: noRule})
+	}
+	r.add(Record{Verdict: Failed, Name: "last.test", Reason: strings.Repeat("x", 100000)})
+	list := r.all()
+	require.Len(t, list, 1+maxKinds+1+1)
+	assert.Equal(t, 3*maxKinds, list[0].Count)
+	assert.EqualValues(t, 3*maxKinds, list[0].Sent)
+	assert.EqualValues(t, 6*maxKinds, list[0].Received)
+	assert.Equal(t, "last.test", list[maxKinds+1].Name)
+	assert.Len(t, list[maxKinds+1].Reason, maxReason)
+	assert.Equal(t, 2*maxKinds, list[maxKinds+2].Count)
+	assert.Contains(t, Lines(list[maxKinds+2:])[0], "2000 left out")
 }
 
 // Packets of the command are hostile bytes too.

@@ -20,7 +20,7 @@ type host struct {
 	resolver interface {
 		LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 	}
-	own   func() ([]netip.Addr, error)
+	local func(netip.Addr) (bool, error)
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	proxy Proxy
 
@@ -42,6 +42,9 @@ const (
 	lookupTime = 10 * time.Second
 	dialTime   = 20 * time.Second
 
+	// addressTime bounds the wait for one address of several.
+	addressTime = 6 * time.Second
+
 	// lookupKept is how long an answer counts: a client connects right after it has
 	// asked for the name.
 	lookupKept = 5 * time.Second
@@ -53,7 +56,7 @@ func newHost(p Proxy) *host {
 		// either, there would be other processes' answers: this one reads /etc/hosts,
 		// and asks the servers of /etc/resolv.conf.
 		resolver: &net.Resolver{PreferGo: true},
-		own:      ownAddresses,
+		local:    isLocal,
 		dial:     (&net.Dialer{}).DialContext,
 		known:    map[string]lookup{},
 		proxy:    p,
@@ -94,28 +97,28 @@ func (h *host) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 }
 
 // connect connects to a host: to an address that it has judged, never by name, so
-// that a second answer of the resolver cannot be another one.
+// that a second answer of a resolver cannot be another one. A proxy is asked for that
+// address too: it may be a machine that can reach more than this one should.
 func (h *host) connect(ctx context.Context, name string, port uint16, allowPrivate bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	if h.proxy.serves(name, port) {
-		return h.connectThrough(ctx, name, port)
-	}
+	through := h.proxy.serves(name, port)
 	addrs, err := h.resolve(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	own, err := h.own()
-	if err != nil {
+	switch {
+	case err != nil && through && allowPrivate:
+		return h.connectThrough(ctx, name, port)
+	case err != nil && through:
+		return nil, &forbidden{errUnknown}
+	case err != nil:
 		return nil, err
 	}
 	failed, refused := errors.New("it has no address"), error(nil)
 	for _, a := range addrs {
-		if err := judge(a, own, allowPrivate); err != nil {
+		if err := judge(a, h.local, allowPrivate); err != nil {
 			refused = &forbidden{err}
 			continue
 		}
-		c, err := h.dial(ctx, "tcp", netip.AddrPortFrom(a.Unmap(), port).String())
+		c, err := h.connectTo(ctx, a.Unmap(), port, through)
 		if err == nil {
 			return c, nil
 		}
@@ -127,12 +130,28 @@ func (h *host) connect(ctx context.Context, name string, port uint16, allowPriva
 	return nil, failed
 }
 
+func (h *host) connectTo(ctx context.Context, a netip.Addr, port uint16, through bool) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, addressTime)
+	defer cancel()
+	if through {
+		return h.connectThrough(ctx, a.String(), port)
+	}
+	return h.dial(ctx, "tcp", netip.AddrPortFrom(a, port).String())
+}
+
+// errUnknown refuses a name that only the caller's proxy can resolve: it may lead to
+// services of the proxy's own network, or of this machine.
+var errUnknown = errors.New(isUnknown)
+
+const isUnknown = "it does not resolve here, the proxy may know any address for it, and the rule does not say private"
+
 // forbidden is an address that the gate does not connect to.
 type forbidden struct{ error }
 
 func (f *forbidden) Unwrap() error { return f.error }
 
-// connectThrough asks an HTTP proxy for a connection (RFC 9110, 9.3.6).
+// connectThrough asks an HTTP proxy for a connection to a name or an address (RFC 9110,
+// 9.3.6).
 func (h *host) connectThrough(ctx context.Context, name string, port uint16) (net.Conn, error) {
 	proxy, err := url.Parse(h.proxy.URL)
 	if err != nil {

@@ -184,10 +184,16 @@ func (l *Link) ask(c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	for line = append(line, '\n'); len(line) > 0; {
-		n, err := unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
+	namespace, err := os.Open(userNamespace)
+	if err != nil {
+		return err
+	}
+	defer namespace.Close()
+	rights := unix.UnixRights(int(namespace.Fd()))
+	for line = append(line, '\n'); len(line) > 0; rights = nil {
+		n, err := unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
 		for err == unix.EINTR {
-			n, err = unix.SendmsgN(l.conn, line, nil, nil, unix.MSG_NOSIGNAL)
+			n, err = unix.SendmsgN(l.conn, line, rights, nil, unix.MSG_NOSIGNAL)
 		}
 		if err != nil {
 			return gone(err)
@@ -237,17 +243,11 @@ func (l *Link) receive(limit time.Duration) (line []byte, files []int, err error
 			return nil, nil, err
 		}
 		line = append(line, buf[:n]...)
-		messages, err := unix.ParseSocketControlMessage(oob[:space])
+		more, err := filesIn(oob[:space])
 		if err != nil {
 			return nil, nil, err
 		}
-		for i := range messages {
-			fds, err := unix.ParseUnixRights(&messages[i])
-			if err != nil {
-				return nil, nil, err
-			}
-			files = append(files, fds...)
-		}
+		files = append(files, more...)
 	}
 	return line, files, nil
 }

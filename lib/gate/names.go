@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"sync"
+	"time"
 
 	"pikuri/lib/hostrule"
 )
@@ -15,8 +16,13 @@ type names struct {
 	mu     sync.Mutex
 	six    bool
 	places map[string]int
-	list   []string // by place
+	list   []string    // by place
+	used   []time.Time // by place; zero for a name that stays
 }
+
+// nameKept is how long a name of a wildcard keeps its address at least after it was
+// asked for. The answers count for some seconds.
+const nameKept = 5 * time.Minute
 
 // maxNames bounds the table: half of it is left to names of wildcards.
 const maxNames = 2 * hostrule.MaxRules
@@ -32,18 +38,19 @@ var (
 func newNames(six bool) *names { return &names{six: six, places: map[string]int{}} }
 
 // add returns the addresses of a name; the IPv6 one may be invalid. ok is false when
-// the table is full.
-func (n *names) add(name string) (v4, v6 netip.Addr, ok bool) {
+// the table is full. One that does not stay may lose its place to another.
+func (n *names) add(name string, stays bool) (v4, v6 netip.Addr, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	place, known := n.places[name]
 	if !known {
-		if len(n.list) >= maxNames {
+		if place, ok = n.free(); !ok {
 			return v4, v6, false
 		}
-		place = len(n.list)
-		n.list = append(n.list, name)
-		n.places[name] = place
+		n.list[place], n.places[name] = name, place
+	}
+	if n.used[place] = time.Now(); stays {
+		n.used[place] = time.Time{}
 	}
 	var four [4]byte
 	binary.BigEndian.PutUint32(four[:], names4+uint32(firstAddress+place))
@@ -52,6 +59,25 @@ func (n *names) add(name string) (v4, v6 netip.Addr, ok bool) {
 		v6 = six(place)
 	}
 	return v4, v6, true
+}
+
+// free finds a place: a new one, or the one that was not used for longest.
+func (n *names) free() (place int, ok bool) {
+	if len(n.list) < maxNames {
+		n.list, n.used = append(n.list, ""), append(n.used, time.Time{})
+		return len(n.list) - 1, true
+	}
+	place = -1
+	for i, used := range n.used {
+		if !used.IsZero() && (place < 0 || used.Before(n.used[place])) {
+			place = i
+		}
+	}
+	if place < 0 || time.Since(n.used[place]) < nameKept {
+		return 0, false
+	}
+	delete(n.places, n.list[place])
+	return place, true
 }
 
 func six(place int) netip.Addr {
@@ -72,6 +98,9 @@ func (n *names) find(a netip.Addr) (name string, ok bool) {
 	defer n.mu.Unlock()
 	if place < 0 || place >= int64(len(n.list)) || a.Is6() && a != six(int(place)) {
 		return "", false
+	}
+	if !n.used[place].IsZero() {
+		n.used[place] = time.Now()
 	}
 	return n.list[place], true
 }

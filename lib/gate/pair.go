@@ -18,10 +18,10 @@ import (
 // The addresses of the pair. 198.18.0.0/15 is set aside for such use inside one
 // machine (RFC 2544), and the other prefix is a unique local one (RFC 4193).
 var (
-	gate4    = netip.MustParsePrefix("198.19.255.1/30")
-	command4 = netip.MustParsePrefix("198.19.255.2/30")
-	gate6    = netip.MustParsePrefix("fd70:6b67::1/64")
-	command6 = netip.MustParsePrefix("fd70:6b67::2/64")
+	gate4    = netip.MustParseAddr("198.19.255.1")
+	command4 = netip.MustParseAddr("198.19.255.2")
+	gate6    = netip.MustParseAddr("fd70:6b67::1")
+	command6 = netip.MustParseAddr("fd70:6b67::2")
 )
 
 const (
@@ -115,20 +115,23 @@ func (w *wires) connect(gates, commands *rtnetlink.Conn) error {
 		return fmt.Errorf("cannot make a veth pair: %w", err)
 	}
 	for _, n := range []*rtnetlink.Conn{gates, commands} {
+		if w.six {
+			_ = n.NoLinkLocal(pairIndex) // an interface without IPv6 has none
+		}
 		if err := errors.Join(n.Up(loopbackIndex), n.Up(pairIndex)); err != nil {
 			return fmt.Errorf("cannot bring up the veth pair: %w", err)
 		}
 	}
 	var none netip.Addr
 	err = errors.Join(
-		gates.Address(pairIndex, gate4), gates.Route(false, loopbackIndex, none),
-		commands.Address(pairIndex, command4), commands.Route(false, pairIndex, gate4.Addr()))
+		gates.Peer(pairIndex, gate4, command4), gates.Route(false, loopbackIndex, none),
+		commands.Peer(pairIndex, command4, gate4), commands.Route(false, pairIndex, gate4))
 	if err != nil {
 		return fmt.Errorf("cannot set up the veth pair: %w", err)
 	}
 	// A kernel or a machine without IPv6 refuses these; names have IPv4 addresses then.
-	w.six = w.six && gates.Address(pairIndex, gate6) == nil && gates.Route(true, loopbackIndex, none) == nil &&
-		commands.Address(pairIndex, command6) == nil && commands.Route(true, pairIndex, gate6.Addr()) == nil
+	w.six = w.six && gates.Peer(pairIndex, gate6, command6) == nil && gates.Route(true, loopbackIndex, none) == nil &&
+		commands.Peer(pairIndex, command6, gate6) == nil && commands.Route(true, pairIndex, gate6) == nil
 	return nil
 }
 

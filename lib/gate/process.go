@@ -1,7 +1,7 @@
 package gate
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,7 +56,8 @@ func main(args []string) error {
 		return err
 	}
 	g := &process{shared: shared, closed: make(chan struct{})}
-	c, err := readConfig(first)
+	c, namespace, err := readConfig(first)
+	namespace.Close() // nil can be closed
 	if err == nil {
 		err = g.open(c)
 	}
@@ -175,12 +176,12 @@ func (g *process) acceptUsers(l net.Listener) {
 		go func() {
 			c := c.(*net.UnixConn)
 			defer c.Close()
-			if !isSetUp(c) {
+			_ = c.SetReadDeadline(time.Now().Add(configTime))
+			config, namespace, err := readConfig(c)
+			_ = c.SetReadDeadline(time.Time{})
+			if !isOwn(namespace) {
 				return
 			}
-			_ = c.SetReadDeadline(time.Now().Add(configTime))
-			config, err := readConfig(c)
-			_ = c.SetReadDeadline(time.Time{})
 			if err == nil && !config.Equal(g.config) {
 				err = &Failure{
 					fmt.Errorf("other commands of the session have another network: %s", g.config),
@@ -196,26 +197,21 @@ func (g *process) acceptUsers(l net.Listener) {
 	}
 }
 
-// isSetUp reports whether the other end is a process of the gate's own user namespace,
-// that of the session's set-up programs. A command that can see the socket, in a root
-// that shows the session directory, is in a namespace below.
-func isSetUp(c *net.UnixConn) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
+// isOwn reports whether a file is the gate's own user namespace, that of the set-up
+// programs of its session. A command that can see the socket, in a root that shows the
+// session directory, is in a namespace below, and the kernel gives it no descriptor of
+// one above (ioctl_nsfs(2)).
+func isOwn(namespace *os.File) bool {
+	if namespace == nil {
 		return false
 	}
-	var peer *unix.Ucred
-	_ = raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err != nil || peer == nil {
-		return false
-	}
-	own, err := os.Readlink("/proc/self/ns/user")
-	if err != nil {
-		return false
-	}
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", peer.Pid))
-	return err == nil && own == theirs
+	defer namespace.Close()
+	theirs, err := namespace.Stat()
+	own, failed := os.Stat(userNamespace)
+	return err == nil && failed == nil && os.SameFile(own, theirs)
 }
+
+const userNamespace = "/proc/self/ns/user"
 
 // user answers one set-up program to its end.
 func (g *process) user(c *net.UnixConn) {
@@ -261,12 +257,45 @@ func (g *process) finish() {
 // maxConfig bounds a Config as a line.
 const maxConfig = 4 << 20
 
-func readConfig(from io.Reader) (c Config, err error) {
-	line, err := bufio.NewReader(io.LimitReader(from, maxConfig)).ReadBytes('\n')
-	if err != nil {
-		return c, err
+// readConfig reads a Config, and the file that came with it, or nil.
+func readConfig(from *net.UnixConn) (c Config, with *os.File, err error) {
+	var line []byte
+	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
+	for !bytes.HasSuffix(line, []byte("\n")) && len(line) < maxConfig {
+		n, space, _, _, err := from.ReadMsgUnix(buf, oob)
+		if err == nil && n == 0 {
+			err = io.EOF
+		}
+		if err != nil {
+			return c, with, err
+		}
+		line = append(line, buf[:n]...)
+		files, err := filesIn(oob[:space])
+		if err != nil {
+			return c, with, err
+		}
+		for _, fd := range files {
+			with.Close()
+			with = os.NewFile(uintptr(fd), "namespace")
+		}
 	}
-	return c, json.Unmarshal(line, &c)
+	return c, with, json.Unmarshal(line, &c)
+}
+
+// filesIn returns the descriptors that came with a message.
+func filesIn(oob []byte) (files []int, err error) {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, fds...)
+	}
+	return files, nil
 }
 
 func answerError(c io.Writer, err error) {

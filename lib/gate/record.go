@@ -144,7 +144,7 @@ func (r Record) line() string {
 		return fmt.Sprintf("%s was refused: it is UDP, and TCP alone is let through", to)
 	case r.Reason == noRule && allowable(to):
 		return fmt.Sprintf("%s was refused: %s (--allow-host %s would)", to, noRule, to)
-	case r.Reason == isPrivate && allowable(to):
+	case (r.Reason == isPrivate || r.Reason == isUnknown) && allowable(to):
 		return fmt.Sprintf("%s was refused: %s (--allow-host '%s private' would)", to, r.Reason, to)
 	case r.Address != "":
 		return fmt.Sprintf("%s over %s was refused: %s", to, r.Protocol, r.Reason)

@@ -50,7 +50,7 @@ func newServer(c Config, w *wires) *server {
 	}
 	for _, r := range c.Rules {
 		if !r.Wildcard {
-			s.names.add(r.Name)
+			s.names.add(r.Name, true)
 		}
 	}
 	return s
@@ -195,7 +195,7 @@ func (s *server) lookup(name string) answer.Found {
 			return answer.Found{}
 		}
 	}
-	v4, v6, ok := s.names.add(name)
+	v4, v6, ok := s.names.add(name, exact)
 	if !ok {
 		s.add(Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: "too many names of wildcards"})
 		return answer.Found{}

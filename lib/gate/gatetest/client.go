@@ -23,6 +23,7 @@ import (
 //	get URL                 the answer's status and first line
 //	tcp HOST:PORT [TEXT]    what comes back, up to the end
 //	tls HOST:PORT NAME      a TLS handshake with another server name
+//	unix PATH               a connection to a socket
 //	udp HOST:PORT           a packet, and what becomes of it
 //	bulk HOST:PORT          the time for 4 GiB, in us
 //	greetings HOST:PORT     the median time from connecting to its address to the first byte, in us
@@ -67,6 +68,12 @@ func act(what, to, text, roots string) (string, error) {
 			_, err = c.Read(make([]byte, 1))
 		}
 		return "answered", err
+	case "unix":
+		c, err := net.Dial("unix", to)
+		if err != nil {
+			return "", err
+		}
+		return "connected", c.Close()
 	case "bulk":
 		return bulk(to)
 	case "greetings":

@@ -48,6 +48,16 @@ func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 // request sends one request, and waits until the kernel has carried it out.
 func (n *Conn) request(kind, flags uint16, parts ...[]byte) error {
+	kind, answer, err := n.ask(kind, unix.NLM_F_ACK|flags, parts...)
+	if err == nil && answer != nil {
+		err = fmt.Errorf("internal error: netlink answered with a message of type %d", kind)
+	}
+	return err
+}
+
+// ask sends one request, and returns the answer: a message of some type, or nil when
+// the kernel says no more than that it has carried the request out.
+func (n *Conn) ask(kind, flags uint16, parts ...[]byte) (uint16, []byte, error) {
 	n.sequence++
 	message := make([]byte, unix.SizeofNlMsghdr)
 	for _, p := range parts {
@@ -55,10 +65,10 @@ func (n *Conn) request(kind, flags uint16, parts ...[]byte) error {
 	}
 	binary.NativeEndian.PutUint32(message, uint32(len(message)))
 	binary.NativeEndian.PutUint16(message[4:], kind)
-	binary.NativeEndian.PutUint16(message[6:], unix.NLM_F_REQUEST|unix.NLM_F_ACK|flags)
+	binary.NativeEndian.PutUint16(message[6:], unix.NLM_F_REQUEST|flags)
 	binary.NativeEndian.PutUint32(message[8:], n.sequence)
 	if err := unix.Sendto(n.fd, message, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return err
+		return 0, nil, err
 	}
 	answer := make([]byte, 4096)
 	for {
@@ -67,16 +77,35 @@ func (n *Conn) request(kind, flags uint16, parts ...[]byte) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return 0, nil, err
 		}
-		if got < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(answer[4:]) != unix.NLMSG_ERROR {
-			return fmt.Errorf("internal error: netlink answered %d bytes", got)
+		if got < unix.SizeofNlMsghdr+4 {
+			return 0, nil, fmt.Errorf("internal error: netlink answered %d bytes", got)
 		}
-		if code := int32(binary.NativeEndian.Uint32(answer[unix.SizeofNlMsghdr:])); code != 0 {
-			return unix.Errno(-code)
+		kind, body := binary.NativeEndian.Uint16(answer[4:]), answer[unix.SizeofNlMsghdr:got]
+		if kind != unix.NLMSG_ERROR {
+			return kind, body, nil
 		}
-		return nil
+		if code := int32(binary.NativeEndian.Uint32(body)); code != 0 {
+			return 0, nil, unix.Errno(-code)
+		}
+		return 0, nil, nil
 	}
+}
+
+// RouteType returns the type of the route to an address, such as RTN_UNICAST for that
+// of a host elsewhere, or RTN_LOCAL.
+func (n *Conn) RouteType(to netip.Addr) (byte, error) {
+	m := make([]byte, unix.SizeofRtMsg)
+	m[0], m[1] = family(to), byte(to.BitLen())
+	kind, answer, err := n.ask(unix.RTM_GETROUTE, 0, m, attribute(unix.RTA_DST, to.AsSlice()))
+	if err != nil {
+		return 0, err
+	}
+	if kind != unix.RTM_NEWROUTE || len(answer) < unix.SizeofRtMsg {
+		return 0, fmt.Errorf("internal error: netlink answered with a message of type %d", kind)
+	}
+	return answer[7], nil
 }
 
 const vethPeer = 1 // VETH_INFO_PEER of linux/veth.h
@@ -115,17 +144,34 @@ func family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
+// NoLinkLocal keeps an interface from getting a link-local address of IPv6. It is for
+// one that is down.
+func (n *Conn) NoLinkLocal(index int) error {
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE
+	mode := attribute(unix.AF_INET6|unix.NLA_F_NESTED, attribute(unix.IFLA_INET6_ADDR_GEN_MODE, []byte{none}))
+	return n.request(unix.RTM_NEWLINK, 0, link(index, 0), attribute(unix.IFLA_AF_SPEC|unix.NLA_F_NESTED, mode))
+}
+
+// Peer gives an interface an address, and makes one other address a neighbour.
+func (n *Conn) Peer(index int, own, peer netip.Addr) error {
+	return n.addAddress(index, own, peer, own.BitLen())
+}
+
 // Address gives an interface an address. Without IFA_F_NODAD an IPv6 address could
 // not be used for a second or two.
 func (n *Conn) Address(index int, p netip.Prefix) error {
+	return n.addAddress(index, p.Addr(), p.Addr(), p.Bits())
+}
+
+func (n *Conn) addAddress(index int, own, peer netip.Addr, bits int) error {
 	m := make([]byte, unix.SizeofIfAddrmsg)
-	m[0], m[1] = family(p.Addr()), byte(p.Bits())
-	if p.Addr().Is6() {
+	m[0], m[1] = family(own), byte(bits)
+	if own.Is6() {
 		m[2] = unix.IFA_F_NODAD
 	}
 	binary.NativeEndian.PutUint32(m[4:], uint32(index))
-	a := p.Addr().AsSlice()
-	return n.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m, attribute(unix.IFA_LOCAL, a), attribute(unix.IFA_ADDRESS, a))
+	return n.request(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, m,
+		attribute(unix.IFA_LOCAL, own.AsSlice()), attribute(unix.IFA_ADDRESS, peer.AsSlice()))
 }
 
 // Route adds a default route: through a gateway or, with none, to this machine
@@ -142,6 +188,9 @@ func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
 	parts := [][]byte{m, attribute(unix.RTA_OIF, number(uint32(index)))}
 	if gateway.IsValid() {
 		parts = append(parts, attribute(unix.RTA_GATEWAY, gateway.AsSlice()))
+		// The gateway is a neighbour, though the kernel may not know that yet: the route
+		// to an address of IPv6 counts once the link is up, which takes a moment.
+		binary.NativeEndian.PutUint32(m[8:], unix.RTNH_F_ONLINK)
 	} else {
 		m[6], m[7] = unix.RT_SCOPE_HOST, unix.RTN_LOCAL
 	}
