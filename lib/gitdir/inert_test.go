@@ -296,6 +296,35 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// The monitor of a command was killed, and its sandbox is about to end. A command
+// beside it that ends first waits for that: nobody else would do the work.
+func TestADyingCommandIsAwaited(t *testing.T) {
+	g := newGround(t)
+	g.settle()
+	killed, beside := g.begin(), g.begin()
+	g.sh(`repo a; arm a/.git`)
+	require.NoError(t, killed.own.Close())
+	type ended struct {
+		made []Inert
+		err  error
+	}
+	done := make(chan ended)
+	go func() {
+		made, err := beside.End()
+		done <- ended{made, err}
+	}()
+	select {
+	case <-done:
+		t.Fatal("it did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	require.NoError(t, killed.note.Close())
+	e := <-done
+	require.NoError(t, e.err)
+	assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(e.made))
+	assert.False(t, g.runs("a", "status"))
+}
+
 // The process dies between two steps of a sweep: whatever it had done, the next
 // one brings it to its end, and the command after it has everything back.
 func TestKilledWhileItSweeps(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,6 +47,7 @@ type Run struct {
 
 	state string
 	note  *os.File
+	own   *os.File // the note again, with a lock of this process alone
 }
 
 // Look returns the list of a root, an absolute path without links, for Find and Begin. No
@@ -124,7 +126,7 @@ func Begin(state string, looked *List) (*Run, error) {
 		return nil, err
 	}
 	r := &Run{List: l, state: state}
-	if r.note, err = newNote(state, root); err != nil {
+	if r.note, r.own, err = newNote(state, root); err != nil {
 		return nil, err
 	}
 	_, r.Unpopulated, err = find(root, l)
@@ -132,7 +134,7 @@ func Begin(state string, looked *List) (*Run, error) {
 		err = r.restore()
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.note.Close(), os.Remove(r.note.Name()))
+		return nil, errors.Join(err, r.note.Close(), r.own.Close(), os.Remove(r.note.Name()))
 	}
 	return r, nil
 }
@@ -170,7 +172,7 @@ func (r *Run) End() ([]Inert, error) {
 	}
 	defer unlock()
 	done, err := sweepDue(r.state, r.note.Name())
-	return done, errors.Join(overlapping(err, r.List.root), r.note.Close())
+	return done, errors.Join(overlapping(err, r.List.root), r.note.Close(), r.own.Close())
 }
 
 // Recover does the work that killed commands have left.
@@ -215,18 +217,27 @@ func listFile(state, root string) string {
 	return filepath.Join(state, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
 }
 
-func newNote(state, root string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(state, runPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// newNote makes the note of a command. The lock on f lasts as long as its sandbox, and
+// the one on own as long as this process.
+func newNote(state, root string) (f, own *os.File, err error) {
+	f, err = os.OpenFile(filepath.Join(state, runPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
 		_, err = f.WriteString(root)
 	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	if err == nil {
+		own, err = os.OpenFile(f.Name(), os.O_RDWR, 0)
 	}
-	return f, nil
+	if err == nil {
+		err = unix.FcntlFlock(own.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	}
+	if err != nil {
+		own.Close() // nil can be closed
+		return nil, nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, own, nil
 }
 
 // note is a command that runs, or whose root is due.
@@ -234,6 +245,7 @@ type note struct {
 	file, root string
 	begun      int64
 	runs       bool
+	dies       bool // its monitor was killed, and the kernel is ending its sandbox
 }
 
 type notes []note
@@ -292,7 +304,26 @@ func readNote(name string) (note, error) {
 		return note{}, err
 	}
 	runs := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
-	return note{name, string(root), info.ModTime().UnixNano(), runs}, nil
+	lock := unix.Flock_t{Type: unix.F_RDLCK}
+	dies := runs && unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock) == nil && lock.Type == unix.F_UNLCK
+	return note{name, string(root), info.ModTime().UnixNano(), runs, dies}, nil
+}
+
+// deathTime bounds the wait for a sandbox whose monitor was killed. The kernel takes
+// some milliseconds, on a busy machine more.
+const deathTime = 10 * time.Second
+
+// awaitDeath returns once the sandbox of a killed command has ended: nobody would make
+// inert what it has made if commands beside it ended before.
+func (n *note) awaitDeath() {
+	f, err := os.Open(n.file)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	for limit := time.Now().Add(deathTime); n.runs && time.Now().Before(limit); time.Sleep(time.Millisecond) {
+		n.runs = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+	}
 }
 
 // rootError is the error of one root.
@@ -336,6 +367,9 @@ func sweepDue(state, ending string) ([]Inert, error) {
 	swept := map[string]bool{}
 	for i := range all {
 		all[i].runs = all[i].runs && all[i].file != ending
+		if all[i].dies && all[i].runs {
+			all[i].awaitDeath()
+		}
 	}
 	for _, n := range all {
 		if n.runs || swept[n.root] {
