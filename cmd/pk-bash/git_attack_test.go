@@ -256,7 +256,7 @@ func TestGitAttacks(t *testing.T) {
 	b, template := newGitBox(t)
 	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
 	for i, a := range gitAttacks {
-		if !turn(i) && !a.asRoot {
+		if !clitest.Turn(i) && !a.asRoot {
 			continue
 		}
 		for round := range max(rounds, 1) {

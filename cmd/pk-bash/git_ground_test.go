@@ -83,20 +83,6 @@ func evilBody(g *gitGround) string {
 	return "echo \"$0 $*\" >>" + g.witness + "/ran\nexit 0\n"
 }
 
-// turn reports whether a row of a table is this pass's. The matrix makes four, as root
-// and as an ordinary user with two bwraps; each takes a quarter, and all of it if
-// PK_ROUNDS is set.
-func turn(row int) bool {
-	pass := 0
-	if os.Getuid() != 0 {
-		pass++
-	}
-	if strings.Contains(os.Getenv("PK_TEST_BWRAP"), "0.12") {
-		pass += 2
-	}
-	return os.Getenv("PK_ROUNDS") != "" || row%4 == pass
-}
-
 // fill puts the ground's names into a script.
 func (g *gitGround) fill(script string) string {
 	return strings.NewReplacer("PROJECT", g.Project, "WITNESS", g.witness, "OUT", g.out, "HOME", g.Home, "EVIL", g.Project+"/tools/evil").Replace(script)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
 )
 
 // Nothing that a command destroys loses a commit of the host's.
@@ -38,7 +40,7 @@ func TestNoCommitIsLost(t *testing.T) {
 		{"submodule's branches deleted", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only; git -C mod checkout -q -", "cd mod; git branch -D only; git reflog expire --expire=now --all; git gc -q --prune=now", true},
 		{"submodule removed with its repository", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only", "git submodule --quiet deinit -f mod; rm -rf .git/modules", false},
 	} {
-		if !turn(i) {
+		if !clitest.Turn(i) {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {

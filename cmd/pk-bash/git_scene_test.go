@@ -96,7 +96,7 @@ func TestGitScenes(t *testing.T) {
 	b, template := newGitBox(t)
 	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
 	for i, s := range gitScenes {
-		if !turn(i) {
+		if !clitest.Turn(i) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func (g *gitGround) fence(t *testing.T, line string, options ...string) clitest.
 // and, by git's locks, in turn on a common one. All of it is in the repository then.
 func TestParallelCommits(t *testing.T) {
 	b, template := newGitBox(t)
-	if !turn(0) {
+	if !clitest.Turn(0) {
 		return
 	}
 	g := newGround(t, b, template)
@@ -258,7 +258,7 @@ func TestAdviceForValuesThatWereKept(t *testing.T) {
 		{"stash", "", "echo s >>a.txt; git stash -q", "echo h >>a.txt; git stash -q", "git stash apply pk/NAME/stash", "ADVICE; tail -n1 a.txt | grep -x s"},
 		{"tag", "", "git tag -f v1 HEAD~3", "git tag -f v1 HEAD~2", "", ""},
 	} {
-		if !turn(i) {
+		if !clitest.Turn(i) {
 			continue
 		}
 		t.Run(test.name, func(t *testing.T) {

@@ -39,6 +39,20 @@ func NewBox(t testing.TB) *Box {
 	return b
 }
 
+// Turn reports whether a row of a table is this pass's. The matrix makes four, as root
+// and as an ordinary user with two bwraps; each takes a quarter, and all of it if
+// PK_ROUNDS is set.
+func Turn(row int) bool {
+	pass := 0
+	if os.Getuid() != 0 {
+		pass++
+	}
+	if strings.Contains(os.Getenv("PK_TEST_BWRAP"), "0.12") {
+		pass += 2
+	}
+	return os.Getenv("PK_ROUNDS") != "" || row%4 == pass
+}
+
 // sweep ends the sessions of the box: their keepers would wait for the next
 // command, and what overlays leave takes more than os.RemoveAll to remove.
 func (b *Box) sweep(t testing.TB) {
