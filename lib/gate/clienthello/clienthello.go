@@ -33,8 +33,9 @@ var (
 
 const (
 	// maxRead bounds all bytes that are read, record headers included. The largest
-	// hellos of real clients, with post-quantum key shares, stay below 4 KiB.
-	maxRead = 64 << 10
+	// hellos of real clients, with post-quantum key shares, stay below 4 KiB. A client
+	// may leave many hellos unfinished.
+	maxRead = 16 << 10
 
 	// maxRecord is the largest plaintext of a record (RFC 8446, section 5.1).
 	maxRecord = 1 << 14
@@ -63,7 +64,7 @@ const (
 //
 // read holds all bytes that were read, with an error too: send them to the server
 // before anything else. Read takes no byte after the record in which the hello
-// ends, and at most 64 KiB. It sets no deadline: a client that sends nothing
+// ends, and at most 16 KiB. It sets no deadline: a client that sends nothing
 // blocks it as long as r blocks.
 //
 // The error is ErrNotTLS, ErrNoName, wraps an error of r, or tells what is wrong
