@@ -216,18 +216,19 @@ func linger(c *net.TCPConn) {
 // relayHTTP forwards requests, each of which names the host that the connection was
 // opened for.
 func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
-	_ = c.SetReadDeadline(time.Now().Add(firstTime))
-	in := bufio.NewReader(c)
+	from := &client{c: c, idle: idleTime}
+	from.reads(requests.Head)
+	in := bufio.NewReader(from)
 	if _, err := in.Peek(1); err != nil {
 		rec.Verdict, rec.Reason = Allowed, "nothing was sent"
 		return
 	}
-	_ = c.SetReadDeadline(time.Time{})
 	there := s.connect(c, rec)
 	if there == nil {
 		return
 	}
 	defer there.Close()
+	from.there = there.(*net.TCPConn)
 	status := make(chan int, 1)
 	back := make(chan int64, 1)
 	var answered atomic.Bool // by the gate
@@ -252,6 +253,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	out := &counted{w: there}
 	err := requests.Forward(out, in, requests.Options{
 		Host: func(h string) bool { return h == rec.Name }, Port: "80", Upgraded: func() bool { return <-status == 101 },
+		Reads: from.reads,
 	})
 	rec.Sent = out.n
 	refusal, refused := errors.AsType[*requests.Refusal](err)
@@ -270,6 +272,47 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Write(refusal.Response())
 		linger(c)
+	}
+}
+
+// idleTime bounds the time in which neither a request comes nor a byte of an answer.
+const idleTime = 5 * time.Minute
+
+// client reads requests. It has a time for a head, since the gate holds what has come of
+// it, and one between requests, but none for a body.
+type client struct {
+	c, there *net.TCPConn
+	part     requests.Part
+	idle     time.Duration
+}
+
+func (r *client) reads(p requests.Part) {
+	var limit time.Time
+	switch r.part = p; p {
+	case requests.Idle:
+		limit = time.Now().Add(r.idle)
+	case requests.Head:
+		limit = time.Now().Add(firstTime)
+	}
+	_ = r.c.SetReadDeadline(limit)
+}
+
+// Read goes on waiting for a request while the server still answers the last one.
+func (r *client) Read(p []byte) (int, error) {
+	for {
+		n, err := r.c.Read(p)
+		if r.part != requests.Idle || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		info := tcpInfo(r.there)
+		if info == nil {
+			return n, err
+		}
+		left := r.idle - time.Duration(info.Last_data_recv)*time.Millisecond
+		if left <= 0 {
+			return n, err
+		}
+		_ = r.c.SetReadDeadline(time.Now().Add(left))
 	}
 }
 

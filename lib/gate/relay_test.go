@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/gate/clienthello"
+	"pikuri/lib/gate/requests"
 )
 
 const secondName = "the second TLS hello does not repeat the server name of the first"
@@ -346,4 +347,64 @@ func TestLongNames(t *testing.T) {
 	_, _ = io.ReadAll(c)
 	c.Close()
 	assert.Equal(t, "the TLS server name is "+long[:80], record().Reason)
+}
+
+// A head that is not complete in time is refused, and the request before it is answered.
+func TestSlowHead(t *testing.T) {
+	t.Parallel()
+	request := "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n"
+	var checks []func() // once all have begun: they wait at the same time
+	for _, before := range []string{"", request} {
+		c, record := relayed(t, (*server).relayHTTP, func(c *net.TCPConn) {
+			if before != "" {
+				_, _ = io.ReadFull(c, make([]byte, len(before)))
+				_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			}
+			_, _ = io.Copy(io.Discard, c)
+		})
+		_, err := io.WriteString(c, before)
+		require.NoError(t, err)
+		begin := time.Now()
+		go func() {
+			for i := range request[1:] { // slowly, and never all of it
+				_, _ = io.WriteString(c, request[i:i+1])
+				time.Sleep(firstTime / 20)
+			}
+		}()
+		checks = append(checks, func() {
+			text, _ := io.ReadAll(c)
+			c.Close()
+			assert.Contains(t, string(text), "HTTP/1.1 408 ")
+			assert.Equal(t, before != "", strings.Contains(string(text), "204"))
+			assert.Equal(t, "the header fields did not come in time", record().Reason)
+			assert.InDelta(t, firstTime.Seconds(), time.Since(begin).Seconds(), 5)
+		})
+	}
+	for _, check := range checks {
+		check()
+	}
+}
+
+// An idle connection ends, but not while the server is still answering.
+func TestIdle(t *testing.T) {
+	const idle, answers = 200 * time.Millisecond, 8
+	var err error
+	var waited time.Duration
+	_, record := relayed(t, func(s *server, c *net.TCPConn, rec *Record) {
+		from := &client{c: c, there: s.connect(c, rec).(*net.TCPConn), idle: idle}
+		begin := time.Now()
+		from.reads(requests.Idle)
+		_, err = from.Read(make([]byte, 1))
+		waited = time.Since(begin)
+		from.there.Close()
+	}, func(c *net.TCPConn) {
+		for range answers {
+			time.Sleep(idle / 2)
+			_, _ = c.Write([]byte("x"))
+		}
+		_, _ = c.Read(make([]byte, 1))
+	})
+	record()
+	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	assert.InDelta(t, ((answers/2 + 1) * idle).Seconds(), waited.Seconds(), idle.Seconds())
 }
