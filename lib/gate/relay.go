@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -85,9 +86,8 @@ const unrecognizedName = 112 // of the alerts of TLS (RFC 6066, 3)
 // relayTLS takes a connection on whose TLS the name stands that it was opened for. A
 // server that has the certificates of several names could be asked for another one.
 func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
-	_ = c.SetReadDeadline(time.Now().Add(firstTime))
+	_ = c.SetDeadline(time.Now().Add(firstTime))
 	name, hello, err := clienthello.Read(c)
-	_ = c.SetReadDeadline(time.Time{})
 	switch {
 	case errors.Is(err, io.EOF) && len(hello) == 0:
 		rec.Verdict, rec.Reason = Allowed, "nothing was sent"
@@ -101,34 +101,134 @@ func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
 		reset(c)
 		return
 	case name != rec.Name:
-		rec.Reason = "the TLS server name is " + name
+		rec.Reason = "the TLS server name is " + name[:min(len(name), maxName)]
 		refuseTLS(c)
 		return
 	}
-	s.relayRaw(c, rec, hello)
+	to := s.connect(c, rec)
+	if to == nil {
+		return
+	}
+	there := to.(*net.TCPConn)
+	if shake(c, there, rec, hello) {
+		_ = c.SetDeadline(time.Time{})
+		_ = there.SetDeadline(time.Time{})
+		sent, received := pipe(c, there)
+		rec.Sent += sent
+		rec.Received += received
+	}
+}
+
+// maxName bounds the bytes of a name that the client has chosen in a reason.
+const maxName = 80
+
+// shake forwards the hello, and reports whether the rest of the connection can be
+// copied: whether the server takes no other hello in plaintext. Until then, all that
+// the client sends after its hello is left in its socket, early data too: a second
+// hello could be among it. With false, both connections have been dealt with.
+func shake(c, there *net.TCPConn, rec *Record, hello []byte) bool {
+	sent, received := &counted{w: there}, &counted{w: c}
+	defer func() { rec.Sent, rec.Received = sent.n, received.n }()
+	server := clienthello.NewServer(there, received)
+	answer, err := ask(c, there, server, sent, hello)
+	if err == nil && answer == clienthello.Retry {
+		if hello = secondHello(c, there, rec, sent); hello == nil {
+			return false
+		}
+		answer, err = ask(c, there, server, sent, hello)
+	}
+	switch {
+	case err == nil && answer == clienthello.Accepted:
+		return true
+	case err == nil && answer == clienthello.Retry:
+		refuseRetry(c, there, rec, "the server asks for a third TLS hello")
+		return false
+	case err == nil: // an alert: nothing that the client says matters to the server
+		_ = there.CloseWrite()
+		_, err = io.Copy(received, there)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		rec.Verdict, rec.Reason = Failed, "it does not answer the TLS hello"
+	}
+	there.Close()
+	if err != nil && err != io.EOF {
+		reset(c)
+		return false
+	}
+	linger(c)
+	return false
+}
+
+// secondHello reads the hello that answers a HelloRetryRequest. It must ask for the
+// same server: OpenSSL takes the name of the second. Without one, it returns nil.
+func secondHello(c, there *net.TCPConn, rec *Record, early io.Writer) []byte {
+	begin(c, there)
+	name, hello, err := clienthello.ReadAgain(c, early)
+	switch {
+	case errors.Is(err, clienthello.ErrAlert), errors.Is(err, io.EOF):
+		reset(there) // the client has given up
+		return nil
+	case err != nil:
+		refuseRetry(c, there, rec, err.Error())
+		return nil
+	case name != rec.Name:
+		refuseRetry(c, there, rec, "the second TLS hello does not repeat the server name of the first")
+		return nil
+	}
+	return hello
+}
+
+func refuseRetry(c, there *net.TCPConn, rec *Record, reason string) {
+	rec.Verdict, rec.Reason = Refused, reason
+	reset(there)
+	refuseTLS(c)
+}
+
+// ask forwards a hello, and then the answer of the server.
+func ask(c, there *net.TCPConn, server *clienthello.Server, to io.Writer, hello []byte) (clienthello.Answer, error) {
+	begin(c, there)
+	if _, err := to.Write(hello); err != nil {
+		return clienthello.Ended, err
+	}
+	return server.Answer()
+}
+
+// begin gives the next part of a handshake its time.
+func begin(c, there *net.TCPConn) {
+	limit := time.Now().Add(firstTime)
+	_ = c.SetDeadline(limit)
+	_ = there.SetDeadline(limit)
 }
 
 func refuseTLS(c *net.TCPConn) {
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = c.Write(clienthello.Alert(unrecognizedName))
+	linger(c)
+}
+
+// linger ends a connection whose client may still be sending: bytes that nobody has
+// read would become a reset, which overtakes what was written last.
+func linger(c *net.TCPConn) {
 	_ = c.CloseWrite()
+	_ = c.SetReadDeadline(time.Now().Add(time.Second))
+	_, _ = io.Copy(io.Discard, c)
 }
 
 // relayHTTP forwards requests, each of which names the host that the connection was
 // opened for.
 func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
-	_ = c.SetReadDeadline(time.Now().Add(firstTime))
-	in := bufio.NewReader(c)
+	from := &client{c: c, idle: idleTime}
+	from.reads(requests.Head)
+	in := bufio.NewReader(from)
 	if _, err := in.Peek(1); err != nil {
 		rec.Verdict, rec.Reason = Allowed, "nothing was sent"
 		return
 	}
-	_ = c.SetReadDeadline(time.Time{})
 	there := s.connect(c, rec)
 	if there == nil {
 		return
 	}
 	defer there.Close()
+	from.there = there.(*net.TCPConn)
 	status := make(chan int, 1)
 	back := make(chan int64, 1)
 	var answered atomic.Bool // by the gate
@@ -153,6 +253,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	out := &counted{w: there}
 	err := requests.Forward(out, in, requests.Options{
 		Host: func(h string) bool { return h == rec.Name }, Port: "80", Upgraded: func() bool { return <-status == 101 },
+		Reads: from.reads,
 	})
 	rec.Sent = out.n
 	refusal, refused := errors.AsType[*requests.Refusal](err)
@@ -168,10 +269,50 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	_ = there.(*net.TCPConn).CloseWrite()
 	rec.Received = <-back
 	if refused {
-		_ = c.SetDeadline(time.Now().Add(time.Second))
+		_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 		_, _ = c.Write(refusal.Response())
-		_ = c.CloseWrite()
-		_, _ = io.Copy(io.Discard, c) // unread bytes would become a reset, which overtakes the answer
+		linger(c)
+	}
+}
+
+// idleTime bounds the time in which neither a request comes nor a byte of an answer.
+const idleTime = 5 * time.Minute
+
+// client reads requests. It has a time for a head, since the gate holds what has come of
+// it, and one between requests, but none for a body.
+type client struct {
+	c, there *net.TCPConn
+	part     requests.Part
+	idle     time.Duration
+}
+
+func (r *client) reads(p requests.Part) {
+	var limit time.Time
+	switch r.part = p; p {
+	case requests.Idle:
+		limit = time.Now().Add(r.idle)
+	case requests.Head:
+		limit = time.Now().Add(firstTime)
+	}
+	_ = r.c.SetReadDeadline(limit)
+}
+
+// Read goes on waiting for a request while the server still answers the last one.
+func (r *client) Read(p []byte) (int, error) {
+	for {
+		n, err := r.c.Read(p)
+		if r.part != requests.Idle || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		info := tcpInfo(r.there)
+		if info == nil {
+			return n, err
+		}
+		left := r.idle - time.Duration(info.Last_data_recv)*time.Millisecond
+		if left <= 0 {
+			return n, err
+		}
+		_ = r.c.SetReadDeadline(time.Now().Add(left))
 	}
 }
 

@@ -4,10 +4,13 @@
 // implementations may read different names is refused, and the hello is never
 // changed.
 //
+// After a HelloRetryRequest a client sends a second hello. The server should compare
+// it with the first (RFC 8446, section 4.1.2), but OpenSSL takes the name of the second.
+// So Server tells whether one will come, and ReadAgain reads it.
+//
 // The name says which server the client asked for, and no more. With Encrypted
 // Client Hello it is the outer name. It does not bind the requests inside the
-// connection, nor the second hello that a client sends after a HelloRetryRequest:
-// the server must compare that one with the first (RFC 8446, section 4.1.2).
+// connection, nor the hellos of a renegotiation, which are encrypted.
 package clienthello
 
 import (
@@ -30,17 +33,25 @@ var (
 
 const (
 	// maxRead bounds all bytes that are read, record headers included. The largest
-	// hellos of real clients, with post-quantum key shares, stay below 4 KiB.
-	maxRead = 64 << 10
+	// hellos of real clients, with post-quantum key shares, stay below 4 KiB. A client
+	// may leave many hellos unfinished.
+	maxRead = 16 << 10
 
 	// maxRecord is the largest plaintext of a record (RFC 8446, section 5.1).
 	maxRecord = 1 << 14
 
-	recordHeader    = 5 // type, version, length
-	messageHeader   = 4 // type, length
+	// maxQuoted bounds the bytes of the client in an error.
+	maxQuoted = 80
+
+	recordHeader    = 5  // type, version, length
+	messageHeader   = 4  // type, length
+	typeChange      = 20 // change_cipher_spec
 	typeAlert       = 21
 	typeHandshake   = 22
+	typeData        = 23
+	levelWarning    = 1 // of an alert
 	typeClientHello = 1
+	typeServerHello = 2
 	majorVersion    = 3 // of SSL 3.0 and all versions of TLS
 
 	extensionServerName = 0
@@ -53,7 +64,7 @@ const (
 //
 // read holds all bytes that were read, with an error too: send them to the server
 // before anything else. Read takes no byte after the record in which the hello
-// ends, and at most 64 KiB. It sets no deadline: a client that sends nothing
+// ends, and at most 16 KiB. It sets no deadline: a client that sends nothing
 // blocks it as long as r blocks.
 //
 // The error is ErrNotTLS, ErrNoName, wraps an error of r, or tells what is wrong
@@ -230,7 +241,7 @@ func hostName(extension []byte) (string, error) {
 	}
 	name = strings.TrimSuffix(name, ".")
 	if !isHostName(name) {
-		return "", fmt.Errorf("the TLS client asks for %.253q, which is no host name", name)
+		return "", fmt.Errorf("the TLS client asks for %+q, which is no host name", name[:min(len(name), maxQuoted)])
 	}
 	return strings.ToLower(name), nil
 }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -57,7 +59,7 @@ func inRecords(data []byte, size int) []byte {
 
 func manyProtocols() []string {
 	var list []string
-	for range 200 {
+	for range 60 {
 		list = append(list, strings.Repeat("p", 200))
 	}
 	return list
@@ -72,7 +74,7 @@ var clients = []struct {
 	{"TLS 1.3 only", &tls.Config{MinVersion: tls.VersionTLS13}},
 	{"a big key share", &tls.Config{CurvePreferences: []tls.CurveID{tls.X25519MLKEM768}}},
 	{"a small key share", &tls.Config{CurvePreferences: []tls.CurveID{tls.CurveP256}}},
-	{"protocols that need several records", &tls.Config{NextProtos: manyProtocols()}},
+	{"many protocols", &tls.Config{NextProtos: manyProtocols()}},
 }
 
 func TestRealClients(t *testing.T) {
@@ -135,6 +137,41 @@ func TestReadsNoByteTooMuch(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "early data", string(rest))
 }
+
+// A client may leave as many hellos unfinished as it has connections.
+func TestHalfHellosInMemory(t *testing.T) {
+	half := record("\x01\x00\x3f\x00"+strings.Repeat("x", 8000)) + record(strings.Repeat("x", 8000))
+	const hellos = 1000
+	use := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc + m.StackInuse)
+	}
+	before := use()
+	more, waiting := make(chan struct{}), make(chan struct{}, hellos)
+	var all sync.WaitGroup
+	for range hellos {
+		all.Go(func() {
+			_, _, err := Read(io.MultiReader(strings.NewReader(half), readerFunc(func([]byte) (int, error) {
+				waiting <- struct{}{}
+				<-more
+				return 0, io.EOF
+			})))
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		})
+	}
+	for range hellos {
+		<-waiting
+	}
+	assert.Less(t, use()-before, 50<<20)
+	close(more)
+	all.Wait()
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 func TestReadErrorIsKept(t *testing.T) {
 	sent := hello(t, &tls.Config{ServerName: "a.example"})
@@ -237,8 +274,8 @@ func TestHellosMadeByHand(t *testing.T) {
 		{"an alert between", record("\x01\x00") + "\x15\x03\x01\x00\x02\x01\x00", "a record that begins with 15"},
 		{"another version between", record("\x01\x00") + "\x16\x02\x01\x00\x02\x01\x00", "a record that begins with 16 02"},
 		{"a record that is too large", "\x16\x03\x01\x40\x01", "a TLS record of 16385 bytes"},
-		{"a hello that is too large", record("\x01\x01\x00\x00"), "larger than 65536 bytes"},
-		{"records that are too large together", record("\x01\x00\xff\x00") + strings.Repeat(record("x"), 20000), "larger than 65536 bytes"},
+		{"a hello that is too large", record("\x01\x01\x00\x00"), "larger than 16384 bytes"},
+		{"records that are too large together", record("\x01\x00\x3f\x00") + strings.Repeat(record("x"), 20000), "larger than 16384 bytes"},
 		{"HTTP", "GET / HTTP/1.1\r\n", ErrNotTLS.Error()},
 		{"one byte of HTTP", "G", ErrNotTLS.Error()},
 		{"SSL 2.0", "\x80\x2e\x01\x00\x02", ErrNotTLS.Error()},

@@ -77,7 +77,7 @@ func (f *forwarder) chunkSize() (int64, error) {
 	}
 	size, err := strconv.ParseUint(line, 16, 31)
 	if err != nil || !consistsOf(line, "0123456789abcdefABCDEF") {
-		return 0, refuse(400, "the chunk size %.100q", line)
+		return 0, refuse(400, "the chunk size %+q", cut(line))
 	}
 	return int64(size), nil
 }
@@ -111,9 +111,11 @@ func (f *forwarder) bodyLine(limit int) (string, error) {
 // they had stood in the head, so none may say what was checked there (RFC 9110, section
 // 6.5.1).
 func (f *forwarder) trailers() error {
-	out, left := []byte("0\r\n"), maxHead
+	f.reads(Head)
+	defer f.reads(Body)
+	out, lines := []byte("0\r\n"), headLines{f: f, left: maxHead, count: 1}
 	for {
-		line, err := f.headLine(&left)
+		line, err := lines.next()
 		if err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func (f *forwarder) trailers() error {
 			return err
 		}
 		if slices.Contains(special, strings.ReplaceAll(strings.ToLower(trailer.name), "_", "-")) {
-			return refuse(400, "the trailer field %.100q", trailer.name)
+			return refuse(400, "the trailer field %+q", cut(trailer.name))
 		}
 		out = appendField(out, trailer)
 	}

@@ -1,16 +1,20 @@
 package requests
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 const (
-	// maxHead bounds a head, and the trailer fields. Servers take 8 to 64 KiB.
-	maxHead = 64 << 10
+	// maxHead bounds a head, and the trailer fields, and maxFields those. Servers take 8
+	// to 64 KiB, and 100 fields or more. A client may leave many heads unfinished.
+	maxHead   = 16 << 10
+	maxFields = 100
 
 	alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	tokenBytes   = alphanumeric + "!#$%&'*+-.^_`|~" // RFC 9110, section 5.6.2
@@ -39,8 +43,9 @@ func (f *forwarder) head() (*head, error) {
 	if err := f.looksLikeHTTP(); err != nil {
 		return nil, err
 	}
-	h, left := new(head), maxHead
-	line, err := f.headLine(&left)
+	f.reads(Head)
+	h, lines := new(head), headLines{f: f, left: maxHead}
+	line, err := lines.next()
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +53,11 @@ func (f *forwarder) head() (*head, error) {
 		return nil, err
 	}
 	for {
-		if line, err = f.headLine(&left); err != nil {
+		if line, err = lines.next(); err != nil {
 			return nil, err
 		}
 		if line == "" {
+			f.reads(Body)
 			return h, h.check()
 		}
 		if err := h.addLine(line); err != nil {
@@ -69,6 +75,7 @@ func (f *forwarder) looksLikeHTTP() error {
 			return writeError(err)
 		}
 	}
+	f.reads(Idle)
 	first, err := f.in.Peek(1)
 	switch {
 	case err == io.EOF:
@@ -81,19 +88,29 @@ func (f *forwarder) looksLikeHTTP() error {
 	return nil
 }
 
-// headLine reads a line of a head, or of the trailer fields, and subtracts its size
-// from left.
-func (f *forwarder) headLine(left *int) (string, error) {
-	line, err := f.line(*left)
+// headLines are the lines of a head, or of trailer fields.
+type headLines struct {
+	f     *forwarder
+	left  int // bytes
+	count int // of lines, the first of which is no field
+}
+
+func (l *headLines) next() (string, error) {
+	line, err := l.f.line(l.left)
 	switch {
 	case err == errTooLong:
 		return "", refuse(431, "the header fields are larger than %d bytes", maxHead)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return "", refuse(408, "the header fields did not come in time")
 	case err == io.EOF:
 		return "", readError(err)
 	case err != nil:
 		return "", err
 	}
-	*left = max(0, *left-len(line)-len("\r\n"))
+	if l.count++; l.count > 1+maxFields && len(line) > 0 {
+		return "", refuse(431, "there are more than %d header fields", maxFields)
+	}
+	l.left = max(0, l.left-len(line)-len("\r\n"))
 	return string(line), nil
 }
 
@@ -102,26 +119,26 @@ func (f *forwarder) headLine(left *int) (string, error) {
 // must prefer to the field Host. Blanks other than the two, a fragment, and bytes that
 // are not ASCII are refused: servers split the line at different ones.
 func (h *head) requestLine(line string) error {
-	parts := strings.Split(line, " ")
+	parts := strings.SplitN(line, " ", 4)
 	if len(parts) != 3 {
 		return refuse(400, "a request line that is not METHOD TARGET VERSION")
 	}
 	h.method, h.target, h.version = parts[0], parts[1], parts[2]
 	switch {
 	case !isToken(h.method):
-		return refuse(400, "the method %.100q", h.method)
+		return refuse(400, "the method %+q", cut(h.method))
 	case h.version == "HTTP/2.0":
 		return refuse(505, "HTTP/2 without TLS is not supported")
 	case h.version != "HTTP/1.1" && h.version != "HTTP/1.0":
-		return refuse(400, "the version %.100q", h.version)
+		return refuse(400, "the version %+q", cut(h.version))
 	case h.method == "CONNECT":
 		return refuse(400, "CONNECT: this is not a proxy")
 	case h.target == "*" && h.method == "OPTIONS":
 		return nil
 	case !strings.HasPrefix(h.target, "/"):
-		return refuse(400, "the target %.100q is not a path", h.target)
+		return refuse(400, "the target %+q is not a path", cut(h.target))
 	case strings.ContainsFunc(h.target, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }):
-		return refuse(400, "the target %.100q has bytes that must be percent-encoded", h.target)
+		return refuse(400, "the target %+q has bytes that must be percent-encoded", cut(h.target))
 	}
 	return nil
 }
@@ -149,7 +166,7 @@ func parseField(line string) (field, error) {
 	}
 	value = strings.Trim(value, " \t")
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
-		return field{}, refuse(400, "a control character in the field %.100q", name)
+		return field{}, refuse(400, "a control character in the field %+q", cut(name))
 	}
 	return field{name, value}, nil
 }
@@ -189,7 +206,7 @@ func (h *head) add(name, value string) (drop bool, err error) {
 // CONTENT_LENGTH (RFC 3875, section 4.1.18).
 func lookalike(name string) error {
 	if slices.Contains(special, strings.ReplaceAll(name, "_", "-")) {
-		return refuse(400, "the field name %.100q", name)
+		return refuse(400, "the field name %+q", cut(name))
 	}
 	return nil
 }
@@ -199,7 +216,7 @@ func splitHost(value string) (host, port string, err error) {
 	host, port, hasPort := strings.Cut(value, ":")
 	host = strings.TrimSuffix(host, ".")
 	if !isHostName(host) || hasPort && (len(port) == 0 || len(port) > 5 || !consistsOf(port, "0123456789")) {
-		return "", "", refuse(400, "Host: %.100q is not a host name", value)
+		return "", "", refuse(400, "Host: %+q is not a host name", cut(value))
 	}
 	return strings.ToLower(host), port, nil
 }
@@ -227,7 +244,7 @@ func isHostName(name string) bool {
 func contentLength(value string) (int64, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != value || n < 0 {
-		return 0, refuse(400, "Content-Length: %.100q", value)
+		return 0, refuse(400, "Content-Length: %+q", cut(value))
 	}
 	return n, nil
 }
@@ -237,7 +254,7 @@ func contentLength(value string) (int64, error) {
 // the oldest way to smuggle (RFC 9112, sections 6.1 and 11.2).
 func transferEncoding(value string) error {
 	if value != "chunked" {
-		return refuse(501, "Transfer-Encoding: %.100q", value)
+		return refuse(501, "Transfer-Encoding: %+q", cut(value))
 	}
 	return nil
 }
@@ -248,7 +265,7 @@ func connection(value string) error {
 	for option := range strings.SplitSeq(strings.ToLower(value), ",") {
 		switch option = strings.Trim(option, " \t"); option {
 		case "host", "content-length", "transfer-encoding", "expect":
-			return refuse(400, "Connection: %.100q", option)
+			return refuse(400, "Connection: %+q", cut(option))
 		}
 	}
 	return nil
@@ -258,7 +275,7 @@ func connection(value string) error {
 // the body comes at once (RFC 9110, section 10.1.1).
 func expect(value string) error {
 	if value != "100-continue" {
-		return refuse(417, "Expect: %.100q", value)
+		return refuse(417, "Expect: %+q", cut(value))
 	}
 	return nil
 }

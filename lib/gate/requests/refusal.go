@@ -5,7 +5,7 @@ import "fmt"
 // Refusal is a request that is not forwarded.
 type Refusal struct {
 	Status int    // of the answer
-	Reason string // for the user, in at most 1200 bytes; names from the request are quoted
+	Reason string // for the user: ASCII on one line, with at most maxQuoted bytes of the request, quoted
 
 	// Forwarded is the number of requests whose heads were forwarded before. If it is
 	// 0, Response may be written to the client at once. Otherwise the client may be
@@ -35,6 +35,7 @@ func (r *Refusal) Response() []byte {
 var statusText = map[int]string{
 	400: "Bad Request",
 	403: "Forbidden",
+	408: "Request Timeout",
 	417: "Expectation Failed",
 	421: "Misdirected Request",
 	431: "Request Header Fields Too Large",
@@ -45,3 +46,9 @@ var statusText = map[int]string{
 func refuse(status int, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Reason: fmt.Sprintf(format, args...)}
 }
+
+// maxQuoted bounds the bytes of a request in a Reason. Reasons are kept, and shown to
+// people and models: there must be no room for a text of the client's.
+const maxQuoted = 80
+
+func cut(s string) string { return s[:min(len(s), maxQuoted)] }

@@ -37,7 +37,27 @@ type Options struct {
 	// tells it, and reports whether it is 101. It must return false when the connection
 	// to the server ends before. Without Upgraded, no connection is upgraded.
 	Upgraded func() bool
+
+	// Reads is told what Forward reads of src next, for a caller that sets a deadline.
+	// It may be nil.
+	Reads func(Part)
 }
+
+// Part is a part of a connection, by the time that a client may take for it.
+type Part int
+
+const (
+	// Idle is the time before a request: no byte of it has come.
+	Idle Part = iota
+
+	// Head is a head from its first byte to its end, or trailer fields. Forward has
+	// memory in proportion to what has come of it, so it should have a short time. If
+	// src returns os.ErrDeadlineExceeded in it, the request is refused.
+	Head
+
+	// Body is a body, or an upgraded connection.
+	Body
+)
 
 // Forward forwards requests until src ends. It returns nil if that is between two
 // requests, and wraps io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for
@@ -56,7 +76,7 @@ type Options struct {
 // not know that protocol, which it is free to do (RFC 9110, section 7.8). In HTTP/2,
 // "h2c", the next requests could name other hosts; Java's client offers it always.
 //
-// Forward sets no deadlines. A caller that closes the writing side of dst when Forward
+// Forward sets no deadlines, but see Options.Reads. A caller that closes the writing side of dst when Forward
 // returns may lose responses: servers take that for the end of their client.
 func Forward(dst io.Writer, src *bufio.Reader, o Options) error {
 	f := forwarder{in: src, to: dst, out: bufio.NewWriter(dst), options: o}
@@ -71,6 +91,13 @@ type forwarder struct {
 	out     *bufio.Writer // to to; flushed before anything that waits
 	options Options
 	count   int // of the heads that were accepted
+}
+
+// reads tells the caller what is read next.
+func (f *forwarder) reads(p Part) {
+	if f.options.Reads != nil {
+		f.options.Reads(p)
+	}
 }
 
 func (f *forwarder) run() error {
@@ -113,9 +140,9 @@ func (f *forwarder) judge(h *head) *Refusal {
 	h.webSocket = h.webSocket && f.options.Upgraded != nil
 	switch {
 	case h.port != "" && h.port != f.options.Port:
-		return refuse(403, "port %s of %q is not allowed on this connection", h.port, h.host)
+		return refuse(403, "port %s of %+q is not allowed on this connection", h.port, cut(h.host))
 	case f.options.Host == nil || !f.options.Host(h.host):
-		return refuse(403, "host %q is not allowed on this connection", h.host)
+		return refuse(403, "host %+q is not allowed on this connection", cut(h.host))
 	case h.webSocket && f.count > 0:
 		return refuse(421, "a WebSocket needs a connection of its own")
 	}
