@@ -43,7 +43,7 @@ func (s *server) relay(c *net.TCPConn) {
 	case 80:
 		s.relayHTTP(c, &rec)
 	default:
-		s.relayRaw(c, &rec, nil)
+		s.relayRaw(c, &rec)
 	}
 }
 
@@ -63,19 +63,11 @@ func (s *server) connect(c *net.TCPConn, rec *Record) net.Conn {
 	return nil
 }
 
-// relayRaw joins a connection to its host. first has been read from the command.
-func (s *server) relayRaw(c *net.TCPConn, rec *Record, first []byte) {
-	there := s.connect(c, rec)
-	if there == nil {
-		return
+// relayRaw joins a connection to its host.
+func (s *server) relayRaw(c *net.TCPConn, rec *Record) {
+	if there := s.connect(c, rec); there != nil {
+		rec.Sent, rec.Received = pipe(c, there.(*net.TCPConn))
 	}
-	if _, err := there.Write(first); err != nil {
-		there.Close()
-		reset(c)
-		return
-	}
-	rec.Sent, rec.Received = pipe(c, there.(*net.TCPConn))
-	rec.Sent += int64(len(first))
 }
 
 // firstTime bounds the wait for what a client says first.

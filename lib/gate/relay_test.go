@@ -40,7 +40,7 @@ func relayed(t *testing.T, relay func(*server, *net.TCPConn, *Record), serve fun
 	near, far := listen(), listen()
 	h := newHost(Proxy{})
 	h.resolver = resolver{"a.example.": {{netip.MustParseAddr("93.184.215.14")}}}
-	h.own = func() ([]netip.Addr, error) { return nil, nil }
+	h.local = func(netip.Addr) (bool, error) { return false, nil }
 	h.dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", far.Addr().String())
 	}
