@@ -60,7 +60,7 @@ func relayed(t *testing.T, relay func(*server, *net.TCPConn, *Record), serve fun
 		}
 		defer c.Close()
 		rec := Record{Verdict: Refused, Name: "a.example", Port: 443}
-		relay(&server{host: h, report: &report{}}, c, &rec)
+		relay(&server{host: h}, c, &rec)
 		records <- rec
 	}()
 	c, err := net.Dial("tcp", near.Addr().String())
