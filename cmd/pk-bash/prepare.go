@@ -135,7 +135,7 @@ func (s *session) sandboxed(j *job) error {
 	}
 	if s.loop {
 		j.later(func() error { // before f is closed, and with it the keeper's files
-			s.Next = monitor.StartAhead(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
+			s.Next = monitor.StartAhead(f.Keeper(), c.Plan.Gate != nil && c.Session == nil)
 			return nil
 		})
 	}

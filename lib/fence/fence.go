@@ -369,8 +369,13 @@ func (f *Fence) findKeeper(lowers []string) (*session.Joined, error) {
 	return joined, err
 }
 
-func (f *Fence) keeper() *monitor.Keeper {
+// Keeper returns the keeper of the session, or nil for none: another one than Sandbox
+// returned, if that was killed.
+func (f *Fence) Keeper() *monitor.Keeper {
 	k := f.joined
+	if k == nil {
+		return nil
+	}
 	return &monitor.Keeper{Pid: k.Pid, User: k.User, Mount: k.Mount, Lock: k.Lock}
 }
 
@@ -389,7 +394,7 @@ func (f *Fence) rejoin() (*monitor.Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.keeper(), nil
+	return f.Keeper(), nil
 }
 
 // Sandbox is the command argv, for monitor.Start.
@@ -402,8 +407,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	}
 	f.beginNote()
 	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead}
-	if f.joined != nil {
-		c.Keeper, c.Rejoin = f.keeper(), f.rejoin
+	if c.Keeper = f.Keeper(); c.Keeper != nil {
+		c.Rejoin = f.rejoin
 	}
 	if dir := f.dir(); dir != nil {
 		c.Held = append(c.Held, dir.Locked())

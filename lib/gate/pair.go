@@ -31,13 +31,13 @@ const (
 
 // wires are what the gate holds of the network namespaces.
 type wires struct {
-	command *os.File       // the command's network namespace
-	tcp     []net.Listener // in the gate's namespace; those of Config.Rules and port 53
-	udp     *net.UDPConn   // port 53
-	refused []watcher      // of packets that nothing listens for
-	six     bool           // the pair has IPv6 addresses
-	inside  []net.Listener // of Config.Connect, on the command's loopback
-	do      chan func()    // to a thread that is in the command's namespace
+	command *os.File     // the command's network namespace
+	tcp     []*os.File   // listening, in the gate's namespace; those of Config.Rules and port 53
+	udp     *net.UDPConn // port 53
+	refused []watcher    // of packets that nothing listens for
+	six     bool         // the pair has IPv6 addresses
+	inside  []*os.File   // listening: of Config.Connect, on the command's loopback
+	do      chan func()  // to a thread that is in the command's namespace
 }
 
 // makeWires makes the network namespaces on a thread of its own, which stays in the
@@ -192,16 +192,21 @@ func bound(fam, kind int, at netip.AddrPort, options ...[2]int) (*os.File, error
 // backlog is how many connections may wait to be accepted.
 const backlog = 512
 
-func listen(fam int, at netip.AddrPort) (net.Listener, error) {
+func listen(fam int, at netip.AddrPort) (*os.File, error) {
 	f, err := bound(fam, unix.SOCK_STREAM, at, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR})
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // the listener has a copy
-	if err := unix.Listen(int(f.Fd()), backlog); err != nil {
+	raw, err := f.SyscallConn()
+	var failed error
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { failed = unix.Listen(int(fd), backlog) })
+	}
+	if err = errors.Join(err, failed); err != nil {
+		f.Close()
 		return nil, err
 	}
-	return net.FileListener(f)
+	return f, nil
 }
 
 // listenUDP opens a socket that tells the address at which it was asked: a client

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,6 +34,7 @@ type server struct {
 	mu        sync.Mutex
 	reports   map[*report]bool       // of the users
 	active    map[*net.TCPConn]*kind // connections that are served
+	coming    int                    // that were accepted, and are not in active yet
 	published []net.Listener         // on the host's loopback
 }
 
@@ -102,32 +104,70 @@ func (s *server) add(rec Record) {
 	}
 }
 
-// accept serves the connections of a listener.
-func (s *server) accept(l net.Listener, k *kind) {
-	for {
-		accepted, err := l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
+// accept serves the connections that the command opens.
+func (s *server) accept(listening *os.File, k *kind) {
+	raw, err := listening.SyscallConn()
+	for err == nil {
+		var fd int
+		if fd, err = s.next(raw); err != nil {
 			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
+			err = nil
 			continue
 		}
-		c := accepted.(*net.TCPConn)
-		if !s.enter(c, k) {
-			s.add(Record{Verdict: Refused, Protocol: "tcp", Name: "a connection", Reason: "there are too many at a time"})
-			reset(c)
-			continue
+		if c, err := connectionOf(fd); err == nil {
+			s.take(c, k)
 		}
-		go func() {
-			defer func() {
-				_ = recover() // a fault in one connection ends that one
-				c.Close()
-				s.leave(c, k)
-			}()
-			k.serve(c)
-		}()
+		s.forget()
 	}
+}
+
+// take serves a connection, or resets it if there are too many of its kind.
+func (s *server) take(c *net.TCPConn, k *kind) {
+	if !s.enter(c, k) {
+		s.add(Record{Verdict: Refused, Protocol: "tcp", Name: "a connection", Reason: "there are too many at a time"})
+		reset(c)
+		return
+	}
+	go func() {
+		defer func() {
+			_ = recover() // a fault in one connection ends that one
+			c.Close()
+			s.leave(c, k)
+		}()
+		k.serve(c)
+	}()
+}
+
+// next accepts a connection, and counts it before anybody can see that the kernel's
+// queue no longer has it: a net.Listener could be interrupted between.
+func (s *server) next(raw syscall.RawConn) (fd int, err error) {
+	rerr := raw.Read(func(listening uintptr) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		fd, _, err = unix.Accept4(int(listening), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err == nil {
+			s.coming++
+		}
+		return err != unix.EAGAIN && err != unix.EINTR
+	})
+	return fd, cmp.Or(rerr, err)
+}
+
+// forget is called once a connection that next has counted is active, or was refused.
+func (s *server) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.coming--
+}
+
+func connectionOf(fd int) (*net.TCPConn, error) {
+	f := os.NewFile(uintptr(fd), "connection")
+	defer f.Close() // the connection has a copy
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
 }
 
 func (s *server) enter(c *net.TCPConn, k *kind) bool {
@@ -151,14 +191,14 @@ func (s *server) leave(c *net.TCPConn, k *kind) {
 // closing counts the connections that the command has closed, or that have not been
 // accepted: they will be reported soon.
 func (s *server) closing() int {
-	n := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.coming
 	for _, l := range append(slices.Clone(s.tcp), s.inside...) {
-		if info := tcpInfo(l.(*net.TCPListener)); info != nil {
+		if info := tcpInfo(l); info != nil {
 			n += int(info.Unacked) // of a listener: connections that wait
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for c := range s.active {
 		if info := tcpInfo(c); info == nil || info.State != unix.BPF_TCP_ESTABLISHED {
 			n++
@@ -311,12 +351,27 @@ func (s *server) publish(port uint16) error {
 		s.mu.Lock()
 		s.published = append(s.published, l)
 		s.mu.Unlock()
-		go s.accept(l, &kind{serve: func(c *net.TCPConn) { s.toCommand(c, port) }, most: 256})
+		go s.acceptPublished(l, &kind{serve: func(c *net.TCPConn) { s.toCommand(c, port) }, most: 256})
 	}
 	if failed != nil {
 		return &Failure{fmt.Errorf("cannot publish port %d: %w", port, failed), "name another port, or end the program that uses it"}
 	}
 	return nil
+}
+
+// acceptPublished serves the connections that come from the host.
+func (s *server) acceptPublished(l net.Listener, k *kind) {
+	for {
+		c, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
+			continue
+		}
+		s.take(c.(*net.TCPConn), k)
+	}
 }
 
 // unpublish closes the ports of the host, which the next command may want.
@@ -357,20 +412,15 @@ func (s *server) dialInside(to netip.AddrPort) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "inside")
-	defer f.Close() // the connection has a copy
 	wait := unix.NsecToTimeval(insideTime.Nanoseconds())
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err != nil { // for connect too
-		return nil, err
+	if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &wait); err == nil { // for connect too
+		err = unix.Connect(fd, address)
 	}
-	if err := unix.Connect(fd, address); err != nil {
-		return nil, err
-	}
-	c, err := net.FileConn(f)
 	if err != nil {
+		unix.Close(fd)
 		return nil, err
 	}
-	return c.(*net.TCPConn), nil
+	return connectionOf(fd)
 }
 
 // toHost joins a connection of the command to a server on the host's loopback.
