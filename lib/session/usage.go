@@ -76,7 +76,7 @@ func (m *meter) file(st *unix.Stat_t) {
 	if st.Nlink > 1 {
 		key := inode{st.Dev, st.Ino}
 		m.links[key]++
-		if m.links[key] < st.Nlink {
+		if m.links[key] < uint64(st.Nlink) { // uint32 on some processors
 			return
 		}
 	}
