@@ -584,6 +584,22 @@ func TestWhatHeldIsToldInJSON(t *testing.T) {
 	assert.Empty(t, held("--no-sandbox"))
 }
 
+// A readable root around the session directories shows none of them but the session
+// tmp of the command, from the first command on.
+func TestRootsAroundTheSessions(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.cache")
+	b.Run(t, "pk-bash", "-y", "--session", "other", "--", "echo secret >/tmp/f")
+	for _, root := range []string{b.Home, b.Home + "/.cache"} {
+		for _, options := range [][]string{nil, {"--session", "s"}, {"--session", "s", "--net", "none"}} {
+			got := run(t, b, "echo kept >/tmp/f && cat /tmp/f; ls ~/.cache/pikuri | wc -l; cat ~/.cache/pikuri/workspace-other/playground/f",
+				append([]string{"--raw", "--readable", root}, options...)...)
+			assert.Equal(t, "kept\n1\n", got.Stdout, got.Stderr)
+			assert.NotContains(t, got.Stderr, "cannot make")
+		}
+	}
+}
+
 // A start without enough descriptors is refused before its first step: one message,
 // and nothing of it stays.
 func TestTooFewDescriptors(t *testing.T) {

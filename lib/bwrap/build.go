@@ -1,7 +1,6 @@
 package bwrap
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -395,18 +394,30 @@ func (b *builder) rooted(path string) bool {
 
 // masks hides the credentials that lie inside a toolchain.
 func (b *builder) masks() error {
-	rules := map[string]string{b.SessionBase: "default: session directories, which hold other commands' files"}
-	for _, path := range append(slices.Clone(b.Masks), b.SessionBase) {
+	b.hideSessions()
+	for _, path := range b.Masks {
 		real, err := b.links.real(path)
 		if err != nil || !b.rooted(real) || b.taken(real) {
 			continue // not shown, so there is nothing to hide
 		}
 		info, err := os.Stat(real)
 		if err == nil && !hiddenAlready(info) {
-			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: cmp.Or(rules[path], "toolchain mask")})
+			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"})
 		}
 	}
 	return nil
+}
+
+// hideSessions hides the session directories in roots around them: they hold files of
+// other commands. An empty directory, and not a mask, does: the session tmp is shown
+// below it, and needs a mount point there.
+func (b *builder) hideSessions() {
+	if b.SessionBase == "" {
+		return
+	}
+	if real, err := b.links.real(b.SessionBase); err == nil && b.rooted(real) && !b.taken(real) {
+		b.add(Mount{Op: OpEmpty, Dest: real, Perms: "0700", Size: tmpSize, Rule: "default: session directories, which hold other commands' files"})
+	}
 }
 
 // hiddenAlready reports whether a file is the empty one that a sandbox around this

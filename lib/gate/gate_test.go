@@ -261,7 +261,7 @@ func TestReportsAreBounded(t *testing.T) {
 	assert.Equal(t, "last.test", list[maxKinds+1].Name)
 	assert.Len(t, list[maxKinds+1].Reason, maxReason)
 	assert.Equal(t, 2*maxKinds, list[maxKinds+2].Count)
-	assert.Contains(t, Lines(list[maxKinds+2:])[0], "2000 left out")
+	assert.Contains(t, Lines(list[maxKinds+2:])[0], "more than a report has a place for: 2000")
 }
 
 // Packets of the command are hostile bytes too.

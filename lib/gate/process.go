@@ -250,7 +250,7 @@ func (g *process) finish() {
 	}
 	g.server.drain()
 	for range left {
-		g.server.add(Record{Verdict: Failed, Protocol: "tcp", Name: "a connection", Reason: "it had not ended when the command had"})
+		g.server.add(Record{Verdict: Failed, Protocol: "tcp", Reason: "connections that had not ended with the command"})
 	}
 }
 

@@ -94,7 +94,7 @@ func (r *report) all() []Record {
 	defer r.mu.Unlock()
 	list := slices.Clone(r.list)
 	if r.lost > 0 {
-		list = append(list, Record{Time: time.Now().UTC(), Verdict: Refused, Reason: "left out: a report has no place for more", Count: r.lost})
+		list = append(list, Record{Time: time.Now().UTC(), Verdict: Refused, Reason: "more than a report has a place for", Count: r.lost})
 	}
 	return list
 }
@@ -134,12 +134,12 @@ func (r Record) line() string {
 		to = net.JoinHostPort(to, strconv.Itoa(int(r.Port)))
 	}
 	switch {
+	case to == "" && r.Verdict != Allowed:
+		return fmt.Sprintf("%s: %d", r.Reason, r.Count)
 	case r.Verdict == Failed:
 		return fmt.Sprintf("%s could not be reached: %s", to, r.Reason)
 	case r.Verdict != Refused:
 		return ""
-	case to == "":
-		return fmt.Sprintf("%d %s", r.Count, r.Reason)
 	case r.Reason == noRule && r.Name != "" && r.Protocol == "udp":
 		return fmt.Sprintf("%s was refused: it is UDP, and TCP alone is let through", to)
 	case r.Reason == noRule && allowable(to):
