@@ -418,7 +418,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	}
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {
-		c.Held = append(c.Held, l.Lock())
+		c.Held = append(c.Held, l.File())
 	}
 	for _, run := range f.runs {
 		c.Held = append(c.Held, run.Lock())

@@ -14,6 +14,7 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Adopted is what came of an inert repository.
@@ -125,7 +126,7 @@ func (a *adoption) run() (*Adopted, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Layer{GitDir: filepath.Join(work, "git"), Dir: work, Session: "adopt", GitDirs: []string{filepath.Join(work, "git")}}
+	l := &Layer{Layer: overlay.Layer{Dir: work}, GitDir: filepath.Join(work, "git"), Session: "adopt", GitDirs: []string{filepath.Join(work, "git")}}
 	if err := os.Rename(source, l.Upper()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(work))
 	}
@@ -188,7 +189,7 @@ func (a *adoption) fill(l *Layer) (told []string, err error) {
 	if err := l.open(); err != nil {
 		return nil, err
 	}
-	defer l.lock.Close()
+	defer l.CloseLock()
 	if err := l.save(record{Since: refs.Now().UnixNano(), Base: config}); err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/overlay"
 )
 
 func TestFind(t *testing.T) {
@@ -185,10 +187,9 @@ func TestSubmodulesStayInert(t *testing.T) {
 	assert.FileExists(t, g.path("other/.git/HEAD"))
 	assert.Len(t, r.Withheld, 4)
 	upper := t.TempDir()
-	l := &Layer{Dir: upper, fresh: true}
-	for _, dir := range []string{upperDir, workDir, mergedDir} {
-		require.NoError(t, os.Mkdir(filepath.Join(upper, dir), 0o700))
-	}
+	l := &Layer{Layer: overlay.Layer{Dir: upper}}
+	l.SetFresh()
+	require.NoError(t, l.Layer.Open(0o700))
 	up, _, _, err := l.Submodule(g.path("late/sub"), r.Withheld)
 	require.NoError(t, err)
 	for name, want := range map[string]string{

@@ -117,7 +117,7 @@ func (l *Layer) ForgetLocks() {
 // that did not land as the command may expect. Work that cannot land now lands with the
 // next command that uses the layer.
 func (l *Layer) LandLast() (told []string) {
-	if l.lock == nil {
+	if l.File() == nil {
 		return nil // Reopen has found that the host's git directory is gone
 	}
 	if err := l.land(true, true); err != nil {
@@ -142,10 +142,10 @@ func (l *Layer) land(last, tidy bool) error {
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
 		return errors.Join(err, l.leave(tidy))
 	}
-	if err := l.wait(landing, unix.F_WRLCK); err != nil {
+	if err := l.Wait(overlay.Landing, unix.F_WRLCK); err != nil {
 		return err
 	}
-	defer func() { _ = l.try(landing, unix.F_UNLCK) }()
+	defer func() { _ = l.Try(overlay.Landing, unix.F_UNLCK) }()
 	s, err := l.load()
 	if err != nil {
 		return err
@@ -239,14 +239,14 @@ func openUp(dir, depth int) {
 // command had removed the rest.
 func (l *Layer) tidyUp(out *landed) error {
 	if l.shared {
-		if err := l.wait(starting, unix.F_WRLCK); err != nil {
+		if err := l.Wait(overlay.Starting, unix.F_WRLCK); err != nil {
 			return err
 		}
-		defer func() { _ = l.try(starting, unix.F_UNLCK) }()
-		if err := l.try(use, unix.F_WRLCK); err != nil {
+		defer func() { _ = l.Try(overlay.Starting, unix.F_UNLCK) }()
+		if err := l.Try(overlay.Use, unix.F_WRLCK); err != nil {
 			return l.save(out.saved()) // another command uses it, and will tidy
 		}
-		defer func() { _ = l.try(use, unix.F_RDLCK) }()
+		defer func() { _ = l.Try(overlay.Use, unix.F_RDLCK) }()
 	}
 	if l.Once {
 		return l.remove()

@@ -10,29 +10,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
-// Layer is a directory of pk's own that holds what commands write to one git
-// directory of the host: the upper layer of an overlay over it.
-//
-// Three bytes of its lock file are locked with open file description locks, which a
-// set-up program inherits, in this order:
-//
-//	starting   exclusive  a command, from before it looks whether the overlay is in use
-//	                      until its sandbox is made; a command that tidies the layer
-//	use        shared     a command, until its sandbox has ended and its work has landed
-//	           exclusive  a command that shares the layer with nobody
-//	landing    exclusive  a command that lands
+// Layer is the layer of an overlay over one git directory of the host. A command holds
+// its lock Use until the work has landed, too.
 type Layer struct {
+	overlay.Layer
 	GitDir  string `json:"git_dir"`        // the host's, absolute, without links
-	Dir     string `json:"dir"`            // of pk's own, absolute, without links
 	Session string `json:"session"`        // names kept references and reflog entries
 	Once    bool   `json:"once,omitempty"` // Dir goes with the command
 
@@ -54,28 +45,15 @@ type Layer struct {
 	// use, or "".
 	View string `json:"-"`
 
-	lock   *os.File
 	shared bool // by the commands of a session
-	fresh  bool
 	lander lander
 }
 
 // Names in the directory of a layer.
 const (
-	upperDir   = "upper"
-	workDir    = "work"
-	mergedDir  = "merged" // where a session's keeper has the overlay
-	layerLock  = "lock"
 	recordFile = "record"
 	onceDir    = "once-"  // begins the name of a layer for one command
 	baseIndex  = "index-" // begins the name of the host's index as it was
-)
-
-// Bytes of the lock file.
-const (
-	starting = iota
-	use
-	landing
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -98,20 +76,10 @@ func LayerName(gitDir string) string {
 // OpenShared opens the layer that the commands of a session share, below the directory
 // in, and makes it if it is missing. The caller closes the layer.
 func OpenShared(in, gitDir, session string, plain ...string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Plain: plain, Session: session, shared: true}
+	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(in, layerName(gitDir, plain))}, GitDir: gitDir, Plain: plain, Session: session, shared: true}
 	err := l.open()
 	if err == nil {
-		err = l.wait(starting, unix.F_WRLCK)
-	}
-	if err == nil {
-		if err = l.try(use, unix.F_WRLCK); err == nil {
-			l.fresh, err = true, l.begin()
-		} else if errors.Is(err, unix.EAGAIN) {
-			err = nil
-		}
-	}
-	if err == nil {
-		err = l.wait(use, unix.F_RDLCK) // a command that tidies has it exclusively for a moment
+		err = l.Share(l.begin)
 	}
 	return l.opened(err)
 }
@@ -121,20 +89,21 @@ func OpenShared(in, gitDir, session string, plain ...string) (*Layer, error) {
 // that runs at the same time gets an empty layer of its own. The caller closes the
 // layer.
 func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
-	l := &Layer{GitDir: gitDir, Dir: filepath.Join(in, layerName(gitDir, plain)), Plain: plain, Session: "command", fresh: true}
+	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(in, layerName(gitDir, plain))}, GitDir: gitDir, Plain: plain, Session: "command"}
+	l.SetFresh()
 	err := l.open()
 	if err == nil {
-		err = l.try(use, unix.F_WRLCK)
+		err = l.Try(overlay.Use, unix.F_WRLCK)
 	}
 	if errors.Is(err, unix.EAGAIN) {
-		l.lock.Close()
+		l.CloseLock()
 		l.Dir, l.Once = filepath.Join(l.Dir, onceDir+rand.Text()), true
 		if err = l.open(); err == nil {
-			err = l.try(use, unix.F_WRLCK)
+			err = l.Try(overlay.Use, unix.F_WRLCK)
 		}
 	}
-	if err == nil && !l.inPlace() {
-		l.lock.Close()
+	if err == nil && !l.InPlace() {
+		l.CloseLock()
 		return OpenOwn(in, gitDir, plain...)
 	}
 	if err == nil {
@@ -158,99 +127,26 @@ func (l *Layer) opened(err error) (*Layer, error) {
 	if err == nil {
 		return l, nil
 	}
-	if l.lock != nil {
-		l.lock.Close()
-	}
+	l.CloseLock()
 	return nil, fmt.Errorf("cannot prepare the layer over git directory %q: %w", l.GitDir, err)
 }
 
 // open makes the directories and opens the lock file.
 func (l *Layer) open() error {
-	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return err
-	}
-	for _, name := range []string{upperDir, workDir, mergedDir} {
-		if err := os.Mkdir(filepath.Join(l.Dir, name), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return err
-		}
-	}
 	info, err := os.Stat(l.GitDir)
-	if err == nil { // the merged directory has the mode of the upper layer
-		err = os.Chmod(l.Upper(), info.Mode().Perm()|0o700)
-	}
-	if err != nil {
-		return err
-	}
-	if err := l.openLock(); err != nil {
-		return err
+	if err == nil {
+		err = l.Layer.Open(info.Mode())
 	}
 	l.lander.layer, l.lander.repos = l, map[string]*repository{}
-	return nil
+	return err
 }
-
-func (l *Layer) openLock() error {
-	name := filepath.Join(l.Dir, layerLock)
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	l.lock = os.NewFile(uintptr(fd), layerLock)
-	return nil
-}
-
-// inPlace reports whether the locked file still has its name: a sweep may have removed
-// the layer before the lock was taken.
-func (l *Layer) inPlace() bool {
-	var own, named unix.Stat_t
-	return unix.Fstat(int(l.lock.Fd()), &own) == nil && unix.Lstat(filepath.Join(l.Dir, layerLock), &named) == nil && fsat.SameInode(&own, &named)
-}
-
-// Upper is the upper layer, Work what the kernel needs beside it, and Merged where a
-// session mounts the overlay.
-func (l *Layer) Upper() string  { return filepath.Join(l.Dir, upperDir) }
-func (l *Layer) Work() string   { return filepath.Join(l.Dir, workDir) }
-func (l *Layer) Merged() string { return filepath.Join(l.Dir, mergedDir) }
-
-// Fresh reports whether no other command uses the layer.
-func (l *Layer) Fresh() bool { return l.fresh }
-
-// Lock is a file to keep open until the sandbox has ended.
-func (l *Layer) Lock() *os.File { return l.lock }
-
-// Started is to be called once the sandbox is made.
-func (l *Layer) Started() { _ = l.try(starting, unix.F_UNLCK) }
 
 // Close gives the layer back.
 func (l *Layer) Close() error {
 	for _, r := range l.lander.repos {
 		r.objects.Close()
 	}
-	if l.lock == nil {
-		return nil
-	}
-	return l.lock.Close()
-}
-
-// lockTime bounds the wait for a lock that is held while a sandbox is made, or while
-// work lands: a large fetch takes its time.
-const lockTime = 10 * time.Minute
-
-func (l *Layer) try(which int, how int16) error {
-	lock := unix.Flock_t{Type: how, Start: int64(which), Len: 1}
-	_, err := fsat.Again(func() (int, error) { return 0, unix.FcntlFlock(l.lock.Fd(), unix.F_OFD_SETLK, &lock) })
-	if err == unix.EACCES {
-		err = unix.EAGAIN
-	}
-	return err
-}
-
-func (l *Layer) wait(which int, how int16) error {
-	for limit := time.Now().Add(lockTime); ; time.Sleep(time.Millisecond) {
-		err := l.try(which, how)
-		if err != unix.EAGAIN || time.Now().After(limit) {
-			return err
-		}
-	}
+	return l.CloseLock()
 }
 
 // record is what the commands that share a layer know of it.

@@ -59,7 +59,7 @@ func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged str
 			err = merr
 		}
 	}
-	if err != nil || !l.fresh { // nobody may write to the upper layer of an overlay that is mounted
+	if err != nil || !l.Fresh() { // nobody may write to the upper layer of an overlay that is mounted
 		return upper, work, merged, err
 	}
 	for _, n := range withheld {
@@ -159,10 +159,10 @@ func (l *Layer) keepPlain(last bool) error {
 	if !last {
 		return nil
 	}
-	if err := l.wait(landing, unix.F_WRLCK); err != nil {
+	if err := l.Wait(overlay.Landing, unix.F_WRLCK); err != nil {
 		return err
 	}
-	defer func() { _ = l.try(landing, unix.F_UNLCK) }()
+	defer func() { _ = l.Try(overlay.Landing, unix.F_UNLCK) }()
 	r, err := l.load()
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Sweep removes from a state directory the layers that no command has used for that
@@ -40,12 +41,12 @@ func Sweep(state string, olderThan time.Duration) error {
 // sweepLayer removes a layer, unless a command uses it. A command that opens it
 // meanwhile finds its lock file gone, and makes the layer anew.
 func sweepLayer(state, name string) error {
-	l := &Layer{Dir: filepath.Join(state, name)}
-	if err := l.openLock(); err != nil {
+	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(state, name)}}
+	if err := l.OpenLock(); err != nil {
 		return err
 	}
-	defer l.lock.Close()
-	if l.try(starting, unix.F_WRLCK) != nil || l.try(use, unix.F_WRLCK) != nil || l.try(landing, unix.F_WRLCK) != nil {
+	defer l.CloseLock()
+	if l.Try(overlay.Starting, unix.F_WRLCK) != nil || l.Try(overlay.Use, unix.F_WRLCK) != nil || l.Try(overlay.Landing, unix.F_WRLCK) != nil {
 		return nil
 	}
 	dir, err := os.Open(state)
