@@ -26,6 +26,7 @@ type incoming struct {
 // first request whether commands can be fenced.
 func (s *session) beginLoop() error {
 	if s.noSandbox || s.wrap != "" {
+		s.Unfenced = true
 		opened, err := s.WorkspaceFlags.Open(s.ctx)
 		if err == nil {
 			opened.Close()

@@ -217,6 +217,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.yes && o.confirmer != "", "--yes", "--confirm-command"},
 		{o.no && o.confirmer != "", "--no", "--confirm-command"},
 		{o.noSandbox && o.wrap != "", "--no-sandbox", "--wrap"},
+		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
+		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
 		{o.log != "" && o.loop, "--log", "--loop"},
 		{o.log != "" && o.raw && !o.object(), "--log", "--raw"},

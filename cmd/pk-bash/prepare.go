@@ -70,7 +70,7 @@ func (s *session) prepare(request shell.Request) (*job, error) {
 
 // open opens the workspace of a command that is not fenced by pk.
 func (s *session) open(j *job) error {
-	s.Scratch = false
+	s.Scratch, s.Unfenced = false, true
 	opened, err := s.WorkspaceFlags.Open(s.ctx)
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type Options struct {
 	Protect     []Protected // paths in writable roots that must not be written
 	GitDirs     []string    // git directories of the host, shown through layers
 	Submodules  []string    // unpopulated ones, shown through layers of which nothing lands
+	Trial       bool        // writable roots are overlays of the session
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
 	Table []mountinfo.Mount // of this process; nil: it is read
@@ -194,6 +195,13 @@ func (b *builder) roots() error {
 		m := Mount{Op: OpReadOnly, Source: r.Path, Dest: r.Path, Rule: b.rootRule(i, r), Root: true, Dev: r.Dev, Ino: r.Ino}
 		if r.Writable {
 			m.Op = OpWritable
+			if b.Trial && r.Path != b.Tmp {
+				if err := b.refuseTrial(r); err != nil {
+					return err
+				}
+				m.Layer = new(setup.Layer)
+				m.Rule += trialRule
+			}
 		}
 		if r.Path == b.Tmp && !b.OwnTmp && fsat.Within(r.Path, "/tmp") {
 			continue // it is there as /tmp; a mount point for it would have to be made in it
@@ -201,10 +209,44 @@ func (b *builder) roots() error {
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
 			b.add(m)
 		} else if r.Writable {
-			b.plan.Mounts[at].Op = OpWritable
+			b.plan.Mounts[at].Op, b.plan.Mounts[at].Layer, b.plan.Mounts[at].Rule = OpWritable, m.Layer, m.Rule
 		}
 	}
 	return nil
+}
+
+// trialRule is a part of the rule of each root of a trial.
+const trialRule = "; --trial: changes stay in the session"
+
+// refuseTrial refuses what cannot be a root of a trial.
+func (b *builder) refuseTrial(r confine.Root) error {
+	reason, advice := "", "leave --trial out"
+	below := mountBelow(b.plan.Table(), r.Path)
+	var fs unix.Statfs_t
+	switch {
+	case !r.Dir:
+		reason, advice = "it is a file", "name its directory"
+	case below != "":
+		reason, advice = fmt.Sprintf("%q is mounted below it, and the kernel lays no overlay over that", below), fmt.Sprintf("umount %q, or name a root that does not hold it", below)
+	case unix.Statfs(r.Path, &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC && b.SessionBase != "" && onOverlay(b.SessionBase):
+		reason, advice = "it and the session directories lie on an overlay, which carries no further one", "set XDG_CACHE_HOME to a directory on a disk or a volume"
+	case len(b.Rules.AllowWrite) > 0:
+		return &Refusal{Reason: "cannot hold to --allow-write in a trial", Advice: "leave it out: pk-apply lands the paths that you name"}
+	}
+	if reason == "" {
+		return nil
+	}
+	return &Refusal{Reason: fmt.Sprintf("cannot try changes out in %q: %s", r.Path, reason), Advice: advice}
+}
+
+// onOverlay reports whether a directory, or the next one above that exists, lies on an
+// overlay.
+func onOverlay(dir string) bool {
+	var fs unix.Statfs_t
+	for unix.Statfs(dir, &fs) != nil && dir != "/" {
+		dir = filepath.Dir(dir)
+	}
+	return fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
 // rootRule says what caused root number i.

@@ -28,6 +28,9 @@ const (
 func (m Mount) access() Access {
 	switch m.Op {
 	case OpWritable, OpPin:
+		if m.trial() {
+			return Overlaid
+		}
 		return Writable
 	case OpOverlay:
 		return Overlaid

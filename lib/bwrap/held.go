@@ -83,7 +83,7 @@ func (p *Plan) identify(m *Mount, above int, tmp string) error {
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	m.Dev, m.Ino = st.Dev, st.Ino
-	if above >= 0 && (p.Mounts[above].Op == OpOverlay || p.Mounts[above].lower != "" && p.Mounts[above].kept()) {
+	if above >= 0 && (p.Mounts[above].Op == OpOverlay || p.Mounts[above].trial() || p.Mounts[above].lower != "" && p.Mounts[above].kept()) {
 		m.lower = path
 	}
 	return err

@@ -46,14 +46,12 @@ func (p *Plan) Job(bwrap Binary, argv []string) (*setup.Job, error) {
 func (p *Plan) addTo(j *setup.Job, i int) {
 	m := p.Mounts[i]
 	s := setup.Mount{At: m.Dest, Inode: m.inode(), Access: m.allowed()}
-	if m.lower != "" { // an overlay has inodes of its own: the host is asked instead
-		j.Unchanged = append(j.Unchanged, setup.Inode{Path: m.lower, Dev: m.Dev, Ino: m.Ino})
-		s.Inode = setup.Inode{Path: m.lower}
-	}
 	switch m.Op {
 	case OpReadOnly, OpWritable, OpProtect, OpPin:
 		s.Op, s.From = setup.Bind, m.Source
-		if p.keeps(i) {
+		if m.trial() {
+			s.Op, s.Session, s.Layer, s.Access = setup.Overlay, m.session, m.Layer, ""
+		} else if p.keeps(i) {
 			s.Op, s.From = setup.Keep, ""
 		}
 	case OpOverlay:
@@ -79,6 +77,12 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 		if m.Blank && !m.Dir {
 			s.Op = setup.Blank
 		}
+	}
+	if m.lower != "" && s.From == "" {
+		// It is a place in an overlay, which has inodes of its own, so the host is asked. A
+		// command of the session may have removed it.
+		j.Unchanged = append(j.Unchanged, setup.Inode{Path: m.lower, Dev: m.Dev, Ino: m.Ino})
+		s.Inode = setup.Inode{}
 	}
 	j.Mounts = append(j.Mounts, s)
 }

@@ -3,6 +3,7 @@ package bwrap
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"pikuri/lib/setup"
 )
@@ -49,11 +50,32 @@ func (p *Plan) Join(s Session, refused map[string]string) error {
 	return nil
 }
 
-// Lay says where the layers of a git directory are, and where the session's mount
-// namespace has its overlay; "" without a session.
-func (p *Plan) Lay(gitDir string, layer setup.Layer, session string) {
+// Trials lists the roots of the plan that are overlays of a trial.
+func (p *Plan) Trials() []string {
+	var dirs []string
+	for _, m := range p.Mounts {
+		if m.trial() && !slices.Contains(dirs, m.Source) {
+			dirs = append(dirs, m.Source)
+		}
+	}
+	return dirs
+}
+
+// LookIn says where the session has what was written in a root of its trial, for the
+// search for the command.
+func (p *Plan) LookIn(root, upper string) {
 	for i := range p.Mounts {
-		if m := &p.Mounts[i]; m.Layer != nil && m.Source == gitDir {
+		if m := &p.Mounts[i]; m.trial() && m.Source == root {
+			m.upper = upper
+		}
+	}
+}
+
+// Lay says where the layers of a git directory or of a trial's root are, and where the session's mount
+// namespace has its overlay; "" without a session.
+func (p *Plan) Lay(dir string, layer setup.Layer, session string) {
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; m.Layer != nil && m.Source == dir {
 			*m.Layer = layer
 			m.session = session
 		}

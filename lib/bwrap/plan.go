@@ -11,9 +11,12 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/overlay"
 	"pikuri/lib/setup"
 )
 
@@ -53,15 +56,16 @@ type Mount struct {
 	Own  bool // it is pk's own, so that mount points may be made in it
 
 	Missing bool         // OpOverlay: the host does not have Source
-	Layer   *setup.Layer // OpOverlay of a git directory: where writes go, once Lay has said so
+	Layer   *setup.Layer // OpOverlay of a git directory, OpWritable of a trial: where writes go, once Lay has said so
 
 	// Held: a command that runs elsewhere may change Source or Dest, so the mount is
 	// made by descriptor, and only if the file is still this inode.
 	Held     bool
 	Dev, Ino uint64
 
-	session string // OpOverlay of a git directory: where the session's mount namespace has it
+	session string // with Layer: where the session's mount namespace has it
 	seenAt  string // OpOverlay: where this process sees what the sandbox will
+	upper   string // OpWritable of a trial: where the session has what was written, or ""
 	lower   string // of what is mounted in an overlay, whose inodes are its own: where the host has it
 }
 
@@ -195,12 +199,34 @@ func (p *Plan) seen(host, dest string) bool {
 func (m Mount) host(path string) (string, bool) {
 	switch m.Op {
 	case OpReadOnly, OpWritable, OpOverlay, OpProtect, OpPin:
+		if m.upper != "" {
+			if at, ok := m.written(path); ok {
+				return at, true
+			}
+		}
 		if m.seenAt != "" {
 			return filepath.Join(m.seenAt, strings.TrimPrefix(path, m.Dest)), true
 		}
 		return filepath.Join(m.Source, strings.TrimPrefix(path, m.Dest)), true
 	case OpCopy:
 		return m.Source, path == m.Dest
+	}
+	return "", false
+}
+
+// trial reports whether m is a root of a trial.
+func (m Mount) trial() bool { return m.Op == OpWritable && m.Layer != nil }
+
+// written is where the upper layer of a trial has what is seen at path, if that was
+// written, or a place where nothing is if it was removed. The kernel decides in the end.
+func (m Mount) written(path string) (string, bool) {
+	at := filepath.Join(m.upper, strings.TrimPrefix(path, m.Dest))
+	var st unix.Stat_t
+	switch err := unix.Lstat(at, &st); {
+	case err == unix.ENOTDIR, err == nil && overlay.IsWhiteout(&st):
+		return "/proc/nonexistent", true
+	case err == nil && at != m.upper:
+		return at, true
 	}
 	return "", false
 }

@@ -161,7 +161,7 @@ func (b *builder) refuseInLayer(p Protected) error {
 	for _, m := range b.plan.Mounts {
 		below, ok := strings.CutPrefix(p.Path, m.Source+"/")
 		name, _, _ := strings.Cut(below, "/")
-		if m.Layer != nil && ok && !slices.Contains(neverLands, name) {
+		if m.Op == OpOverlay && m.Layer != nil && ok && !slices.Contains(neverLands, name) {
 			return &Refusal{
 				Reason: fmt.Sprintf("cannot protect %q: commits and branches land in the git directory", p.Path),
 				Advice: fmt.Sprintf("protect all of it: --protect %q", m.Source),

@@ -23,6 +23,10 @@ type WorkspaceFlags struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
+	// Trial makes the session a trial. Unfenced says that the command's changes cannot be
+	// kept in one.
+	Trial, Unfenced bool
+
 	// LateSession keeps Open from making the directory of a new session: for a
 	// command that plans, and may refuse, before it makes anything.
 	LateSession bool
@@ -203,10 +207,14 @@ func (w *WorkspaceFlags) Open(ctx *Context) (*Opened, error) {
 		return &Opened{Workspace: opened}, nil
 	}
 	reserved, err := reserve(name, opened.Roots())
+	if err == nil && w.Unfenced && reserved.IsTrial() {
+		err = WithHint(fmt.Errorf("session %q is a trial, and without a sandbox changes are made in the project", name), "leave --session out, or unset PK_SESSION")
+	}
 	if err != nil {
 		opened.Close()
 		return nil, Invalid(err)
 	}
+	reserved.Trial = w.Trial
 	o := &Opened{Workspace: opened, Reserved: reserved, reopen: func(tmp string) (*confine.Workspace, error) {
 		if cfg.Temp == "" {
 			cfg.Temp = tmp

@@ -24,10 +24,12 @@ import (
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/overlay"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
+	"pikuri/lib/trial"
 )
 
 // Config is what a sandbox is made from. The zero value shows the workspace and
@@ -46,6 +48,7 @@ type Config struct {
 	OwnTmp   bool // Tmp is the session tmp of Session
 
 	Overlays     []string
+	Trial        bool // writable roots are overlays of the session, which has a name
 	NoToolchains bool
 	NoNet        bool
 	Gate         *gate.Config // with NoNet: the hosts and ports that are reached all the same
@@ -90,6 +93,7 @@ type Fence struct {
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
+	trial        []*trial.Root
 	report       *os.File // the gate's records, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
@@ -130,6 +134,9 @@ func (f *Fence) begin() error {
 	if made.Named() {
 		f.Session = made
 	}
+	if made.Trial() != f.Trial {
+		return &bwrap.Refusal{Reason: "another command has just begun the session as a trial", Advice: "try again"}
+	}
 	_, err = made.Tmp()
 	return err
 }
@@ -150,6 +157,9 @@ func (f *Fence) Close() error {
 	}
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
+	}
+	for _, r := range f.trial {
+		errs = append(errs, r.Close())
 	}
 	errs = append(errs, f.removeTemporary())
 	if f.joined != nil {
@@ -172,7 +182,7 @@ func (f *Fence) plan() error {
 	f.table = bwrap.OwnMounts()
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
-		Overlays: f.Overlays, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
+		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Table: f.table, Home: f.gitHome(f.Roots[0].Path),
 	}
@@ -327,7 +337,7 @@ func (f *Fence) Ready(name string) error {
 // stays for the session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
-	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 && f.Plan.Gate == nil {
+	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 && f.Plan.Gate == nil && !f.Trial {
 		return nil
 	}
 	joined, err := f.findKeeper(lowers)
@@ -344,6 +354,9 @@ func (f *Fence) join() error {
 	}
 	if err != nil {
 		return err
+	}
+	for _, root := range f.Plan.Trials() {
+		f.Plan.LookIn(root, (&overlay.Layer{Dir: trial.Dir(joined.Overlays, root)}).Upper())
 	}
 	return f.Plan.Require(f.Require) // "overlay" may not hold any more
 }
@@ -420,10 +433,13 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.File())
 	}
+	for _, r := range f.trial {
+		c.Held = append(c.Held, r.File())
+	}
 	for _, run := range f.runs {
 		c.Held = append(c.Held, run.Lock())
 	}
-	if len(f.layers) > 0 {
+	if len(f.layers)+len(f.trial) > 0 {
 		c.Started = f.started
 	}
 	if f.Limits.Zero() {
@@ -457,6 +473,10 @@ func (f *Fence) recover(base string) {
 // beginNote notes what is to be undone when the command has ended. Without a cache
 // directory nothing can be noted for the case that this process is killed.
 func (f *Fence) beginNote() {
+	if f.Trial { // nothing of the host's has been written
+		f.note = new(quarantine.Note)
+		return
+	}
 	n := quarantine.Note{Layers: f.layers}
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {

@@ -173,6 +173,9 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 // cover adds to the submodules that get a layer, and makes their directories. Nothing
 // of a root that is one would land.
 func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
+	if f.Trial {
+		return nil // pk-apply lands no repository there
+	}
 	for _, u := range unpopulated {
 		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Writable && r.Path == u.Dir }) {
 			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it is a submodule that is not populated", u.Dir), Advice: "git submodule update --init"}
@@ -256,7 +259,7 @@ func (f *Fence) removeTemporary() error {
 // beginGit notes that a command runs in the roots, and gives back what earlier
 // commands have made there.
 func (f *Fence) beginGit() error {
-	if len(f.looked) == 0 {
+	if len(f.looked) == 0 || f.Trial { // repositories that a trial makes are not the host's
 		return nil
 	}
 	if err := f.makeGitState(); err != nil {
@@ -313,6 +316,9 @@ func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
 	}
+	if err := f.openTrial(); err != nil {
+		return err
+	}
 	for _, dir := range f.gitDirs {
 		l, err := f.openLayer(dir)
 		if err != nil {
@@ -327,6 +333,9 @@ func (f *Fence) OpenLayers() error {
 			l.View = filepath.Join(f.joined.Root(), at)
 		}
 		f.Plan.Lay(dir, layer, at)
+	}
+	if err := f.saveHeld(); err != nil {
+		return err
 	}
 	return f.openSubmodules()
 }
@@ -390,6 +399,12 @@ func (f *Fence) started(root string) {
 			l.View = root + at
 		}
 		l.Started()
+	}
+	for _, r := range f.trial {
+		r.Started()
+	}
+	if f.Trial {
+		return // it lands when somebody says so
 	}
 	stop, stopped := make(chan bool), make(chan bool)
 	go func() {

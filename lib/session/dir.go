@@ -66,7 +66,7 @@ const Prefix = "workspace-"
 // Names inside the base and inside a session directory.
 const (
 	reaped = ".reap-"     // begins the name of a directory that is being removed
-	stamp  = ".stamp"     // its mtime says when the session directory was last used
+	stamp  = ".stamp"     // its mtime says when the session directory was last used; not empty in a trial
 	TmpDir = "playground" // the session tmp
 )
 
@@ -94,12 +94,17 @@ type Dir struct {
 	base  *os.File
 	name  string // in the base
 	named bool   // a session that outlives the command
+	trial bool
 	dir   *os.File
 }
 
 // Reserved is a session directory that need not exist yet: what is to be done in it can
 // be planned, and refused, before anything is made.
 type Reserved struct {
+	// Trial makes the session a trial, or fails to open one that is none. Without it,
+	// the session stays as it is.
+	Trial bool
+
 	base, name string
 	named      bool
 }
@@ -116,7 +121,7 @@ func ReserveNamed(base, name string) (Reserved, error) {
 	if !isSessionName(name) {
 		return Reserved{}, refuse("use 1 to 64 letters, digits, dots, underscores and dashes", "session name %q is not allowed", name)
 	}
-	return Reserved{base, Prefix + name, true}, nil
+	return Reserved{base: base, name: Prefix + name, named: true}, nil
 }
 
 // CheckName refuses a name that a session cannot have.
@@ -125,9 +130,10 @@ func CheckName(name string) error {
 	return err
 }
 
-// Path is where the session directory is, or will be.
+// Name is the name of the directory in the base.
 func (r Reserved) Name() string { return r.name }
 
+// Path is where the session directory is, or will be.
 func (r Reserved) Path() string { return filepath.Join(r.base, r.name) }
 
 // Tmp is where the session tmp is, or will be.
@@ -163,7 +169,7 @@ func (r Reserved) Open() (*Dir, error) {
 	}
 	d := &Dir{base: base, name: r.name, named: r.named}
 	if err = d.lock(); err == nil {
-		err = d.touch()
+		err = d.touch(r.Trial)
 	}
 	if err != nil {
 		if !d.named { // nobody else knows it, and it is empty
@@ -221,17 +227,65 @@ func (d *Dir) lock() error {
 // touch bumps the stamp when it is older than an hour, or lies in the future
 // after the clock was set. Nothing is opened: a name in a directory is never a
 // reason to follow it.
-func (d *Dir) touch() error {
+//
+// The first command of a session makes the stamp, which says whether the session is a
+// trial.
+func (d *Dir) touch(trial bool) error {
 	var st unix.Stat_t
 	err := unix.Fstatat(fd(d.dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
-		return createEmpty(d.dir, stamp)
+		make := createEmpty
+		if trial {
+			make = createTrial
+		}
+		if err := make(d.dir, stamp); err != nil {
+			return err
+		}
+		err = unix.Fstatat(fd(d.dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err != nil {
+		return err
+	}
+	d.trial = st.Size > 0
+	if trial && !d.trial {
+		return refuse("name a new session", "it was begun without --trial")
 	}
 	age := time.Since(time.Unix(st.Mtim.Unix()))
-	if err == nil && (age > stampEvery || age < 0) {
+	if age > stampEvery || age < 0 {
 		err = unix.UtimesNanoAt(fd(d.dir), stamp, nil, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	return err
+}
+
+// createTrial makes the stamp of a trial, which is never seen empty. One that is there
+// already is as good.
+func createTrial(dir *os.File, name string) error {
+	n, err := unix.Openat(fd(dir), ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("cannot make %q: %w", name, err)
+	}
+	defer unix.Close(n)
+	if err := fsat.Fill(n, []byte("trial\n")); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(n, 0o600); err != nil { // whatever the umask
+		return err
+	}
+	err = unix.Linkat(unix.AT_FDCWD, fsat.Path(n), fd(dir), name, unix.AT_SYMLINK_FOLLOW)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+// Trial reports whether the writable roots of the session's commands are overlays, whose
+// changes land when somebody says so.
+func (d *Dir) Trial() bool { return d.trial }
+
+// IsTrial reports whether there is a session of this name that is a trial.
+func (r Reserved) IsTrial() bool {
+	var st unix.Stat_t
+	return unix.Lstat(filepath.Join(r.Path(), stamp), &st) == nil && st.Size > 0
 }
 
 // Name is the name of the directory in the base.

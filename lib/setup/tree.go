@@ -403,6 +403,9 @@ func (m Mount) mountInSession() error {
 	if err != nil || mounted {
 		return err
 	}
+	if !m.Layer.Fresh { // a keeper that was killed had it mounted: a second mount would corrupt it
+		return &failure{errors.New("its overlay is in use outside of the session's mounts"), "try again when the session's other commands have ended"}
+	}
 	lower, err := m.Inode.open(m.From)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@
 package sandboxflags
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -67,6 +68,8 @@ const SandboxHelp = `Sandbox:
       --overlay DIR          a root that looks writable; writes stay in the
                              session, or are lost with the command
       --overlay-from FILE    the same from a list
+      --trial                writable roots keep their changes in the session:
+                             pk-diff shows them, pk-apply lands them
       --no-toolchains        do not show what pk-toolchains lists
       --net host|none|allow  the host's network (default), none, or the hosts
                              that are allowed
@@ -105,6 +108,7 @@ func (o *Options) Lasting() []cli.Option {
 	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
 		listedIn(&o.overlays, "overlay", false).Path(),
 		listedIn(&o.overlays, "overlay-from", true).PathOrStdin(),
+		cli.Switch(&o.Trial, "trial", ""),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
 		cli.Func(o.setNet, "net", ""),
 		listedIn(&o.allowHosts, "allow-host", false),
@@ -208,6 +212,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		return nil, err
 	}
 	o.LateSession = true
+	if o.Trial {
+		o.nameTrial(ctx)
+	}
 	opened, err := o.WorkspaceFlags.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -248,6 +255,7 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell,
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
+	c.Trial = o.Trial || opened.Session != nil && opened.Session.Trial()
 	c.Reserved = opened.Reserved
 	switch {
 	case o.Temp != "" || c.Session != nil || c.Reserved != nil:
@@ -272,6 +280,18 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		}
 	}
 	return c, nil
+}
+
+// nameTrial names a session for a trial that was given none, and says its name: the
+// changes are to be found again.
+func (o *Options) nameTrial(ctx *cli.Context) {
+	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
+		return
+	}
+	o.Session = "trial-" + strings.ToLower(rand.Text()[:10])
+	if !o.Tell {
+		ctx.Say("hint: pk-diff --session %s shows what changes", o.Session)
+	}
 }
 
 // Ready joins the session and looks for the command, whose absence has exit

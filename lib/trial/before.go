@@ -1,0 +1,132 @@
+package trial
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// before is the names that a root had when its trial began, and its directories. The
+// ctime of a file tells whether it has changed since, but neither which files there were
+// nor, of a directory, what has changed.
+//
+// The file has records that end in NUL: for each directory "/DEV INO MODE PATH", and
+// then "-NAME" for each of its entries. What is in git directories is left out: nothing
+// lands there by name.
+type before struct {
+	dirs map[string]*dirBefore // by path relative to the root, which is "."
+}
+
+// dirBefore is a directory as it was.
+type dirBefore struct {
+	dev, ino uint64
+	mode     uint32
+	names    map[string]bool
+}
+
+// maxDepth bounds the directories that are open at once. Those that lie deeper are not
+// noted: a change there is a conflict if the ctime says so.
+const maxDepth = 200
+
+// noteNames returns the names in an open directory and below, and notes in b a directory
+// whose group is not the user's.
+func noteNames(dir int, st *unix.Stat_t, b *began) ([]byte, error) {
+	n := &noting{began: b, gid: uint32(os.Getegid())}
+	err := n.directory(dir, st, ".", maxDepth)
+	return n.out.Bytes(), err
+}
+
+type noting struct {
+	out   bytes.Buffer
+	began *began
+	gid   uint32
+}
+
+// directory notes a directory, which is open for reading, and those below it.
+func (n *noting) directory(dir int, st *unix.Stat_t, rel string, depth int) error {
+	if st.Gid != n.gid && n.began.Foreign == "" && os.Geteuid() != 0 {
+		n.began.Foreign = filepath.Join(n.began.Path, rel)
+	}
+	fmt.Fprintf(&n.out, "/%d %d %o %s\x00", st.Dev, st.Ino, st.Mode, rel)
+	var below []string
+	err := fsat.Each(dir, func(e fsat.Entry) error {
+		n.out.WriteByte('-')
+		n.out.WriteString(e.Name)
+		n.out.WriteByte(0)
+		if (e.Type == unix.DT_DIR || e.Type == unix.DT_UNKNOWN) && e.Name != ".git" {
+			below = append(below, e.Name)
+		}
+		return nil
+	})
+	if err != nil || depth == 0 {
+		return err
+	}
+	for _, name := range below {
+		sub, err := fsat.Kernel().Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.SameMount)
+		if err != nil {
+			continue // gone, no directory, or closed to the user and so to the commands
+		}
+		var st unix.Stat_t
+		if err = unix.Fstat(sub, &st); err == nil {
+			err = n.directory(sub, &st, path.Join(rel, name), depth-1)
+		}
+		unix.Close(sub)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beginning reads the names.
+func (r *Root) beginning() (*before, error) {
+	if r.before != nil {
+		return r.before, nil
+	}
+	text, err := os.ReadFile(filepath.Join(r.Dir, namesFile))
+	if err != nil {
+		return nil, err
+	}
+	b := &before{dirs: map[string]*dirBefore{}}
+	var dir *dirBefore
+	for record := range strings.SplitSeq(strings.TrimSuffix(string(text), "\x00"), "\x00") {
+		if name, ok := strings.CutPrefix(record, "-"); ok && dir != nil {
+			dir.names[name] = true
+			continue
+		}
+		dir = &dirBefore{names: map[string]bool{}}
+		var at string
+		fields := strings.SplitN(record, " ", 4)
+		if len(fields) == 4 {
+			at = fields[3]
+		}
+		if _, err := fmt.Sscanf(record, "/%d %d %o ", &dir.dev, &dir.ino, &dir.mode); err != nil || at == "" {
+			return nil, fmt.Errorf("cannot read the names of the trial's beginning in %q", r.Dir)
+		}
+		b.dirs[at] = dir
+	}
+	r.before = b
+	return b, nil
+}
+
+// had reports whether the root had a path.
+func (b *before) had(rel string) bool {
+	if rel == "." {
+		return true
+	}
+	dir := b.dirs[path.Dir(rel)]
+	return dir != nil && dir.names[path.Base(rel)]
+}
+
+// same reports whether an entry of the root is the directory that it was.
+func (b *before) same(rel string, dev, ino uint64) bool {
+	dir := b.dirs[rel]
+	return dir != nil && dir.dev == dev && dir.ino == ino
+}

@@ -1,0 +1,4 @@
+package trial
+
+// State is what a path stood for.
+type State struct{}

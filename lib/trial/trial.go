@@ -1,0 +1,216 @@
+// Package trial keeps the state of a trial, a session whose writable roots are overlays:
+// the project as it was when the trial began, the changes that the session's commands
+// have made since, and those of them that have landed.
+package trial
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+)
+
+// Root is one root of a trial: a directory of the project, and the layer over it. Close
+// it.
+type Root struct {
+	overlay.Layer
+	Path    string
+	Warning string // a remark for people about the beginning, or ""
+
+	began  began
+	before *before // nil until it is asked for
+	landed map[string]State
+}
+
+// Names in the directory of a layer.
+const (
+	prefix     = "trial-"  // begins the name of the directory
+	beganFile  = "began"   // a JSON object
+	namesFile  = "names"   // the names in the root's directories; see before
+	mountsFile = "mounted" // a line for each time that the overlay was mounted, in ns
+	landedFile = "landed"  // a JSON object for each path that has landed, the last one holds
+)
+
+// began is the root at the time when the trial began.
+type began struct {
+	Path    string `json:"path"`
+	Dev     uint64 `json:"dev"`
+	Ino     uint64 `json:"ino"`
+	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
+	Project bool   `json:"project,omitempty"`
+	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
+}
+
+// Dir is the directory of the layer over a root, below the directory of a session's
+// overlays.
+func Dir(overlays, root string) string {
+	readable := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, filepath.Base(root))
+	sum := sha256.Sum256([]byte(root))
+	return filepath.Join(overlays, prefix+readable[:min(len(readable), 40)]+"-"+hex.EncodeToString(sum[:8]))
+}
+
+// Open begins to use a root in a command, and notes the beginning of the trial if this is
+// the first one. project says that it is the project root. The caller holds the session
+// directory, and calls Started once the sandbox is made.
+func Open(overlays, root string, project bool) (*Root, error) {
+	r := &Root{Layer: overlay.Layer{Dir: Dir(overlays, root)}, Path: root}
+	info, err := os.Stat(root)
+	if err == nil {
+		err = r.Layer.Open(info.Mode())
+	}
+	if err == nil {
+		err = r.Share(func() error { return r.begin(project) })
+	}
+	if err != nil {
+		r.CloseLock()
+		return nil, fmt.Errorf("cannot prepare the trial of %q: %w", root, err)
+	}
+	return r, nil
+}
+
+// Close gives the root back.
+func (r *Root) Close() error { return r.CloseLock() }
+
+// begin notes the root before its overlay is mounted.
+func (r *Root) begin(project bool) error {
+	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, r.Path, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return err
+	}
+	now, err := coarseNow()
+	if err != nil {
+		return err
+	}
+	err = r.load()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if err := r.note(dir, &st, now, project); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case r.began.Dev != st.Dev || r.began.Ino != st.Ino:
+		return &Refusal{"another directory has its place since the trial began", "begin a new session; pk-diff shows what this one has changed"}
+	}
+	return appendTo(filepath.Join(r.Dir, mountsFile), fmt.Appendf(nil, "%d\n", now))
+}
+
+// note notes the beginning of a trial.
+func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
+	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Since: now, Project: project}
+	names, err := noteNames(dir, st, &r.began)
+	if err != nil {
+		return err
+	}
+	if err := replace(filepath.Join(r.Dir, namesFile), names); err != nil {
+		return err
+	}
+	text, err := json.Marshal(r.began)
+	if err != nil {
+		return err
+	}
+	if r.began.Foreign != "" {
+		r.Warning = fmt.Sprintf("files of another group than yours cannot be written in a trial, such as those in %q", r.began.Foreign)
+	}
+	return replace(filepath.Join(r.Dir, beganFile), text)
+}
+
+// load reads the note of the beginning.
+func (r *Root) load() error {
+	text, err := os.ReadFile(filepath.Join(r.Dir, beganFile))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &r.began); err != nil {
+		return fmt.Errorf("cannot read the beginning of the trial: %w", err)
+	}
+	r.Path = r.began.Path
+	return nil
+}
+
+// coarseNow is the time that the kernel gives to files that change now.
+func coarseNow() (int64, error) {
+	var now unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now)
+	return now.Nano(), err
+}
+
+// Refusal is an error with advice.
+type Refusal struct{ Reason, Advice string }
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// Hint is the advice, or "".
+func (r *Refusal) Hint() string { return r.Advice }
+
+// Roots lists the roots of the trial whose overlays are in a directory, the project root
+// first. They are not locked yet.
+func Roots(overlays string) ([]*Root, error) {
+	entries, err := os.ReadDir(overlays)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var roots []*Root
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), prefix) {
+			continue
+		}
+		r := &Root{Layer: overlay.Layer{Dir: filepath.Join(overlays, e.Name())}}
+		if err := r.load(); errors.Is(err, os.ErrNotExist) {
+			continue // its first command has not begun, or all of it has landed
+		} else if err != nil {
+			return nil, err
+		}
+		roots = append(roots, r)
+	}
+	slices.SortStableFunc(roots, func(a, b *Root) int {
+		switch {
+		case a.began.Project != b.began.Project:
+			if a.began.Project {
+				return -1
+			}
+			return 1
+		default:
+			return strings.Compare(a.Path, b.Path)
+		}
+	})
+	return roots, nil
+}
+
+// replace writes a file of pk's own in one step.
+func replace(name string, text []byte) error {
+	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+".new", name)
+}
+
+// appendTo adds to a file of pk's own, in one write.
+func appendTo(name string, text []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}
