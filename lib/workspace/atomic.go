@@ -1,12 +1,8 @@
 package workspace
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io"
 	"os"
 	"sync"
 	"time"
@@ -78,14 +74,14 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	if err := w.makeParents(p, opts.Sync); err != nil {
 		return nil, err
 	}
-	w.sweep(ctx, p.dir)
+	w.sweep(ctx, p.dir, parent(p.path))
 	perm := opts.Perm
 	if old != nil {
 		perm = 0o600 // until it is finished, whatever it will be then
 	}
 	f := &atomicFile{w: w, p: p, opts: opts}
 	f.inPlace = inPlace{ctx: ctx, path: path, limit: w.conf.maxFileSize, sync: opts.Sync}
-	f.temp, f.file, err = makeTemp(p.dir, uint32(perm))
+	f.temp, f.file, err = makeTemp(p.dir, tempFile(p.dir, uint32(perm)))
 	if err != nil {
 		return nil, err
 	}
@@ -122,23 +118,32 @@ func (p *place) regular() (*unix.Stat_t, error) {
 	return st, isRegular(st)
 }
 
-// makeTemp makes a file that is locked, has one name, and is empty.
-func makeTemp(dir int, perm uint32) (name string, file *os.File, err error) {
+// makeTemp makes an empty file, or a directory, that is locked.
+func makeTemp(dir int, create func(name string) (int, error)) (name string, file *os.File, err error) {
 	for range maxTemps {
 		name = newTemp()
-		fd, err := fsat.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, perm)
+		fd, err := create(name)
+		if err == unix.ENOENT {
+			continue
+		}
 		if err != nil {
 			return "", nil, err
 		}
 		// Before it was locked, a sweep may have removed it.
 		lock := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err == nil && st.Nlink == 1 && lock != unix.EWOULDBLOCK {
+		if err := unix.Fstat(fd, &st); err == nil && fsat.Names(dir, name, &st) && lock != unix.EWOULDBLOCK {
 			return name, os.NewFile(uintptr(fd), name), nil
 		}
 		unix.Close(fd)
 	}
 	return "", nil, ErrRaced
+}
+
+func tempFile(dir int, perm uint32) func(name string) (int, error) {
+	return func(name string) (int, error) {
+		return fsat.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, perm)
+	}
 }
 
 // Close puts the file in its place. The order is content, attributes, stable
@@ -180,7 +185,7 @@ func (f *atomicFile) publish() error {
 		return err
 	}
 	if old != nil {
-		if err := f.resemble(old); err != nil {
+		if err := resemble(f.file, old, old.Mode&0o777); err != nil {
 			return err
 		}
 	}
@@ -197,11 +202,12 @@ func (f *atomicFile) publish() error {
 	return f.rename()
 }
 
-// resemble gives the file the mode of the file that it replaces, and its owner where
-// that is possible. If the group differs, it gets no permissions: they were meant
-// for another group.
-func (f *atomicFile) resemble(old *unix.Stat_t) error {
-	raw, err := f.file.SyscallConn()
+// resemble gives a new file or directory a mode, and the owner of the one that it
+// replaces where that is possible; old may be nil. If the group differs, it gets no
+// permissions: they were meant for another group. A directory keeps the
+// set-group-ID bit that it has from its parent.
+func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
+	raw, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -211,11 +217,13 @@ func (f *atomicFile) resemble(old *unix.Stat_t) error {
 		if change = unix.Fstat(int(fd), &st); change != nil {
 			return
 		}
-		mode := old.Mode & 0o777
-		if st.Uid != old.Uid || st.Gid != old.Gid {
+		if old != nil && (st.Uid != old.Uid || st.Gid != old.Gid) {
 			if unix.Fchown(int(fd), int(old.Uid), int(old.Gid)) != nil && unix.Fchown(int(fd), -1, int(old.Gid)) != nil {
 				mode &^= 0o070
 			}
+		}
+		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			mode |= st.Mode & unix.S_ISGID
 		}
 		change = unix.Fchmod(int(fd), mode)
 	})
@@ -224,19 +232,31 @@ func (f *atomicFile) resemble(old *unix.Stat_t) error {
 
 // rename gives the file its name.
 func (f *atomicFile) rename() error {
-	dir := f.p.dir
 	if !f.opts.Exclusive {
-		return unix.Renameat(dir, f.temp, dir, f.p.name)
+		return unix.Renameat(f.p.dir, f.temp, f.p.dir, f.p.name)
 	}
-	err := fsat.RenameNoReplace(dir, f.temp, dir, f.p.name)
+	return renameNew(f.p.dir, f.temp, f.p.name)
+}
+
+// renameNew renames an entry to a name that must be free: otherwise EEXIST.
+func renameNew(dir int, from, to string) error {
+	err := fsat.RenameNoReplace(dir, from, dir, to)
 	if err != unix.EINVAL && err != unix.ENOSYS {
 		return err
 	}
-	// A file system without it can still refuse a second link.
-	if err := unix.Linkat(dir, f.temp, dir, f.p.name, 0); err != nil {
+	// A file system without it can still refuse a second link. A directory has
+	// none, and replaces at most an empty directory.
+	switch err := unix.Linkat(dir, from, dir, to, 0); err {
+	case nil:
+		return unix.Unlinkat(dir, from, 0)
+	case unix.EPERM:
+		if st, err := fsat.Lstat(dir, from); err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			return unix.Renameat(dir, from, dir, to)
+		}
+		return err
+	default:
 		return err
 	}
-	return unix.Unlinkat(dir, f.temp, 0)
 }
 
 // Abort removes the unfinished file, as long as its name is still its own.
@@ -267,36 +287,22 @@ func statFile(file *os.File) (*unix.Stat_t, error) {
 
 // unchanged compares the content of the place with IfHash. The directory is locked.
 func (f *atomicFile) unchanged() error {
-	fd, err := f.w.openPlace(f.p, unix.O_RDONLY)
-	if err == unix.ENOENT {
+	seen, err := f.w.see(f.p.dir, f.p.name)
+	if err != nil {
+		return err
+	}
+	defer seen.close()
+	if seen.file == nil {
 		return ErrNotFound
 	}
-	if err != nil {
+	if err := isRegular(&seen.st); err != nil {
 		return err
 	}
-	file := os.NewFile(uintptr(fd), f.p.name)
-	defer file.Close()
-	before, err := statFile(file)
-	if err != nil {
-		return err
-	}
-	if err := isRegular(before); err != nil {
-		return err
-	}
-	sum := sha256.New()
-	if _, err := io.Copy(sum, &localFile{ctx: f.ctx, path: f.path, file: file}); err != nil {
-		return err
-	}
-	after, err := statFile(file)
-	if err != nil {
-		return err
-	}
-	want, _ := hex.DecodeString(f.opts.IfHash)
-	still := before.Size == after.Size && before.Mtim == after.Mtim && fsat.Names(f.p.dir, f.p.name, after)
-	if !still || !bytes.Equal(sum.Sum(nil), want) {
+	now, err := seen.entry(f.ctx, 0)
+	if err == errRaced || err == nil && (now.Hash != f.opts.IfHash || !fsat.Names(f.p.dir, f.p.name, &seen.st)) {
 		return ErrChanged
 	}
-	return nil
+	return err
 }
 
 // lockDir makes other conditional writes in a directory wait.
@@ -322,6 +328,9 @@ func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 			}
 		}
 		unix.Close(fd)
+		if err == unix.EBADF {
+			err = unix.EOPNOTSUPP // NFS locks no directory
+		}
 		return nil, err
 	}
 }
@@ -348,11 +357,16 @@ func (s *sweeps) due(st *unix.Stat_t) bool {
 	return true
 }
 
-// sweep removes unfinished files that no process works on. It ignores failures: they
-// do not concern the write that triggers it.
-func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
+// sweep removes unfinished files that no process works on, and ends swaps that
+// were killed. It ignores failures: they do not concern the write that triggers it.
+// where is the path of the directory.
+func (w *LocalWorkspace) sweep(ctx context.Context, dir int, where string) {
 	var st unix.Stat_t
 	if unix.Fstat(dir, &st) != nil || !w.tree.swept.due(&st) {
+		return
+	}
+	swaps, err := w.sweepFiles(ctx, dir)
+	if err != nil || len(swaps) == 0 {
 		return
 	}
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
@@ -360,20 +374,39 @@ func (w *LocalWorkspace) sweep(ctx context.Context, dir int) {
 		return
 	}
 	defer unix.Close(fd)
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_, _ = w.settle(ctx, dir, where, swaps)
+	}
+}
+
+// sweepFiles removes unfinished files and returns the swap names of a directory.
+func (w *LocalWorkspace) sweepFiles(ctx context.Context, dir int) (swaps []string, err error) {
+	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
 	left := maxSweep
-	_ = eachEntry(fd, func(entry dirent) error {
+	err = eachEntry(fd, func(entry dirent) error {
 		if left--; left < 0 || ctx.Err() != nil {
 			return errStop
 		}
 		if isTemp(entry.Name) {
 			removeStale(dir, entry.Name)
 		}
+		if isSwapName(entry.Name) {
+			swaps = append(swaps, entry.Name)
+		}
 		return nil
 	})
+	if err == errStop {
+		err = ctx.Err()
+	}
+	return swaps, err
 }
 
-// removeStale removes an unfinished file unless it is locked, and any other file of
-// that name except a directory.
+// removeStale removes an unfinished file or directory unless it is locked, and any
+// other file of that name except a directory that is not empty.
 func removeStale(dir int, name string) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|safeFlags, 0)
 	if err != nil {
@@ -387,7 +420,7 @@ func removeStale(dir int, name string) {
 		return
 	}
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) == nil && fsat.Names(dir, name, &st) {
-		_ = unix.Unlinkat(dir, name, 0)
+	if unix.Fstat(fd, &st) == nil && fsat.Names(dir, name, &st) && unix.Unlinkat(dir, name, 0) == unix.EISDIR {
+		_ = unix.Unlinkat(dir, name, unix.AT_REMOVEDIR)
 	}
 }

@@ -43,7 +43,7 @@ var (
 	ErrTooMany error = &sentinel{"too many entries", nil}
 	// ErrNoSpace: the medium or a quota is full.
 	ErrNoSpace error = &sentinel{"no space left", nil}
-	// ErrChanged: the content is not the one that it was to be.
+	// ErrChanged: what is there, or its content, is not what it was to be.
 	ErrChanged error = &sentinel{"changed in the meantime", nil}
 	// ErrRaced: the tree changed at every attempt while the path was looked up.
 	ErrRaced error = &sentinel{"it changed each time it was looked at", nil}
@@ -74,6 +74,7 @@ type Error struct {
 var verbs = map[string]string{
 	"exists": "look for",
 	"mkdir":  "make directory",
+	"swap":   "replace",
 	"glob":   "look for files that match",
 	"scope":  "use as a pattern",
 }

@@ -2,3 +2,9 @@ package workspace
 
 // WithoutOpenat2 has a workspace do as on a kernel without it.
 func WithoutOpenat2(w *LocalWorkspace) { w.tree.opener.Openat2 = false }
+
+// WithoutExchange has a workspace do as on a file system without RENAME_EXCHANGE.
+func WithoutExchange(w *LocalWorkspace) { w.tree.noExchange = true }
+
+// AtSteps calls fn at each step of a Swap.
+func AtSteps(w *LocalWorkspace, fn func(step string)) { w.tree.step = fn }

@@ -18,7 +18,7 @@ func Clean(path string) (string, error) { return clean(path) }
 
 // IsReserved reports whether a name is one of those for unfinished files: no
 // operation makes a file of such a name.
-func IsReserved(name string) bool { return isTemp(name) }
+func IsReserved(name string) bool { return isReserved(name) }
 
 // NewError makes err the error of an operation on path. An *Error keeps its
 // reason, and of an error of a system call no path is kept. The text of any other

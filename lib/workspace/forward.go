@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"iter"
 )
@@ -59,6 +60,18 @@ func (f forward) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry,
 
 func (f forward) Mkdir(ctx context.Context, dir string) error {
 	return Mkdir(ctx, f.inner, dir)
+}
+
+func (f forward) Entry(ctx context.Context, path string) (Entry, error) {
+	return EntryOf(ctx, f.inner, path)
+}
+
+func (f forward) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
+	return Swap(ctx, f.inner, path, old, next, content)
+}
+
+func (f forward) Recover(ctx context.Context, dir string) ([]string, error) {
+	return Recover(ctx, f.inner, dir)
 }
 
 // Capabilities are those of the workspace behind: a view changes nothing about

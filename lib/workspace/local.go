@@ -40,6 +40,11 @@ type tree struct {
 	closed bool
 
 	swept sweeps
+
+	// Tests set these: to do as on a file system without RENAME_EXCHANGE, and to
+	// stop a swap between two steps.
+	noExchange bool
+	step       func(string)
 }
 
 // NewLocalWorkspace returns the directory root as a workspace, and makes it if it
@@ -168,7 +173,7 @@ func (w *LocalWorkspace) below(fd int, where string) *LocalWorkspace {
 	sub := &LocalWorkspace{
 		tree: newTree(fd, filepath.Join(w.tree.path, where), filepath.Join(w.tree.given, where)), conf: w.conf,
 	}
-	sub.tree.opener = w.tree.opener
+	sub.tree.opener, sub.tree.noExchange, sub.tree.step = w.tree.opener, w.tree.noExchange, w.tree.step
 	for _, guard := range w.guards {
 		sub.guards = append(sub.guards, func(a Access) error {
 			a.Path = join(where, a.Path)

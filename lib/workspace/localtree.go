@@ -108,7 +108,7 @@ func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
 		return nil, nil
 	}
 	kind, err := kindOf(dir, e)
-	if err == unix.ENOENT || isTemp(e.Name) && kind == 0 {
+	if err == unix.ENOENT || isHidden(e.Name, kind) {
 		return nil, nil
 	}
 	if err != nil {
@@ -240,7 +240,7 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	if err := w.ask(Access{Path: dst.path, Write: true}); err != nil {
 		return err
 	}
-	if isTemp(dst.name) {
+	if isReserved(dst.name) {
 		return errReserved
 	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR

@@ -53,7 +53,7 @@ func (w *LocalWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 		if err != nil {
 			return err
 		}
-		if isTemp(p.name) {
+		if isReserved(p.name) {
 			p.close()
 			return errReserved
 		}

@@ -213,7 +213,7 @@ func (m *MemWorkspace) Create(ctx context.Context, path string, opts WriteOption
 
 // toWrite returns the file at a path, nil if it is missing, as the options want it.
 func (m *MemWorkspace) toWrite(rel string, opts WriteOptions) (*node, error) {
-	if isTemp(path.Base(rel)) {
+	if isReserved(path.Base(rel)) {
 		return nil, errReserved
 	}
 	if err := m.mayWrite(rel); err != nil {
@@ -335,7 +335,7 @@ func (m *MemWorkspace) rename(from, to string) error {
 	if err != nil {
 		return err
 	}
-	if isTemp(path.Base(to)) {
+	if isReserved(path.Base(to)) {
 		return errReserved
 	}
 	if there, err := m.find(to); err == nil && there.below != nil {

@@ -94,7 +94,7 @@ func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []name
 				return nil
 			}
 			kind, err := kindOf(fd, e)
-			if err == nil && (kind != 0 || !isTemp(e.Name)) {
+			if err == nil && !isHidden(e.Name, kind) {
 				entries = append(entries, named{e.Name, kind})
 			}
 			return ignoreMissing(err)

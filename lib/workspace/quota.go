@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"io"
 	"sync"
 )
 
@@ -173,6 +174,61 @@ func (q *QuotaWorkspace) remove(operation func() error) error {
 	defer q.count.mu.Unlock()
 	q.count.loose = true
 	return operation()
+}
+
+// Swap puts next at path if old is there. It needs room for both. Until it is over,
+// all that writes through the quota waits, also while content is read.
+func (q *QuotaWorkspace) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
+	c := q.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loose = true
+	taken := &quotaReader{Reader: content, ctx: ctx, count: c}
+	defer func() { c.open, c.loose = c.open-taken.bytes, true }()
+	if next.Kind != KindMissing {
+		_, entries := q.held(ctx, path)
+		if err := taken.take(max(entries, perEntry)); err != nil {
+			return failed("swap", path, err)
+		}
+	}
+	if content != nil {
+		content = taken
+	}
+	return q.forward.Swap(ctx, path, old, next, content)
+}
+
+// quotaReader counts what is read as part of an unfinished file. The lock is held.
+type quotaReader struct {
+	io.Reader
+	ctx   context.Context
+	count *count
+	bytes int64
+}
+
+func (r *quotaReader) take(bytes int64) error {
+	err := r.count.take(r.ctx, bytes)
+	if err == nil {
+		r.count.open += bytes
+		r.bytes += bytes
+	}
+	return err
+}
+
+func (r *quotaReader) Read(buf []byte) (int, error) {
+	n, err := r.Reader.Read(buf)
+	if takeErr := r.take(int64(n)); takeErr != nil {
+		return 0, takeErr
+	}
+	return n, err
+}
+
+// Recover ends what a killed Swap left in a directory.
+func (q *QuotaWorkspace) Recover(ctx context.Context, dir string) (kept []string, err error) {
+	err = q.remove(func() error {
+		kept, err = q.forward.Recover(ctx, dir)
+		return err
+	})
+	return kept, err
 }
 
 // Create opens a file to be written, which takes room as it grows. One that

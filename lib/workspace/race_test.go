@@ -190,6 +190,30 @@ var attacked = map[string]func(ctx context.Context, w workspace.Workspace) error
 		_ = w.Write(ctx, "src", []byte("x"))
 		return workspace.Copy(ctx, w, "src", "d/f")
 	},
+	"Entry": func(ctx context.Context, w workspace.Workspace) error {
+		e, err := workspace.EntryOf(ctx, w, "d/f")
+		return leaks(map[bool]string{true: "SECRET"}[e.Hash == workspace.HashOf([]byte("SECRET"))], err)
+	},
+	"Swap": func(ctx context.Context, w workspace.Workspace) error {
+		old, err := workspace.EntryOf(ctx, w, "d/sub/f")
+		if err != nil {
+			return err
+		}
+		return swapForms(w, "d/sub/f", "f 644 "+map[bool]string{true: "SECRET"}[old.Size != 0], "f 644 x")
+	},
+	"Swap of itself": func(ctx context.Context, w workspace.Workspace) error {
+		_ = swapForms(w, "d", "d 755", "f 644 x")
+		_ = swapForms(w, "evil", "", "d 755")
+		old, err := workspace.EntryOf(ctx, w, "d")
+		if err != nil {
+			return err
+		}
+		return workspace.Swap(ctx, w, "d", old, workspace.Entry{}, nil)
+	},
+	"Recover": func(ctx context.Context, w workspace.Workspace) error {
+		_, err := workspace.Recover(ctx, w, "d/sub")
+		return err
+	},
 	"Mkdir": func(ctx context.Context, w workspace.Workspace) error { return workspace.Mkdir(ctx, w, "d/new/dir") },
 	"Walk": func(ctx context.Context, w workspace.Workspace) error {
 		leaked := false

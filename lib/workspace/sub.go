@@ -98,7 +98,7 @@ func (s *sub) run(_ context.Context, op operation, do func(path, to string) erro
 	path, to, err := op.clean()
 	switch {
 	case err != nil:
-	case op.name == "rename" && to == ".", path == "." && (op.name == "rename" || op.name == "remove"):
+	case op.name == "rename" && to == ".", path == "." && (op.name == "rename" || op.name == "remove" || op.name == "swap"):
 		err = errRoot
 	case path == "." && slices.Contains([]string{"read", "write", "append", "delete"}, op.name):
 		err = ErrIsDir
@@ -116,6 +116,23 @@ func isRoot(path string) bool {
 func (s *sub) Exists(ctx context.Context, path string) (bool, error) {
 	there, err := s.view.Exists(ctx, path)
 	return there || err == nil && isRoot(path), err
+}
+
+func (s *sub) Entry(ctx context.Context, path string) (Entry, error) {
+	e, err := s.view.Entry(ctx, path)
+	if err == nil && e.Kind == KindMissing && isRoot(path) {
+		e = Entry{Kind: KindDir, Perm: 0o755}
+	}
+	return e, err
+}
+
+// Recover returns paths as they are in the directory.
+func (s *sub) Recover(ctx context.Context, dir string) ([]string, error) {
+	kept, err := s.view.Recover(ctx, dir)
+	for i := range kept {
+		kept[i] = s.inside(kept[i])
+	}
+	return kept, err
 }
 
 func (s *sub) Stat(ctx context.Context, path string) (fs.FileInfo, error) {

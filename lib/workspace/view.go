@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"iter"
 )
@@ -93,6 +94,32 @@ func (v view) Mkdir(ctx context.Context, dir string) error {
 	return v.do(ctx, operation{name: "mkdir", path: dir, write: true}, func(path, _ string) error {
 		return v.forward.Mkdir(ctx, path)
 	})
+}
+
+// Entry describes path itself.
+func (v view) Entry(ctx context.Context, path string) (e Entry, err error) {
+	err = v.do(ctx, operation{name: "stat", path: path, read: true}, func(path, _ string) error {
+		e, err = v.forward.Entry(ctx, path)
+		return err
+	})
+	return e, err
+}
+
+// Swap puts next at path if old is there. It tells about the content of old, so it
+// reads.
+func (v view) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
+	return v.do(ctx, operation{name: "swap", path: path, write: true, read: old.Kind != KindMissing}, func(path, _ string) error {
+		return v.forward.Swap(ctx, path, old, next, content)
+	})
+}
+
+// Recover ends what a killed Swap left in a directory.
+func (v view) Recover(ctx context.Context, dir string) (kept []string, err error) {
+	err = v.do(ctx, operation{name: "recover", path: dir, write: true, read: true}, func(path, _ string) error {
+		kept, err = v.forward.Recover(ctx, path)
+		return err
+	})
+	return kept, err
 }
 
 // Rename moves a file or a directory. It reads and writes src, and writes dst.

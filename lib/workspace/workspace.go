@@ -6,9 +6,9 @@
 // workspacetest has a suite for all implementations.
 //
 // A Workspace has nine operations. Some implement further ones, as small
-// interfaces (Opener, Creator, Lister, DirMaker), each with a function (Open,
-// Create, Entries, Mkdir) that falls back on the nine where it can. So every
-// function here takes any Workspace.
+// interfaces (Opener, Creator, Lister, DirMaker, Swapper), each with a function
+// (Open, Create, Entries, Mkdir, Swap) that falls back on the nine where it can. So
+// every function here takes any Workspace.
 //
 // # Paths
 //
@@ -21,14 +21,15 @@
 // most 4095; others are refused with ErrInvalid.
 //
 // Files that are not finished are called ".pk-", 26 capital letters and digits,
-// ".tmp". Lists leave such files out, nobody else can make one, and the next
+// ".tmp", and entries that a Swap exchanges ".pk-", 78 of them, "-", a name,
+// ".swap". Lists leave such files out, nobody else can make one, and the next
 // atomic write beside one that was left by a crash removes it.
 //
 // # Symbolic links
 //
 // An operation on a path follows the links in it, as long as they stay inside,
 // the last one included; Rename, Delete and RemoveAll act on the last one
-// itself. A link that leads out, or nowhere that can be told (a loop), makes
+// itself, and Swap follows none at all. A link that leads out, or nowhere that can be told (a loop), makes
 // the operation fail with ErrPathTraversal; nothing outside is touched.
 //
 // # Errors

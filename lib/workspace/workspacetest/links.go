@@ -129,7 +129,7 @@ func (c *check) typed(path string) string {
 }
 
 // actsOnLink are the operations that do not follow the last link.
-var actsOnLink = []string{"Delete", "RemoveAll", "Rename from", "Rename to", "WriteExclusive"}
+var actsOnLink = []string{"Delete", "RemoveAll", "Rename from", "Rename to", "WriteExclusive", "Swap"}
 
 // readingLinks are checks of links and special files that change nothing.
 var readingLinks = []part{

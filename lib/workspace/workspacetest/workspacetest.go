@@ -50,6 +50,8 @@ func Checks() []Check {
 	}{
 		{reading, func(Subject) bool { return true }},
 		{writing, func(s Subject) bool { return s.Behind == nil }},
+		{swapping, func(s Subject) bool { return s.Behind == nil }},
+		{swappingLinks, func(s Subject) bool { return s.Root != "" && s.Behind == nil }},
 		{gitDirs, func(s Subject) bool { return s.Behind == nil }},
 		{gitLinks, func(s Subject) bool { return s.Root != "" && s.Behind == nil }},
 		{together, func(s Subject) bool { return s.Behind == nil }},
@@ -249,5 +251,12 @@ var operations = []operation{
 	{"Mkdir", true, func(c *check, ctx context.Context, path string) error { return workspace.Mkdir(ctx, c.ws, path) }},
 	{"WriteExclusive", true, func(c *check, ctx context.Context, path string) error {
 		return workspace.WriteExclusive(ctx, c.ws, path, []byte("PWNED"))
+	}},
+	{"Swap", true, func(c *check, ctx context.Context, path string) error {
+		old, err := workspace.EntryOf(ctx, c.ws, path)
+		if err != nil {
+			return err
+		}
+		return workspace.Swap(ctx, c.ws, path, old, file("PWNED", 0o644), strings.NewReader("PWNED"))
 	}},
 }

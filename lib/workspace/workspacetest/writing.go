@@ -437,7 +437,7 @@ var together = []part{
 		}
 	}},
 	{"each operation at once with each other", func(c *check) {
-		allowed := []error{workspace.ErrNotFound, workspace.ErrIsDir, workspace.ErrNotDir, workspace.ErrExist, workspace.ErrRaced, workspace.ErrInvalid}
+		allowed := []error{workspace.ErrNotFound, workspace.ErrIsDir, workspace.ErrNotDir, workspace.ErrExist, workspace.ErrRaced, workspace.ErrInvalid, workspace.ErrChanged}
 		each(len(operations), func(i int) bool {
 			for round := range rounds() {
 				path := []string{"d/f", "d", "d/e/g"}[round%3]
