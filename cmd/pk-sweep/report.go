@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -80,7 +81,11 @@ func (r *reporter) result(u session.Result) {
 		r.ctx.Report(failure(u))
 	case u.Action == session.Kept && len(r.sessions) > 0:
 		r.status = cli.StatusRefused
-		r.ctx.Report(fmt.Errorf("cannot remove %q: it is %s", u.Path, u.Reason))
+		err := fmt.Errorf("cannot remove %q: it is %s", u.Path, u.Reason)
+		if u.Reason == session.Trial {
+			err = cli.WithHint(err, "pk-diff --session %s shows them, --discard drops them", strings.TrimPrefix(filepath.Base(u.Path), session.Prefix))
+		}
+		r.ctx.Report(err)
 	case u.Reason == session.Future:
 		r.ctx.Warn("%q is kept: its times lie in the future", u.Path)
 	}

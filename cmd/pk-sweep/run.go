@@ -12,6 +12,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/session"
+	"pikuri/lib/trial"
 )
 
 const help = `Usage: pk-sweep [OPTION]...
@@ -25,6 +26,7 @@ What to remove:
                              (default 7d)
       --all                  whatever the age
       --session NAME         this session, whatever its age; repeatable
+      --discard              trials too that hold changes: pk-diff shows them
       --base DIR             look in DIR instead; repeatable (default
                              $XDG_CACHE_HOME/pikuri, else ~/.cache/pikuri)
 
@@ -64,6 +66,7 @@ func command() *cli.Command {
 			cli.Switch(&o.sweep.All, "all", ""),
 			cli.List(&o.sessions, "session", ""),
 			cli.List(&o.bases, "base", ""),
+			cli.Switch(&o.sweep.Discard, "discard", ""),
 			cli.Switch(&o.sweep.DryRun, "dry-run", "n"),
 			cli.Switch(&o.verbose, "verbose", "v"),
 		},
@@ -151,7 +154,7 @@ func (o *options) run(ctx *cli.Context) error {
 		}
 		o.bases = []string{base}
 	}
-	o.sweep.Sessions = o.sessions
+	o.sweep.Sessions, o.sweep.Holds = o.sessions, trial.Holds
 	o.sweep.Measure = o.verbose || o.json
 	out := bufio.NewWriter(ctx.Stdout)
 	r := &reporter{options: o, ctx: ctx, out: out}

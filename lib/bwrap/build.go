@@ -15,6 +15,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/overlay"
 	"pikuri/lib/seccomp"
 	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
@@ -199,7 +200,7 @@ func (b *builder) roots() error {
 				if err := b.refuseTrial(r); err != nil {
 					return err
 				}
-				m.Layer = new(setup.Layer)
+				m.Layer = new(overlay.Layers)
 				m.Rule += trialRule
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"pikuri/lib/setup"
+	"pikuri/lib/overlay"
 )
 
 // Session is where a session has mounted the overlays of a plan.
@@ -73,7 +73,7 @@ func (p *Plan) LookIn(root, upper string) {
 
 // Lay says where the layers of a git directory or of a trial's root are, and where the session's mount
 // namespace has its overlay; "" without a session.
-func (p *Plan) Lay(dir string, layer setup.Layer, session string) {
+func (p *Plan) Lay(dir string, layer overlay.Layers, session string) {
 	for i := range p.Mounts {
 		if m := &p.Mounts[i]; m.Layer != nil && m.Source == dir {
 			*m.Layer = layer

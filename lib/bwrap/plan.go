@@ -55,8 +55,8 @@ type Mount struct {
 	Root bool
 	Own  bool // it is pk's own, so that mount points may be made in it
 
-	Missing bool         // OpOverlay: the host does not have Source
-	Layer   *setup.Layer // OpOverlay of a git directory, OpWritable of a trial: where writes go, once Lay has said so
+	Missing bool            // OpOverlay: the host does not have Source
+	Layer   *overlay.Layers // OpOverlay of a git directory, OpWritable of a trial: where writes go, once Lay has said so
 
 	// Held: a command that runs elsewhere may change Source or Dest, so the mount is
 	// made by descriptor, and only if the file is still this inode.

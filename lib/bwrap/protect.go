@@ -11,7 +11,7 @@ import (
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/setup"
+	"pikuri/lib/overlay"
 )
 
 // Protected is a path in a writable root that the command must not change.
@@ -186,7 +186,7 @@ func (b *builder) gitDirs() error {
 		if below := mountBelow(b.plan.Table(), dir); below != "" {
 			return &Refusal{Reason: fmt.Sprintf("cannot lay a layer over the git directory %q: %q is mounted below it", dir, below), Advice: fmt.Sprintf("umount %q", below)}
 		}
-		m := Mount{Op: OpOverlay, Source: dir, Dest: dir, Rule: gitRule, Layer: new(setup.Layer)}
+		m := Mount{Op: OpOverlay, Source: dir, Dest: dir, Rule: gitRule, Layer: new(overlay.Layers)}
 		above := b.writableAbove(dir)
 		for _, w := range above {
 			if w.Source == dir { // a bare repository
@@ -221,7 +221,7 @@ func (b *builder) submodules() error {
 			continue
 		}
 		for _, w := range b.writableAbove(dir) {
-			m := Mount{Op: OpOverlay, Source: dir, Rule: submoduleRule, Layer: new(setup.Layer)}
+			m := Mount{Op: OpOverlay, Source: dir, Rule: submoduleRule, Layer: new(overlay.Layers)}
 			missing, link, err := false, "", error(nil)
 			if w.Source == dir { // --allow-write has opened it
 				at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == w.Dest })

@@ -569,7 +569,7 @@ func makeBase() (string, error) {
 // Call it when all has been reported.
 func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
-		session.SweepInPassing(base, func(age time.Duration) { _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age) })
+		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age) })
 	}
 }
 

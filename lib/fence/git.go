@@ -20,8 +20,8 @@ import (
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 	"pikuri/lib/session"
-	"pikuri/lib/setup"
 )
 
 // git finds the git directories that a writable root has to do with, and lists the
@@ -326,7 +326,7 @@ func (f *Fence) OpenLayers() error {
 		}
 		l.WorkTrees, l.GitDirs, l.State = f.workTrees, f.ownGitDirs, f.gitState()
 		f.layers = append(f.layers, l)
-		layer := setup.Layer{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
+		layer := overlay.Layers{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
 		at := ""
 		if f.joined != nil {
 			layer.Source, at = f.Session.Marker(), l.Merged()
@@ -362,7 +362,7 @@ func (f *Fence) openSubmodules() error {
 			if err != nil {
 				return err
 			}
-			layer := setup.Layer{Upper: upper, Work: work, Fresh: l.Fresh()}
+			layer := overlay.Layers{Upper: upper, Work: work, Fresh: l.Fresh()}
 			if f.joined == nil {
 				at = ""
 			} else {

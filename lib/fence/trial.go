@@ -1,9 +1,12 @@
 package fence
 
 import (
+	"path/filepath"
 	"slices"
 
-	"pikuri/lib/setup"
+	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
+	"pikuri/lib/overlay"
 	"pikuri/lib/trial"
 )
 
@@ -23,9 +26,21 @@ func (f *Fence) openTrial() error {
 		if r.Warning != "" {
 			f.Warn("%s", r.Warning)
 		}
-		f.Plan.Lay(root, setup.Layer{Upper: r.Upper(), Work: r.Work(), Fresh: r.Fresh(), Source: f.Session.Marker()}, r.Merged())
+		f.Plan.Lay(root, overlay.Layers{Upper: r.Upper(), Work: r.Work(), Fresh: r.Fresh(), Source: f.Session.Marker()}, r.Merged())
 	}
-	return nil
+	return f.saveProtected()
+}
+
+// saveProtected notes the paths that the caller protects: pk-apply lands nothing there.
+func (f *Fence) saveProtected() error {
+	named := map[string]string{}
+	for _, p := range f.Protect {
+		if !filepath.IsAbs(p.Path) {
+			p.Path = filepath.Join(f.Roots[0].Path, p.Path)
+		}
+		named[filepath.Clean(p.Path)] = p.Rule
+	}
+	return trial.SaveProtected(f.joined.Overlays, named)
 }
 
 // saveHeld notes the layers over git directories from which the trial may land.
@@ -36,3 +51,9 @@ func (f *Fence) saveHeld() error {
 	return trial.SaveGit(f.joined.Overlays, slices.Clone(f.layers))
 }
 
+// Protected lists the paths in writable roots that are protected by default, as a plan
+// would.
+func Protected(roots []confine.Root) ([]bwrap.Protected, error) {
+	f := &Fence{Config: Config{Roots: roots, Warn: func(string, ...any) {}, Tell: true}, table: bwrap.OwnMounts()}
+	return f.protected(roots, "")
+}

@@ -41,7 +41,7 @@ const (
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
-		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + ".fenced"})
+		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + FencedSuffix})
 	}
 	if len(planned) == 0 {
 		return nil, nil
@@ -122,7 +122,7 @@ func ignore(dir int, name string) {
 // freeName returns a name that nothing has. The user or a command may have a file
 // with the usual one.
 func freeName(dir int, name string) string {
-	free := name + ".fenced"
+	free := name + FencedSuffix
 	for i := 2; i <= maxNames; i++ {
 		if _, err := fsat.Lstat(dir, free); absent(err) {
 			return free
@@ -232,4 +232,31 @@ func saveRecords(state string, records []Inert) error {
 		return fmt.Errorf("cannot write the list of inert repositories: %w", err)
 	}
 	return nil
+}
+
+// FencedSuffix is added to the name of a git directory that a command made.
+const FencedSuffix = ".fenced"
+
+// NoteInert adds a git directory that lies at dir/fenced, and that a command made as
+// dir/name, to the list of inert repositories in a state directory: Adopt makes it the
+// host's.
+func NoteInert(state, dir, name, fenced string) error {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	unlock, err := lock(state)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, fenced), &st); err != nil {
+		return &os.PathError{Op: "lstat", Path: filepath.Join(dir, fenced), Err: err}
+	}
+	records, err := recordsIn(state)
+	if err != nil {
+		return err
+	}
+	records = slices.DeleteFunc(records, func(n Inert) bool { return n.Dir == dir && n.Name == name })
+	return saveRecords(state, append(records, Inert{Dir: dir, Name: name, Fenced: fenced, ino: st.Ino}))
 }

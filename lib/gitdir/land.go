@@ -362,24 +362,10 @@ func (l *lander) open(rel string) (*repository, error) {
 		return r, nil
 	}
 	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel)}
-	promised := false
-	text, err := os.ReadFile(filepath.Join(r.host, "config"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	var promised bool
+	var err error
+	if r.format, promised, err = FormatOf(r.host); err != nil {
 		return nil, err
-	}
-	entries, err := gitconfig.Parse("config", text)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		switch e.Key {
-		case "extensions.objectformat":
-			if e.Value == "sha256" {
-				r.format = objects.SHA256
-			}
-		case "extensions.partialclone":
-			promised = true
-		}
 	}
 	if r.objects, err = objects.Open(filepath.Join(r.host, "objects"), r.format); err != nil {
 		return nil, err
@@ -387,6 +373,27 @@ func (l *lander) open(rel string) (*repository, error) {
 	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: func(id string) bool { return r.shallow[id] }, Promised: promised})
 	l.repos[rel] = r
 	return r, nil
+}
+
+// FormatOf returns the hash function of a git directory of the host, and whether it is a
+// partial clone, in which objects may be missing.
+func FormatOf(gitDir string) (format objects.Format, promised bool, err error) {
+	text, err := os.ReadFile(filepath.Join(gitDir, "config"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return format, false, err
+	}
+	entries, err := gitconfig.Parse("config", text)
+	for _, e := range entries {
+		switch e.Key {
+		case "extensions.objectformat":
+			if e.Value == "sha256" {
+				format = objects.SHA256
+			}
+		case "extensions.partialclone":
+			promised = true
+		}
+	}
+	return format, promised, err
 }
 
 // hexLen is the number of digits of an ID.

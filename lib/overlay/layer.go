@@ -111,6 +111,13 @@ func (l *Layer) Alone() error {
 	return nil
 }
 
+// Used reports whether a command uses the layer.
+func (l *Layer) Used() (bool, error) {
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(Use), Len: 1}
+	err := unix.FcntlFlock(l.lock.Fd(), unix.F_OFD_GETLK, &lock)
+	return lock.Type != unix.F_UNLCK, err
+}
+
 // SetFresh notes that no other command uses the layer.
 func (l *Layer) SetFresh() { l.fresh = true }
 

@@ -76,10 +76,10 @@ func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	case o.Idle == 0:
 		o.Idle = Idle
 	}
-	if err := MakeDir(fd(d.dir), overlays); err != nil {
-		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), overlays), err)
+	if err := MakeDir(fd(d.dir), OverlayDir); err != nil {
+		return nil, fmt.Errorf("cannot make %q: %w", filepath.Join(d.Path(), OverlayDir), err)
 	}
-	path, err := filepath.EvalSymlinks(filepath.Join(d.Path(), overlays))
+	path, err := filepath.EvalSymlinks(filepath.Join(d.Path(), OverlayDir))
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
@@ -232,31 +232,9 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 			missing = append(missing, lower)
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	self, err := os.Open("/proc/self/exe")
+	answers, err := j.ask(s, missing, lock)
 	if err != nil {
 		return err
-	}
-	defer self.Close()
-	line := append(Line(j.Nsenter, 3, 4), fsat.Path(mountSelfFD), mountOption, j.dir, j.d.Marker())
-	var said bytes.Buffer
-	cmd := &exec.Cmd{
-		Path: line[0], Args: append(line, missing...), Dir: "/", Env: []string{},
-		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, j.d.Locked()},
-		Stderr:     &said, SysProcAttr: apart,
-	}
-	out, err := cmd.Output()
-	var answers []answer
-	if err == nil {
-		err = json.Unmarshal(out, &answers)
-	}
-	if err == nil && len(answers) != len(missing) {
-		err = errors.New("internal error: there is not an answer for each")
-	}
-	if err != nil {
-		return fmt.Errorf("cannot mount the overlays of session directory %q: %w", j.d.Path(), withLine(err, said.String()))
 	}
 	for i, lower := range missing {
 		switch a := answers[i]; {
@@ -270,6 +248,61 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 		}
 	}
 	return nil
+}
+
+// Lay has overlays with layers of their own mounted in the keeper's namespaces. The
+// caller holds the locks of the layers.
+func (s *Joined) Lay(d *Dir, nsenter string, list []Layered) error {
+	words := make([]string, len(list))
+	for i, l := range list {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return fmt.Errorf("internal error: %w", err)
+		}
+		words[i] = string(text)
+	}
+	j := &join{JoinOptions: JoinOptions{Nsenter: nsenter}, d: d, dir: s.Overlays}
+	answers, err := j.ask(s, words, s.Lock)
+	if err != nil {
+		return err
+	}
+	for i, a := range answers {
+		if a.Refused != "" {
+			return fmt.Errorf("cannot mount the overlay of %q: %s", list[i].Lower, a.Refused)
+		}
+	}
+	return nil
+}
+
+// ask runs the helper that mounts overlays. It keeps a lock until it has ended.
+func (j *join) ask(s *Joined, words []string, lock *os.File) ([]answer, error) {
+	if len(words) == 0 {
+		return nil, nil
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return nil, err
+	}
+	defer self.Close()
+	line := append(Line(j.Nsenter, 3, 4), fsat.Path(mountSelfFD), mountOption, j.dir, j.d.Marker())
+	var said bytes.Buffer
+	cmd := &exec.Cmd{
+		Path: line[0], Args: append(line, words...), Dir: "/", Env: []string{},
+		ExtraFiles: []*os.File{s.User, s.Mount, self, lock, j.d.Locked()},
+		Stderr:     &said, SysProcAttr: apart,
+	}
+	out, err := cmd.Output()
+	var answers []answer
+	if err == nil {
+		err = json.Unmarshal(out, &answers)
+	}
+	if err == nil && len(answers) != len(words) {
+		err = errors.New("internal error: there is not an answer for each")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot mount the overlays of session directory %q: %w", j.d.Path(), withLine(err, said.String()))
+	}
+	return answers, nil
 }
 
 // apart keeps a process from the caller's terminal: root may work for another user

@@ -35,8 +35,10 @@ import (
 const (
 	keeperFile   = ".keeper"   // locked by the keeper; holds the boot ID while something may be mounted
 	mountingFile = ".mounting" // locked while a keeper is started or something mounted
-	overlays     = "overlay"   // the layers of overlays, a directory for each
 )
+
+// OverlayDir, in a session directory, holds the layers of overlays, a directory for each.
+const OverlayDir = "overlay"
 
 // Names of the modes.
 const (

@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/mountinfo"
+	"pikuri/lib/overlay"
 )
 
 // Names below the directory of a session's overlays. Each overlay has a
@@ -51,9 +52,22 @@ type answer struct {
 // more are locks, which are held as long as it lives.
 const mountSelfFD = 5
 
+// Layered is an overlay with layers of its own, and where the keeper is to have it.
+type Layered struct {
+	Lower  string         `json:"lower"` // absolute, without links
+	Point  string         `json:"point"`
+	Layers overlay.Layers `json:"layers"`
+}
+
+func (l Layered) mount() error {
+	return l.Layers.MountAt(l.Point, func() (int, error) {
+		return fsat.Kernel().Open(unix.AT_FDCWD, l.Lower, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	})
+}
+
 // mountAll mounts, in the namespaces of the keeper, what is not mounted there
 // yet. args: the directory of the overlays, their marker, and the directories
-// to lay them over. It answers for each, as an array of JSON.
+// to lay them over, or Layered as JSON. It answers for each, as an array of JSON.
 func mountAll(args []string, out io.Writer) error {
 	if len(args) < 3 || !mapped() {
 		return hidden.ErrOwnUse
@@ -78,7 +92,14 @@ func mountAll(args []string, out io.Writer) error {
 	}
 	answers := make([]answer, len(args)-2)
 	for i, lower := range args[2:] {
-		answers[i] = m.overlay(lower)
+		var l Layered
+		if strings.HasPrefix(lower, "/") {
+			answers[i] = m.overlay(lower)
+		} else if err := json.Unmarshal([]byte(lower), &l); err != nil {
+			return hidden.ErrOwnUse
+		} else if err := l.mount(); err != nil {
+			answers[i].Refused = err.Error()
+		}
 	}
 	return json.NewEncoder(out).Encode(answers)
 }
@@ -206,7 +227,7 @@ func shown(mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bo
 // itself can have several paths, by bind mounts, and the mounts of a session have
 // the one by which they were made.
 func layer(point string) string {
-	_, below, _ := lastCut(point, "/"+overlays+"/")
+	_, below, _ := lastCut(point, "/"+OverlayDir+"/")
 	return below
 }
 

@@ -41,6 +41,7 @@ const (
 	Foreign      Reason = "owned by another user"
 	Mounted      Reason = "a mount point"
 	NotDirectory Reason = "not a directory"
+	Trial        Reason = "a trial with changes that have not landed"
 	Gone         Reason = "gone" // removed by somebody else in the meantime
 )
 
@@ -53,6 +54,11 @@ type SweepOptions struct {
 	DryRun    bool     // change nothing
 	Measure   bool     // count files and bytes; a dry run always does
 	Now       func() time.Time
+
+	// Holds reports whether a trial has changes that have not landed: it is kept, whatever
+	// its age. nil: each trial is. With Discard it goes with its changes.
+	Holds   func(path string) bool
+	Discard bool
 }
 
 // Result is what became of one session directory.
@@ -193,6 +199,9 @@ func (s *sweep) claim(name string, r *Result) (dir *os.File, trash string) {
 		r.keep(Gone)
 	default:
 		s.judgeAge(dir, name, r)
+		if r.Action == "" && s.holds(dir, name) {
+			r.keep(Trial)
+		}
 	}
 	if r.Action == "" && !s.DryRun && !strings.HasPrefix(name, reaped) {
 		if trash, err = s.putAside(dir, name); err != nil {
@@ -294,6 +303,16 @@ func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	case r.Age < s.OlderThan:
 		r.keep(Young)
 	}
+}
+
+// holds reports whether a session directory is a trial that is to be kept.
+func (s *sweep) holds(dir *os.File, name string) bool {
+	var st unix.Stat_t
+	trial := unix.Fstatat(fd(dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Size > 0
+	if !trial || s.Discard || s.Now == nil || strings.HasPrefix(name, reaped) {
+		return false
+	}
+	return s.Holds == nil || s.Holds(dir.Name())
 }
 
 // lastUse is the youngest of three times: of the directory, of the stamp, and

@@ -154,8 +154,9 @@ func (k kept) remove(base *os.File, ask func(string) error) error {
 
 // SweepInPassing removes sessions that have not been used for a week, and trims
 // logs, at most once an hour for all commands of the user. It takes half a second
-// at most, and leaves the rest to the next sweep. also is called with them.
-func SweepInPassing(base string, also func(olderThan time.Duration)) {
+// at most, and leaves the rest to the next sweep. holds is that of SweepOptions; also is
+// called with the others.
+func SweepInPassing(base string, holds func(path string) bool, also func(olderThan time.Duration)) {
 	if !due(base) {
 		return
 	}
@@ -169,7 +170,7 @@ func SweepInPassing(base string, also func(olderThan time.Duration)) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = sweepIn(base, SweepOptions{OlderThan: DefaultAge}, late, func(Result) {})
+		_ = sweepIn(base, SweepOptions{OlderThan: DefaultAge, Holds: holds}, late, func(Result) {})
 		_ = trim(base, maxKept, late)
 		also(DefaultAge)
 	}()

@@ -58,7 +58,7 @@ func TestTrimRemovesTheOldestOfTheFullestSession(t *testing.T) {
 
 func TestSweepInPassing(t *testing.T) {
 	base := newBase(t)
-	SweepInPassing(base, func(time.Duration) {}) // nothing there
+	SweepInPassing(base, nil, func(time.Duration) {}) // nothing there
 	assert.NoDirExists(t, base)
 	abandoned(t, base, "young")
 	assert.False(t, due(base), "an hour has not passed")
@@ -71,7 +71,7 @@ func TestSweepInPassing(t *testing.T) {
 	long := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(base+"/"+cacheTag, long, long))
 	grow(t, base, reaped+"workspace-s-1/", reaped+"workspace-s-1/f") // of a sweep that was killed: of any age
-	SweepInPassing(base, func(time.Duration) {})
+	SweepInPassing(base, nil, func(time.Duration) {})
 	assert.False(t, due(base), "it has just been done")
 	assert.Equal(t, []string{"workspace-young"}, leftIn(t, base))
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // The content of /dev is that of bwrap's --dev.
@@ -105,7 +107,7 @@ func (t *tree) newTerminals() (int, error) {
 
 // newTerminals returns a detached mount of a devpts of the sandbox's own.
 func newTerminals() (int, error) {
-	return newMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"ptmxmode", "0666"}, {"mode", "620"}})
+	return fsat.NewMount("devpts", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC, [][2]string{{"ptmxmode", "0666"}, {"mode", "620"}})
 }
 
 // terminal opens the device of an open file if that is a terminal with a name

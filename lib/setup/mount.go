@@ -1,11 +1,12 @@
 package setup
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // quiet are the attributes of every mount but those of devices.
@@ -44,41 +45,9 @@ func moveTo(mount, at int) error {
 	return os.NewSyscallError("move_mount", err)
 }
 
-// attachPath attaches a detached mount to a path of pk's own and closes it.
-func attachPath(mount int, path string) error {
-	err := unix.MoveMount(mount, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	unix.Close(mount)
-	return os.NewSyscallError("move_mount", err)
-}
-
 // newTmpfs returns a detached mount of an empty directory in memory.
 func newTmpfs(perms string, size int64, attr int) (int, error) {
-	return newMount("tmpfs", attr|quiet, [][2]string{{"source", "pk"}, {"mode", perms}, {"size", strconv.FormatInt(size, 10)}})
-}
-
-// newMount returns a detached mount of a new file system. An option without a
-// value is a flag.
-func newMount(kind string, attr int, options [][2]string) (int, error) {
-	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("fsopen %s: %w", kind, err)
-	}
-	defer unix.Close(fs)
-	for _, option := range options {
-		if option[1] == "" {
-			err = unix.FsconfigSetFlag(fs, option[0])
-		} else {
-			err = unix.FsconfigSetString(fs, option[0], option[1])
-		}
-		if err != nil {
-			return -1, fmt.Errorf("fsconfig %s %s: %w", kind, option[0], err)
-		}
-	}
-	if err := unix.FsconfigCreate(fs); err != nil {
-		return -1, fmt.Errorf("fsconfig %s: %w", kind, err)
-	}
-	mount, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
-	return mount, os.NewSyscallError("fsmount", err)
+	return fsat.NewMount("tmpfs", attr|quiet, [][2]string{{"source", "pk"}, {"mode", perms}, {"size", strconv.FormatInt(size, 10)}})
 }
 
 // dup copies a descriptor, for an os.File that will close it.

@@ -17,6 +17,7 @@ import (
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/overlay"
 )
 
 // Mode is the set-up program. A job may follow as an argument, for people who run
@@ -112,17 +113,11 @@ type Mount struct {
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File
 	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
-	Layer   *Layer `json:"layer,omitempty"`   // Overlay: the layers on disk
-}
 
-// Layer is the layers of an overlay on disk. With Mount.Session, the set-up program
-// mounts the overlay there if it is not mounted yet; mounts of one Upper elsewhere
-// in the tree show the same overlay.
-type Layer struct {
-	Upper  string `json:"upper"`
-	Work   string `json:"work"`
-	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
-	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
+	// Layer is the layers of an Overlay on disk. With Session, the set-up program mounts
+	// the overlay there if it is not mounted yet; mounts of one upper layer elsewhere in
+	// the tree show the same overlay.
+	Layer *overlay.Layers `json:"layer,omitempty"`
 }
 
 // Access is what may be done with a mount of the host.

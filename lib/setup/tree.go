@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // stagingDirs are directories over which the tree can be built. The namespace
@@ -213,7 +214,7 @@ func (t *tree) stage(program string) error {
 	if err != nil {
 		return err
 	}
-	if err := attachPath(mount, t.dir+"/root"); err != nil {
+	if err := fsat.Attach(mount, t.dir+"/root"); err != nil {
 		return err
 	}
 	t.root, err = unix.Open(t.dir+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -341,7 +342,7 @@ func (t *tree) overlay(m Mount, lower int) error {
 	case again:
 		mount, err = t.cloneOf(at)
 	case m.Layer != nil && m.Session == "":
-		mount, err = m.Layer.mount(lower)
+		mount, err = m.Layer.Mount(lower)
 	case m.Session == "":
 		mount, err = t.newOverlay(lower, m.Perms)
 	}
@@ -367,65 +368,14 @@ func (t *tree) cloneOf(place string) (int, error) {
 	return clone(fd, "")
 }
 
-// mount makes an overlay of an open directory. Directories are named by
-// descriptors, since the options know escapes that a path may contain.
-func (l *Layer) mount(lower int) (int, error) {
-	upper, err := unchecked.open(l.Upper)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(upper)
-	work, err := unchecked.open(l.Work)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(work)
-	source := l.Source
-	if source == "" {
-		source = "pk"
-	}
-	return newMount("overlay", quiet, [][2]string{
-		{"source", source}, {"userxattr"}, {"lowerdir", fdPath(lower)}, {"upperdir", fdPath(upper)}, {"workdir", fdPath(work)},
-	})
-}
-
-// unchecked opens a path without following symbolic links, and takes any inode.
-var unchecked = Inode{Path: "any"}
-
 // mountInSession mounts an overlay with layers on disk in the session's mount
-// namespace, in which this thread is. An overlay that stays mounted does not show
-// what the host replaces in the lower layer, so a stale one is mounted anew.
+// namespace, in which this thread is.
 func (m Mount) mountInSession() error {
-	mounted, err := isMount(m.Session)
-	if err == nil && mounted && m.Layer.Fresh {
-		mounted, err = false, os.NewSyscallError("umount", unix.Unmount(m.Session, unix.UMOUNT_NOFOLLOW))
+	err := m.Layer.MountAt(m.Session, func() (int, error) { return m.Inode.open(m.From) })
+	if errors.Is(err, overlay.ErrElsewhere) {
+		return &failure{err, "try again when the session's other commands have ended"}
 	}
-	if err != nil || mounted {
-		return err
-	}
-	if !m.Layer.Fresh { // a keeper that was killed had it mounted: a second mount would corrupt it
-		return &failure{errors.New("its overlay is in use outside of the session's mounts"), "try again when the session's other commands have ended"}
-	}
-	lower, err := m.Inode.open(m.From)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(lower)
-	mount, err := m.Layer.mount(lower)
-	if err != nil {
-		return err
-	}
-	return attachPath(mount, m.Session)
-}
-
-// isMount reports whether something is mounted on a directory.
-func isMount(path string) (bool, error) {
-	var own, above unix.Statx_t
-	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
-	if err == nil {
-		err = unix.Statx(unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &above)
-	}
-	return own.Mnt_id != above.Mnt_id, os.NewSyscallError("statx", err)
+	return err
 }
 
 // newOverlay makes an overlay of an open directory, or of nothing, with layers in
@@ -460,7 +410,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return (&Layer{Upper: upper, Work: work}).mount(lower)
+	return (&overlay.Layers{Upper: upper, Work: work}).Mount(lower)
 }
 
 // file makes a file in a directory that is in memory, of Data or of what is open.

@@ -12,7 +12,7 @@ import (
 )
 
 // gitFile lists the layers over git directories, as JSON.
-const gitFile = "trial-git.json"
+const gitFile = "git-layers.json"
 
 // SaveGit notes the layers over git directories of a command, beside those that are
 // noted already.

@@ -29,7 +29,7 @@ type Root struct {
 
 	began  began
 	before *before // nil until it is asked for
-	landed map[string]State
+	landed map[string]states
 }
 
 // Names in the directory of a layer.
@@ -49,6 +49,7 @@ type began struct {
 	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
 	Project bool   `json:"project,omitempty"`
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
+	Over    bool   `json:"over,omitempty"`    // nothing is left to land: the next command begins anew
 }
 
 // Dir is the directory of the layer over a root, below the directory of a session's
@@ -109,6 +110,15 @@ func (r *Root) begin(project bool) error {
 		}
 	case err != nil:
 		return err
+	case r.began.Over:
+		for _, name := range []string{landedFile, mountsFile} {
+			if err := os.Remove(filepath.Join(r.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		if err := r.note(dir, &st, now, project); err != nil {
+			return err
+		}
 	case r.began.Dev != st.Dev || r.began.Ino != st.Ino:
 		return &Refusal{"another directory has its place since the trial began", "begin a new session; pk-diff shows what this one has changed"}
 	}
@@ -125,12 +135,16 @@ func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
 	if err := replace(filepath.Join(r.Dir, namesFile), names); err != nil {
 		return err
 	}
-	text, err := json.Marshal(r.began)
-	if err != nil {
-		return err
-	}
 	if r.began.Foreign != "" {
 		r.Warning = fmt.Sprintf("files of another group than yours cannot be written in a trial, such as those in %q", r.began.Foreign)
+	}
+	return r.save()
+}
+
+func (r *Root) save() error {
+	text, err := json.Marshal(r.began)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
 	}
 	return replace(filepath.Join(r.Dir, beganFile), text)
 }
@@ -177,7 +191,7 @@ func Roots(overlays string) ([]*Root, error) {
 		}
 		r := &Root{Layer: overlay.Layer{Dir: filepath.Join(overlays, e.Name())}}
 		if err := r.load(); errors.Is(err, os.ErrNotExist) {
-			continue // its first command has not begun, or all of it has landed
+			continue // its first command has not begun
 		} else if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,8 @@
+// Pk-apply lands changes of a trial in the project, or drops them.
+package main
+
+import "os"
+
+var version string // set by the linker
+
+func main() { os.Exit(Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

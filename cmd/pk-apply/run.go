@@ -1,0 +1,436 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/cli/trialflags"
+	"pikuri/lib/session"
+	"pikuri/lib/trial"
+)
+
+const help = `Usage: pk-apply [--session NAME] [OPTION]... PATH...
+       pk-apply [--session NAME] [OPTION]... --from FILE
+       pk-apply [--session NAME] [OPTION]... --all
+       pk-apply [--session NAME] [--dry-run] --undo
+
+Lands changes of a trial in the project: those at each PATH and below. Prints
+each path that lands as pk-diff does, and a line on stderr for each that does
+not: one that the project has changed since the trial began, and one that
+never lands. No command of the trial may run.
+
+      --session NAME         the trial (default $PK_SESSION)
+      --from FILE            paths from a list, as pk-diff --name-only prints them
+      --all                  everything, commits and branches too
+      --discard              drop the changes from the trial instead
+      --undo                 put back what the last landing replaced or removed
+      --overwrite            land what the project has changed meanwhile, too
+      --links                land links that lead out of the project, too
+  -n, --dry-run              print what would land, change nothing
+  -z, --zero                 records end in NUL, in the list too
+      --json                 a JSON object a line; with --from the list is that
+                             of pk-diff --json, and the hashes in it must hold
+  -h, --help                 this text
+      --version [--json]     the version
+
+Exit status: 0 done; 1 something did not land; 2 called wrongly.
+
+Examples:
+  pk-apply --session try src
+  pk-diff --session try --json | review | pk-apply --session try --json --from -
+  pk-apply --session try --discard --all
+`
+
+// options of pk-apply.
+type options struct {
+	trialflags.Options
+	from                                              string
+	all, discard, undo, overwrite, dryRun, zero, json bool
+}
+
+func command() *cli.Command {
+	o := &options{}
+	return &cli.Command{
+		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true,
+		Options: append(o.Options.Options(),
+			cli.Text(&o.from, "from", "").PathOrStdin(),
+			cli.Switch(&o.all, "all", ""),
+			cli.Switch(&o.discard, "discard", ""),
+			cli.Switch(&o.undo, "undo", ""),
+			cli.Switch(&o.overwrite, "overwrite", ""),
+			cli.Switch(&o.dryRun, "dry-run", "n"),
+			cli.Switch(&o.zero, "zero", "z"),
+		),
+		Action: o.run,
+	}
+}
+
+// Run is the whole command.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return command().Run(args, stdin, stdout, stderr)
+}
+
+// check refuses calls that mean nothing, before anything is opened.
+func (o *options) check(args []string) error {
+	ways := 0
+	for _, given := range []bool{len(args) > 0, o.from != "", o.all, o.undo} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case o.Name() == "":
+		return cli.WithHint(cli.Usage("no session is named"), "--session NAME; pk-diff lists the trials")
+	case ways == 0:
+		return cli.WithHint(cli.Usage("nothing is named to land"), "a path, --from FILE, or --all")
+	case ways > 1:
+		return cli.Usage("use one of: paths, --from, --all, --undo")
+	case o.undo && (o.discard || o.overwrite):
+		return cli.Usage("--undo cannot be used with --discard or --overwrite")
+	case o.discard && o.overwrite:
+		return cli.Usage("--discard cannot be used with --overwrite")
+	case o.json && o.zero:
+		return cli.Usage("-z cannot be used with --json")
+	}
+	return nil
+}
+
+func (o *options) run(ctx *cli.Context) error {
+	if err := o.check(ctx.Args); err != nil {
+		return err
+	}
+	list, err := o.list(ctx)
+	if err != nil {
+		return cli.Invalid(err)
+	}
+	t, err := o.Open(!o.dryRun)
+	if err != nil {
+		return err
+	}
+	w := &work{options: o, ctx: ctx, trial: t, out: bufio.NewWriter(ctx.Stdout), list: list}
+	err = errors.Join(w.run(), t.Close())
+	if ferr := w.out.Flush(); ferr != nil {
+		err = errors.Join(err, fmt.Errorf("cannot write: %w", ferr))
+	}
+	if err == nil {
+		err = cli.Exit(w.status)
+	}
+	return err
+}
+
+// reviewed is a line of pk-diff --json.
+type reviewed struct {
+	Path        string `json:"path"`
+	PathBytes   []byte `json:"path_base64"`
+	Change      string `json:"change"`
+	Before      string `json:"before"`
+	After       string `json:"after"`
+	BeforeBytes []byte `json:"before_base64"`
+	AfterBytes  []byte `json:"after_base64"`
+	GitDir      string `json:"git_dir"`
+}
+
+// list reads the list of --from.
+func (o *options) list(ctx *cli.Context) ([]reviewed, error) {
+	if o.from == "" {
+		return nil, nil
+	}
+	records, err := ctx.ReadList(o.from, o.zero)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]reviewed, len(records))
+	for n, record := range records {
+		if !o.json {
+			list[n].Path = record
+			continue
+		}
+		if err := json.Unmarshal([]byte(record), &list[n]); err != nil {
+			return nil, cli.WithHint(fmt.Errorf("record %d of %q is no line of pk-diff --json: %w", n+1, o.from, err), "for a list of paths leave --json out")
+		}
+		r := &list[n]
+		r.Path, r.Before, r.After = either(r.Path, r.PathBytes), either(r.Before, r.BeforeBytes), either(r.After, r.AfterBytes)
+		if r.Path == "" && r.GitDir == "" {
+			return nil, fmt.Errorf("record %d of %q names no path", n+1, o.from)
+		}
+	}
+	return list, nil
+}
+
+func either(text string, bytes []byte) string {
+	if len(bytes) > 0 {
+		return string(bytes)
+	}
+	return text
+}
+
+// work is one call on an open trial.
+type work struct {
+	*options
+	ctx    *cli.Context
+	trial  *trial.Trial
+	out    *bufio.Writer
+	list   []reviewed
+	status int
+}
+
+func (w *work) run() error {
+	if w.undo {
+		return w.undoLast()
+	}
+	if w.discard && w.all {
+		return w.discardAll()
+	}
+	paths, byPath, err := w.paths()
+	if err != nil {
+		return err
+	}
+	s, err := w.Select(w.trial, paths, !w.discard)
+	if err != nil {
+		return err
+	}
+	for _, path := range s.Missing {
+		w.fail(path, errors.New("the trial has not changed it"))
+	}
+	items := map[*trial.Root][]trial.Item{}
+	for _, i := range s.Items {
+		if w.from != "" && !w.listed(i, byPath) {
+			continue
+		}
+		items[i.Root] = append(items[i.Root], i)
+	}
+	number := trial.Number()
+	for _, r := range w.trial.Roots {
+		if err := w.root(r, items[r], byPath, number); err != nil {
+			return err
+		}
+	}
+	if w.discard {
+		return nil
+	}
+	return w.git(s)
+}
+
+// paths are the paths that are named: absolute for those of a list.
+func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
+	if w.from == "" {
+		return w.ctx.Args, nil, nil
+	}
+	byPath = map[string]reviewed{}
+	for _, r := range w.list {
+		if r.GitDir != "" {
+			paths = append(paths, r.GitDir)
+			continue
+		}
+		path := trialflags.FromRoot(w.trial, r.Path)
+		paths, byPath[path] = append(paths, path), r
+	}
+	if len(paths) == 0 {
+		return nil, nil, cli.Exit(w.status) // an empty list lands nothing
+	}
+	return paths, byPath, nil
+}
+
+// listed reports whether a list names an item: itself, or as a directory above that is
+// new. A list names each path.
+func (w *work) listed(i trial.Item, byPath map[string]reviewed) bool {
+	at := filepath.Join(i.Root.Path, i.Path)
+	if _, ok := byPath[at]; ok {
+		return true
+	}
+	for path := range byPath {
+		if strings.HasPrefix(path, at+"/") {
+			return i.New.IsDir()
+		}
+	}
+	return false
+}
+
+// root lands or discards items of one root.
+func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewed, number int64) error {
+	if len(items) == 0 {
+		return nil
+	}
+	if w.discard {
+		if w.dryRun {
+			for _, i := range items {
+				w.report(i, nil)
+			}
+			return nil
+		}
+		return r.Discard(items, false, w.report)
+	}
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return err
+	}
+	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, GitState: filepath.Join(base, session.GitDir)}
+	if w.json && w.from != "" {
+		o.Reviewed = func(i trial.Item) trial.Reviewed {
+			r, ok := byPath[filepath.Join(i.Root.Path, i.Path)]
+			return trial.Reviewed{Before: r.Before, After: r.After, Given: ok}
+		}
+	}
+	return r.Apply(items, o, w.report)
+}
+
+// discardAll drops everything that the trial holds, in git directories too.
+func (w *work) discardAll() error {
+	s, err := w.Select(w.trial, nil, false)
+	if err != nil {
+		return err
+	}
+	items := map[*trial.Root][]trial.Item{}
+	for _, i := range s.Items {
+		items[i.Root] = append(items[i.Root], i)
+	}
+	for _, r := range s.Refs {
+		w.line("G", r.Name, r.Arrow())
+	}
+	if w.dryRun {
+		for _, i := range s.Items {
+			w.report(i, nil)
+		}
+		return nil
+	}
+	for _, r := range w.trial.Roots {
+		if err := r.Discard(items[r], true, w.report); err != nil {
+			return fmt.Errorf("cannot drop the changes in %q: %w", r.Path, err)
+		}
+	}
+	for _, l := range w.trial.Git {
+		if err := l.Drop(); err != nil {
+			return fmt.Errorf("cannot drop the commits of %q: %w", l.GitDir, err)
+		}
+	}
+	return nil
+}
+
+// git lands commits and branches, if the selection has any.
+func (w *work) git(s *trialflags.Selection) error {
+	landed := map[string]bool{}
+	for _, r := range s.Refs {
+		w.line("G", r.Name, r.Arrow())
+		landed[r.GitDir] = true
+	}
+	for _, l := range w.trial.Git {
+		if w.dryRun || !landed[l.GitDir] && !w.all {
+			continue
+		}
+		if err := l.Reopen(); err != nil {
+			return err
+		}
+		for _, line := range l.LandLast() {
+			w.ctx.Warn("git: %s", line)
+			w.status = cli.StatusRefused
+		}
+		if err := l.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *work) undoLast() error {
+	err := w.trial.Undo(w.dryRun, func(r *trial.Root, path string, err error) {
+		name := path
+		if r.Path != w.trial.Project() {
+			name = filepath.Join(r.Path, path)
+		}
+		if err != nil {
+			w.fail(name, err)
+			return
+		}
+		w.line("U", name, "")
+	})
+	if errors.Is(err, trial.ErrNothingLanded) {
+		return cli.WithHint(err, "pk-apply keeps what it replaces as long as the session lives")
+	}
+	return err
+}
+
+// result is a line of --json.
+type result struct {
+	Path      string `json:"path,omitempty"`
+	PathBytes []byte `json:"path_base64,omitempty"`
+	Change    string `json:"change,omitempty"`
+	Done      bool   `json:"done"`
+	Conflict  bool   `json:"conflict,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+}
+
+// report tells what became of an item.
+func (w *work) report(i trial.Item, err error) {
+	name := w.trial.Name(i)
+	if err != nil {
+		w.fail(name, err)
+		return
+	}
+	remark := ""
+	if i.Repository && !w.discard {
+		remark = "inert: pk-fs git-adopt " + bare(filepath.Dir(filepath.Join(i.Root.Path, i.Path)))
+	}
+	w.line(trialflags.Letter(i), name, remark)
+}
+
+func bare(path string) string {
+	if q := fmt.Sprintf("%q", path); q != `"`+path+`"` || strings.ContainsRune(path, ' ') {
+		return q
+	}
+	return path
+}
+
+func (w *work) line(letter, name, remark string) {
+	if w.json {
+		r := result{Change: letter, Done: !w.dryRun}
+		r.Path, r.PathBytes = twin(name)
+		_ = cli.JSON(w.out).Encode(r) // a failed write comes back from Flush
+		return
+	}
+	record := letter + "\t" + name
+	if remark != "" {
+		record += "\t" + remark
+	}
+	if err := cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)); err != nil {
+		w.ctx.Warn("%v", err)
+	}
+}
+
+func (w *work) fail(name string, err error) {
+	w.status = cli.StatusRefused
+	verb := "land"
+	switch {
+	case w.discard:
+		verb = "drop"
+	case w.undo:
+		verb = "put back"
+	}
+	refused, _ := errors.AsType[*trial.Refused](err)
+	if w.json {
+		r := result{Reason: err.Error(), Conflict: refused != nil && refused.Conflict}
+		r.Path, r.PathBytes = twin(name)
+		_ = cli.JSON(w.out).Encode(r)
+		return
+	}
+	what := "cannot " + verb
+	if refused != nil && refused.Conflict {
+		what = "conflict: cannot " + verb
+	}
+	w.ctx.ReportLine(fmt.Errorf("%s %q: %w", what, name, err))
+}
+
+// twin returns a text, or its bytes if it is not UTF-8.
+func twin(text string) (string, []byte) {
+	if utf8.ValidString(text) {
+		return text, nil
+	}
+	return "", []byte(text)
+}

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/cli/trialflags"
+	"pikuri/lib/gitpatch"
+	"pikuri/lib/overlay"
+	"pikuri/lib/trial"
+	"pikuri/lib/workspace"
+)
+
+// printer prints a selection in the form that was asked for.
+type printer struct {
+	*options
+	trial    *trial.Trial
+	out      *bufio.Writer
+	terminal bool
+	colours  cli.Palette
+}
+
+// output is standard output, or for a patch on a terminal the user's pager. done waits
+// for that.
+func (p *printer) output(ctx *cli.Context) (out io.Writer, done func() error, err error) {
+	nothing := func() error { return nil }
+	if !p.patch || !p.terminal || p.noPager {
+		return ctx.Stdout, nothing, nil
+	}
+	pager := os.Getenv("PAGER")
+	if pager == "" {
+		pager = "less"
+	}
+	if pager == "cat" {
+		return ctx.Stdout, nothing, nil
+	}
+	cmd := exec.Command("/bin/sh", "-c", pager)
+	cmd.Stdout, cmd.Stderr = ctx.Stdout, ctx.Stderr
+	if _, set := os.LookupEnv("LESS"); !set {
+		cmd.Env = append(os.Environ(), "LESS=FRX")
+	}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return ctx.Stdout, nothing, nil
+	}
+	return unbroken{in}, func() error {
+		in.Close()
+		_ = cmd.Wait() // the user has left it as they like
+		return nil
+	}, nil
+}
+
+// unbroken goes on when the pager has ended.
+type unbroken struct{ io.Writer }
+
+func (w unbroken) Write(p []byte) (int, error) {
+	_, _ = w.Writer.Write(p)
+	return len(p), nil
+}
+
+// line is one record of the list.
+type line struct {
+	letter, name, remark string
+	item                 *trial.Item
+}
+
+// lines prints the list.
+func (p *printer) lines(s *trialflags.Selection) error {
+	for _, r := range s.Refs {
+		if p.nameOnly {
+			break // a reference is no path
+		}
+		if err := p.record(line{letter: "G", name: r.Name, remark: r.Arrow()}); err != nil {
+			return err
+		}
+	}
+	lines := make([]line, 0, len(s.Items))
+	for n := range s.Items {
+		i := &s.Items[n]
+		l := line{letter: trialflags.Letter(*i), name: p.trial.Name(*i), remark: trialflags.Remark(*i), item: i}
+		if i.PermOnly() && l.remark == "" {
+			l.remark = fmt.Sprintf("%04o -> %04o", i.Old.Mode&0o7777, i.New.Mode&0o7777)
+		}
+		if i.New.IsDir() || i.Op == overlay.Removed && i.Old.IsDir() {
+			l.name = strings.TrimSuffix(l.name, "/") + "/"
+		}
+		if i.Err != nil {
+			l.letter = "!"
+		}
+		lines = append(lines, l)
+	}
+	if !p.all && !p.nameOnly {
+		lines = p.gather(lines)
+	}
+	for _, l := range lines {
+		if p.nameOnly {
+			l = line{name: p.trial.Name(*l.item)}
+		}
+		if err := p.record(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// colourOf is the colour of a letter.
+var colourOf = map[string]cli.Colour{"A": cli.Good, "M": cli.Apart, "P": cli.Apart, "D": cli.Bad, "T": cli.Open, "!": cli.Bad, "G": cli.Title}
+
+func (p *printer) record(l line) error {
+	text := l.name
+	if l.letter != "" {
+		text = l.letter + "\t" + l.name
+	}
+	if l.remark != "" {
+		text += "\t" + l.remark
+	}
+	if !p.colours || l.letter == "" {
+		return cli.WriteRecord(p.out, text, p.zero, p.terminal)
+	}
+	var plain strings.Builder
+	if err := cli.WriteRecord(&plain, text, p.zero, true); err != nil {
+		return err
+	}
+	rest := strings.TrimPrefix(plain.String(), l.letter)
+	_, err := p.out.WriteString(p.colours.Paint(colourOf[l.letter], l.letter) + rest)
+	return err
+}
+
+// object is a line of --json.
+type object struct {
+	Change      string `json:"change"` // A, M, D, T, or G
+	Path        string `json:"path,omitempty"`
+	PathBytes   []byte `json:"path_base64,omitempty"`
+	Type        string `json:"type,omitempty"` // file, directory, link, other
+	Mode        string `json:"mode,omitempty"` // octal
+	OldMode     string `json:"old_mode,omitempty"`
+	Size        *int64 `json:"size,omitempty"`
+	Before      string `json:"before,omitempty"` // SHA-256, or "link:" and the target
+	After       string `json:"after,omitempty"`
+	BeforeBytes []byte `json:"before_base64,omitempty"`
+	AfterBytes  []byte `json:"after_base64,omitempty"`
+	Conflict    string `json:"conflict,omitempty"`
+	Refused     string `json:"refused,omitempty"`
+	Error       string `json:"error,omitempty"`
+	GitDir      string `json:"git_dir,omitempty"`
+	Ref         string `json:"ref,omitempty"`
+}
+
+func (p *printer) objects(s *trialflags.Selection) error {
+	lines := cli.JSON(p.out)
+	for _, r := range s.Refs {
+		o := object{Change: "G", GitDir: r.GitDir, Ref: r.Name, Before: r.Old + r.OldTarget, After: r.New + r.Target}
+		if err := lines.Encode(o); err != nil {
+			return err
+		}
+	}
+	for _, i := range s.Items {
+		if err := lines.Encode(p.object(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *printer) object(i trial.Item) object {
+	o := object{Change: i.Op.String(), Conflict: i.Conflict, Refused: i.Refused}
+	o.Path, o.PathBytes = twin(p.trial.Name(i))
+	if i.New.Mode != 0 {
+		o.Type, o.Mode = typeOf(i.New.Mode), fmt.Sprintf("%04o", i.New.Mode&0o7777)
+		if o.Type == "file" {
+			o.Size = &i.New.Size
+		}
+	} else {
+		o.Type = typeOf(i.Old.Mode)
+	}
+	if i.Old.Mode != 0 {
+		o.OldMode = fmt.Sprintf("%04o", i.Old.Mode&0o7777)
+	}
+	if i.Err != nil {
+		o.Error = i.Err.Error()
+		return o
+	}
+	before, err := i.Before()
+	if err == nil {
+		var after workspace.Entry
+		after, err = i.After()
+		o.Before, o.BeforeBytes = twin(trial.Digest(before))
+		o.After, o.AfterBytes = twin(trial.Digest(after))
+	}
+	if err != nil {
+		o.Error = err.Error()
+	}
+	return o
+}
+
+func typeOf(mode uint32) string {
+	switch mode & 0o170000 {
+	case 0o100000:
+		return "file"
+	case 0o040000:
+		return "directory"
+	case 0o120000:
+		return "link"
+	}
+	return "other"
+}
+
+// twin returns a text, or its bytes if it is not UTF-8.
+func twin(text string) (string, []byte) {
+	if utf8.ValidString(text) {
+		return text, nil
+	}
+	return "", []byte(text)
+}
+
+// sides are the path of an item before and after, for a patch. ok is false for a
+// directory or a special file.
+func sides(i trial.Item) (old, next gitpatch.Side, ok bool) {
+	if i.Err != nil || i.Repository {
+		return old, next, false
+	}
+	if i.Op != overlay.Added && !i.Old.IsDir() {
+		old = gitpatch.Side{Mode: gitpatch.Mode(i.Old.Mode), Size: i.Old.Size, Open: i.OpenBefore}
+	}
+	if i.New.Mode != 0 && !i.New.IsDir() {
+		next = gitpatch.Side{Mode: gitpatch.Mode(i.New.Mode), Size: i.New.Size, Open: i.OpenAfter}
+	}
+	return old, next, old.Mode != 0 || next.Mode != 0
+}
+
+// patches prints the changes of files and links of the project root. Others have no place
+// in a patch.
+func (p *printer) patches(s *trialflags.Selection) error {
+	for _, i := range s.Items {
+		old, next, ok := sides(i)
+		if !ok || i.Root.Path != p.trial.Project() {
+			continue
+		}
+		var text strings.Builder
+		if _, err := gitpatch.Write(&text, p.format(), i.Path, old, next); err != nil {
+			return err
+		}
+		if _, err := p.out.WriteString(p.painted(text.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// painted colours a patch as git does.
+func (p *printer) painted(patch string) string {
+	if !p.colours {
+		return patch
+	}
+	var out strings.Builder
+	for l := range strings.Lines(patch) {
+		text, end := strings.TrimSuffix(l, "\n"), l[len(strings.TrimSuffix(l, "\n")):]
+		var c cli.Colour
+		switch {
+		case strings.HasPrefix(l, "+++"), strings.HasPrefix(l, "---"), strings.HasPrefix(l, "diff "), strings.HasPrefix(l, "index "):
+			c = cli.Title
+		case strings.HasPrefix(l, "+"):
+			c = cli.Good
+		case strings.HasPrefix(l, "-"):
+			c = "\x1b[31m"
+		case strings.HasPrefix(l, "@@"):
+			c = cli.Apart
+		}
+		out.WriteString(p.colours.Paint(c, visible(text)) + end)
+	}
+	return out.String()
+}
+
+// visible makes control characters visible: a file could drive the terminal.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f || 0x80 <= r && r < 0xa0 {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
+}
+
+// stats prints how many lines each file gains and loses.
+func (p *printer) stats(s *trialflags.Selection) error {
+	files, gained, lost := 0, 0, 0
+	for _, i := range s.Items {
+		old, next, ok := sides(i)
+		if !ok {
+			continue
+		}
+		var text strings.Builder
+		if _, err := gitpatch.Write(&text, p.format(), i.Path, old, next); err != nil {
+			return err
+		}
+		plus, minus, binary := countLines(text.String())
+		change := "+" + strconv.Itoa(plus) + "\t-" + strconv.Itoa(minus)
+		if binary {
+			change = fmt.Sprintf("%d -> %d bytes\t", old.Size, next.Size)
+		}
+		if err := cli.WriteRecord(p.out, change+"\t"+p.trial.Name(i), p.zero, p.terminal); err != nil {
+			return err
+		}
+		files, gained, lost = files+1, gained+plus, lost+minus
+	}
+	if p.zero {
+		return nil
+	}
+	_, err := fmt.Fprintf(p.out, "%d files, +%d -%d\n", files, gained, lost)
+	return err
+}
+
+// countLines counts the lines that a patch adds and removes.
+func countLines(patch string) (plus, minus int, binary bool) {
+	hunk := false
+	for l := range strings.Lines(patch) {
+		switch {
+		case strings.HasPrefix(l, "diff --git "):
+			hunk = false
+		case strings.HasPrefix(l, "@@"):
+			hunk = true
+		case !hunk:
+			binary = binary || strings.HasPrefix(l, "GIT binary patch") || strings.HasPrefix(l, "Binary files")
+		case l[0] == '+':
+			plus++
+		case l[0] == '-':
+			minus++
+		}
+	}
+	return plus, minus, binary
+}

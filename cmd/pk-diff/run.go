@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/cli/trialflags"
+	"pikuri/lib/session"
+	"pikuri/lib/trial"
+)
+
+const help = `Usage: pk-diff [--session NAME] [OPTION]... [PATH...]
+
+Lists what the commands of a trial have changed, a path a line, from the project
+root: a letter, the path, and what keeps it from landing. With PATH only what
+lies there. Without a session: the trials that there are.
+
+  A added   M modified   P other permissions   D removed   T another type
+  G a reference of a git directory, which lands with its commits
+
+      --session NAME         the trial (default $PK_SESSION)
+      --name-only            the paths alone
+      --stat                 how many lines or bytes each file gains and loses
+      --patch                a patch, for git apply --3way
+      --json                 a JSON object a line, with hashes
+      --all                  each file of directories that git ignores, too
+      --links                links that lead out of the project are as any other
+  -z, --zero                 records end in NUL
+      --no-pager             no pager for --patch on a terminal
+  -h, --help                 this text
+      --version [--json]     the version
+
+Exit status: 0 nothing has changed; 1 something has; 125 trouble.
+
+Examples:
+  pk-bash --trial --session try -y 'make format'
+  pk-diff --session try
+  pk-diff --session try --patch src | git apply --3way
+  pk-diff --session try -z --name-only | grep -z '^src/' |
+      pk-apply --session try -z --from -
+`
+
+// options of pk-diff.
+type options struct {
+	trialflags.Options
+	json, zero, patch, stat, nameOnly, all, noPager bool
+}
+
+func command() *cli.Command {
+	o := &options{}
+	return &cli.Command{
+		Name: "pk-diff", Version: version, Help: help, JSON: &o.json, Wraps: true, Interspersed: true,
+		Options: append(o.Options.Options(),
+			cli.Switch(&o.zero, "zero", "z"),
+			cli.Switch(&o.patch, "patch", ""),
+			cli.Switch(&o.stat, "stat", ""),
+			cli.Switch(&o.nameOnly, "name-only", ""),
+			cli.Switch(&o.all, "all", ""),
+			cli.Switch(&o.noPager, "no-pager", ""),
+		),
+		Action: o.run,
+	}
+}
+
+// Run is the whole command.
+func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return command().Run(args, stdin, stdout, stderr)
+}
+
+// check refuses combinations that mean nothing.
+func (o *options) check() error {
+	forms := []struct {
+		given bool
+		name  string
+	}{{o.json, "--json"}, {o.patch, "--patch"}, {o.stat, "--stat"}, {o.nameOnly, "--name-only"}}
+	before := ""
+	for _, f := range forms {
+		if f.given && before != "" {
+			return cli.Usage("%s cannot be used with %s", before, f.name)
+		}
+		if f.given {
+			before = f.name
+		}
+	}
+	if o.zero && (o.json || o.patch) {
+		return cli.Usage("-z cannot be used with %s", before)
+	}
+	return nil
+}
+
+func (o *options) run(ctx *cli.Context) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.Name() == "" {
+		if len(ctx.Args) > 0 {
+			return cli.WithHint(cli.Usage("there is no session in which %q could have changed", ctx.Args[0]), "--session NAME; pk-diff alone lists the trials")
+		}
+		return o.list(ctx)
+	}
+	t, err := o.Open(false)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if t.InUse {
+		ctx.Warn("a command of session %q runs: the list is of no one moment", t.Session)
+	}
+	s, err := o.Select(t, ctx.Args, false)
+	if err != nil {
+		return err
+	}
+	for _, path := range s.Missing {
+		ctx.Warn("the trial has not changed %q", path)
+	}
+	if err := o.print(ctx, t, s); err != nil {
+		return err
+	}
+	if len(s.Items)+len(s.Refs) > 0 {
+		return cli.Exit(1)
+	}
+	return nil
+}
+
+func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) error {
+	p := &printer{options: o, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
+	out, done, err := p.output(ctx)
+	if err != nil {
+		return err
+	}
+	p.out = bufio.NewWriter(out)
+	switch {
+	case o.json:
+		err = p.objects(s)
+	case o.patch:
+		err = p.patches(s)
+	case o.stat:
+		err = p.stats(s)
+	default:
+		err = p.lines(s)
+	}
+	if ferr := p.out.Flush(); err == nil && ferr != nil {
+		err = fmt.Errorf("cannot write: %w", ferr)
+	}
+	if derr := done(); err == nil {
+		err = derr
+	}
+	return err
+}
+
+// list prints the trials that there are.
+func (o *options) list(ctx *cli.Context) error {
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return cli.Invalid(err)
+	}
+	trials, err := trial.Sessions(base)
+	if err != nil {
+		return err
+	}
+	if len(trials) == 0 && !o.json {
+		ctx.Say("there is no trial: pk-bash --trial --session NAME begins one")
+	}
+	for _, s := range trials {
+		if o.json {
+			r := summary{Session: s.Session, Entries: s.Entries}
+			r.Project, r.ProjectBytes = twin(s.Project)
+			if !s.Began.IsZero() {
+				began := s.Began.UTC().Truncate(time.Second)
+				r.Began = &began
+			}
+			if err := cli.JSON(ctx.Stdout).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		about := "nothing to land"
+		if !s.Began.IsZero() {
+			about = fmt.Sprintf("%d entries, begun %s ago", s.Entries, rough(time.Since(s.Began)))
+		}
+		record := s.Session + "\t" + about
+		if s.Project != "" {
+			record += "\t" + filepath.Clean(s.Project)
+		}
+		if err := cli.WriteRecord(ctx.Stdout, record, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// summary is a line of --json without a session.
+type summary struct {
+	Session      string     `json:"session"`
+	Project      string     `json:"project,omitempty"`
+	ProjectBytes []byte     `json:"project_base64,omitempty"`
+	Began        *time.Time `json:"began,omitempty"`
+	Entries      int        `json:"entries"`
+}
+
+// rough is a duration as a person would say it.
+func rough(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}

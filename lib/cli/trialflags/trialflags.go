@@ -1,0 +1,266 @@
+// Package trialflags opens the trial that pk-diff and pk-apply are called for, finds the
+// changes that their operands name, and says what becomes of each.
+package trialflags
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"pikuri/lib/cli"
+	"pikuri/lib/confine"
+	"pikuri/lib/fence"
+	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+	"pikuri/lib/session"
+	"pikuri/lib/trial"
+)
+
+// Options are those of both commands.
+type Options struct {
+	Session string
+	Links   bool // symbolic links that lead out of the project are as any other
+}
+
+// Options returns the options, to be added to a command's own.
+func (o *Options) Options() []cli.Option {
+	return []cli.Option{cli.Func(o.setSession, "session", ""), cli.Switch(&o.Links, "links", "")}
+}
+
+func (o *Options) setSession(name string) error {
+	if name == "" {
+		return errors.New("the name is empty")
+	}
+	o.Session = name
+	return nil
+}
+
+// Name is the session: by option, else by $PK_SESSION; "" for none.
+func (o *Options) Name() string {
+	if o.Session != "" {
+		return o.Session
+	}
+	return os.Getenv("PK_SESSION")
+}
+
+// Open opens the trial. alone takes it from all commands.
+func (o *Options) Open(alone bool) (*trial.Trial, error) {
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return nil, cli.Invalid(err)
+	}
+	t, err := trial.OpenSession(base, o.Name(), alone)
+	if errors.Is(err, overlay.ErrInUse) {
+		return nil, cli.WithHint(fmt.Errorf("a command of session %q runs", o.Name()), "try again when it has ended")
+	}
+	return t, cli.Invalid(err)
+}
+
+// Selection is the changes that operands name.
+type Selection struct {
+	Items   []trial.Item // in the order of the roots
+	Refs    []Ref
+	Missing []string // operands that name no change
+}
+
+// Ref is a change of a reference in a git directory of the host.
+type Ref struct {
+	GitDir string
+	refs.Change
+}
+
+// Select lists the changes at paths, and below, as they were typed. None: all are.
+// parents adds new directories above them, which land first.
+func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selection, error) {
+	s := &Selection{}
+	protected, err := protectedIn(t)
+	if err != nil {
+		return nil, err
+	}
+	within := map[*trial.Root][]string{}
+	used := map[string]bool{}
+	var absolute []string
+	for _, p := range paths {
+		abs := o.absolute(t, p)
+		absolute = append(absolute, abs)
+		if root, rel := t.Find(abs); root != nil {
+			within[root] = append(within[root], rel)
+		}
+	}
+	for _, root := range t.Roots {
+		if len(paths) > 0 && within[root] == nil {
+			continue
+		}
+		items, err := root.List(trial.ListOptions{
+			Paths: within[root], Links: o.Links,
+			Protected:      func(rel string) string { return protected.rule(filepath.Join(root.Path, rel)) },
+			ProtectedBelow: func(rel string) string { return protected.below(filepath.Join(root.Path, rel)) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range items {
+			at := filepath.Join(root.Path, i.Path)
+			named := len(paths) == 0
+			for _, abs := range absolute {
+				if fsat.Within(at, abs) {
+					named, used[abs] = true, true
+				}
+			}
+			if named || parents && i.New.IsDir() && i.Op != overlay.Modified {
+				s.Items = append(s.Items, i)
+			}
+		}
+	}
+	if err := s.refs(t, absolute, used); err != nil {
+		return nil, err
+	}
+	for n, abs := range absolute {
+		if !used[abs] {
+			s.Missing = append(s.Missing, paths[n])
+		}
+	}
+	return s, nil
+}
+
+// refs adds the changes of references, of the git directories that paths name.
+func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) error {
+	for _, l := range t.Git {
+		named := len(paths) == 0
+		for _, p := range paths {
+			if fsat.Within(l.GitDir, p) {
+				named = true
+			}
+		}
+		if !named {
+			continue
+		}
+		changes, err := l.RefChanges()
+		if err != nil {
+			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
+		}
+		for _, c := range changes {
+			s.Refs = append(s.Refs, Ref{l.GitDir, c})
+			for _, p := range paths {
+				used[p] = used[p] || fsat.Within(l.GitDir, p)
+			}
+		}
+	}
+	return nil
+}
+
+// absolute is an operand as an absolute path: from the working directory if that is in a
+// root of the trial, else from the project root.
+func (o *Options) absolute(t *trial.Trial, typed string) string {
+	if filepath.IsAbs(typed) {
+		trail, err := confine.Follow(filepath.Dir(typed))
+		if root, _ := t.Find(filepath.Clean(typed)); root == nil && err == nil {
+			return filepath.Join(trail.Place, filepath.Base(typed))
+		}
+		return filepath.Clean(typed)
+	}
+	from := t.Project()
+	if wd, err := os.Getwd(); err == nil {
+		if trail, err := confine.Follow(wd); err == nil {
+			wd = trail.Place
+		}
+		if root, _ := t.Find(wd); root != nil {
+			from = wd
+		}
+	}
+	return filepath.Join(from, typed)
+}
+
+// FromRoot is a path of a list, which begins at the project root, as an absolute path.
+func FromRoot(t *trial.Trial, path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(t.Project(), path)
+}
+
+// protectedPaths are absolute paths, with the rule that protects each.
+type protectedPaths map[string]string
+
+func protectedIn(t *trial.Trial) (protectedPaths, error) {
+	var roots []confine.Root
+	for _, r := range t.Roots {
+		roots = append(roots, confine.Root{Path: r.Path, Writable: true, Dir: true})
+	}
+	named, err := t.Protected()
+	if err != nil || len(roots) == 0 {
+		return named, err
+	}
+	list, err := fence.Protected(roots)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list {
+		named[p.Path] = p.Rule
+	}
+	return named, nil
+}
+
+// rule names the rule by which nothing lands at an absolute path, or returns "".
+func (p protectedPaths) rule(path string) string {
+	for at := path; at != "/"; at = filepath.Dir(at) {
+		if rule, ok := p[at]; ok {
+			return "protected: " + strings.TrimPrefix(rule, "default: ")
+		}
+	}
+	return ""
+}
+
+// below names the rule by which something below an absolute path is protected.
+func (p protectedPaths) below(path string) string {
+	for at, rule := range p {
+		if at != path && fsat.Within(at, path) {
+			return "a link there would lead to what is protected: " + strings.TrimPrefix(rule, "default: ")
+		}
+	}
+	return ""
+}
+
+// Remark says in one column of a line what keeps a change from landing, or "".
+func Remark(i trial.Item) string {
+	switch {
+	case i.Refused != "":
+		return "stays: " + i.Refused
+	case i.Conflict != "":
+		return "conflict: " + i.Conflict
+	case i.Repository:
+		return "a repository: lands for git-adopt"
+	}
+	return ""
+}
+
+// Letter is the kind of a change: A, M, D, T, and P if only the permissions change.
+func Letter(i trial.Item) string {
+	if i.PermOnly() && i.Err == nil {
+		return "P"
+	}
+	return i.Op.String()
+}
+
+// Arrow tells of the values of a reference before and after.
+func (r Ref) Arrow() string {
+	short := func(id, target string) string {
+		switch {
+		case target != "":
+			return target
+		case id == "":
+			return "none"
+		}
+		return id[:min(len(id), 12)]
+	}
+	return short(r.Old, r.OldTarget) + " -> " + short(r.New, r.Target)
+}
+
+// Sorted returns items sorted by their names.
+func Sorted(t *trial.Trial, items []trial.Item) []trial.Item {
+	return slices.SortedStableFunc(slices.Values(items), func(a, b trial.Item) int { return strings.Compare(t.Name(a), t.Name(b)) })
+}

@@ -1,0 +1,81 @@
+package overlay
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+)
+
+// Layers are the layers of an overlay on disk.
+type Layers struct {
+	Upper  string `json:"upper"`
+	Work   string `json:"work"`
+	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
+	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
+}
+
+// Mount makes an overlay over an open directory, as a detached mount. Directories are
+// named by descriptors, since the options know escapes that a path may contain.
+func (l *Layers) Mount(lower int) (int, error) {
+	upper, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Upper, unix.O_PATH, 0, fsat.NoLinks)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(upper)
+	work, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Work, unix.O_PATH, 0, fsat.NoLinks)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(work)
+	source := l.Source
+	if source == "" {
+		source = "pk"
+	}
+	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, [][2]string{
+		{"source", source}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", fsat.Path(upper)}, {"workdir", fsat.Path(work)},
+	})
+}
+
+// ErrElsewhere says that an overlay is in use, and not mounted where it should be: a
+// keeper that was killed had it mounted. A second mount would corrupt it.
+var ErrElsewhere = errors.New("its overlay is in use outside of the session's mounts")
+
+// MountAt mounts the overlay at a directory, unless it is mounted there. An overlay that
+// stays mounted does not show what the host replaces in the lower layer, so a stale one is
+// mounted anew. lower opens the lower directory.
+func (l *Layers) MountAt(point string, lower func() (int, error)) error {
+	mounted, err := isMount(point)
+	if err == nil && mounted && l.Fresh {
+		mounted, err = false, os.NewSyscallError("umount", unix.Unmount(point, unix.UMOUNT_NOFOLLOW))
+	}
+	if err != nil || mounted {
+		return err
+	}
+	if !l.Fresh {
+		return ErrElsewhere
+	}
+	low, err := lower()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(low)
+	mount, err := l.Mount(low)
+	if err != nil {
+		return err
+	}
+	return fsat.Attach(mount, point)
+}
+
+// isMount reports whether something is mounted on a directory.
+func isMount(path string) (bool, error) {
+	var own, above unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &own)
+	if err == nil {
+		err = unix.Statx(unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &above)
+	}
+	return own.Mnt_id != above.Mnt_id, os.NewSyscallError("statx", err)
+}

@@ -1,0 +1,309 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+	"pikuri/lib/workspace"
+)
+
+// Reviewed is a change as somebody has looked at it. A zero entry of a path that is there
+// was not looked at.
+type Reviewed struct {
+	Before, After string // hashes of the content or, of a link, the target; "" for none
+	Given         bool
+}
+
+// ApplyOptions say how to land.
+type ApplyOptions struct {
+	// Overwrite lands changes that conflict too.
+	Overwrite bool
+
+	// Reviewed returns the change at a path as it was reviewed.
+	Reviewed func(i Item) Reviewed
+
+	// DryRun changes nothing.
+	DryRun bool
+
+	// Number is that of the landing.
+	Number int64
+
+	// GitState is the directory where gitdir keeps the list of inert repositories.
+	GitState string
+}
+
+// Apply lands items of one root, which List has returned, and calls report for each with
+// nil or the reason why it has not landed. The root is taken from all commands
+// first: ErrInUse. Each file is replaced in one step, and only if it is the one that the
+// trial has seen; a file that another process saves meanwhile stays. Directories are made
+// first, and removals come last. After a kill, the next Apply goes on.
+func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) error {
+	ws, err := r.project()
+	if err != nil {
+		return err
+	}
+	defer ws.Close()
+	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}}
+	if !o.DryRun {
+		a.undo = r.newUndo(o.Number)
+	}
+	for _, i := range order(items) {
+		a.land(i)
+	}
+	if o.DryRun {
+		return nil
+	}
+	return errors.Join(a.undo.close(), a.finish())
+}
+
+// applying is a landing in progress.
+type applying struct {
+	*Root
+	ApplyOptions
+	ws        *workspace.LocalWorkspace
+	undo      *undo
+	report    func(Item, error)
+	recovered map[string]bool // directories in which a killed landing was looked for
+	failed    map[string]bool // directories that did not land
+	done      []Item
+}
+
+// Steps of a landing, in their order.
+const (
+	stepDirs    = iota // directories are made, outer ones first
+	stepFiles          // files and links, also in the place of each other
+	stepRemoved        // removals, inner ones first
+	stepRetyped        // what takes the place of a directory
+	stepModes          // modes of directories, inner ones first: one may close it
+)
+
+func stepOf(i Item) int {
+	switch {
+	case i.Op == overlay.Removed:
+		return stepRemoved
+	case i.Op == overlay.Retyped && i.Old.IsDir():
+		return stepRetyped
+	case i.New.IsDir() && i.Op == overlay.Modified:
+		return stepModes
+	case i.New.IsDir():
+		return stepDirs
+	}
+	return stepFiles
+}
+
+// order sorts the items by step. A new directory is made open to its owner, and gets its
+// mode with the others.
+func order(items []Item) []Item {
+	var steps [stepModes + 1][]Item
+	for _, i := range items {
+		step := stepOf(i)
+		steps[step] = append(steps[step], i)
+		if step == stepDirs && i.New.Mode&0o700 != 0o700 {
+			closing := i
+			closing.Op, closing.Content = overlay.Modified, false
+			steps[stepModes] = append(steps[stepModes], closing)
+		}
+	}
+	slices.Reverse(steps[stepRemoved])
+	slices.Reverse(steps[stepModes])
+	return slices.Concat(steps[:]...)
+}
+
+// land lands one item, or reports why not.
+func (a *applying) land(i Item) {
+	closing := i.Op == overlay.Modified && i.Old.Mode == 0
+	err := a.try(i, closing)
+	if err != nil && i.New.IsDir() {
+		a.failed[i.Path] = true
+	}
+	if err == nil {
+		a.done = append(a.done, i)
+	}
+	if !closing || err != nil {
+		a.report(i, err)
+	}
+}
+
+// Refused is a change that does not land. Conflict: it may, with another option.
+type Refused struct {
+	Reason   string
+	Conflict bool
+}
+
+func (r *Refused) Error() string { return r.Reason }
+
+func (a *applying) try(i Item, closing bool) error {
+	switch {
+	case i.Refused != "":
+		return &Refused{Reason: i.Refused}
+	case i.Conflict != "" && !a.Overwrite:
+		return &Refused{i.Conflict, true}
+	case i.Repository:
+		return a.repository(i)
+	}
+	if dir := a.failedAbove(i.Path); dir != "" {
+		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	}
+	ctx := context.Background()
+	if err := a.recover(ctx, path.Dir(i.Path)); err != nil {
+		return err
+	}
+	old, next, err := a.entries(ctx, i, closing)
+	if err != nil {
+		return err
+	}
+	if err := a.reviewed(i, old, next); err != nil {
+		return err
+	}
+	if old == next || a.DryRun {
+		return nil
+	}
+	return a.swap(ctx, i, old, next)
+}
+
+func (a *applying) failedAbove(rel string) string {
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		if a.failed[dir] {
+			return dir
+		}
+	}
+	return ""
+}
+
+// recover ends what a killed landing has left in a directory.
+func (a *applying) recover(ctx context.Context, dir string) error {
+	if a.recovered[dir] || a.DryRun {
+		return nil
+	}
+	a.recovered[dir] = true
+	kept, err := workspace.Recover(ctx, a.ws, dir)
+	if errors.Is(err, workspace.ErrNotFound) {
+		err = nil // it has not landed yet
+	}
+	for _, name := range kept {
+		err = errors.Join(err, fmt.Errorf("a landing that was killed had displaced a file of yours, which is %q now", name))
+	}
+	return err
+}
+
+// entries returns what the project has at the path of an item, and what is to be there.
+// If the project has changed since the item was listed, it is a conflict.
+func (a *applying) entries(ctx context.Context, i Item, closing bool) (old, next workspace.Entry, err error) {
+	if old, err = workspace.EntryOf(ctx, a.ws, i.Path); err != nil {
+		return old, next, err
+	}
+	if !closing && !a.DryRun && !a.unchanged(i) {
+		return old, next, &Refused{"it has changed in the project", true}
+	}
+	if next, err = i.After(); err != nil {
+		return old, next, err
+	}
+	if stepOf(i) == stepDirs {
+		next.Perm |= 0o700
+	}
+	old.Size, next.Size = 0, 0
+	return old, next, nil
+}
+
+// unchanged reports whether the project has what it had when the item was listed.
+func (a *applying) unchanged(i Item) bool {
+	fd, err := a.openProject()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	dir, err := fsat.Kernel().Open(fd, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return i.Old.Mode == 0 && errors.Is(err, unix.ENOENT)
+	}
+	defer unix.Close(dir)
+	st, err := fsat.Lstat(dir, path.Base(i.Path))
+	if err != nil {
+		return i.Old.Mode == 0 && errors.Is(err, unix.ENOENT)
+	}
+	if i.Old.IsDir() {
+		return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino
+	}
+	return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && st.Ctim.Nano() == i.Old.Ctime.UnixNano()
+}
+
+// reviewed holds the change against the one that was reviewed.
+func (a *applying) reviewed(i Item, old, next workspace.Entry) error {
+	if a.Reviewed == nil {
+		return nil
+	}
+	r := a.Reviewed(i)
+	switch {
+	case !r.Given:
+	case r.Before != Digest(old):
+		return &Refused{"the project's is not the one that was reviewed", true}
+	case r.After != Digest(next):
+		return &Refused{Reason: "the trial's is not the one that was reviewed"}
+	}
+	return nil
+}
+
+// Digest is the hash of a file, "link:" and the target of a symbolic link, and "" for
+// anything else.
+func Digest(e workspace.Entry) string {
+	if e.Kind == workspace.KindLink {
+		return "link:" + e.Target
+	}
+	return e.Hash
+}
+
+// swap keeps what the project has, notes what will be there, and puts it there.
+func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) error {
+	if err := a.undo.keep(ctx, a.ws, i.Path, old, next); err != nil {
+		return fmt.Errorf("cannot keep what it displaces: %w", err)
+	}
+	if err := a.noteLanded(i.Path, next); err != nil {
+		return err
+	}
+	var content io.Reader
+	if next.Kind == workspace.KindFile && next.Hash != old.Hash || next.Kind == workspace.KindFile && old.Kind != workspace.KindFile {
+		f, err := i.OpenAfter()
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		content = f
+	}
+	err := workspace.Swap(ctx, a.ws, i.Path, old, next, content)
+	if errors.Is(err, workspace.ErrChanged) {
+		if old.Kind == workspace.KindDir && next.Kind != workspace.KindDir {
+			return &Refused{"the project's directory holds files that the trial has not removed", true}
+		}
+		return &Refused{"it has changed in the project", true}
+	}
+	return err
+}
+
+// finish puts all that has landed on stable storage, and takes it from the upper layer.
+func (a *applying) finish() error {
+	if len(a.done) == 0 {
+		return nil
+	}
+	fd, err := a.openProject()
+	if err != nil {
+		return err
+	}
+	synced, err := fsat.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	unix.Close(fd)
+	if err == nil {
+		err = unix.Syncfs(synced)
+		unix.Close(synced)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot put the changes on stable storage: %w", err)
+	}
+	return a.prune(a.done)
+}

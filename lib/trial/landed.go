@@ -1,0 +1,185 @@
+package trial
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+	"pikuri/lib/workspace"
+)
+
+// states are the last entries that pk has put at a path, or was about to put when it was
+// killed. Such an entry is no change of the user's.
+type states struct{ entries []workspace.Entry }
+
+// keptStates is how many of them count: the one before the last still lies there if pk
+// was killed.
+const keptStates = 2
+
+func (s states) matches(now workspace.Entry) bool {
+	now.Size = 0
+	return slices.Contains(s.entries, now)
+}
+
+// record is a line of the file of landed changes.
+type record struct {
+	Path   []byte         `json:"path"`
+	Kind   workspace.Kind `json:"kind"`
+	Perm   uint32         `json:"perm,omitempty"`
+	Hash   string         `json:"hash,omitempty"`
+	Target []byte         `json:"target,omitempty"`
+}
+
+func newRecord(rel string, e workspace.Entry) record {
+	return record{Path: []byte(rel), Kind: e.Kind, Perm: uint32(e.Perm), Hash: e.Hash, Target: []byte(e.Target)}
+}
+
+func (r record) entry() workspace.Entry {
+	return workspace.Entry{Kind: r.Kind, Perm: fs.FileMode(r.Perm), Hash: r.Hash, Target: string(r.Target)}
+}
+
+// noteLanded notes what is about to be at a path.
+func (r *Root) noteLanded(rel string, e workspace.Entry) error {
+	line, err := json.Marshal(newRecord(rel, e))
+	if err != nil {
+		return err
+	}
+	r.addLanded(rel, e)
+	return appendTo(filepath.Join(r.Dir, landedFile), append(line, '\n'))
+}
+
+func (r *Root) addLanded(rel string, e workspace.Entry) {
+	e.Size = 0
+	known := append(r.landed[rel].entries, e)
+	r.landed[rel] = states{known[max(0, len(known)-keptStates):]}
+}
+
+// readLanded reads what has landed. A line that was cut by a crash is the last one, and
+// nothing has landed for it.
+func (r *Root) readLanded() (map[string]states, error) {
+	f, err := os.Open(filepath.Join(r.Dir, landedFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return map[string]states{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r.landed = map[string]states{}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var line record
+		if json.Unmarshal(lines.Bytes(), &line) == nil {
+			r.addLanded(string(line.Path), line.entry())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("cannot read what has landed: %w", err)
+	}
+	return r.landed, nil
+}
+
+// project is the project's directory as a workspace, in which git directories can be
+// written: the list refuses them.
+func (r *Root) project() (*workspace.LocalWorkspace, error) {
+	fd, err := r.openProject()
+	if err != nil {
+		return nil, err
+	}
+	dir := os.NewFile(uintptr(fd), r.Path)
+	defer dir.Close()
+	return workspace.NewLocalWorkspaceFrom(dir, workspace.WithGitDirs(), workspace.WithOneFileSystem(), workspace.WithoutSymlinks())
+}
+
+// entryNow is what the project has at a path.
+func (r *Root) entryNow(rel string) (workspace.Entry, error) {
+	ws, err := r.project()
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	defer ws.Close()
+	return workspace.EntryOf(context.Background(), ws, rel)
+}
+
+// Before is what the project has at the path of an item.
+func (i Item) Before() (workspace.Entry, error) {
+	if i.Old.Mode == 0 {
+		return workspace.Entry{}, nil
+	}
+	return i.Root.entryNow(i.Path)
+}
+
+// After is what the trial has at the path of an item.
+func (i Item) After() (workspace.Entry, error) {
+	if i.New.Mode == 0 {
+		return workspace.Entry{}, nil
+	}
+	fd, err := fsat.Openat(unix.AT_FDCWD, i.Root.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	dir := os.NewFile(uintptr(fd), i.Root.Upper())
+	defer dir.Close()
+	ws, err := workspace.NewLocalWorkspaceFrom(dir, workspace.WithGitDirs(), workspace.WithOneFileSystem(), workspace.WithoutSymlinks())
+	if err != nil {
+		return workspace.Entry{}, err
+	}
+	defer ws.Close()
+	return workspace.EntryOf(context.Background(), ws, i.Path)
+}
+
+// workspacePerm is the permission bits of a mode.
+func workspacePerm(mode uint32) fs.FileMode { return fs.FileMode(mode & 0o777) }
+
+// OpenBefore opens the content that the project has at the path of an item: of a symbolic
+// link, its target.
+func (i Item) OpenBefore() (io.ReadCloser, error) {
+	fd, err := i.Root.openProject()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return openContent(fd, i.Path)
+}
+
+// OpenAfter opens the content that the trial has there.
+func (i Item) OpenAfter() (io.ReadCloser, error) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, i.Root.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return openContent(fd, i.Path)
+}
+
+// openContent opens a file or a link below an open directory, through no link.
+func openContent(root int, rel string) (io.ReadCloser, error) {
+	dir, err := fsat.Kernel().Open(root, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	if target, err := fsat.ReadLink(dir, path.Base(rel)); err == nil {
+		return io.NopCloser(strings.NewReader(target)), nil
+	}
+	seen, err := fsat.Openat(dir, path.Base(rel), unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	f, _, err := overlay.Open(seen)
+	return f, err
+}

@@ -1,0 +1,395 @@
+package trial
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
+	"pikuri/lib/workspace"
+)
+
+// Item is one change of a trial.
+type Item struct {
+	overlay.Change
+	Root *Root
+
+	// Conflict says what happened to the path in the project after the trial began, or
+	// is "". To land the change would undo that.
+	Conflict string
+
+	// Refused says why the change never lands, or is "".
+	Refused string
+
+	// Repository tells that Path is a git directory that the trial has made. It lands
+	// as one that the host's git does not use.
+	Repository bool
+}
+
+// PermOnly reports whether the change is of the permissions alone.
+func (i Item) PermOnly() bool { return permOnly(i.Change) }
+
+func permOnly(c overlay.Change) bool { return c.Op == overlay.Modified && !c.Content }
+
+// ListOptions say what to list.
+type ListOptions struct {
+	// Paths are clean paths relative to the root. None: all are listed.
+	Paths []string
+
+	// Protected names the rule by which a path is protected on the host, or is "".
+	Protected func(rel string) string
+
+	// ProtectedBelow names the rule by which something below a path is protected, or is
+	// "". A link at the path could put another file there.
+	ProtectedBelow func(rel string) string
+
+	// Links lets symbolic links land that lead out of the root.
+	Links bool
+}
+
+// List returns the changes, parents before children, and with Paths those of the
+// directories above these too.
+func (r *Root) List(o ListOptions) ([]Item, error) {
+	l := &listing{Root: r, ListOptions: o, repos: map[string]bool{}}
+	err := l.open()
+	defer l.close()
+	if err == nil {
+		err = overlay.Changes(l.upper, l.lower, overlay.Options{Paths: o.Paths, Parents: true, Skip: l.skip, Keep: l.keep}, l.visit)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the changes of the trial of %q: %w", r.Path, err)
+	}
+	return l.items, nil
+}
+
+type listing struct {
+	*Root
+	ListOptions
+	upper, lower int
+	before       *before
+	mounts       []int64
+	items        []Item
+	repos        map[string]bool // directories, by whether git takes them for a repository
+}
+
+func (l *listing) open() (err error) {
+	l.upper, l.lower = -1, -1
+	if l.before, err = l.beginning(); err != nil {
+		return err
+	}
+	if l.landed == nil {
+		if l.landed, err = l.readLanded(); err != nil {
+			return err
+		}
+	}
+	if l.mounts, err = l.readMounts(); err != nil {
+		return err
+	}
+	if l.lower, err = l.openProject(); err != nil {
+		return err
+	}
+	l.upper, err = fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	return err
+}
+
+func (l *listing) close() {
+	for _, fd := range []int{l.upper, l.lower} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// openProject opens the project's directory, if it still is the one that the trial began
+// with.
+func (r *Root) openProject() (int, error) {
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, r.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: r.Path, Err: err}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	if st.Dev != r.began.Dev || st.Ino != r.began.Ino {
+		unix.Close(fd)
+		return -1, &Refusal{"another directory has its place since the trial began", "move the old one back"}
+	}
+	return fd, nil
+}
+
+// readMounts reads when the overlay was mounted, in ascending order.
+func (r *Root) readMounts() ([]int64, error) {
+	f, err := os.Open(filepath.Join(r.Dir, mountsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var times []int64
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if t, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+			times = append(times, t)
+		}
+	}
+	slices.Sort(times)
+	return times, lines.Err()
+}
+
+// skip leaves git directories out. Those of the host have layers of their own.
+func (l *listing) skip(rel string, _ bool) bool {
+	if !gitplace.Named(path.Base(rel)) {
+		return false
+	}
+	if st, ok := l.at(l.upper, rel); ok && !overlay.IsWhiteout(st) {
+		if _, ok := l.at(l.lower, rel); !ok && l.landed[rel].entries == nil {
+			i := Item{Root: l.Root, Repository: path.Base(rel) == ".git" && st.Mode&unix.S_IFMT == unix.S_IFDIR}
+			i.Path, i.Op, i.New = rel, overlay.Added, overlay.File{Mode: st.Mode, Size: st.Size, Dev: st.Dev, Ino: st.Ino}
+			if !i.Repository {
+				i.Refused = "git on the host would use the repository that it names"
+			}
+			l.items = append(l.items, i)
+		}
+	}
+	return true
+}
+
+// keep tells of entries that came to the project after the trial began.
+func (l *listing) keep(rel string, old overlay.File) bool {
+	if l.landed[rel].entries != nil {
+		return false
+	}
+	return !l.before.had(rel) || old.IsDir() && l.before.dirs[rel] != nil && !l.before.same(rel, old.Dev, old.Ino)
+}
+
+func (l *listing) visit(c overlay.Change) error {
+	i := Item{Change: c, Root: l.Root}
+	i.Conflict, i.Refused = l.conflict(c), l.refuse(c)
+	l.items = append(l.items, i)
+	return nil
+}
+
+// at describes a path in a layer, through no link.
+func (l *listing) at(layer int, rel string) (*unix.Stat_t, bool) {
+	dir, err := fsat.Kernel().Open(layer, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(dir)
+	st, err := fsat.Lstat(dir, path.Base(rel))
+	return st, err == nil
+}
+
+// conflict says what happened in the project after the trial saw it. The ctime of a file
+// moves whenever its content, mode or name changes, and nobody can set it. That of a
+// directory moves with its entries, so its identity and mode are compared instead.
+func (l *listing) conflict(c overlay.Change) string {
+	if dir := path.Dir(c.Path); c.Path != "." && !l.sameAbove(dir) && c.Old.Mode != 0 {
+		return fmt.Sprintf("the project's directory %q has been replaced", dir)
+	}
+	known := l.landed[c.Path]
+	had := l.before.had(c.Path)
+	switch {
+	case c.Old.Mode == 0:
+		if had && !known.matches(workspace.Entry{}) {
+			return "it has been removed from the project"
+		}
+		return ""
+	case known.entries != nil:
+		if now, err := l.entryNow(c.Path); err == nil && known.matches(now) {
+			return ""
+		}
+	}
+	if !had {
+		return "it has come to the project since"
+	}
+	if c.Old.IsDir() {
+		was := l.before.dirs[c.Path]
+		switch {
+		case was == nil: // it was closed to the commands
+		case was.dev != c.Old.Dev || was.ino != c.Old.Ino:
+			return "it has been replaced in the project"
+		case was.mode&0o7777 != c.Old.Mode&0o7777:
+			return "its permissions have changed in the project"
+		}
+		return ""
+	}
+	if c.Old.Ctime.UnixNano() >= l.since(c) {
+		return "it has changed in the project"
+	}
+	return ""
+}
+
+// sameAbove reports whether a directory of the project and those above it are those that
+// the trial began with. One that the trial has no note of is new, or closed to it.
+func (l *listing) sameAbove(dir string) bool {
+	for ; dir != "."; dir = path.Dir(dir) {
+		st, ok := l.at(l.lower, dir)
+		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		if was := l.before.dirs[dir]; was != nil && (was.dev != st.Dev || was.ino != st.Ino) {
+			return false
+		}
+	}
+	return true
+}
+
+// since is the time from which a change of the project's file has not been seen by the
+// trial. A file that was copied up has been seen when the overlay was mounted that the
+// copy was made in: the birth of the copy tells which that was. Any other may be based on
+// the file at the beginning.
+func (l *listing) since(c overlay.Change) int64 {
+	since := l.began.Since
+	if c.CopiedUp && !c.New.Btime.IsZero() {
+		for _, t := range l.mounts {
+			if t > since && t <= c.New.Btime.UnixNano() {
+				since = t
+			}
+		}
+	}
+	return since
+}
+
+// refuse says why a change never lands.
+func (l *listing) refuse(c overlay.Change) string {
+	if c.Err != nil {
+		return fmt.Sprintf("it cannot be read: %v", c.Err)
+	}
+	if rule := l.rule(c.Path); rule != "" {
+		return rule
+	}
+	if c.Op == overlay.Removed {
+		return ""
+	}
+	if c.Old.Mode&unix.S_IFMT == unix.S_IFCHR && c.Op == overlay.Added {
+		return "the project has a device there that a trial cannot see"
+	}
+	switch bits := c.New.Mode & 0o7000 &^ c.Old.Mode; {
+	case c.New.IsDir():
+		if bits &^= l.inherited(c.Path); bits != 0 && permOnly(c) {
+			return "set-user-ID, set-group-ID and sticky bits do not land"
+		}
+	case bits != 0:
+		return "set-user-ID, set-group-ID and sticky bits do not land"
+	}
+	switch c.New.Mode & unix.S_IFMT {
+	case unix.S_IFREG, unix.S_IFDIR:
+		return ""
+	case unix.S_IFLNK:
+		return l.refuseLink(c.Path)
+	}
+	return "it is neither a file, a directory nor a symbolic link"
+}
+
+// rule names a rule by which nothing lands at a path.
+func (l *listing) rule(rel string) string {
+	for at := rel; at != "."; at = path.Dir(at) {
+		if workspace.IsReserved(path.Base(at)) {
+			return "its name is one of pk's own"
+		}
+		if dir := path.Dir(at); l.isRepository(dir) {
+			return fmt.Sprintf("git on the host would use %q as a repository", dir)
+		}
+	}
+	if l.Protected != nil {
+		return l.Protected(rel)
+	}
+	return ""
+}
+
+// isRepository reports whether git takes a directory, as the trial sees it, for a
+// repository.
+func (l *listing) isRepository(dir string) bool {
+	is, known := l.repos[dir]
+	if known {
+		return is
+	}
+	has := func(name string) bool { return l.has(path.Join(dir, name)) }
+	is = has("HEAD") && (has("objects") && has("refs") || has("commondir"))
+	l.repos[dir] = is
+	return is
+}
+
+// has reports whether the trial, or the project, has a path.
+func (l *listing) has(rel string) bool {
+	if st, ok := l.at(l.upper, rel); ok && !overlay.IsWhiteout(st) {
+		return true
+	}
+	_, ok := l.at(l.lower, rel)
+	return ok
+}
+
+// inherited are the bits that the kernel gives to a new directory in the project.
+func (l *listing) inherited(rel string) uint32 {
+	if st, ok := l.at(l.lower, path.Dir(rel)); ok {
+		return st.Mode & unix.S_ISGID
+	}
+	return 0
+}
+
+// refuseLink refuses a link that is absolute, or may lead out of the root. Its target may
+// begin with "..", but not come back to that: what lies before could be another link.
+func (l *listing) refuseLink(rel string) string {
+	if l.ProtectedBelow != nil {
+		if rule := l.ProtectedBelow(rel); rule != "" {
+			return rule
+		}
+	}
+	if l.Links {
+		return ""
+	}
+	dir, err := fsat.Kernel().Open(l.upper, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return fmt.Sprintf("it cannot be read: %v", err)
+	}
+	defer unix.Close(dir)
+	target, err := fsat.ReadLink(dir, path.Base(rel))
+	switch {
+	case err != nil:
+		return fmt.Sprintf("it cannot be read: %v", err)
+	case strings.HasPrefix(target, "/"):
+		return fmt.Sprintf("the link is absolute: %q (--links lands it)", target)
+	case leadsOut(path.Dir(rel), target):
+		return fmt.Sprintf("the link may lead out of the project: %q (--links lands it)", target)
+	case gitplace.Named(target):
+		return fmt.Sprintf("the link leads into a git directory: %q (--links lands it)", target)
+	}
+	return ""
+}
+
+// leadsOut reports whether a relative target, seen from a directory of the root, climbs
+// above the root, or climbs after a name.
+func leadsOut(dir, target string) bool {
+	depth := 0
+	if dir != "." {
+		depth = strings.Count(dir, "/") + 1
+	}
+	named := false
+	for name := range strings.SplitSeq(target, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if depth--; named || depth < 0 {
+				return true
+			}
+		default:
+			named = true
+		}
+	}
+	return false
+}

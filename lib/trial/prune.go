@@ -1,0 +1,220 @@
+package trial
+
+import (
+	"errors"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+)
+
+// opaqueName is the attribute of a directory that hides the lower layer's.
+const opaqueName = "user.overlay.opaque"
+
+// prune takes from the upper layer the entries that have landed, so that the trial shows
+// the project's from now on. Nobody uses the overlay. An entry in an opaque directory
+// stays as long as that hides anything of the project's.
+func (r *Root) prune(done []Item) error {
+	upper, err := fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
+	if err := r.unveil(upper, done); err != nil {
+		return err
+	}
+	var errs []error
+	for _, i := range slices.Backward(done) {
+		errs = append(errs, r.pruneOne(upper, i))
+	}
+	return errors.Join(append(errs, r.renew(upper))...)
+}
+
+// unveil makes directories transparent that hide nothing of the project's any more.
+func (r *Root) unveil(upper int, done []Item) error {
+	looked := map[string]bool{}
+	for _, i := range done {
+		for dir := i.Path; dir != "."; dir = path.Dir(dir) {
+			if looked[dir] {
+				break
+			}
+			looked[dir] = true
+			if err := r.unveilOne(upper, dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Root) unveilOne(upper int, rel string) error {
+	dir, err := fsat.Kernel().Open(upper, rel, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return nil // not in the upper layer, or no directory
+	}
+	defer unix.Close(dir)
+	if !overlay.IsOpaque(dir) {
+		return nil
+	}
+	project, err := r.openProject()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(project)
+	hides := errors.New("it hides something")
+	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{rel}}, func(overlay.Change) error { return hides })
+	if errors.Is(err, hides) {
+		return nil
+	}
+	if err == nil {
+		err = unix.Fremovexattr(dir, opaqueName)
+	}
+	return err
+}
+
+// pruneOne removes an entry from the upper layer, if the project's shows then.
+func (r *Root) pruneOne(upper int, i Item) error {
+	if r.veiled(upper, path.Dir(i.Path)) || i.Path == "." || i.Repository {
+		return nil
+	}
+	dir, err := fsat.Kernel().Open(upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return nil // gone with the one above
+	}
+	defer unix.Close(dir)
+	st, err := fsat.Lstat(dir, path.Base(i.Path))
+	if err != nil {
+		return nil
+	}
+	switch {
+	case i.Op == overlay.Removed && !overlay.IsWhiteout(st):
+		return nil
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		err = unix.Unlinkat(dir, path.Base(i.Path), unix.AT_REMOVEDIR)
+		if err == unix.ENOTEMPTY || err == unix.EEXIST {
+			err = nil
+		}
+	default:
+		err = unix.Unlinkat(dir, path.Base(i.Path), 0)
+	}
+	if err == unix.EACCES {
+		err = nil // its directory is closed; an entry that equals the project's is no change
+	}
+	return err
+}
+
+// veiled reports whether a directory, or one above it, is opaque.
+func (r *Root) veiled(upper int, rel string) bool {
+	for dir := rel; dir != "."; dir = path.Dir(dir) {
+		fd, err := fsat.Kernel().Open(upper, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+		if err != nil {
+			continue
+		}
+		opaque := overlay.IsOpaque(fd)
+		unix.Close(fd)
+		if opaque {
+			return true
+		}
+	}
+	return false
+}
+
+// renew lets the trial begin anew with its next command, if it holds nothing any more.
+func (r *Root) renew(upper int) error {
+	list, err := fsat.Openat(upper, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(list)
+	if entries, err := fsat.Next(list); err != nil || len(entries) > 0 {
+		return err
+	}
+	r.began.Over = true
+	return r.save()
+}
+
+// Discard removes changes from the trial. All: everything that the root's upper layer
+// holds. The root is taken from all commands first.
+func (r *Root) Discard(items []Item, all bool, report func(Item, error)) error {
+	upper, err := fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
+	if all {
+		e := fsat.Eraser{Opener: fsat.Kernel()}
+		if err := e.Empty(upper); err != nil {
+			return err
+		}
+		for _, i := range items {
+			report(i, nil)
+		}
+		return r.renew(upper)
+	}
+	for _, i := range items {
+		report(i, r.discardOne(upper, i))
+	}
+	return r.renew(upper)
+}
+
+func (r *Root) discardOne(upper int, i Item) error {
+	if i.Path == "." {
+		return fsat.Chmod(upper, i.Old.Mode&0o7777)
+	}
+	if i.PermOnly() && i.New.IsDir() {
+		dir, err := fsat.Kernel().Open(upper, i.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+		if err != nil {
+			return nil // gone with the one above
+		}
+		defer unix.Close(dir)
+		return fsat.Chmod(dir, i.Old.Mode&0o7777)
+	}
+	dir, err := fsat.Kernel().Open(upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		if r.hiddenAbove(upper, i.Path) != "" && i.Op == overlay.Removed {
+			return &Refused{Reason: removedWhole(r.hiddenAbove(upper, i.Path))}
+		}
+		return nil // gone with the one above
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	_, err = fsat.Lstat(dir, path.Base(i.Path))
+	if errors.Is(err, unix.ENOENT) && i.Op != overlay.Removed {
+		return nil
+	}
+	if above := r.hiddenAbove(upper, i.Path); above != "" && i.Old.Mode != 0 {
+		return &Refused{Reason: removedWhole(above)}
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	return e.Remove(dir, path.Base(i.Path))
+}
+
+func removedWhole(dir string) string {
+	return "the trial has removed or replaced " + dir + " as a whole: discard that"
+}
+
+// hiddenAbove is the outermost directory above a path that the trial has removed,
+// replaced, or made anew, or "".
+func (r *Root) hiddenAbove(upper int, rel string) string {
+	found := ""
+	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
+		in, err := fsat.Kernel().Open(upper, path.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+		if err != nil {
+			continue
+		}
+		st, err := fsat.Lstat(in, path.Base(dir))
+		if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR || err == nil && r.veiled(upper, dir) {
+			found = dir
+		}
+		unix.Close(in)
+	}
+	return found
+}

@@ -1,0 +1,225 @@
+package trial
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+	"pikuri/lib/session"
+)
+
+// Trial is a trial in use. Close it.
+type Trial struct {
+	Session string
+	Roots   []*Root         // the project root first
+	Git     []*gitdir.Layer // over git directories; not open
+	InUse   bool            // a command of the trial runs
+
+	dir *session.Dir
+}
+
+// OpenSession opens the trial of the session called name. alone takes it from all
+// commands, for changes: ErrInUse.
+func OpenSession(base, name string, alone bool) (*Trial, error) {
+	r, err := session.ReserveNamed(base, name)
+	if err != nil {
+		return nil, err
+	}
+	if !r.IsTrial() {
+		if r.Exists() {
+			return nil, &Refusal{fmt.Sprintf("session %q is no trial: its commands have changed the project", name), "pk-diff without --session lists the trials"}
+		}
+		return nil, &Refusal{fmt.Sprintf("there is no session %q", name), "pk-diff without --session lists the trials"}
+	}
+	dir, err := r.Open()
+	if err != nil {
+		return nil, err
+	}
+	t := &Trial{Session: name, dir: dir}
+	if err := t.load(alone); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *Trial) overlays() string { return filepath.Join(t.dir.Path(), session.OverlayDir) }
+
+func (t *Trial) load(alone bool) error {
+	overlays := t.overlays()
+	var err error
+	if t.Roots, err = Roots(overlays); err != nil {
+		return err
+	}
+	if t.Git, err = Git(overlays); err != nil {
+		return err
+	}
+	for _, r := range t.Roots {
+		if err := r.OpenLock(); err != nil {
+			return err
+		}
+		if alone {
+			err = r.Alone()
+			if err == nil {
+				err = r.Wait(overlay.Landing, unix.F_WRLCK)
+			}
+		} else if used, uerr := r.Used(); uerr == nil {
+			t.InUse = t.InUse || used
+			err = r.Wait(overlay.Landing, unix.F_RDLCK)
+		} else {
+			err = uerr
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close gives the trial back.
+func (t *Trial) Close() error {
+	var errs []error
+	for _, r := range t.Roots {
+		errs = append(errs, r.Close())
+	}
+	return errors.Join(append(errs, t.dir.Release())...)
+}
+
+// Project is the directory that relative paths begin at, or "".
+func (t *Trial) Project() string {
+	if len(t.Roots) == 0 {
+		return ""
+	}
+	return t.Roots[0].Path
+}
+
+// Find returns the root that an absolute, clean path lies in, and the path relative to
+// it.
+func (t *Trial) Find(path string) (*Root, string) {
+	var found *Root
+	for _, r := range t.Roots {
+		if fsat.Within(path, r.Path) && (found == nil || len(r.Path) > len(found.Path)) {
+			found = r
+		}
+	}
+	if found == nil {
+		return nil, ""
+	}
+	if path == found.Path {
+		return found, "."
+	}
+	return found, path[len(found.Path)+1:]
+}
+
+// Name is the path of an item as people see it: relative to the project root, or
+// absolute.
+func (t *Trial) Name(i Item) string {
+	if len(t.Roots) > 0 && i.Root.Path == t.Roots[0].Path {
+		return i.Path
+	}
+	return filepath.Join(i.Root.Path, i.Path)
+}
+
+// Summary is one of the trials that List finds.
+type Summary struct {
+	Session string
+	Project string
+	Began   time.Time // zero if it holds nothing
+	Entries int       // in the upper layers, maxCount at most
+}
+
+// maxCount bounds the entries that are counted for a summary.
+const maxCount = 100_000
+
+// Sessions lists the trials among the session directories in base, by name.
+func Sessions(base string) ([]Summary, error) {
+	entries, err := os.ReadDir(base)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var list []Summary
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), session.Prefix)
+		if !ok {
+			continue
+		}
+		r, err := session.ReserveNamed(base, name)
+		if err != nil || !r.IsTrial() {
+			continue
+		}
+		s := Summary{Session: name}
+		roots, err := Roots(filepath.Join(r.Path(), session.OverlayDir))
+		if err != nil {
+			return nil, err
+		}
+		for _, root := range roots {
+			if s.Project == "" {
+				s.Project = root.Path
+			}
+			if began := time.Unix(0, root.began.Since); s.Began.IsZero() || began.Before(s.Began) {
+				s.Began = began
+			}
+			s.Entries += count(root.Upper(), maxCount-s.Entries)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// count counts the entries below a directory.
+func count(dir string, most int) int {
+	n := 0
+	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return nil
+		}
+		if n++; n >= most {
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return n
+}
+
+// Holds reports whether the trial of a session directory has changes that have not
+// landed, or may have.
+func Holds(dir string) bool {
+	overlays := filepath.Join(dir, session.OverlayDir)
+	roots, err := Roots(overlays)
+	if err != nil {
+		return true
+	}
+	for _, r := range roots {
+		if r.OpenLock() != nil {
+			return true
+		}
+		items, err := r.List(ListOptions{})
+		r.CloseLock()
+		if err != nil {
+			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && count(r.Upper(), 1) == 0 {
+				continue // the project is gone, and nothing was written
+			}
+			return true
+		}
+		if len(items) > 0 {
+			return true
+		}
+	}
+	layers, err := Git(overlays)
+	if err != nil {
+		return true
+	}
+	changed := func(l *gitdir.Layer) bool {
+		changes, err := l.RefChanges()
+		return err != nil || len(changes) > 0
+	}
+	return slices.ContainsFunc(layers, changed)
+}

@@ -1,4 +1,0 @@
-package trial
-
-// State is what a path stood for.
-type State struct{}
