@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -101,6 +102,36 @@ func BenchmarkStream(b *testing.B) {
 				_, err = io.Copy(null, f)
 				require.NoError(b, err)
 				f.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkSwap(b *testing.B) {
+	for _, size := range []int{100, 1 << 20} {
+		w, _ := local(b)
+		contents := []string{strings.Repeat("a", size), strings.Repeat("b", size)}
+		b.Run(fmt.Sprintf("AtomicWrite, %d bytes", size), func(b *testing.B) {
+			for n := 0; b.Loop(); n++ {
+				require.NoError(b, workspace.AtomicWrite(ctx, w, "f", []byte(contents[n%2])))
+			}
+		})
+		b.Run(fmt.Sprintf("WriteIfUnchanged, %d bytes", size), func(b *testing.B) {
+			require.NoError(b, w.Write(ctx, "f", []byte(contents[1])))
+			hash := workspace.HashOf([]byte(contents[1]))
+			for b.Loop() {
+				require.NoError(b, workspace.WriteIfUnchanged(ctx, w, "f", []byte(contents[1]), hash))
+			}
+		})
+		b.Run(fmt.Sprintf("Swap, %d bytes", size), func(b *testing.B) {
+			require.NoError(b, w.Delete(ctx, "f"))
+			forms := []string{"f 644 " + contents[0], "f 644 " + contents[1]}
+			require.NoError(b, swapForms(w, "f", "", forms[0]))
+			var entries [2]workspace.Entry
+			entries[0], _ = form(forms[0])
+			entries[1], _ = form(forms[1])
+			for n := 0; b.Loop(); n++ {
+				require.NoError(b, workspace.Swap(ctx, w, "f", entries[n%2], entries[(n+1)%2], strings.NewReader(contents[(n+1)%2])))
 			}
 		})
 	}

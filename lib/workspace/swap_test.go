@@ -376,7 +376,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 	var replaced sync.Map    // contents that a swap was allowed to replace, or that were kept
 	var swapped atomic.Int64 // swaps that have ended
 	done := make(chan struct{})
-	saved := 0
+	var saved atomic.Int64
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		for n := 1; ; n++ {
@@ -389,7 +389,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 				t.Errorf("%v", err)
 				return
 			}
-			saved = n
+			saved.Store(int64(n))
 			for begun := swapped.Load(); ; {
 				ended := swapped.Load() >= begun+2 // whatever swap was at work has ended
 				if _, ok := replaced.Load(content("u", n)); ok || formAt(path) == "f 644 "+content("u", n) {
@@ -411,7 +411,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 	for round := range rounds {
 		old := formAt(path)
 		if rand.IntN(2) == 0 {
-			old = "f 644 " + content("u", saved) // a guess at what is about to be there
+			old = "f 644 " + content("u", int(saved.Load())) // a guess at what is about to be there
 		}
 		err := swapForms(w, "f", old, "f 644 "+content("s", round))
 		switch {
@@ -436,7 +436,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 	names := slices.DeleteFunc(namesIn(t, root), func(name string) bool { return kept[name] })
 	assert.Equal(t, []string{"f"}, names)
 	assert.Positive(t, swaps)
-	t.Logf("%d saves, %d swaps, %d conflicts, %d kept", saved, swaps, conflicts, len(kept))
+	t.Logf("%d saves, %d swaps, %d conflicts, %d kept", saved.Load(), swaps, conflicts, len(kept))
 }
 
 // reasons are those that fit an error.
