@@ -141,6 +141,9 @@ func (s *session) sandboxed(j *job) error {
 	}
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	if f.Trial {
+		j.question.Fence += ", a trial: changes stay in the session until pk-apply"
+	}
 	return nil
 }
 

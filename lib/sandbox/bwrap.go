@@ -10,6 +10,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
+	"pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -31,17 +32,26 @@ type BwrapConfig struct {
 	// are moved away when the command has ended; Exec fails if that fails.
 	NoProtect bool
 
+	// Session is the name of a session that all commands join, "" for none: they share
+	// /tmp and what they write to caches. pk-bash --session joins it too.
+	Session string
+
+	// Trial makes the session a trial: what commands write in the roots stays in the
+	// session, until pk-apply lands it. A Session that exists and is none is refused.
+	Trial bool
+
 	// Bwrap is the program; "" is the first in the system's own directories.
 	Bwrap string
 }
 
 // BwrapRunner runs commands in a sandbox that shows a workspace, the system's
 // programs, and nothing else of the host. Each command has a sandbox of its own,
-// with an empty /tmp and an empty home. Close the runner.
+// with an empty home and, without a session, an empty /tmp. Close the runner.
 type BwrapRunner struct {
 	settings
 	workDirs
-	config fence.Config // without the options of a command
+	config  fence.Config      // without the options of a command
+	session *session.Reserved // or nil
 }
 
 // NewBwrapRunner returns a runner. It fails with ErrInvalid if a root would show
@@ -63,11 +73,56 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 	r := &BwrapRunner{settings: s, workDirs: workDirs{workspace: workspace}, config: fence.Config{
 		Roots: workspace.Roots(), NoToolchains: !cfg.Toolchains, AllowNested: cfg.AllowNested, NoProtect: cfg.NoProtect, Bwrap: cfg.Bwrap,
 	}}
-	if err := r.try(); err != nil {
+	if r.session, err = cfg.reserve(); err == nil {
+		err = r.try()
+	}
+	if err != nil {
 		workspace.Close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// reserve names the session.
+func (c BwrapConfig) reserve() (*session.Reserved, error) {
+	if c.Session == "" {
+		if c.Trial {
+			return nil, fmt.Errorf("%w: a trial needs the name of a session", ErrInvalid)
+		}
+		return nil, nil
+	}
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	s, err := session.ReserveNamed(base, c.Session)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	s.Trial = c.Trial
+	return &s, nil
+}
+
+// join makes config the one of a command in the session. leave gives that back.
+func (r *BwrapRunner) join(config *fence.Config) (leave func() error, err error) {
+	nothing := func() error { return nil }
+	switch {
+	case r.session == nil:
+		return nothing, nil
+	case !r.session.Exists():
+		config.Reserved, config.Trial = r.session, r.session.Trial
+		return nothing, nil
+	}
+	dir, err := r.session.Open()
+	if err != nil {
+		return nil, err
+	}
+	config.Session, config.OwnTmp, config.Trial = dir, true, dir.Trial()
+	if config.Tmp, err = dir.Tmp(); err != nil {
+		return nil, errors.Join(err, dir.Release())
+	}
+	config.Tmp = bwrap.Canonical(config.Tmp)
+	return dir.Release, nil
 }
 
 // try makes a plan, so that its errors are reported now.
@@ -124,6 +179,11 @@ func (r *BwrapRunner) Exec(ctx context.Context, cmd string, args []string, opts 
 
 // run makes the sandbox of a command, and runs it.
 func (r *BwrapRunner) run(ctx context.Context, config fence.Config, argv []string, opts ExecOptions, dir string, stdout, stderr *stream) (report, error) {
+	leave, err := r.join(&config)
+	if err != nil {
+		return report{}, err
+	}
+	defer leave()
 	f, err := fence.New(config)
 	if err != nil {
 		return report{}, err

@@ -8,13 +8,14 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/monitor"
+	"pikuri/lib/session"
 	"pikuri/lib/setup"
 )
 
 // Modes are the modes in which a program that uses a runner starts itself again.
 // They are for the commands of this module; other programs call Main.
 func Modes() []hidden.Mode {
-	return []hidden.Mode{setup.Mode, gate.Mode, monitor.GuardMode, {Name: supervisorOption, Run: supervise}}
+	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode, hidden.Mode{Name: supervisorOption, Run: supervise})
 }
 
 // Main has to be called before anything else in the main function of a program

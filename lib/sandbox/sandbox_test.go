@@ -20,6 +20,7 @@ import (
 
 	"pikuri/lib/sandbox"
 	"pikuri/lib/sandbox/sandboxtest"
+	"pikuri/lib/session"
 )
 
 // role makes the test binary another program: one that is to be killed, or one
@@ -392,6 +393,38 @@ func TestBwrapShowsFurtherRoots(t *testing.T) {
 	content, err = os.ReadFile(dir + "/w/f")
 	require.NoError(t, err)
 	assert.Equal(t, "y\n", string(content))
+}
+
+// A trial keeps the changes of its commands, and the project as it is.
+func TestBwrapTrial(t *testing.T) {
+	path := testBwrap(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, os.Mkdir(dir+"/root", 0o755))
+	require.NoError(t, os.WriteFile(dir+"/root/f", []byte("before"), 0o644))
+	t.Setenv("XDG_CACHE_HOME", dir+"/cache")
+	t.Cleanup(func() { // the keeper too
+		assert.NoError(t, session.Sweep(dir+"/cache/pikuri", session.SweepOptions{All: true, Discard: true}, func(r session.Result) { assert.Equal(t, session.Removed, r.Action) }))
+	})
+	_, err = sandbox.NewBwrapRunner(sandbox.BwrapConfig{Root: dir + "/root", Bwrap: path, Trial: true})
+	require.ErrorIs(t, err, sandbox.ErrInvalid, "a trial without a session")
+	r := fenced(t, sandbox.BwrapConfig{Root: dir + "/root", Bwrap: path, Session: "s", Trial: true})
+	for _, script := range []string{"echo after >f; echo new >n; echo scratch >/tmp/x", "cat f n /tmp/x"} {
+		result, err := r.Exec(context.Background(), "sh", []string{"-c", script}, sandbox.ExecOptions{})
+		require.NoError(t, err)
+		assert.Zero(t, result.ExitCode, result.Stderr)
+		if strings.HasPrefix(script, "cat") {
+			assert.Equal(t, "after\nnew\nscratch\n", result.Stdout)
+		}
+	}
+	content, err := os.ReadFile(dir + "/root/f")
+	require.NoError(t, err)
+	assert.Equal(t, "before", string(content))
+	assert.NoFileExists(t, dir+"/root/n")
+	joined := fenced(t, sandbox.BwrapConfig{Root: dir + "/root", Bwrap: path, Session: "s"})
+	result, err := joined.Exec(context.Background(), "cat", []string{"n"}, sandbox.ExecOptions{})
+	require.NoError(t, err)
+	assert.Equal(t, "new\n", result.Stdout, "a session that is a trial stays one")
 }
 
 // TestBwrapHasNoCapability: also as root, the command cannot mount, nor write

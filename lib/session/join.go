@@ -353,7 +353,7 @@ func (j *join) start(lock *os.File) error {
 	}
 	cmd := &exec.Cmd{
 		Path: fsat.Path(selfFD), Dir: "/", Env: []string{}, ExtraFiles: files,
-		Args: []string{"pk-keeper: starting", startOption, enter, base, j.d.Name(), j.Idle.String()}, SysProcAttr: apart,
+		Args: []string{title + "starting", startOption, enter, base, j.d.Name(), j.Idle.String()}, SysProcAttr: apart,
 	}
 	var problem bytes.Buffer
 	cmd.Stderr = &problem

@@ -64,10 +64,15 @@ const (
 // ready is what a keeper says once its namespaces can be joined.
 const ready = "ready"
 
+// title begins the name of a keeper in the list of processes.
+const title = "pk-keeper: "
+
 // Modes are the modes in which a program that calls Join starts itself again.
 func Modes() []hidden.Mode {
 	mount := func(args []string) error { return mountAll(args, os.Stdout) }
-	return []hidden.Mode{{Name: startOption, Run: launch}, {Name: keepOption, Run: keep}, {Name: mountOption, Run: mount}}
+	return []hidden.Mode{
+		{Name: startOption, Run: launch, Title: title}, {Name: keepOption, Run: keep, Title: title}, {Name: mountOption, Run: mount},
+	}
 }
 
 // launch starts the keeper and ends, so that the keeper is nobody's child: a
@@ -82,10 +87,10 @@ func launch(args []string) error {
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
-	title := "pk-keeper: session " + strings.TrimPrefix(args[2], Prefix)
+	name := title + "session " + strings.TrimPrefix(args[2], Prefix)
 	cmd := &exec.Cmd{
 		Path:        fmt.Sprintf("/proc/self/fd/%d", selfFD),
-		Args:        append([]string{title, keepOption}, args[1:]...),
+		Args:        append([]string{name, keepOption}, args[1:]...),
 		Dir:         "/",
 		ExtraFiles:  []*os.File{os.NewFile(readyFD, "ready"), os.NewFile(selfFD, "self"), os.NewFile(busyFD, "busy")},
 		Env:         []string{},

@@ -12,14 +12,16 @@ package hidden
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 )
 
 // Mode is one job of a helper process.
 type Mode struct {
-	Name string                    // the first argument, such as "--pk-guard"
-	Run  func(args []string) error // args follow the name
+	Name  string                    // the first argument, such as "--pk-guard"
+	Run   func(args []string) error // args follow the name
+	Title string                    // how argument zero begins, for ps(1); "" stands for a path
 }
 
 // Status is the error of a mode that ends with an exit status, and has nothing to
@@ -66,11 +68,12 @@ func (m Mode) run(args []string) error {
 }
 
 // DispatchSelf is Dispatch for programs whose options are not pk's. argv includes
-// argument zero. A mode counts only if that is a path below /proc/self, which is
-// how a program starts itself and how nobody else starts it. So the program can
+// argument zero. A mode counts only if that is a path below /proc/self or begins with the
+// title of a mode, which is how a program starts itself and how nobody else starts it. So the program can
 // have an option with the name of a mode.
 func DispatchSelf(argv []string, modes ...Mode) func() error {
-	if len(argv) == 0 || !strings.HasPrefix(argv[0], "/proc/self/") {
+	titled := func(m Mode) bool { return m.Title != "" && strings.HasPrefix(argv[0], m.Title) }
+	if len(argv) == 0 || !strings.HasPrefix(argv[0], "/proc/self/") && !slices.ContainsFunc(modes, titled) {
 		argv = []string{""}
 	}
 	return Dispatch(argv[1:], modes...)

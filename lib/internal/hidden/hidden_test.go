@@ -28,12 +28,14 @@ func TestDispatch(t *testing.T) {
 		{"started by name", []string{"prog", "--pk-a", "x"}, true, nil},
 		{"started by path", []string{"/usr/bin/prog", "--pk-a"}, true, nil},
 		{"started without argument zero", nil, true, nil},
+		{"under a title", []string{"pk-test: x", "--pk-a", "x"}, true, []string{"a", "x"}},
+		{"under another title", []string{"pk-other: x", "--pk-a", "x"}, true, nil},
 		{"a mode as argument zero", []string{"--pk-a"}, true, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var got []string
 			record := func(name string) Mode {
-				return Mode{"--pk-" + name, func(args []string) error { got = append([]string{name}, args...); return nil }}
+				return Mode{Name: "--pk-" + name, Title: "pk-test: ", Run: func(args []string) error { got = append([]string{name}, args...); return nil }}
 			}
 			dispatch := Dispatch
 			if row.self {
@@ -53,7 +55,7 @@ func TestDispatch(t *testing.T) {
 func TestErrorsOfAMode(t *testing.T) {
 	other := errors.New("other")
 	for err, want := range map[error]string{ErrOwnUse: "--pk-e is for pk's own use", other: "other"} {
-		job := Dispatch([]string{"--pk-e"}, Mode{"--pk-e", func([]string) error { return err }})
+		job := Dispatch([]string{"--pk-e"}, Mode{Name: "--pk-e", Run: func([]string) error { return err }})
 		got := job()
 		assert.ErrorIs(t, got, err)
 		assert.EqualError(t, got, want)
