@@ -60,7 +60,7 @@ type ListOptions struct {
 // List returns the changes, parents before children, and with Paths those of the
 // directories above these too.
 func (r *Root) List(o ListOptions) ([]Item, error) {
-	l := &listing{Root: r, ListOptions: o, repos: map[string]bool{}}
+	l := &listing{Root: r, ListOptions: o, repos: map[string]bool{}, moved: map[string]bool{}}
 	err := l.open()
 	defer l.close()
 	if err == nil {
@@ -80,6 +80,7 @@ type listing struct {
 	mounts       []int64
 	items        []Item
 	repos        map[string]bool // directories, by whether git takes them for a repository
+	moved        map[string]bool // directories, by whether the project's is another one by now
 }
 
 func (l *listing) open() (err error) {
@@ -198,7 +199,7 @@ func (l *listing) at(layer int, rel string) (*unix.Stat_t, bool) {
 // moves whenever its content, mode or name changes, and nobody can set it. That of a
 // directory moves with its entries, so its identity and mode are compared instead.
 func (l *listing) conflict(c overlay.Change) string {
-	if dir := path.Dir(c.Path); c.Path != "." && !l.sameAbove(dir) && c.Old.Mode != 0 {
+	if dir := path.Dir(c.Path); c.Path != "." && c.Old.Mode != 0 && l.movedAbove(dir) {
 		return fmt.Sprintf("the project's directory %q has been replaced", dir)
 	}
 	known := l.landed[c.Path]
@@ -234,19 +235,23 @@ func (l *listing) conflict(c overlay.Change) string {
 	return ""
 }
 
-// sameAbove reports whether a directory of the project and those above it are those that
-// the trial began with. One that the trial has no note of is new, or closed to it.
-func (l *listing) sameAbove(dir string) bool {
-	for ; dir != "."; dir = path.Dir(dir) {
-		st, ok := l.at(l.lower, dir)
-		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue
-		}
-		if was := l.before.dirs[dir]; was != nil && (was.dev != st.Dev || was.ino != st.Ino) {
-			return false
-		}
+// movedAbove reports whether a directory of the project, or one above it, is another one
+// than the trial began with. One that the trial has no note of is new, or closed to it.
+func (l *listing) movedAbove(dir string) bool {
+	if dir == "." {
+		return false
 	}
-	return true
+	moved, known := l.moved[dir]
+	if known {
+		return moved
+	}
+	if st, ok := l.at(l.lower, dir); ok && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		was := l.before.dirs[dir]
+		moved = was != nil && (was.dev != st.Dev || was.ino != st.Ino)
+	}
+	moved = moved || l.movedAbove(path.Dir(dir))
+	l.moved[dir] = moved
+	return moved
 }
 
 // since is the time from which a change of the project's file has not been seen by the
