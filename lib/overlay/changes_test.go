@@ -492,5 +492,8 @@ func TestDescriptors(t *testing.T) {
 
 // compare orders paths as Changes visits them.
 func compare(a, b string) int {
+	if a == "." || b == "." { // the root is first
+		return cmp.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
+	}
 	return cmp.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
 }
