@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,8 +64,8 @@ type Change struct {
 	// differs, and not only the permission bits. It is also set if Err leaves that open.
 	Content bool
 
-	// CopiedUp tells that New began as a copy of an entry in the lower layer, even if
-	// Old is zero. It is known of regular files and directories.
+	// CopiedUp tells that New began as a copy of an entry in the lower layer. It is known
+	// of regular files and directories, unless Old is zero.
 	CopiedUp bool
 
 	// Err tells that New, or Old, could not be read. If Op is Modified, the entry is
@@ -342,7 +341,7 @@ func (w *walk) tell(c *Change, only selection, in *dir, name string) error {
 	if only != nil && !w.Parents && c.Err == nil {
 		return nil
 	}
-	if t := c.New.Mode & unix.S_IFMT; in != nil && (t == unix.S_IFREG || t == unix.S_IFDIR) {
+	if t := c.New.Mode & unix.S_IFMT; in != nil && c.Old.Mode != 0 && (t == unix.S_IFREG || t == unix.S_IFDIR) {
 		var err error
 		if c.CopiedUp, err = in.has(name, "user.overlay.origin"); err != nil && c.Err == nil {
 			c.Err = inUpper(err)
@@ -430,7 +429,7 @@ func (w *walk) differ(in *pair, name string, c *Change) (bool, error) {
 		if c.New.Size != c.Old.Size {
 			return true, nil
 		}
-		return w.contentDiffers(in, name)
+		return w.contentDiffers(in, name, c.New.Size)
 	case unix.S_IFLNK:
 		target, err := fsat.ReadLink(in.up.fd, name)
 		if err != nil {
@@ -445,52 +444,63 @@ func (w *walk) differ(in *pair, name string, c *Change) (bool, error) {
 	return c.New.rdev != c.Old.rdev, nil
 }
 
-func (w *walk) contentDiffers(in *pair, name string) (bool, error) {
-	var files [2]io.Reader
-	for i, d := range []*dir{in.up, in.low} {
-		seen, err := w.opener.Open(d.fd, name, unix.O_PATH, 0, fsat.SameMount)
-		if err == nil {
-			f, _, bad := Open(seen)
-			if err = bad; err == nil {
-				defer f.Close()
-				files[i] = f
-			}
-		}
-		if err != nil && i == 0 {
-			return true, inUpper(err)
-		}
-		if err != nil {
-			return true, inLower(err)
-		}
-		if w.bufs[i] == nil {
-			w.bufs[i] = make([]byte, bufferSize)
-		}
+// contentDiffers compares two regular files of the same size.
+func (w *walk) contentDiffers(in *pair, name string, size int64) (bool, error) {
+	up, err := w.openFile(in.up, name)
+	if err != nil {
+		return true, inUpper(err)
 	}
-	for {
-		n, err := read(files[0], w.bufs[0])
+	defer unix.Close(up)
+	low, err := w.openFile(in.low, name)
+	if err != nil {
+		return true, inLower(err)
+	}
+	defer unix.Close(low)
+	if w.bufs[0] == nil {
+		w.bufs = [2][]byte{make([]byte, bufferSize), make([]byte, bufferSize)}
+	}
+	for size > 0 {
+		part := int(min(size, bufferSize))
+		n, err := readFull(up, w.bufs[0][:part])
 		if err != nil {
 			return true, inUpper(err)
 		}
-		m, err := read(files[1], w.bufs[1])
+		m, err := readFull(low, w.bufs[1][:part])
 		if err != nil {
 			return true, inLower(err)
 		}
-		if !bytes.Equal(w.bufs[0][:n], w.bufs[1][:m]) {
+		if n < part || !bytes.Equal(w.bufs[0][:n], w.bufs[1][:m]) {
 			return true, nil
 		}
-		if n < bufferSize {
-			return false, nil
-		}
+		size -= int64(part)
 	}
+	return false, nil
 }
 
-// read fills a buffer, unless the file ends.
-func read(f io.Reader, buf []byte) (int, error) {
-	n, err := io.ReadFull(f, buf)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		err = nil
+// openFile opens a regular file for reading.
+func (w *walk) openFile(in *dir, name string) (int, error) {
+	seen, err := w.opener.Open(in.fd, name, unix.O_PATH, 0, fsat.SameMount)
+	if err != nil {
+		return -1, err
 	}
-	return n, err
+	fd, _, err := open(seen)
+	return fd, err
+}
+
+// readFull fills a buffer, unless the file ends.
+func readFull(fd int, buf []byte) (int, error) {
+	got := 0
+	for got < len(buf) {
+		n, err := fsat.Again(func() (int, error) { return unix.Read(fd, buf[got:]) })
+		if err != nil {
+			return got, err
+		}
+		if n == 0 {
+			break
+		}
+		got += n
+	}
+	return got, nil
 }
 
 func openRoot(root, flags int) (*dir, error) {

@@ -45,23 +45,29 @@ func IsOpaque(dir int) bool {
 // and closes seen. The type is checked first: open(2) alone rewinds a tape, arms a
 // watchdog or waits for the other end of a FIFO. A write lease makes it fail with EAGAIN.
 func Open(seen int) (*os.File, *unix.Stat_t, error) {
-	defer unix.Close(seen)
-	st := new(unix.Stat_t)
-	if err := unix.Fstat(seen, st); err != nil {
-		return nil, nil, err
-	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-	case unix.S_IFLNK:
-		return nil, st, linkError{}
-	default:
-		return nil, st, ErrNotRegular
-	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, st, err := open(seen)
 	if err != nil {
 		return nil, st, err
 	}
 	return os.NewFile(uintptr(fd), ""), st, nil
+}
+
+// open is Open. A descriptor costs half as many system calls as an os.File.
+func open(seen int) (int, *unix.Stat_t, error) {
+	defer unix.Close(seen)
+	st := new(unix.Stat_t)
+	if err := unix.Fstat(seen, st); err != nil {
+		return -1, nil, err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFLNK:
+		return -1, st, linkError{}
+	default:
+		return -1, st, ErrNotRegular
+	}
+	fd, err := fsat.Openat(unix.AT_FDCWD, fsat.Path(seen), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	return fd, st, err
 }
 
 // Read reads the file that Open opens, if it has at most limit bytes. It reads no more
