@@ -80,6 +80,7 @@ type listing struct {
 	mounts       []int64
 	items        []Item
 	repos        map[string]bool // directories, by whether git takes them for a repository
+	lately       struct{ dir, repository string }
 	moved        map[string]bool // directories, by whether the project's is another one by now
 }
 
@@ -303,18 +304,35 @@ func (l *listing) refuse(c overlay.Change) string {
 
 // rule names a rule by which nothing lands at a path.
 func (l *listing) rule(rel string) string {
-	for at := rel; at != "."; at = path.Dir(at) {
-		if workspace.IsReserved(path.Base(at)) {
-			return "its name is one of pk's own"
-		}
-		if dir := path.Dir(at); l.isRepository(dir) {
-			return fmt.Sprintf("git on the host would use %q as a repository", dir)
-		}
+	if workspace.IsReserved(path.Base(rel)) {
+		return "its name is one of pk's own"
+	}
+	if dir := l.repositoryAbove(path.Dir(rel)); dir != "" {
+		return fmt.Sprintf("git on the host would use %q as a repository", dir)
 	}
 	if l.Protected != nil {
 		return l.Protected(rel)
 	}
 	return ""
+}
+
+// repositoryAbove is the directory, or the one above it, that git takes for a repository,
+// or "". Entries of one directory follow each other.
+func (l *listing) repositoryAbove(dir string) string {
+	if l.lately.dir == dir {
+		return l.lately.repository
+	}
+	found := ""
+	for at := dir; found == ""; at = path.Dir(at) {
+		if l.isRepository(at) {
+			found = at
+		}
+		if at == "." {
+			break
+		}
+	}
+	l.lately.dir, l.lately.repository = dir, found
+	return found
 }
 
 // isRepository reports whether git takes a directory, as the trial sees it, for a

@@ -95,13 +95,14 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 		if len(paths) > 0 && within[root] == nil {
 			continue
 		}
-		items, err := root.List(trial.ListOptions{
-			Paths: within[root], Links: o.Links,
-			Protected:      func(rel string) string { return protected.rule(filepath.Join(root.Path, rel)) },
-			ProtectedBelow: func(rel string) string { return protected.below(filepath.Join(root.Path, rel)) },
-		})
+		here := protected.in(root.Path)
+		items, err := root.List(trial.ListOptions{Paths: within[root], Links: o.Links, Protected: here.rule, ProtectedBelow: here.below})
 		if err != nil {
 			return nil, err
+		}
+		if len(paths) == 0 && s.Items == nil {
+			s.Items = items
+			continue
 		}
 		for _, i := range items {
 			at := filepath.Join(root.Path, i.Path)
@@ -183,7 +184,7 @@ func FromRoot(t *trial.Trial, path string) string {
 	return filepath.Join(t.Project(), path)
 }
 
-// protectedPaths are absolute paths, with the rule that protects each.
+// protectedPaths are paths with the rule that protects each.
 type protectedPaths map[string]string
 
 func protectedIn(t *trial.Trial) (protectedPaths, error) {
@@ -205,17 +206,28 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	return named, nil
 }
 
-// rule names the rule by which nothing lands at an absolute path, or returns "".
+// in returns those of a root, relative to it.
+func (p protectedPaths) in(root string) protectedPaths {
+	here := protectedPaths{}
+	for path, rule := range p {
+		if rel, ok := strings.CutPrefix(path, root+"/"); ok {
+			here[rel] = rule
+		}
+	}
+	return here
+}
+
+// rule names the rule by which nothing lands at a relative path, or returns "".
 func (p protectedPaths) rule(path string) string {
-	for at := path; at != "/"; at = filepath.Dir(at) {
-		if rule, ok := p[at]; ok {
+	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if rule, ok := p[path[:end]]; ok {
 			return "protected: " + strings.TrimPrefix(rule, "default: ")
 		}
 	}
 	return ""
 }
 
-// below names the rule by which something below an absolute path is protected.
+// below names the rule by which something below a path is protected.
 func (p protectedPaths) below(path string) string {
 	for at, rule := range p {
 		if at != path && fsat.Within(at, path) {
