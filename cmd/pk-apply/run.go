@@ -136,6 +136,7 @@ type reviewed struct {
 	BeforeBytes []byte `json:"before_base64"`
 	AfterBytes  []byte `json:"after_base64"`
 	GitDir      string `json:"git_dir"`
+	Modes       string `json:"modes"`
 }
 
 // list reads the list of --from.
@@ -276,7 +277,7 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 	if w.json && w.from != "" {
 		o.Reviewed = func(i trial.Item) trial.Reviewed {
 			r, ok := byPath[filepath.Join(i.Root.Path, i.Path)]
-			return trial.Reviewed{Before: r.Before, After: r.After, Given: ok}
+			return trial.Reviewed{Given: ok, Before: r.Before, After: r.After, Modes: r.Modes}
 		}
 	}
 	return r.Apply(items, o, w.report)

@@ -141,8 +141,9 @@ type object struct {
 	Change      string `json:"change"` // A, M, D, T, or G
 	Path        string `json:"path,omitempty"`
 	PathBytes   []byte `json:"path_base64,omitempty"`
-	Type        string `json:"type,omitempty"` // file, directory, link, other
-	Mode        string `json:"mode,omitempty"` // octal
+	Type        string `json:"type,omitempty"`  // file, directory, link, other
+	Mode        string `json:"mode,omitempty"`  // octal
+	Modes       string `json:"modes,omitempty"` // st_mode before and after, octal, for pk-apply
 	OldMode     string `json:"old_mode,omitempty"`
 	Size        *int64 `json:"size,omitempty"`
 	Before      string `json:"before,omitempty"` // SHA-256, or "link:" and the target
@@ -173,7 +174,7 @@ func (p *printer) objects(s *trialflags.Selection) error {
 }
 
 func (p *printer) object(i trial.Item) object {
-	o := object{Change: i.Op.String(), Conflict: i.Conflict, Refused: i.Refused}
+	o := object{Change: i.Op.String(), Modes: i.Modes(), Conflict: i.Conflict, Refused: i.Refused}
 	o.Path, o.PathBytes = twin(p.trial.Name(i))
 	if i.New.Mode != 0 {
 		o.Type, o.Mode = typeOf(i.New.Mode), fmt.Sprintf("%04o", i.New.Mode&0o7777)

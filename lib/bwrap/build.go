@@ -231,6 +231,8 @@ func (b *builder) refuseTrial(r confine.Root) error {
 		reason, advice = fmt.Sprintf("%q is mounted below it, and the kernel lays no overlay over that", below), fmt.Sprintf("umount %q, or name a root that does not hold it", below)
 	case unix.Statfs(r.Path, &fs) == nil && fs.Type == unix.OVERLAYFS_SUPER_MAGIC && b.SessionBase != "" && onOverlay(b.SessionBase):
 		reason, advice = "it and the session directories lie on an overlay, which carries no further one", "set XDG_CACHE_HOME to a directory on a disk or a volume"
+	case b.NoProtect:
+		return &Refusal{Reason: "cannot open git directories with --no-protect in a trial", Advice: "leave it out: commits are made in the session, and pk-apply lands them"}
 	case len(b.Rules.AllowWrite) > 0:
 		return &Refusal{Reason: "cannot hold to --allow-write in a trial", Advice: "leave it out: pk-apply lands the paths that you name"}
 	}

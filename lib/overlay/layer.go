@@ -52,20 +52,36 @@ const (
 var ErrInUse = errors.New("another command uses it")
 
 // Open makes the directories of the layer where they are missing, and opens its lock
-// file. perm becomes the mode of the merged directory.
-func (l *Layer) Open(perm fs.FileMode) error {
+// file. mode is that of the lower directory: the merged one has the mode of the upper
+// directory. A command that took the owner's permissions from that gave them back to the
+// next one.
+func (l *Layer) Open(mode fs.FileMode) error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{upperDir, workDir, mergedDir} {
-		if err := os.Mkdir(filepath.Join(l.Dir, name), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	for _, name := range []string{workDir, mergedDir, upperDir} {
+		err := os.Mkdir(filepath.Join(l.Dir, name), 0o700)
+		switch {
+		case err == nil && name == upperDir:
+			err = os.Chmod(l.Upper(), mode&(fs.ModePerm|fs.ModeSetgid|fs.ModeSticky)|0o700)
+		case errors.Is(err, os.ErrExist):
+			err = l.allow(name)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if err := os.Chmod(l.Upper(), perm.Perm()|0o700); err != nil {
+	return l.OpenLock()
+}
+
+// allow gives the owner of a directory all permissions.
+func (l *Layer) allow(name string) error {
+	path := filepath.Join(l.Dir, name)
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Perm()&0o700 == 0o700 {
 		return err
 	}
-	return l.OpenLock()
+	return os.Chmod(path, info.Mode()|0o700)
 }
 
 // OpenLock opens the lock file alone.

@@ -15,12 +15,15 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Reviewed is a change as somebody has looked at it. A zero entry of a path that is there
-// was not looked at.
+// Reviewed is a change as somebody has looked at it. The zero value: nobody has.
 type Reviewed struct {
-	Before, After string // hashes of the content or, of a link, the target; "" for none
 	Given         bool
+	Before, After string // Digest
+	Modes         string // Modes
 }
+
+// Modes are the types and permissions before and after, as text.
+func (i Item) Modes() string { return fmt.Sprintf("%o %o", i.Old.Mode, i.New.Mode) }
 
 // ApplyOptions say how to land.
 type ApplyOptions struct {
@@ -245,7 +248,7 @@ func (a *applying) reviewed(i Item, old, next workspace.Entry) error {
 	case !r.Given:
 	case r.Before != Digest(old):
 		return &Refused{"the project's is not the one that was reviewed", true}
-	case r.After != Digest(next):
+	case r.After != Digest(next), r.Modes != i.Modes():
 		return &Refused{Reason: "the trial's is not the one that was reviewed"}
 	}
 	return nil

@@ -285,12 +285,11 @@ func (l *listing) refuse(c overlay.Change) string {
 	if c.Old.Mode&unix.S_IFMT == unix.S_IFCHR && c.Op == overlay.Added {
 		return "the project has a device there that a trial cannot see"
 	}
-	switch bits := c.New.Mode & 0o7000 &^ c.Old.Mode; {
-	case c.New.IsDir():
-		if bits &^= l.inherited(c.Path); bits != 0 && permOnly(c) {
-			return "set-user-ID, set-group-ID and sticky bits do not land"
-		}
-	case bits != 0:
+	bits := c.New.Mode & 0o7000
+	if c.New.IsDir() {
+		bits &^= c.Old.Mode | l.inherited(c.Path)
+	}
+	if bits != 0 && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return "set-user-ID, set-group-ID and sticky bits do not land"
 	}
 	switch c.New.Mode & unix.S_IFMT {

@@ -4,6 +4,7 @@
 package trial
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -48,6 +49,7 @@ type began struct {
 	Ino     uint64 `json:"ino"`
 	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
 	Project bool   `json:"project,omitempty"`
+	Order   int64  `json:"order"`             // Since of the first beginning
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
 	Over    bool   `json:"over,omitempty"`    // nothing is left to land: the next command begins anew
 }
@@ -70,7 +72,11 @@ func Dir(overlays, root string) string {
 // directory, and calls Started once the sandbox is made.
 func Open(overlays, root string, project bool) (*Root, error) {
 	r := &Root{Layer: overlay.Layer{Dir: Dir(overlays, root)}, Path: root}
-	info, err := os.Stat(root)
+	err := apart(overlays, root)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(root)
+	}
 	if err == nil {
 		err = r.Layer.Open(info.Mode())
 	}
@@ -82,6 +88,18 @@ func Open(overlays, root string, project bool) (*Root, error) {
 		return nil, fmt.Errorf("cannot prepare the trial of %q: %w", root, err)
 	}
 	return r, nil
+}
+
+// apart refuses a root in or around another one of the trial: they would be two overlays
+// over the same files.
+func apart(overlays, root string) error {
+	others, err := Roots(overlays)
+	for _, o := range others {
+		if o.Path != root && (fsat.Within(root, o.Path) || fsat.Within(o.Path, root)) {
+			return &Refusal{fmt.Sprintf("the session has a trial of %q", o.Path), fmt.Sprintf("-C %q, or another session", o.Path)}
+		}
+	}
+	return err
 }
 
 // Close gives the root back.
@@ -127,7 +145,11 @@ func (r *Root) begin(project bool) error {
 
 // note notes the beginning of a trial.
 func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
-	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Since: now, Project: project}
+	order := r.began.Order
+	if order == 0 {
+		order = now
+	}
+	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Since: now, Project: project, Order: order}
 	names, err := noteNames(dir, st, &r.began)
 	if err != nil {
 		return err
@@ -204,9 +226,10 @@ func Roots(overlays string) ([]*Root, error) {
 				return -1
 			}
 			return 1
-		default:
-			return strings.Compare(a.Path, b.Path)
+		case a.began.Order != b.began.Order:
+			return cmp.Compare(a.began.Order, b.began.Order)
 		}
+		return strings.Compare(a.Path, b.Path)
 	})
 	return roots, nil
 }

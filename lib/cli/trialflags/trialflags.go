@@ -145,6 +145,9 @@ func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) e
 			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
 		}
 		for _, c := range changes {
+			if c.Old == c.New && c.OldTarget == c.Target {
+				continue // its log alone
+			}
 			s.Refs = append(s.Refs, Ref{l.GitDir, c})
 			for _, p := range paths {
 				used[p] = used[p] || fsat.Within(l.GitDir, p)
