@@ -400,9 +400,10 @@ func (w *work) line(letter, name, remark string) {
 	if remark != "" {
 		record += "\t" + remark
 	}
-	if err := cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)); err != nil {
-		w.ctx.Warn("%v", err)
+	if strings.Contains(name, "\n") && !w.zero {
+		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed, whatever its name
 	}
+	_ = cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)) // a failed write comes back from Flush
 }
 
 func (w *work) fail(name string, err error) {

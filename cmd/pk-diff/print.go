@@ -21,6 +21,8 @@ import (
 // printer prints a selection in the form that was asked for.
 type printer struct {
 	*options
+	ctx      *cli.Context
+	trouble  bool // something was not printed
 	trial    *trial.Trial
 	out      *bufio.Writer
 	terminal bool
@@ -123,6 +125,11 @@ func (p *printer) record(l line) error {
 	}
 	if l.remark != "" {
 		text += "\t" + l.remark
+	}
+	if strings.Contains(l.name, "\n") && !p.zero {
+		p.ctx.ReportLine(fmt.Errorf("%q holds a newline: with -z records end in NUL", l.name))
+		p.trouble = true
+		return nil
 	}
 	if !p.colours || l.letter == "" {
 		return cli.WriteRecord(p.out, text, p.zero, p.terminal)
@@ -248,8 +255,12 @@ func (p *printer) patches(s *trialflags.Selection) error {
 			continue
 		}
 		var text strings.Builder
-		if _, err := gitpatch.Write(&text, p.format(), i.Path, old, next); err != nil {
+		complete, err := gitpatch.Write(&text, p.format(), i.Path, old, next)
+		if err != nil {
 			return err
+		}
+		if !complete {
+			p.ctx.Warn("the patch says only that %q differs: git apply --exclude=%q takes the rest", i.Path, i.Path)
 		}
 		if _, err := p.out.WriteString(p.painted(text.String())); err != nil {
 			return err

@@ -123,8 +123,12 @@ func (o *options) run(ctx *cli.Context) error {
 	for _, path := range s.Missing {
 		ctx.Warn("the trial has not changed %q", path)
 	}
-	if err := o.print(ctx, t, s); err != nil {
+	trouble, err := o.print(ctx, t, s)
+	if err != nil {
 		return err
+	}
+	if trouble {
+		return cli.Exit(cli.StatusFailed)
 	}
 	if len(s.Items)+len(s.Refs) > 0 {
 		return cli.Exit(1)
@@ -132,11 +136,12 @@ func (o *options) run(ctx *cli.Context) error {
 	return nil
 }
 
-func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) error {
-	p := &printer{options: o, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
+// print prints the selection. trouble says that something is left out, and was reported.
+func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) (trouble bool, err error) {
+	p := &printer{options: o, ctx: ctx, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
 	out, done, err := p.output(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	p.out = bufio.NewWriter(out)
 	switch {
@@ -155,7 +160,7 @@ func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selectio
 	if derr := done(); err == nil {
 		err = derr
 	}
-	return err
+	return p.trouble, err
 }
 
 // list prints the trials that there are.

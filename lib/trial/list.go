@@ -152,10 +152,25 @@ func (r *Root) readMounts() ([]int64, error) {
 	return times, lines.Err()
 }
 
-// skip leaves git directories out. Those of the host have layers of their own.
-func (l *listing) skip(rel string, _ bool) bool {
+// skip leaves git directories out. Those of the host have layers of their own, and one
+// that the trial has made is one item.
+func (l *listing) skip(rel string, isDir bool) bool {
 	if !gitplace.Named(path.Base(rel)) {
-		return false
+		if !isDir || rel == "." || !l.isRepository(rel) {
+			return false
+		}
+		i := Item{Root: l.Root, Refused: "git on the host would use it as a repository"}
+		i.Path, i.Op, i.Content = rel, overlay.Added, true
+		if st, ok := l.at(l.upper, rel); ok {
+			i.New = overlay.File{Mode: st.Mode}
+		}
+		if st, ok := l.at(l.lower, rel); ok {
+			i.Op, i.Old = overlay.Modified, overlay.File{Mode: st.Mode}
+		}
+		if i.New.Mode != 0 { // else the project has it, and nothing has changed
+			l.items = append(l.items, i)
+		}
+		return true
 	}
 	if st, ok := l.at(l.upper, rel); ok && !overlay.IsWhiteout(st) {
 		if _, ok := l.at(l.lower, rel); !ok && l.landed[rel].entries == nil {
@@ -275,6 +290,9 @@ func (l *listing) since(c overlay.Change) int64 {
 func (l *listing) refuse(c overlay.Change) string {
 	if c.Err != nil {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
+	}
+	if c.Path == "." {
+		return "the permissions of the root do not land"
 	}
 	if rule := l.rule(c.Path); rule != "" {
 		return rule
