@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"pikuri/lib/fence"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
+	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -243,6 +245,9 @@ func (s *session) askAndRun(j *job) (*shell.Result, error) {
 // so, whatever the command's own status was.
 func (s *session) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
+	if j.fence.Trial {
+		result.Trial = strings.TrimPrefix(j.fence.Fence.Session.Name(), sessiondir.Prefix)
+	}
 	done, err := j.fence.End()
 	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
 	if err == nil {

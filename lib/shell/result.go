@@ -59,6 +59,7 @@ type Result struct {
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
 	Git        []string           // what of the command's work with git is not as it may expect
+	Trial      string             // session that keeps the changes; "" where they were made in the project
 	Network    []network.Record   // connections through the gate, and what it refused
 	Guarantees []string           // that held while it ran
 
@@ -172,6 +173,7 @@ type record struct {
 	Held          bool             `json:"held,omitempty"`
 	MovedAside    []movedRecord    `json:"moved_aside,omitempty"`
 	Git           []string         `json:"git,omitempty"`
+	Trial         string           `json:"trial,omitempty"`
 	Network       []network.Record `json:"network,omitempty"`
 	Guarantees    []string         `json:"guarantees,omitempty"`
 	Error         string           `json:"error,omitempty"`
@@ -189,7 +191,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Outcome: r.Outcome, ExitStatus: r.Status, Limit: r.Limit,
-		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Network: r.Network,
+		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))
