@@ -23,6 +23,10 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 		got := s.run(t, "bash", "-ec", script)
 		require.Equal(t, 0, got.Status, got.Stderr)
 	},
+	"man/pk-diff.1": func(t *testing.T, s *scene) {
+		script := "git init -q . && git add . && git -c user.name=a -c user.email=a commit -q -m main"
+		require.Equal(t, clitest.Outcome{}, s.run(t, "bash", "-ec", script))
+	},
 	"man/pk-sweep.1": func(t *testing.T, s *scene) {
 		s.session(t, "docs", 3*time.Hour)
 		s.session(t, "spike", 12*24*time.Hour)
@@ -149,9 +153,11 @@ func (s *scene) lines(lines []string) []string {
 	return strings.Split(s.shown(strings.Join(lines, "\n")), "\n")
 }
 
-// script runs an example that shows no output, as one script.
+// script runs an example that shows no output, as one script. Status 1 of pk-diff is no
+// failure.
 func script(t *testing.T, s *scene, e example) {
-	got := s.run(t, "bash", "-eo", "pipefail", "-c", e.text())
+	const differs = `pk-diff() { command pk-diff "$@" || test $? = 1; }` + "\n"
+	got := s.run(t, "bash", "-eo", "pipefail", "-c", differs+e.text())
 	require.Equal(t, 0, got.Status, "%s%s%s", e.text(), got.Stdout, got.Stderr)
 }
 
@@ -216,6 +222,8 @@ func TestHelpExamples(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range commands {
 		t.Run(c.Name(), func(t *testing.T) {
+			require.Equal(t, clitest.Outcome{}, s.run(t, "git", "add", "src"))
+			require.Equal(t, 0, s.run(t, "pk-bash", "--trial", "--session", "try", "echo >>counter; echo >>src/main.c").Status)
 			help := s.run(t, c.Name(), "--help").Stdout
 			_, list, found := strings.Cut(help, "\nExamples:\n")
 			require.True(t, found, help)

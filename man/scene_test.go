@@ -57,6 +57,7 @@ var standIns = map[string]struct{ why, body string }{
 	"systemctl":   {"would start the timer of whoever runs the test", `test "$*" = "--user enable --now pk-sweep.timer"`},
 	"sudo":        {"would change the machine", `exec "$@"`},
 	"generate":    {"is a name for the reader's own program", `echo generated`},
+	"review":      {"is a name for the reader's own program", `cat`},
 	"summarize":   {"is a name for the reader's own program", `wc -c "$@"`},
 }
 

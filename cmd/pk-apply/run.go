@@ -22,13 +22,13 @@ const help = `Usage: pk-apply [--session NAME] [OPTION]... PATH...
        pk-apply [--session NAME] [OPTION]... --all
        pk-apply [--session NAME] [--dry-run] --undo
 
-Lands changes of a trial in the project: those at each PATH and below. Prints
-each path that lands as pk-diff does, and a line on stderr for each that does
-not: one that the project has changed since the trial began, and one that
-never lands. No command of the trial may run.
+Lands changes of a trial in the project: those at each PATH and below. Prints a
+letter, as pk-diff does, and the path of each. For each that does not land, it
+prints a line on stderr: the project has changed it since the trial began, or
+it never lands. No command of the trial may run.
 
       --session NAME         the trial (default $PK_SESSION)
-      --from FILE            paths from a list, as pk-diff --name-only prints them
+      --from FILE            paths from a list, one a line; - is standard input
       --all                  everything, commits and branches too
       --discard              drop the changes from the trial instead
       --undo                 put back what the last landing replaced or removed

@@ -17,33 +17,34 @@ import (
 
 const help = `Usage: pk-diff [--session NAME] [OPTION]... [PATH...]
 
-Lists what the commands of a trial have changed, a path a line, from the project
-root: a letter, the path, and what keeps it from landing. With PATH only what
-lies there. Without a session: the trials that there are.
+Lists the paths that the commands of a trial have changed, one a line, from the
+project root: a letter, the path, and why it does not land. With PATH, lists the
+changes there and below. Without a session, lists the trials.
 
   A added   M modified   P other permissions   D removed   T another type
   G a reference of a git directory, which lands with its commits
 
       --session NAME         the trial (default $PK_SESSION)
-      --name-only            the paths alone
+      --name-only            the paths alone, as a list for pk-apply
       --stat                 how many lines or bytes each file gains and loses
       --patch                a patch, for git apply --3way
       --json                 a JSON object a line, with hashes
       --all                  each file of directories that git ignores, too
-      --links                links that lead out of the project are as any other
+      --links                links that lead out of the project can land
   -z, --zero                 records end in NUL
       --no-pager             no pager for --patch on a terminal
   -h, --help                 this text
       --version [--json]     the version
 
+pk-apply lands what is listed.
+
 Exit status: 0 nothing has changed; 1 something has; 125 trouble.
 
 Examples:
-  pk-bash --trial --session try -y 'make format'
+  pk-diff
   pk-diff --session try
   pk-diff --session try --patch src | git apply --3way
-  pk-diff --session try -z --name-only | grep -z '^src/' |
-      pk-apply --session try -z --from -
+  pk-diff --session try --json | jq .path
 `
 
 // options of pk-diff.

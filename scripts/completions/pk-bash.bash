@@ -31,7 +31,7 @@ _pk_bash() {
 			--confirm-command --no-sandbox --wrap --loop --json --raw --status-fd --head
 			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
-			--no-alias-tmp -z --zero --overlay --overlay-from --no-toolchains --net
+			--no-alias-tmp -z --zero --overlay --overlay-from --trial --no-toolchains --net
 			--allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap

@@ -36,6 +36,7 @@ _arguments -s -S -A '-*' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \
 	'*--overlay-from[overlay roots from a list]:path:_files' \
+	'--trial[keep changes of writable roots in the session]' \
 	'--no-toolchains[do not show the tool chains]' \
 	'--net[the network]:network:(host none allow)' \
 	'*--allow-host[a host that --net allow lets through]:value: ' \

@@ -22,7 +22,7 @@ _pk_bwrap() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
-			--session --temp --no-alias-tmp --overlay --overlay-from --no-toolchains
+			--session --temp --no-alias-tmp --overlay --overlay-from --trial --no-toolchains
 			--net --allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap

@@ -16,6 +16,7 @@ _arguments -s -S -A '-*' \
 	'--no-alias-tmp[/tmp keeps its meaning]' \
 	'*--overlay[a root that looks writable]:directory:_files -/' \
 	'*--overlay-from[overlay roots from a list]:path:_files' \
+	'--trial[keep changes of writable roots in the session]' \
 	'--no-toolchains[do not show the tool chains]' \
 	'--net[the network]:network:(host none allow)' \
 	'*--allow-host[a host that --net allow lets through]:value: ' \

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"pikuri/lib/cli/clitest"
+)
+
+func TestTextsAgree(t *testing.T) { clitest.Consistent(t, command()) }
