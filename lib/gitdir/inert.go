@@ -237,10 +237,14 @@ func saveRecords(state string, records []Inert) error {
 // FencedSuffix is added to the name of a git directory that a command made.
 const FencedSuffix = ".fenced"
 
-// NoteInert adds a git directory that lies at dir/fenced, and that a command made as
-// dir/name, to the list of inert repositories in a state directory: Adopt makes it the
-// host's.
-func NoteInert(state, dir, name, fenced string) error {
+// Fenced is a name of a repository that was never given to the host's git: At, absolute,
+// is where the file lies that a command made as Dir/Name.
+type Fenced struct{ Dir, Name, At string }
+
+// NoteInert adds names, inner ones first, to the list of inert repositories in a state
+// directory: the next command in the root has them back, and Adopt makes the repository
+// the host's.
+func NoteInert(state string, names []Fenced) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
 	}
@@ -249,14 +253,17 @@ func NoteInert(state, dir, name, fenced string) error {
 		return err
 	}
 	defer unlock()
-	var st unix.Stat_t
-	if err := unix.Lstat(filepath.Join(dir, fenced), &st); err != nil {
-		return &os.PathError{Op: "lstat", Path: filepath.Join(dir, fenced), Err: err}
-	}
 	records, err := recordsIn(state)
 	if err != nil {
 		return err
 	}
-	records = slices.DeleteFunc(records, func(n Inert) bool { return n.Dir == dir && n.Name == name })
-	return saveRecords(state, append(records, Inert{Dir: dir, Name: name, Fenced: fenced, ino: st.Ino}))
+	for _, n := range names {
+		var st unix.Stat_t
+		if err := unix.Lstat(n.At, &st); err != nil {
+			return &os.PathError{Op: "lstat", Path: n.At, Err: err}
+		}
+		records = slices.DeleteFunc(records, func(r Inert) bool { return r.Dir == n.Dir && r.Name == n.Name })
+		records = append(records, Inert{Dir: n.Dir, Name: n.Name, Fenced: filepath.Base(n.At), ino: st.Ino})
+	}
+	return saveRecords(state, records)
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -39,7 +40,8 @@ func (a *applying) repository(i Item) error {
 	if err := a.noteLanded(i.Path, workspace.Entry{Kind: workspace.KindDir}); err != nil {
 		return err
 	}
-	if err := a.copyTree(ctx, i.Path, fenced); err != nil {
+	names, err := a.copyTree(ctx, i.Path, fenced)
+	if err != nil {
 		return err
 	}
 	ignore := workspace.Entry{Kind: workspace.KindFile, Perm: 0o644}
@@ -47,23 +49,26 @@ func (a *applying) repository(i Item) error {
 	if err != nil && !errors.Is(err, workspace.ErrChanged) {
 		return err
 	}
-	return gitdir.NoteInert(a.GitState, filepath.Join(a.Path, path.Dir(i.Path)), path.Base(i.Path), path.Base(fenced))
+	top := gitdir.Fenced{Dir: filepath.Join(a.Path, path.Dir(i.Path)), Name: path.Base(i.Path), At: filepath.Join(a.Path, fenced)}
+	return gitdir.NoteInert(a.GitState, append(names, top))
 }
 
 // copyTree copies the files and directories below a path of the upper layer that the
-// project does not have. Links and special files are left out: git makes none.
-func (a *applying) copyTree(ctx context.Context, from, to string) error {
+// project does not have. Links and special files are left out: git makes none. Each HEAD
+// that makes its directory a repository gets another name, and is returned, inner ones
+// first.
+func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdir.Fenced, err error) {
 	upper, err := fsat.Openat(unix.AT_FDCWD, a.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unix.Close(upper)
 	project, err := a.openProject()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer unix.Close(project)
-	return overlay.Changes(upper, project, overlay.Options{Paths: []string{from}}, func(c overlay.Change) error {
+	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{from}}, func(c overlay.Change) error {
 		next := workspace.Entry{Perm: workspacePerm(c.New.Mode)}
 		var content io.Reader
 		switch {
@@ -84,10 +89,33 @@ func (a *applying) copyTree(ctx context.Context, from, to string) error {
 		default:
 			return nil
 		}
-		err := workspace.Swap(ctx, a.ws, to+strings.TrimPrefix(c.Path, from), workspace.Entry{}, next, content)
+		at := to + strings.TrimPrefix(c.Path, from)
+		if path.Base(c.Path) == "HEAD" && next.Kind == workspace.KindFile && isGitDir(upper, path.Dir(c.Path)) {
+			at += gitdir.FencedSuffix
+			names = append(names, gitdir.Fenced{Dir: filepath.Join(a.Path, path.Dir(c.Path)), Name: "HEAD", At: filepath.Join(a.Path, at)})
+		}
+		err := workspace.Swap(ctx, a.ws, at, workspace.Entry{}, next, content)
 		if errors.Is(err, workspace.ErrChanged) {
 			return nil // a landing that was killed has put it there
 		}
 		return err
 	})
+	slices.Reverse(names)
+	return names, err
+}
+
+// isGitDir reports whether a directory of the upper layer with a HEAD is one that git
+// takes for a repository.
+func isGitDir(upper int, dir string) bool {
+	fd, err := fsat.Kernel().Open(upper, dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	for _, name := range []string{"objects", "commondir"} {
+		if _, err := fsat.Lstat(fd, name); err == nil {
+			return true
+		}
+	}
+	return false
 }
