@@ -52,7 +52,7 @@ const (
 var ErrInUse = errors.New("another command uses it")
 
 // Open makes the directories of the layer where they are missing, and opens its lock
-// file. perm becomes the mode of the merged directory.
+// file. perm becomes the mode of the merged directory; with 0, the caller sets it.
 func (l *Layer) Open(perm fs.FileMode) error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return err
@@ -62,8 +62,10 @@ func (l *Layer) Open(perm fs.FileMode) error {
 			return err
 		}
 	}
-	if err := os.Chmod(l.Upper(), perm.Perm()|0o700); err != nil {
-		return err
+	if perm != 0 {
+		if err := os.Chmod(l.Upper(), perm.Perm()|0o700); err != nil {
+			return err
+		}
 	}
 	return l.OpenLock()
 }

@@ -177,6 +177,9 @@ func (l *listing) keep(rel string, old overlay.File) bool {
 }
 
 func (l *listing) visit(c overlay.Change) error {
+	if c.Path == "." && c.New.Mode&0o7777 == l.began.Mode {
+		return nil // pk has given it that mode; the user has changed the project's since, or cannot write there
+	}
 	i := Item{Change: c, Root: l.Root}
 	i.Conflict, i.Refused = l.conflict(c), l.refuse(c)
 	l.items = append(l.items, i)
@@ -270,6 +273,9 @@ func (l *listing) refuse(c overlay.Change) string {
 	if c.Err != nil {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
 	}
+	if c.Path == "." {
+		return "the permissions of a root do not land"
+	}
 	if rule := l.rule(c.Path); rule != "" {
 		return rule
 	}
@@ -281,7 +287,8 @@ func (l *listing) refuse(c overlay.Change) string {
 	}
 	switch bits := c.New.Mode & 0o7000 &^ c.Old.Mode; {
 	case c.New.IsDir():
-		if bits &^= l.inherited(c.Path); bits != 0 && permOnly(c) {
+		bits = (c.New.Mode ^ c.Old.Mode) & 0o7000 &^ l.inherited(c.Path) // a directory keeps those that it has
+		if bits != 0 && permOnly(c) {
 			return "set-user-ID, set-group-ID and sticky bits do not land"
 		}
 	case bits != 0:

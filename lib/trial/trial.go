@@ -46,6 +46,7 @@ type began struct {
 	Path    string `json:"path"`
 	Dev     uint64 `json:"dev"`
 	Ino     uint64 `json:"ino"`
+	Mode    uint32 `json:"mode"`  // that the root has in the trial, unless a command changes it
 	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
 	Project bool   `json:"project,omitempty"`
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
@@ -70,9 +71,9 @@ func Dir(overlays, root string) string {
 // directory, and calls Started once the sandbox is made.
 func Open(overlays, root string, project bool) (*Root, error) {
 	r := &Root{Layer: overlay.Layer{Dir: Dir(overlays, root)}, Path: root}
-	info, err := os.Stat(root)
+	_, err := os.Stat(root)
 	if err == nil {
-		err = r.Layer.Open(info.Mode())
+		err = r.Layer.Open(0)
 	}
 	if err == nil {
 		err = r.Share(func() error { return r.begin(project) })
@@ -127,7 +128,10 @@ func (r *Root) begin(project bool) error {
 
 // note notes the beginning of a trial.
 func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
-	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Since: now, Project: project}
+	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Mode: st.Mode&0o7777 | 0o700, Since: now, Project: project}
+	if err := unix.Chmod(r.Upper(), r.began.Mode); err != nil {
+		return err
+	}
 	names, err := noteNames(dir, st, &r.began)
 	if err != nil {
 		return err
