@@ -23,6 +23,7 @@ type printer struct {
 	*options
 	trial    *trial.Trial
 	out      *bufio.Writer
+	warn     func(format string, args ...any)
 	terminal bool
 	colours  cli.Palette
 }
@@ -245,6 +246,9 @@ func (p *printer) patches(s *trialflags.Selection) error {
 		old, next, ok := sides(i)
 		if !ok || i.Root.Path != p.trial.Project() {
 			continue
+		}
+		if i.Conflict != "" {
+			p.warn("the patch of %q undoes a change in the project: %s", p.trial.Name(i), i.Conflict)
 		}
 		var text strings.Builder
 		if _, err := gitpatch.Write(&text, p.format(), i.Path, old, next); err != nil {

@@ -128,7 +128,7 @@ func (o *options) run(ctx *cli.Context) error {
 }
 
 func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) error {
-	p := &printer{options: o, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
+	p := &printer{options: o, trial: t, warn: ctx.Warn, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
 	out, done, err := p.output(ctx)
 	if err != nil {
 		return err
