@@ -57,10 +57,10 @@ func Turn(row int) bool {
 // command, and what overlays leave takes more than os.RemoveAll to remove.
 func (b *Box) sweep(t testing.TB) {
 	t.Helper()
-	cmd := b.Command("pk-sweep", "--all")
+	cmd := b.Command("pk-sweep", "--all", "--discard")
 	cmd.Dir = "/"
 	if got := Finish(t, cmd); got.Status != 0 || got.Stdout != "" || got.Stderr != "" {
-		t.Errorf("pk-sweep --all: %+v", got)
+		t.Errorf("pk-sweep --all --discard: %+v", got)
 	}
 }
 
