@@ -254,6 +254,9 @@ func (p *printer) patches(s *trialflags.Selection) error {
 		if !ok || i.Root.Path != p.trial.Project() {
 			continue
 		}
+		if i.Conflict != "" {
+			p.ctx.Warn("the patch of %q undoes a change in the project: %s", p.trial.Name(i), i.Conflict)
+		}
 		var text strings.Builder
 		complete, err := gitpatch.Write(&text, p.format(), i.Path, old, next)
 		if err != nil {

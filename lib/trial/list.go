@@ -194,6 +194,9 @@ func (l *listing) keep(rel string, old overlay.File) bool {
 }
 
 func (l *listing) visit(c overlay.Change) error {
+	if c.Path == "." && c.New.Mode&0o7777 == l.began.Mode {
+		return nil // pk has given it that mode; the user has changed the project's since, or cannot write there
+	}
 	i := Item{Change: c, Root: l.Root}
 	i.Conflict, i.Refused = l.conflict(c), l.refuse(c)
 	l.items = append(l.items, i)
@@ -292,7 +295,7 @@ func (l *listing) refuse(c overlay.Change) string {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
 	}
 	if c.Path == "." {
-		return "the permissions of the root do not land"
+		return "the permissions of a root do not land"
 	}
 	if rule := l.rule(c.Path); rule != "" {
 		return rule
@@ -305,9 +308,9 @@ func (l *listing) refuse(c overlay.Change) string {
 	}
 	bits := c.New.Mode & 0o7000
 	if c.New.IsDir() {
-		bits &^= c.Old.Mode | l.inherited(c.Path)
+		bits = (c.New.Mode ^ c.Old.Mode) & 0o7000 &^ l.inherited(c.Path) // a directory keeps those that it has
 	}
-	if bits != 0 && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
+	if bits != 0 && (permOnly(c) || !c.New.IsDir()) && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return "set-user-ID, set-group-ID and sticky bits do not land"
 	}
 	switch c.New.Mode & unix.S_IFMT {

@@ -77,7 +77,7 @@ func (r *Root) unveilOne(upper int, rel string) error {
 
 // pruneOne removes an entry from the upper layer, if the project's shows then.
 func (r *Root) pruneOne(upper int, i Item) error {
-	if r.veiled(upper, path.Dir(i.Path)) || i.Path == "." || i.Repository {
+	if r.veiled(upper, path.Dir(i.Path)) || i.Repository {
 		return nil
 	}
 	dir, err := fsat.Kernel().Open(upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
@@ -149,6 +149,9 @@ func (r *Root) Discard(items []Item, all bool, report func(Item, error)) error {
 		if err := e.Empty(upper); err != nil {
 			return err
 		}
+		if err := fsat.Chmod(upper, r.began.Mode); err != nil {
+			return err
+		}
 		for _, i := range items {
 			report(i, nil)
 		}
@@ -162,7 +165,7 @@ func (r *Root) Discard(items []Item, all bool, report func(Item, error)) error {
 
 func (r *Root) discardOne(upper int, i Item) error {
 	if i.Path == "." {
-		return fsat.Chmod(upper, i.Old.Mode&0o7777)
+		return fsat.Chmod(upper, r.began.Mode)
 	}
 	if i.PermOnly() && i.New.IsDir() {
 		dir, err := fsat.Kernel().Open(upper, i.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)

@@ -47,6 +47,7 @@ type began struct {
 	Path    string `json:"path"`
 	Dev     uint64 `json:"dev"`
 	Ino     uint64 `json:"ino"`
+	Mode    uint32 `json:"mode"`  // that the root has in the trial, unless a command changes it
 	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
 	Project bool   `json:"project,omitempty"`
 	Order   int64  `json:"order"`             // Since of the first beginning
@@ -73,12 +74,11 @@ func Dir(overlays, root string) string {
 func Open(overlays, root string, project bool) (*Root, error) {
 	r := &Root{Layer: overlay.Layer{Dir: Dir(overlays, root)}, Path: root}
 	err := apart(overlays, root)
-	var info os.FileInfo
 	if err == nil {
-		info, err = os.Stat(root)
+		_, err = os.Stat(root)
 	}
 	if err == nil {
-		err = r.Layer.Open(info.Mode())
+		err = r.Layer.Open(0o700) // the beginning gives it the mode of the root
 	}
 	if err == nil {
 		err = r.Share(func() error { return r.begin(project) })
@@ -149,7 +149,10 @@ func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
 	if order == 0 {
 		order = now
 	}
-	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Since: now, Project: project, Order: order}
+	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Mode: st.Mode&0o7777 | 0o700, Since: now, Project: project, Order: order}
+	if err := unix.Chmod(r.Upper(), r.began.Mode); err != nil {
+		return err
+	}
 	names, err := noteNames(dir, st, &r.began)
 	if err != nil {
 		return err
