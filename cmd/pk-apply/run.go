@@ -8,11 +8,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
+	"pikuri/lib/gitdir"
+	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/session"
 	"pikuri/lib/trial"
 )
@@ -136,6 +139,7 @@ type reviewed struct {
 	BeforeBytes []byte `json:"before_base64"`
 	AfterBytes  []byte `json:"after_base64"`
 	GitDir      string `json:"git_dir"`
+	Ref         string `json:"ref"`
 	Modes       string `json:"modes"`
 }
 
@@ -199,6 +203,9 @@ func (w *work) run() error {
 		return err
 	}
 	for _, path := range s.Missing {
+		if w.from != "" && w.trial.HasLanded(path) {
+			continue // an earlier call was killed, or has landed it
+		}
 		w.fail(path, errors.New("the trial has not changed it"))
 	}
 	items := map[*trial.Root][]trial.Item{}
@@ -228,7 +235,9 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
 	byPath = map[string]reviewed{}
 	for _, r := range w.list {
 		if r.GitDir != "" {
-			paths = append(paths, r.GitDir)
+			if !slices.Contains(paths, r.GitDir) {
+				paths = append(paths, r.GitDir)
+			}
 			continue
 		}
 		path := trialflags.FromRoot(w.trial, r.Path)
@@ -315,29 +324,66 @@ func (w *work) discardAll() error {
 	return nil
 }
 
-// git lands commits and branches, if the selection has any.
+// git lands commits and branches of the git directories that are named.
 func (w *work) git(s *trialflags.Selection) error {
-	landed := map[string]bool{}
-	for _, r := range s.Refs {
-		w.line("G", r.Name, r.Arrow())
-		landed[r.GitDir] = true
-	}
-	for _, l := range w.trial.Git {
-		if w.dryRun || !landed[l.GitDir] && !w.all {
+	for _, l := range s.GitDirs {
+		var pending []trialflags.Ref
+		for _, r := range s.Refs {
+			if r.GitDir == l.GitDir {
+				pending = append(pending, r)
+			}
+		}
+		if unseen := w.unseen(pending); unseen != "" {
+			w.fail(l.GitDir, fmt.Errorf("reference %q is not the one that was reviewed", unseen))
 			continue
 		}
-		if err := l.Reopen(); err != nil {
+		left, err := w.landGit(l)
+		if err != nil {
 			return err
 		}
-		for _, line := range l.LandLast() {
-			w.ctx.Warn("git: %s", line)
-			w.status = cli.StatusRefused
-		}
-		if err := l.Close(); err != nil {
-			return err
+		for _, r := range pending {
+			if slices.ContainsFunc(left, func(c refs.Change) bool { return c.Name == r.Name }) {
+				w.fail(r.Name, errors.New("see the warning"))
+			} else {
+				w.line("G", r.Name, r.Arrow())
+			}
 		}
 	}
 	return nil
+}
+
+// landGit lands from the layer of one git directory, and returns what has not landed.
+func (w *work) landGit(l *gitdir.Layer) (left []refs.Change, err error) {
+	if w.dryRun {
+		return nil, nil
+	}
+	if err := l.Reopen(); err != nil {
+		return nil, err
+	}
+	for _, line := range l.LandLast() {
+		w.ctx.Warn("git: %s", line)
+		w.status = cli.StatusRefused
+	}
+	if err := l.Close(); err != nil {
+		return nil, err
+	}
+	return l.RefChanges()
+}
+
+// unseen names a reference that a list of reviewed changes does not have as it is.
+func (w *work) unseen(pending []trialflags.Ref) string {
+	if w.from == "" || !w.json {
+		return ""
+	}
+	for _, r := range pending {
+		seen := slices.ContainsFunc(w.list, func(l reviewed) bool {
+			return l.GitDir == r.GitDir && l.Ref == r.Name && l.Before == r.Old+r.OldTarget && l.After == r.New+r.Target
+		})
+		if !seen {
+			return r.Name
+		}
+	}
+	return ""
 }
 
 func (w *work) undoLast() error {
@@ -379,6 +425,9 @@ func (w *work) report(i trial.Item, err error) {
 	if i.Repository && !w.discard {
 		remark = "inert: pk-fs git-adopt " + bare(filepath.Dir(filepath.Join(i.Root.Path, i.Path)))
 	}
+	if i.New.IsDir() || i.New.Mode == 0 && i.Old.IsDir() {
+		name = strings.TrimSuffix(name, "/") + "/"
+	}
 	w.line(trialflags.Letter(i), name, remark)
 }
 
@@ -392,7 +441,7 @@ func bare(path string) string {
 func (w *work) line(letter, name, remark string) {
 	if w.json {
 		r := result{Change: letter, Done: !w.dryRun}
-		r.Path, r.PathBytes = twin(name)
+		r.Path, r.PathBytes = twin(strings.TrimSuffix(name, "/"))
 		_ = cli.JSON(w.out).Encode(r) // a failed write comes back from Flush
 		return
 	}

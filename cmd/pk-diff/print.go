@@ -145,7 +145,7 @@ func (p *printer) record(l line) error {
 
 // object is a line of --json.
 type object struct {
-	Change      string `json:"change"` // A, M, D, T, or G
+	Change      string `json:"change"` // A, M, P, D, T, or G
 	Path        string `json:"path,omitempty"`
 	PathBytes   []byte `json:"path_base64,omitempty"`
 	Type        string `json:"type,omitempty"`  // file, directory, link, other
@@ -157,6 +157,7 @@ type object struct {
 	After       string `json:"after,omitempty"`
 	BeforeBytes []byte `json:"before_base64,omitempty"`
 	AfterBytes  []byte `json:"after_base64,omitempty"`
+	Repository  bool   `json:"repository,omitempty"`
 	Conflict    string `json:"conflict,omitempty"`
 	Refused     string `json:"refused,omitempty"`
 	Error       string `json:"error,omitempty"`
@@ -181,7 +182,7 @@ func (p *printer) objects(s *trialflags.Selection) error {
 }
 
 func (p *printer) object(i trial.Item) object {
-	o := object{Change: i.Op.String(), Modes: i.Modes(), Conflict: i.Conflict, Refused: i.Refused}
+	o := object{Change: trialflags.Letter(i), Repository: i.Repository, Modes: i.Modes(), Conflict: i.Conflict, Refused: i.Refused}
 	o.Path, o.PathBytes = twin(p.trial.Name(i))
 	if i.New.Mode != 0 {
 		o.Type, o.Mode = typeOf(i.New.Mode), fmt.Sprintf("%04o", i.New.Mode&0o7777)
@@ -272,9 +273,9 @@ func (p *printer) patches(s *trialflags.Selection) error {
 	return nil
 }
 
-// painted colours a patch as git does.
+// painted is a patch for a terminal: in colours, as git has them, if the user wants them.
 func (p *printer) painted(patch string) string {
-	if !p.colours {
+	if !p.terminal {
 		return patch
 	}
 	var out strings.Builder

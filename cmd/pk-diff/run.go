@@ -179,7 +179,7 @@ func (o *options) list(ctx *cli.Context) error {
 	}
 	for _, s := range trials {
 		if o.json {
-			r := summary{Session: s.Session, Entries: s.Entries}
+			r := summary{Session: s.Session, Entries: s.Entries, Commits: s.Commits}
 			r.Project, r.ProjectBytes = twin(s.Project)
 			if !s.Began.IsZero() {
 				began := s.Began.UTC().Truncate(time.Second)
@@ -191,8 +191,11 @@ func (o *options) list(ctx *cli.Context) error {
 			continue
 		}
 		about := "nothing to land"
-		if !s.Began.IsZero() {
+		if s.Entries > 0 || s.Commits {
 			about = fmt.Sprintf("%d entries, begun %s ago", s.Entries, rough(time.Since(s.Began)))
+		}
+		if s.Commits {
+			about += ", commits"
 		}
 		record := s.Session + "\t" + about
 		if s.Project != "" {
@@ -212,6 +215,7 @@ type summary struct {
 	ProjectBytes []byte     `json:"project_base64,omitempty"`
 	Began        *time.Time `json:"began,omitempty"`
 	Entries      int        `json:"entries"`
+	Commits      bool       `json:"commits,omitempty"`
 }
 
 // rough is a duration as a person would say it.

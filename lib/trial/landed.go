@@ -183,3 +183,24 @@ func openContent(root int, rel string) (io.ReadCloser, error) {
 	f, _, err := overlay.Open(seen)
 	return f, err
 }
+
+// HasLanded reports whether the project has at an absolute path what has landed there.
+func (t *Trial) HasLanded(path string) bool {
+	r, rel := t.Find(path)
+	if r == nil {
+		return false
+	}
+	if r.landed == nil {
+		landed, err := r.readLanded()
+		if err != nil {
+			return false
+		}
+		r.landed = landed
+	}
+	known := r.landed[rel]
+	if known.entries == nil {
+		return false
+	}
+	now, err := r.entryNow(rel)
+	return err == nil && known.matches(now)
+}

@@ -134,6 +134,7 @@ type Summary struct {
 	Project string
 	Began   time.Time // zero if it holds nothing
 	Entries int       // in the upper layers, maxCount at most
+	Commits bool      // references of git directories have changed
 }
 
 // maxCount bounds the entries that are counted for a summary.
@@ -169,9 +170,20 @@ func Sessions(base string) ([]Summary, error) {
 			}
 			s.Entries += count(root.Upper(), maxCount-s.Entries)
 		}
+		layers, err := Git(filepath.Join(r.Path(), session.OverlayDir))
+		if err != nil {
+			return nil, err
+		}
+		s.Commits = slices.ContainsFunc(layers, hasCommits)
 		list = append(list, s)
 	}
 	return list, nil
+}
+
+// hasCommits reports whether a layer has changed references, or may have.
+func hasCommits(l *gitdir.Layer) bool {
+	changes, err := l.RefChanges()
+	return err != nil || len(changes) > 0
 }
 
 // count counts the entries below a directory.
@@ -217,9 +229,5 @@ func Holds(dir string) bool {
 	if err != nil {
 		return true
 	}
-	changed := func(l *gitdir.Layer) bool {
-		changes, err := l.RefChanges()
-		return err != nil || len(changes) > 0
-	}
-	return slices.ContainsFunc(layers, changed)
+	return slices.ContainsFunc(layers, hasCommits)
 }

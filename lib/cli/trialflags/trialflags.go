@@ -13,6 +13,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
+	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
@@ -64,7 +65,8 @@ func (o *Options) Open(alone bool) (*trial.Trial, error) {
 type Selection struct {
 	Items   []trial.Item // in the order of the roots
 	Refs    []Ref
-	Missing []string // operands that name no change
+	GitDirs []*gitdir.Layer // that are named; without paths all
+	Missing []string        // operands that name no change
 }
 
 // Ref is a change of a reference in a git directory of the host.
@@ -135,11 +137,13 @@ func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) e
 		for _, p := range paths {
 			if fsat.Within(l.GitDir, p) {
 				named = true
+				used[p] = used[p] || p == l.GitDir // its index may have changed alone
 			}
 		}
 		if !named {
 			continue
 		}
+		s.GitDirs = append(s.GitDirs, l)
 		changes, err := l.RefChanges()
 		if err != nil {
 			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
