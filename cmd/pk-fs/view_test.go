@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/confine/confinetest"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/session"
+	"pikuri/lib/workspace"
 )
 
 func TestMain(m *testing.M) {
@@ -195,4 +196,27 @@ func TestShownOverlay(t *testing.T) {
 	assert.Equal(t, before, clitest.Listing(t, base+"/proj")+clitest.Listing(t, base+"/outside"))
 	assert.FileExists(t, base+"/layers/upper/new")
 	assert.NoFileExists(t, base+"/proj/new")
+}
+
+// TestRootAroundAShownOne: a path that leads into the shown root only after its root was
+// picked does not lead to the host's files.
+func TestRootAroundAShownOne(t *testing.T) {
+	base := confinetest.Tree(t, "proj/hostonly", "seen/f", "other", "link => proj")
+	seen, err := os.Open(base + "/seen")
+	require.NoError(t, err)
+	defer seen.Close()
+	confined, err := confine.Open(confine.Config{ProjectRoot: base + "/proj", Readable: []string{base}, Shown: map[string]*os.File{base + "/proj": seen}})
+	require.NoError(t, err)
+	defer confined.Close()
+	w := &work{options: new(options), confined: confined, views: map[string]workspace.Workspace{}}
+	defer w.close()
+	around, err := w.open(*confined.RootOf(base+"/other", confine.Read))
+	require.NoError(t, err)
+	for path, want := range map[string]error{"other": nil, "proj": nil, "proj/hostonly": workspace.ErrAccessDenied, "link/hostonly": workspace.ErrAccessDenied} {
+		_, err := around.Stat(t.Context(), path)
+		assert.ErrorIs(t, err, want, path)
+	}
+	entries, err := around.List(t.Context(), "proj")
+	require.NoError(t, err)
+	assert.Empty(t, entries)
 }
