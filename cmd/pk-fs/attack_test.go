@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,25 +42,31 @@ func run(stdin string, args ...string) (status int, stdout, stderr string) {
 }
 
 // arena is a project in which a directory, d, and a link that leads out change
-// places all the time.
+// places all the time. Its files are in tree, which may be shown for it.
 type arena struct {
-	project, outside string
-	dir              string // the directory itself, wherever it is at the moment
+	project, tree, outside string
+	dir                    string // the directory itself, wherever it is at the moment
 }
 
-func newArena(t *testing.T) *arena {
+func newArena(t *testing.T, shown bool) *arena {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	a := &arena{project: base + "/project", outside: base + "/outside"}
-	for _, dir := range []string{a.project + "/d", a.outside + "/sub"} {
+	a := &arena{project: base + "/proj", tree: base + "/proj", outside: base + "/outside"}
+	if shown {
+		a.tree = base + "/seen"
+		require.NoError(t, os.Mkdir(a.project, 0o755))
+		require.NoError(t, os.Symlink(a.outside, a.project+"/d"))
+		t.Setenv("XDG_CACHE_HOME", base+"/cache")
+	}
+	for _, dir := range []string{a.tree + "/d", a.outside + "/sub"} {
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 	}
 	for _, name := range []string{"f", "g", "secret-name", "sub/f"} {
 		require.NoError(t, os.WriteFile(filepath.Join(a.outside, name), []byte("SECRET"), 0o644))
 	}
-	require.NoError(t, os.Symlink(a.outside, a.project+"/l"))
-	fd, err := unix.Open(a.project+"/d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, os.Symlink(a.outside, a.tree+"/l"))
+	fd, err := unix.Open(a.tree+"/d", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(fd) })
 	a.dir = fmt.Sprintf("/proc/self/fd/%d", fd)
@@ -76,11 +83,19 @@ func (a *arena) swap(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = unix.Renameat2(unix.AT_FDCWD, a.project+"/d", unix.AT_FDCWD, a.project+"/l", unix.RENAME_EXCHANGE)
+				_ = unix.Renameat2(unix.AT_FDCWD, a.tree+"/d", unix.AT_FDCWD, a.tree+"/l", unix.RENAME_EXCHANGE)
 			}
 		}
 	}()
 	t.Cleanup(func() { close(stop); <-stopped })
+}
+
+// run runs the command in the project.
+func (a *arena) run(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
+	if a.tree != a.project {
+		return viewer{filepath.Dir(a.project), a.tree}.run(t, stdin, args...)
+	}
+	return run(stdin, append([]string{"-C", a.project}, args...)...)
 }
 
 // fill puts what verbs need into the directory, through no name that is swapped.
@@ -99,15 +114,18 @@ func TestSwappingAttacker(t *testing.T) {
 		{"cp", "d/f", "d/copy"}, {"cp", "d/f", "copy"}, {"mv", "d/f", "d/g"}, {"mv", "d/f", "moved"}, {"mv", "d/sub", "subdir"},
 		{"rm", "d/f"}, {"rm", "-r", "d/sub"}, {"rm", "-rf", "d/sub", "d/f"}, {"mkdir", "d/x/y"},
 	} {
-		for _, rule := range [][]string{nil, {"--deny", "never", "--allow-write", "**"}} {
-			t.Run(strings.Join(append(verb, rule...), " "), func(t *testing.T) {
-				a := newArena(t)
+		for _, way := range []struct {
+			rule  []string
+			shown bool
+		}{{}, {rule: []string{"--deny", "never", "--allow-write", "**"}}, {shown: true}} {
+			t.Run(fmt.Sprintf("%s %v", strings.Join(verb, " "), way), func(t *testing.T) {
+				a := newArena(t, way.shown)
 				before := clitest.Listing(t, a.outside)
 				a.swap(t)
 				done := 0
 				for range rounds(t, 6) {
 					a.fill(t)
-					status, stdout, stderr := run("written", append(append([]string{"-C", a.project}, rule...), verb...)...)
+					status, stdout, stderr := a.run(t, "written", append(slices.Clone(way.rule), verb...)...)
 					if status == 0 {
 						done++
 					}
@@ -116,10 +134,10 @@ func TestSwappingAttacker(t *testing.T) {
 					require.NotContains(t, stdout+stderr, "secret-name", "a name outside")
 					require.NotContains(t, stderr, "internal error")
 					for _, made := range []string{"copy", "moved"} {
-						content, err := os.ReadFile(a.project + "/" + made)
+						content, err := os.ReadFile(a.tree + "/" + made)
 						require.False(t, err == nil && strings.Contains(string(content), "SECRET"), made)
 					}
-					_ = os.RemoveAll(a.project + "/subdir")
+					_ = os.RemoveAll(a.tree + "/subdir")
 				}
 				require.Equal(t, before, clitest.Listing(t, a.outside))
 				t.Logf("done %d times", done)

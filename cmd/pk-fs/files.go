@@ -353,6 +353,9 @@ func (w *work) gitAdopt() error {
 	if err != nil {
 		return w.failed("git-adopt", typed, err)
 	}
+	if root := w.confined.Shown(where); root != "" {
+		return fmt.Errorf("cannot git-adopt %q: the session keeps the changes of %q to itself", typed, root)
+	}
 	base, err := session.Base(os.Getenv)
 	if err != nil {
 		return err

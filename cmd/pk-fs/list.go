@@ -212,6 +212,15 @@ func (w *work) tree(verb, typed string, enter func(below string) bool, wanted fu
 		if kind.IsDir() && !enter(below) {
 			return fs.SkipDir
 		}
+		if where := under(p.root, path); kind.IsDir() && w.isShown(where) && w.elsewhere(p.root, where) {
+			inner := func(name string) string { return strings.TrimSuffix(under(below, name), "/.") }
+			err := w.told(w.tree(verb, under(typed, below), func(name string) bool { return enter(inner(name)) },
+				func(name string, kind fs.FileMode) bool { return wanted(inner(name), kind) }))
+			if err != nil {
+				return err
+			}
+			return fs.SkipDir
+		}
 		return nil
 	})
 }

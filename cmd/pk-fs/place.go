@@ -80,7 +80,7 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 	if ws, ok := w.views[root.Path]; ok {
 		return ws, nil
 	}
-	dir, err := w.directory(root)
+	dir, err := w.confined.OpenRoot(root)
 	if err != nil {
 		return nil, err
 	}
@@ -109,26 +109,8 @@ func (w *work) settings() []workspace.Option {
 	return settings
 }
 
-// directory opens a root; for a single file, the directory that it is in.
-func (w *work) directory(root confine.Root) (*os.File, error) {
-	if root.Dir {
-		return w.confined.OpenRoot(root)
-	}
-	dir := path.Dir(root.Path)
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot open the directory of %q: %w", root.Path, err)
-	}
-	var st unix.Stat_t
-	err = unix.Fstatat(fd, path.Base(root.Path), &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil || !root.Is(&st) {
-		unix.Close(fd)
-		return nil, fmt.Errorf("cannot use %q: %w", root.Path, errors.Join(err, confine.ErrReplaced))
-	}
-	return os.NewFile(uintptr(fd), dir), nil
-}
-
-// permit applies the rules to a place in a root.
+// permit applies the rules to a place in a root, and refuses one that has to be
+// looked at elsewhere: a root in this one that another directory stands for.
 func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	where, mode := top, confine.Read
 	if a.Path != "." {
@@ -138,6 +120,9 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 		mode = confine.Write
 	}
 	err := w.confined.Permits(where, mode)
+	if err == nil && w.elsewhere(top, where) && (a.Write || !w.isShown(where)) {
+		return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: fmt.Sprintf("it is to be found in the root %q", w.confined.Shown(where))}
+	}
 	if err == nil {
 		return nil
 	}
@@ -150,6 +135,15 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	}
 	return denied
 }
+
+// elsewhere reports whether where is not looked at in the directory that has the
+// files of top.
+func (w *work) elsewhere(top, where string) bool {
+	return w.confined.Shown(where) != w.confined.Shown(top)
+}
+
+// isShown reports whether another directory stands for where itself.
+func (w *work) isShown(where string) bool { return w.confined.Shown(where) == where }
 
 // failed makes err an error of the verb about the path as it was typed, and logs
 // a refusal.

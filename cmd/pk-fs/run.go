@@ -109,8 +109,10 @@ type options struct {
 
 const defaultTimeout = 600
 
-func command() *cli.Command {
-	o := &options{timeout: defaultTimeout}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
+	o.timeout = defaultTimeout
 	o.Zero = &o.zero
 	return &cli.Command{
 		Name:    "pk-fs",

@@ -73,8 +73,9 @@ type options struct {
 	stdin, zero        bool
 }
 
-func command() *cli.Command {
-	o := &options{}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
 	o.Zero = &o.zero
 	return &cli.Command{
 		Name:    "pk-resolve",

@@ -35,6 +35,11 @@ type WorkspaceFlags struct {
 	// and before anything is made. Its error ends Open.
 	Making func() error
 
+	// Shown returns the directories that stand for some of the roots in a session, for
+	// confine.Config.Shown; nil: the host's are used. It is called once the session is
+	// joined. The directories are closed.
+	Shown func(*session.Dir, []confine.Root) (map[string]*os.File, error)
+
 	roots    []rootOption
 	origins  map[string]string // what a root's name came from, in words
 	rules    confine.Rules
@@ -151,18 +156,14 @@ type Opened struct {
 	// Reserved is the session directory that the caller has to make, for Begin; see
 	// Workspace.LateSession.
 	Reserved *session.Reserved
-	reopen   func(tmp string) (*confine.Workspace, error)
+	reopen   func(*session.Dir, []confine.Root) (*confine.Workspace, error)
 }
 
 // Begin goes on in the session whose directory the caller has made from Reserved.
 // It is released by Close.
 func (o *Opened) Begin(d *session.Dir) error {
 	o.Session, o.Reserved = d, nil
-	tmp, err := d.Tmp()
-	if err != nil {
-		return err
-	}
-	w, err := o.reopen(tmp)
+	w, err := o.reopen(d, o.Roots())
 	if err != nil {
 		return err
 	}
@@ -215,11 +216,8 @@ func (w *WorkspaceFlags) Open(ctx *Context) (*Opened, error) {
 		return nil, Invalid(err)
 	}
 	reserved.Trial = w.Trial
-	o := &Opened{Workspace: opened, Reserved: reserved, reopen: func(tmp string) (*confine.Workspace, error) {
-		if cfg.Temp == "" {
-			cfg.Temp = tmp
-		}
-		return w.open(cfg)
+	o := &Opened{Workspace: opened, Reserved: reserved, reopen: func(d *session.Dir, roots []confine.Root) (*confine.Workspace, error) {
+		return w.openIn(d, cfg, roots)
 	}}
 	if w.LateSession && !reserved.Exists() {
 		return o, nil
@@ -233,6 +231,25 @@ func (w *WorkspaceFlags) Open(ctx *Context) (*Opened, error) {
 		return nil, Invalid(err)
 	}
 	return o, nil
+}
+
+// openIn opens the roots again, in a session.
+func (w *WorkspaceFlags) openIn(d *session.Dir, cfg confine.Config, roots []confine.Root) (*confine.Workspace, error) {
+	tmp, err := d.Tmp()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Temp = cmp.Or(cfg.Temp, tmp)
+	if w.Shown != nil {
+		cfg.Shown, err = w.Shown(d, roots)
+		for _, dir := range cfg.Shown {
+			defer dir.Close()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return w.open(cfg)
 }
 
 // open opens the roots, and refuses policies that are kept in one of them.

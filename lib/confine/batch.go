@@ -165,7 +165,7 @@ func (b *Batch) locate(p parsedPath) (string, error) {
 	if !p.hasDotDot {
 		return b.settle(b.canon, p.lexical, p.directory)
 	}
-	where, err := b.settle(walk, p.raw, p.directory)
+	where, err := b.settle(b.workspace.view.walk, p.raw, p.directory)
 	if err != nil || b.Physical {
 		return where, err
 	}
@@ -239,10 +239,10 @@ func (b *Batch) learn(dir string) (string, error) {
 // the next: lists are mostly sorted, and to look at a name costs a third if the
 // kernel need not find its directory.
 func (b *Batch) settleDir(dir string) (string, error) {
-	if !b.workspace.opener.Openat2 {
-		return walk(dir)
+	if !b.workspace.view.opener.Openat2 {
+		return b.workspace.view.walk(dir)
 	}
-	fd, err := openPlain(dir)
+	fd, err := b.workspace.view.open(dir)
 	if err != nil {
 		return b.workspace.canon(dir)
 	}
@@ -256,7 +256,7 @@ func (b *Batch) lastNameTest(dir, where, name string) error {
 	if dir == b.heldDir {
 		return linkTest(b.held, name)
 	}
-	return linkTest(unix.AT_FDCWD, where)
+	return b.workspace.view.linkTest(where)
 }
 
 func (b *Batch) letGo() {
@@ -319,14 +319,14 @@ func checkLength(where string) error {
 // exists asks the kernel about a path whose place is where, since a walk passes
 // missing names and files on the way that stat(2) does not.
 func (b *Batch) exists(where, path string, directory bool) error {
-	var st unix.Stat_t
 	if b.Existing && !b.Itself {
 		if directory {
 			path += "/"
 		}
-		return unix.Stat(path, &st)
+		return b.workspace.view.stat(path)
 	}
-	switch err := unix.Lstat(where, &st); {
+	var st unix.Stat_t
+	switch err := b.workspace.view.lstat(where, &st); {
 	case !b.Existing && (err == unix.ENOENT || err == unix.ENOTDIR):
 		return nil
 	case err == nil && directory && st.Mode&unix.S_IFMT != unix.S_IFDIR:

@@ -17,6 +17,9 @@ package confine
 
 import (
 	"fmt"
+	"maps"
+	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -56,6 +59,15 @@ type Config struct {
 	// in one.
 	GitDirs bool
 
+	// Shown maps the path of a root, resolved, to an open directory that stands for
+	// it, such as the merged directory of an overlay that another namespace has
+	// mounted. In it, what is in the root is looked at and opened; answers, rules and
+	// messages keep the root's path, and the targets of links are paths of that kind
+	// too. The innermost such root decides. Roots are still checked, and known again,
+	// by the host's directories. The caller vouches that the two belong together, and
+	// may close the directory after Open.
+	Shown map[string]*os.File
+
 	// AllowAll allows every path whose location can be determined. Roots are then
 	// only where relative paths and /tmp begin, and where rules apply.
 	AllowAll bool
@@ -71,7 +83,7 @@ type Workspace struct {
 	narrow   Rules
 	gitToo   bool
 	home     string
-	opener   fsat.Opener
+	view     view
 	canon    func(string) (string, error)
 }
 
@@ -83,10 +95,7 @@ func Open(cfg Config) (*Workspace, error) {
 
 // open is Open with a choice of system calls.
 func open(cfg Config, opener fsat.Opener) (*Workspace, error) {
-	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, gitToo: cfg.GitDirs, home: cfg.Home, opener: opener, canon: walk}
-	if opener.Openat2 {
-		w.canon = canonical
-	}
+	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, gitToo: cfg.GitDirs, home: cfg.Home, view: view{opener: opener}}
 	claims := cfg.claims()
 	var trails []Trail
 	for _, c := range claims {
@@ -106,6 +115,16 @@ func open(cfg Config, opener fsat.Opener) (*Workspace, error) {
 			w.Close()
 			return nil, err
 		}
+	}
+	for _, place := range slices.Sorted(maps.Keys(cfg.Shown)) {
+		if err := w.show(place, cfg.Shown[place]); err != nil {
+			w.Close()
+			return nil, err
+		}
+	}
+	w.canon = w.view.walk
+	if opener.Openat2 {
+		w.canon = w.view.canonical
 	}
 	return w, nil
 }
@@ -199,6 +218,9 @@ func (w *Workspace) Roots() []Root {
 func (w *Workspace) Close() {
 	for _, r := range w.roots {
 		unix.Close(r.fd)
+	}
+	for _, s := range w.view.shown {
+		unix.Close(s.fd)
 	}
 	*w = Workspace{}
 }

@@ -62,7 +62,7 @@ func isHome(dir, home string) bool {
 // told, the resolved one.
 func bothNames(dir string) []string {
 	places := []string{path.Clean(dir)}
-	if resolved, err := walk(dir); err == nil {
+	if resolved, err := (view{}).walk(dir); err == nil {
 		places = append(places, resolved)
 	}
 	return places

@@ -76,7 +76,7 @@ func (w *Workspace) RootOf(where string, mode Mode) *Root {
 // steps walks an absolute path and notes each name.
 func (w *Workspace) steps(absolute string) []Step {
 	t := tracer{workspace: w, steps: []Step{{Name: "/", Place: "/", Kind: 'd', Root: w.rootAt("/")}}}
-	walk := walker{rest: absolute, missing: -1, visit: t.visit}
+	walk := walker{view: w.view, rest: absolute, missing: -1, visit: t.visit}
 	_, _ = walk.walk() // an error is the answer's, and shows at the last step
 	return t.steps
 }
@@ -100,7 +100,7 @@ func (t *tracer) visit(s stop) {
 		t.links = t.links[:len(t.links)-1]
 	}
 	step := Step{
-		Name: s.name, Place: s.place, Target: s.target, Kind: kind(s),
+		Name: s.name, Place: s.place, Target: s.target, Kind: t.workspace.view.kind(s),
 		Depth: len(t.links), Root: t.workspace.rootAt(s.place),
 	}
 	step.Hidden = t.hides(s.place)
@@ -140,7 +140,7 @@ func (t *tracer) hidesTarget(s stop) bool {
 	if t.workspace.RootOf(path.Clean(target), Read) == nil {
 		return true
 	}
-	where, err := walk(target)
+	where, err := t.workspace.view.walk(target)
 	return strings.Contains(s.target, "..") && (err != nil || t.workspace.RootOf(where, Read) == nil)
 }
 
@@ -154,9 +154,9 @@ func (w *Workspace) rootAt(place string) *Root {
 }
 
 // kind is the letter that ls -l has for the type of a file.
-func kind(s stop) byte {
+func (v view) kind(s stop) byte {
 	var st unix.Stat_t
-	if s.missing || unix.Lstat(s.place, &st) != nil {
+	if s.missing || v.lstat(s.place, &st) != nil {
 		return '?'
 	}
 	switch st.Mode & unix.S_IFMT {

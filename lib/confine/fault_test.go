@@ -91,7 +91,7 @@ func TestChosenResolver(t *testing.T) {
 	w, err := Open(Config{ProjectRoot: base + "/proj"})
 	require.NoError(t, err)
 	defer w.Close()
-	assert.Equal(t, want, w.opener.Openat2)
+	assert.Equal(t, want, w.view.opener.Openat2)
 	file, err := w.OpenFile("l/f", os.O_RDWR, 0)
 	require.NoError(t, err)
 	assert.NoError(t, file.Close())

@@ -150,7 +150,7 @@ func inside(t *testing.T, base, path, where string, mode Mode) {
 // held checks the verdict of the rules that compare gives, spelled out again.
 func held(t *testing.T, ruled *Workspace, base, path string, s parsedPath, where string, req Request) {
 	t.Helper()
-	kernel, err := walk(s.raw)
+	kernel, err := ruled.view.walk(s.raw)
 	require.NoError(t, err)
 	want := true
 	for _, place := range []string{s.lexical, where, kernel} {

@@ -31,7 +31,7 @@ func (b *Batch) gitPlace(where string) error {
 	}
 	err := b.workspace.gitDirs(where, true, b.Mode, func(below string) (bool, error) {
 		top := where[:len(where)-len(below)]
-		return gitplace.Inside(below, func(path string) (bool, error) { return there(top + path) })
+		return gitplace.Inside(below, func(path string) (bool, error) { return b.workspace.view.has(top + path) })
 	})
 	if err == nil && b.plain != nil {
 		b.learnPlain(dir)
@@ -41,7 +41,7 @@ func (b *Batch) gitPlace(where string) error {
 
 // learnPlain remembers a directory that is in no git directory, if it has no HEAD.
 func (b *Batch) learnPlain(dir string) {
-	if head, err := there(dir + "/HEAD"); head || err != nil {
+	if head, err := b.workspace.view.has(dir + "/HEAD"); head || err != nil {
 		return
 	}
 	if len(b.plain) >= maxParents {
@@ -72,10 +72,10 @@ func (w *Workspace) gitDirs(name string, resolved bool, mode Mode, refused func(
 	return nil
 }
 
-// there reports whether something is at a path.
-func there(path string) (bool, error) {
+// has reports whether something is at a path.
+func (v view) has(path string) (bool, error) {
 	var st unix.Stat_t
-	switch err := unix.Lstat(path, &st); err {
+	switch err := v.lstat(path, &st); err {
 	case nil:
 		return true, nil
 	case unix.ENOENT, unix.ENOTDIR, unix.ENAMETOOLONG:

@@ -1,10 +1,15 @@
 package confine
 
 import (
+	"errors"
 	"os"
+	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // For callers that do more with a path than to open it: where it is, they learn
@@ -12,20 +17,53 @@ import (
 // they may do it there, they ask again about the place that they have come to.
 
 // OpenRoot returns the directory that root was when the workspace was opened,
-// whatever has its name now, for looking up what is below (O_PATH). It is to be
-// closed, and outlives the workspace.
+// whatever has its name now, for looking up what is below (O_PATH); for a single
+// file, the directory that it still lies in. With Config.Shown it is the directory
+// that stands for it, or one in that. Its name is the path of the workspace. It is to
+// be closed, and outlives the workspace.
 func (w *Workspace) OpenRoot(root Root) (*os.File, error) {
 	for _, r := range w.roots {
 		if r.Path != root.Path {
 			continue
 		}
-		fd, err := unix.Openat(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		fd, name, err := w.openRoot(r)
 		if err != nil {
 			return nil, &RootError{Name: root.Path, Err: err, role: roleReadable}
 		}
-		return os.NewFile(uintptr(fd), r.Path), nil
+		return os.NewFile(uintptr(fd), name), nil
 	}
 	return nil, &RootError{Name: root.Path, Err: ErrOutside, role: roleReadable}
+}
+
+func (w *Workspace) openRoot(r heldRoot) (fd int, name string, err error) {
+	name = r.Path
+	if !r.Dir {
+		name = path.Dir(name)
+	}
+	dir, below := w.view.at(name)
+	switch {
+	case dir != unix.AT_FDCWD:
+		fd, err = w.view.opener.Open(dir, below, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	case r.Dir:
+		fd, err = fsat.Reopen(r.fd, unix.O_PATH)
+	default:
+		fd, err = r.openAround(name)
+	}
+	return fd, name, err
+}
+
+// openAround opens the directory that a file lies in.
+func (r heldRoot) openAround(dir string) (int, error) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, err
+	}
+	st, err := fsat.Lstat(fd, path.Base(r.Path))
+	if err != nil || !r.Is(st) {
+		unix.Close(fd)
+		return -1, errors.Join(err, ErrReplaced)
+	}
+	return fd, nil
 }
 
 // Permits reports whether roots and rules allow a place, which is resolved, to be
@@ -39,9 +77,12 @@ func (w *Workspace) Permits(where string, mode Mode) error {
 }
 
 // PermitsAll reports whether Permits allows everything below root to be used, so
-// that it need not be asked each time.
+// that it need not be asked each time; and whether all of it is in the directory of
+// OpenRoot, and none in that of another root.
 func (w *Workspace) PermitsAll(root Root) bool {
-	return root.Writable && len(w.narrow.Deny)+len(w.narrow.DenyRead)+len(w.narrow.AllowWrite) == 0
+	inside := func(s shownDir) bool { return s.path != root.Path && fsat.Within(s.path, root.Path) }
+	return root.Writable && len(w.narrow.Deny)+len(w.narrow.DenyRead)+len(w.narrow.AllowWrite) == 0 &&
+		!slices.ContainsFunc(w.view.shown, inside)
 }
 
 // itself has canon follow all links but the one that the last name may be.

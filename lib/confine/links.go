@@ -33,13 +33,14 @@ func Follow(name string) (Trail, error) {
 	if err != nil {
 		return Trail{}, err
 	}
-	if fsat.Kernel().Openat2 && path.Clean(start) == start {
-		if place, err := canonical(start); err == nil && place == start {
+	host := view{opener: fsat.Kernel()}
+	if host.opener.Openat2 && path.Clean(start) == start {
+		if place, err := host.canonical(start); err == nil && place == start {
 			return Trail{Place: start}, nil // no link
 		}
 	}
 	var t Trail
-	w := walker{rest: start, missing: -1, visit: func(s stop) {
+	w := walker{view: host, rest: start, missing: -1, visit: func(s stop) {
 		if s.name != ".." {
 			t.dirs = append(t.dirs, path.Dir(s.place))
 		}

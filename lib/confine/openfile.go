@@ -100,19 +100,24 @@ func (w *Workspace) holder(where string, mode Mode) *heldRoot {
 	return found
 }
 
-// openBelow opens a canonical path from its root's descriptor. O_NONBLOCK keeps
-// a FIFO from waiting for its other end.
+// openBelow opens a canonical path from its root's descriptor, or that of the
+// directory that stands for it. O_NONBLOCK keeps a FIFO from waiting for its other
+// end.
 func (w *Workspace) openBelow(root heldRoot, where string, flag int, perm os.FileMode) (int, error) {
 	flag |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY
-	if where == root.Path && !root.Dir {
-		return root.reopen(flag)
+	dir, name := w.view.at(where)
+	if dir == unix.AT_FDCWD {
+		if where == root.Path && !root.Dir {
+			return root.reopen(flag)
+		}
+		dir = root.fd
+		name, _ = root.relative(where, true)
 	}
-	below, _ := root.relative(where, true)
 	mode := uint32(0)
 	if flag&unix.O_CREAT != 0 {
 		mode = uint32(perm.Perm())
 	}
-	return w.opener.Open(root.fd, below, flag, mode, fsat.Beneath)
+	return w.view.opener.Open(dir, name, flag, mode, fsat.Beneath)
 }
 
 // reopen opens a root that is a file by its name, and checks that it is the same

@@ -18,10 +18,10 @@ import (
 // While an attacker swaps a directory for a link to outside and back, an answer
 // may be old, but it never names a place outside and never one it has not been.
 func TestSwappingAttacker(t *testing.T) {
-	everyWay(t, func(t *testing.T, openat2 bool) {
+	everyTree(t, func(t *testing.T, open func(base string) (*Workspace, string)) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f", "ro/", "rw/")
-		stop := attack(t, base+"/proj/d", base+"/proj/evil")
-		w := workspace(t, base, openat2)
+		w, tree := open(base)
+		stop := attack(t, tree+"/d", tree+"/evil")
 		batch := w.Batch(Request{})
 		var answered, refused int
 		for begun := time.Now(); goOn(begun, 300*time.Millisecond, answered > 0 && refused > 0); {
@@ -75,11 +75,11 @@ func attack(t *testing.T, one, two string) (stop func()) {
 // While directories are renamed away and back, a path with ".." is found inside
 // or refused.
 func TestRenamingAttacker(t *testing.T) {
-	everyWay(t, func(t *testing.T, openat2 bool) {
+	everyTree(t, func(t *testing.T, open func(base string) (*Workspace, string)) {
 		base := confinetest.Tree(t, "proj/a/b/c/", "out/a/b/c/", "ro/", "rw/", "proj/l => a/b/c/../../../a")
 		require.NoError(t, os.WriteFile(base+"/secret", nil, 0o600))
-		stop := attack(t, base+"/proj/a/b", base+"/out/a")
-		w := workspace(t, base, openat2)
+		w, tree := open(base)
+		stop := attack(t, tree+"/a/b", base+"/out/a")
 		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
 			for _, path := range []string{"a/b/c/../../../secret", "l/../secret", "a/b/../../f"} {
 				for _, physical := range []bool{false, true} {

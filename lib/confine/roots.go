@@ -43,10 +43,11 @@ const (
 	roleReadable
 	roleWritable
 	roleTemp
+	roleShown
 )
 
 func (r role) String() string {
-	return [...]string{"the project root", "a readable root", "a writable root", "the scratch directory"}[r]
+	return [...]string{"the project root", "a readable root", "a writable root", "the scratch directory", "a root that is shown elsewhere"}[r]
 }
 
 // claim is a root as the caller names it.
@@ -77,6 +78,7 @@ func (e *RootError) Hint() string { return e.hint }
 var (
 	ErrDenied = errors.New("it is a system directory or a home")
 	ErrNoName = errors.New("it has no name")
+	ErrNoRoot = errors.New("it is not the path of a root")
 )
 
 // open resolves the claim, checks it, and opens the root.

@@ -83,7 +83,7 @@ func TestDeniedRoots(t *testing.T) {
 	} {
 		assert.Equal(t, row.want, DeniedRoot(row.path, row.home), "%q with home %q", row.path, row.home)
 	}
-	bin, err := walk("/bin")
+	bin, err := view{}.walk("/bin")
 	require.NoError(t, err)
 	assert.True(t, DeniedRoot(bin, ""), "where /bin is: %q", bin)
 }

@@ -137,7 +137,7 @@ func (w *Workspace) singular(where string, mode Mode) error {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Lstat(where, &st); err != nil {
+	if err := w.view.lstat(where, &st); err != nil {
 		return nil // a missing file has no name yet
 	}
 	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 {

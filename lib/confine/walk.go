@@ -21,19 +21,21 @@ const maxLinks = 40
 // The missing end of a path is kept as it is written. Any other failure
 // (permission, a loop, a device error) ends the walk, since a name that cannot be
 // looked at may be a link to anywhere.
-func walk(path string) (string, error) {
-	w := walker{rest: path, missing: -1}
+func (v view) walk(path string) (string, error) {
+	w := walker{view: v, rest: path, missing: -1}
 	return w.walk()
 }
 
 // walker is a walk in progress. place is canonical, and empty for the root
 // directory; rest is still to be walked.
 type walker struct {
+	view    view
 	place   []byte
 	rest    string
 	links   int
 	missing int // nothing exists beyond place[:missing]; -1: all of it exists
 	buf     []byte
+	strict  bool // fail as stat(2) does at names that are missing or are no directories
 
 	visit func(stop) // called for each name, if not nil
 }
@@ -72,8 +74,11 @@ func (w *walker) pass(name, target string, missing bool) {
 func (w *walker) enter(name string) error {
 	switch name {
 	case "", ".":
-		return nil
+		return w.checkDir(name)
 	case "..":
+		if err := w.checkDir(name); err != nil {
+			return err
+		}
 		w.leave()
 		w.pass(name, "", w.missing >= 0)
 		return nil
@@ -88,6 +93,19 @@ func (w *walker) enter(name string) error {
 		return nil
 	}
 	return w.look(name, above)
+}
+
+// checkDir fails if a strict walk is not in a directory. The kernel needs permission
+// to search it for "." and "..", but not for a slash.
+func (w *walker) checkDir(name string) error {
+	if !w.strict {
+		return nil
+	}
+	dir := string(w.place) + "/"
+	if name != "" {
+		dir += "."
+	}
+	return w.view.lstat(dir, new(unix.Stat_t))
 }
 
 // leave goes up. place is canonical, so it ends in the name to drop. Above a
@@ -110,6 +128,9 @@ func (w *walker) look(name string, above int) error {
 		w.pass(name, "", false)
 		return nil
 	case unix.ENOENT, unix.ENOTDIR:
+		if w.strict {
+			return err
+		}
 		w.missing = above
 		w.pass(name, "", true)
 		return nil
@@ -123,7 +144,7 @@ func (w *walker) follow(above int, target string) error {
 	if w.links++; w.links > maxLinks {
 		return unix.ELOOP
 	}
-	if err := checkProcLink(string(w.place[:above]) + "/"); err != nil {
+	if err := w.view.checkProcLink(string(w.place[:above])); err != nil {
 		return err
 	}
 	w.place = w.place[:above]
@@ -134,28 +155,14 @@ func (w *walker) follow(above int, target string) error {
 	return nil
 }
 
-// checkProcLink refuses links on a procfs. A link below /proc/PID leads straight
-// to an open file, another root or another namespace, and its text ("pipe:[1]",
-// "/x (deleted)") is no path; see proc(5). /proc/self depends on the process that
-// follows it, so the answer would hold for this process and not for the caller.
-func checkProcLink(dir string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return err
-	}
-	if fs.Type == unix.PROC_SUPER_MAGIC {
-		return ErrProcLink
-	}
-	return nil
-}
-
 // readlink returns the target of a link, which is never empty. It is
 // fsat.ReadLink with one buffer for the whole walk.
 func (w *walker) readlink(path string) (string, error) {
 	if w.buf == nil {
 		w.buf = make([]byte, unix.PathMax)
 	}
-	n, err := readlinkat(unix.AT_FDCWD, path, w.buf)
+	dir, name := w.view.at(path)
+	n, err := readlinkat(dir, name, w.buf)
 	switch {
 	case err != nil:
 		return "", err

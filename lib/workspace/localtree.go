@@ -303,7 +303,11 @@ func moveTo(src, dst *place, isDir bool) error {
 	case unix.EEXIST, unix.EISDIR, unix.ENOTEMPTY, unix.ENOTDIR:
 		return whatIsThere(dst)
 	case unix.EXDEV:
-		return &Error{Err: ErrUnsupported, Detail: "something is mounted between the two"}
+		detail := "something is mounted between the two"
+		if isDir { // without redirect_dir, overlayfs renames no directory of the lower layer
+			detail += ", or the directory is one that an overlay shows; copy it"
+		}
+		return &Error{Err: ErrUnsupported, Detail: detail}
 	}
 	return err
 }
