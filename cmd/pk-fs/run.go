@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
@@ -113,7 +114,7 @@ func command() *cli.Command { return new(options).command() }
 
 func (o *options) command() *cli.Command {
 	o.timeout = defaultTimeout
-	o.Zero = &o.zero
+	o.Zero, o.Shown = &o.zero, new(trialflags.View).Shown
 	return &cli.Command{
 		Name:    "pk-fs",
 		Version: version,

@@ -5,7 +5,9 @@ import (
 	"io"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
+	"pikuri/lib/session"
 )
 
 const help = `Usage: pk-resolve [OPTION]... [--] PATH...
@@ -76,12 +78,13 @@ type options struct {
 func command() *cli.Command { return new(options).command() }
 
 func (o *options) command() *cli.Command {
-	o.Zero = &o.zero
+	o.Zero, o.Shown = &o.zero, new(trialflags.View).Shown
 	return &cli.Command{
 		Name:    "pk-resolve",
 		Version: version,
 		Help:    help,
 		JSON:    &o.json,
+		Hidden:  session.Modes(),
 		Options: append(o.policyOptions(),
 			cli.Switch(&o.read, "read", ""),
 			cli.Switch(&o.write, "write", ""),

@@ -79,3 +79,13 @@ func (v *View) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Paths lists the roots that the trial of a session has.
+func Paths(d *session.Dir) ([]string, error) {
+	roots, err := Roots(filepath.Join(d.Path(), session.OverlayDir))
+	var paths []string
+	for _, r := range roots {
+		paths = append(paths, r.Path)
+	}
+	return paths, err
+}
