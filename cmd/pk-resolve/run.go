@@ -78,7 +78,10 @@ type options struct {
 func command() *cli.Command { return new(options).command() }
 
 func (o *options) command() *cli.Command {
-	o.Zero, o.Shown = &o.zero, new(trialflags.View).Shown
+	o.Zero = &o.zero
+	if o.Shown == nil { // a test may have another
+		o.Shown = new(trialflags.View).Shown
+	}
 	return &cli.Command{
 		Name:    "pk-resolve",
 		Version: version,
