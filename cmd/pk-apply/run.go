@@ -362,6 +362,8 @@ func (w *work) landGit(l *gitdir.Layer) (left []refs.Change, err error) {
 	}
 	for _, line := range l.LandLast() {
 		w.ctx.Warn("git: %s", line)
+	}
+	if l.Stays() {
 		w.status = cli.StatusRefused
 	}
 	if err := l.Close(); err != nil {

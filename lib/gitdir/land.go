@@ -28,6 +28,7 @@ type lander struct {
 	layer *Layer
 	last  bool // the command has ended
 	told  []string
+	stays bool // something has not landed, and told says so
 	repos map[string]*repository // by path below the git directory; "" for that itself
 }
 
@@ -46,6 +47,7 @@ type repository struct {
 type landed struct {
 	record
 	told  *[]string
+	stays *bool
 	files map[string][]byte // what has landed since the record was saved, for Files
 	keep  []string          // paths below the upper layer that stay for the next command
 	hold  []string          // further paths for which the time of the mount still holds
@@ -83,6 +85,9 @@ func (o *landed) stay(rel, format string, args ...any) {
 	default:
 		o.keep = append(o.keep, rel)
 		line += "; it stays in the sandbox"
+	}
+	if o.last && o.stays != nil {
+		*o.stays = true
 	}
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
@@ -126,6 +131,9 @@ func (l *Layer) LandLast() (told []string) {
 	return l.lander.told
 }
 
+// Stays reports whether LandLast has left anything in the layer.
+func (l *Layer) Stays() bool { return l.lander.stays }
+
 // land lands. last says that the command has ended; tidy takes what has landed from the
 // layer.
 func (l *Layer) land(last, tidy bool) error {
@@ -157,7 +165,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return errors.Join(err, errors.New("another git directory is in its place"))
 	}
 	l.lander.last = last
-	out := &landed{record: s, told: &l.lander.told, files: map[string][]byte{}, last: last, once: l.Once}
+	out := &landed{record: s, told: &l.lander.told, stays: &l.lander.stays, files: map[string][]byte{}, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
 		openUp(upper, maxOpenUp)
