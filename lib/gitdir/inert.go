@@ -239,7 +239,8 @@ const FencedSuffix = ".fenced"
 
 // NoteInert adds a git directory that lies at dir/fenced, and that a command made as
 // dir/name, to the list of inert repositories in a state directory: Adopt makes it the
-// host's.
+// host's. Its HEAD has the suffix too: git would take the directory for a bare
+// repository in it.
 func NoteInert(state, dir, name, fenced string) error {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return err
@@ -249,7 +250,7 @@ func NoteInert(state, dir, name, fenced string) error {
 		return err
 	}
 	defer unlock()
-	var st unix.Stat_t
+	var st, head unix.Stat_t
 	if err := unix.Lstat(filepath.Join(dir, fenced), &st); err != nil {
 		return &os.PathError{Op: "lstat", Path: filepath.Join(dir, fenced), Err: err}
 	}
@@ -257,6 +258,10 @@ func NoteInert(state, dir, name, fenced string) error {
 	if err != nil {
 		return err
 	}
-	records = slices.DeleteFunc(records, func(n Inert) bool { return n.Dir == dir && n.Name == name })
+	inner := filepath.Join(dir, name)
+	records = slices.DeleteFunc(records, func(n Inert) bool { return n.Dir == dir && n.Name == name || n.Dir == inner && n.Name == "HEAD" })
+	if unix.Lstat(filepath.Join(dir, fenced, "HEAD"+FencedSuffix), &head) == nil {
+		records = append(records, Inert{Dir: inner, Name: "HEAD", Fenced: "HEAD" + FencedSuffix, ino: head.Ino}) // given back after .git
+	}
 	return saveRecords(state, append(records, Inert{Dir: dir, Name: name, Fenced: fenced, ino: st.Ino}))
 }

@@ -50,6 +50,28 @@ func (a *applying) repository(i Item) error {
 	return gitdir.NoteInert(a.GitState, filepath.Join(a.Path, path.Dir(i.Path)), path.Base(i.Path), path.Base(fenced))
 }
 
+// inertName is the path that a file of a git directory gets in the project. Git would
+// take a directory with a HEAD, the directory itself and each below, for a repository.
+func inertName(upper int, from, rel string) string {
+	dir := path.Dir(rel)
+	if path.Base(rel) != "HEAD" {
+		return rel
+	}
+	has := func(name string) bool {
+		in, err := fsat.Kernel().Open(upper, dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+		if err != nil {
+			return false
+		}
+		defer unix.Close(in)
+		_, err = fsat.Lstat(in, name)
+		return err == nil
+	}
+	if dir == from || has("objects") && has("refs") || has("commondir") {
+		return rel + gitdir.FencedSuffix
+	}
+	return rel
+}
+
 // copyTree copies the files and directories below a path of the upper layer that the
 // project does not have. Links and special files are left out: git makes none.
 func (a *applying) copyTree(ctx context.Context, from, to string) error {
@@ -84,7 +106,7 @@ func (a *applying) copyTree(ctx context.Context, from, to string) error {
 		default:
 			return nil
 		}
-		err := workspace.Swap(ctx, a.ws, to+strings.TrimPrefix(c.Path, from), workspace.Entry{}, next, content)
+		err := workspace.Swap(ctx, a.ws, to+strings.TrimPrefix(inertName(upper, from, c.Path), from), workspace.Entry{}, next, content)
 		if errors.Is(err, workspace.ErrChanged) {
 			return nil // a landing that was killed has put it there
 		}
