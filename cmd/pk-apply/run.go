@@ -330,6 +330,8 @@ func (w *work) git(s *trialflags.Selection) error {
 		}
 		for _, line := range l.LandLast() {
 			w.ctx.Warn("git: %s", line)
+		}
+		if !l.Landed() {
 			w.status = cli.StatusRefused
 		}
 		if err := l.Close(); err != nil {
