@@ -178,7 +178,9 @@ func tree(t *testing.T, dir string) []string {
 	return listing(t, dir, false)
 }
 
-// manifest is tree with inodes and times: it changes with whatever changes.
+// manifest is tree with inodes, times and git directories: it changes with whatever
+// changes. The number of links, and with it the ctime, is left out in git directories: a
+// session holds the index by a link.
 func manifest(t *testing.T, dir string) []string {
 	t.Helper()
 	return listing(t, dir, true)
@@ -217,7 +219,10 @@ func listing(t *testing.T, dir string, exact bool) []string {
 			line += " " + target
 		}
 		if exact {
-			line += fmt.Sprint(" ", st.Ino, st.Nlink, st.Mtim, st.Ctim)
+			line += fmt.Sprint(" ", st.Ino, st.Mtim)
+			if !strings.Contains(path, "/.git/") {
+				line += fmt.Sprint(" ", st.Nlink, st.Ctim)
+			}
 		}
 		lines = append(lines, line)
 		return nil

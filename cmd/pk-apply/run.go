@@ -363,7 +363,7 @@ func (w *work) landGit(l *gitdir.Layer) (left []refs.Change, err error) {
 	for _, line := range l.LandLast() {
 		w.ctx.Warn("git: %s", line)
 	}
-	if l.Stays() {
+	if !l.Landed() {
 		w.status = cli.StatusRefused
 	}
 	if err := l.Close(); err != nil {

@@ -252,6 +252,18 @@ var scenes = []scene{
 		g.host(t, `test "$(stat -c %a d)" = 555`)
 		assert.Contains(t, g.diff(t).Stdout, "!\tc/\tstays: it cannot be read")
 	}},
+	{"directories that are opened and closed", "d/x: 1; e/y: 1", func(t *testing.T, g *ground) {
+		g.host(t, "chmod 500 d")
+		g.trial(t, `chmod 700 d; echo 2 >d/x; echo n >d/n; echo 2 >e/y; echo n >e/n; chmod 500 e; mkdir f; echo n >f/n; chmod 500 f`)
+		g.lands(t, all, "P | d", "A | f", "M | d/x", "A | d/n", "M | e/y", "A | e/n", "A | f/n", "P | e")
+		g.host(t, `test "$(stat -c %a d e f | tr '\n' ' ')" = "700 500 500 "; test "$(cat d/x d/n e/y e/n f/n | tr '\n' ' ')" = "2 n 2 n n "`)
+		g.done(t)
+		g.trial(t, `rm d/n; chmod 700 e; rm e/n`)
+		g.lands(t, all, "D | d/n", "P | e", "D | e/n")
+		g.done(t)
+		g.host(t, "echo mine >e/y")
+		g.trial(t, "grep -qx mine e/y")
+	}},
 	{"names that are no text", "a: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `d=$(printf 'd\377'); mkdir "$d"; echo 1 >"$d/$(printf 'new\nline')"; ln -s "$(printf '\376')" l; echo 2 >-rf; echo 3 >' '; rm a`)
 		got := g.diff(t)

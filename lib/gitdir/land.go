@@ -28,7 +28,7 @@ type lander struct {
 	layer *Layer
 	last  bool // the command has ended
 	told  []string
-	stays bool // something has not landed, and told says so
+	notes int                    // how many of told are about what has landed
 	repos map[string]*repository // by path below the git directory; "" for that itself
 }
 
@@ -47,7 +47,7 @@ type repository struct {
 type landed struct {
 	record
 	told  *[]string
-	stays *bool
+	notes *int
 	files map[string][]byte // what has landed since the record was saved, for Files
 	keep  []string          // paths below the upper layer that stay for the next command
 	hold  []string          // further paths for which the time of the mount still holds
@@ -69,6 +69,13 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
+// note tells about what has landed.
+func (o *landed) note(format string, args ...any) {
+	before := len(*o.told)
+	o.tell(format, args...)
+	*o.notes += len(*o.told) - before
+}
+
 // vital are files and directories without which, or with bad ones, git takes a
 // directory for no repository, or fails in all that it does.
 var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects", "commondir", "index"}
@@ -85,9 +92,6 @@ func (o *landed) stay(rel, format string, args ...any) {
 	default:
 		o.keep = append(o.keep, rel)
 		line += "; it stays in the sandbox"
-	}
-	if o.last && o.stays != nil {
-		*o.stays = true
 	}
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
@@ -131,8 +135,8 @@ func (l *Layer) LandLast() (told []string) {
 	return l.lander.told
 }
 
-// Stays reports whether LandLast has left anything in the layer.
-func (l *Layer) Stays() bool { return l.lander.stays }
+// Landed reports whether all lines of LandLast are about what has landed.
+func (l *Layer) Landed() bool { return len(l.lander.told) == l.lander.notes }
 
 // land lands. last says that the command has ended; tidy takes what has landed from the
 // layer.
@@ -165,7 +169,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return errors.Join(err, errors.New("another git directory is in its place"))
 	}
 	l.lander.last = last
-	out := &landed{record: s, told: &l.lander.told, stays: &l.lander.stays, files: map[string][]byte{}, last: last, once: l.Once}
+	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, files: map[string][]byte{}, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
 		openUp(upper, maxOpenUp)
@@ -280,7 +284,7 @@ func (l *Layer) finish(s *record) error {
 		return err
 	}
 	defer unix.Close(upper)
-	out := &landed{record: *s, told: &l.lander.told, keep: s.Keep, last: true}
+	out := &landed{record: *s, told: &l.lander.told, notes: &l.lander.notes, keep: s.Keep, last: true}
 	t := &tidy{host: l.GitDir, out: out, eraser: fsat.Eraser{Opener: fsat.Kernel()}}
 	if err := t.upper(upper); err != nil {
 		return err
@@ -591,9 +595,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		case c.Outcome == refs.Kept:
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
-			out.tell("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
+			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
 		case strings.HasPrefix(c.Name, "refs/heads/") && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
-			out.tell("%q was %s, which is in its reflog", c.Name, short(c.Old))
+			out.note("%q was %s, which is in its reflog", c.Name, short(c.Old))
 		}
 	}
 	return err

@@ -167,7 +167,7 @@ func (l *Layer) keepPlain(last bool) error {
 	if err != nil {
 		return err
 	}
-	out := &landed{record: r, told: &l.lander.told}
+	out := &landed{record: r, told: &l.lander.told, notes: &l.lander.notes}
 	for _, dir := range l.Plain {
 		entries, err := os.ReadDir(filepath.Join(l.Upper(), LayerName(dir)))
 		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone, and so is what commands write there; on the host: git submodule update --init", dir)

@@ -81,7 +81,7 @@ type applying struct {
 
 // Steps of a landing, in their order.
 const (
-	stepDirs    = iota // directories are made, outer ones first
+	stepDirs    = iota // directories are made, and opened to their owner, outer ones first
 	stepFiles          // files and links, also in the place of each other
 	stepRemoved        // removals, inner ones first
 	stepRetyped        // what takes the place of a directory
@@ -94,7 +94,7 @@ func stepOf(i Item) int {
 		return stepRemoved
 	case i.Op == overlay.Retyped && i.Old.IsDir():
 		return stepRetyped
-	case i.New.IsDir() && i.Op == overlay.Modified:
+	case i.New.IsDir() && i.Op == overlay.Modified && (i.New.Mode&0o700 != 0o700 || i.Old.Mode&0o700 == 0o700):
 		return stepModes
 	case i.New.IsDir():
 		return stepDirs
@@ -111,7 +111,7 @@ func order(items []Item) []Item {
 		steps[step] = append(steps[step], i)
 		if step == stepDirs && i.New.Mode&0o700 != 0o700 {
 			closing := i
-			closing.Op, closing.Content = overlay.Modified, false
+			closing.Op, closing.Content, closing.Old = overlay.Modified, false, overlay.File{}
 			steps[stepModes] = append(steps[stepModes], closing)
 		}
 	}
@@ -123,6 +123,9 @@ func order(items []Item) []Item {
 // land lands one item, or reports why not.
 func (a *applying) land(i Item) {
 	closing := i.Op == overlay.Modified && i.Old.Mode == 0
+	if closing && a.failed[i.Path] {
+		return // it has been reported
+	}
 	err := a.try(i, closing)
 	if err != nil && i.New.IsDir() {
 		a.failed[i.Path] = true
@@ -166,7 +169,10 @@ func (a *applying) try(i Item, closing bool) error {
 	if err := a.reviewed(i, old, next); err != nil {
 		return err
 	}
-	if old == next || a.DryRun {
+	switch {
+	case old == next && !i.PermOnly(): // another directory had the place of one above for a moment
+		return &Refused{"it has changed in the project", true}
+	case old == next, a.DryRun:
 		return nil
 	}
 	return a.swap(ctx, i, old, next)

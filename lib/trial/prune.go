@@ -70,9 +70,19 @@ func (r *Root) unveilOne(upper int, rel string) error {
 		return nil
 	}
 	if err == nil {
-		err = unix.Fremovexattr(dir, opaqueName)
+		err = writing(dir, func() error { return unix.Fremovexattr(dir, opaqueName) })
 	}
 	return err
+}
+
+// writing changes an open directory, also one that a command has closed to its owner.
+func writing(dir int, change func() error) error {
+	err := change()
+	var st unix.Stat_t
+	if err != unix.EACCES || unix.Fstat(dir, &st) != nil || fsat.Chmod(dir, st.Mode&0o7777|0o300) != nil {
+		return err
+	}
+	return errors.Join(change(), fsat.Chmod(dir, st.Mode&0o7777))
 }
 
 // pruneOne removes an entry from the upper layer, if the project's shows then.
@@ -89,19 +99,16 @@ func (r *Root) pruneOne(upper int, i Item) error {
 	if err != nil {
 		return nil
 	}
+	flags := 0
 	switch {
 	case i.Op == overlay.Removed && !overlay.IsWhiteout(st):
 		return nil
 	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-		err = unix.Unlinkat(dir, path.Base(i.Path), unix.AT_REMOVEDIR)
-		if err == unix.ENOTEMPTY || err == unix.EEXIST {
-			err = nil
-		}
-	default:
-		err = unix.Unlinkat(dir, path.Base(i.Path), 0)
+		flags = unix.AT_REMOVEDIR
 	}
-	if err == unix.EACCES {
-		err = nil // its directory is closed; an entry that equals the project's is no change
+	err = writing(dir, func() error { return unix.Unlinkat(dir, path.Base(i.Path), flags) })
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		err = nil
 	}
 	return err
 }

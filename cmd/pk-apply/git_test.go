@@ -1,0 +1,93 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// gitState is what a user sees of a repository.
+const gitState = `
+	git fsck --full 2>&1 | grep -vE '^(dangling|unreachable|notice)' || :
+	git log --exclude='refs/pk/*' --all --graph --decorate-refs-exclude='refs/pk/*' --format='%H%d %s'
+	git status --porcelain=v2 --branch; git status; git stash list; git for-each-ref | grep -v refs/pk/ || :
+	git diff; git diff --cached; git ls-files -s; git symbolic-ref -q HEAD || :`
+
+// Work with git in a trial leaves the host's repository as it is. Once it has landed, the
+// repository is what the same commands make of it without a trial.
+func TestGit(t *testing.T) {
+	b := clitest.NewBox(t)
+	for i, s := range []struct {
+		name, before string
+		lines        []string
+	}{
+		{"commits", "", []string{`echo x >n; git add n; git commit -qm n`, `echo y >>n; git commit -qam m; git rm -q sub/f; git commit -qm gone`}},
+		{"branches and tags", "", []string{`git checkout -q -b b; git commit -q --allow-empty -m b; git tag -a -m t t`, `git branch -D topic; git tag light HEAD~1; git branch -m b c`}},
+		{"rebase that stops and goes on", `git checkout -q topic; echo t >>a.txt; git commit -qam t`, []string{`git rebase -q main || :`, `echo both >a.txt; git add a.txt; git rebase --continue`}},
+		{"rebase that stops", `git checkout -q topic; echo t >>a.txt; git commit -qam t`, []string{`git rebase -q main || :`, `echo both >a.txt; git add a.txt`}},
+		{"merge that stops", `git checkout -q topic; echo t >>a.txt; git commit -qam t; git checkout -q main`, []string{`git merge -q topic || :`}},
+		{"stashes", "", []string{`echo s >>a.txt; git stash -q; echo u >u; git stash push -q -u -m two`, `git stash pop -q stash@{1}`}},
+		{"staged and not", "", []string{`echo y >>a.txt; git add a.txt; echo z >>a.txt; echo new >new; git add -N new; chmod +x sub/f`, `git mv sub/f moved; ln -s a.txt l; git add l`}},
+		{"reset and amend", "", []string{`git reset -q --hard HEAD~1; git commit -q --amend -m other`, `git gc -q; git commit -q --allow-empty -m after`}},
+	} {
+		if !clitest.Turn(i) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b)
+			g.host(t, `git init -q; mkdir sub; echo one >a.txt; echo f >sub/f; git add .; git commit -qm 1; git branch topic; echo 2 >>a.txt; git commit -qam 2; echo 3 >>a.txt; git commit -qam 3; `+s.before)
+			direct := g.copied(t)
+			before := manifest(t, g.Project)
+			for _, line := range s.lines {
+				g.in(t, direct, line)
+				g.trial(t, line)
+				assert.Equal(t, without(before, manifest(t, g.Project)), without(manifest(t, g.Project), before), "the host has changed after %s", line)
+			}
+			assert.Equal(t, g.in(t, direct, gitState), g.trial(t, gitState))
+			assert.Equal(t, without(before, manifest(t, g.Project)), without(manifest(t, g.Project), before), "the host has changed")
+			got := g.apply(t, "--all")
+			assert.Zero(t, got.Status)
+			for line := range strings.Lines(got.Stderr) {
+				assert.Regexp(t, `^pk-apply: warning: git: "refs/heads/[a-z]+" was [0-9a-f]+, which is (in its reflog|now "refs/pk/trash/.*")\n$`, line)
+			}
+			sameTree(t, tree(t, direct), tree(t, g.Project))
+			assert.Equal(t, g.in(t, direct, gitState), g.host(t, gitState))
+			g.done(t)
+			g.in(t, direct, `git add -A .; git commit -qm end || :`)
+			g.trial(t, `git add -A .; git commit -qm end || :`)
+			assert.Zero(t, g.apply(t, "--all").Status)
+			assert.Equal(t, g.in(t, direct, gitState), g.host(t, gitState))
+		})
+	}
+}
+
+// A repository that the trial clones is not one for the host until somebody adopts it.
+func TestClone(t *testing.T) {
+	b := clitest.NewBox(t)
+	if !clitest.Turn(1) {
+		return
+	}
+	g := newGround(t, b, "a: 1")
+	g.in(t, g.dir, `git init -q other; cd other; echo lib >lib; git add .; git commit -qm lib; git branch b`)
+	g.options = []string{"--readable", g.dir + "/other"}
+	g.trial(t, `git clone -q ../other sub; cd sub; echo more >>lib; git commit -qam more; git config core.fsmonitor 'touch ../ran'; echo 'touch ../ran' >.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout
+		mkdir .git/modules; git init -q --bare .git/modules/m; git -C .git/modules/m config core.bare false`)
+	assert.Contains(t, g.diff(t).Stdout, "A\tsub/.git/\ta repository: lands for git-adopt\n")
+	got := g.apply(t, "--all")
+	assert.Equal(t, clitest.Outcome{Stdout: "A\tsub\nA\tsub/.git\tinert: pk-fs git-adopt " + g.Project + "/sub\nA\tsub/lib\n"}, got)
+	g.done(t)
+	for _, dir := range []string{"/sub", "/sub/.git.fenced", "/sub/.git.fenced/modules/m"} {
+		refused := clitest.Finish(t, g.shell(g.Project+dir, "git status; git rev-parse --git-dir"))
+		assert.Equal(t, 128, refused.Status, dir)
+	}
+	assert.Equal(t, "more\n", g.trial(t, `git -C sub log -1 --format=%s`), "the trial keeps its repository")
+	adopted := g.Run(t, "pk-fs", "git-adopt", g.Project+"/sub")
+	assert.Zero(t, adopted.Status, adopted.Stderr)
+	assert.Equal(t, "more\nlib\n", g.host(t, `cd sub; git log --format=%s; git status --porcelain; git fsck 2>/dev/null; git checkout -q -b b HEAD~1; ! test -e ../ran`))
+	assert.NotContains(t, g.host(t, `cat sub/.git/config; ls sub/.git/hooks 2>/dev/null || :`), "touch")
+	assert.Zero(t, strings.Count(g.diff(t).Stdout, "sub/.git"))
+}
