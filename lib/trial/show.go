@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -37,8 +38,8 @@ func Show(d *session.Dir, nsenter string, roots []string) (_ *View, err error) {
 		return nil, err
 	}
 	var list []session.Layered
-	for n, path := range roots {
-		r, err := Open(v.joined.Overlays, path, n == 0)
+	for _, path := range slices.Sorted(slices.Values(roots)) { // as commands lock them
+		r, err := Open(v.joined.Overlays, path, path == roots[0])
 		if err != nil {
 			return nil, err
 		}
