@@ -415,7 +415,7 @@ func TestLanded(t *testing.T) {
 
 func TestOrder(t *testing.T) {
 	s := newStage(t, "d/", "d/a: 1", "d/e/", "d/e/f: 1", "x/", "x/y: 1", "f: 1", "closed/: 0500", "z/", "z/g: 1")
-	s.command(t, "d: whiteout", "x: 1", "f/", "f/g: 1", "f/: 0500", "n/", "n/m/", "n/m/f: 1", "n/m/: 0500", "closed/: 0700", "z/: 0500", "z/g: 2")
+	s.command(t, "d: whiteout", "x: 1", "f/", "f/g: 1", "f/: 0500", "n/", "n/m/", "n/m/f: 1", "n/m/: 0500", "closed/: 0700", "z/", "z/g: 2", "z/: 0500")
 	items, err := s.root.List(ListOptions{})
 	require.NoError(t, err)
 	var got lines
