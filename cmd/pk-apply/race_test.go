@@ -74,14 +74,15 @@ func TestSavedWhileItLands(t *testing.T) {
 	}
 }
 
-// A process of the user's tree exchanges a directory for a link that leads out while
-// files land below. Nothing changes outside.
+// A process exchanges a directory for a link while files land below: one that leads out,
+// or to another directory of the project. Nothing changes there.
 func TestLinkPlantedWhileItLands(t *testing.T) {
 	b := clitest.NewBox(t)
-	for range rounds(8) {
+	for round := range rounds(8) {
 		g := newGround(t, b)
-		g.host(t, `mkdir -p d/e ../out/e; for n in $(seq 40); do echo 1 >d/e/f$n; echo out >../out/e/f$n; done; ln -s ../out link`)
-		out := manifest(t, g.dir+"/out")
+		target := []string{"../out", "own"}[round%2]
+		g.host(t, `mkdir -p d/e ../out own; cp -r d/e ../out; cp -r d/e own; for n in $(seq 40); do echo 1 >d/e/f$n; echo 1 >../out/e/f$n; echo 1 >own/e/f$n; done; ln -s `+target+` link`)
+		out := append(manifest(t, g.dir+"/out"), manifest(t, g.Project+"/own")...)
 		g.trial(t, `for n in $(seq 40); do case $((n % 4)) in 0) rm d/e/f$n;; 1) chmod 755 d/e/f$n;; *) echo 2 >d/e/f$n;; esac; echo n >d/e/n$n; done; mkdir d/e/m; echo n >d/e/m/n`)
 		ended := g.landing(t)
 		dir, err := os.Open(g.Project)
@@ -96,7 +97,7 @@ func TestLinkPlantedWhileItLands(t *testing.T) {
 			}
 		}
 		dir.Close()
-		assert.Equal(t, out, manifest(t, g.dir+"/out"))
+		assert.Equal(t, out, append(manifest(t, g.dir+"/out"), manifest(t, g.Project+"/own")...))
 		got := g.apply(t, "--overwrite", "--all")
 		assert.Zero(t, got.Status, "%+v", got)
 		g.host(t, `test "$(ls -A d/e | wc -l)" = 71; test "$(cat d/e/f2)" = 2; ! test -e d/e/f40`)

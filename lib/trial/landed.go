@@ -71,14 +71,14 @@ func (r *Root) addLanded(rel string, e workspace.Entry) {
 // nothing has landed for it.
 func (r *Root) readLanded() (map[string]states, error) {
 	f, err := os.Open(filepath.Join(r.Dir, landedFile))
+	r.landed = map[string]states{}
 	if errors.Is(err, os.ErrNotExist) {
-		return map[string]states{}, nil
+		return r.landed, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	r.landed = map[string]states{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {

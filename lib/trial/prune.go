@@ -30,6 +30,10 @@ func (r *Root) prune(done []Item) error {
 	for _, i := range slices.Backward(done) {
 		errs = append(errs, r.pruneOne(upper, i))
 	}
+	for _, i := range slices.Backward(done) {
+		for dir := path.Dir(i.Path); dir != "." && r.fold(upper, dir); dir = path.Dir(dir) {
+		}
+	}
 	return errors.Join(append(errs, r.renew(upper))...)
 }
 
@@ -111,6 +115,33 @@ func (r *Root) pruneOne(upper int, i Item) error {
 		err = nil
 	}
 	return err
+}
+
+// fold removes an empty directory from the upper layer that says no more than the
+// project's does.
+func (r *Root) fold(upper int, rel string) bool {
+	project, err := r.openProject()
+	if err != nil {
+		return false
+	}
+	defer unix.Close(project)
+	var modes [2]uint32
+	var above int
+	for n, root := range []int{project, upper} {
+		if above, err = fsat.Kernel().Open(root, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err != nil {
+			return false
+		}
+		defer unix.Close(above)
+		st, err := fsat.Lstat(above, path.Base(rel))
+		if err != nil {
+			return false
+		}
+		modes[n] = st.Mode
+	}
+	if modes[0] != modes[1] || modes[0]&unix.S_IFMT != unix.S_IFDIR || r.veiled(upper, rel) {
+		return false
+	}
+	return writing(above, func() error { return unix.Unlinkat(above, path.Base(rel), unix.AT_REMOVEDIR) }) == nil
 }
 
 // veiled reports whether a directory, or one above it, is opaque.
