@@ -62,7 +62,7 @@ var scenes = []scene{
 		g.in(t, direct, script)
 		g.changes(t, "M | a", "P | d/ | 0755 -> 0700", "D | d/x", "D | gone/", "D | gone/z", "M | l", "P | mode | 0644 -> 0755", "A | n/", "A | n/m/", "A | n/m/f",
 			"T | to-dir/", "A | to-dir/n", "T | to-file", "D | to-file/w")
-		g.lands(t, all, "M | a", "P | d", "D | d/x", "D | gone", "D | gone/z", "M | l", "P | mode", "A | n", "A | n/m", "A | n/m/f", "T | to-dir", "A | to-dir/n", "T | to-file", "D | to-file/w")
+		g.lands(t, all, "M | a", "P | d/", "D | d/x", "D | gone/", "D | gone/z", "M | l", "P | mode", "A | n/", "A | n/m/", "A | n/m/f", "T | to-dir/", "A | to-dir/n", "T | to-file", "D | to-file/w")
 		sameTree(t, tree(t, direct), tree(t, g.Project))
 		g.done(t)
 	}},
@@ -81,7 +81,7 @@ var scenes = []scene{
 	}},
 	{"landed, then deleted", "a: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `mkdir n; echo f >n/f; echo g >n/g`)
-		g.lands(t, all, "A | n", "A | n/f", "A | n/g")
+		g.lands(t, all, "A | n/", "A | n/f", "A | n/g")
 		g.trial(t, `cat n/f; rm n/f; rm -r a`)
 		g.changes(t, "D | a", "D | n/f")
 		g.lands(t, all, "D | a", "D | n/f")
@@ -92,7 +92,7 @@ var scenes = []scene{
 	}},
 	{"landed in part, then deleted", "a: 1; b: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `mkdir n; echo f >n/f; echo 2 >b`)
-		g.lands(t, []string{"n"}, "A | n", "A | n/f")
+		g.lands(t, []string{"n"}, "A | n/", "A | n/f")
 		g.trial(t, `rm -r n`)
 		g.changes(t, "M | b", "D | n/", "D | n/f")
 		g.lands(t, all, "M | b", "D | n", "D | n/f")
@@ -214,19 +214,20 @@ var scenes = []scene{
 		assert.Equal(t, 1, got.Status)
 		for path, reason := range map[string]string{
 			".envrc": "protected: ", ".vscode/tasks.json": "protected: ", ".mcp.json": "protected: ", "file/.git": "git on the host would use the repository that it names",
-			"bare/HEAD": `git on the host would use "bare" as a repository`, "bare/config": `git on the host would use "bare" as a repository`, "own/HEAD": `git on the host would use "own" as a repository`,
+			"bare": "git on the host would use it as a repository", "own": "git on the host would use it as a repository",
 		} {
 			assert.Contains(t, got.Stderr, fmt.Sprintf("cannot land %q: %s", path, reason))
 			assert.NoFileExists(t, g.Project+"/"+path)
 		}
 		assert.Contains(t, columns(got.Stdout), "A | good")
 		assert.Contains(t, columns(got.Stdout), "M | d/x")
-		assert.Contains(t, columns(got.Stdout), "A | sub/.git | inert: pk-fs git-adopt "+g.Project+"/sub")
+		assert.Contains(t, columns(got.Stdout), "A | sub/.git/ | inert: pk-fs git-adopt "+g.Project+"/sub")
 		assert.NoDirExists(t, g.Project+"/sub/.git")
 		assert.DirExists(t, g.Project+"/sub/.git.fenced")
 		assert.Equal(t, before, tree(t, g.Project+"/.git/hooks"))
 		assert.NotContains(t, g.host(t, "git config -l"), "evil")
-		assert.NotContains(t, g.host(t, "git -C bare rev-parse --git-dir; git -C own rev-parse --git-dir; git -C sub rev-parse --git-dir"), "bare")
+		assert.NoDirExists(t, g.Project+"/bare")
+		assert.Equal(t, g.Project+"/.git\n", g.host(t, "git -C sub rev-parse --git-dir"))
 	}},
 	{"protected by the caller", "a: 1; keys/a: 1; keys/b: 1", func(t *testing.T, g *ground) {
 		g.options = []string{"--protect", "keys"}
@@ -523,7 +524,7 @@ var scenes = []scene{
 		g.trial(t, `echo 2 >a; rm -r d; mkdir n; echo n >n/f`)
 		before, cache := manifest(t, g.Project), tree(t, g.Home+"/.cache")
 		dry := g.apply(t, "-n", "--all")
-		assert.Equal(t, []string{"A | n", "M | a", "A | n/f", "D | d/b", "D | d"}, columns(dry.Stdout))
+		assert.Equal(t, []string{"A | n/", "M | a", "A | n/f", "D | d/b", "D | d/"}, columns(dry.Stdout))
 		assert.ElementsMatch(t, columns(dry.Stdout), columns(g.apply(t, "-n", "--discard", "--all").Stdout))
 		assert.Equal(t, []string{"M | a"}, columns(g.apply(t, "-n", "--discard", "a").Stdout))
 		assert.Equal(t, before, manifest(t, g.Project))
