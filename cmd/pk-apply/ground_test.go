@@ -143,15 +143,27 @@ func (g *ground) lands(t *testing.T, args []string, want ...string) {
 	got := g.apply(t, args...)
 	assert.Zero(t, got.Status)
 	assert.Empty(t, got.Stderr)
+	for i := range want {
+		want[i] = strings.TrimSuffix(want[i], "/")
+	}
 	assert.ElementsMatch(t, want, columns(got.Stdout))
 }
 
-// columns are the lines of an output with " | " between the columns.
+// columns are the lines of an output with " | " between the columns, and without the
+// slash that marks directories.
 func columns(out string) []string {
 	if out == "" {
 		return []string{}
 	}
-	return strings.Split(strings.ReplaceAll(strings.TrimSuffix(out, "\n"), "\t", " | "), "\n")
+	var lines []string
+	for line := range strings.Lines(out) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		for i := range fields[1:min(2, len(fields))] {
+			fields[i+1] = strings.TrimSuffix(fields[i+1], "/")
+		}
+		lines = append(lines, strings.Join(fields, " | "))
+	}
+	return lines
 }
 
 var all = []string{"--all"}

@@ -221,7 +221,7 @@ var scenes = []scene{
 		}
 		assert.Contains(t, columns(got.Stdout), "A | good")
 		assert.Contains(t, columns(got.Stdout), "M | d/x")
-		assert.Contains(t, columns(got.Stdout), "A | sub/.git/ | inert: pk-fs git-adopt "+g.Project+"/sub")
+		assert.Contains(t, columns(got.Stdout), "A | sub/.git | inert: pk-fs git-adopt "+g.Project+"/sub")
 		assert.NoDirExists(t, g.Project+"/sub/.git")
 		assert.DirExists(t, g.Project+"/sub/.git.fenced")
 		assert.Equal(t, before, tree(t, g.Project+"/.git/hooks"))
@@ -482,7 +482,7 @@ var scenes = []scene{
 	{"a list of paths", "a: 1; d/b: 1; e/c: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `echo 2 >a; echo 2 >d/b; mkdir -p n/m; echo n >n/m/x; echo n >n/y; rm e/c`)
 		got := clitest.Finish(t, g.shell(g.Project, `pk-diff --session s -z --name-only | grep -z -e '^d/' -e '^n/m/x' | pk-apply --session s -z --from -`))
-		assert.Equal(t, []string{"A\tn", "A\tn/m", "M\td/b", "A\tn/m/x", ""}, strings.Split(got.Stdout, "\x00"), got.Stderr)
+		assert.Equal(t, []string{"A\tn/", "A\tn/m/", "M\td/b", "A\tn/m/x", ""}, strings.Split(got.Stdout, "\x00"), got.Stderr)
 		g.changes(t, "M | a", "D | e/c", "A | n/y")
 		g.Write(t, g.dir+"/list", "a\nnone\n")
 		got = g.apply(t, "--from", g.dir+"/list")
@@ -524,7 +524,7 @@ var scenes = []scene{
 		g.trial(t, `echo 2 >a; rm -r d; mkdir n; echo n >n/f`)
 		before, cache := manifest(t, g.Project), tree(t, g.Home+"/.cache")
 		dry := g.apply(t, "-n", "--all")
-		assert.Equal(t, []string{"A | n/", "M | a", "A | n/f", "D | d/b", "D | d/"}, columns(dry.Stdout))
+		assert.Equal(t, []string{"A | n", "M | a", "A | n/f", "D | d/b", "D | d"}, columns(dry.Stdout))
 		assert.ElementsMatch(t, columns(dry.Stdout), columns(g.apply(t, "-n", "--discard", "--all").Stdout))
 		assert.Equal(t, []string{"M | a"}, columns(g.apply(t, "-n", "--discard", "a").Stdout))
 		assert.Equal(t, before, manifest(t, g.Project))
@@ -660,7 +660,7 @@ var scenes = []scene{
 		assert.Equal(t, clitest.Outcome{Stdout: "M\ta\nM\td/a\nM\td/e/a\n"}, clitest.Finish(t, below))
 		outside := g.Command("pk-apply", "--session", sessionName, "-n", "d/n/n", g.Project+"/a", "x")
 		outside.Dir = g.dir
-		assert.Equal(t, clitest.Outcome{Stdout: "A\td/n\nM\ta\nA\td/n/n\n", Stderr: "pk-apply: cannot land \"x\": the trial has not changed it\n", Status: 1}, clitest.Finish(t, outside))
+		assert.Equal(t, clitest.Outcome{Stdout: "A\td/n/\nM\ta\nA\td/n/n\n", Stderr: "pk-apply: cannot land \"x\": the trial has not changed it\n", Status: 1}, clitest.Finish(t, outside))
 		g.lands(t, []string{"d/n/n"}, "A | d/n", "A | d/n/n")
 		g.changes(t, "M | a", "M | d/a", "M | d/e/a")
 	}},

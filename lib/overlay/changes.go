@@ -341,7 +341,8 @@ func (w *walk) tell(c *Change, only selection, in *dir, name string) error {
 	if only != nil && !w.Parents && c.Err == nil {
 		return nil
 	}
-	if t := c.New.Mode & unix.S_IFMT; in != nil && c.Old.Mode != 0 && (t == unix.S_IFREG || t == unix.S_IFDIR) {
+	closed := c.New.Mode&unix.S_IRUSR == 0 // perhaps to this process too, which then fails to ask
+	if t := c.New.Mode & unix.S_IFMT; in != nil && (c.Old.Mode != 0 || closed) && (t == unix.S_IFREG || t == unix.S_IFDIR) {
 		var err error
 		if c.CopiedUp, err = in.has(name, "user.overlay.origin"); err != nil && c.Err == nil {
 			c.Err = inUpper(err)
