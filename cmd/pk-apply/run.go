@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/overlay"
 	"pikuri/lib/session"
 	"pikuri/lib/trial"
 )
@@ -35,6 +36,7 @@ it never lands. No command of the trial may run.
       --all                  everything, commits and branches too
       --discard              drop the changes from the trial instead
       --undo                 put back what the last landing replaced or removed
+      --redo                 land again what --undo has put back
       --overwrite            land what the project has changed meanwhile, too
       --links                land links that lead out of the project, too
   -n, --dry-run              print what would land, change nothing
@@ -55,8 +57,8 @@ Examples:
 // options of pk-apply.
 type options struct {
 	trialflags.Options
-	from                                              string
-	all, discard, undo, overwrite, dryRun, zero, json bool
+	from                                                    string
+	all, discard, undo, redo, overwrite, dryRun, zero, json bool
 }
 
 func command() *cli.Command {
@@ -68,6 +70,7 @@ func command() *cli.Command {
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),
 			cli.Switch(&o.undo, "undo", ""),
+			cli.Switch(&o.redo, "redo", ""),
 			cli.Switch(&o.overwrite, "overwrite", ""),
 			cli.Switch(&o.dryRun, "dry-run", "n"),
 			cli.Switch(&o.zero, "zero", "z"),
@@ -84,7 +87,7 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 // check refuses calls that mean nothing, before anything is opened.
 func (o *options) check(args []string) error {
 	ways := 0
-	for _, given := range []bool{len(args) > 0, o.from != "", o.all, o.undo} {
+	for _, given := range []bool{len(args) > 0, o.from != "", o.all, o.undo, o.redo} {
 		if given {
 			ways++
 		}
@@ -95,9 +98,9 @@ func (o *options) check(args []string) error {
 	case ways == 0:
 		return cli.WithHint(cli.Usage("nothing is named to land"), "a path, --from FILE, or --all")
 	case ways > 1:
-		return cli.Usage("use one of: paths, --from, --all, --undo")
-	case o.undo && (o.discard || o.overwrite):
-		return cli.Usage("--undo cannot be used with --discard or --overwrite")
+		return cli.Usage("use one of: paths, --from, --all, --undo, --redo")
+	case (o.undo || o.redo) && (o.discard || o.overwrite):
+		return cli.Usage("--undo and --redo cannot be used with --discard or --overwrite")
 	case o.discard && o.overwrite:
 		return cli.Usage("--discard cannot be used with --overwrite")
 	case o.json && o.zero:
@@ -184,12 +187,14 @@ type work struct {
 	trial  *trial.Trial
 	out    *bufio.Writer
 	list   []reviewed
+	above  map[string]bool // directories above the paths of the list
 	status int
+	hinted bool
 }
 
 func (w *work) run() error {
-	if w.undo {
-		return w.undoLast()
+	if w.undo || w.redo {
+		return w.replay()
 	}
 	if w.discard && w.all {
 		return w.discardAll()
@@ -222,6 +227,9 @@ func (w *work) run() error {
 		}
 	}
 	if w.discard {
+		for _, l := range s.GitDirs {
+			w.fail(l.GitDir, errors.New("commits and branches are dropped with --discard --all"))
+		}
 		return nil
 	}
 	return w.git(s)
@@ -232,7 +240,7 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
 	if w.from == "" {
 		return w.ctx.Args, nil, nil
 	}
-	byPath = map[string]reviewed{}
+	byPath, w.above = map[string]reviewed{}, map[string]bool{"/": true}
 	for _, r := range w.list {
 		if r.GitDir != "" {
 			if !slices.Contains(paths, r.GitDir) {
@@ -242,6 +250,9 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
 		}
 		path := trialflags.FromRoot(w.trial, r.Path)
 		paths, byPath[path] = append(paths, path), r
+		for dir := filepath.Dir(path); !w.above[dir]; dir = filepath.Dir(dir) {
+			w.above[dir] = true
+		}
 	}
 	if len(paths) == 0 {
 		return nil, nil, cli.Exit(w.status) // an empty list lands nothing
@@ -256,12 +267,7 @@ func (w *work) listed(i trial.Item, byPath map[string]reviewed) bool {
 	if _, ok := byPath[at]; ok {
 		return true
 	}
-	for path := range byPath {
-		if strings.HasPrefix(path, at+"/") {
-			return i.New.IsDir()
-		}
-	}
-	return false
+	return !w.discard && w.above[at] && i.Op == overlay.Added && i.New.IsDir()
 }
 
 // root lands or discards items of one root.
@@ -276,7 +282,7 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 			}
 			return nil
 		}
-		return r.Discard(items, false, w.report)
+		return r.Discard(items, trial.DiscardOptions{One: w.from != ""}, w.report)
 	}
 	base, err := session.Base(os.Getenv)
 	if err != nil {
@@ -312,7 +318,7 @@ func (w *work) discardAll() error {
 		return nil
 	}
 	for _, r := range w.trial.Roots {
-		if err := r.Discard(items[r], true, w.report); err != nil {
+		if err := r.Discard(items[r], trial.DiscardOptions{All: true}, w.report); err != nil {
 			return fmt.Errorf("cannot drop the changes in %q: %w", r.Path, err)
 		}
 	}
@@ -388,8 +394,13 @@ func (w *work) unseen(pending []trialflags.Ref) string {
 	return ""
 }
 
-func (w *work) undoLast() error {
-	err := w.trial.Undo(w.dryRun, func(r *trial.Root, path string, err error) {
+// replay undoes the last landing, or lands it again.
+func (w *work) replay() error {
+	turn, letter := w.trial.Undo, "U"
+	if w.redo {
+		turn, letter = w.trial.Redo, "R"
+	}
+	err := turn(w.dryRun, func(r *trial.Root, path string, err error) {
 		name := path
 		if r.Path != w.trial.Project() {
 			name = filepath.Join(r.Path, path)
@@ -398,7 +409,7 @@ func (w *work) undoLast() error {
 			w.fail(name, err)
 			return
 		}
-		w.line("U", name, "")
+		w.line(letter, name, "")
 	})
 	if errors.Is(err, trial.ErrNothingLanded) {
 		return cli.WithHint(err, "pk-apply keeps what it replaces as long as the session lives")
@@ -433,11 +444,13 @@ func (w *work) report(i trial.Item, err error) {
 	w.line(trialflags.Letter(i), name, remark)
 }
 
+// bare is a path as a word of a shell.
 func bare(path string) string {
-	if q := fmt.Sprintf("%q", path); q != `"`+path+`"` || strings.ContainsRune(path, ' ') {
-		return q
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%"
+	if strings.Trim(path, plain) == "" {
+		return path
 	}
-	return path
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func (w *work) line(letter, name, remark string) {
@@ -465,6 +478,8 @@ func (w *work) fail(name string, err error) {
 		verb = "drop"
 	case w.undo:
 		verb = "put back"
+	case w.redo:
+		verb = "land again"
 	}
 	refused, _ := errors.AsType[*trial.Refused](err)
 	if w.json {
@@ -478,6 +493,10 @@ func (w *work) fail(name string, err error) {
 		what = "conflict: cannot " + verb
 	}
 	w.ctx.ReportLine(fmt.Errorf("%s %q: %w", what, name, err))
+	if refused != nil && refused.Conflict && verb == "land" && !w.hinted {
+		w.hinted = true
+		w.ctx.Say("hint: pk-diff shows both; --overwrite lands the trial's, and --undo puts yours back")
+	}
 }
 
 // twin returns a text, or its bytes if it is not UTF-8.

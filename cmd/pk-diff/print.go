@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitpatch"
@@ -90,8 +92,8 @@ func (p *printer) lines(s *trialflags.Selection) error {
 	for n := range s.Items {
 		i := &s.Items[n]
 		l := line{letter: trialflags.Letter(*i), name: p.trial.Name(*i), remark: trialflags.Remark(*i), item: i}
-		if i.PermOnly() && l.remark == "" {
-			l.remark = fmt.Sprintf("%04o -> %04o", i.Old.Mode&0o7777, i.New.Mode&0o7777)
+		if l.remark == "" {
+			l.remark = modes(*i)
 		}
 		if i.New.IsDir() || i.Op == overlay.Removed && i.Old.IsDir() {
 			l.name = strings.TrimSuffix(l.name, "/") + "/"
@@ -115,6 +117,19 @@ func (p *printer) lines(s *trialflags.Selection) error {
 	return nil
 }
 
+// modes tells of permissions that change, or of new ones that others can write with.
+func modes(i trial.Item) string {
+	const perm, othersWrite = 0o7777, 0o022
+	switch {
+	case i.New.Mode == 0 || i.New.Mode&unix.S_IFMT == unix.S_IFLNK:
+	case i.Op == overlay.Modified && i.Old.Mode&perm != i.New.Mode&perm:
+		return fmt.Sprintf("%04o -> %04o", i.Old.Mode&perm, i.New.Mode&perm)
+	case i.Op != overlay.Modified && i.New.Mode&othersWrite != 0:
+		return fmt.Sprintf("%04o", i.New.Mode&perm)
+	}
+	return ""
+}
+
 // colourOf is the colour of a letter.
 var colourOf = map[string]cli.Colour{"A": cli.Good, "M": cli.Apart, "P": cli.Apart, "D": cli.Bad, "T": cli.Open, "!": cli.Bad, "G": cli.Title}
 
@@ -126,8 +141,15 @@ func (p *printer) record(l line) error {
 	if l.remark != "" {
 		text += "\t" + l.remark
 	}
-	if strings.Contains(l.name, "\n") && !p.zero {
-		p.ctx.ReportLine(fmt.Errorf("%q holds a newline: with -z records end in NUL", l.name))
+	reason := ""
+	switch {
+	case strings.Contains(l.name, "\n") && !p.zero:
+		reason = "a newline: with -z records end in NUL"
+	case strings.Contains(l.name, "\t") && l.letter != "": // it would look like a remark
+		reason = "a tab: --name-only or --json lists it"
+	}
+	if reason != "" {
+		p.ctx.ReportLine(fmt.Errorf("%q holds %s", l.name, reason))
 		p.trouble = true
 		return nil
 	}
@@ -255,8 +277,9 @@ func (p *printer) patches(s *trialflags.Selection) error {
 		if !ok || i.Root.Path != p.trial.Project() {
 			continue
 		}
-		if i.Conflict != "" {
-			p.ctx.Warn("the patch of %q undoes a change in the project: %s", p.trial.Name(i), i.Conflict)
+		if i.Refused != "" || i.Conflict != "" { // git apply would land it all the same
+			p.ctx.Warn("the patch leaves %q out: %s", p.trial.Name(i), i.Refused+i.Conflict)
+			continue
 		}
 		var text strings.Builder
 		complete, err := gitpatch.Write(&text, p.format(), i.Path, old, next)

@@ -56,7 +56,12 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 	defer ws.Close()
 	a := &applying{Root: r, ApplyOptions: o, ws: ws, report: report, recovered: map[string]bool{}, failed: map[string]bool{}}
 	if !o.DryRun {
-		a.undo = r.newUndo(o.Number)
+		a.undo = r.newUndo(o.Number, landedList)
+	}
+	for _, i := range items { // entries of a directory go with what takes its place
+		if i.Op == overlay.Retyped && i.Old.IsDir() && (i.Refused != "" || i.Conflict != "" && !o.Overwrite) {
+			a.failed[i.Path] = true
+		}
 	}
 	for _, i := range order(items) {
 		a.land(i)
@@ -293,11 +298,46 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 		}
 		return &Refused{"it has changed in the project", true}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return a.confirmLanded(i.Path)
+}
+
+// addEqual adds entries that landed before, when pk-apply was killed, and that equal the
+// project's still.
+func (a *applying) addEqual() {
+	now := map[string]bool{}
+	for _, i := range a.done {
+		now[i.Path] = true
+	}
+	for rel, known := range a.landed {
+		if now[rel] {
+			continue
+		}
+		i := Item{Root: a.Root}
+		i.Path = rel
+		st, err := lstatBelow(a.Upper(), rel)
+		switch {
+		case err != nil:
+			continue
+		case overlay.IsWhiteout(st):
+			i.Op = overlay.Removed
+		default:
+			i.Op, i.New = overlay.Modified, overlay.File{Mode: st.Mode}
+		}
+		after, aerr := i.After()
+		before, berr := a.entryNow(rel)
+		after.Size, before.Size = 0, 0
+		if aerr == nil && berr == nil && after == before && known.matches(before) {
+			a.done = append(a.done, i)
+		}
+	}
 }
 
 // finish puts all that has landed on stable storage, and takes it from the upper layer.
 func (a *applying) finish() error {
+	a.addEqual()
 	if len(a.done) == 0 {
 		return nil
 	}

@@ -21,13 +21,9 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// states are the last entries that pk has put at a path, or was about to put when it was
-// killed. Such an entry is no change of the user's.
+// states is the last entry that pk has put at a path. Until it has, the one before counts
+// too: it still lies there if pk was killed. Such an entry is no change of the user's.
 type states struct{ entries []workspace.Entry }
-
-// keptStates is how many of them count: the one before the last still lies there if pk
-// was killed.
-const keptStates = 2
 
 func (s states) matches(now workspace.Entry) bool {
 	now.Size = 0
@@ -41,6 +37,7 @@ type record struct {
 	Perm   uint32         `json:"perm,omitempty"`
 	Hash   string         `json:"hash,omitempty"`
 	Target []byte         `json:"target,omitempty"`
+	Done   bool           `json:"done,omitempty"` // the entry of the line before is there
 }
 
 func newRecord(rel string, e workspace.Entry) record {
@@ -64,7 +61,23 @@ func (r *Root) noteLanded(rel string, e workspace.Entry) error {
 func (r *Root) addLanded(rel string, e workspace.Entry) {
 	e.Size = 0
 	known := append(r.landed[rel].entries, e)
-	r.landed[rel] = states{known[max(0, len(known)-keptStates):]}
+	r.landed[rel] = states{known[max(0, len(known)-2):]}
+}
+
+// confirmLanded notes that what noteLanded has noted is there.
+func (r *Root) confirmLanded(rel string) error {
+	line, err := json.Marshal(record{Path: []byte(rel), Done: true})
+	if err != nil {
+		return err
+	}
+	r.settle(rel)
+	return appendTo(filepath.Join(r.Dir, landedFile), append(line, '\n'))
+}
+
+func (r *Root) settle(rel string) {
+	if known := r.landed[rel].entries; len(known) > 0 {
+		r.landed[rel] = states{known[len(known)-1:]}
+	}
 }
 
 // readLanded reads what has landed. A line that was cut by a crash is the last one, and
@@ -83,7 +96,11 @@ func (r *Root) readLanded() (map[string]states, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var line record
-		if json.Unmarshal(lines.Bytes(), &line) == nil {
+		switch err := json.Unmarshal(lines.Bytes(), &line); {
+		case err != nil:
+		case line.Done:
+			r.settle(string(line.Path))
+		default:
 			r.addLanded(string(line.Path), line.entry())
 		}
 	}
@@ -164,6 +181,21 @@ func (i Item) OpenAfter() (io.ReadCloser, error) {
 	}
 	defer unix.Close(fd)
 	return openContent(fd, i.Path)
+}
+
+// lstatBelow describes a path below a directory, through no link.
+func lstatBelow(top, rel string) (*unix.Stat_t, error) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, top, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	dir, err := fsat.Kernel().Open(fd, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	return fsat.Lstat(dir, path.Base(rel))
 }
 
 // openContent opens a file or a link below an open directory, through no link.

@@ -1,14 +1,10 @@
 package trial
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -77,7 +73,6 @@ type listing struct {
 	ListOptions
 	upper, lower int
 	before       *before
-	mounts       []int64
 	items        []Item
 	repos        map[string]bool // directories, by whether git takes them for a repository
 	lately       struct{ dir, repository string }
@@ -93,9 +88,6 @@ func (l *listing) open() (err error) {
 		if l.landed, err = l.readLanded(); err != nil {
 			return err
 		}
-	}
-	if l.mounts, err = l.readMounts(); err != nil {
-		return err
 	}
 	if l.lower, err = l.openProject(); err != nil {
 		return err
@@ -131,27 +123,6 @@ func (r *Root) openProject() (int, error) {
 	return fd, nil
 }
 
-// readMounts reads when the overlay was mounted, in ascending order.
-func (r *Root) readMounts() ([]int64, error) {
-	f, err := os.Open(filepath.Join(r.Dir, mountsFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var times []int64
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if t, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
-			times = append(times, t)
-		}
-	}
-	slices.Sort(times)
-	return times, lines.Err()
-}
-
 // skip leaves git directories out. Those of the host have layers of their own, and one
 // that the trial has made is one item.
 func (l *listing) skip(rel string, isDir bool) bool {
@@ -173,7 +144,7 @@ func (l *listing) skip(rel string, isDir bool) bool {
 		return true
 	}
 	if st, ok := l.at(l.upper, rel); ok && !overlay.IsWhiteout(st) {
-		if _, ok := l.at(l.lower, rel); !ok && l.landed[rel].entries == nil {
+		if _, ok := l.at(l.lower, rel); !ok && !(l.landed[rel].entries != nil && l.landed[rel].matches(l.repositoryEntry(rel))) {
 			i := Item{Root: l.Root, Repository: path.Base(rel) == ".git" && st.Mode&unix.S_IFMT == unix.S_IFDIR}
 			i.Path, i.Op, i.New = rel, overlay.Added, overlay.File{Mode: st.Mode, Size: st.Size, Dev: st.Dev, Ino: st.Ino}
 			if !i.Repository {
@@ -185,12 +156,13 @@ func (l *listing) skip(rel string, isDir bool) bool {
 	return true
 }
 
-// keep tells of entries that came to the project after the trial began.
-func (l *listing) keep(rel string, old overlay.File) bool {
-	if l.landed[rel].entries != nil {
+// keep tells of entries that came to the project after the trial began. Those that have
+// landed are known.
+func (r *Root) keep(rel string, old overlay.File) bool {
+	if r.landed[rel].entries != nil {
 		return false
 	}
-	return !l.before.had(rel) || old.IsDir() && l.before.dirs[rel] != nil && !l.before.same(rel, old.Dev, old.Ino)
+	return !r.before.had(rel) || old.IsDir() && r.before.dirs[rel] != nil && !r.before.same(rel, old.Dev, old.Ino)
 }
 
 func (l *listing) visit(c overlay.Change) error {
@@ -248,7 +220,9 @@ func (l *listing) conflict(c overlay.Change) string {
 		}
 		return ""
 	}
-	if c.Old.Ctime.UnixNano() >= l.since(c) {
+	// The trial may have seen the change, if its overlay was mounted later. Whether its
+	// own is based on that nobody can tell: a command may have had a copy.
+	if c.Old.Ctime.UnixNano() >= l.began.Since {
 		return "it has changed in the project"
 	}
 	return ""
@@ -271,22 +245,6 @@ func (l *listing) movedAbove(dir string) bool {
 	moved = moved || l.movedAbove(path.Dir(dir))
 	l.moved[dir] = moved
 	return moved
-}
-
-// since is the time from which a change of the project's file has not been seen by the
-// trial. A file that was copied up has been seen when the overlay was mounted that the
-// copy was made in: the birth of the copy tells which that was. Any other may be based on
-// the file at the beginning.
-func (l *listing) since(c overlay.Change) int64 {
-	since := l.began.Since
-	if c.CopiedUp && !c.New.Btime.IsZero() {
-		for _, t := range l.mounts {
-			if t > since && t <= c.New.Btime.UnixNano() {
-				since = t
-			}
-		}
-	}
-	return since
 }
 
 // refuse says why a change never lands.
@@ -409,10 +367,25 @@ func (l *listing) refuseLink(rel string) string {
 		return fmt.Sprintf("the link is absolute: %q (--links lands it)", target)
 	case leadsOut(path.Dir(rel), target):
 		return fmt.Sprintf("the link may lead out of the project: %q (--links lands it)", target)
+	case l.leadsOutHere(path.Dir(rel), target):
+		return fmt.Sprintf("the link leads out of the project, or into a git directory, through another link: %q (--links lands it)", target)
 	case gitplace.Named(target):
 		return fmt.Sprintf("the link leads into a git directory: %q (--links lands it)", target)
 	}
 	return ""
+}
+
+// leadsOutHere reports whether a target leads out of the project, or into a git directory,
+// by the links that the project has.
+func (l *listing) leadsOutHere(dir, target string) bool {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(l.lower, path.Join(dir, target), &how)
+	if err != nil {
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENOSYS)
+	}
+	defer unix.Close(fd)
+	where, err := os.Readlink(fsat.Path(fd))
+	return err != nil || gitplace.Named(strings.TrimPrefix(where, l.Path))
 }
 
 // leadsOut reports whether a relative target, seen from a directory of the root, climbs

@@ -1,9 +1,11 @@
 package trial
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -69,7 +71,10 @@ func (r *Root) unveilOne(upper int, rel string) error {
 	}
 	defer unix.Close(project)
 	hides := errors.New("it hides something")
-	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{rel}}, func(overlay.Change) error { return hides })
+	if _, err := r.beginning(); err != nil {
+		return err
+	}
+	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{rel}, Keep: r.keep}, func(overlay.Change) error { return hides })
 	if errors.Is(err, hides) {
 		return nil
 	}
@@ -174,15 +179,20 @@ func (r *Root) renew(upper int) error {
 	return r.save()
 }
 
-// Discard removes changes from the trial. All: everything that the root's upper layer
-// holds. The root is taken from all commands first.
-func (r *Root) Discard(items []Item, all bool, report func(Item, error)) error {
+// DiscardOptions say what goes.
+type DiscardOptions struct {
+	All bool // everything that the root's upper layer holds
+	One bool // of a directory itself, and not the entries that are not named
+}
+
+// Discard removes changes from the trial. The root is taken from all commands first.
+func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error)) error {
 	upper, err := fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(upper)
-	if all {
+	if o.All {
 		e := fsat.Eraser{Opener: fsat.Kernel()}
 		if err := e.Empty(upper); err != nil {
 			return err
@@ -195,13 +205,29 @@ func (r *Root) Discard(items []Item, all bool, report func(Item, error)) error {
 		}
 		return r.renew(upper)
 	}
+	if o.One { // a new directory goes after its entries
+		slices.SortStableFunc(items, func(a, b Item) int {
+			if a.Op == overlay.Removed || b.Op == overlay.Removed {
+				return cmp.Compare(rank(a), rank(b))
+			}
+			return strings.Compare(b.Path, a.Path)
+		})
+	}
 	for _, i := range items {
-		report(i, r.discardOne(upper, i))
+		report(i, r.discardOne(upper, i, o.One))
 	}
 	return r.renew(upper)
 }
 
-func (r *Root) discardOne(upper int, i Item) error {
+// rank puts removals first.
+func rank(i Item) int {
+	if i.Op == overlay.Removed {
+		return 0
+	}
+	return 1
+}
+
+func (r *Root) discardOne(upper int, i Item, one bool) error {
 	if i.Path == "." {
 		return fsat.Chmod(upper, r.began.Mode)
 	}
@@ -233,6 +259,15 @@ func (r *Root) discardOne(upper int, i Item) error {
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return nil
+	}
+	if one {
+		err := unix.Unlinkat(dir, path.Base(i.Path), unix.AT_REMOVEDIR)
+		switch err {
+		case nil:
+			return nil
+		case unix.ENOTEMPTY, unix.EEXIST:
+			return &Refused{Reason: "it holds changes that are not named"}
+		}
 	}
 	e := fsat.Eraser{Opener: fsat.Kernel()}
 	return e.Remove(dir, path.Base(i.Path))

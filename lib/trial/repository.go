@@ -2,9 +2,12 @@ package trial
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,6 +17,7 @@ import (
 
 	"pikuri/lib/gitdir"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
 	"pikuri/lib/workspace"
 )
@@ -37,9 +41,6 @@ func (a *applying) repository(i Item) error {
 	if a.DryRun {
 		return nil
 	}
-	if err := a.noteLanded(i.Path, workspace.Entry{Kind: workspace.KindDir}); err != nil {
-		return err
-	}
 	names, err := a.copyTree(ctx, i.Path, fenced)
 	if err != nil {
 		return err
@@ -50,7 +51,27 @@ func (a *applying) repository(i Item) error {
 		return err
 	}
 	top := gitdir.Fenced{Dir: filepath.Join(a.Path, path.Dir(i.Path)), Name: path.Base(i.Path), At: filepath.Join(a.Path, fenced)}
-	return gitdir.NoteInert(a.GitState, append(names, top))
+	if err := gitdir.NoteInert(a.GitState, append(names, top)); err != nil {
+		return err
+	}
+	if err := a.noteLanded(i.Path, a.repositoryEntry(i.Path)); err != nil {
+		return err
+	}
+	return a.confirmLanded(i.Path)
+}
+
+// repositoryEntry stands for a git directory that the trial has made. Its hash is of the
+// names, sizes, times and inodes of all that is in it, and changes with each commit.
+func (r *Root) repositoryEntry(rel string) workspace.Entry {
+	sum := sha256.New()
+	_ = filepath.WalkDir(filepath.Join(r.Upper(), rel), func(name string, e fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && unix.Lstat(name, &st) == nil {
+			fmt.Fprintf(sum, "%q %d %d %d\n", name, st.Ino, st.Size, st.Mtim.Nano())
+		}
+		return nil
+	})
+	return workspace.Entry{Kind: workspace.KindOther, Hash: hex.EncodeToString(sum.Sum(nil))}
 }
 
 // copyTree copies the files and directories below a path of the upper layer that the
@@ -68,7 +89,9 @@ func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdi
 		return nil, err
 	}
 	defer unix.Close(project)
-	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{from}}, func(c overlay.Change) error {
+	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{from}, Skip: func(rel string, _ bool) bool {
+		return rel != from && gitplace.Named(path.Base(rel)) // git makes none there
+	}}, func(c overlay.Change) error {
 		next := workspace.Entry{Perm: workspacePerm(c.New.Mode)}
 		var content io.Reader
 		switch {
@@ -94,11 +117,16 @@ func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdi
 			at += gitdir.FencedSuffix
 			names = append(names, gitdir.Fenced{Dir: filepath.Join(a.Path, path.Dir(c.Path)), Name: "HEAD", At: filepath.Join(a.Path, at)})
 		}
-		err := workspace.Swap(ctx, a.ws, at, workspace.Entry{}, next, content)
-		if errors.Is(err, workspace.ErrChanged) {
-			return nil // a landing that was killed has put it there
+		old, err := workspace.EntryOf(ctx, a.ws, at)
+		switch {
+		case err != nil:
+			return err
+		case next.Kind == workspace.KindDir && old.Kind == workspace.KindDir:
+			return nil
+		case old.Kind == workspace.KindFile && old.Size == c.New.Size && strings.HasPrefix(c.Path, from+"/objects/"):
+			return nil // landed before: git never changes an object
 		}
-		return err
+		return workspace.Swap(ctx, a.ws, at, old, next, content)
 	})
 	slices.Reverse(names)
 	return names, err

@@ -68,8 +68,10 @@ func (t *Trial) load(alone bool) error {
 		}
 		if alone {
 			err = r.Alone()
-			if err == nil {
-				err = r.Wait(overlay.Landing, unix.F_WRLCK)
+			if err == nil { // pk-diff has it
+				if err = r.Try(overlay.Landing, unix.F_WRLCK); err == unix.EAGAIN {
+					err = overlay.ErrInUse
+				}
 			}
 		} else if used, uerr := r.Used(); uerr == nil {
 			t.InUse = t.InUse || used

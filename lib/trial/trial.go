@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,11 +36,10 @@ type Root struct {
 
 // Names in the directory of a layer.
 const (
-	prefix     = "trial-"  // begins the name of the directory
-	beganFile  = "began"   // a JSON object
-	namesFile  = "names"   // the names in the root's directories; see before
-	mountsFile = "mounted" // a line for each time that the overlay was mounted, in ns
-	landedFile = "landed"  // a JSON object for each path that has landed, the last one holds
+	prefix     = "trial-" // begins the name of the directory
+	beganFile  = "began"  // a JSON object
+	namesFile  = "names"  // the names in the root's directories; see before
+	landedFile = "landed" // a JSON object for each path that has landed, the last one holds
 )
 
 // began is the root at the time when the trial began.
@@ -116,35 +116,33 @@ func (r *Root) begin(project bool) error {
 	if err := unix.Fstat(dir, &st); err != nil {
 		return err
 	}
-	now, err := coarseNow()
-	if err != nil {
-		return err
-	}
 	err = r.load()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		if err := r.note(dir, &st, now, project); err != nil {
+		if err := r.note(dir, &st, project); err != nil {
 			return err
 		}
 	case err != nil:
 		return err
 	case r.began.Over:
-		for _, name := range []string{landedFile, mountsFile} {
-			if err := os.Remove(filepath.Join(r.Dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return err
-			}
+		if err := os.Remove(filepath.Join(r.Dir, landedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
 		}
-		if err := r.note(dir, &st, now, project); err != nil {
+		if err := r.note(dir, &st, project); err != nil {
 			return err
 		}
 	case r.began.Dev != st.Dev || r.began.Ino != st.Ino:
 		return &Refusal{"another directory has its place since the trial began", "begin a new session; pk-diff shows what this one has changed"}
 	}
-	return appendTo(filepath.Join(r.Dir, mountsFile), fmt.Appendf(nil, "%d\n", now))
+	return nil
 }
 
 // note notes the beginning of a trial.
-func (r *Root) note(dir int, st *unix.Stat_t, now int64, project bool) error {
+func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
+	now, err := coarseNow()
+	if err != nil {
+		return err
+	}
 	order := r.began.Order
 	if order == 0 {
 		order = now
@@ -187,11 +185,23 @@ func (r *Root) load() error {
 	return nil
 }
 
-// coarseNow is the time that the kernel gives to files that change now.
+// maxTicks bounds the wait for a tick, of 10 ms at most, in case the clock is set back.
+const maxTicks = 100
+
+// coarseNow is a time that files which change from now on are not given an earlier one
+// than, and files that have changed before no later one. The kernel gives files the time
+// of its last tick, and since Linux 6.13 sometimes the time itself: so this waits for the
+// next tick.
 func coarseNow() (int64, error) {
-	var now unix.Timespec
-	err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now)
-	return now.Nano(), err
+	var now, tick unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_REALTIME, &now)
+	for tries := 0; err == nil && tries < maxTicks; tries++ {
+		if err = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &tick); tick.Nano() > now.Nano() {
+			break
+		}
+		time.Sleep(time.Millisecond / 2)
+	}
+	return tick.Nano(), err
 }
 
 // Refusal is an error with advice.

@@ -2,7 +2,10 @@ package trial
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,16 +22,17 @@ import (
 
 // Names in the directory of a layer.
 const (
-	undoDir   = "undo" // what landings have displaced
-	undoneEnd = ".list"
+	undoDir    = "undo"    // what landings have displaced
+	landedList = ".landed" // ends the name of the list of a landing, which begins with its number
+	undoneList = ".undone" // the same of what has been put back, and can land again
 )
 
 // undo keeps what one landing displaces: a list with a JSON object for each path, in the
 // order of the landing, and the contents of files by their hash.
 type undo struct {
-	dir    string
-	number int64
-	list   *os.File // nil until something is kept
+	dir  string
+	name string   // of the list
+	list *os.File // nil until something is kept
 }
 
 // step is a line of the list.
@@ -37,19 +41,20 @@ type step struct {
 	New record `json:"new"`
 }
 
-func (r *Root) newUndo(number int64) *undo {
-	return &undo{dir: filepath.Join(r.Dir, undoDir), number: number}
+func (r *Root) newUndo(number int64, suffix string) *undo {
+	dir := filepath.Join(r.Dir, undoDir)
+	return &undo{dir: dir, name: filepath.Join(dir, strconv.FormatInt(number, 10)+suffix)}
 }
 
-// landings lists the numbers of those that can be undone, in ascending order.
-func (r *Root) landings() ([]int64, error) {
+// numbers lists the numbers of the landings with a kind of list, in ascending order.
+func (r *Root) numbers(suffix string) ([]int64, error) {
 	entries, err := os.ReadDir(filepath.Join(r.Dir, undoDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	var numbers []int64
 	for _, e := range entries {
-		if text, ok := strings.CutSuffix(e.Name(), undoneEnd); ok {
+		if text, ok := strings.CutSuffix(e.Name(), suffix); ok {
 			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 				numbers = append(numbers, n)
 			}
@@ -59,28 +64,29 @@ func (r *Root) landings() ([]int64, error) {
 	return numbers, nil
 }
 
-func (u *undo) name(number int64) string {
-	return filepath.Join(u.dir, strconv.FormatInt(number, 10)+undoneEnd)
-}
-
 // keep keeps what a path stands for, before next takes its place.
 func (u *undo) keep(ctx context.Context, ws *workspace.LocalWorkspace, rel string, old, next workspace.Entry) error {
-	if u.list == nil {
-		if err := os.MkdirAll(u.dir, 0o700); err != nil {
-			return err
-		}
-		list, err := os.OpenFile(u.name(u.number), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-		if err != nil {
-			return err
-		}
-		u.list = list
-	}
 	if old.Kind == workspace.KindFile && old.Hash != next.Hash {
 		if err := u.copy(ctx, ws, rel, old.Hash); err != nil {
 			return err
 		}
 	}
-	line, err := json.Marshal(step{newRecord(rel, old), newRecord(rel, next)})
+	return u.add(step{newRecord(rel, old), newRecord(rel, next)})
+}
+
+// add adds to the list.
+func (u *undo) add(s step) error {
+	if u.list == nil {
+		if err := os.MkdirAll(u.dir, 0o700); err != nil {
+			return err
+		}
+		list, err := os.OpenFile(u.name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			return err
+		}
+		u.list = list
+	}
+	line, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
@@ -88,8 +94,12 @@ func (u *undo) keep(ctx context.Context, ws *workspace.LocalWorkspace, rel strin
 	return err
 }
 
-// copy copies a file of the project, unless one of the same content is there.
+// copy copies a file of the project, which has a hash, unless one of the same content is
+// there.
 func (u *undo) copy(ctx context.Context, ws *workspace.LocalWorkspace, rel, hash string) error {
+	if err := os.MkdirAll(u.dir, 0o700); err != nil {
+		return err
+	}
 	name := filepath.Join(u.dir, hash)
 	if _, err := os.Lstat(name); err == nil {
 		return nil
@@ -103,9 +113,13 @@ func (u *undo) copy(ctx context.Context, ws *workspace.LocalWorkspace, rel, hash
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(out, in)
+	sum := sha256.New()
+	_, err = io.Copy(io.MultiWriter(out, sum), in)
 	if err := errors.Join(err, out.Close()); err != nil {
 		return err
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != hash {
+		return &Refused{"it has changed in the project", true} // while it was copied
 	}
 	return os.Rename(name+".new", name)
 }
@@ -117,32 +131,46 @@ func (u *undo) close() error {
 	return u.list.Close()
 }
 
-// ErrNothingLanded says that there is nothing to undo.
-var ErrNothingLanded = errors.New("nothing has landed that could be undone")
+// ErrNothingLanded says that there is nothing to undo, or nothing to land again.
+var ErrNothingLanded = errors.New("no landing is left for that")
 
-// Undo puts back what the last landing has displaced, where the project still has what
-// landed. It is a landing itself, and to undo it lands the changes again.
+// Undo puts back what the last landing that was not undone has displaced, where the
+// project still has what landed. Paths where it has not stay for the next call.
 func (t *Trial) Undo(dryRun bool, report func(r *Root, path string, err error)) error {
-	var last int64
+	return t.replay(true, dryRun, report)
+}
+
+// Redo lands again what the last Undo has put back.
+func (t *Trial) Redo(dryRun bool, report func(r *Root, path string, err error)) error {
+	return t.replay(false, dryRun, report)
+}
+
+func (t *Trial) replay(undo, dryRun bool, report func(r *Root, path string, err error)) error {
+	from, number := undoneList, int64(0)
+	if undo {
+		from = landedList
+	}
 	all := map[*Root][]int64{}
 	for _, r := range t.Roots {
-		numbers, err := r.landings()
+		numbers, err := r.numbers(from)
 		if err != nil {
 			return err
 		}
-		if all[r] = numbers; len(numbers) > 0 {
-			last = max(last, numbers[len(numbers)-1])
+		all[r] = numbers
+		for _, n := range numbers { // the last to undo, and the first to land again
+			if number == 0 || undo == (n > number) {
+				number = n
+			}
 		}
 	}
-	if last == 0 {
+	if number == 0 {
 		return ErrNothingLanded
 	}
-	next := Number()
 	for _, r := range t.Roots {
-		if !slices.Contains(all[r], last) {
+		if !slices.Contains(all[r], number) {
 			continue
 		}
-		if err := r.undoOne(last, next, dryRun, func(path string, err error) { report(r, path, err) }); err != nil {
+		if err := r.replay(number, undo, dryRun, func(path string, err error) { report(r, path, err) }); err != nil {
 			return err
 		}
 	}
@@ -152,8 +180,14 @@ func (t *Trial) Undo(dryRun bool, report func(r *Root, path string, err error)) 
 // Number numbers a landing, which may be one of several roots.
 func Number() int64 { return time.Now().UnixNano() }
 
-func (r *Root) undoOne(last, next int64, dryRun bool, report func(path string, err error)) error {
-	steps, err := r.steps(last)
+// replay goes through the list of one landing, from its end: both lists are in the order
+// in which the steps were done. A step goes to the other list before it is done; one that fails stays.
+func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, err error)) error {
+	from, to := r.newUndo(number, undoneList), r.newUndo(number, landedList)
+	if undo {
+		from, to = to, from
+	}
+	steps, err := readSteps(from.name)
 	if err != nil {
 		return err
 	}
@@ -165,75 +199,110 @@ func (r *Root) undoOne(last, next int64, dryRun bool, report func(path string, e
 	if _, err := r.readLanded(); err != nil {
 		return err
 	}
-	u := r.newUndo(next)
-	for _, s := range slices.Backward(steps) {
-		rel := string(s.Old.Path)
-		err := error(nil)
-		if !dryRun {
-			err = r.putBack(ws, u, rel, s.New.entry(), s.Old.entry())
+	slices.Reverse(steps)
+	var left []step
+	for _, s := range steps {
+		err := r.turn(ws, to, s, undo, dryRun)
+		if err != nil {
+			left = append(left, s)
 		}
-		report(rel, err)
+		report(string(s.Old.Path), err)
 	}
 	if dryRun {
 		return nil
 	}
-	return errors.Join(u.close(), os.Remove(u.name(last)))
+	if err := to.close(); err != nil {
+		return err
+	}
+	slices.Reverse(left)
+	return from.replace(left)
 }
 
-// steps reads a list. A line that a crash has cut is the last one, and nothing has landed
-// for it.
-func (r *Root) steps(number int64) ([]step, error) {
-	u := &undo{dir: filepath.Join(r.Dir, undoDir)}
-	f, err := os.Open(u.name(number))
+// replace makes a list anew.
+func (u *undo) replace(steps []step) error {
+	if len(steps) == 0 {
+		return os.Remove(u.name)
+	}
+	var text bytes.Buffer
+	lines := json.NewEncoder(&text)
+	for _, s := range steps {
+		if err := lines.Encode(s); err != nil {
+			return err
+		}
+	}
+	return replace(u.name, text.Bytes())
+}
+
+// readSteps reads a list. A line that a crash has cut is the last one, and nothing was
+// done for it.
+func readSteps(name string) ([]step, error) {
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	var steps []step
+	seen := map[string]bool{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var s step
-		if json.Unmarshal(lines.Bytes(), &s) == nil {
+		if !seen[lines.Text()] && json.Unmarshal(lines.Bytes(), &s) == nil {
 			steps = append(steps, s)
 		}
+		seen[lines.Text()] = true // a call that was killed has written it too
 	}
 	return steps, lines.Err()
 }
 
-// putBack replaces what landed by what was there before. Nothing is done where the
-// landing did not come to the path.
-func (r *Root) putBack(ws *workspace.LocalWorkspace, u *undo, rel string, landed, was workspace.Entry) error {
-	ctx := context.Background()
+// turn replaces what has landed by what was there before, or the other way round.
+// Nothing is done where that has been done.
+func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun bool) error {
+	ctx, rel := context.Background(), string(s.Old.Path)
+	expected, want := s.Old.entry(), s.New.entry()
+	if undo {
+		expected, want = want, expected
+	}
 	now, err := workspace.EntryOf(ctx, ws, rel)
 	if err != nil {
 		return err
 	}
 	now.Size = 0
-	if now == was {
-		return nil
-	}
-	if now != landed {
+	if now != want && now != expected {
 		return &Refused{"it has changed in the project", true}
 	}
-	if err := u.keep(ctx, ws, rel, now, was); err != nil {
-		return fmt.Errorf("cannot keep what it displaces: %w", err)
+	if dryRun {
+		return nil
 	}
-	if err := r.noteLanded(rel, was); err != nil {
+	if now.Kind == workspace.KindFile && now.Hash != want.Hash {
+		if err := to.copy(ctx, ws, rel, now.Hash); err != nil {
+			return fmt.Errorf("cannot keep what it displaces: %w", err)
+		}
+	}
+	if err := to.add(s); err != nil {
+		return err
+	}
+	if now == want {
+		return nil
+	}
+	if err := r.noteLanded(rel, want); err != nil {
 		return err
 	}
 	var content io.Reader
-	if was.Kind == workspace.KindFile && (landed.Kind != workspace.KindFile || was.Hash != landed.Hash) {
-		f, err := os.Open(filepath.Join(u.dir, was.Hash))
+	if want.Kind == workspace.KindFile && (now.Kind != workspace.KindFile || want.Hash != now.Hash) {
+		f, err := os.Open(filepath.Join(to.dir, want.Hash))
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		content = f
 	}
-	err = workspace.Swap(ctx, ws, rel, now, was, content)
+	err = workspace.Swap(ctx, ws, rel, now, want, content)
 	if errors.Is(err, workspace.ErrChanged) {
 		return &Refused{"it has changed in the project", true}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.confirmLanded(rel)
 }

@@ -86,8 +86,10 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 	within := map[*trial.Root][]string{}
 	used := map[string]bool{}
 	var absolute []string
+	wanted := map[string]bool{}
 	for _, p := range paths {
 		abs := o.absolute(t, p)
+		wanted[abs] = true
 		absolute = append(absolute, abs)
 		if root, rel := t.Find(abs); root != nil {
 			within[root] = append(within[root], rel)
@@ -107,11 +109,10 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 			continue
 		}
 		for _, i := range items {
-			at := filepath.Join(root.Path, i.Path)
 			named := len(paths) == 0
-			for _, abs := range absolute {
-				if fsat.Within(at, abs) {
-					named, used[abs] = true, true
+			for at := filepath.Join(root.Path, i.Path); len(at) > 1; at = filepath.Dir(at) {
+				if wanted[at] {
+					named, used[at] = true, true
 				}
 			}
 			if named || parents && i.New.IsDir() && i.Op != overlay.Modified {
@@ -276,7 +277,11 @@ func (r Ref) Arrow() string {
 		}
 		return id[:min(len(id), 12)]
 	}
-	return short(r.Old, r.OldTarget) + " -> " + short(r.New, r.Target)
+	arrow := short(r.Old, r.OldTarget) + " -> " + short(r.New, r.Target)
+	if r.Moved {
+		arrow += "; the project has moved it"
+	}
+	return arrow
 }
 
 // Sorted returns items sorted by their names.
