@@ -189,7 +189,6 @@ type work struct {
 	list   []reviewed
 	above  map[string]bool // directories above the paths of the list
 	status int
-	hinted bool
 }
 
 func (w *work) run() error {
@@ -493,10 +492,6 @@ func (w *work) fail(name string, err error) {
 		what = "conflict: cannot " + verb
 	}
 	w.ctx.ReportLine(fmt.Errorf("%s %q: %w", what, name, err))
-	if refused != nil && refused.Conflict && verb == "land" && !w.hinted {
-		w.hinted = true
-		w.ctx.Say("hint: pk-diff shows both; --overwrite lands the trial's, and --undo puts yours back")
-	}
 }
 
 // twin returns a text, or its bytes if it is not UTF-8.

@@ -181,8 +181,8 @@ var scenes = []scene{
 		g.trial(t, `echo trial >g`)
 		g.host(t, `echo mine >x; mv x f; echo mine >new; rm -f gone`)
 		g.trial(t, `grep -q mine f && grep -q mine new && echo both >>f`)
-		g.changes(t, "M | f", "M | g")
-		g.lands(t, all, "M | f", "M | g")
+		g.changes(t, "M | f | conflict: "+userSaved, "M | g")
+		g.lands(t, []string{"--overwrite", "--all"}, "M | f", "M | g")
 		assert.Equal(t, "mine\nboth", g.read(t, "f"))
 		g.done(t)
 	}},
@@ -554,10 +554,10 @@ var scenes = []scene{
 		assert.Equal(t, "1\n1\n", g.trial(t, `cat b e/x; ! test -e n`))
 		g.host(t, "echo mine >e/x")
 		g.trial(t, `echo both >>e/x`)
-		g.lands(t, all, "M | e/x")
+		g.lands(t, []string{"--overwrite", "--all"}, "M | e/x")
 		assert.Equal(t, "mine\nboth", g.read(t, "e/x"))
 	}},
-	{"undo, and undo of that", "a: 1; d/x: 1; d/y: 1; l => a; to-dir: 1; to-file/x: 1; mode: 1", func(t *testing.T, g *ground) {
+	{"undo and redo", "a: 1; d/x: 1; d/y: 1; l => a; to-dir: 1; to-file/x: 1; mode: 1", func(t *testing.T, g *ground) {
 		before := tree(t, g.Project)
 		assert.Equal(t, 2, g.Run(t, "pk-apply", "--session", "none", "--undo").Status)
 		g.trial(t, `echo 2 >a; rm -r d; ln -sf mode l; rm to-dir; mkdir to-dir; echo n >to-dir/n; rm -r to-file; echo f >to-file; chmod 700 mode; mkdir -p n/m; echo x >n/m/x`)
@@ -570,7 +570,7 @@ var scenes = []scene{
 			got := g.apply(t, "--undo")
 			assert.Zero(t, got.Status, got.Stderr)
 			sameTree(t, before, tree(t, g.Project))
-			got = g.apply(t, "--undo")
+			got = g.apply(t, "--redo")
 			assert.Zero(t, got.Status, got.Stderr)
 			sameTree(t, after, tree(t, g.Project))
 		}
@@ -608,7 +608,46 @@ var scenes = []scene{
 		g.host(t, `sed -i 's/^10$/ten/' a; git add a`)
 		assert.Equal(t, clitest.Outcome{Stderr: conflict("a", userSaved), Status: 1}, g.apply(t, "a"))
 		got := g.diff(t, "--patch")
-		assert.Equal(t, "pk-diff: warning: the patch of \"a\" undoes a change in the project: it has changed in the project\n", got.Stderr)
+		assert.Equal(t, clitest.Outcome{Stderr: "pk-diff: warning: the patch leaves \"a\" out: it has changed in the project\n", Status: 1}, got)
+	}},
+	{"a patch of what stays", "a: 1", func(t *testing.T, g *ground) {
+		g.host(t, `git init -q; git config core.hooksPath .hooks; git add .; git commit -qm 1`)
+		g.trial(t, `mkdir .hooks; echo x >.hooks/pre-commit; echo x >.envrc; ln -s /etc/passwd abs; echo n >n`)
+		got := g.diff(t, "--patch")
+		assert.Equal(t, 3, strings.Count(got.Stderr, "the patch leaves"), got.Stderr)
+		assert.Equal(t, 1, strings.Count(got.Stdout, "diff --git"), got.Stdout)
+		assert.Contains(t, got.Stdout, "+++ b/n\n")
+	}},
+	{"a refused type keeps what is below", "dd/1: 1; ff/1: 1", func(t *testing.T, g *ground) {
+		g.trial(t, `rm -r dd ff; ln -s /etc dd; mkfifo ff`)
+		got := g.apply(t, "--all")
+		assert.Equal(t, 1, got.Status)
+		assert.Empty(t, got.Stdout)
+		assert.Equal(t, "1 1", g.read(t, "dd/1")+" "+g.read(t, "ff/1"))
+	}},
+	{"a list names each path", "x: precious", func(t *testing.T, g *ground) {
+		g.trial(t, `rm x; mkdir x; echo i >x/in; mkdir n; echo a >n/a; echo b >n/b`)
+		g.Write(t, g.dir+"/list", "x/in\n")
+		assert.Equal(t, 1, g.apply(t, "--from", g.dir+"/list").Status)
+		assert.Equal(t, "precious", g.read(t, "x"))
+		g.Write(t, g.dir+"/list", "n\n")
+		assert.Equal(t, 1, g.apply(t, "--discard", "--from", g.dir+"/list").Status)
+		g.changes(t, "A | n/", "A | n/a", "A | n/b", "T | x/", "A | x/in")
+	}},
+	{"an undo that fails is tried again", "d/f: precious", func(t *testing.T, g *ground) {
+		g.trial(t, `echo agent >d/f`)
+		require.Zero(t, g.apply(t, "--all").Status)
+		g.host(t, "echo mine >d/f")
+		assert.Equal(t, 1, g.apply(t, "--undo").Status)
+		g.host(t, "echo agent >d/f")
+		assert.Equal(t, clitest.Outcome{Stdout: "U\td/f\n"}, g.apply(t, "--undo"))
+		assert.Equal(t, "precious", g.read(t, "d/f"))
+	}},
+	{"links through links of the host", "d/x: 1; ext => /etc; up => ..; g => .git", func(t *testing.T, g *ground) {
+		g.host(t, "git init -q")
+		g.trial(t, `ln -s ext/passwd a; ln -s up/other b; ln -s g/hooks c; ln -s d/x ok`)
+		got := g.apply(t, "--all")
+		assert.Equal(t, []string{"A | ok"}, columns(got.Stdout), got.Stderr)
 	}},
 	{"bits of the project's directory", "a: 1", func(t *testing.T, g *ground) {
 		for _, mode := range []string{"2775", "1777", "0555", "0755"} {

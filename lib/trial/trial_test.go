@@ -478,7 +478,7 @@ func TestUndo(t *testing.T) {
 		assert.Empty(t, replay((*Trial).Redo))
 		assert.Equal(t, after, names(t, s.project))
 	}
-	assert.ErrorIs(t, (&Trial{Roots: []*Root{s.again(t)}}).Redo(false, nil), ErrNothingLanded)
+	assert.ErrorIs(t, (&Trial{Roots: []*Root{s.again(t)}}).Redo(false, nil), ErrNothingUndone)
 	host(t, s.project, "echo mine >n/m/f; echo mine >f")
 	assert.ElementsMatch(t, lines{"f: it has changed in the project", "n/m/f: it has changed in the project"}, slices.DeleteFunc(undo(), func(l string) bool { return strings.HasPrefix(l, "n: ") || strings.HasPrefix(l, "n/m: ") }))
 	assert.Contains(t, names(t, s.project), "f: mine\n")

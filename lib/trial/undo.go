@@ -131,8 +131,11 @@ func (u *undo) close() error {
 	return u.list.Close()
 }
 
-// ErrNothingLanded says that there is nothing to undo, or nothing to land again.
-var ErrNothingLanded = errors.New("no landing is left for that")
+// Errors of Undo and Redo.
+var (
+	ErrNothingLanded = errors.New("nothing has landed that could be undone")
+	ErrNothingUndone = errors.New("nothing has been undone that could land again")
+)
 
 // Undo puts back what the last landing that was not undone has displaced, where the
 // project still has what landed. Paths where it has not stay for the next call.
@@ -163,8 +166,11 @@ func (t *Trial) replay(undo, dryRun bool, report func(r *Root, path string, err 
 			}
 		}
 	}
-	if number == 0 {
+	switch {
+	case number == 0 && undo:
 		return ErrNothingLanded
+	case number == 0:
+		return ErrNothingUndone
 	}
 	for _, r := range t.Roots {
 		if !slices.Contains(all[r], number) {

@@ -12,7 +12,7 @@ _pk_apply() {
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
-			--session --from --all --discard --undo --overwrite --links
+			--session --from --all --discard --undo --redo --overwrite --links
 			-n --dry-run -z --zero --json -h --help --version
 		' -- "$cur")
 		return

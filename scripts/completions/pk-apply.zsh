@@ -7,7 +7,8 @@ _arguments -s -S \
 	'(--from --undo *)--all[land everything, commits and branches too]' \
 	'(--undo --overwrite)--discard[drop the changes from the trial]' \
 	'(--from --all --discard --overwrite *)--undo[put back what the last landing replaced]' \
-	'(--discard --undo)--overwrite[land conflicts too]' \
+	'(--from --all --discard --overwrite --undo *)--redo[land again what --undo has put back]' \
+	'(--discard --undo --redo)--overwrite[land conflicts too]' \
 	'--links[land links that lead out of the project]' \
 	'(-n --dry-run)'{-n,--dry-run}'[print what would land]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
