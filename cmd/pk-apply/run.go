@@ -24,7 +24,7 @@ import (
 const help = `Usage: pk-apply [--session NAME] [OPTION]... PATH...
        pk-apply [--session NAME] [OPTION]... --from FILE
        pk-apply [--session NAME] [OPTION]... --all
-       pk-apply [--session NAME] [--dry-run] --undo
+       pk-apply [--session NAME] [--dry-run] --undo|--redo
 
 Lands changes of a trial in the project: those at each PATH and below. Prints a
 letter, as pk-diff does, and the path of each. For each that does not land, it
