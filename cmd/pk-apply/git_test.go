@@ -78,7 +78,7 @@ func TestClone(t *testing.T) {
 		mkdir .git/modules; git init -q --bare .git/modules/m; git -C .git/modules/m config core.bare false`)
 	assert.Contains(t, g.diff(t).Stdout, "A\tsub/.git/\ta repository: lands for git-adopt\n")
 	got := g.apply(t, "--all")
-	assert.Equal(t, clitest.Outcome{Stdout: "A\tsub\nA\tsub/.git\tinert: pk-fs git-adopt " + g.Project + "/sub\nA\tsub/lib\n"}, got)
+	assert.Equal(t, clitest.Outcome{Stdout: "A\tsub/\nA\tsub/.git/\tinert: pk-fs git-adopt " + g.Project + "/sub\nA\tsub/lib\n"}, got)
 	g.done(t)
 	for _, dir := range []string{"/sub", "/sub/.git.fenced", "/sub/.git.fenced/modules/m"} {
 		refused := clitest.Finish(t, g.shell(g.Project+dir, "git status; git rev-parse --git-dir"))
