@@ -54,7 +54,16 @@ func (l *Layer) forgetLocksBelow(view, upper int, in string, depth int) {
 	})
 }
 
+// forgetLock looks at the host first: to look a lock up in the overlay that the host
+// holds would keep it there until the next time.
 func (l *Layer) forgetLock(view, upper int, name string) {
+	gone := func() bool {
+		_, err := os.Lstat(filepath.Join(l.GitDir, name))
+		return os.IsNotExist(err)
+	}
+	if !gone() {
+		return
+	}
 	dir, err := fsat.Kernel().Open(view, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {
 		return
@@ -64,7 +73,7 @@ func (l *Layer) forgetLock(view, upper int, name string) {
 	if _, err := fsat.Lstat(dir, base); err != nil {
 		return
 	}
-	if _, err := os.Lstat(filepath.Join(l.GitDir, name)); !os.IsNotExist(err) {
+	if !gone() {
 		return
 	}
 	in, err := fsat.Kernel().Open(upper, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
