@@ -301,7 +301,10 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	if err != nil {
 		return err
 	}
-	return a.confirmLanded(i.Path)
+	if st, err := lstatBelow(a.Path, i.Path); err == nil && next.Kind == workspace.KindFile {
+		next.Perm = workspacePerm(st.Mode)
+	}
+	return a.confirmLanded(i.Path, next)
 }
 
 // addEqual adds entries that landed before, when pk-apply was killed, and that equal the

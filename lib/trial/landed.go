@@ -37,7 +37,7 @@ type record struct {
 	Perm   uint32         `json:"perm,omitempty"`
 	Hash   string         `json:"hash,omitempty"`
 	Target []byte         `json:"target,omitempty"`
-	Done   bool           `json:"done,omitempty"` // the entry of the line before is there
+	Done   bool           `json:"done,omitempty"` // the entry is there, as it has become
 }
 
 func newRecord(rel string, e workspace.Entry) record {
@@ -64,20 +64,18 @@ func (r *Root) addLanded(rel string, e workspace.Entry) {
 	r.landed[rel] = states{known[max(0, len(known)-2):]}
 }
 
-// confirmLanded notes that what noteLanded has noted is there.
-func (r *Root) confirmLanded(rel string) error {
-	line, err := json.Marshal(record{Path: []byte(rel), Done: true})
+// confirmLanded notes what is there after a landing: a group that could not be kept has no
+// permissions.
+func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
+	e.Size = 0
+	line := newRecord(rel, e)
+	line.Done = true
+	text, err := json.Marshal(line)
 	if err != nil {
 		return err
 	}
-	r.settle(rel)
-	return appendTo(filepath.Join(r.Dir, landedFile), append(line, '\n'))
-}
-
-func (r *Root) settle(rel string) {
-	if known := r.landed[rel].entries; len(known) > 0 {
-		r.landed[rel] = states{known[len(known)-1:]}
-	}
+	r.landed[rel] = states{[]workspace.Entry{e}}
+	return appendTo(filepath.Join(r.Dir, landedFile), append(text, '\n'))
 }
 
 // readLanded reads what has landed. A line that was cut by a crash is the last one, and
@@ -99,7 +97,7 @@ func (r *Root) readLanded() (map[string]states, error) {
 		switch err := json.Unmarshal(lines.Bytes(), &line); {
 		case err != nil:
 		case line.Done:
-			r.settle(string(line.Path))
+			r.landed[string(line.Path)] = states{[]workspace.Entry{line.entry()}}
 		default:
 			r.addLanded(string(line.Path), line.entry())
 		}

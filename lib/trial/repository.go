@@ -57,7 +57,7 @@ func (a *applying) repository(i Item) error {
 	if err := a.noteLanded(i.Path, a.repositoryEntry(i.Path)); err != nil {
 		return err
 	}
-	return a.confirmLanded(i.Path)
+	return a.confirmLanded(i.Path, a.repositoryEntry(i.Path))
 }
 
 // repositoryEntry stands for a git directory that the trial has made. Its hash is of the

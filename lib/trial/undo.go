@@ -274,7 +274,7 @@ func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun
 		return err
 	}
 	now.Size = 0
-	if now != want && now != expected {
+	if now != want && now != expected && !r.landed[rel].matches(now) { // it may have got another mode when it landed
 		return &Refused{"it has changed in the project", true}
 	}
 	if dryRun {
@@ -310,5 +310,5 @@ func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun
 	if err != nil {
 		return err
 	}
-	return r.confirmLanded(rel)
+	return r.confirmLanded(rel, want)
 }
