@@ -498,7 +498,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	if l.last {
 		err = landState(state.Land)
 	} else { // a state that git is writing would be torn
-		underWay = slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(up, name); return err == nil })
+		underWay = hasOperation(up)
 	}
 	if err != nil {
 		return err
