@@ -124,3 +124,22 @@ func TestGitStagedOnTheHost(t *testing.T) {
 		})
 	}
 }
+
+// The user drops a commit on which the trial has gone on. Landing does not bring it back.
+func TestGitMovedBackOnTheHost(t *testing.T) {
+	b := clitest.NewBox(t)
+	if !clitest.Turn(0) {
+		return
+	}
+	g := newGround(t, b, "f: 1")
+	g.host(t, `git init -q; git add .; git commit -qm 1; git commit -q --allow-empty -m dropped; sleep 1.1`)
+	g.trial(t, `git commit -q --allow-empty -m trial`)
+	g.host(t, `git reset -q --hard HEAD~1`)
+	got := g.apply(t, "--all")
+	assert.NotZero(t, got.Status)
+	assert.Contains(t, got.Stderr, `the host has moved "refs/heads/main" meanwhile`)
+	assert.Contains(t, got.Stderr, `refs/pk/`+sessionName+`/heads/main`)
+	assert.Equal(t, "1\n", g.host(t, `git log --format=%s`))
+	assert.Equal(t, "trial\ndropped\n1\n", g.host(t, `git log --format=%s refs/pk/`+sessionName+`/heads/main`))
+	g.done(t)
+}
