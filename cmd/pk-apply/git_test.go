@@ -143,3 +143,31 @@ func TestGitMovedBackOnTheHost(t *testing.T) {
 	assert.Equal(t, "trial\ndropped\n1\n", g.host(t, `git log --format=%s refs/pk/`+sessionName+`/heads/main`))
 	g.done(t)
 }
+
+// A trial that has changed no reference and no file, but the index, a remote or the state
+// of a merge, holds that until it lands.
+func TestGitFilesAlone(t *testing.T) {
+	b := clitest.NewBox(t)
+	for i, s := range []struct{ name, trial, look, want string }{
+		{"a remote", `git remote add o https://example.org/o`, `git remote get-url o`, "https://example.org/o\n"},
+		{"the index", `git rm -q --cached f`, `git ls-files`, ""},
+		{"a merge", `git merge -q --no-commit -s ours b2`, `git log --format=%s -1 MERGE_HEAD`, "2\n"},
+	} {
+		if !clitest.Turn(i) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, "f: 1")
+			g.host(t, `git init -q; git add .; git commit -qm 1; git checkout -q -b b2; git commit -q --allow-empty -m 2; git checkout -q -b b3 main; git commit -q --allow-empty -m 3`)
+			g.trial(t, s.trial)
+			assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--all"))
+			assert.Equal(t, s.want, g.trial(t, s.look))
+			got := g.apply(t, "--all")
+			assert.Zero(t, got.Status)
+			assert.Empty(t, got.Stderr)
+			assert.Equal(t, s.want, g.host(t, s.look))
+			g.done(t)
+		})
+	}
+}

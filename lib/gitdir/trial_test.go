@@ -100,3 +100,82 @@ func TestTrialKeepsIndexOfRebase(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
 }
+
+// FileChanges lists what lands beside references, and nothing once it has landed.
+func TestFileChanges(t *testing.T) {
+	for _, row := range []struct {
+		name, script, host string
+		want               []string
+		stays              bool
+	}{
+		{"nothing", `true`, `true`, nil, false},
+		{"a look", `git update-index --force-write-index`, `true`, nil, false},
+		{"a look, the host stages", `git update-index --force-write-index`, `echo h >h; git add h`, nil, false},
+		{"staged", `echo y >y; git add y`, `true`, []string{"M index"}, false},
+		{"staged with no index on the host", `echo y >y; git add y`, `rm .git/index`, []string{"A index"}, true},
+		{"only a flag", `git update-index --assume-unchanged a`, `true`, []string{"M index"}, false},
+		{"a remote", `git remote add o https://example.org/o`, `true`, []string{"M config"}, false},
+		{"a remote that the host has too", `git remote add o https://example.org/o`, `git remote add o https://example.org/o`, nil, false},
+		{"configuration that never lands", `git config core.pager evil`, `true`, nil, true},
+		{"a merge that stops", `git merge -q b2 || :`, `true`, []string{"M index", "A MERGE_MSG", "A MERGE_MODE", "A AUTO_MERGE", "A MERGE_HEAD", "A ORIG_HEAD remark"}, false},
+		{"a rebase that stops", `git rebase -q b2 || :`, `true`, []string{"M index", "A MERGE_MSG", "A AUTO_MERGE", "A rebase-merge", "A REBASE_HEAD", "A ORIG_HEAD remark"}, false},
+		{"a bad index", `echo bad >.git/index`, `true`, []string{"? index"}, true},
+		{"a bad state", `echo bad >.git/MERGE_HEAD`, `true`, []string{"A MERGE_HEAD"}, true},
+		{"a commit", `git commit -q --allow-empty -m m`, `true`, []string{"M COMMIT_EDITMSG remark"}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`repo .; echo a >a; git add a; git commit -qm a; git checkout -q -b b2; echo b >a; git commit -qam b; git checkout -q main; echo c >a; git commit -qam c`)
+			l := g.mount(g.root+"-layers", row.script)
+			g.settle()
+			g.sh(row.host)
+			list := func() (names []string) {
+				changes, err := l.FileChanges()
+				require.NoError(t, err)
+				for _, c := range changes {
+					name := "M "
+					switch {
+					case c.Err != nil:
+						name = "? "
+					case c.Before == "":
+						name = "A "
+					}
+					if name += c.Name; c.Remark() {
+						name += " remark"
+					}
+					if c.Err == nil {
+						assert.NotEqual(t, c.Before, c.After)
+					}
+					names = append(names, name)
+				}
+				return names
+			}
+			assert.ElementsMatch(t, row.want, list())
+			told := g.landed(l)
+			if !row.stays {
+				assert.Empty(t, told)
+			}
+			if row.name != "a bad state" {
+				assert.Empty(t, list(), "after landing")
+			}
+		})
+	}
+}
+
+// The files of linked worktrees and submodules are below the git directory.
+func TestFileChangesBelow(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; echo a >a; git add a; git commit -qm a; git worktree add -q ../wt; git clone -q --bare . .git/modules/s/m; git -C .git/modules/s/m config core.bare false`)
+	upper := g.root + "-layers/" + LayerName(g.path(".git")) + "/upper"
+	l := g.mount(g.root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
+		cd `+upper+`; mkdir -p worktrees/wt; echo x >worktrees/wt/MERGE_HEAD; cd -; cp .git/worktrees/wt/index `+upper+`/worktrees/wt; GIT_INDEX_FILE=`+upper+`/worktrees/wt/index git rm -q --cached a`)
+	l.GitDirs = append(l.GitDirs, g.path(".git/worktrees/wt"), g.path(".git/modules/s/m"))
+	changes, err := l.FileChanges()
+	require.NoError(t, err)
+	var names []string
+	for _, c := range changes {
+		require.NoError(t, c.Err)
+		names = append(names, c.Name)
+	}
+	assert.ElementsMatch(t, []string{"modules/s/m/config", "worktrees/wt/MERGE_HEAD", "worktrees/wt/index"}, names)
+}
