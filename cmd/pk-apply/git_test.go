@@ -91,3 +91,83 @@ func TestClone(t *testing.T) {
 	assert.NotContains(t, g.host(t, `cat sub/.git/config; ls sub/.git/hooks 2>/dev/null || :`), "touch")
 	assert.Zero(t, strings.Count(g.diff(t).Stdout, "sub/.git"))
 }
+
+// The user stages and switches branches between the commands of a trial. Landing loses
+// nothing of that.
+func TestGitStagedOnTheHost(t *testing.T) {
+	b := clitest.NewBox(t)
+	for i, s := range []struct{ name, first, host, second, said, status, staged string }{
+		{"the trial only looks", `touch f; git status`, `echo staged >h; git add h; echo later >h`, `true`, "", "AM h\n", "staged\n"},
+		{"the host switches", `touch f; git status`, `git checkout -q b2`, `touch f; git status`, "", "", "b2\n"},
+		{"both stage", `echo x >x; git add x`, `echo staged >h; git add h`, `true`, "the host has staged other changes", "A  h\n?? x\n", "staged\n"},
+		{"the host switches, the trial has staged", `echo x >x; git add x`, `git checkout -q b2`, `true`, "the host has staged other changes", "?? x\n", "b2\n"},
+	} {
+		if !clitest.Turn(i) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, "f: 1")
+			g.host(t, `git init -q; git add .; git commit -qm 1; git checkout -q -b b2; echo b2 >h; git add h; git commit -qm 2; git checkout -q main; sleep 1.1`)
+			g.trial(t, s.first)
+			g.host(t, s.host)
+			g.trial(t, s.second)
+			got := g.apply(t, "--all")
+			if s.said == "" {
+				assert.Equal(t, clitest.Outcome{}, got)
+			} else {
+				assert.NotZero(t, got.Status)
+				assert.Contains(t, got.Stderr, s.said)
+			}
+			assert.Equal(t, s.status, g.host(t, `git status --short`))
+			assert.Equal(t, s.staged, g.host(t, `git show :h`))
+		})
+	}
+}
+
+// The user drops a commit on which the trial has gone on. Landing does not bring it back.
+func TestGitMovedBackOnTheHost(t *testing.T) {
+	b := clitest.NewBox(t)
+	if !clitest.Turn(0) {
+		return
+	}
+	g := newGround(t, b, "f: 1")
+	g.host(t, `git init -q; git add .; git commit -qm 1; git commit -q --allow-empty -m dropped; sleep 1.1`)
+	g.trial(t, `git commit -q --allow-empty -m trial`)
+	g.host(t, `git reset -q --hard HEAD~1`)
+	got := g.apply(t, "--all")
+	assert.NotZero(t, got.Status)
+	assert.Contains(t, got.Stderr, `the host has moved "refs/heads/main" meanwhile`)
+	assert.Contains(t, got.Stderr, `refs/pk/`+sessionName+`/heads/main`)
+	assert.Equal(t, "1\n", g.host(t, `git log --format=%s`))
+	assert.Equal(t, "trial\ndropped\n1\n", g.host(t, `git log --format=%s refs/pk/`+sessionName+`/heads/main`))
+	g.done(t)
+}
+
+// A trial that has changed no reference and no file, but the index, a remote or the state
+// of a merge, holds that until it lands.
+func TestGitFilesAlone(t *testing.T) {
+	b := clitest.NewBox(t)
+	for i, s := range []struct{ name, trial, look, want string }{
+		{"a remote", `git remote add o https://example.org/o`, `git remote get-url o`, "https://example.org/o\n"},
+		{"the index", `git rm -q --cached f`, `git ls-files`, ""},
+		{"a merge", `git merge -q --no-commit -s ours b2`, `git log --format=%s -1 MERGE_HEAD`, "2\n"},
+	} {
+		if !clitest.Turn(i) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, "f: 1")
+			g.host(t, `git init -q; git add .; git commit -qm 1; git checkout -q -b b2; git commit -q --allow-empty -m 2; git checkout -q -b b3 main; git commit -q --allow-empty -m 3`)
+			g.trial(t, s.trial)
+			assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--all"))
+			assert.Equal(t, s.want, g.trial(t, s.look))
+			got := g.apply(t, "--all")
+			assert.Zero(t, got.Status)
+			assert.Empty(t, got.Stderr)
+			assert.Equal(t, s.want, g.host(t, s.look))
+			g.done(t)
+		})
+	}
+}

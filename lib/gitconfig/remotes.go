@@ -57,6 +57,16 @@ func LandRemotes(host string, base, layer []byte) (changed bool, stays []string,
 	return changed && err == nil, stays, err
 }
 
+// PreviewRemotes returns the text of the host's file, and the one that LandRemotes would
+// replace it with.
+func PreviewRemotes(host string, base, layer []byte) (before, after []byte, err error) {
+	if host, err = filepath.EvalSymlinks(host); err != nil {
+		return nil, nil, err
+	}
+	before, after, _, err = landOn(host, base, layer)
+	return before, after, err
+}
+
 func landOn(host string, base, layer []byte) (before, after []byte, stays []string, err error) {
 	before, err = readAt(unix.AT_FDCWD, host, 0, maxFile)
 	if err != nil {

@@ -332,16 +332,16 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err == nil {
 		err = r.landConfig(upper, out)
 	}
-	return errors.Join(err, l.modules(upper, "modules", rel, out))
+	return errors.Join(err, l.modules(upper, "modules", rel, func(sub int, name string) error { return l.repository(sub, name, out) }))
 }
 
-// modules lands submodules. A slash in a submodule's name is a directory here.
-func (l *lander) modules(dir int, in, rel string, out *landed) error {
+// modules calls do for each submodule. A slash in a submodule's name is a directory here.
+func (l *lander) modules(dir int, in, rel string, do func(sub int, name string) error) error {
 	return l.each(dir, in, rel, func(sub int, name string) error {
 		if exists(filepath.Join(l.layer.GitDir, name, "HEAD")) {
-			return l.repository(sub, name, out)
+			return do(sub, name)
 		}
-		return l.modules(sub, ".", name, out)
+		return l.modules(sub, ".", name, do)
 	})
 }
 
@@ -498,7 +498,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	if l.last {
 		err = landState(state.Land)
 	} else { // a state that git is writing would be torn
-		underWay = slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(up, name); return err == nil })
+		underWay = hasOperation(up)
 	}
 	if err != nil {
 		return err

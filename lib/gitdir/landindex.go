@@ -1,7 +1,6 @@
 package gitdir
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -71,7 +70,19 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 			return x
 		}
 		x.host, x.changed, x.old = host, x.Changed(host.Index), host.Changed(x.Index)
-		x.behind = host.stat.Ctim.Nano() > since && (replaced == "" || replaced != digestOf(text)) && !l.includes(r, git, x, text)
+		if host.stat.Ctim.Nano() <= since || replaced != "" && replaced == digestOf(text) {
+			return x
+		}
+		base := l.layer.readBase(git, r.hexLen())
+		switch {
+		case base.sameAs(text):
+		case base.Index == nil:
+			x.behind = true
+		case index.SameContent(base.Index, x.Index):
+			return nil // the command has staged nothing, and the host may have
+		default:
+			x.behind = !x.includes(base.Index)
+		}
 		return x
 	})
 	go read()
@@ -175,18 +186,10 @@ func readHostIndex(r *repository, path string) ([]byte, *hostIndex, error) {
 	return data, h, nil
 }
 
-// includes reports whether an index has all that the host has staged since the command
-// started. Writing anew what the files look like is nothing: an editor has that done
-// every few seconds.
-func (l *lander) includes(r *repository, git string, x *indexes, host []byte) bool {
-	before, err := os.ReadFile(l.layer.baseIndex(git))
-	if err != nil || bytes.Equal(before, host) {
-		return err == nil
-	}
-	base, err := index.ParseHost(before, r.hexLen())
-	if err != nil {
-		return false
-	}
+// includes reports whether an index has all that the host has staged since its base.
+// Writing anew what the files look like is nothing: an editor has that done every few
+// seconds.
+func (x *indexes) includes(base *index.Index) bool {
 	lost := map[string]bool{} // paths at which x is not as the host's
 	for _, e := range slices.Concat(x.changed, x.old) {
 		lost[e.Path] = true

@@ -263,59 +263,6 @@ func (l *Layer) empty() error {
 	return e.Empty(upper)
 }
 
-// keepIndexes gives the host's indexes another name, under which they stay when the
-// host's git replaces them. A name that an index has already stays: each new one
-// changes the ctime of the index, and lists of repositories go by that.
-func (l *Layer) keepIndexes() error {
-	gitDirs := []string{l.GitDir}
-	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
-	for _, e := range worktrees {
-		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
-	}
-	kept := map[string]bool{}
-	for _, git := range gitDirs {
-		kept[l.baseIndex(git)] = sameFile(filepath.Join(git, indexFile), l.baseIndex(git))
-	}
-	if old, err := os.ReadDir(l.Dir); err == nil {
-		for _, e := range old {
-			name := filepath.Join(l.Dir, e.Name())
-			if !strings.HasPrefix(e.Name(), baseIndex) || kept[name] {
-				continue
-			}
-			if err := os.Remove(name); err != nil {
-				return err
-			}
-		}
-	}
-	for _, git := range gitDirs {
-		if kept[l.baseIndex(git)] {
-			continue
-		}
-		err := os.Link(filepath.Join(git, indexFile), l.baseIndex(git))
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
-		if err == nil {
-			err = os.WriteFile(l.baseIndex(git), data, 0o600)
-		}
-		if err != nil && !errors.Is(err, os.ErrPermission) {
-			return err
-		}
-	}
-	return nil
-}
-
-// sameFile reports whether two names are of one inode.
-func sameFile(a, b string) bool {
-	var one, other unix.Stat_t
-	return unix.Lstat(a, &one) == nil && unix.Lstat(b, &other) == nil && fsat.SameInode(&one, &other)
-}
-
-func (l *Layer) baseIndex(git string) string {
-	return filepath.Join(l.Dir, baseIndex+digestOf([]byte(git))[:16])
-}
-
 func (l *Layer) load() (r record, err error) {
 	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {

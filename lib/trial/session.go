@@ -182,10 +182,15 @@ func Sessions(base string) ([]Summary, error) {
 	return list, nil
 }
 
-// hasCommits reports whether a layer has changed references, or may have.
+// hasCommits reports whether a layer has changed references, the index, configuration or
+// the state of work under way, or may have.
 func hasCommits(l *gitdir.Layer) bool {
 	changes, err := l.RefChanges()
-	return err != nil || len(changes) > 0
+	if err != nil || len(changes) > 0 {
+		return true
+	}
+	files, err := l.FileChanges()
+	return err != nil || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
 }
 
 // count counts the entries below a directory.

@@ -217,6 +217,12 @@ func (t *transaction) forward(old, new string) bool {
 	return old == "" || old == new || t.o.IsAncestor != nil && new != "" && t.o.IsAncestor(old, new)
 }
 
+// movedBack reports whether the host has dropped commits that the command started from:
+// an update from there on would bring them back.
+func (t *transaction) movedBack(start, now string) bool {
+	return start != "" && start != zero(t.HexLen) && start != now && t.o.IsAncestor != nil && t.o.IsAncestor(now, start)
+}
+
 // update makes or changes a ref.
 func (t *transaction) update(it *item) {
 	c := &it.Change
@@ -244,7 +250,7 @@ func (t *transaction) update(it *item) {
 	case now.target != "" && !symbolic:
 		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
 		return
-	case (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New)):
+	case (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New) && !t.movedBack(c.start, now.id)):
 		t.keep(it, now.value)
 		return
 	}

@@ -349,7 +349,22 @@ func (v *view) change(name string) (*Change, error) {
 	if !known && len(c.Log) == 0 && slices.Contains(olds, seen.id) {
 		return nil, err // packed or copied in the layer, moved by the host
 	}
+	c.start = startOf(c, olds)
 	return c, err
+}
+
+// startOf returns the ID that the command started from, or "". If the host has moved the
+// ref, the layer's log tells: the host may have moved it before the command changed it.
+func startOf(c *Change, olds []string) string {
+	switch {
+	case !c.Moved:
+		return c.Old
+	case len(c.Log) > 0:
+		return c.Log[0].Old
+	case len(olds) > 0:
+		return olds[len(olds)-1]
+	}
+	return ""
 }
 
 // removed reports whether the command removed a ref that it does not see. Without

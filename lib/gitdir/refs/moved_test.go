@@ -28,6 +28,11 @@ func TestMovedByTheHost(t *testing.T) {
 		{"both make branches in conflict", "git branch n/m HEAD~1", "git branch n HEAD", []string{`refused refs/heads/n/m: the host has the ref "refs/heads/n"`}, "n main"},
 		{"the other way round", "git branch n HEAD~1", "git branch n/m HEAD", []string{`refused refs/heads/n: the host has refs below "refs/heads/n"`}, "n/m main"},
 		{"the session goes on from the host's commit", "git branch -f old HEAD", "git branch -f old HEAD~1", []string{"landed refs/heads/old"}, "old view:old"},
+		{"the host moves back", "c 4", "git reset -q --hard HEAD~1", []string{"landed HEAD", "kept refs/heads/main as refs/pk/s1/heads/main"}, "refs/pk/s1/heads/main view:main"},
+		{"the host moves back, refs packed", "c 4; git pack-refs --all", "git reset -q --hard HEAD~2; git pack-refs --all", []string{"landed HEAD", "kept refs/heads/main as refs/pk/s1/heads/main"}, "refs/pk/s1/heads/main view:main"},
+		{"the host moves forth and back", "c 4", other + "; git reset -q --hard HEAD~1", []string{"landed HEAD", "landed refs/heads/main"}, "main view:main"},
+		{"the host moves back, the session to the same commit", "git reset -q --hard HEAD~1", "git reset -q --hard HEAD~1", []string{"landed HEAD"}, "main view:main"},
+		{"the session goes on from where the host went back to", "git reset -q --hard HEAD~1; c 4", "git reset -q --hard HEAD~1", []string{"landed HEAD", "kept refs/heads/main as refs/pk/s1/heads/main"}, "refs/pk/s1/heads/main view:main"},
 		{"both move a tag", "git tag -f v1 HEAD~1", "git tag -f v1 HEAD~2", []string{"landed refs/tags/v1"}, "v1 view:v1"},
 		{"both move a tag apart", "git tag -f v1 HEAD~2", "git tag -f v1 HEAD~1", []string{"kept refs/tags/v1 as refs/pk/s1/tags/v1"}, "refs/pk/s1/tags/v1 view:v1"},
 		{"both switch", "git checkout -q old", "git checkout -q --detach", []string{"kept HEAD"}, "HEAD main"},
@@ -57,6 +62,31 @@ func TestMovedByTheHost(t *testing.T) {
 			assert.Equal(t, refs, w.git("for-each-ref"), "the second time")
 		})
 	}
+}
+
+// The host drops a commit, and then the session goes on from the one before.
+func TestMovedBackBeforeTheSession(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; c 2; c 3")
+	w.sh(w.tree, "git reset -q --hard HEAD~1")
+	w.session("c 4")
+	assert.ElementsMatch(t, []string{"landed HEAD", "landed refs/heads/main"}, w.land())
+	assert.Equal(t, w.seen("main"), w.at("main"))
+}
+
+// A long command has landed a commit, which the host drops.
+func TestMovedBackAfterLanding(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1")
+	w.session("c 2")
+	assert.Len(t, w.land(), 2)
+	w.sh(w.tree, "git reset -q --hard HEAD~1")
+	before := w.at("main")
+	w.sh(w.copy, "c 3")
+	w.again("refs/heads/main", "logs/HEAD", "logs/refs/heads/main")
+	assert.Contains(t, w.land(), "kept refs/heads/main as refs/pk/s1/heads/main")
+	assert.Equal(t, before, w.at("main"))
+	assert.Equal(t, w.seen("main"), w.at("refs/pk/s1/heads/main"))
 }
 
 // A command's git writes an empty packed-refs; then the host packs its own refs.

@@ -33,6 +33,7 @@ type Change struct {
 	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
+	start     string     // the ID that the command started from, as far as the logs tell; may be empty
 }
 
 // Refused is something in the layer that is no valid change. The name may hold

@@ -177,6 +177,10 @@ type change struct {
 	old  bool    // the host has a file of that name
 	new  content // absent: remove it
 	mark Mark
+
+	host    content // before
+	changed time.Time
+	own     bool // the host's is as an earlier call left it
 }
 
 func (l *lander) group(items []item) error {
@@ -212,6 +216,25 @@ func (l *lander) group(items []item) error {
 // plan compares a name in the layer with the host's, and returns nil if there is
 // nothing to do. A refusal is a state that stays.
 func (l *lander) plan(it item) (*change, error) {
+	c, err := l.compare(it)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	if c.host.sum() == c.mark.Host {
+		l.remember(c)
+		return nil, nil
+	}
+	if err := l.judge(it, c.new, c.host); err != nil {
+		return nil, refusal{err}
+	}
+	if c.old && !c.own && !c.changed.Before(l.Since) {
+		return nil, refusal{errors.New("the host changed it meanwhile")}
+	}
+	return c, nil
+}
+
+// compare returns nil if the layer does not have a name, or if it has landed.
+func (l *lander) compare(it item) (*change, error) {
 	layer, err := l.readLayer(it)
 	if err != nil {
 		return nil, err
@@ -235,23 +258,13 @@ func (l *lander) plan(it item) (*change, error) {
 	if !marked {
 		mark.Had, mark.Below = old.kind != absent, slices.Sorted(maps.Keys(old.files))
 	}
-	c := &change{name: it.name, old: old.kind != absent, new: layer.over(old, mark.Below)}
+	c := &change{name: it.name, old: old.kind != absent, host: old, changed: changed, own: own, new: layer.over(old, mark.Below)}
 	maps.DeleteFunc(c.new.files, func(name string, _ []byte) bool {
 		check, known := it.files[name]
 		return known && check == nil
 	})
 	mark.Layer, mark.Host = layer.sum(), c.new.sum()
 	c.mark = mark
-	if old.sum() == mark.Host {
-		l.remember(c)
-		return nil, nil
-	}
-	if err := l.judge(it, c.new, old); err != nil {
-		return nil, refusal{err}
-	}
-	if c.old && !own && !changed.Before(l.Since) {
-		return nil, refusal{errors.New("the host changed it meanwhile")}
-	}
 	return c, nil
 }
 

@@ -1,0 +1,159 @@
+package gitdir
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/gitdir/index"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
+)
+
+// keepIndexes gives the host's indexes another name, under which they stay when the
+// host's git replaces them: landing compares the command's index with that base. A name
+// that an index has already stays: each new one changes the ctime of the index, and lists
+// of repositories go by that.
+//
+// An index in the upper layer keeps the base of the mount in which it was copied up. With
+// a newer base, all that the host has staged since would look as if the command had
+// removed it.
+func (l *Layer) keepIndexes() error {
+	gitDirs := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	kept := map[string]bool{}
+	for _, git := range gitDirs {
+		copied, err := l.hasIndex(git)
+		if err != nil {
+			return err
+		}
+		kept[l.baseIndex(git)] = copied || sameFile(filepath.Join(git, indexFile), l.baseIndex(git))
+	}
+	if old, err := os.ReadDir(l.Dir); err == nil {
+		for _, e := range old {
+			name := filepath.Join(l.Dir, e.Name())
+			if !strings.HasPrefix(e.Name(), baseIndex) || kept[name] {
+				continue
+			}
+			if err := os.Remove(name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, git := range gitDirs {
+		if kept[l.baseIndex(git)] {
+			continue
+		}
+		err := os.Link(filepath.Join(git, indexFile), l.baseIndex(git))
+		if err == nil || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
+		if err == nil {
+			err = os.WriteFile(l.baseIndex(git), data, 0o600)
+		}
+		if err != nil && !errors.Is(err, os.ErrPermission) {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasIndex reports whether the upper layer, which no command uses, has an index of a git
+// directory, or a whiteout in its place. An index in which no command has staged anything
+// is removed if the host's has changed since: the next command sees the host's.
+func (l *Layer) hasIndex(git string) (bool, error) {
+	rel, err := filepath.Rel(l.GitDir, git)
+	if err != nil {
+		return false, err
+	}
+	upper, err := l.openUpper()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(upper)
+	dir, err := fsat.Kernel().Open(upper, rel, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err == nil {
+		defer unix.Close(dir)
+		_, err = fsat.Lstat(dir, indexFile)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
+		return false, nil
+	case errors.Is(err, unix.EACCES): // the command has closed the directory
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	if sameFile(filepath.Join(git, indexFile), l.baseIndex(git)) || hasOperation(dir) || !l.refreshed(dir, git) {
+		return true, nil
+	}
+	return false, unix.Unlinkat(dir, indexFile, 0)
+}
+
+// hasOperation reports whether a directory of the upper layer has a state that its index is a
+// part of.
+func hasOperation(dir int) bool {
+	return slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(dir, name); return err == nil })
+}
+
+// refreshed reports whether the index in a directory of the upper layer has the entries
+// of its base, so that only what the files look like was written anew, and the host's
+// index is another one by now.
+func (l *Layer) refreshed(dir int, git string) bool {
+	format, _, err := FormatOf(l.GitDir)
+	if err != nil {
+		return false
+	}
+	base := l.readBase(git, 2*format.Size())
+	if base.Index == nil {
+		return false
+	}
+	if host, err := os.ReadFile(filepath.Join(git, indexFile)); err == nil && base.sameAs(host) || err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	data, _, err := overlay.ReadFile(dir, indexFile, unix.O_NOFOLLOW, maxIndex)
+	if err != nil {
+		return false
+	}
+	own, err := index.Parse(data, 2*format.Size(), new(index.Index))
+	return err == nil && index.SameContent(base.Index, own)
+}
+
+// base is the host's index from which the one in the upper layer began.
+type base struct {
+	*index.Index        // nil if there was none, or a split one
+	data         []byte // nil if there was none
+}
+
+func (b base) sameAs(host []byte) bool { return b.data != nil && bytes.Equal(b.data, host) }
+
+func (l *Layer) readBase(git string, hexLen int) base {
+	data, err := os.ReadFile(l.baseIndex(git))
+	if err != nil {
+		return base{}
+	}
+	x, err := index.ParseHost(data, hexLen)
+	if err != nil {
+		return base{data: data}
+	}
+	return base{x, data}
+}
+
+// sameFile reports whether two names are of one inode.
+func sameFile(a, b string) bool {
+	var one, other unix.Stat_t
+	return unix.Lstat(a, &one) == nil && unix.Lstat(b, &other) == nil && fsat.SameInode(&one, &other)
+}
+
+func (l *Layer) baseIndex(git string) string {
+	return filepath.Join(l.Dir, baseIndex+digestOf([]byte(git))[:16])
+}

@@ -1,0 +1,181 @@
+package gitdir
+
+import (
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// mount begins and ends a command of a trial, which runs a script in a copy of the root:
+// the files of the copy's git directory that the script has written are those of the
+// upper layer then.
+func (g ground) mount(layers, script string) *Layer {
+	g.Helper()
+	g.settle()
+	l, err := OpenShared(layers, g.path(".git"), "s")
+	require.NoError(g, err)
+	l.GitDirs = []string{l.GitDir}
+	g.sh(`rm -rf ../copy; cp -a . ../copy; cp -a ` + l.Upper() + `/. ../copy/.git; cp -a ../copy/.git ../before; cd ../copy; touch *; ` + script + `
+		cd .git; for f in $(find . -type f); do cmp -s $f ../../before/$f || { mkdir -p "` + l.Upper() + `/$(dirname $f)"; cp -a $f ` + l.Upper() + `/$f; }; done
+		cd ../..; rm -rf copy before`)
+	l.Started()
+	require.NoError(g, l.Close())
+	return l
+}
+
+// landed lands from a layer, and returns what pk tells.
+func (g ground) landed(l *Layer) []string {
+	g.Helper()
+	require.NoError(g, l.Reopen())
+	told := l.LandLast()
+	require.NoError(g, l.Close())
+	return told
+}
+
+// Between the commands of a trial, nothing of which lands, the user works on the host.
+func TestTrialKeepsStaged(t *testing.T) {
+	const refresh, stage = `git update-index --refresh -q || :; git update-index --force-write-index`, `echo y >y; git add y`
+	for _, row := range []struct {
+		name, first, host, second string
+		want                      string // the names in the host's index, and the text that is staged for h
+		told                      bool
+	}{
+		{"the host stages, the trial only looks", refresh, `echo staged >h; git add h; echo later >h`, `true`, "a h staged", false},
+		{"and looks again", refresh, `echo staged >h; git add h`, refresh, "a h staged", false},
+		{"the host stages, the trial stages then", refresh, `echo staged >h; git add h`, stage, "a h y staged", false},
+		{"both stage", stage, `echo staged >h; git add h`, `true`, "a h staged", true},
+		{"both stage, the trial twice", stage, `echo staged >h; git add h`, `echo z >z; git add z`, "a h staged", true},
+		{"both stage the same", `echo staged >h; git add h`, `echo staged >h; git add h`, refresh, "a h staged", false},
+		{"the trial stages, the host looks", stage, `touch a; git status`, `true`, "a y", false},
+		{"the host switches, the trial only looks", refresh, `git checkout -q b2`, refresh, "a b", false},
+		{"the host switches, the trial has staged", stage, `git checkout -q b2`, refresh, "a b", true},
+		{"the host has no index any more", refresh, `rm .git/index`, `true`, "", false},
+		{"the host stages after the last command", refresh, `true`, `true; cd -; echo staged >h; git add h; cd ../copy`, "a h staged", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`repo .; echo a >a; git add a; git commit -qm a; git checkout -q -b b2; echo b >b; git add b; git commit -qm b; git checkout -q main`)
+			layers := g.root + "-layers"
+			g.mount(layers, row.first)
+			g.settle()
+			g.sh(row.host)
+			l := g.mount(layers, row.second)
+			told := g.landed(l)
+			if row.told {
+				assert.Len(t, told, 1)
+				assert.Contains(t, told[0], "the host has staged other changes")
+			} else {
+				assert.Empty(t, told)
+			}
+			got := ""
+			for _, name := range []string{"a", "b", "h", "y", "z"} {
+				if _, err := g.tryGit(".", "rev-parse", "-q", "--verify", ":"+name); err == nil {
+					got += name + " "
+				}
+			}
+			if out, err := g.tryGit(".", "show", ":h"); err == nil {
+				got += out + " "
+			}
+			assert.Equal(t, row.want, trimmed(got))
+			assert.Empty(t, g.git(".", "fsck", "--full", "--no-dangling"))
+		})
+	}
+}
+
+func trimmed(s string) string { return s[:max(0, len(s)-1)] }
+
+// An index that belongs to a rebase stays, even if no command has staged anything.
+func TestTrialKeepsIndexOfRebase(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; echo a >a; git add a; git commit -qm a`)
+	layers := g.root + "-layers"
+	l := g.mount(layers, `git update-index --refresh -q; mkdir .git/rebase-merge; echo x >.git/rebase-merge/done`)
+	before, err := os.ReadFile(l.Upper() + "/index")
+	require.NoError(t, err)
+	g.sh(`echo h >h; git add h`)
+	l = g.mount(layers, `true`)
+	after, err := os.ReadFile(l.Upper() + "/index")
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+}
+
+// FileChanges lists what lands beside references, and nothing once it has landed.
+func TestFileChanges(t *testing.T) {
+	for _, row := range []struct {
+		name, script, host string
+		want               []string
+		stays              bool
+	}{
+		{"nothing", `true`, `true`, nil, false},
+		{"a look", `git update-index --force-write-index`, `true`, nil, false},
+		{"a look, the host stages", `git update-index --force-write-index`, `echo h >h; git add h`, nil, false},
+		{"staged", `echo y >y; git add y`, `true`, []string{"M index"}, false},
+		{"staged with no index on the host", `echo y >y; git add y`, `rm .git/index`, []string{"A index"}, true},
+		{"only a flag", `git update-index --assume-unchanged a`, `true`, []string{"M index"}, false},
+		{"a remote", `git remote add o https://example.org/o`, `true`, []string{"M config"}, false},
+		{"a remote that the host has too", `git remote add o https://example.org/o`, `git remote add o https://example.org/o`, nil, false},
+		{"configuration that never lands", `git config core.pager evil`, `true`, nil, true},
+		{"a merge that stops", `git merge -q b2 || :`, `true`, []string{"M index", "A MERGE_MSG", "A MERGE_MODE", "A AUTO_MERGE", "A MERGE_HEAD", "A ORIG_HEAD remark"}, false},
+		{"a rebase that stops", `git rebase -q b2 || :`, `true`, []string{"M index", "A MERGE_MSG", "A AUTO_MERGE", "A rebase-merge", "A REBASE_HEAD", "A ORIG_HEAD remark"}, false},
+		{"a bad index", `echo bad >.git/index`, `true`, []string{"? index"}, true},
+		{"a bad state", `echo bad >.git/MERGE_HEAD`, `true`, []string{"A MERGE_HEAD"}, true},
+		{"a commit", `git commit -q --allow-empty -m m`, `true`, []string{"M COMMIT_EDITMSG remark"}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`repo .; echo a >a; git add a; git commit -qm a; git checkout -q -b b2; echo b >a; git commit -qam b; git checkout -q main; echo c >a; git commit -qam c`)
+			l := g.mount(g.root+"-layers", row.script)
+			g.settle()
+			g.sh(row.host)
+			list := func() (names []string) {
+				changes, err := l.FileChanges()
+				require.NoError(t, err)
+				for _, c := range changes {
+					name := "M "
+					switch {
+					case c.Err != nil:
+						name = "? "
+					case c.Before == "":
+						name = "A "
+					}
+					if name += c.Name; c.Remark() {
+						name += " remark"
+					}
+					if c.Err == nil {
+						assert.NotEqual(t, c.Before, c.After)
+					}
+					names = append(names, name)
+				}
+				return names
+			}
+			assert.ElementsMatch(t, row.want, list())
+			told := g.landed(l)
+			if !row.stays {
+				assert.Empty(t, told)
+			}
+			if row.name != "a bad state" {
+				assert.Empty(t, list(), "after landing")
+			}
+		})
+	}
+}
+
+// The files of linked worktrees and submodules are below the git directory.
+func TestFileChangesBelow(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; echo a >a; git add a; git commit -qm a; git worktree add -q ../wt; git clone -q --bare . .git/modules/s/m; git -C .git/modules/s/m config core.bare false`)
+	upper := g.root + "-layers/" + LayerName(g.path(".git")) + "/upper"
+	l := g.mount(g.root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
+		cd `+upper+`; mkdir -p worktrees/wt; echo x >worktrees/wt/MERGE_HEAD; cd -; cp .git/worktrees/wt/index `+upper+`/worktrees/wt; GIT_INDEX_FILE=`+upper+`/worktrees/wt/index git rm -q --cached a`)
+	l.GitDirs = append(l.GitDirs, g.path(".git/worktrees/wt"), g.path(".git/modules/s/m"))
+	changes, err := l.FileChanges()
+	require.NoError(t, err)
+	var names []string
+	for _, c := range changes {
+		require.NoError(t, c.Err)
+		names = append(names, c.Name)
+	}
+	assert.ElementsMatch(t, []string{"modules/s/m/config", "worktrees/wt/MERGE_HEAD", "worktrees/wt/index"}, names)
+}
