@@ -15,7 +15,6 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitdir"
-	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
 	"pikuri/lib/trial"
@@ -347,7 +346,7 @@ func (w *work) git(s *trialflags.Selection) error {
 			return err
 		}
 		for _, r := range pending {
-			if slices.ContainsFunc(left, func(c refs.Change) bool { return c.Name == r.Name }) {
+			if slices.Contains(left, r.Name) {
 				w.fail(r.Name, errors.New("see the warning"))
 			} else {
 				w.line("G", r.Name, r.Arrow())
@@ -358,7 +357,7 @@ func (w *work) git(s *trialflags.Selection) error {
 }
 
 // landGit lands from the layer of one git directory, and returns what has not landed.
-func (w *work) landGit(l *gitdir.Layer) (left []refs.Change, err error) {
+func (w *work) landGit(l *gitdir.Layer) (left []string, err error) {
 	if w.dryRun {
 		return nil, nil
 	}
@@ -374,7 +373,18 @@ func (w *work) landGit(l *gitdir.Layer) (left []refs.Change, err error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	return l.RefChanges()
+	changes, err := l.RefChanges()
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		left = append(left, c.Name)
+	}
+	files, err := l.FileChanges()
+	for _, f := range files {
+		left = append(left, f.Name)
+	}
+	return left, err
 }
 
 // unseen names a reference that a list of reviewed changes does not have as it is.

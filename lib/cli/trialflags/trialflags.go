@@ -69,9 +69,12 @@ type Selection struct {
 	Missing []string        // operands that name no change
 }
 
-// Ref is a change of a reference in a git directory of the host.
+// Ref is a change of a reference, or of a file such as the index, in a git directory of
+// the host.
 type Ref struct {
 	GitDir string
+	File   bool  // Name is a file; Old and New are hashes of its content
+	Err    error // of a file that cannot be read, and does not land
 	refs.Change
 }
 
@@ -153,10 +156,22 @@ func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) e
 			if c.Old == c.New && c.OldTarget == c.Target {
 				continue // its log alone
 			}
-			s.Refs = append(s.Refs, Ref{l.GitDir, c})
-			for _, p := range paths {
-				used[p] = used[p] || fsat.Within(l.GitDir, p)
+			s.Refs = append(s.Refs, Ref{GitDir: l.GitDir, Change: c})
+		}
+		files, err := l.FileChanges()
+		if err != nil {
+			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
+		}
+		for _, f := range files {
+			if f.Remark() {
+				continue
 			}
+			r := Ref{GitDir: l.GitDir, File: true, Err: f.Err}
+			r.Name, r.Old, r.New = f.Name, f.Before, f.After
+			s.Refs = append(s.Refs, r)
+		}
+		for _, p := range paths {
+			used[p] = used[p] || len(changes)+len(files) > 0 && fsat.Within(l.GitDir, p)
 		}
 	}
 	return nil
@@ -268,6 +283,16 @@ func Letter(i trial.Item) string {
 
 // Arrow tells of the values of a reference before and after.
 func (r Ref) Arrow() string {
+	switch {
+	case r.Err != nil:
+		return "stays: " + r.Err.Error()
+	case r.File && r.Old == "":
+		return "new"
+	case r.File && r.New == "":
+		return "removed"
+	case r.File:
+		return "changed"
+	}
 	short := func(id, target string) string {
 		switch {
 		case target != "":
