@@ -258,7 +258,8 @@ func (l *Layer) tidyUp(out *landed) error {
 		if err := l.Try(overlay.Use, unix.F_WRLCK); err != nil {
 			return l.save(out.saved()) // another command uses it, and will tidy
 		}
-		defer func() { _ = l.Try(overlay.Use, unix.F_RDLCK) }()
+		// The next command has to mount the overlay anew, so it must not find it in use.
+		defer func() { _ = l.Try(overlay.Use, unix.F_UNLCK) }()
 	}
 	if l.Once {
 		return l.remove()
