@@ -74,7 +74,7 @@ func TestFuzz(t *testing.T) {
 		g.host(t, script(r, 40)+`; chmod -R u+rwX .`+unlinked)
 		direct := g.copied(t)
 		for range 1 + r.IntN(3) {
-			line := script(r, 5+r.IntN(40)) + unlinked
+			line := script(r, 5+r.IntN(40)) + unlinked + "; true"
 			plain := g.Command("pk-bash", "-y", "--raw", "-C", direct, "--", fixed+line)
 			require.Zero(t, clitest.Finish(t, plain).Status)
 			g.trial(t, line)
