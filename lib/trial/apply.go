@@ -157,11 +157,12 @@ func (a *applying) try(i Item, closing bool) error {
 		return &Refused{Reason: i.Refused}
 	case i.Conflict != "" && !a.Overwrite:
 		return &Refused{i.Conflict, true}
-	case i.Repository:
-		return a.repository(i)
 	}
 	if dir := a.failedAbove(i.Path); dir != "" {
 		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	}
+	if i.Repository {
+		return a.repository(i)
 	}
 	ctx := context.Background()
 	if err := a.recover(ctx, path.Dir(i.Path)); err != nil {
@@ -234,12 +235,7 @@ func (a *applying) unchanged(i Item) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	dir, err := fsat.Kernel().Open(fd, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
-	if err != nil {
-		return i.Old.Mode == 0 && errors.Is(err, unix.ENOENT)
-	}
-	defer unix.Close(dir)
-	st, err := fsat.Lstat(dir, path.Base(i.Path))
+	st, err := lstatBelow(fd, i.Path)
 	if err != nil {
 		return i.Old.Mode == 0 && errors.Is(err, unix.ENOENT)
 	}
@@ -301,15 +297,27 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	if err != nil {
 		return err
 	}
-	if st, err := lstatBelow(a.Path, i.Path); err == nil && next.Kind == workspace.KindFile {
-		next.Perm = workspacePerm(st.Mode)
+	if next.Kind == workspace.KindFile {
+		fd, err := a.openProject()
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if st, err := lstatBelow(fd, i.Path); err == nil {
+			next.Perm = workspacePerm(st.Mode)
+		}
 	}
 	return a.confirmLanded(i.Path, next)
 }
 
 // addEqual adds entries that landed before, when pk-apply was killed, and that equal the
 // project's still.
-func (a *applying) addEqual() {
+func (a *applying) addEqual() error {
+	upper, err := a.openUpper()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(upper)
 	now := map[string]bool{}
 	for _, i := range a.done {
 		now[i.Path] = true
@@ -320,7 +328,7 @@ func (a *applying) addEqual() {
 		}
 		i := Item{Root: a.Root}
 		i.Path = rel
-		st, err := lstatBelow(a.Upper(), rel)
+		st, err := lstatBelow(upper, rel)
 		switch {
 		case err != nil:
 			continue
@@ -336,11 +344,14 @@ func (a *applying) addEqual() {
 			a.done = append(a.done, i)
 		}
 	}
+	return nil
 }
 
 // finish puts all that has landed on stable storage, and takes it from the upper layer.
 func (a *applying) finish() error {
-	a.addEqual()
+	if err := a.addEqual(); err != nil {
+		return err
+	}
 	if len(a.done) == 0 {
 		return nil
 	}
@@ -348,7 +359,7 @@ func (a *applying) finish() error {
 	if err != nil {
 		return err
 	}
-	synced, err := fsat.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	synced, err := fsat.Reopen(fd, unix.O_RDONLY)
 	unix.Close(fd)
 	if err == nil {
 		err = unix.Syncfs(synced)

@@ -85,14 +85,14 @@ func (n *noting) directory(dir int, st *unix.Stat_t, rel string, depth int) erro
 	return nil
 }
 
-// beginning reads the names.
-func (r *Root) beginning() (*before, error) {
+// beginning reads the names, once.
+func (r *Root) beginning() error {
 	if r.before != nil {
-		return r.before, nil
+		return nil
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir, namesFile))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b := &before{dirs: map[string]*dirBefore{}}
 	var dir *dirBefore
@@ -108,12 +108,12 @@ func (r *Root) beginning() (*before, error) {
 			at = fields[3]
 		}
 		if _, err := fmt.Sscanf(record, "/%d %d %o ", &dir.dev, &dir.ino, &dir.mode); err != nil || at == "" {
-			return nil, fmt.Errorf("cannot read the names of the trial's beginning in %q", r.Dir)
+			return fmt.Errorf("cannot read the names of the trial's beginning in %q", r.Dir)
 		}
 		b.dirs[at] = dir
 	}
 	r.before = b
-	return b, nil
+	return nil
 }
 
 // had reports whether the root had a path.

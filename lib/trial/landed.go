@@ -80,14 +80,14 @@ func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
 
 // readLanded reads what has landed. A line that was cut by a crash is the last one, and
 // nothing has landed for it.
-func (r *Root) readLanded() (map[string]states, error) {
+func (r *Root) readLanded() error {
 	f, err := os.Open(filepath.Join(r.Dir, landedFile))
 	r.landed = map[string]states{}
 	if errors.Is(err, os.ErrNotExist) {
-		return r.landed, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -103,9 +103,9 @@ func (r *Root) readLanded() (map[string]states, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("cannot read what has landed: %w", err)
+		return fmt.Errorf("cannot read what has landed: %w", err)
 	}
-	return r.landed, nil
+	return nil
 }
 
 // project is the project's directory as a workspace, in which git directories can be
@@ -140,10 +140,13 @@ func (i Item) Before() (workspace.Entry, error) {
 
 // After is what the trial has at the path of an item.
 func (i Item) After() (workspace.Entry, error) {
-	if i.New.Mode == 0 {
+	switch {
+	case i.New.Mode == 0:
 		return workspace.Entry{}, nil
+	case i.Repository:
+		return i.Root.repositoryEntry(i.Path), nil
 	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, i.Root.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := i.Root.openUpper()
 	if err != nil {
 		return workspace.Entry{}, err
 	}
@@ -173,7 +176,7 @@ func (i Item) OpenBefore() (io.ReadCloser, error) {
 
 // OpenAfter opens the content that the trial has there.
 func (i Item) OpenAfter() (io.ReadCloser, error) {
-	fd, err := fsat.Openat(unix.AT_FDCWD, i.Root.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := i.Root.openUpper()
 	if err != nil {
 		return nil, err
 	}
@@ -181,14 +184,9 @@ func (i Item) OpenAfter() (io.ReadCloser, error) {
 	return openContent(fd, i.Path)
 }
 
-// lstatBelow describes a path below a directory, through no link.
-func lstatBelow(top, rel string) (*unix.Stat_t, error) {
-	fd, err := fsat.Openat(unix.AT_FDCWD, top, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	dir, err := fsat.Kernel().Open(fd, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+// lstatBelow describes a path below an open directory, through no link.
+func lstatBelow(top int, rel string) (*unix.Stat_t, error) {
+	dir, err := fsat.Kernel().Open(top, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {
 		return nil, err
 	}
@@ -221,11 +219,9 @@ func (t *Trial) HasLanded(path string) bool {
 		return false
 	}
 	if r.landed == nil {
-		landed, err := r.readLanded()
-		if err != nil {
+		if r.readLanded() != nil {
 			return false
 		}
-		r.landed = landed
 	}
 	known := r.landed[rel]
 	if known.entries == nil {

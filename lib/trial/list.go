@@ -72,7 +72,6 @@ type listing struct {
 	*Root
 	ListOptions
 	upper, lower int
-	before       *before
 	items        []Item
 	repos        map[string]bool // directories, by whether git takes them for a repository
 	lately       struct{ dir, repository string }
@@ -81,18 +80,18 @@ type listing struct {
 
 func (l *listing) open() (err error) {
 	l.upper, l.lower = -1, -1
-	if l.before, err = l.beginning(); err != nil {
+	if err = l.beginning(); err != nil {
 		return err
 	}
 	if l.landed == nil {
-		if l.landed, err = l.readLanded(); err != nil {
+		if err = l.readLanded(); err != nil {
 			return err
 		}
 	}
 	if l.lower, err = l.openProject(); err != nil {
 		return err
 	}
-	l.upper, err = fsat.Openat(unix.AT_FDCWD, l.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	l.upper, err = l.openUpper()
 	return err
 }
 
@@ -121,6 +120,11 @@ func (r *Root) openProject() (int, error) {
 		return -1, &Refusal{"another directory has its place since the trial began", "move the old one back"}
 	}
 	return fd, nil
+}
+
+// openUpper opens the upper layer.
+func (r *Root) openUpper() (int, error) {
+	return fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 // skip leaves git directories out. Those of the host have layers of their own, and one
@@ -381,7 +385,7 @@ func (l *listing) leadsOutHere(dir, target string) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(l.lower, path.Join(dir, target), &how)
 	if err != nil {
-		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENOSYS)
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}
 	defer unix.Close(fd)
 	where, err := os.Readlink(fsat.Path(fd))

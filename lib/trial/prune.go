@@ -20,7 +20,7 @@ const opaqueName = "user.overlay.opaque"
 // the project's from now on. Nobody uses the overlay. An entry in an opaque directory
 // stays as long as that hides anything of the project's.
 func (r *Root) prune(done []Item) error {
-	upper, err := fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	upper, err := r.openUpper()
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *Root) unveilOne(upper int, rel string) error {
 	}
 	defer unix.Close(project)
 	hides := errors.New("it hides something")
-	if _, err := r.beginning(); err != nil {
+	if err := r.beginning(); err != nil {
 		return err
 	}
 	err = overlay.Changes(upper, project, overlay.Options{Paths: []string{rel}, Keep: r.keep}, func(overlay.Change) error { return hides })
@@ -167,7 +167,7 @@ func (r *Root) veiled(upper int, rel string) bool {
 
 // renew lets the trial begin anew with its next command, if it holds nothing any more.
 func (r *Root) renew(upper int) error {
-	list, err := fsat.Openat(upper, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	list, err := fsat.Reopen(upper, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -187,17 +187,13 @@ type DiscardOptions struct {
 
 // Discard removes changes from the trial. The root is taken from all commands first.
 func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error)) error {
-	upper, err := fsat.Openat(unix.AT_FDCWD, r.Upper(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	upper, err := r.openUpper()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(upper)
 	if o.All {
-		e := fsat.Eraser{Opener: fsat.Kernel()}
-		if err := e.Empty(upper); err != nil {
-			return err
-		}
-		if err := fsat.Chmod(upper, r.began.Mode); err != nil {
+		if err := r.empty(upper); err != nil {
 			return err
 		}
 		for _, i := range items {
@@ -217,6 +213,23 @@ func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error))
 		report(i, r.discardOne(upper, i, o.One))
 	}
 	return r.renew(upper)
+}
+
+// empty removes all that an upper layer holds, and gives it the mode of the root.
+func (r *Root) empty(upper int) error {
+	if err := fsat.Chmod(upper, 0o700); err != nil {
+		return err
+	}
+	list, err := fsat.Reopen(upper, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(list)
+	e := fsat.Eraser{Opener: fsat.Kernel()}
+	if err := e.Empty(list); err != nil {
+		return err
+	}
+	return fsat.Chmod(upper, r.began.Mode)
 }
 
 // rank puts removals first.

@@ -35,8 +35,8 @@ func (a *applying) repository(i Item) error {
 	if there.Kind != workspace.KindMissing && a.landed[i.Path].entries == nil {
 		return &Refused{fmt.Sprintf("the project has %q already", fenced), true}
 	}
-	if dir := a.failedAbove(i.Path); dir != "" {
-		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	if err := a.reviewed(i, workspace.Entry{}, a.repositoryEntry(i.Path)); err != nil {
+		return err
 	}
 	if a.DryRun {
 		return nil
@@ -61,13 +61,13 @@ func (a *applying) repository(i Item) error {
 }
 
 // repositoryEntry stands for a git directory that the trial has made. Its hash is of the
-// names, sizes, times and inodes of all that is in it, and changes with each commit.
+// names, modes, sizes, inodes and ctimes of all that is in it, and changes with each commit.
 func (r *Root) repositoryEntry(rel string) workspace.Entry {
 	sum := sha256.New()
 	_ = filepath.WalkDir(filepath.Join(r.Upper(), rel), func(name string, e fs.DirEntry, err error) error {
 		var st unix.Stat_t
 		if err == nil && unix.Lstat(name, &st) == nil {
-			fmt.Fprintf(sum, "%q %d %d %d\n", name, st.Ino, st.Size, st.Mtim.Nano())
+			fmt.Fprintf(sum, "%q %o %d %d %d\n", name, st.Mode, st.Ino, st.Size, st.Ctim.Nano())
 		}
 		return nil
 	})
@@ -79,7 +79,7 @@ func (r *Root) repositoryEntry(rel string) workspace.Entry {
 // that makes its directory a repository gets another name, and is returned, inner ones
 // first.
 func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdir.Fenced, err error) {
-	upper, err := fsat.Openat(unix.AT_FDCWD, a.Upper(), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	upper, err := a.openUpper()
 	if err != nil {
 		return nil, err
 	}

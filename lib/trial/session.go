@@ -130,7 +130,7 @@ func (t *Trial) Name(i Item) string {
 	return filepath.Join(i.Root.Path, i.Path)
 }
 
-// Summary is one of the trials that List finds.
+// Summary is one of the trials that Sessions lists.
 type Summary struct {
 	Session string
 	Project string

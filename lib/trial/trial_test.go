@@ -400,8 +400,7 @@ func TestLanded(t *testing.T) {
 	assert.Equal(t, lines{"M f: conflict: it has changed in the project", "M keep", "A n"}, s.list(t, ListOptions{}))
 
 	// A landing that was killed has noted what it was about to do.
-	_, err := s.root.readLanded()
-	require.NoError(t, err)
+	require.NoError(t, s.root.readLanded())
 	require.NoError(t, s.root.noteLanded("keep", workspace.Entry{Kind: workspace.KindFile, Perm: 0o644, Hash: workspace.HashOf([]byte("2"))}))
 	assert.Contains(t, s.list(t, ListOptions{}), "M keep")
 	text, err := os.ReadFile(filepath.Join(s.root.Dir, landedFile))

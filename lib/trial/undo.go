@@ -202,7 +202,7 @@ func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, 
 		return err
 	}
 	defer ws.Close()
-	if _, err := r.readLanded(); err != nil {
+	if err := r.readLanded(); err != nil {
 		return err
 	}
 	slices.Reverse(steps)
