@@ -92,6 +92,32 @@ func TestClone(t *testing.T) {
 	assert.Zero(t, strings.Count(g.diff(t).Stdout, "sub/.git"))
 }
 
+// A new repository lands as it was when the list was read.
+func TestReviewedClone(t *testing.T) {
+	b := clitest.NewBox(t)
+	if !clitest.Turn(2) {
+		return
+	}
+	g := newGround(t, b, "a: 1")
+	from := func(list string) clitest.Outcome {
+		cmd := g.Command("pk-apply", "--session", sessionName, "--json", "--from", "-")
+		cmd.Stdin = strings.NewReader(list)
+		return clitest.Finish(t, cmd)
+	}
+	g.trial(t, `git init -q sub; cd sub; echo 1 >f; git add f; git commit -qm 1`)
+	list := g.diff(t, "--json").Stdout
+	g.trial(t, `cd sub; git -c user.name=x commit -q --amend -m 2`)
+	got := from(list)
+	assert.Equal(t, 1, got.Status)
+	assert.Contains(t, got.Stdout, `the trial's is not the one that was reviewed`)
+	assert.NoDirExists(t, g.Project+"/sub/.git.fenced")
+	got = from(g.diff(t, "--json").Stdout)
+	assert.Zero(t, got.Status, got.Stderr)
+	assert.DirExists(t, g.Project+"/sub/.git.fenced")
+	g.trial(t, `true`)
+	assert.Equal(t, clitest.Outcome{}, g.diff(t))
+}
+
 // The user stages and switches branches between the commands of a trial. Landing loses
 // nothing of that.
 func TestGitStagedOnTheHost(t *testing.T) {

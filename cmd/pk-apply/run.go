@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
@@ -273,26 +272,21 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 	if len(items) == 0 {
 		return nil
 	}
-	if w.discard {
-		if w.dryRun {
-			for _, i := range items {
-				w.report(i, nil)
-			}
-			return nil
+	var review func(i trial.Item) trial.Reviewed
+	if w.json && w.from != "" {
+		review = func(i trial.Item) trial.Reviewed {
+			r, ok := byPath[filepath.Join(i.Root.Path, i.Path)]
+			return trial.Reviewed{Given: ok, Before: r.Before, After: r.After, Modes: r.Modes}
 		}
-		return r.Discard(items, trial.DiscardOptions{One: w.from != ""}, w.report)
+	}
+	if w.discard {
+		return r.Discard(items, trial.DiscardOptions{One: w.from != "", DryRun: w.dryRun, Reviewed: review}, w.report)
 	}
 	base, err := session.Base(os.Getenv)
 	if err != nil {
 		return err
 	}
-	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, GitState: filepath.Join(base, session.GitDir)}
-	if w.json && w.from != "" {
-		o.Reviewed = func(i trial.Item) trial.Reviewed {
-			r, ok := byPath[filepath.Join(i.Root.Path, i.Path)]
-			return trial.Reviewed{Given: ok, Before: r.Before, After: r.After, Modes: r.Modes}
-		}
-	}
+	o := trial.ApplyOptions{Overwrite: w.overwrite, DryRun: w.dryRun, Number: number, GitState: filepath.Join(base, session.GitDir), Reviewed: review}
 	return r.Apply(items, o, w.report)
 }
 
@@ -465,7 +459,7 @@ func bare(path string) string {
 func (w *work) line(letter, name, remark string) {
 	if w.json {
 		r := result{Change: letter, Done: !w.dryRun}
-		r.Path, r.PathBytes = twin(strings.TrimSuffix(name, "/"))
+		r.Path, r.PathBytes = cli.TextOrBytes(strings.TrimSuffix(name, "/"))
 		_ = cli.JSON(w.out).Encode(r) // a failed write comes back from Flush
 		return
 	}
@@ -493,7 +487,7 @@ func (w *work) fail(name string, err error) {
 	refused, _ := errors.AsType[*trial.Refused](err)
 	if w.json {
 		r := result{Reason: err.Error(), Conflict: refused != nil && refused.Conflict}
-		r.Path, r.PathBytes = twin(name)
+		r.Path, r.PathBytes = cli.TextOrBytes(name)
 		_ = cli.JSON(w.out).Encode(r)
 		return
 	}
@@ -502,12 +496,4 @@ func (w *work) fail(name string, err error) {
 		what = "conflict: cannot " + verb
 	}
 	w.ctx.ReportLine(fmt.Errorf("%s %q: %w", what, name, err))
-}
-
-// twin returns a text, or its bytes if it is not UTF-8.
-func twin(text string) (string, []byte) {
-	if utf8.ValidString(text) {
-		return text, nil
-	}
-	return "", []byte(text)
 }

@@ -519,6 +519,14 @@ var scenes = []scene{
 		got = clitest.Finish(t, cmd)
 		assert.Contains(t, got.Stdout, `{"path":"b","done":false,"conflict":true,"reason":"the project's is not the one that was reviewed"}`)
 		assert.Equal(t, "mine", g.read(t, "b"))
+		g.trial(t, `echo 5 >c; echo 5 >e`)
+		list = g.diff(t, "--json").Stdout
+		g.trial(t, `echo 6 >c; chmod +x b`)
+		cmd = g.Command("pk-apply", "--session", sessionName, "--json", "--discard", "--from", "-")
+		cmd.Stdin = strings.NewReader(list)
+		got = clitest.Finish(t, cmd)
+		assert.Equal(t, 2, strings.Count(got.Stdout, "the trial's is not the one that was reviewed"), got.Stdout)
+		g.changes(t, "M | b | conflict: it has changed in the project", "A | c")
 	}},
 	{"dry run", "a: 1; d/b: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `echo 2 >a; rm -r d; mkdir n; echo n >n/f`)

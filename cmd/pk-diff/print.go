@@ -33,17 +33,17 @@ type printer struct {
 
 // output is standard output, or for a patch on a terminal the user's pager. done waits
 // for that.
-func (p *printer) output(ctx *cli.Context) (out io.Writer, done func() error, err error) {
+func (p *printer) output(ctx *cli.Context) (out io.Writer, done func() error) {
 	nothing := func() error { return nil }
 	if !p.patch || !p.terminal || p.noPager {
-		return ctx.Stdout, nothing, nil
+		return ctx.Stdout, nothing
 	}
 	pager := os.Getenv("PAGER")
 	if pager == "" {
 		pager = "less"
 	}
 	if pager == "cat" {
-		return ctx.Stdout, nothing, nil
+		return ctx.Stdout, nothing
 	}
 	cmd := exec.Command("/bin/sh", "-c", pager)
 	cmd.Stdout, cmd.Stderr = ctx.Stdout, ctx.Stderr
@@ -55,13 +55,13 @@ func (p *printer) output(ctx *cli.Context) (out io.Writer, done func() error, er
 		err = cmd.Start()
 	}
 	if err != nil {
-		return ctx.Stdout, nothing, nil
+		return ctx.Stdout, nothing
 	}
 	return unbroken{in}, func() error {
 		in.Close()
 		_ = cmd.Wait() // the user has left it as they like
 		return nil
-	}, nil
+	}
 }
 
 // unbroken goes on when the pager has ended.
@@ -205,7 +205,7 @@ func (p *printer) objects(s *trialflags.Selection) error {
 
 func (p *printer) object(i trial.Item) object {
 	o := object{Change: trialflags.Letter(i), Repository: i.Repository, Modes: i.Modes(), Conflict: i.Conflict, Refused: i.Refused}
-	o.Path, o.PathBytes = twin(p.trial.Name(i))
+	o.Path, o.PathBytes = cli.TextOrBytes(p.trial.Name(i))
 	if i.New.Mode != 0 {
 		o.Type, o.Mode = typeOf(i.New.Mode), fmt.Sprintf("%04o", i.New.Mode&0o7777)
 		if o.Type == "file" {
@@ -225,8 +225,8 @@ func (p *printer) object(i trial.Item) object {
 	if err == nil {
 		var after workspace.Entry
 		after, err = i.After()
-		o.Before, o.BeforeBytes = twin(trial.Digest(before))
-		o.After, o.AfterBytes = twin(trial.Digest(after))
+		o.Before, o.BeforeBytes = cli.TextOrBytes(trial.Digest(before))
+		o.After, o.AfterBytes = cli.TextOrBytes(trial.Digest(after))
 	}
 	if err != nil {
 		o.Error = err.Error()
@@ -244,14 +244,6 @@ func typeOf(mode uint32) string {
 		return "link"
 	}
 	return "other"
-}
-
-// twin returns a text, or its bytes if it is not UTF-8.
-func twin(text string) (string, []byte) {
-	if utf8.ValidString(text) {
-		return text, nil
-	}
-	return "", []byte(text)
 }
 
 // sides are the path of an item before and after, for a patch. ok is false for a

@@ -140,10 +140,7 @@ func (o *options) run(ctx *cli.Context) error {
 // print prints the selection. trouble says that something is left out, and was reported.
 func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) (trouble bool, err error) {
 	p := &printer{options: o, ctx: ctx, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
-	out, done, err := p.output(ctx)
-	if err != nil {
-		return false, err
-	}
+	out, done := p.output(ctx)
 	p.out = bufio.NewWriter(out)
 	switch {
 	case o.json:
@@ -180,7 +177,7 @@ func (o *options) list(ctx *cli.Context) error {
 	for _, s := range trials {
 		if o.json {
 			r := summary{Session: s.Session, Entries: s.Entries, Commits: s.Commits}
-			r.Project, r.ProjectBytes = twin(s.Project)
+			r.Project, r.ProjectBytes = cli.TextOrBytes(s.Project)
 			if !s.Began.IsZero() {
 				began := s.Began.UTC().Truncate(time.Second)
 				r.Began = &began
@@ -192,7 +189,7 @@ func (o *options) list(ctx *cli.Context) error {
 		}
 		about := "nothing to land"
 		if s.Entries > 0 || s.Commits {
-			about = fmt.Sprintf("%d entries, begun %s ago", s.Entries, rough(time.Since(s.Began)))
+			about = fmt.Sprintf("%d entries, begun %s ago", s.Entries, cli.Age(time.Since(s.Began)))
 		}
 		if s.Commits {
 			about += ", commits"
@@ -216,17 +213,4 @@ type summary struct {
 	Began        *time.Time `json:"began,omitempty"`
 	Entries      int        `json:"entries"`
 	Commits      bool       `json:"commits,omitempty"`
-}
-
-// rough is a duration as a person would say it.
-func rough(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }

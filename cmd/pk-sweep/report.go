@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/gitdir"
@@ -111,18 +110,18 @@ func line(u session.Result) string {
 	case session.Kept:
 		text := fmt.Sprintf("kept %q: %s", u.Path, u.Reason)
 		if u.Reason == session.Young {
-			text = fmt.Sprintf("kept %q: used %s ago", u.Path, rough(u.Age))
+			text = fmt.Sprintf("kept %q: used %s ago", u.Path, cli.Age(u.Age))
 		} else if !u.LastUsed.IsZero() {
-			text += fmt.Sprintf(", used %s ago", rough(u.Age))
+			text += fmt.Sprintf(", used %s ago", cli.Age(u.Age))
 		}
 		if u.Usage.Entries > 0 || u.Usage.AtLeast {
 			text += ", " + size(u.Usage)
 		}
 		return text
 	case session.WouldRemove:
-		return fmt.Sprintf("would remove %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
+		return fmt.Sprintf("would remove %q: used %s ago, %s", u.Path, cli.Age(u.Age), size(u.Usage))
 	}
-	return fmt.Sprintf("removed %q: used %s ago, %s", u.Path, rough(u.Age), size(u.Usage))
+	return fmt.Sprintf("removed %q: used %s ago, %s", u.Path, cli.Age(u.Age), size(u.Usage))
 }
 
 func (t *total) add(u session.Result) {
@@ -150,19 +149,6 @@ func (t *total) text(dryRun bool) string {
 		text += fmt.Sprintf(", %d failed", t.failed)
 	}
 	return text + ", " + size(t.usage)
-}
-
-// rough is a duration as a person would say it.
-func rough(d time.Duration) string {
-	switch d = max(d, 0); {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // size says how much of the disk a session directory takes.
@@ -213,7 +199,7 @@ type summary struct {
 
 func resultRecord(u session.Result) record {
 	r := record{Action: u.Action, Reason: u.Reason, Failures: u.Failures, AtLeast: u.Usage.AtLeast}
-	r.Path, r.PathBytes = twin(u.Path)
+	r.Path, r.PathBytes = cli.TextOrBytes(u.Path)
 	if !u.LastUsed.IsZero() {
 		last, age := u.LastUsed.UTC().Truncate(time.Second), int64(u.Age.Seconds())
 		r.LastUsed, r.Age = &last, &age
@@ -229,16 +215,8 @@ func resultRecord(u session.Result) record {
 
 func (t *total) record(path string, dryRun bool) map[string]summary {
 	s := summary{DryRun: dryRun, Removed: t.removed, Kept: t.kept, Failed: t.failed, Bytes: t.usage.Bytes, Entries: t.usage.Entries}
-	s.Base, s.BaseBytes = twin(path)
+	s.Base, s.BaseBytes = cli.TextOrBytes(path)
 	return map[string]summary{"summary": s}
-}
-
-// twin returns a path as text, or as bytes when it is not UTF-8.
-func twin(path string) (string, []byte) {
-	if utf8.ValidString(path) {
-		return path, nil
-	}
-	return "", []byte(path)
 }
 
 func (r *reporter) encode(v any) {

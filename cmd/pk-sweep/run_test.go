@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"pikuri/lib/cli"
 	"pikuri/lib/cli/clitest"
 	"pikuri/lib/session"
 )
@@ -42,7 +43,7 @@ func TestWords(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 59 * time.Second: "59s", 61 * time.Second: "1m", 47 * time.Hour: "47h", 49 * time.Hour: "2d",
 	} {
-		assert.Equal(t, want, rough(d))
+		assert.Equal(t, want, cli.Age(d))
 	}
 	for usage, want := range map[session.Usage]string{
 		{}:                                 "0 B in 0 entries",

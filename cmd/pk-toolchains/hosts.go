@@ -73,7 +73,7 @@ func (p *printer) host(e hosts.Entry) error {
 		if name, ok := strings.CutPrefix(s.Place, "$"); ok {
 			out.Variable = name
 		} else {
-			out.Path, out.Bytes = twin(s.Place)
+			out.Path, out.Bytes = cli.TextOrBytes(s.Place)
 		}
 		r.Sources = append(r.Sources, out)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/toolchain"
@@ -54,16 +53,8 @@ func from(kind, path string, r *toolchain.Row, variable string) record {
 	if r.Source != "-" {
 		rec.Source = r.Source
 	}
-	rec.Path, rec.Bytes = twin(path)
+	rec.Path, rec.Bytes = cli.TextOrBytes(path)
 	return rec
-}
-
-// twin gives a text, or bytes for what is none.
-func twin(s string) (string, []byte) {
-	if utf8.ValidString(s) {
-		return s, nil
-	}
-	return "", []byte(s)
 }
 
 // labelled is the form with kind and tool in front.
@@ -82,8 +73,8 @@ func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	if p.json { // what costs a look at the machine
 		for _, l := range e.Links() {
 			var out link
-			out.Path, out.Bytes = twin(l.Place)
-			out.Target, out.TargetBytes = twin(l.Target)
+			out.Path, out.Bytes = cli.TextOrBytes(l.Place)
+			out.Target, out.TargetBytes = cli.TextOrBytes(l.Target)
 			r.Links = append(r.Links, out)
 		}
 		r.Settings = e.Row.Settings
@@ -102,7 +93,7 @@ func (p *printer) masks(e toolchain.Entry) error {
 		}
 		p.hidden[path] = true
 		r := from("mask", path, e.Row, e.Variable)
-		r.Under, r.UnderBytes = twin(e.Path)
+		r.Under, r.UnderBytes = cli.TextOrBytes(e.Path)
 		r.text = path
 		if err := p.print(r); err != nil {
 			return err
@@ -127,7 +118,7 @@ func (p *printer) absent(a toolchain.Absence) error {
 func (p *printer) leak(l toolchain.Leak) error {
 	p.status = cli.StatusRefused
 	r := from("visible", l.Path, l.Entry.Row, l.Entry.Variable)
-	r.Under, r.UnderBytes = twin(l.Entry.Path)
+	r.Under, r.UnderBytes = cli.TextOrBytes(l.Entry.Path)
 	return p.print(r.labelled(l.Path))
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf16"
+	"unicode/utf8"
 )
 
 // JSON returns an encoder of JSON lines. It escapes each character that cannot be
@@ -41,4 +42,13 @@ func (e jsonEscaper) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	return len(line), nil
+}
+
+// TextOrBytes returns a text, or its bytes if it is not UTF-8: a field of a record and
+// its twin in base64.
+func TextOrBytes(text string) (string, []byte) {
+	if utf8.ValidString(text) {
+		return text, nil
+	}
+	return "", []byte(text)
 }

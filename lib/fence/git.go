@@ -326,6 +326,11 @@ func (f *Fence) OpenLayers() error {
 		}
 		l.WorkTrees, l.GitDirs, l.State = f.workTrees, f.ownGitDirs, f.gitState()
 		f.layers = append(f.layers, l)
+		if f.Trial { // pk-apply lands from it
+			if err := l.Save(); err != nil {
+				return err
+			}
+		}
 		layer := overlay.Layers{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
 		at := ""
 		if f.joined != nil {
@@ -333,9 +338,6 @@ func (f *Fence) OpenLayers() error {
 			l.View = filepath.Join(f.joined.Root(), at)
 		}
 		f.Plan.Lay(dir, layer, at)
-	}
-	if err := f.saveHeld(); err != nil {
-		return err
 	}
 	return f.openSubmodules()
 }
@@ -357,6 +359,11 @@ func (f *Fence) openSubmodules() error {
 			return err
 		}
 		f.layers = append(f.layers, l)
+		if f.Trial { // pk-apply lands from it
+			if err := l.Save(); err != nil {
+				return err
+			}
+		}
 		for _, dir := range l.Plain {
 			upper, work, at, err := l.Submodule(dir, withheld)
 			if err != nil {

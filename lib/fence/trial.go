@@ -16,6 +16,7 @@ func (f *Fence) openTrial() error {
 	if !f.Trial {
 		return nil
 	}
+	named := f.protectedByName()
 	roots := slices.Sorted(slices.Values(f.Plan.Trials()))
 	for _, root := range roots {
 		r, err := trial.Open(f.joined.Overlays, root, root == f.Roots[0].Path)
@@ -23,16 +24,21 @@ func (f *Fence) openTrial() error {
 			return err
 		}
 		f.trial = append(f.trial, r)
+		if len(named) > 0 { // pk-apply lands nothing there
+			if err := r.Protect(named); err != nil {
+				return err
+			}
+		}
 		if r.Warning != "" {
 			f.Warn("%s", r.Warning)
 		}
 		f.Plan.Lay(root, overlay.Layers{Upper: r.Upper(), Work: r.Work(), Fresh: r.Fresh(), Source: f.Session.Marker()}, r.Merged())
 	}
-	return f.saveProtected()
+	return nil
 }
 
-// saveProtected notes the paths that the caller protects: pk-apply lands nothing there.
-func (f *Fence) saveProtected() error {
+// protectedByName lists the absolute paths that the caller protects, with the rule.
+func (f *Fence) protectedByName() map[string]string {
 	named := map[string]string{}
 	for _, p := range f.Protect {
 		if !filepath.IsAbs(p.Path) {
@@ -40,15 +46,7 @@ func (f *Fence) saveProtected() error {
 		}
 		named[filepath.Clean(p.Path)] = p.Rule
 	}
-	return trial.SaveProtected(f.joined.Overlays, named)
-}
-
-// saveHeld notes the layers over git directories from which the trial may land.
-func (f *Fence) saveHeld() error {
-	if !f.Trial || len(f.layers) == 0 {
-		return nil
-	}
-	return trial.SaveGit(f.joined.Overlays, slices.Clone(f.layers))
+	return named
 }
 
 // Protected lists the paths in writable roots that are protected by default, as a plan

@@ -228,7 +228,7 @@ func saveRecords(state string, records []Inert) error {
 	for _, n := range records {
 		fmt.Fprintf(&text, "%d %q %q %q\n", n.ino, n.Dir, n.Name, n.Fenced)
 	}
-	if err := replace(filepath.Join(state, inertFile), text.Bytes()); err != nil {
+	if err := fsat.WriteFile(filepath.Join(state, inertFile), text.Bytes()); err != nil {
 		return fmt.Errorf("cannot write the list of inert repositories: %w", err)
 	}
 	return nil

@@ -1,14 +1,14 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +52,7 @@ type Layer struct {
 // Names in the directory of a layer.
 const (
 	recordFile = "record"
+	savedFile  = "layer"  // a Layer, as JSON
 	onceDir    = "once-"  // begins the name of a layer for one command
 	baseIndex  = "index-" // begins the name of the host's index as it was
 )
@@ -63,14 +64,7 @@ func LayerName(gitDir string) string {
 	if name == ".git" {
 		name = filepath.Base(filepath.Dir(gitDir))
 	}
-	readable := strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
-			return r
-		}
-		return '_'
-	}, name)
-	sum := sha256.Sum256([]byte(gitDir))
-	return "git-" + readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
+	return "git-" + overlay.DirName(name, gitDir)
 }
 
 // OpenShared opens the layer that the commands of a session share, below the directory
@@ -110,6 +104,47 @@ func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
 		err = l.begin()
 	}
 	return l.opened(err)
+}
+
+// Save notes the layer in its directory, for Saved. The caller has opened it, and holds
+// Starting.
+func (l *Layer) Save() error {
+	text, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	file := filepath.Join(l.Dir, savedFile)
+	if known, err := os.ReadFile(file); err == nil && bytes.Equal(known, text) {
+		return nil
+	}
+	return fsat.WriteFile(file, text)
+}
+
+// Saved lists the layers in a directory that commands have saved, sorted by git
+// directory. They are not open.
+func Saved(in string) ([]*Layer, error) {
+	entries, err := os.ReadDir(in)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var list []*Layer
+	for _, e := range entries {
+		file := filepath.Join(in, e.Name(), savedFile)
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // another kind of overlay
+		}
+		if err != nil {
+			return nil, err
+		}
+		l := &Layer{}
+		if err := json.Unmarshal(text, l); err != nil {
+			return nil, fmt.Errorf("cannot read %q: %w", file, err)
+		}
+		list = append(list, l)
+	}
+	slices.SortFunc(list, func(a, b *Layer) int { return strings.Compare(a.GitDir, b.GitDir) })
+	return list, nil
 }
 
 // Reopen opens a layer whose command was killed, to land from it.
@@ -288,9 +323,5 @@ func (l *Layer) save(r record) error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	name := filepath.Join(l.Dir, recordFile)
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return fsat.WriteFile(filepath.Join(l.Dir, recordFile), text)
 }

@@ -823,25 +823,9 @@ func (l *List) save() error {
 	if !l.dirty {
 		return nil
 	}
-	if err := replace(l.file, l.encode()); err != nil {
+	if err := fsat.WriteFile(l.file, l.encode()); err != nil {
 		return fmt.Errorf("cannot write the list of git directories: %w", err)
 	}
 	l.dirty = false
-	return nil
-}
-
-// replace writes a file under a temporary name and renames it.
-func replace(file string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), "new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
 	return nil
 }

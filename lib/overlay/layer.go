@@ -1,10 +1,13 @@
 package overlay
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +40,19 @@ const (
 	mergedDir = "merged" // where a session's keeper has the overlay
 	lockFile  = "lock"
 )
+
+// DirName is a name for the directory of a layer over a path: a digest of the path, after
+// a label for people.
+func DirName(label, path string) string {
+	readable := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
+			return r
+		}
+		return '_'
+	}, label)
+	sum := sha256.Sum256([]byte(path))
+	return readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
+}
 
 // Lock is a byte of the lock file.
 type Lock int

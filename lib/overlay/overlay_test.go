@@ -61,3 +61,10 @@ func TestIsOpaque(t *testing.T) {
 		assert.Equal(t, want, IsOpaque(dir), value)
 	}
 }
+
+func TestDirName(t *testing.T) {
+	assert.NotEqual(t, DirName("pip", "/a/pip"), DirName("pip", "/b/pip"))
+	assert.Regexp(t, `^pip-[0-9a-f]{16}$`, DirName("pip", "/a/pip"))
+	assert.Regexp(t, `^_b__-[0-9a-f]{16}$`, DirName(".b \n", "/a/.b \n"))
+	assert.LessOrEqual(t, len(DirName(strings.Repeat("x", 255), "/")), 60)
+}

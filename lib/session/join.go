@@ -242,9 +242,9 @@ func (j *join) mount(s *Joined, lock *os.File) error {
 			s.Refused[lower] = a.Refused
 		case a.Memory:
 			s.Memory = append(s.Memory, lower)
-			s.Shown[lower] = filepath.Join(j.dir, memory, slug(lower), merged)
+			s.Shown[lower] = filepath.Join(j.dir, memory, dirName(lower), merged)
 		default:
-			s.Shown[lower] = filepath.Join(j.dir, slug(lower), merged)
+			s.Shown[lower] = filepath.Join(j.dir, dirName(lower), merged)
 		}
 	}
 	return nil

@@ -378,13 +378,6 @@ func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 	}
 }
 
-func TestSlug(t *testing.T) {
-	assert.NotEqual(t, slug("/a/pip"), slug("/b/pip"))
-	assert.Regexp(t, `^pip-[0-9a-f]{16}$`, slug("/a/pip"))
-	assert.Regexp(t, `^_b__-[0-9a-f]{16}$`, slug("/a/.b \n"))
-	assert.LessOrEqual(t, len(slug("/"+strings.Repeat("x", 255))), 60)
-}
-
 // A directory that the host has not is overlaid as an empty one, and nothing is
 // made on the host.
 func TestOverlayOfAMissingDirectory(t *testing.T) {

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,18 +27,8 @@ const (
 	none   = "none" // the lower layer of a directory that does not exist
 )
 
-// slug is the name of an overlay's directory. The digest makes it unique,
-// the rest is for people.
-func slug(lower string) string {
-	readable := strings.Map(func(r rune) rune {
-		if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", r) {
-			return r
-		}
-		return '_'
-	}, filepath.Base(lower))
-	sum := sha256.Sum256([]byte(lower))
-	return readable[:min(len(readable), 40)] + "-" + hex.EncodeToString(sum[:8])
-}
+// dirName is the name of an overlay's directory.
+func dirName(lower string) string { return overlay.DirName(filepath.Base(lower), lower) }
 
 // answer is what became of one overlay.
 type answer struct {
@@ -117,7 +105,7 @@ type mounter struct {
 // what is written, memory may.
 func (m *mounter) overlay(lower string) answer {
 	for _, in := range []string{"", memory} {
-		if m.mounted[filepath.Join(in, slug(lower), merged)] {
+		if m.mounted[filepath.Join(in, dirName(lower), merged)] {
 			return answer{Memory: in == memory}
 		}
 	}
@@ -169,7 +157,7 @@ func (m *mounter) inMemory() (int, error) {
 // named by descriptors: the mount option knows escapes that a path may contain,
 // and ends at a page.
 func (m *mounter) lay(in int, lower string) error {
-	home, err := openMade(in, slug(lower))
+	home, err := openMade(in, dirName(lower))
 	if err != nil {
 		return err
 	}
@@ -215,7 +203,7 @@ func openMade(in int, name string) (int, error) {
 func shown(mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
 	for _, in := range []string{"", memory} {
 		for _, m := range mounts {
-			if layer(m.Point) == filepath.Join(in, slug(lower), merged) && m.Type == "overlay" {
+			if layer(m.Point) == filepath.Join(in, dirName(lower), merged) && m.Type == "overlay" {
 				return m.Point, in == memory, true
 			}
 		}

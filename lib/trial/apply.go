@@ -255,7 +255,13 @@ func (a *applying) reviewed(i Item, old, next workspace.Entry) error {
 	case !r.Given:
 	case r.Before != Digest(old):
 		return &Refused{"the project's is not the one that was reviewed", true}
-	case r.After != Digest(next), r.Modes != i.Modes():
+	}
+	return r.holdsAfter(i, next)
+}
+
+// holdsAfter refuses a change that has another result than the reviewed one.
+func (r Reviewed) holdsAfter(i Item, next workspace.Entry) error {
+	if r.Given && (r.After != Digest(next) || r.Modes != i.Modes()) {
 		return &Refused{Reason: "the trial's is not the one that was reviewed"}
 	}
 	return nil

@@ -183,6 +183,9 @@ func (r *Root) renew(upper int) error {
 type DiscardOptions struct {
 	All bool // everything that the root's upper layer holds
 	One bool // of a directory itself, and not the entries that are not named
+
+	DryRun   bool                  // report what would go
+	Reviewed func(i Item) Reviewed // as in ApplyOptions; what the project has does not count
 }
 
 // Discard removes changes from the trial. The root is taken from all commands first.
@@ -210,9 +213,28 @@ func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error))
 		})
 	}
 	for _, i := range items {
-		report(i, r.discardOne(upper, i, o.One))
+		err := i.stillReviewed(o.Reviewed)
+		if err == nil && !o.DryRun {
+			err = r.discardOne(upper, i, o.One)
+		}
+		report(i, err)
+	}
+	if o.DryRun {
+		return nil
 	}
 	return r.renew(upper)
+}
+
+// stillReviewed refuses a change that has another result than the reviewed one.
+func (i Item) stillReviewed(reviewed func(i Item) Reviewed) error {
+	if reviewed == nil || !reviewed(i).Given {
+		return nil
+	}
+	next, err := i.After()
+	if err != nil {
+		return err
+	}
+	return reviewed(i).holdsAfter(i, next)
 }
 
 // empty removes all that an upper layer holds, and gives it the mode of the root.

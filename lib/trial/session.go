@@ -3,6 +3,7 @@ package trial
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,7 +60,7 @@ func (t *Trial) load(alone bool) error {
 	if t.Roots, err = Roots(overlays); err != nil {
 		return err
 	}
-	if t.Git, err = Git(overlays); err != nil {
+	if t.Git, err = gitdir.Saved(overlays); err != nil {
 		return err
 	}
 	for _, r := range t.Roots {
@@ -121,6 +122,15 @@ func (t *Trial) Find(path string) (*Root, string) {
 	return found, path[len(found.Path)+1:]
 }
 
+// Protected lists the paths that callers have protected by name, with the rule.
+func (t *Trial) Protected() map[string]string {
+	all := map[string]string{}
+	for _, r := range t.Roots {
+		maps.Copy(all, r.began.Protected)
+	}
+	return all
+}
+
 // Name is the path of an item as people see it: relative to the project root, or
 // absolute.
 func (t *Trial) Name(i Item) string {
@@ -172,7 +182,7 @@ func Sessions(base string) ([]Summary, error) {
 			}
 			s.Entries += count(root.Upper(), maxCount-s.Entries)
 		}
-		layers, err := Git(filepath.Join(r.Path(), session.OverlayDir))
+		layers, err := gitdir.Saved(filepath.Join(r.Path(), session.OverlayDir))
 		if err != nil {
 			return nil, err
 		}
@@ -232,7 +242,7 @@ func Holds(dir string) bool {
 			return true
 		}
 	}
-	layers, err := Git(overlays)
+	layers, err := gitdir.Saved(overlays)
 	if err != nil {
 		return true
 	}

@@ -5,8 +5,6 @@ package trial
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,19 +51,15 @@ type began struct {
 	Order   int64  `json:"order"`             // Since of the first beginning
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
 	Over    bool   `json:"over,omitempty"`    // nothing is left to land: the next command begins anew
+
+	// Protected are the absolute paths that callers have protected by name, with the rule.
+	Protected map[string]string `json:"protected,omitempty"`
 }
 
 // Dir is the directory of the layer over a root, below the directory of a session's
 // overlays.
 func Dir(overlays, root string) string {
-	readable := strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {
-			return r
-		}
-		return '_'
-	}, filepath.Base(root))
-	sum := sha256.Sum256([]byte(root))
-	return filepath.Join(overlays, prefix+readable[:min(len(readable), 40)]+"-"+hex.EncodeToString(sum[:8]))
+	return filepath.Join(overlays, prefix+overlay.DirName(filepath.Base(root), root))
 }
 
 // Open begins to use a root in a command, and notes the beginning of the trial if this is
@@ -143,11 +137,10 @@ func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
 	if err != nil {
 		return err
 	}
-	order := r.began.Order
-	if order == 0 {
-		order = now
+	r.began = began{
+		Path: r.Path, Dev: st.Dev, Ino: st.Ino, Mode: st.Mode&0o7777 | 0o700, Since: now, Project: project,
+		Order: cmp.Or(r.began.Order, now), Protected: r.began.Protected,
 	}
-	r.began = began{Path: r.Path, Dev: st.Dev, Ino: st.Ino, Mode: st.Mode&0o7777 | 0o700, Since: now, Project: project, Order: order}
 	if err := unix.Chmod(r.Upper(), r.began.Mode); err != nil {
 		return err
 	}
@@ -155,7 +148,7 @@ func (r *Root) note(dir int, st *unix.Stat_t, project bool) error {
 	if err != nil {
 		return err
 	}
-	if err := replace(filepath.Join(r.Dir, namesFile), names); err != nil {
+	if err := fsat.WriteFile(filepath.Join(r.Dir, namesFile), names); err != nil {
 		return err
 	}
 	if r.began.Foreign != "" {
@@ -169,7 +162,7 @@ func (r *Root) save() error {
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
 	}
-	return replace(filepath.Join(r.Dir, beganFile), text)
+	return fsat.WriteFile(filepath.Join(r.Dir, beganFile), text)
 }
 
 // load reads the note of the beginning.
@@ -183,6 +176,27 @@ func (r *Root) load() error {
 	}
 	r.Path = r.began.Path
 	return nil
+}
+
+// Protect notes paths that the caller of a command protects by name, beside those that
+// are noted already. The caller holds Starting.
+func (r *Root) Protect(named map[string]string) error {
+	if err := r.load(); err != nil {
+		return err
+	}
+	changed := false
+	for path, rule := range named {
+		if fsat.Within(path, r.Path) && r.began.Protected[path] != rule {
+			if r.began.Protected == nil {
+				r.began.Protected = map[string]string{}
+			}
+			r.began.Protected[path], changed = rule, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return r.save()
 }
 
 // maxTicks bounds the wait for a tick, of 10 ms at most, in case the clock is set back.
@@ -245,14 +259,6 @@ func Roots(overlays string) ([]*Root, error) {
 		return strings.Compare(a.Path, b.Path)
 	})
 	return roots, nil
-}
-
-// replace writes a file of pk's own in one step.
-func replace(name string, text []byte) error {
-	if err := os.WriteFile(name+".new", text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
 }
 
 // appendTo adds to a file of pk's own, in one write.

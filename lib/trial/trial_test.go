@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -562,4 +563,34 @@ func TestAnotherProject(t *testing.T) {
 	assert.ErrorContains(t, err, "another directory has its place since the trial began")
 	assert.ErrorContains(t, s.root.Apply(items, ApplyOptions{}, nil), "another directory has its place since the trial began")
 	assert.Equal(t, lines{"f: mine"}, names(t, s.project))
+}
+
+// Commands of one trial that begin at the same time, and share no root, lose nothing of
+// what each protects.
+func TestProtect(t *testing.T) {
+	overlays := t.TempDir()
+	var wait sync.WaitGroup
+	want := map[string]string{}
+	var roots []string
+	for n := range 8 {
+		root := t.TempDir()
+		roots = append(roots, root)
+		want[filepath.Join(root, "f")] = strconv.Itoa(n)
+	}
+	for _, root := range roots {
+		for range 4 {
+			wait.Go(func() {
+				r, err := Open(overlays, root, false)
+				if assert.NoError(t, err) {
+					assert.NoError(t, r.Protect(want))
+					r.Started()
+					assert.NoError(t, r.Close())
+				}
+			})
+		}
+	}
+	wait.Wait()
+	list, err := Roots(overlays)
+	require.NoError(t, err)
+	assert.Equal(t, want, (&Trial{Roots: list}).Protected())
 }

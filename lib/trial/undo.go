@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/workspace"
 )
 
@@ -236,7 +237,7 @@ func (u *undo) replace(steps []step) error {
 			return err
 		}
 	}
-	return replace(u.name, text.Bytes())
+	return fsat.WriteFile(u.name, text.Bytes())
 }
 
 // readSteps reads a list. A line that a crash has cut is the last one, and nothing was

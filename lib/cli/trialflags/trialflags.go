@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"pikuri/lib/cli"
@@ -215,9 +214,9 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	for _, r := range t.Roots {
 		roots = append(roots, confine.Root{Path: r.Path, Writable: true, Dir: true})
 	}
-	named, err := t.Protected()
-	if err != nil || len(roots) == 0 {
-		return named, err
+	named := t.Protected()
+	if len(roots) == 0 {
+		return named, nil
 	}
 	list, err := fence.Protected(roots)
 	if err != nil {
@@ -307,9 +306,4 @@ func (r Ref) Arrow() string {
 		arrow += "; the project has moved it"
 	}
 	return arrow
-}
-
-// Sorted returns items sorted by their names.
-func Sorted(t *trial.Trial, items []trial.Item) []trial.Item {
-	return slices.SortedStableFunc(slices.Values(items), func(a, b trial.Item) int { return strings.Compare(t.Name(a), t.Name(b)) })
 }

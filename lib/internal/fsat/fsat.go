@@ -1,11 +1,13 @@
 // Package fsat holds file system calls that work from a directory file
 // descriptor, so that no path is looked up twice. Paths are relative and clean,
 // without "..", unless a function says otherwise. Every descriptor it returns is
-// close-on-exec.
+// close-on-exec. WriteFile alone takes the path of a file of pk's own.
 package fsat
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -132,4 +134,21 @@ func Within(path, dir string) bool {
 		return true
 	}
 	return len(path) > len(dir) && path[len(dir)] == '/' && strings.HasPrefix(path, dir)
+}
+
+// WriteFile replaces a file in one step: readers find the old content or the new. Only
+// its owner may read and write it. It is for files in directories of pk's own.
+func WriteFile(file string, text []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
