@@ -24,18 +24,19 @@ import (
 type printer struct {
 	*options
 	ctx      *cli.Context
-	trouble  bool // something was not printed
 	trial    *trial.Trial
 	out      *bufio.Writer
 	terminal bool
 	colours  cli.Palette
+
+	printed bool // the name of a change
+	trouble bool // something was not printed, and was reported
 }
 
-// output is standard output, or for a patch on a terminal the user's pager. done waits
-// for that.
-func (p *printer) output(ctx *cli.Context) (out io.Writer, done func() error) {
-	nothing := func() error { return nil }
-	if !p.patch || !p.terminal || p.noPager {
+// pager is standard output, or on a terminal the user's pager. done waits for that.
+func (p *printer) pager() (out io.Writer, done func() error) {
+	ctx, nothing := p.ctx, func() error { return nil }
+	if !p.terminal || p.noPager {
 		return ctx.Stdout, nothing
 	}
 	pager := os.Getenv("PAGER")
@@ -81,9 +82,6 @@ type line struct {
 // lines prints the list.
 func (p *printer) lines(s *trialflags.Selection) error {
 	for _, r := range s.Refs {
-		if p.nameOnly {
-			break // a reference is no path
-		}
 		if err := p.record(line{letter: "G", name: r.Name, remark: r.Arrow()}); err != nil {
 			return err
 		}
@@ -103,18 +101,21 @@ func (p *printer) lines(s *trialflags.Selection) error {
 		}
 		lines = append(lines, l)
 	}
-	if !p.all && !p.nameOnly {
+	if !p.all {
 		lines = p.gather(lines)
 	}
 	for _, l := range lines {
-		if p.nameOnly {
-			l = line{name: p.trial.Name(*l.item)}
-		}
 		if err := p.record(l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// name prints the path of an item alone.
+func (p *printer) name(i trial.Item) error {
+	p.printed = true
+	return p.record(line{name: p.trial.Name(i)})
 }
 
 // modes tells of permissions that change, or of new ones that others can write with.

@@ -117,6 +117,10 @@ func (o *options) run(ctx *cli.Context) error {
 	if t.InUse {
 		ctx.Warn("a command of session %q runs: the list is of no one moment", t.Session)
 	}
+	p := &printer{options: o, ctx: ctx, trial: t, out: bufio.NewWriter(ctx.Stdout), terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
+	if o.nameOnly {
+		o.Names = p.name
+	}
 	s, err := o.Select(t, ctx.Args, false)
 	if err != nil {
 		return err
@@ -124,30 +128,38 @@ func (o *options) run(ctx *cli.Context) error {
 	for _, path := range s.Missing {
 		ctx.Warn("the trial has not changed %q", path)
 	}
-	trouble, err := o.print(ctx, t, s)
-	if err != nil {
+	if err := p.print(s); err != nil {
 		return err
 	}
-	if trouble {
+	if p.trouble {
 		return cli.Exit(cli.StatusFailed)
 	}
-	if len(s.Items)+len(s.Refs) > 0 {
+	if p.printed || len(s.Items)+len(s.Refs) > 0 {
 		return cli.Exit(1)
 	}
 	return nil
 }
 
-// print prints the selection. trouble says that something is left out, and was reported.
-func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selection) (trouble bool, err error) {
-	p := &printer{options: o, ctx: ctx, trial: t, terminal: cli.Terminal(ctx.Stdout), colours: cli.Colours(ctx.Stdout, os.Getenv)}
-	out, done := p.output(ctx)
-	p.out = bufio.NewWriter(out)
+// print prints the selection.
+func (p *printer) print(s *trialflags.Selection) (err error) {
+	done := func() error { return nil }
+	if p.patch {
+		var out io.Writer
+		out, done = p.pager()
+		p.out = bufio.NewWriter(out)
+	}
 	switch {
-	case o.json:
+	case p.nameOnly: // a reference is no path
+		for _, i := range s.Items {
+			if err = p.name(i); err != nil {
+				break
+			}
+		}
+	case p.json:
 		err = p.objects(s)
-	case o.patch:
+	case p.patch:
 		err = p.patches(s)
-	case o.stat:
+	case p.stat:
 		err = p.stats(s)
 	default:
 		err = p.lines(s)
@@ -158,7 +170,7 @@ func (o *options) print(ctx *cli.Context, t *trial.Trial, s *trialflags.Selectio
 	if derr := done(); err == nil {
 		err = derr
 	}
-	return p.trouble, err
+	return err
 }
 
 // list prints the trials that there are.

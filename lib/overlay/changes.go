@@ -83,6 +83,10 @@ type Options struct {
 	// cannot land before an added parent.
 	Parents bool
 
+	// Types asks for no more of New than its type where the lower layer has no such
+	// directory: the kernel tells that with the name. CopiedUp is not found out.
+	Types bool
+
 	// Skip leaves out a path and all below it. isDir: it is a directory in one of the
 	// layers at least. Entries below a skipped directory are not asked about.
 	Skip func(path string, isDir bool) bool
@@ -217,7 +221,7 @@ type pair struct {
 	hidden bool
 
 	only  selection // nil: all entries
-	names []string  // to look at
+	names []fsat.Entry // to look at; of one in both layers, the type in the lower one
 	seen  Change    // of the directory itself; Modified if there is none
 }
 
@@ -248,13 +252,13 @@ func (w *walk) root(up, low *dir, only selection) error {
 
 // entries visits the entries of a directory and all below it.
 func (w *walk) entries(p *pair) error {
-	for _, name := range p.names {
+	for _, e := range p.names {
 		before := len(w.path)
 		if before > 0 {
 			w.path = append(w.path, '/')
 		}
-		w.path = append(w.path, name...)
-		err := w.entry(p, name, p.only[name])
+		w.path = append(w.path, e.Name...)
+		err := w.entry(p, e, p.only[e.Name])
 		w.path = w.path[:before]
 		if err != nil {
 			return err
@@ -278,10 +282,12 @@ func (p *pair) lost() error {
 }
 
 // entry visits an entry and all below it. only is what is wanted below it.
-func (w *walk) entry(in *pair, name string, only selection) error {
+func (w *walk) entry(in *pair, e fsat.Entry, only selection) error {
 	c := Change{Path: string(w.path), Op: Modified}
-	whiteout, err := false, error(nil)
-	if c.New, err = in.up.lstat(name); err == nil {
+	name, whiteout, err := e.Name, false, error(nil)
+	if w.Types && in.low == nil && !in.up.marked && e.Type != unix.DT_UNKNOWN && e.Type != unix.DT_CHR {
+		c.New.Mode = uint32(e.Type) << 12 // DT_REG and the like are the bits of S_IFMT
+	} else if c.New, err = in.up.lstat(name); err == nil {
 		whiteout, err = in.up.isWhiteout(name, c.New)
 	}
 	if err == nil {
@@ -342,7 +348,7 @@ func (w *walk) tell(c *Change, only selection, in *dir, name string) error {
 		return nil
 	}
 	closed := c.New.Mode&unix.S_IRUSR == 0 // perhaps to this process too, which then fails to ask
-	if t := c.New.Mode & unix.S_IFMT; in != nil && (c.Old.Mode != 0 || closed) && (t == unix.S_IFREG || t == unix.S_IFDIR) {
+	if t := c.New.Mode & unix.S_IFMT; in != nil && !w.Types && (c.Old.Mode != 0 || closed) && (t == unix.S_IFREG || t == unix.S_IFDIR) {
 		var err error
 		if c.CopiedUp, err = in.has(name, "user.overlay.origin"); err != nil && c.Err == nil {
 			c.Err = inUpper(err)
@@ -381,9 +387,9 @@ func (w *walk) enter(in *pair, name string, isUp, isLow bool, only selection) (p
 func (p *pair) list() error {
 	if p.only != nil {
 		for name := range p.only {
-			p.names = append(p.names, name)
+			p.names = append(p.names, fsat.Entry{Name: name, Type: unix.DT_UNKNOWN})
 		}
-		slices.Sort(p.names)
+		slices.SortFunc(p.names, byName)
 		return nil
 	}
 	if p.up != nil {
@@ -401,14 +407,16 @@ func (p *pair) list() error {
 			return inLower(err)
 		}
 	}
-	slices.Sort(p.names)
-	p.names = slices.Compact(p.names)
+	slices.SortFunc(p.names, byName)
+	p.names = slices.CompactFunc(p.names, func(a, b fsat.Entry) bool { return a.Name == b.Name })
 	return nil
 }
 
+func byName(a, b fsat.Entry) int { return strings.Compare(a.Name, b.Name) }
+
 func (p *pair) add(fd int) error {
 	return fsat.Each(fd, func(e fsat.Entry) error {
-		p.names = append(p.names, e.Name)
+		p.names = append(p.names, e)
 		return nil
 	})
 }

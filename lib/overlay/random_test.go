@@ -137,6 +137,9 @@ func TestRandomChanges(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err)
+			types, err := collect(r.Upper, r.Lower, Options{Types: true})
+			require.NoError(t, err)
+			ok = assert.Equal(t, shapes(changes), shapes(types), "PK_SEED=%d PK_ROUNDS=1, types alone", seed) && ok
 			n, wrong := judge(r.Want, changes)
 			ok = assert.Empty(t, wrong, "PK_SEED=%d PK_ROUNDS=1, outside, mounted %v", seed, mounted) && ok
 			unread += n
@@ -153,6 +156,14 @@ func TestRandomChanges(t *testing.T) {
 	require.NoError(t, to.Close())
 	require.NoError(t, child.Wait())
 	t.Logf("seeds %d to %d: %d changes, %d unreadable", first, first+uint64(rounds)-1, records, unread)
+}
+
+// shapes are the parts of changes that Options.Types does not leave out.
+func shapes(changes []Change) (list lines) {
+	for _, c := range changes {
+		list = append(list, fmt.Sprintf("%v %q %o %v", c.Op, c.Path, c.New.Mode&unix.S_IFMT, c.Content))
+	}
+	return list
 }
 
 // judge compares the changes of a process that possibly cannot read everything. It

@@ -49,6 +49,10 @@ type ListOptions struct {
 	// "". A link at the path could put another file there.
 	ProtectedBelow func(rel string) string
 
+	// Names asks for the paths alone: New may have the type alone, and what keeps a
+	// change from landing is not found out.
+	Names bool
+
 	// Links lets symbolic links land that lead out of the root.
 	Links bool
 }
@@ -56,26 +60,41 @@ type ListOptions struct {
 // List returns the changes, parents before children, and with Paths those of the
 // directories above these too.
 func (r *Root) List(o ListOptions) ([]Item, error) {
-	l := &listing{Root: r, ListOptions: o, repos: map[string]bool{}, moved: map[string]bool{}}
+	var items []Item
+	err := r.Walk(o, func(i Item) error {
+		items = append(items, i)
+		return nil
+	})
+	return items, err
+}
+
+// Walk visits the changes that List returns, until an error.
+func (r *Root) Walk(o ListOptions, visit func(Item) error) error {
+	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]bool{}, moved: map[string]bool{}}
 	err := l.open()
 	defer l.close()
 	if err == nil {
-		err = overlay.Changes(l.upper, l.lower, overlay.Options{Paths: o.Paths, Parents: true, Skip: l.skip, Keep: l.keep}, l.visit)
+		err = overlay.Changes(l.upper, l.lower, overlay.Options{Paths: o.Paths, Parents: true, Types: o.Names, Skip: l.skip, Keep: l.keep}, l.visit)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot list the changes of the trial of %q: %w", r.Path, err)
+	switch {
+	case l.ended != nil:
+		return l.ended
+	case err != nil:
+		return fmt.Errorf("cannot list the changes of the trial of %q: %w", r.Path, err)
 	}
-	return l.items, nil
+	return nil
 }
 
 type listing struct {
 	*Root
 	ListOptions
 	upper, lower int
-	items        []Item
+	item         func(Item) error
+	ended        error // by item
 	repos        map[string]bool // directories, by whether git takes them for a repository
 	lately       struct{ dir, repository string }
 	moved        map[string]bool // directories, by whether the project's is another one by now
+	missing      string          // a directory that the project has not; the walk looks below it next
 }
 
 func (l *listing) open() (err error) {
@@ -143,7 +162,7 @@ func (l *listing) skip(rel string, isDir bool) bool {
 			i.Op, i.Old = overlay.Modified, overlay.File{Mode: st.Mode}
 		}
 		if i.New.Mode != 0 { // else the project has it, and nothing has changed
-			l.items = append(l.items, i)
+			l.add(i)
 		}
 		return true
 	}
@@ -154,7 +173,7 @@ func (l *listing) skip(rel string, isDir bool) bool {
 			if !i.Repository {
 				i.Refused = "git on the host would use the repository that it names"
 			}
-			l.items = append(l.items, i)
+			l.add(i)
 		}
 	}
 	return true
@@ -174,15 +193,30 @@ func (l *listing) visit(c overlay.Change) error {
 		return nil // pk has given it that mode; the user has changed the project's since, or cannot write there
 	}
 	i := Item{Change: c, Root: l.Root}
-	i.Conflict, i.Refused = l.conflict(c), l.refuse(c)
-	l.items = append(l.items, i)
-	return nil
+	if !l.Names {
+		i.Conflict, i.Refused = l.conflict(c), l.refuse(c)
+	}
+	l.add(i)
+	return l.ended
+}
+
+func (l *listing) add(i Item) {
+	if l.ended == nil {
+		l.ended = l.item(i)
+	}
 }
 
 // at describes a path in a layer, through no link.
 func (l *listing) at(layer int, rel string) (*unix.Stat_t, bool) {
-	dir, err := fsat.Kernel().Open(layer, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	in := path.Dir(rel)
+	if layer == l.lower && l.missing != "" && fsat.Within(in, l.missing) {
+		return nil, false
+	}
+	dir, err := fsat.Kernel().Open(layer, in, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {
+		if layer == l.lower && errors.Is(err, unix.ENOENT) {
+			l.missing = in
+		}
 		return nil, false
 	}
 	defer unix.Close(dir)

@@ -24,6 +24,10 @@ import (
 type Options struct {
 	Session string
 	Links   bool // symbolic links that lead out of the project are as any other
+
+	// Names is given the items instead of the selection, if no path is named. Their
+	// paths are enough for it; see trial.ListOptions.
+	Names func(trial.Item) error
 }
 
 // Options returns the options, to be added to a command's own.
@@ -102,7 +106,14 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 			continue
 		}
 		here := protected.in(root.Path)
-		items, err := root.List(trial.ListOptions{Paths: within[root], Links: o.Links, Protected: here.rule, ProtectedBelow: here.below})
+		list := trial.ListOptions{Paths: within[root], Links: o.Links, Names: o.Names != nil, Protected: here.rule, ProtectedBelow: here.below}
+		if len(paths) == 0 && o.Names != nil {
+			if err := root.Walk(list, o.Names); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		items, err := root.List(list)
 		if err != nil {
 			return nil, err
 		}
