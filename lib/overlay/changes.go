@@ -220,9 +220,9 @@ type pair struct {
 	// or it or a directory above it is opaque.
 	hidden bool
 
-	only  selection // nil: all entries
+	only  selection    // nil: all entries
 	names []fsat.Entry // to look at; of one in both layers, the type in the lower one
-	seen  Change    // of the directory itself; Modified if there is none
+	seen  Change       // of the directory itself; Modified if there is none
 }
 
 func (p *pair) close() {

@@ -49,8 +49,8 @@ type ListOptions struct {
 	// "". A link at the path could put another file there.
 	ProtectedBelow func(rel string) string
 
-	// Names asks for the paths alone: New may have the type alone, and what keeps a
-	// change from landing is not found out.
+	// Names asks for the paths alone: New may have the type alone, and Conflict and
+	// Refused are empty.
 	Names bool
 
 	// Links lets symbolic links land that lead out of the root.
@@ -90,7 +90,7 @@ type listing struct {
 	ListOptions
 	upper, lower int
 	item         func(Item) error
-	ended        error // by item
+	ended        error           // by item
 	repos        map[string]bool // directories, by whether git takes them for a repository
 	lately       struct{ dir, repository string }
 	moved        map[string]bool // directories, by whether the project's is another one by now
