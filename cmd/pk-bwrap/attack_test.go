@@ -65,7 +65,7 @@ type ground struct {
 
 // newGround makes a project beside a home, or inOne, as most are, in it.
 func newGround(t *testing.T, inOne bool) *ground {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	dir := filepath.Dir(b.Project)
 	if inOne {
 		b.Home = dir
