@@ -32,15 +32,16 @@ func NewBox(t testing.TB) *Box {
 // bwrap, and as an ordinary user with the other. The name of the test decides which is
 // which, so that half of the tests run in each row. The sandbox is made by pk's own
 // set-up program, and bwrap adds to it the same with either user: to try each of both
-// users and each of both bwraps is enough, except for attacks on the sandbox. Without
-// $PK_TEST_MATRIX, and with $PK_ROUNDS, there is nobody to share with.
+// users and each of both bwraps is enough. Without $PK_TEST_MATRIX and a bwrap, and with
+// $PK_ROUNDS, there is nobody to share with.
 func TwoRows(t testing.TB) {
 	t.Helper()
-	if os.Getenv("PK_TEST_MATRIX") == "" || os.Getenv("PK_ROUNDS") != "" {
+	bwrap := os.Getenv("PK_TEST_BWRAP")
+	if bwrap == "" || os.Getenv("PK_TEST_MATRIX") == "" || os.Getenv("PK_ROUNDS") != "" {
 		return
 	}
 	root, first := os.Getuid() == 0, crc32.ChecksumIEEE([]byte(t.Name()))&1 == 0
-	if first != (root == isNew(os.Getenv("PK_TEST_BWRAP"))) {
+	if first != (root == isNew(bwrap)) {
 		t.Skip("the other two rows of the matrix run this")
 	}
 }
