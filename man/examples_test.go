@@ -79,6 +79,7 @@ var special = map[string]func(*testing.T, *scene, example){
 
 // TestExamples runs all that the pages show.
 func TestExamples(t *testing.T) {
+	clitest.TwoRows(t)
 	tried := map[string]bool{}
 	called := map[string]bool{}
 	for _, page := range pages(t) {

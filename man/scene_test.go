@@ -69,7 +69,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{Box: clitest.NewBox(t)}
+	s := &scene{Box: clitest.NewBoxInEveryRow(t)}
 	for _, f := range tree {
 		path := filepath.Join(s.Home, f.path)
 		if target, link := strings.CutPrefix(f.content, "=> "); link {

@@ -64,7 +64,7 @@ func script(r *rand.Rand, lines int) string {
 // trees, and after pk-apply there are none. Between the commands, some of the changes
 // land, and the user makes files of his own.
 func TestFuzz(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for range rounds(16) {
 		seed := uint64(time.Now().UnixNano())
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -19,7 +19,7 @@ const gitState = `
 // Work with git in a trial leaves the host's repository as it is. Once it has landed, the
 // repository is what the same commands make of it without a trial.
 func TestGit(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for i, s := range []struct {
 		name, before string
 		lines        []string
@@ -67,7 +67,7 @@ func TestGit(t *testing.T) {
 
 // A repository that the trial clones is not one for the host until somebody adopts it.
 func TestClone(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	if !clitest.Turn(1) {
 		return
 	}
@@ -121,7 +121,7 @@ func TestReviewedClone(t *testing.T) {
 // The user stages and switches branches between the commands of a trial. Landing loses
 // nothing of that.
 func TestGitStagedOnTheHost(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for i, s := range []struct{ name, first, host, second, said, status, staged string }{
 		{"the trial only looks", `touch f; git status`, `echo staged >h; git add h; echo later >h`, `true`, "", "AM h\n", "staged\n"},
 		{"the host switches", `touch f; git status`, `git checkout -q b2`, `touch f; git status`, "", "", "b2\n"},
@@ -153,7 +153,7 @@ func TestGitStagedOnTheHost(t *testing.T) {
 
 // The user drops a commit on which the trial has gone on. Landing does not bring it back.
 func TestGitMovedBackOnTheHost(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	if !clitest.Turn(0) {
 		return
 	}
@@ -173,7 +173,7 @@ func TestGitMovedBackOnTheHost(t *testing.T) {
 // A trial that has changed no reference and no file, but the index, a remote or the state
 // of a merge, holds that until it lands.
 func TestGitFilesAlone(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for i, s := range []struct{ name, trial, look, want string }{
 		{"a remote", `git remote add o https://example.org/o`, `git remote get-url o`, "https://example.org/o\n"},
 		{"the index", `git rm -q --cached f`, `git ls-files`, ""},

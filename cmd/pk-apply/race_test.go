@@ -35,7 +35,7 @@ func (g *ground) landing(t *testing.T) (ended chan clitest.Outcome) {
 // A user saves all files again and again while they land. Each file holds the last
 // that was saved afterwards, or it has been kept under a name beside it.
 func TestSavedWhileItLands(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	const files = 60
 	for round := range rounds(8) {
 		g := newGround(t, b)
@@ -77,7 +77,7 @@ func TestSavedWhileItLands(t *testing.T) {
 // A process exchanges a directory for a link while files land below: one that leads out,
 // or to another directory of the project. Nothing changes there.
 func TestLinkPlantedWhileItLands(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for round := range rounds(8) {
 		g := newGround(t, b)
 		target := []string{"../out", "own"}[round%2]
@@ -108,7 +108,7 @@ func TestLinkPlantedWhileItLands(t *testing.T) {
 // A landing is killed at any moment, several times. The next one ends where one that was
 // not killed ends.
 func TestKilled(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	const script = `for n in $(seq 12); do echo 2 >>m$n; rm d/x$n; mkdir -p n$n/m; echo n >n$n/m/f; chmod 700 c$n; echo 2 >big$n; done
 		rm -r gone; mkdir gone; echo n >gone/n; rm to-dir; mkdir to-dir; echo n >to-dir/n; rm -r to-file; echo f >to-file; ln -sf m1 l; rm -r whole; chmod 500 closed
 		git add .; git commit -qm agent; git checkout -q -b side; git tag t`
@@ -150,7 +150,7 @@ func TestKilled(t *testing.T) {
 
 // A landing that was killed before its git part, and a command that runs then.
 func TestKilledThenWorkedOn(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for range rounds(8) {
 		g := newGround(t, b)
 		g.host(t, `for n in $(seq 30); do echo 1 >f$n; done`)

@@ -36,7 +36,7 @@ func conflict(path, reason string) string {
 }
 
 func TestScenes(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for i, s := range scenes {
 		if !clitest.Turn(i) {
 			continue

@@ -17,7 +17,7 @@ import (
 // Work of an hour or a minute in a trial: the host is untouched while it lasts, and has
 // what doing it directly makes once it has landed.
 func TestWork(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	goRoot := os.Getenv("PK_TEST_GOROOT")
 	if goRoot == "" {
 		out, err := exec.Command("go", "env", "GOROOT").Output()

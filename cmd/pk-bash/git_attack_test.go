@@ -253,7 +253,7 @@ const gitRootProbe = `
 	git fsck --full 2>&1 | grep -v '^dangling' | sed 's/^/FSCK /'`
 
 func TestGitAttacks(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
 	for i, a := range gitAttacks {
 		if !clitest.Turn(i) && !a.asRoot {

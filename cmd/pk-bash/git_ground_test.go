@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,10 +23,36 @@ type gitGround struct {
 	dir, out, witness string
 }
 
-// newGitBox makes a box and a repository to copy from.
-func newGitBox(t *testing.T) (b *clitest.Box, template string) {
-	b = clitest.NewBox(t)
-	template = filepath.Join(filepath.Dir(b.Project), "template")
+// shared is the repository that all tests copy.
+var shared struct {
+	sync.Once
+	top, template string
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if shared.top != "" {
+		os.RemoveAll(shared.top)
+	}
+	os.Exit(status)
+}
+
+// newGitBox returns a box and a repository to copy from.
+func newGitBox(t *testing.T, b *clitest.Box) (_ *clitest.Box, template string) {
+	t.Helper()
+	shared.Do(func() { makeTemplate(t, b) })
+	require.NotEmpty(t, shared.template, "there is no repository to copy")
+	return b, shared.template
+}
+
+func makeTemplate(t *testing.T, b *clitest.Box) {
+	t.Helper()
+	top, err := os.MkdirTemp("", "pk-git")
+	require.NoError(t, err)
+	shared.top = top
+	top, err = filepath.EvalSymlinks(top)
+	require.NoError(t, err)
+	template := top + "/template"
 	for _, dir := range []string{"home", "project", "out", "witness"} {
 		b.Mkdir(t, filepath.Join(template, dir))
 	}
@@ -49,7 +76,7 @@ func newGitBox(t *testing.T) (b *clitest.Box, template string) {
 		git submodule --quiet add ../library mod && git commit -qm submodule
 		git worktree add -q -b wtbranch wt
 		mkdir -p .git/hooks .git/info && printf '%s\n' /tools/evil /tools/index-\* /started /go >.git/info/exclude`)
-	return b, template
+	shared.template = template
 }
 
 // newGround copies the template.

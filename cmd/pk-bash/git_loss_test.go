@@ -13,7 +13,7 @@ import (
 
 // Nothing that a command destroys loses a commit of the host's.
 func TestNoCommitIsLost(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	for i, test := range []struct {
 		name, before, command string
 		told                  bool // pk says what became of refs, or of the repository

@@ -93,7 +93,7 @@ const gitState = `
 const fixed = `export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_EDITOR=true LC_ALL=C; `
 
 func TestGitScenes(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	rounds, _ := strconv.Atoi(os.Getenv("PK_ROUNDS"))
 	for i, s := range gitScenes {
 		if !clitest.Turn(i) {
@@ -163,10 +163,10 @@ func (g *gitGround) fence(t *testing.T, line string, options ...string) clitest.
 // Fifty commands of one session commit at the same time, each on a branch of its own
 // and, by git's locks, in turn on a common one. All of it is in the repository then.
 func TestParallelCommits(t *testing.T) {
-	b, template := newGitBox(t)
 	if !clitest.Turn(0) {
 		return
 	}
+	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	g := newGround(t, b, template)
 	const n = 50
 	ended := make(chan clitest.Outcome, n)
@@ -199,7 +199,7 @@ func TestParallelCommits(t *testing.T) {
 
 // The user commits while a command runs: on another branch, and on the same one.
 func TestUserCommitsMeanwhile(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	for _, session := range [][]string{{"--session", "meanwhile"}, nil} {
 		for _, test := range []struct{ name, host string }{
 			{"on another branch", "git checkout -q --detach; git update-ref refs/heads/topic $(git commit-tree -p topic -m users topic^{tree}); git checkout -q main"},
@@ -247,7 +247,7 @@ func TestUserCommitsMeanwhile(t *testing.T) {
 // Of a reference that both change, the command's value is kept, and the line that says
 // so ends in a command that works as typed.
 func TestAdviceForValuesThatWereKept(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	for i, test := range []struct {
 		name, before, command, host string
 		advice, then                string // then: what the user does before, and with what it must agree
@@ -291,7 +291,7 @@ func TestAdviceForValuesThatWereKept(t *testing.T) {
 
 // A long command's commits are the host's before it ends.
 func TestCommitsLandWhileACommandRuns(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
 	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill(fixed+"git commit -q --allow-empty -m early; "+wait))
 	finished := make(chan clitest.Outcome, 1)
@@ -313,7 +313,7 @@ func TestCommitsLandWhileACommandRuns(t *testing.T) {
 // A repository that a command makes works in the next command, and the host's git
 // sees none until it is adopted.
 func TestRepositoriesOfACommand(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	for _, session := range [][]string{{"--session", "made"}, nil} {
 		for _, test := range []struct{ name, before, make, dir string }{
 			{"init in a subdirectory", "", "git init -q third/party", "third/party"},
@@ -345,7 +345,7 @@ func TestRepositoriesOfACommand(t *testing.T) {
 
 // A write beside the root cannot succeed without a trace.
 func TestWorktreeOutsideTheRoot(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
 	got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git worktree add -q ../beside")
 	assert.NoDirExists(t, g.dir+"/beside")

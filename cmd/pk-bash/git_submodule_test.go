@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/cli/clitest"
 )
 
 // A submodule that only commands have populated works in each of them, and the host
 // sees nothing of it. One that the host has populated is as any other.
 func TestSubmoduleThatCommandsPopulate(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	for _, session := range [][]string{{"--session", "populates"}, nil} {
 		t.Run(fmt.Sprint(session), func(t *testing.T) {
 			t.Parallel()
@@ -36,7 +38,7 @@ func TestSubmoduleThatCommandsPopulate(t *testing.T) {
 
 // A repository that a command has made and added to the index stays one for commands.
 func TestRepositoryThatBecomesASubmodule(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	for _, session := range [][]string{{"--session", "becomes"}, nil} {
 		for _, init := range []string{"git init -q n", "mkdir stores; git init -q --separate-git-dir=stores/n n"} {
 			t.Run(fmt.Sprint(init, session), func(t *testing.T) {
@@ -55,7 +57,7 @@ func TestRepositoryThatBecomesASubmodule(t *testing.T) {
 }
 
 func TestRootThatIsAnUnpopulatedSubmodule(t *testing.T) {
-	b, template := newGitBox(t)
+	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, `git submodule --quiet deinit -f mod`)
 	got := g.Run(t, "pk-bash", "-y", "--raw", "-C", g.Project+"/mod", "--", "git init")

@@ -65,7 +65,7 @@ type ground struct {
 
 // newGround makes a project beside a home, or inOne, as most are, in it.
 func newGround(t *testing.T, inOne bool) *ground {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	dir := filepath.Dir(b.Project)
 	if inOne {
 		b.Home = dir
@@ -433,6 +433,7 @@ func attackAll(t *testing.T, g *ground, attacks []attack) {
 	user := map[bool]string{true: "root", false: "user"}[os.Getuid() == 0]
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
+			clitest.TwoRows(t)
 			got := g.fenced(t, a)
 			assert.False(t, g.in(t, a, got), "it got through: %s", got.Stdout)
 			assert.NotEqual(t, 125, got.Status, got.Stderr) // the sandbox did start

@@ -46,7 +46,7 @@ func TestClient(t *testing.T) {
 
 // netBox has the client in its project.
 func netBox(t *testing.T, w *gatetest.World) *clitest.Box {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInEveryRow(t)
 	for from, to := range map[string]string{"/proc/self/exe": "client", w.Roots: "roots.pem"} {
 		text, err := os.ReadFile(from)
 		require.NoError(t, err)
@@ -75,6 +75,7 @@ func allow(rules ...string) []string {
 }
 
 func TestNetworkByName(t *testing.T) {
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		rules := allow("good.test", "*.wild.test", "good.test:22", "private.test:7000 private", "four.test:80", "six.test:443",
@@ -150,6 +151,7 @@ func TestNetworkByName(t *testing.T) {
 
 // A session has one network: what one command opens on the loopback, another reaches.
 func TestNetworkOfASession(t *testing.T) {
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		for _, options := range [][]string{{"--net", "none"}, allow("good.test")} {
@@ -237,6 +239,7 @@ func serveInside(t *testing.T, b *clitest.Box, options []string, at string) (end
 
 // Ports of the loopback lead in and out, each by its own option.
 func TestPortsOfTheLoopback(t *testing.T) {
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		host := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) { fmt.Fprint(out, "the host") })}
@@ -282,6 +285,7 @@ func fetch(t *testing.T, url string) string {
 // Killed at any moment, the gate leaves a command without a network, and a killed
 // command leaves no gate.
 func TestKilledGate(t *testing.T) {
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		options := append(allow("good.test"), "--session", "s")
@@ -364,6 +368,7 @@ func awaitNoGate(t *testing.T) {
 
 // The caller's own proxy is asked to connect, and gets the name.
 func TestNetworkThroughAProxy(t *testing.T) {
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		asked := make(chan string, 10)

@@ -50,7 +50,7 @@ func newTemplate(t testing.TB) template {
 		echo w >>a; git commit -qam w; git branch new; git commit -q --amend -m again; echo s >>a; git stash -q; git notes add -m n; git tag t
 		git checkout -q topic; echo t >>a; git commit -qam t; git remote add origin https://example.org/a.git; git update-ref refs/remotes/origin/main HEAD
 		git -C mod checkout -q -b m; git -C mod commit -q --allow-empty -m m; git rebase -q main >/dev/null 2>&1 || :; echo both >a; git add a; true`)
-	script(t, dir, `cd work/.git && find . -type f | while read -r f; do cmp -s "$f" "../../project/.git/$f" && rm -f "$f"; done; find . -type d -empty -delete; git -C ../../project status >/dev/null`)
+	script(t, dir, `cd work/.git && find . -type f | while read -r f; do if cmp -s "$f" "../../project/.git/$f"; then rm -f "$f"; fi; done; find . -type d -empty -delete; git -C ../../project status >/dev/null`)
 	return template{dir}
 }
 

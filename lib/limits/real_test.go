@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
 )
 
 // outcome is what came of a task.
@@ -187,6 +189,7 @@ func rounds(t *testing.T) int {
 }
 
 func TestCPUTime(t *testing.T) {
+	clitest.TwoRows(t)
 	ways := fences(t)
 	way, ok := ways["in bwrap"]
 	if !ok {

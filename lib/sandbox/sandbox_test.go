@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/cli/clitest"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/sandbox/sandboxtest"
 	"pikuri/lib/session"
@@ -42,6 +43,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestLocalRunner(t *testing.T) {
+	clitest.TwoRows(t)
 	sandboxtest.Run(t, func(t *testing.T, root string) sandbox.Runner { return local(t, root) })
 }
 
@@ -61,6 +63,7 @@ func testBwrap(t *testing.T) string {
 	if path == "" {
 		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
 	}
+	clitest.TwoRows(t)
 	return path
 }
 
@@ -103,6 +106,7 @@ func (promising) Enforcement() sandbox.Enforcement {
 // TestBrokenRunnersFail: a suite that lets everything pass tests nothing. The
 // groups that are left out would leave processes behind on a broken runner.
 func TestBrokenRunnersFail(t *testing.T) {
+	clitest.TwoRows(t)
 	for name, groups := range map[string][]string{
 		"broken": {
 			"what_cannot_be_started", "input", "output_is_bounded", "working_directory", "^environment",

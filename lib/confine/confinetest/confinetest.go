@@ -9,6 +9,13 @@ import (
 	"testing"
 )
 
+// Mine reports whether a round of a random test is this run's. scripts/test runs the tests
+// as root and as an ordinary user, and says so in $PK_TEST_MATRIX: each takes every
+// other round, and of itself a run takes all.
+func Mine(round int) bool {
+	return os.Getenv("PK_TEST_MATRIX") == "" || round%2 == 0 == (os.Getuid() == 0)
+}
+
 // Dir returns an empty directory with a canonical name that any user can enter.
 // It is not below /tmp, which an alias may give another meaning.
 func Dir(t testing.TB) string {
