@@ -17,10 +17,10 @@ import (
 // The test binary is also a pk-bash and a pk-fs: small ones, with sh and no fence, for
 // what does not hang on one.
 func TestMain(m *testing.M) {
-	switch os.Getenv("PK_MCP_FAKE") {
-	case "shell":
+	switch filepath.Base(os.Args[0]) {
+	case "fake-shell":
 		fakeShell()
-	case "files":
+	case "fake-files":
 		fakeFiles()
 	default:
 		os.Exit(m.Run())
@@ -226,7 +226,7 @@ func fakeFiles() {
 	}
 }
 
-// fakes returns the two programs, with a project.
+// fakes returns the two programs.
 func fakes(t testing.TB) *children {
 	t.Helper()
 	self, err := os.Executable()
@@ -234,15 +234,14 @@ func fakes(t testing.TB) *children {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	script := func(name string) []string {
+	link := func(name string) []string {
 		path := filepath.Join(dir, name)
-		text := "#!/bin/sh\ncd '" + dir + "'\nPK_MCP_FAKE=" + name + " exec '" + self + "'\n"
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		if err := os.Symlink(self, path); err != nil {
 			t.Fatal(err)
 		}
 		return []string{path}
 	}
-	c := newChildren(script("shell"), script("files"), os.Stderr)
+	c := newChildren(link("fake-shell"), link("fake-files"), os.Stderr)
 	t.Cleanup(c.close)
 	return c
 }
