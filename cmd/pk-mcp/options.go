@@ -38,7 +38,6 @@ Workspace, for commands and files alike:
       --deny-read PATTERN    matches are not read
       --allow-write PATTERN  only matches are written
       --no-protect           protect nothing by default
-      --protect PATH         keep PATH from being written; repeatable
       --policy FILE          take options of this kind and the next from a file
   -z, --zero                 lists end their records in NUL
 
@@ -79,50 +78,6 @@ type options struct {
 	state    string
 	shell    []string // for pk-bash
 	files    []string // for pk-fs
-	closed   bool     // the network is not the host's
-}
-
-// passed are the options of pk-bash, and of pk-fs, that pk-mcp hands on as they are. It
-// links neither of them, so that the options are known by name alone here; they are
-// checked by the programs, which are started before the first request.
-var passed = []struct {
-	long, short string
-	value       bool
-	files       bool // pk-fs has it too
-}{
-	{"project-root", "C", true, true},
-	{"readable", "", true, true},
-	{"writable", "", true, true},
-	{"readable-from", "", true, true},
-	{"writable-from", "", true, true},
-	{"session", "", true, true},
-	{"temp", "", true, true},
-	{"deny", "", true, true},
-	{"deny-read", "", true, true},
-	{"allow-write", "", true, true},
-	{"no-protect", "", false, true},
-	{"protect", "", true, true},
-	{"policy", "", true, true},
-	{"zero", "z", false, true},
-	{"overlay", "", true, false},
-	{"overlay-from", "", true, false},
-	{"trial", "", false, false},
-	{"no-toolchains", "", false, false},
-	{"net", "", true, false},
-	{"allow-host", "", true, false},
-	{"allow-host-from", "", true, false},
-	{"publish", "", true, false},
-	{"connect", "", true, false},
-	{"env-inherit", "", false, false},
-	{"pass-env", "", true, false},
-	{"setenv", "", true, false},
-	{"require", "", true, false},
-	{"allow-nested", "", false, false},
-	{"memory", "", true, false},
-	{"pids", "", true, false},
-	{"cpu-time", "", true, false},
-	{"file-size", "", true, false},
-	{"bwrap", "", true, false},
 }
 
 func command() *cli.Command {
@@ -132,24 +87,28 @@ func command() *cli.Command {
 		cli.Switch(&o.yes, "yes", "y"),
 		cli.Func(o.setState, "state", ""),
 	}
-	for _, p := range passed {
-		hand := func(word string) {
-			o.shell = append(o.shell, word)
-			if p.files {
-				o.files = append(o.files, word)
-			}
-		}
-		option := cli.Switch(new(bool), p.long, p.short).Noted(func() { hand("--" + p.long) })
-		if p.value {
-			option = cli.Func(func(v string) error {
-				hand("--" + p.long + "=" + v)
-				o.closed = o.closed || p.long == "net" && v != "host"
-				return nil
-			}, p.long, p.short)
-		}
-		list = append(list, option)
+	w := new(cli.WorkspaceFlags)
+	for _, option := range append(w.WithPolicy(append(w.Options(), w.RuleOptions()...)), cli.Switch(new(bool), "zero", "z")) {
+		list = append(list, handedOn(option, &o.shell, &o.files))
+	}
+	for _, option := range cli.SandboxOnly() {
+		list = append(list, handedOn(option, &o.shell))
 	}
 	return &cli.Command{Name: "pk-mcp", Version: version, Help: help, Options: list, Action: o.run}
+}
+
+// handedOn is an option for pk-bash, or pk-fs, or both. They check it, as they are started
+// before the first request: this program has no sandbox.
+func handedOn(o cli.Option, to ...*[]string) cli.Option {
+	hand := func(word string) {
+		for _, args := range to {
+			*args = append(*args, "--"+o.Long+word)
+		}
+	}
+	if !o.Value {
+		return cli.Switch(new(bool), o.Long, o.Short).Noted(func() { hand("") })
+	}
+	return cli.Func(func(v string) error { hand("=" + v); return nil }, o.Long, o.Short)
 }
 
 // Run is the whole command.

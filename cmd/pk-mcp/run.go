@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -44,7 +45,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := refuseForeign(c.root); err != nil {
 		return cli.Invalid(err)
 	}
-	s := newServer(c, o.ask, !o.closed)
+	s := newServer(c, o.ask, !slices.Contains(o.shell, "--net=none"))
 	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
 }
 
