@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,11 +72,7 @@ func (j *fakeJob) since(at int, most int) fields {
 	}
 	j.read = at + len(text)
 	f := fields{"job": j.id, "outcome": "running", "output": text, "next": j.read, "more": more}
-	for name, value := range j.end {
-		if name != "output" {
-			f[name] = value
-		}
-	}
+	maps.Copy(f, j.end)
 	return f
 }
 
@@ -142,15 +139,11 @@ func fakeShell() {
 				j.mu.Lock()
 				defer j.mu.Unlock()
 				ws := j.cmd.ProcessState.Sys().(syscall.WaitStatus)
-				j.end = fields{"outcome": "exited", "exit_status": ws.ExitStatus()}
+				j.end = fields{"outcome": "exited", "exit_status": ws.ExitStatus(), "cwd": "/elsewhere"}
 				if ws.Signaled() {
-					j.end = fields{"outcome": "signaled", "exit_status": 128 + int(ws.Signal()), "signal": "SIGTERM"}
+					j.end = fields{"outcome": "signaled", "exit_status": 128 + int(ws.Signal()), "signal": "SIGTERM", "cwd": "/elsewhere"}
 				}
-				end := fields{"event": "exit", "job": j.id, "output": j.output.String(), "cwd": "/elsewhere"}
-				for name, value := range j.end {
-					end[name] = value
-				}
-				say(end)
+				say(fields{"event": "exit", "job": j.id})
 				j.poke()
 			}()
 			<-started
@@ -163,13 +156,13 @@ func fakeShell() {
 				if r.Since != nil {
 					at = *r.Since
 				}
-				f := j.since(at, r.Most)
+				f := j.since(at, max(r.Most, 100))
 				if f["output"] == "" && f["outcome"] == "running" && r.Wait > 0 {
 					select {
 					case <-j.news:
 					case <-time.After(time.Duration(r.Wait) * time.Millisecond):
 					}
-					f = j.since(at, r.Most)
+					f = j.since(at, max(r.Most, 100))
 				}
 				say(id(f))
 			}()
@@ -177,7 +170,7 @@ func fakeShell() {
 			_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGTERM)
 			go func() {
 				<-j.done
-				say(id(fields{"job": j.id, "outcome": "running"}))
+				say(id(j.since(j.read, 1<<20)))
 			}()
 		case "list":
 			list := []fields{}

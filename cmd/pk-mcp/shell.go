@@ -38,22 +38,21 @@ type bashIn struct {
 
 // result is what pk-bash answers about a command.
 type result struct {
-	Job          string `json:"job"`
-	Outcome      string `json:"outcome"`
-	Error        string `json:"error"`
-	ExitStatus   *int   `json:"exit_status"`
-	Signal       string `json:"signal"`
-	Limit        string `json:"limit"`
-	DurationMS   *int64 `json:"duration_ms"`
-	Output       string `json:"output"`
-	OutputBytes  *int64 `json:"output_bytes"`
-	OmittedBytes int64  `json:"omitted_bytes"`
-	Next         int64  `json:"next"`
-	More         bool   `json:"more"`
-	Cwd          string `json:"cwd"`
-	Pipeline     []int  `json:"pipeline"`
-	Survivors    int    `json:"survivors"`
-	Held         bool   `json:"held"`
+	Job          string   `json:"job"`
+	Outcome      string   `json:"outcome"`
+	Error        string   `json:"error"`
+	ExitStatus   *int     `json:"exit_status"`
+	Signal       string   `json:"signal"`
+	Limit        string   `json:"limit"`
+	DurationMS   *int64   `json:"duration_ms"`
+	Output       string   `json:"output"`
+	OutputBytes  *int64   `json:"output_bytes"`
+	OmittedBytes int64    `json:"omitted_bytes"`
+	More         bool     `json:"more"`
+	Cwd          string   `json:"cwd"`
+	Pipeline     []int    `json:"pipeline"`
+	Survivors    int      `json:"survivors"`
+	Ended        []string `json:"ended"`
 	MovedAside   []struct {
 		From string `json:"from"`
 	} `json:"moved_aside"`
@@ -148,13 +147,12 @@ func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*
 	defer late.Stop()
 	for {
 		select {
-		case text := <-e.exit:
-			end := &result{}
-			return end, json.Unmarshal(text, end)
+		case <-e.exit:
+			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
 		case text := <-e.output:
 			p.tell(ctx, text)
 		case <-late.C:
-			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job, "since": 0})
+			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
 		case <-ctx.Done():
 			_, _, _ = c.send(fields{"op": "kill", "job": first.Job}, nil)
 			return nil, ctx.Err()
@@ -171,25 +169,28 @@ const (
 	maxReads = 64
 )
 
-// readOn sends a request that is answered with output, and reads the rest of it.
-func (s *server) readOn(ctx context.Context, c *child, first fields) (*result, error) {
+// readOn sends a request that is answered with output, and reads the rest of it. What has
+// come before it is put in front.
+func (s *server) readOn(ctx context.Context, c *child, first fields, before string) (*result, error) {
 	var all ends
+	all.write(before)
 	next := first
 	for range maxReads {
-		next["max_bytes"] = maxRead
+		if next["op"] == "read" {
+			next["max_bytes"] = maxRead
+		}
 		r := &result{}
 		if err := c.ask(ctx, next, r); err != nil {
 			return nil, err
 		}
 		all.skip(r.OmittedBytes)
 		all.write(r.Output)
-		if !r.More {
-			r.Output, r.OmittedBytes = all.text(), all.cut
+		if r.Output, r.OmittedBytes = all.text(), all.cut; !r.More {
 			return r, nil
 		}
 		next = fields{"op": "read", "job": first["job"]}
 	}
-	return &result{Job: first["job"].(string), Outcome: running, Output: all.text(), OmittedBytes: all.cut}, nil
+	return &result{Outcome: running, Output: all.text(), OmittedBytes: all.cut}, nil
 }
 
 // progress tells the client how far a command is, if it wants to know.
@@ -233,7 +234,7 @@ type outputIn struct {
 // bashOutput reads on.
 func (s *server) bashOutput(ctx context.Context, _ *mcp.CallToolRequest, in outputIn) (*mcp.CallToolResult, error) {
 	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
-		return s.readOn(ctx, c, fields{"op": "read", "job": job, "wait_ms": cmp.Or(in.WaitMS, outputWait)})
+		return s.readOn(ctx, c, fields{"op": "read", "job": job, "wait_ms": cmp.Or(in.WaitMS, outputWait)}, "")
 	})
 }
 
@@ -258,7 +259,7 @@ func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in input
 		if in.EOF {
 			f["eof"] = true
 		}
-		return s.readOn(ctx, c, f)
+		return s.readOn(ctx, c, f, "")
 	})
 }
 
@@ -274,11 +275,7 @@ func (s *server) bashKill(ctx context.Context, _ *mcp.CallToolRequest, in killIn
 		if in.Signal != "" {
 			f["signal"] = in.Signal
 		}
-		r := &result{}
-		if err := c.ask(ctx, f, r); err != nil || r.Outcome == "refused" {
-			return r, err
-		}
-		return s.readOn(ctx, c, fields{"op": "read", "job": job})
+		return s.readOn(ctx, c, f, "")
 	})
 }
 
@@ -440,7 +437,7 @@ func (r *result) notes() []string {
 		note("statuses of the pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
 	}
 	if r.Survivors > 0 {
-		note("ended %d processes that the command had left; use run_in_background for what is to stay", r.Survivors)
+		note("ended with the command: %s (%d); run_in_background is for what is to stay", cmp.Or(strings.Join(r.Ended, ", "), "processes"), r.Survivors)
 	}
 	return notes
 }
