@@ -76,10 +76,7 @@ func TestWarningNamesWhatIsAtRisk(t *testing.T) {
 func TestCommands(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
-		survivor := ""
-		if mode.options != nil {
-			survivor = "ended 1 process that the command left behind\n"
-		}
+		const survivor = "ended with the command: \"sleep 1000\" (1 process); a job of --loop runs on\n"
 		for _, test := range []struct {
 			name, command string
 			status        int

@@ -84,17 +84,17 @@ func fakeShell() {
 		defer writing.Unlock()
 		_ = out.Encode(f)
 	}
-	jobs, order := map[string]*fakeJob{}, []string{}
+	jobs, order, begun := map[string]*fakeJob{}, []string{}, map[string]*fakeJob{}
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<24)
 	for in.Scan() {
 		var r struct {
-			ID, Op, Job, Command, Cwd, Description, Input, Signal string
-			Events                                                []string
-			Stdin, EOF                                            bool
-			Since                                                 *int
-			Wait                                                  int `json:"wait_ms"`
-			Most                                                  int `json:"max_bytes"`
+			ID, Op, Job, Command, Cwd, Description, Input, Signal, Request string
+			Events                                                         []string
+			Stdin, EOF                                                     bool
+			Since                                                          *int
+			Wait                                                           int `json:"wait_ms"`
+			Most                                                           int `json:"max_bytes"`
 		}
 		if json.Unmarshal(in.Bytes(), &r) != nil {
 			continue
@@ -118,7 +118,7 @@ func fakeShell() {
 				continue
 			}
 			j := &fakeJob{id: "j" + string(rune('a'+len(order))), news: make(chan struct{}, 1), done: make(chan struct{})}
-			jobs[j.id], order = j, append(order, j.id)
+			jobs[j.id], order, begun[r.ID] = j, append(order, j.id), j
 			j.cmd = exec.Command("sh", "-c", r.Command)
 			j.cmd.Dir = r.Cwd
 			j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -172,6 +172,9 @@ func fakeShell() {
 				<-j.done
 				say(id(j.since(j.read, 1<<20)))
 			}()
+		case "cancel":
+			_ = syscall.Kill(-begun[r.Request].cmd.Process.Pid, syscall.SIGTERM)
+			say(id(fields{"request": r.Request}))
 		case "list":
 			list := []fields{}
 			for _, name := range order {

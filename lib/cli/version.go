@@ -30,6 +30,9 @@ func (c *Command) printVersion(ctx *Context) error {
 	return err
 }
 
+// Version is the version of the command that runs.
+func (ctx *Context) Version() string { return ctx.command.build().Version }
+
 func (c *Command) build() build {
 	b := build{Name: c.Name, Version: c.Version, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()

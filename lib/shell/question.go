@@ -16,7 +16,8 @@ type Question struct {
 	Description string // "" for none
 	Where       string // project root
 	Fence       string // one line: how it will run
-	Timeout     int    // in seconds
+	Timeout     int    // in seconds; 0 for none
+	Input       string // the running command that is to read Command; "" if that is to run
 }
 
 // Sum identifies the bytes that will run.
@@ -45,7 +46,14 @@ func (q Question) render(columns int, mark func(string) string) string {
 	b.WriteString("\n")
 	row := func(lead, text string) { writeRows(&b, lead, text, columns, mark) }
 	row("pk-bash in ", q.Where)
-	row("  ", fmt.Sprintf("%s, %d s", q.Fence, q.Timeout))
+	limit := "no time limit"
+	if q.Timeout > 0 {
+		limit = fmt.Sprintf("%d s", q.Timeout)
+	}
+	row("  ", q.Fence+", "+limit)
+	if q.Input != "" {
+		row("  INPUT for the running command: ", q.Input)
+	}
 	if q.Description != "" {
 		row("  description: ", q.Description)
 	}

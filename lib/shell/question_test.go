@@ -49,7 +49,7 @@ func TestQuestionRows(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := Question{Command: test.command, Where: "/p", Fence: "f"}.render(20, mark)
-			assert.Equal(t, "\npk-bash in /p\n  f, 0 s\n"+test.want, withoutNotes(got))
+			assert.Equal(t, "\npk-bash in /p\n  f, no time limit\n"+test.want, withoutNotes(got))
 		})
 	}
 }
