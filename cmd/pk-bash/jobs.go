@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"pikuri/lib/cli"
+	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -120,6 +122,8 @@ func (l *loop) hello(t *turn) {
 	}
 	if name := l.SessionName(); name != "" {
 		fields["session"] = name
+	} else if l.Loop != nil { // of the loop's own, which another program may join as long
+		fields["session"] = strings.TrimPrefix(l.Loop.Name(), sessiondir.Prefix)
 	}
 	l.object(t, fields)
 }

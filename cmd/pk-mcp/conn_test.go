@@ -121,7 +121,7 @@ func TestLines(t *testing.T) {
 		{"too long", `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", maxLine) + `"}`, nil, jsonrpc.CodeInvalidRequest},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRaw(t, newServer(&children{}, false, true))
+			r := newRaw(t, newServer(&children{}, false, description{}))
 			r.write(handshake)
 			assert.Equal(t, "i", r.answer()["id"])
 			r.write(test.line)
@@ -163,7 +163,7 @@ func TestHandshake(t *testing.T) {
 		{"no lists that change", initialize(`{"protocolVersion":"2025-11-25"}`), `"capabilities":{"tools":{}}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			r := newRaw(t, newServer(&children{}, false, true))
+			r := newRaw(t, newServer(&children{}, false, description{}))
 			r.write(test.line)
 			got := r.answer()
 			text, err := json.Marshal(got)

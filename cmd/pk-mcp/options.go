@@ -89,7 +89,9 @@ func command() *cli.Command {
 	}
 	w := new(cli.WorkspaceFlags)
 	for _, option := range append(w.WithPolicy(append(w.Options(), w.RuleOptions()...)), cli.Switch(new(bool), "zero", "z")) {
-		list = append(list, handedOn(option, &o.shell, &o.files))
+		if option.Long != "no-alias-tmp" { // /tmp is the same for both in any case
+			list = append(list, handedOn(option, &o.shell, &o.files))
+		}
 	}
 	for _, option := range cli.SandboxOnly() {
 		list = append(list, handedOn(option, &o.shell))

@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,10 +32,11 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	c := newChildren(
-		append([]string{shell, "--loop", "--yes", "--no-log", "--state=" + o.state}, o.shell...),
-		append([]string{files, "--loop"}, o.files...), ctx.Stderr)
+	loop := append([]string{shell, "--loop", "--yes", "--no-log", "--state=" + o.state, fmt.Sprintf("--timeout=%d", defaultTimeout)}, o.shell...)
+	c := newChildren(loop, append([]string{files, "--loop"}, o.files...), ctx.Stderr)
 	defer c.close()
+	told := make(chan description, 1)
+	go func() { told <- describe(loop) }()
 	for _, p := range []*program{c.shell, c.files} {
 		if c, err := p.start(); err != nil {
 			return cli.Invalid(err)
@@ -45,8 +47,28 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := refuseForeign(c.root); err != nil {
 		return cli.Invalid(err)
 	}
-	s := newServer(c, o.ask, !slices.Contains(o.shell, "--net=none"))
+	s := newServer(c, o.ask, <-told)
 	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
+}
+
+// description is what pk-bash says of its fence, for a model.
+type description struct {
+	Text    string `json:"description"`
+	Network string `json:"network"`
+}
+
+// describe asks pk-bash. If it does not answer, the loop does not start either, and says
+// why.
+func describe(loop []string) (d description) {
+	cmd := exec.Command(loop[0], append(loop[1:len(loop):len(loop)], "--describe", "--json")...)
+	text, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		return description{Text: "Runs a bash command in the project, in a sandbox.\n", Network: "host"}
+	}
+	return d
 }
 
 // serve ends when the transport does, or ctx.

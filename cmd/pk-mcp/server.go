@@ -16,8 +16,7 @@ import (
 type server struct {
 	*children
 	ask   bool // through the client, before a command runs
-	open  bool // commands have the host's network
-	about string
+	fence description
 
 	asking  chan struct{} // held while a question is asked
 	pending pending
@@ -27,11 +26,8 @@ type server struct {
 	cwd   string          // that it has been told
 }
 
-func newServer(c *children, ask, open bool) *server {
-	return &server{
-		children: c, ask: ask, open: open, about: about, cwd: c.root,
-		asking: make(chan struct{}, 1), known: map[string]bool{},
-	}
+func newServer(c *children, ask bool, fence description) *server {
+	return &server{children: c, ask: ask, fence: fence, cwd: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
 // mcp returns the server with its tools. What clients offer as roots is never asked for:
@@ -42,9 +38,10 @@ func (s *server) mcp() *mcp.Server {
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		SupportedProtocolVersions: versions,
 	})
-	add(m, "bash", s.about+bashText, hints{open: s.open}, s.bash)
+	open := s.fence.Network != "none"
+	add(m, "bash", s.fence.Text+bashText, hints{open: open}, s.bash)
 	add(m, "bash_output", outputText, hints{reads: true}, s.bashOutput)
-	add(m, "bash_input", inputText, hints{open: s.open}, s.bashInput)
+	add(m, "bash_input", inputText, hints{open: open}, s.bashInput)
 	add(m, "bash_kill", killText, hints{idempotent: true}, s.bashKill)
 	add(m, "bash_list", listJobsText, hints{reads: true}, s.bashList)
 	add(m, "read", readText, hints{reads: true}, s.read)

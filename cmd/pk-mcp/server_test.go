@@ -45,7 +45,7 @@ func fake(t testing.TB, ask bool) *server {
 		_, _, _, err := p.get()
 		require.NoError(t, err)
 	}
-	return newServer(c, ask, true)
+	return newServer(c, ask, description{})
 }
 
 func call(t testing.TB, c *mcp.ClientSession, tool string, args fields) *mcp.CallToolResult {

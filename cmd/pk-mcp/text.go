@@ -4,12 +4,9 @@ import "runtime/debug"
 
 // The texts are for the model.
 
-const about = `Run a bash command in the project, in a sandbox. `
-
-const bashText = `Each command is a new process; the working directory lasts from one to the next.
-A command that takes longer than 45 s runs on and the call comes back with a shell_id; bash_output reads on.
-Start servers and watchers with run_in_background: what a command leaves behind with & ends with it.
-Processes of other commands cannot be seen or signalled by number: bash_kill ends them. Standard input is empty.`
+const bashText = `- A command that takes longer than 45 s runs on, and the call comes back with a shell_id: bash_output reads on, bash_kill ends it.
+- Start servers and watchers with run_in_background. Only then, or with tty, is there a standard input.
+`
 
 const outputText = `Read what a command that still runs, or has ended, has printed since it was last read. Waits for output, or the end.`
 
