@@ -7,6 +7,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/shell"
+	"pikuri/lib/visible"
 )
 
 // described is the tool as a model is to see it.
@@ -105,7 +106,7 @@ func listed(names []string) string {
 		if i == mostNamed {
 			return text + fmt.Sprintf(", and %d more", len(names)-i)
 		}
-		text += ", " + shell.Visible(filepath.Clean(name))
+		text += ", " + visible.Text(filepath.Clean(name))
 	}
 	return text
 }

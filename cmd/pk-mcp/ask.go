@@ -1,14 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/visible"
 )
 
 // askTime bounds the wait for an answer: it is a no then.
@@ -20,7 +24,7 @@ const stateless = "2026-07-28"
 
 // confirm asks the user through the client, if that was wanted. It returns the result of
 // a call that is not to go on: one that says no, or one that asks.
-func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, question string) *mcp.CallToolResult {
+func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
 	}
@@ -31,13 +35,18 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, question s
 	// Some clients refuse a question without a schema, be it an empty one.
 	form := &mcp.ElicitParams{Mode: "form", Message: question, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
 	if r.ProtocolVersion() >= stateless {
-		if s.pending.answered(r.Params.RequestState, question) {
+		args, err := json.Marshal(in)
+		if err != nil {
+			return failed("internal error: %v", err)
+		}
+		call := r.Params.Name + string(args)
+		if s.pending.answered(r.Params.RequestState, call) {
 			answer, _ := r.Params.InputResponses["confirm"].(*mcp.ElicitResult)
 			return declined(answer)
 		}
 		return &mcp.CallToolResult{
 			InputRequests: mcp.InputRequestMap{"confirm": form},
-			RequestState:  s.pending.add(question),
+			RequestState:  s.pending.add(call),
 		}
 	}
 	select { // one question at a time
@@ -63,19 +72,19 @@ func declined(answer *mcp.ElicitResult) *mcp.CallToolResult {
 	return failed("declined: the user did not allow this")
 }
 
-// pending are the questions that a client has been sent to ask. An answer counts for its
-// question, and once.
+// pending are the calls that a client has been told to ask about. An answer counts for its
+// call, and once.
 type pending struct {
 	mu    sync.Mutex
 	order []string
-	of    map[string]string // questions
+	of    map[string]string // calls
 }
 
 // maxPending bounds the questions without an answer; the oldest is forgotten, which
 // is a no.
 const maxPending = 64
 
-func (p *pending) add(question string) (state string) {
+func (p *pending) add(call string) (state string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.of == nil {
@@ -87,28 +96,43 @@ func (p *pending) add(question string) (state string) {
 	}
 	state = rand.Text()
 	p.order = append(p.order, state)
-	p.of[state] = question
+	p.of[state] = call
 	return state
 }
 
-func (p *pending) answered(state, question string) bool {
+func (p *pending) answered(state, call string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asked, ok := p.of[state]
 	delete(p.of, state)
-	return ok && asked == question
+	return ok && asked == call
 }
 
-// question is what the user is asked about a command: all of it that decides what is run.
-func (in bashIn) question(root string) string {
+// question is what the user is asked about a command: what is run, where, and for how long.
+func (in bashIn) question(dir string) string {
 	var b strings.Builder
-	b.WriteString("Run this command in the fence?\n\n")
-	b.WriteString("$ " + strings.ReplaceAll(visible(in.Command), "\n", "\n> ") + "\n")
+	b.WriteString("Run this in the fence?\n\n$ " + shown(in.Command) + "\n\n")
+	if in.Description != "" {
+		b.WriteString("description: " + oneLine(in.Description) + "\n")
+	}
+	fmt.Fprintf(&b, "in %s", oneLine(cmp.Or(in.Cwd, dir)))
+	if limit := in.limit(); limit > 0 {
+		fmt.Fprintf(&b, ", for at most %d s", limit)
+	} else {
+		b.WriteString(", without a time limit")
+	}
 	return b.String()
 }
 
 func (in inputIn) question() string {
-	return "Type this into " + in.ID + "?\n\n" + visible(in.Input)
+	text := "Type this into " + oneLine(in.ID) + "?\n\n> " + shown(in.Input)
+	if in.EOF {
+		text += "\n\nand end its input"
+	}
+	return text
 }
 
-func visible(s string) string { return s }
+// shown is text as a shell would show it: no line of it can pass for one of the question.
+func shown(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", "\n> ") }
+
+func oneLine(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", `\n`) }

@@ -70,7 +70,7 @@ const running = "running"
 
 // bash starts a job, and waits for its end or for a while.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in.question(s.root)); refusal != nil {
+	if refusal := s.confirm(ctx, r, in, in.question(s.dir())); refusal != nil {
 		return refusal, nil
 	}
 	c, number, note, err := s.shell.get()
@@ -94,11 +94,8 @@ func (in bashIn) request(progress bool) fields {
 	if progress {
 		f["events"] = []string{"exit", "output"}
 	}
-	switch {
-	case in.Timeout > 0:
-		f["timeout"] = in.Timeout
-	case !in.Background:
-		f["timeout"] = defaultTimeout
+	if limit := in.limit(); limit > 0 {
+		f["timeout"] = limit
 	}
 	if in.Description != "" {
 		f["description"] = in.Description
@@ -112,6 +109,14 @@ func (in bashIn) request(progress bool) fields {
 		f["stdin"] = true
 	}
 	return f
+}
+
+// limit is the time limit in seconds, 0 for none.
+func (in bashIn) limit() int {
+	if in.Background {
+		return in.Timeout
+	}
+	return cmp.Or(in.Timeout, defaultTimeout)
 }
 
 func (in bashIn) wait() time.Duration {
@@ -248,7 +253,7 @@ type inputIn struct {
 // bashInput writes to a job, and reads on. A shell among the jobs runs what it reads, so
 // this is asked about as a command is.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in.question()); refusal != nil {
+	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
 		return refusal, nil
 	}
 	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
@@ -391,6 +396,13 @@ func (s *server) moved(cwd string) string {
 	}
 	s.cwd = cwd
 	return "working directory: " + cwd + "\n"
+}
+
+// dir is where the next command runs, as far as is known.
+func (s *server) dir() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cwd
 }
 
 func (r *result) status() string {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"pikuri/lib/visible"
 )
 
 const (
@@ -130,7 +132,7 @@ func verdict(program string, state *os.ProcessState, said []byte) (yes bool, rea
 func (q Question) object() ([]byte, error) {
 	a := asked{
 		Tool: "pk-bash", Version: programVersion, Display: strings.TrimPrefix(q.Text(), "\n"), Description: oneLine(q.Description),
-		Cwd: Visible(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
+		Cwd: visible.Text(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
 	}
 	a.InputFor, _ = textOrBase64([]byte(q.Input))
 	a.Command, a.CommandBase64 = textOrBase64([]byte(q.Command))

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"pikuri/lib/visible"
 )
 
 // Question describes a command that the user is asked about.
@@ -115,7 +117,7 @@ func writeRows(b *strings.Builder, lead, line string, columns int, mark func(str
 			line = line[blanks:]
 			continue
 		}
-		for piece, n := range pieces(line) {
+		for piece, n := range visible.Pieces(line) {
 			original := line[:n]
 			switch piece {
 			case "\t":
@@ -177,7 +179,7 @@ func foreignLetters(lines []string) []string {
 		column := 0
 		for _, r := range line {
 			column++
-			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || invisible(r) || seen[r] {
+			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || visible.Invisible(r) || seen[r] {
 				continue
 			}
 			seen[r] = true
@@ -213,7 +215,7 @@ func mixedWords(command string) []string {
 	for _, word := range strings.FieldsFunc(command, letters) {
 		latin := strings.ContainsFunc(word, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
 		other := strings.ContainsFunc(word, func(r rune) bool { return unicode.In(r, lookalikes...) })
-		quoted := `"` + Visible(word) + `"`
+		quoted := `"` + visible.Text(word) + `"`
 		if latin && other && !slices.Contains(words, quoted) {
 			words = append(words, quoted)
 		}
@@ -226,5 +228,5 @@ func mixedWords(command string) []string {
 
 // oneLine is text made visible in one line.
 func oneLine(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\t", " ").Replace(Visible(s))
+	return strings.NewReplacer("\n", `\n`, "\t", " ").Replace(visible.Text(s))
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/visible"
 )
 
 func mark(escape string) string { return "«" + escape + "»" }
@@ -79,7 +81,7 @@ func FuzzQuestion(f *testing.F) {
 			if i > 1 && lead != "$ " && lead != "> " && lead != ">" && lead != ". " && lead != "  " {
 				t.Errorf("row %d: %q", i, row)
 			}
-			if strings.ContainsFunc(row, func(r rune) bool { return invisible(r) }) {
+			if strings.ContainsFunc(row, func(r rune) bool { return visible.Invisible(r) }) {
 				t.Errorf("hidden: %q", row)
 			}
 		}

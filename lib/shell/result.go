@@ -16,6 +16,7 @@ import (
 
 	network "pikuri/lib/gate"
 	"pikuri/lib/quarantine"
+	"pikuri/lib/visible"
 )
 
 // Outcome is how a command ended.
@@ -97,7 +98,7 @@ func (r *Result) Observation() string {
 func (r *Result) transcript() string {
 	output := string(r.Output)
 	if r.Raw {
-		output = Visible(output)
+		output = visible.Text(output)
 	}
 	if output = strings.TrimSuffix(output, "\n"); output == "" {
 		return echo(r.Command)

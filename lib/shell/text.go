@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/visible"
 )
 
 // Sizes of a Text.
@@ -76,7 +78,7 @@ func (t *Text) Close() {
 	defer t.mu.Unlock()
 	if t.fold != nil && !t.closed {
 		_ = t.fold.Close()
-		t.keep([]byte(Visible(string(t.partial))))
+		t.keep([]byte(visible.Text(string(t.partial))))
 		t.partial = nil
 	}
 	t.closed = true
@@ -114,9 +116,9 @@ func (t *Text) show(p []byte) {
 			break
 		}
 	}
-	visible := Visible(string(p[:end]))
+	shown := visible.Text(string(p[:end]))
 	t.partial = append([]byte(nil), p[end:]...)
-	t.keep([]byte(visible))
+	t.keep([]byte(shown))
 }
 
 // keep adds text.
