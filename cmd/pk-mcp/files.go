@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -19,18 +21,36 @@ type answer struct {
 	Bytes     int64    `json:"bytes"`
 	SHA256    string   `json:"sha256"`
 	Truncated bool     `json:"truncated"`
-	Binary    bool     `json:"binary"`
 	Created   bool     `json:"created"`
 	Diff      string   `json:"diff"`
 	Replaced  int      `json:"replaced"`
 	Matches   int      `json:"matches"`
 	Paths     []string `json:"paths"`
 	Entries   []entry  `json:"entries"`
+
+	// In the place of what is not UTF-8.
+	TextBytes  []byte   `json:"text_base64"`
+	DiffBytes  []byte   `json:"diff_base64"`
+	PathsBytes [][]byte `json:"paths_base64"`
 }
 
 type entry struct {
 	Name, Type string
+	NameBytes  []byte `json:"name_base64"`
 	Size       int64
+}
+
+// readable puts text in the place of bytes, as a model can take nothing else.
+func (a *answer) readable() {
+	text := func(b []byte) string { return strings.ToValidUTF8(string(b), string(utf8.RuneError)) }
+	a.Text += text(a.TextBytes)
+	a.Diff += text(a.DiffBytes)
+	for _, path := range a.PathsBytes {
+		a.Paths = append(a.Paths, text(path))
+	}
+	for i := range a.Entries {
+		a.Entries[i].Name += text(a.Entries[i].NameBytes)
+	}
 }
 
 // file asks pk-fs, and makes a text of the answer.
@@ -45,8 +65,9 @@ func (s *server) file(ctx context.Context, f fields, text func(*answer) (string,
 	case a.Error != "":
 		return failed("%s%s", note, s.inside(a.Error)), nil
 	}
-	said1, meta := text(a)
-	return said(note+said1, meta), nil
+	a.readable()
+	shown, meta := text(a)
+	return said(note+shown, meta), nil
 }
 
 // inside names the session tmp as it is called inside the fence.
@@ -74,8 +95,6 @@ func (s *server) read(ctx context.Context, _ *mcp.CallToolRequest, in readIn) (*
 		meta := fields{"bytes": a.Bytes, "sha256": a.SHA256}
 		text := lines(a.Text)
 		switch {
-		case a.Binary:
-			text = fmt.Sprintf("%s is not text: %d bytes\n", in.Path, a.Bytes)
 		case a.Bytes == 0:
 			text = "(empty)\n"
 		case a.Lines != nil && (a.First > 1 || a.Last < *a.Lines):
@@ -130,16 +149,13 @@ func (s *server) list(ctx context.Context, _ *mcp.CallToolRequest, in listIn) (*
 			switch e.Type {
 			case "file":
 				fmt.Fprintf(&text, "%s  %d\n", e.Name, e.Size)
-			case "dir", "directory":
+			case "dir":
 				fmt.Fprintf(&text, "%s/\n", e.Name)
 			default:
 				fmt.Fprintf(&text, "%s  (%s)\n", e.Name, e.Type)
 			}
 		}
-		if a.Entries == nil || len(a.Entries) == 0 {
-			return "(empty)\n", nil
-		}
-		return text.String() + cut(a), nil
+		return cmp.Or(text.String(), "(empty)\n"), nil
 	})
 }
 

@@ -199,3 +199,20 @@ func TestRefusals(t *testing.T) {
 	}
 	assert.Empty(t, sessions(t, b))
 }
+
+// The official TypeScript clients, if a directory is named that has them:
+//
+//	npm install --prefix DIR @modelcontextprotocol/sdk@1 @modelcontextprotocol/client@2
+//	PK_TEST_BWRAP=/usr/bin/bwrap PK_TEST_MCP_CLIENTS=DIR go test -run TypeScript ./cmd/pk-mcp
+func TestTypeScriptClients(t *testing.T) {
+	modules := os.Getenv("PK_TEST_MCP_CLIENTS")
+	if modules == "" {
+		t.Skip("PK_TEST_MCP_CLIENTS is not set")
+	}
+	b := clitest.NewBox(t)
+	server := b.Command("pk-mcp")
+	cmd := exec.Command("node", append([]string{filepath.Join(clitest.Root(t), "cmd/pk-mcp/testdata/clients.mjs"), modules, server.Path}, server.Args[1:]...)...)
+	cmd.Dir, cmd.Env = server.Dir, server.Env
+	got := clitest.Finish(t, cmd)
+	assert.Equal(t, "sdk 1: ok\nclient 2, legacy: ok\nclient 2, auto: ok\n", got.Stdout, got.Stderr)
+}
