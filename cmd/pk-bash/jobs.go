@@ -341,7 +341,7 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 	if t.request.Wait > 0 {
 		late := time.NewTimer(t.request.Wait)
 		defer late.Stop()
-		b.text.Await(from, late.C, t.stop)
+		b.text.Await(from, late.C, t.withdrawn)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -448,7 +448,9 @@ func (l *loop) cancel(id []byte) error {
 			l.drop(t)
 			continue
 		}
-		t.cancelled.Store(true)
+		if t.cancelled.CompareAndSwap(false, true) {
+			close(t.withdrawn)
+		}
 		t.end(syscall.SIGTERM)
 	}
 	if len(found) == 0 {
