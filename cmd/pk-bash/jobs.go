@@ -341,7 +341,13 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 	if t.request.Wait > 0 {
 		late := time.NewTimer(t.request.Wait)
 		defer late.Stop()
-		b.text.Await(from, late.C, t.withdrawn)
+		if b.text.Await(from, late.C, t.withdrawn); b.text.Closed() { // the result follows at once
+			select {
+			case <-b.done:
+			case <-late.C:
+			case <-t.withdrawn:
+			}
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -33,6 +33,7 @@ type client struct {
 	mu    sync.Mutex
 	asked int
 	wants map[string]chan map[string]any
+	told  map[string]string // by the answers that started jobs
 	// events are those without an ID.
 	events chan map[string]any
 	ended  chan struct{}
@@ -45,7 +46,7 @@ func dial(t *testing.T, b *clitest.Box, options ...string) *client {
 
 func dialWith(t *testing.T, cmd *exec.Cmd) *client {
 	t.Helper()
-	c := &client{t: t, cmd: cmd, wants: map[string]chan map[string]any{}, events: make(chan map[string]any, 10000), ended: make(chan struct{})}
+	c := &client{t: t, cmd: cmd, wants: map[string]chan map[string]any{}, told: map[string]string{}, events: make(chan map[string]any, 10000), ended: make(chan struct{})}
 	var err error
 	c.in, err = cmd.StdinPipe()
 	require.NoError(t, err)
@@ -121,13 +122,17 @@ func (c *client) start(command, more string) string {
 	require.NoError(c.t, err)
 	a := c.ask(`{"op":"start","command":%s%s}`, text, more)
 	require.Contains(c.t, a, "job", "%v", a)
-	return a["job"].(string)
+	job := a["job"].(string)
+	c.told[job], _ = a["output"].(string)
+	return job
 }
 
 // until reads a job until its output holds text, or it has ended.
 func (c *client) until(job, text string) (seen string, last map[string]any) {
 	c.t.Helper()
-	return c.after("", job, text)
+	told := c.told[job]
+	delete(c.told, job)
+	return c.after(told, job, text)
 }
 
 // type_ writes to a job, and reads until its output holds text.
@@ -191,8 +196,7 @@ func TestJobHasATerminal(t *testing.T) {
 	c.type_(job, `"input":"\u0003"`, "status 3")
 	c.type_(job, `"input":"echo\n"`, "echo\necho\n")
 	c.type_(job, `"eof":true`, "bye")
-	_, last := c.until(job, "")
-	assert.Equal(t, "exited", last["outcome"])
+	assert.Equal(t, "exited", c.begin(fmt.Sprintf(`{"op":"read","job":%q,"wait_ms":60000}`, job))()["outcome"])
 	assert.Contains(t, c.ask(`{"op":"resize","job":%q,"rows":1,"cols":1}`, job)["error"], "has ended")
 	assert.NoError(t, c.close())
 }
@@ -471,7 +475,7 @@ func TestEndOfInput(t *testing.T) {
 func TestInterruptLeavesTheLoop(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
-	first := c.begin(`{"command":"sleep 1000 & touch ready; wait"}`)
+	first := c.begin(`{"command":"sleep 1000 & : >ready; wait"}`)
 	awaitFile(t, b.Project+"/ready")
 	require.NoError(t, c.cmd.Process.Signal(syscall.SIGINT))
 	a := first()
@@ -580,22 +584,20 @@ func TestJobsAreAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Script(t, b.Home+"/answer", `cat >>"$HOME/asked"; grep -q 'never' "$HOME/asked" && exit 1; exit 0`)
 	c := dial(t, b, "--confirm-command", b.Home+"/answer")
-	job := c.start("cat >got", `,"stdin":true`)
-	assert.Equal(t, "running", c.ask(`{"op":"write","job":%q,"input":"yes\n"}`, job)["outcome"])
+	job := c.start("cat; true", `,"stdin":true`)
+	c.type_(job, `"input":"yes\n"`, "yes\n")
 	a := c.ask(`{"op":"write","job":%q,"input":"never\n","eof":true}`, job)
 	assert.Equal(t, []any{"refused", "user declined the bash command."}, []any{a["outcome"], a["error"]})
 	a = c.ask(`{"op":"start","command":"touch in"}`)
 	assert.Equal(t, []any{"declined", 126.0, nil}, []any{a["outcome"], a["exit_status"], a["job"]})
+	assert.Empty(t, c.ask(`{"op":"kill","job":%q}`, job)["output"])
 	assert.NoError(t, c.close())
 	assert.NoFileExists(t, b.Project+"/in")
-	got, err := os.ReadFile(b.Project + "/got")
-	require.NoError(t, err)
-	assert.Equal(t, "yes\n", string(got))
 	asked, err := os.ReadFile(b.Home + "/asked")
 	require.NoError(t, err)
 	assert.Equal(t, 4, strings.Count(string(asked), "\n"))
-	assert.Equal(t, 2, strings.Count(string(asked), `"input_for":"cat >got"`))
-	assert.Contains(t, string(asked), "INPUT for the running command: cat >got")
+	assert.Equal(t, 2, strings.Count(string(asked), `"input_for":"cat; true"`))
+	assert.Contains(t, string(asked), "INPUT for the running command: cat; true")
 }
 
 // What a job may reach of another one: nothing but files and the loopback.
