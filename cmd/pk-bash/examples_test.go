@@ -80,13 +80,14 @@ func TestNoExampleIsUntried(t *testing.T) {
 func TestLoopExamples(t *testing.T) {
 	p := newPlayground(t)
 	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
-		t.Run(example[1], func(t *testing.T) {
-			t.Parallel()
+		t.Run(example[1], func(t *testing.T) { // in turn: they use the same file
+			p.Run(t, "pk-bash", "-y", "rm -f go")
 			if example[0] == "sh" {
 				clitest.Need(t, "jq")
 			}
 			got := p.example(t, "", example[0], example[1], "pk-bash", "-y")
-			assert.Equal(t, clitest.Outcome{Stdout: "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n"}, got)
+			assert.Equal(t, clitest.Outcome{Stdout: "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n" +
+				"start: running -: \nbeside: exited 0: beside it\nread: running -: gone\nkill: signaled 143: \n"}, got)
 		})
 	}
 }
@@ -97,9 +98,11 @@ func TestAgentExamples(t *testing.T) {
 	for _, example := range [][]string{{"python3", "agent.py"}, {"node", "agent.mjs"}} {
 		t.Run(example[1], func(t *testing.T) {
 			p.Write(t, p.Project+"/greeting", "helo\n")
-			got := p.example(t, "", example[0], example[1], "mend the test", "pk-bash", "-y")
+			got := p.example(t, "", example[0], example[1], "mend the test", "pk-bash", "-y", "--net", "none")
 			assert.Equal(t, 0, got.Status, got.Stderr)
-			assert.Equal(t, "The tests pass.", lastOf(got.Stdout))
+			assert.Equal(t, "The tests pass, and the server serves.", lastOf(got.Stdout), got.Stdout)
+			assert.Contains(t, got.Stdout, "run: ")
+			assert.Contains(t, got.Stdout, "hello\\nexit status: 0")
 			assert.Contains(t, got.Stdout, "run the tests again: ")
 			assert.FileExists(t, p.Project+"/greeting")
 
@@ -333,6 +336,16 @@ func TestPreToolUseExample(t *testing.T) {
 	assert.Equal(t, "allow", out.PermissionDecision)
 	assert.Contains(t, out.UpdatedInput["command"], "pk-bash --net none -y ")
 
+	// Monitor runs commands as well; what is not fenced can be denied.
+	call["tool_name"] = "Monitor"
+	call["tool_input"].(map[string]any)["run_in_background"] = true
+	out = p.hook(t, call, "--strict").HookSpecificOutput
+	assert.Contains(t, out.UpdatedInput["command"], " --timeout 600 ")
+	denied := map[string]any{"tool_name": "PowerShell", "tool_input": map[string]any{"command": "ls"}}
+	assert.Equal(t, "deny", p.hook(t, denied).HookSpecificOutput.PermissionDecision)
+	denied["tool_name"] = "Write"
+	assert.Equal(t, "deny", p.hook(t, denied, "--allow", "--strict").HookSpecificOutput.PermissionDecision)
+
 	// What cannot be fenced does not run; what is no command is not its business.
 	for _, test := range []struct {
 		name, call string
@@ -349,6 +362,7 @@ func TestPreToolUseExample(t *testing.T) {
 		{"timeout that is no number", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":"x"}}`, 2},
 		{"timeout without end", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":Infinity}}`, 2},
 		{"another tool", `{"tool_name":"Read","tool_input":{"file_path":"/x"}}`, 0},
+		{"a tool that writes", `{"tool_name":"Write","tool_input":{"file_path":"/x"}}`, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -345,7 +345,13 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 	if t.request.Wait > 0 {
 		late := time.NewTimer(t.request.Wait)
 		defer late.Stop()
-		b.text.Await(from, late.C, t.stop)
+		if b.text.Await(from, late.C, t.withdrawn); b.text.Closed() { // the result follows at once
+			select {
+			case <-b.done:
+			case <-late.C:
+			case <-t.withdrawn:
+			}
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -452,7 +458,9 @@ func (l *loop) cancel(id []byte) error {
 			l.drop(t)
 			continue
 		}
-		t.cancelled.Store(true)
+		if t.cancelled.CompareAndSwap(false, true) {
+			close(t.withdrawn)
+		}
 		t.end(syscall.SIGTERM)
 	}
 	if len(found) == 0 {

@@ -163,7 +163,7 @@ func (l *loop) run() error {
 		case sig := <-l.signals:
 			switch {
 			case sig == syscall.SIGPIPE: // the write has failed, and says so
-			case sig == syscall.SIGINT && current != nil && over == nil:
+			case sig == syscall.SIGINT && current != nil && !current.ended.Load() && over == nil:
 				current.end(syscall.SIGINT)
 			default:
 				end(died(sig), sig.(syscall.Signal))
@@ -229,10 +229,8 @@ func (l *loop) interrupt(sig syscall.Signal) {
 	}
 }
 
-// end asks a command to end, unless it has been asked often, and a waiting operation to
-// answer.
+// end asks a command to end, unless it has been asked often.
 func (t *turn) end(sig syscall.Signal) {
-	t.stopOnce.Do(func() { close(t.stop) })
 	select {
 	case t.signals <- sig:
 	default:
@@ -297,6 +295,7 @@ func (l *loop) take(in incoming) (q queued, plain bool) {
 			request.Timeout = &l.timeout
 		}
 		q.turn = l.newTurn(request)
+		q.turn.claimed.Store(request.Op != "")
 		l.add(q.turn)
 	}
 	if request.Op == "" {
@@ -312,7 +311,6 @@ func (l *loop) take(in incoming) (q queued, plain bool) {
 			l.send(q.refusal)
 			return
 		}
-		q.turn.claimed.Store(true)
 		l.operate(q.turn)
 		l.drop(q.turn)
 	}()
@@ -367,6 +365,7 @@ func (l *loop) answer(q queued) error {
 		l.ctx.Report(err)
 	}
 	l.keepState(t, result)
+	t.ended.Store(true)
 	return l.sendResult(result)
 }
 

@@ -43,9 +43,9 @@ type turn struct {
 	asides  chan syscall.Signal // that need not
 	job     *job                // until it is cleaned up
 
-	stop      chan struct{} // closed once it is asked to end
-	stopOnce  sync.Once
-	claimed   atomic.Bool // by the goroutine that runs it, or that cancels it
+	withdrawn chan struct{} // closed when an operation is cancelled
+	ended     atomic.Bool   // the command has
+	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
 	cancelled atomic.Bool
 	seq       int // its place among the commands whose state is kept; 0 for none
 	began     shell.State
@@ -53,7 +53,7 @@ type turn struct {
 }
 
 func (s *session) newTurn(request shell.Request) *turn {
-	return &turn{session: s, request: request, signals: make(chan os.Signal, 8), asides: make(chan syscall.Signal, 8), stop: make(chan struct{}), keep: shell.KeepNothing}
+	return &turn{session: s, request: request, signals: make(chan os.Signal, 8), asides: make(chan syscall.Signal, 8), withdrawn: make(chan struct{}), keep: shell.KeepNothing}
 }
 
 // run checks the call and runs one command, or many.

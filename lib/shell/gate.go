@@ -219,7 +219,7 @@ func (g *gate) look(sandbox *monitor.Sandbox) (left []string) {
 }
 
 // endingTime is what a process has to end by itself once bash has.
-const endingTime = 20 * time.Millisecond
+const endingTime = 50 * time.Millisecond
 
 // left lists the command lines of processes that ended with the sandbox.
 func (g *gate) left() []string {

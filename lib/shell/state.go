@@ -167,7 +167,7 @@ func ansiEscape(text string) (c byte, n int) {
 		return meant[at], 1
 	}
 	for n < 3 && n < len(text) && text[n] >= '0' && text[n] <= '7' {
-		c = c<<3 | text[n] - '0'
+		c = c<<3 | (text[n] - '0')
 		n++
 	}
 	return c, n

@@ -226,6 +226,13 @@ func (t *Text) Size() int64 {
 	return t.size
 }
 
+// Closed reports whether there is no more to come.
+func (t *Text) Closed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
 // Written is how much the command has written.
 func (t *Text) Written() int64 {
 	t.mu.Lock()
