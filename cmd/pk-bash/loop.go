@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/jsonline"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -70,7 +71,7 @@ func (s *session) answerAll() error {
 	for {
 		next := make(chan incoming, 1)
 		go func() {
-			line, err := readLine(input)
+			line, err := jsonline.ReadLine(input, maxLine)
 			next <- incoming{line, err}
 		}()
 		select {
@@ -80,7 +81,7 @@ func (s *session) answerAll() error {
 			switch {
 			case errors.Is(in.err, io.EOF):
 				return nil
-			case in.err != nil && !errors.Is(in.err, errTooLong):
+			case in.err != nil && !tooLong(in.err):
 				return fmt.Errorf("cannot read standard input: %w", in.err)
 			}
 			if err := s.answer(in); err != nil {
@@ -88,6 +89,11 @@ func (s *session) answerAll() error {
 			}
 		}
 	}
+}
+
+func tooLong(err error) bool {
+	_, is := errors.AsType[*jsonline.TooLongError](err)
+	return is
 }
 
 // answer answers one request. The error is that the loop is over.
@@ -117,36 +123,4 @@ func (s *session) answer(in incoming) error {
 		return died(result.Interrupt)
 	}
 	return nil
-}
-
-// errTooLong is a request that was skipped.
-var errTooLong = fmt.Errorf("the request is longer than %d bytes", maxLine)
-
-// readLine reads one line, without its end. The last one need not have one.
-func readLine(input *bufio.Reader) ([]byte, error) {
-	var line []byte
-	long := false
-	for {
-		part, err := input.ReadSlice('\n')
-		if long = long || len(line)+len(part) > maxLine; long {
-			line = nil
-		} else {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case errors.Is(err, io.EOF) && (long || len(line) > 0):
-			err = nil
-		case err != nil:
-			return nil, err
-		}
-		if long {
-			return nil, errTooLong
-		}
-		if n := len(line); n > 0 && line[n-1] == '\n' {
-			line = line[:n-1]
-		}
-		return line, nil
-	}
 }
