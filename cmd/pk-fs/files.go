@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -139,7 +140,7 @@ func (w *work) write() error {
 	if w.json {
 		to = io.MultiWriter(out, sum)
 	}
-	n, err := w.take(to)
+	n, err := w.take(to, math.MaxInt64)
 	if err == nil {
 		err = out.Close()
 	}
@@ -166,15 +167,15 @@ func (w *work) append() error {
 		return w.failed("append", typed, err)
 	}
 	defer out.Abort()
-	if _, err = w.take(out); err == nil {
+	if _, err = w.take(out, math.MaxInt64); err == nil {
 		err = out.Close()
 	}
 	return w.failed("append", typed, err)
 }
 
-// take reads standard input to its end.
-func (w *work) take(to io.Writer) (int64, error) {
-	in := &inlet{from: w.ctx.Stdin}
+// take reads standard input to its end, or limit bytes of it.
+func (w *work) take(to io.Writer, limit int64) (int64, error) {
+	in := &inlet{from: io.LimitReader(w.ctx.Stdin, limit)}
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, in, make([]byte, pieceSize))
 	if in.err != nil {
 		return n, fmt.Errorf("cannot read standard input: %w", cause(in.err))

@@ -27,6 +27,10 @@ type record struct {
 	Time    *time.Time `json:"mtime,omitempty"`
 	Bytes   *int64     `json:"bytes,omitempty"`
 	SHA256  string     `json:"sha256,omitempty"`
+
+	Replaced *int   `json:"replaced,omitempty"`
+	Diff     string `json:"diff,omitempty"`
+	DiffRaw  []byte `json:"diff_base64,omitempty"`
 }
 
 // answers are written to standard output through a buffer.

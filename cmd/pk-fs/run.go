@@ -25,6 +25,7 @@ does not lead it outside. FIFOs, sockets and devices are refused.
 
 Reading:
   cat PATH...                print files
+  read PATH                  print lines of a text
   ls [DIR]                   names in a directory, all of them, sorted
   walk [DIR]                 paths of all that is below a directory
   glob PATTERN [DIR]         paths of the files below a directory that match
@@ -33,6 +34,8 @@ Reading:
 
 Writing:
   write PATH                 standard input becomes the content of a file
+  edit PATH                  put a text in the place of one that is there once;
+                             print the change and the new SHA-256
   append PATH                standard input is added to the end of a file
   cp SOURCE DEST             copy a file; DEST is its new name
   mv SOURCE DEST             rename; DEST is the new name, not where to put it
@@ -49,7 +52,17 @@ Options of verbs:
       --atomic               write: readers, and a crash, find the old content
                              or the new, never a part
       --exclusive            write: fail if there is something already
-      --if-unchanged HASH    write: fail unless the SHA-256 of the content is HASH
+      --if-unchanged HASH    write, edit: fail unless the SHA-256 of the content
+                             is HASH
+      --old TEXT             edit: what is replaced, as it stands in the file
+      --new TEXT             edit: what takes its place
+      --old-from FILE        the same from a file; - is standard input
+      --new-from FILE
+      --all                  edit: replace it wherever it is
+      --lines A-B            read: these lines; A- for all from A
+      --head N               read: the first N lines
+      --tail N               read: the last N lines
+  -n, --number               read: each line with its number
       --sync                 return when it is on stable storage
   -r, --recursive            rm: directories and all that is in them
   -f, --force                rm: what is missing is no failure
@@ -96,6 +109,7 @@ Examples:
 // options of pk-fs.
 type options struct {
 	cli.WorkspaceFlags
+	textFlags
 
 	atomic, exclusive, sync bool
 	ifUnchanged             string
@@ -152,6 +166,7 @@ func (o *options) verbOptions() []cli.Option {
 		cli.List(&o.passEnv, "pass-env", ""),
 		cli.Int(&o.timeout, 1, 86400, "timeout", ""),
 	}
+	list = append(list, o.textFlags.options()...)
 	for i, option := range list {
 		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
 	}
@@ -193,17 +208,21 @@ type verb struct {
 	json        bool
 	lists       bool // its answers are records, so that -z means something
 	stdin       bool // reads standard input
+	stable      bool // has --sync anyway
+	check       func(*textFlags) error
 	run         func(*work) error
 }
 
 var verbs = []verb{
 	{name: "cat", least: 1, operands: "PATH...", run: (*work).cat},
+	{name: "read", least: 1, most: 1, operands: "PATH", options: []string{"--lines", "--head", "--tail", "--number"}, run: (*work).read},
 	{name: "ls", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).ls},
 	{name: "walk", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).walk},
 	{name: "glob", least: 1, most: 2, operands: "PATTERN [DIR]", json: true, lists: true, run: (*work).glob},
 	{name: "stat", least: 1, operands: "PATH...", json: true, lists: true, run: (*work).stat},
 	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
 	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},
+	{name: "edit", least: 1, most: 1, operands: "PATH", options: []string{"--old", "--old-from", "--new", "--new-from", "--all", "--if-unchanged"}, json: true, stdin: true, stable: true, check: (*textFlags).check, run: (*work).edit},
 	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, run: (*work).append},
 	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).cp},
 	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).mv},
@@ -233,6 +252,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	o.sync = o.sync || v.stable
 	opened, err := o.Open(ctx)
 	if err != nil {
 		return err
@@ -282,6 +302,9 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 		return nil, cli.Usage("--exclusive cannot be used with --if-unchanged")
 	case v.stdin && o.ListsFromStdin():
 		return nil, cli.Usage("%s cannot be used with a list of roots from standard input", v.name)
+	}
+	if v.check != nil {
+		return v, v.check(&o.textFlags)
 	}
 	return v, nil
 }
