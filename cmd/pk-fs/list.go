@@ -28,9 +28,22 @@ type record struct {
 	Bytes   *int64     `json:"bytes,omitempty"`
 	SHA256  string     `json:"sha256,omitempty"`
 
+	Line    *int64  `json:"line,omitempty"`
+	Text    *string `json:"text,omitempty"`
+	TextRaw []byte  `json:"text_base64,omitempty"`
+	Context bool    `json:"context,omitempty"`
+
 	Replaced *int   `json:"replaced,omitempty"`
 	Diff     string `json:"diff,omitempty"`
 	DiffRaw  []byte `json:"diff_base64,omitempty"`
+}
+
+func (r *record) setPath(path string) {
+	if utf8.ValidString(path) {
+		r.Path = &path
+	} else {
+		r.PathRaw = []byte(path)
+	}
 }
 
 // answers are written to standard output through a buffer.
@@ -54,11 +67,7 @@ func (w *work) answers() *answers {
 
 // write writes an answer about a path in JSON.
 func (a *answers) write(r record, path string) error {
-	if utf8.ValidString(path) {
-		r.Path = &path
-	} else {
-		r.PathRaw = []byte(path)
-	}
+	r.setPath(path)
 	return a.failed(a.json.Encode(r))
 }
 

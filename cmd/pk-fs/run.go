@@ -13,6 +13,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
+	"pikuri/lib/grep"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
 )
@@ -29,6 +30,8 @@ Reading:
   ls [DIR]                   names in a directory, all of them, sorted
   walk [DIR]                 paths of all that is below a directory
   glob PATTERN [DIR]         paths of the files below a directory that match
+  grep PATTERN [PATH]...     lines that match a regular expression (RE2), in files
+                             that git does not ignore
   stat PATH...               type, mode, size, time and path, links followed
   exists PATH...             status 1 if one of them is missing
 
@@ -63,6 +66,14 @@ Options of verbs:
       --head N               read: the first N lines
       --tail N               read: the last N lines
   -n, --number               read: each line with its number
+  -i, --ignore-case          grep: letters match in either case
+  -F, --fixed                grep: the pattern is a text
+  -B, --before N             grep: N lines before each match, too
+  -A, --after N              grep: N lines behind each match, too
+      --context N            grep: both
+  -l, --files-only           grep: only the paths of files
+      --glob PATTERN         grep: only files that match; repeatable
+      --limit N              grep: end after N lines that match
       --sync                 return when it is on stable storage
   -r, --recursive            rm: directories and all that is in them
   -f, --force                rm: what is missing is no failure
@@ -103,6 +114,7 @@ Examples:
   pk-fs cat src/main.c
   generate | pk-fs write --atomic out/report.txt
   pk-fs --readable /usr/lib cat /usr/lib/os-release
+  pk-fs grep --glob '*.go' 'func .*Error\b' src
   pk-fs walk -z --json src
 `
 
@@ -110,6 +122,7 @@ Examples:
 type options struct {
 	cli.WorkspaceFlags
 	textFlags
+	query grep.Query
 
 	atomic, exclusive, sync bool
 	ifUnchanged             string
@@ -166,7 +179,7 @@ func (o *options) verbOptions() []cli.Option {
 		cli.List(&o.passEnv, "pass-env", ""),
 		cli.Int(&o.timeout, 1, 86400, "timeout", ""),
 	}
-	list = append(list, o.textFlags.options()...)
+	list = append(append(list, o.textFlags.options()...), grepOptions(&o.query)...)
 	for i, option := range list {
 		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
 	}
@@ -219,6 +232,7 @@ var verbs = []verb{
 	{name: "ls", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).ls},
 	{name: "walk", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).walk},
 	{name: "glob", least: 1, most: 2, operands: "PATTERN [DIR]", json: true, lists: true, run: (*work).glob},
+	{name: "grep", least: 1, operands: "PATTERN [PATH]...", options: []string{"--ignore-case", "--fixed", "--before", "--after", "--context", "--files-only", "--glob", "--limit"}, json: true, run: (*work).grep},
 	{name: "stat", least: 1, operands: "PATH...", json: true, lists: true, run: (*work).stat},
 	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
 	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},

@@ -2,7 +2,7 @@
 
 _pk_fs() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' skip=
-	local verbs='cat read ls walk glob stat exists write edit append cp mv rm mkdir git-clone git-pull git-head git-adopt'
+	local verbs='cat read ls walk glob grep stat exists write edit append cp mv rm mkdir git-clone git-pull git-head git-adopt'
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		[[ $word == -- ]] && prev=-- # operands from here on
 		if [[ -n $skip ]]; then
@@ -12,7 +12,8 @@ _pk_fs() {
 		case $word in
 		-C | --project-root | --readable | --writable | --readable-from | --writable-from | --session | --temp | --deny | \
 			--deny-read | --allow-write | --policy | --violations | --if-unchanged | --old | --new | \
-			--old-from | --new-from | --lines | --head | --tail | --protocol | --pass-env | --timeout) skip=1 ;;
+			--old-from | --new-from | --lines | --head | --tail | \
+			-B | --before | -A | --after | --context | --glob | --limit | --protocol | --pass-env | --timeout) skip=1 ;;
 		-*) ;;
 		*) verb=${verb:-$word} ;;
 		esac
@@ -36,14 +37,16 @@ _pk_fs() {
 		mapfile -t COMPREPLY < <(compgen -e -- "$cur")
 		return
 		;;
-	--session | --deny | --deny-read | --allow-write | --if-unchanged | --old | --new | --lines | --head | --tail | --timeout) return ;;
+	--session | --deny | --deny-read | --allow-write | --if-unchanged | --old | --new | --lines | --head | --tail | -B | --before | -A | --after | --context | \
+		--glob | --limit | --timeout) return ;;
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
 			--policy --violations --atomic --exclusive --if-unchanged --old --new
-			--old-from --new-from --all --lines --head --tail -n --number --sync
+			--old-from --new-from --all --lines --head --tail -n --number
+			-i --ignore-case -F --fixed -B --before -A --after --context -l --files-only --glob --limit --sync
 			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout
 			-h --help --version
 		' -- "$cur")

@@ -8,6 +8,7 @@ verbs=(
 	'ls:names in a directory'
 	'walk:paths of all below a directory'
 	'glob:paths of the files that match'
+	'grep:lines that match'
 	'stat:type, mode, size, time and path'
 	'exists:status 1 if one is missing'
 	'write:standard input becomes a file'
@@ -50,6 +51,14 @@ _arguments -s -S \
 	'--head[read, the first lines]:number:' \
 	'--tail[read, the last lines]:number:' \
 	'(-n --number)'{-n,--number}'[read, each line with its number]' \
+	'(-i --ignore-case)'{-i,--ignore-case}'[grep, letters match in either case]' \
+	'(-F --fixed)'{-F,--fixed}'[grep, the pattern is a text]' \
+	'(-B --before)'{-B,--before}'[grep, lines before each match]:number:' \
+	'(-A --after)'{-A,--after}'[grep, lines behind each match]:number:' \
+	'--context[grep, lines before and behind]:number:' \
+	'(-l --files-only)'{-l,--files-only}'[grep, only paths of files]' \
+	'*--glob[grep, only files that match]:pattern:' \
+	'--limit[grep, end after so many]:number:' \
 	'--sync[return when it is on stable storage]' \
 	'(-r --recursive)'{-r,--recursive}'[rm, directories too]' \
 	'(-f --force)'{-f,--force}'[rm, what is missing is no failure]' \
