@@ -233,10 +233,11 @@ func (w *work) copy(verb string, from, to *operand) error {
 	return w.failed(verb, to.typed, out.Close())
 }
 
-// mv renames within a root. From one root to another a file is copied and then
+// move renames within a root. From one root to another a file is copied and then
 // removed, as mv(1) does between file systems; a directory is refused.
-func (w *work) mv() error {
-	src, dst := w.args[0], w.args[1]
+func (w *work) mv() error { return w.move(w.args[0], w.args[1]) }
+
+func (w *work) move(src, dst string) error {
 	if _, err := w.at("mv", src, confine.Request{Itself: true, Existing: true}); err != nil {
 		return err // a file that is moved can be read at its new place
 	}
@@ -264,33 +265,31 @@ func (w *work) mv() error {
 }
 
 func (w *work) rm() error {
-	return w.each(func(typed string) error {
-		req := itself
-		req.Existing = !w.force // a missing file is probably a slip of the finger
-		p, err := w.at("rm", typed, req)
-		if err != nil {
-			return err
-		}
-		return w.failed("rm", typed, w.remove(p))
-	})
+	return w.each(func(typed string) error { return w.remove(typed, w.recursive) })
 }
 
-func (w *work) remove(p *operand) error {
-	ctx := context.Background()
-	if w.recursive {
-		return p.RemoveAll(ctx, p.path)
+func (w *work) remove(typed string, recursive bool) error {
+	req := itself
+	req.Existing = !w.force // a missing file is probably a slip of the finger
+	p, err := w.at("rm", typed, req)
+	if err != nil {
+		return err
 	}
-	return p.Delete(ctx, p.path)
+	remove := p.Delete
+	if recursive {
+		remove = p.RemoveAll
+	}
+	return w.failed("rm", typed, remove(context.Background(), p.path))
 }
 
-func (w *work) mkdir() error {
-	return w.each(func(typed string) error {
-		p, err := w.at("mkdir", typed, toWrite)
-		if err != nil {
-			return err
-		}
-		return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
-	})
+func (w *work) mkdir() error { return w.each(w.makeDir) }
+
+func (w *work) makeDir(typed string) error {
+	p, err := w.at("mkdir", typed, toWrite)
+	if err != nil {
+		return err
+	}
+	return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
 }
 
 func (w *work) exists() error {

@@ -78,14 +78,9 @@ func (w *work) grep() error {
 			places = append(places, *place)
 		}
 	}
-	out := &found{work: w, form: plainLine, odd: map[string]bool{}}
-	switch {
-	case w.json:
+	out := &found{work: w, form: formOf(q), odd: map[string]bool{}}
+	if w.json {
 		out.form = jsonLine
-	case q.FilesOnly:
-		out.form = pathLine
-	case q.Before+q.After > 0:
-		out.form = groupedLine
 	}
 	if cli.Terminal(w.ctx.Stdout) && !w.zero && !w.json {
 		out.form = visible(out.form)
@@ -156,7 +151,7 @@ func content(ws workspace.Workspace, path string, most int) []byte {
 // found prints what grep finds.
 type found struct {
 	*work
-	form    func(text []byte, l grep.Line, group bool, end byte) []byte
+	form    lineForm
 	written bool
 
 	mu  sync.Mutex
@@ -195,6 +190,19 @@ func (f *found) Failed(path string, err error) error {
 	return f.told(f.failed("grep", path, err))
 }
 
+// lineForm adds a line to a text.
+type lineForm func(text []byte, l grep.Line, group bool, end byte) []byte
+
+func formOf(q grep.Query) lineForm {
+	switch {
+	case q.FilesOnly:
+		return pathLine
+	case q.Before+q.After > 0:
+		return groupedLine
+	}
+	return plainLine
+}
+
 // separator stands between lines that do not follow each other, with context.
 const separator = "--\n"
 
@@ -220,7 +228,7 @@ func pathLine(text []byte, l grep.Line, _ bool, end byte) []byte {
 }
 
 // visible keeps what is found from driving a terminal.
-func visible(form func([]byte, grep.Line, bool, byte) []byte) func([]byte, grep.Line, bool, byte) []byte {
+func visible(form lineForm) lineForm {
 	return func(text []byte, l grep.Line, group bool, end byte) []byte {
 		l.Path, l.Text = printable(l.Path), []byte(printable(string(l.Text)))
 		return form(text, l, group, end)

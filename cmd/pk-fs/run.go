@@ -19,6 +19,7 @@ import (
 )
 
 const help = `Usage: pk-fs [OPTION]... VERB [OPTION]... [--] OPERAND...
+       pk-fs [OPTION]... --loop
 
 Works on files of a workspace. Every path is looked up and used in one step,
 from its root's descriptor: whoever renames things in the workspace meanwhile
@@ -39,6 +40,8 @@ Writing:
   write PATH                 standard input becomes the content of a file
   edit PATH                  put a text in the place of one that is there once;
                              print the change and the new SHA-256
+  patch                      apply a patch from standard input: unified diffs, or
+                             the format of apply_patch; all of it or nothing
   append PATH                standard input is added to the end of a file
   cp SOURCE DEST             copy a file; DEST is its new name
   mv SOURCE DEST             rename; DEST is the new name, not where to put it
@@ -62,6 +65,8 @@ Options of verbs:
       --old-from FILE        the same from a file; - is standard input
       --new-from FILE
       --all                  edit: replace it wherever it is
+      --from FILE            patch: take it from a file
+      --dry-run              patch: check it, and write nothing
       --lines A-B            read: these lines; A- for all from A
       --head N               read: the first N lines
       --tail N               read: the last N lines
@@ -102,6 +107,8 @@ Workspace:
       --policy FILE          take options of this kind from a file, one a line
       --violations FILE      append what is refused to FILE, as JSON lines
 
+      --loop                 answer requests: JSON lines on standard input, one
+                             JSON line each on standard output
   -h, --help                 this text
       --version [--json]     the version
 
@@ -122,7 +129,9 @@ Examples:
 type options struct {
 	cli.WorkspaceFlags
 	textFlags
-	query grep.Query
+	query  grep.Query
+	isLoop bool
+	view   trialflags.View
 
 	atomic, exclusive, sync bool
 	ifUnchanged             string
@@ -143,7 +152,7 @@ func (o *options) command() *cli.Command {
 	o.timeout = defaultTimeout
 	o.Zero = &o.zero
 	if o.Shown == nil { // a test may have another
-		o.Shown = new(trialflags.View).Shown
+		o.Shown = o.view.Shown
 	}
 	return &cli.Command{
 		Name:    "pk-fs",
@@ -154,7 +163,8 @@ func (o *options) command() *cli.Command {
 		Hidden:  sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
 			cli.Func(o.setViolations, "violations", ""),
-			cli.Switch(&o.zero, "zero", "z")),
+			cli.Switch(&o.zero, "zero", "z"),
+			cli.Switch(&o.isLoop, "loop", "")),
 			o.verbOptions()...),
 		Action: o.run,
 	}
@@ -215,7 +225,7 @@ func (o *options) setProtocol(v string) error {
 // verb is one thing to do.
 type verb struct {
 	name        string
-	least, most int      // operands; most 0: any number
+	least, most int      // operands; most 0: any number, -1: none
 	operands    string   // for messages
 	options     []string // beside those that all verbs take
 	json        bool
@@ -237,6 +247,7 @@ var verbs = []verb{
 	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
 	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},
 	{name: "edit", least: 1, most: 1, operands: "PATH", options: []string{"--old", "--old-from", "--new", "--new-from", "--all", "--if-unchanged"}, json: true, stdin: true, stable: true, check: (*textFlags).check, run: (*work).edit},
+	{name: "patch", most: -1, options: []string{"--from", "--dry-run"}, json: true, lists: true, stdin: true, stable: true, run: (*work).patch},
 	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, run: (*work).append},
 	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).cp},
 	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).mv},
@@ -262,6 +273,12 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func (o *options) run(ctx *cli.Context) error {
+	if o.isLoop {
+		if err := o.checkLoop(ctx); err != nil {
+			return err
+		}
+		return o.loop(ctx)
+	}
 	v, err := o.verb(ctx)
 	if err != nil {
 		return err
@@ -289,6 +306,24 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
+// checkLoop refuses what makes no sense of a loop.
+func (o *options) checkLoop(ctx *cli.Context) error {
+	for _, option := range o.given {
+		if option != "--sync" {
+			return cli.Usage("%s cannot be used with --loop", option)
+		}
+	}
+	switch {
+	case len(ctx.Args) > 0:
+		return cli.WithHint(cli.Usage("--loop takes no operands"), "its requests are JSON lines on standard input")
+	case o.json:
+		return cli.Usage("--json cannot be used with --loop")
+	case o.ListsFromStdin():
+		return cli.Usage("--loop cannot be used with a list of roots from standard input")
+	}
+	return nil
+}
+
 // verb finds out what is to be done, and refuses what makes no sense of it,
 // before anything is opened.
 func (o *options) verb(ctx *cli.Context) (*verb, error) {
@@ -301,7 +336,7 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 	}
 	v := &verbs[at]
 	n := len(ctx.Args) - 1
-	if n < v.least || v.most > 0 && n > v.most {
+	if n < v.least || v.most != 0 && n > max(v.most, 0) {
 		return nil, cli.WithHint(cli.Usage("%s takes other operands than %q", v.name, ctx.Args[1:]), "pk-fs %s %s", v.name, v.operands)
 	}
 	for _, option := range o.given {

@@ -23,6 +23,8 @@ type textFlags struct {
 	lines     lines.Range
 	tail      int
 	numbers   bool
+	from      string
+	dryRun    bool
 	selection string // the option that says which lines
 }
 
@@ -93,6 +95,8 @@ func (t *textFlags) options() []cli.Option {
 		cli.Func(t.setHead, "head", ""),
 		cli.Func(t.setTail, "tail", ""),
 		cli.Switch(&t.numbers, "number", "n"),
+		cli.Text(&t.from, "from", ""),
+		cli.Switch(&t.dryRun, "dry-run", ""),
 	)
 }
 
@@ -191,6 +195,73 @@ func (r *record) setDiff(diff []byte) {
 	} else {
 		r.DiffRaw = diff
 	}
+}
+
+func (w *work) patch() error {
+	f := w.from
+	if f == "" {
+		f = "-"
+	}
+	text, err := (&textFlag{file: f}).read(w)
+	if err != nil {
+		return err
+	}
+	plan, err := w.checked(text)
+	if err == nil && !w.dryRun {
+		err = w.landed(plan)
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range plan.Files() {
+		if w.json {
+			r := record{Action: string(c.Action), SHA256: c.SHA256}
+			if utf8.ValidString(c.To) {
+				r.To = c.To
+			} else {
+				r.ToRaw = []byte(c.To)
+			}
+			err = w.answers().write(r, c.Path)
+		} else if c.To != "" {
+			err = w.answers().line(fmt.Sprintf("%s\t%s\t%s", c.Action, c.Path, c.To))
+		} else {
+			err = w.answers().line(fmt.Sprintf("%s\t%s", c.Action, c.Path))
+		}
+		if err := w.told(err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checked holds a patch against the files.
+func (w *work) checked(text string) (*edit.Plan, error) {
+	changes, err := edit.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot patch: %w", err)
+	}
+	plan, err := edit.Check(context.Background(), changes, func(name string, keepsLink bool) (workspace.Workspace, string, error) {
+		req := toWrite
+		if keepsLink {
+			req = itself
+		}
+		p, err := w.file("patch", name, req)
+		if err != nil {
+			return nil, "", err
+		}
+		return p.Workspace, p.path, nil
+	})
+	return plan, w.unpatched(err)
+}
+
+func (w *work) landed(plan *edit.Plan) error { return w.unpatched(plan.Apply(context.Background())) }
+
+// unpatched logs a refusal.
+func (w *work) unpatched(err error) error {
+	if e, ok := errors.AsType[*workspace.Error](err); ok {
+		w.refusal("patch", e.Path, err)
+	}
+	return err
 }
 
 func (w *work) read() error {

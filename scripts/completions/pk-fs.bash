@@ -2,7 +2,7 @@
 
 _pk_fs() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} word verb='' skip=
-	local verbs='cat read ls walk glob grep stat exists write edit append cp mv rm mkdir git-clone git-pull git-head git-adopt'
+	local verbs='cat read ls walk glob grep stat exists write edit patch append cp mv rm mkdir git-clone git-pull git-head git-adopt'
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		[[ $word == -- ]] && prev=-- # operands from here on
 		if [[ -n $skip ]]; then
@@ -12,7 +12,7 @@ _pk_fs() {
 		case $word in
 		-C | --project-root | --readable | --writable | --readable-from | --writable-from | --session | --temp | --deny | \
 			--deny-read | --allow-write | --policy | --violations | --if-unchanged | --old | --new | \
-			--old-from | --new-from | --lines | --head | --tail | \
+			--old-from | --new-from | --from | --lines | --head | --tail | \
 			-B | --before | -A | --after | --context | --glob | --limit | --protocol | --pass-env | --timeout) skip=1 ;;
 		-*) ;;
 		*) verb=${verb:-$word} ;;
@@ -24,7 +24,7 @@ _pk_fs() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --policy | --violations | --old-from | --new-from | --)
+	--readable | --readable-from | --writable-from | --policy | --violations | --old-from | --new-from | --from | --)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -45,10 +45,10 @@ _pk_fs() {
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
 			--policy --violations --atomic --exclusive --if-unchanged --old --new
-			--old-from --new-from --all --lines --head --tail -n --number
+			--old-from --new-from --all --from --dry-run --lines --head --tail -n --number
 			-i --ignore-case -F --fixed -B --before -A --after --context -l --files-only --glob --limit --sync
 			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout
-			-h --help --version
+			--loop -h --help --version
 		' -- "$cur")
 		return
 	fi

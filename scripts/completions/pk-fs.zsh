@@ -13,6 +13,7 @@ verbs=(
 	'exists:status 1 if one is missing'
 	'write:standard input becomes a file'
 	'edit:replace a text that is there once'
+	'patch:apply a patch'
 	'append:standard input is added to a file'
 	'cp:copy a file'
 	'mv:rename'
@@ -47,6 +48,8 @@ _arguments -s -S \
 	'--old-from[edit, what is replaced, from a file]:file:_files' \
 	'--new-from[edit, what takes its place, from a file]:file:_files' \
 	'--all[edit, replace it wherever it is]' \
+	'--from[patch, take it from a file]:file:_files' \
+	'--dry-run[patch, check it and write nothing]' \
 	'--lines[read, the lines from A to B]:range:' \
 	'--head[read, the first lines]:number:' \
 	'--tail[read, the last lines]:number:' \
@@ -67,6 +70,7 @@ _arguments -s -S \
 	'*--protocol[git, allow a protocol]:protocol:(https http ssh git file)' \
 	'*--pass-env[git, let it see a variable]:name:_parameters -g "*export*"' \
 	'--timeout[git, seconds]:seconds:' \
+	'--loop[answer requests, JSON lines]' \
 	'(- *)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \
 	'1:verb:{_describe verb verbs}' \
