@@ -117,7 +117,7 @@ func (l *loop) object(t *turn, fields map[string]any) {
 
 func (l *loop) hello(t *turn) {
 	fields := map[string]any{
-		"version": l.ctx.Version(), "ops": shell.Ops(), "root": l.root, "jobs": maxJobs,
+		"version": cli.VersionOf(version), "ops": shell.Ops(), "root": l.root, "jobs": maxJobs,
 		"max_timeout": int(shell.MaxTimeout.Seconds()), "state": l.keep,
 	}
 	if name := l.SessionName(); name != "" {

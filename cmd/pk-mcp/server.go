@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/cli"
 )
 
 // server has the tools.
@@ -33,7 +35,7 @@ func newServer(c *children, ask bool, fence description) *server {
 // mcp returns the server with its tools. What clients offer as roots is never asked for:
 // only the options say what may be seen and changed.
 func (s *server) mcp() *mcp.Server {
-	m := mcp.NewServer(&mcp.Implementation{Name: "pk", Title: "pk: a fenced shell and files", Version: build()}, &mcp.ServerOptions{
+	m := mcp.NewServer(&mcp.Implementation{Name: "pk", Title: "pk: a fenced shell and files", Version: cli.VersionOf(version)}, &mcp.ServerOptions{
 		Instructions:              s.instructions(),
 		Capabilities:              &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 		SupportedProtocolVersions: versions,

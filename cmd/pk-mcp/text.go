@@ -1,7 +1,5 @@
 package main
 
-import "runtime/debug"
-
 // The texts are for the model.
 
 const bashText = `- A command that takes longer than 45 s runs on, and the call comes back with a shell_id: bash_output reads on, bash_kill ends it.
@@ -31,15 +29,4 @@ const grepText = `Search in files. What .gitignore names is left out, as are .gi
 // instructions are for the model, beside the tools.
 func (s *server) instructions() string {
 	return "Commands and files are fenced in: only the project, at " + s.root + ", can be changed, and /tmp, which all tools share."
-}
-
-// build is the version of this program.
-func build() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "devel"
 }

@@ -30,8 +30,8 @@ func (c *Command) printVersion(ctx *Context) error {
 	return err
 }
 
-// Version is the version of the command that runs.
-func (ctx *Context) Version() string { return ctx.command.build().Version }
+// VersionOf is the version that --version tells, of a command whose link flag is version.
+func VersionOf(version string) string { return (&Command{Version: version}).build().Version }
 
 func (c *Command) build() build {
 	b := build{Name: c.Name, Version: c.Version, Go: runtime.Version()}
