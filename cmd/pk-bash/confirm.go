@@ -54,8 +54,8 @@ func pinned(a answerer, pin shell.Pin) (answerer, error) {
 }
 
 // confirm gets the answer, or gives up on a signal.
-func (s *session) confirm(j *job) (yes bool, reason string, err error) {
-	a, err := s.named(os.Getenv)
+func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err error) {
+	a, err := t.named(os.Getenv)
 	if err != nil {
 		return false, "", err
 	}
@@ -73,7 +73,7 @@ func (s *session) confirm(j *job) (yes bool, reason string, err error) {
 			return false, "", err
 		}
 	}
-	yes, reason, err = s.ask(j, a.program)
+	yes, reason, err = t.ask(q, j, a.program)
 	switch {
 	case !errors.Is(err, shell.ErrNoTerminal):
 		return yes, reason, err
@@ -112,7 +112,7 @@ func findProgram(name string, opened *cli.Opened) (string, error) {
 }
 
 // ask asks a program, or the terminal if it is "".
-func (s *session) ask(j *job, program string) (yes bool, reason string, err error) {
+func (t *turn) ask(q shell.Question, j *job, program string) (yes bool, reason string, err error) {
 	type answer struct {
 		yes    bool
 		reason string
@@ -120,18 +120,26 @@ func (s *session) ask(j *job, program string) (yes bool, reason string, err erro
 	}
 	stop, answered := make(chan struct{}), make(chan answer, 1)
 	go func() {
+		t.asking.Lock()
+		defer t.asking.Unlock()
 		var a answer
+		select {
+		case <-stop: // while another question was asked
+			answered <- answer{err: shell.ErrInterrupted}
+			return
+		default:
+		}
 		if program != "" {
-			a.yes, a.reason, a.err = shell.AskProgram(program, j.question, j.fence != nil && j.fence.RunAs != 0, stop)
+			a.yes, a.reason, a.err = shell.AskProgram(program, q, j.fence != nil && j.fence.RunAs != 0, stop)
 		} else {
-			a.yes, a.err = shell.Ask(j.question, stop)
+			a.yes, a.err = shell.Ask(q, stop)
 		}
 		answered <- a
 	}()
 	select {
 	case a := <-answered:
 		return a.yes, a.reason, a.err
-	case sig := <-s.signals:
+	case sig := <-t.signals:
 		close(stop)
 		<-answered // the terminal is as it was
 		return false, "", died(sig)

@@ -73,20 +73,21 @@ func TestNoExampleIsUntried(t *testing.T) {
 			names = append(names, e.Name())
 		}
 	}
-	assert.Equal(t, []string{"Makefile", "agent.mjs", "agent.py", "ci.yml", "loop.mjs", "loop.py", "loop.sh", "pre-push", "pretooluse.py", "toolserver.py"}, names)
+	assert.Equal(t, []string{"Makefile", "agent.mjs", "agent.py", "ci.yml", "loop.mjs", "loop.py", "loop.sh", "mcp", "pre-push", "pretooluse.py"}, names)
 }
 
 // A program in any language can drive the loop.
 func TestLoopExamples(t *testing.T) {
 	p := newPlayground(t)
 	for _, example := range [][]string{{"sh", "loop.sh"}, {"python3", "loop.py"}, {"node", "loop.mjs"}} {
-		t.Run(example[1], func(t *testing.T) {
-			t.Parallel()
+		t.Run(example[1], func(t *testing.T) { // in turn: they use the same file
+			p.Run(t, "pk-bash", "-y", "rm -f go")
 			if example[0] == "sh" {
 				clitest.Need(t, "jq")
 			}
 			got := p.example(t, "", example[0], example[1], "pk-bash", "-y")
-			assert.Equal(t, clitest.Outcome{Stdout: "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n"}, got)
+			assert.Equal(t, clitest.Outcome{Stdout: "uname: exited 0: Linux\nfails: exited 3: \nslow: timed-out 124: begun\nbad: refused 125: there is no command\n" +
+				"start: running -: \nbeside: exited 0: beside it\nread: running -: gone\nkill: signaled 143: \n"}, got)
 		})
 	}
 }
@@ -97,9 +98,11 @@ func TestAgentExamples(t *testing.T) {
 	for _, example := range [][]string{{"python3", "agent.py"}, {"node", "agent.mjs"}} {
 		t.Run(example[1], func(t *testing.T) {
 			p.Write(t, p.Project+"/greeting", "helo\n")
-			got := p.example(t, "", example[0], example[1], "mend the test", "pk-bash", "-y")
+			got := p.example(t, "", example[0], example[1], "mend the test", "pk-bash", "-y", "--net", "none")
 			assert.Equal(t, 0, got.Status, got.Stderr)
-			assert.Equal(t, "The tests pass.", lastOf(got.Stdout))
+			assert.Equal(t, "The tests pass, and the server serves.", lastOf(got.Stdout), got.Stdout)
+			assert.Contains(t, got.Stdout, "run: ")
+			assert.Contains(t, got.Stdout, "hello\\nexit status: 0")
 			assert.Contains(t, got.Stdout, "run the tests again: ")
 			assert.FileExists(t, p.Project+"/greeting")
 
@@ -333,6 +336,16 @@ func TestPreToolUseExample(t *testing.T) {
 	assert.Equal(t, "allow", out.PermissionDecision)
 	assert.Contains(t, out.UpdatedInput["command"], "pk-bash --net none -y ")
 
+	// Monitor runs commands as well; what is not fenced can be denied.
+	call["tool_name"] = "Monitor"
+	call["tool_input"].(map[string]any)["run_in_background"] = true
+	out = p.hook(t, call, "--strict").HookSpecificOutput
+	assert.Contains(t, out.UpdatedInput["command"], " --timeout 600 ")
+	denied := map[string]any{"tool_name": "PowerShell", "tool_input": map[string]any{"command": "ls"}}
+	assert.Equal(t, "deny", p.hook(t, denied).HookSpecificOutput.PermissionDecision)
+	denied["tool_name"] = "Write"
+	assert.Equal(t, "deny", p.hook(t, denied, "--allow", "--strict").HookSpecificOutput.PermissionDecision)
+
 	// What cannot be fenced does not run; what is no command is not its business.
 	for _, test := range []struct {
 		name, call string
@@ -349,6 +362,7 @@ func TestPreToolUseExample(t *testing.T) {
 		{"timeout that is no number", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":"x"}}`, 2},
 		{"timeout without end", `{"tool_name":"Bash","tool_input":{"command":"ls","timeout":Infinity}}`, 2},
 		{"another tool", `{"tool_name":"Read","tool_input":{"file_path":"/x"}}`, 0},
+		{"a tool that writes", `{"tool_name":"Write","tool_input":{"file_path":"/x"}}`, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -360,76 +374,4 @@ func TestPreToolUseExample(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestToolServerExample(t *testing.T) {
-	p := newPlayground(t)
-	turns := []struct{ name, request, response string }{
-		{"greeting", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}`,
-			`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"pk-bash","version":"1"}}}`},
-		{"notification", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, ""},
-		{"a version of tomorrow", `{"jsonrpc":"2.0","id":"2","method":"initialize","params":{"protocolVersion":"2999-01-01"}}`,
-			`{"jsonrpc":"2.0","id":"2","result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"pk-bash","version":"1"}}}`},
-		{"ping", `{"jsonrpc":"2.0","id":3,"method":"ping"}`, `{"jsonrpc":"2.0","id":3,"result":{}}`},
-		{"a command", called(`{"command":"echo \"it's $PK_BASH\"; ls /tmp | wc -l"}`), answered(`it's 1\n0\nexit status: 0`, false)},
-		{"a command that fails", called(`{"command":"echo é; exit 3","description":"x"}`), answered(`é\nexit status: 3`, true)},
-		{"a command that takes too long", called(`{"command":"sleep 9","timeout":1}`), answered(`timed-out: \nexit status: 124`, true)},
-		{"an argument too many", called(`{"command":"true","sandbox":false}`), answered(`refused: the field \"sandbox\" is unknown\nexit status: 125`, true)},
-		{"an argument that is Python's", called(`{"command":"true","self":1}`), answered(`refused: the field \"self\" is unknown\nexit status: 125`, true)},
-		{"no command", called(`{}`), answered(`refused: there is no command\nexit status: 125`, true)},
-		{"an id of its own", called(`{"id":1,"command":"true"}`), wrong(9, -32602, "the arguments are not those of bash")},
-		{"another tool", `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"python"}}`, wrong(9, -32602, "there is no tool 'python'")},
-		{"another method", `{"jsonrpc":"2.0","id":9,"method":"resources/list"}`, wrong(9, -32601, "there is no method 'resources/list'")},
-		{"parameters that are a list", `{"jsonrpc":"2.0","id":9,"method":"ping","params":[]}`, wrong(9, -32602, "the parameters are not an object")},
-		{"no JSON-RPC", `{"id":9,"method":"ping"}`, wrong(nil, -32600, "this is no request of JSON-RPC 2.0")},
-		{"no JSON", `ping`, wrong(nil, -32700, "the line is not JSON")},
-	}
-	var stdin strings.Builder
-	var want []string
-	for _, turn := range turns {
-		stdin.WriteString(turn.request + "\n")
-		if turn.response != "" {
-			want = append(want, turn.response)
-		}
-	}
-	stdin.WriteString(`{"jsonrpc":"2.0","id":0,"method":"tools/list"}` + "\n")
-	got := p.example(t, stdin.String(), "python3", "toolserver.py", "pk-bash", "-y")
-	require.Equal(t, 0, got.Status, got.Stderr)
-	lines := strings.Split(strings.TrimSuffix(got.Stdout, "\n"), "\n")
-	require.Len(t, lines, len(want)+1)
-	for i, line := range lines[:len(want)] {
-		assert.JSONEq(t, want[i], line)
-	}
-	var list struct {
-		Result struct {
-			Tools []struct {
-				Name        string
-				InputSchema struct{ Required []string }
-			}
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(lines[len(want)]), &list))
-	require.Len(t, list.Result.Tools, 1)
-	assert.Equal(t, "bash", list.Result.Tools[0].Name)
-	assert.Equal(t, []string{"command"}, list.Result.Tools[0].InputSchema.Required)
-
-	for _, args := range [][]string{{}, {"nonesuch"}, {"pk-bash", "--nonesuch"}} {
-		got := p.example(t, called(`{"command":"true"}`)+"\n", "python3", "toolserver.py", args...)
-		assert.Equal(t, 1, got.Status)
-		assert.Regexp(t, "^toolserver: .", lastOf(got.Stderr))
-	}
-}
-
-func called(arguments string) string {
-	return `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"bash","arguments":` + arguments + `}}`
-}
-
-func answered(text string, failed bool) string {
-	word, _ := json.Marshal(failed)
-	return `{"jsonrpc":"2.0","id":9,"result":{"content":[{"type":"text","text":"` + text + `"}],"isError":` + string(word) + `}}`
-}
-
-func wrong(id any, code int, message string) string {
-	line, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": message}})
-	return string(line)
 }

@@ -2,10 +2,17 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
 	sessiondir "pikuri/lib/session"
@@ -29,6 +36,7 @@ func (s *session) beginLoop() error {
 		s.Unfenced = true
 		opened, err := s.WorkspaceFlags.Open(s.ctx)
 		if err == nil {
+			s.root = opened.ProjectRoot()
 			opened.Close()
 		}
 		return err
@@ -39,6 +47,7 @@ func (s *session) beginLoop() error {
 	if err != nil {
 		return err
 	}
+	s.root = f.ProjectRoot()
 	if err = f.Ready(shell.Argv("")[0]); err == nil && s.Temp == "" && f.Opened.Session == nil && f.Opened.Reserved == nil {
 		s.Loop, err = makeLoop()
 	}
@@ -55,7 +64,6 @@ func makeLoop() (*sessiondir.Dir, error) {
 
 // endLoop removes the session of the loop.
 func (s *session) endLoop() error {
-	s.cleanUp()
 	s.Next.Close()
 	if s.Loop == nil {
 		return nil
@@ -63,60 +71,350 @@ func (s *session) endLoop() error {
 	return s.Loop.Remove()
 }
 
-// answerAll answers one request after the other until there are no more. A
-// request that is not understood gets its answer, and the next one is read.
-func (s *session) answerAll() error {
-	input := bufio.NewReader(s.ctx.Stdin)
-	for {
-		next := make(chan incoming, 1)
-		go func() {
-			line, err := readLine(input)
-			next <- incoming{line, err}
-		}()
-		select {
-		case sig := <-s.signals:
-			return died(sig)
-		case in := <-next:
-			switch {
-			case errors.Is(in.err, io.EOF):
-				return nil
-			case in.err != nil && !errors.Is(in.err, errTooLong):
-				return fmt.Errorf("cannot read standard input: %w", in.err)
+// loop answers requests. Those without an operation wait for each other; operations
+// are answered as soon as they can be.
+type loop struct {
+	*session
+	out      sync.Mutex     // one answer is written after another
+	busy     sync.WaitGroup // operations and events
+	starting sync.WaitGroup // operations that may add a job
+	broken   chan error     // the answers have no reader
+	pending  chan struct{}  // a place for each operation that is not answered
+	closing  chan struct{}  // closed when the loop ends: nothing is begun any more
+
+	mu      sync.Mutex
+	turns   []*turn // requests that are not answered yet
+	jobs    []*background
+	started int // jobs so far, for their names
+	state   shell.State
+	seq     int // of the command that was begun last, among those whose state is kept
+}
+
+func newLoop(s *session) *loop {
+	return &loop{session: s, broken: make(chan error, 1), pending: make(chan struct{}, maxPending), closing: make(chan struct{})}
+}
+
+// Bounds on what is read ahead: a client that reads no answers is not read any more.
+const (
+	maxQueued  = 64 << 20 // bytes of requests that wait for their turn
+	maxPending = 1024     // operations that are not answered
+)
+
+// queued is a request that waits for those before it. Its turn is nil for a line that
+// is no request.
+type queued struct {
+	turn    *turn
+	refusal *shell.Result
+	size    int
+}
+
+// run answers until there are no more requests, or a signal comes.
+//
+// When the input ends, the requests without an operation that were read are still
+// answered, as long as the answers have a reader, and then jobs are ended: a client that
+// has gone leaves nothing behind, and a pipe gets all its answers.
+func (l *loop) run() error {
+	lines, done := l.readLines(), make(chan error)
+	var queue []queued
+	var current *turn
+	var over error // why the loop ends, other than the end of input
+	size, answering := 0, false
+	end := func(err error, sig syscall.Signal) {
+		if over == nil {
+			over, lines, queue = err, nil, nil
+			close(l.closing)
+		}
+		l.interrupt(sig)
+	}
+	for lines != nil || answering || len(queue) > 0 {
+		if !answering && len(queue) > 0 {
+			q := queue[0]
+			queue, size = queue[1:], size-q.size
+			if q.turn != nil && !q.turn.claimed.CompareAndSwap(false, true) {
+				continue // it was cancelled
 			}
-			if err := s.answer(in); err != nil {
-				return err
+			current, answering = q.turn, true
+			go func() { done <- l.answer(q) }()
+		}
+		from := lines
+		if size > maxQueued {
+			from = nil
+		}
+		select {
+		case in, ok := <-from:
+			switch {
+			case !ok:
+				lines = nil
+				go l.watchReader()
+			case in.err != nil && !errors.Is(in.err, errTooLong):
+				end(fmt.Errorf("cannot read standard input: %w", in.err), syscall.SIGTERM)
+			default:
+				if q, plain := l.take(in); plain {
+					queue, size = append(queue, q), size+q.size
+				}
+			}
+		case err := <-done:
+			current, answering = nil, false
+			if err != nil {
+				end(err, syscall.SIGTERM)
+			}
+		case err := <-l.broken:
+			end(err, syscall.SIGTERM)
+		case sig := <-l.signals:
+			switch {
+			case sig == syscall.SIGPIPE: // the write has failed, and says so
+			case sig == syscall.SIGINT && current != nil && !current.ended.Load() && over == nil:
+				current.end(syscall.SIGINT)
+			default:
+				end(died(sig), sig.(syscall.Signal))
+			}
+		}
+	}
+	if over == nil {
+		close(l.closing)
+		l.interrupt(syscall.SIGTERM)
+	}
+	l.wait(over != nil)
+	return over
+}
+
+// wait waits for the ends of jobs and for the last answers. hurried says that a reader
+// who takes no answers is not waited for.
+func (l *loop) wait(hurried bool) {
+	ended, answered := make(chan struct{}), make(chan struct{})
+	go func() {
+		l.starting.Wait()
+		for _, b := range l.listed() {
+			<-b.gone
+		}
+		close(ended)
+		l.busy.Wait()
+		close(answered)
+	}()
+	var late <-chan time.Time
+	for {
+		if hurried && ended == nil && late == nil {
+			late = time.After(lastAnswers)
+		}
+		select {
+		case <-answered:
+			return
+		case <-late:
+			return
+		case <-ended:
+			ended = nil
+		case <-l.broken:
+			hurried = true
+		case sig := <-l.signals:
+			if sig != syscall.SIGPIPE {
+				hurried = true
+				l.interrupt(sig.(syscall.Signal))
 			}
 		}
 	}
 }
 
-// answer answers one request. The error is that the loop is over.
-func (s *session) answer(in incoming) error {
+// lastAnswers is how long a loop that was ended waits for a slow reader.
+const lastAnswers = time.Second
+
+// interrupt ends what runs, and what is being prepared.
+func (l *loop) interrupt(sig syscall.Signal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.turns {
+		t.end(sig)
+	}
+	for _, b := range l.jobs {
+		b.turn.end(sig)
+	}
+}
+
+// end asks a command to end, unless it has been asked often.
+func (t *turn) end(sig syscall.Signal) {
+	select {
+	case t.signals <- sig:
+	default:
+	}
+}
+
+// readLines reads standard input. The channel is closed at its end.
+func (l *loop) readLines() <-chan incoming {
+	lines := make(chan incoming)
+	go func() {
+		defer close(lines)
+		for input := bufio.NewReader(l.ctx.Stdin); ; {
+			line, err := readLine(input)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			lines <- incoming{line, err}
+			if err != nil && !errors.Is(err, errTooLong) {
+				return
+			}
+		}
+	}()
+	return lines
+}
+
+// watchReader ends the loop when its answers have no reader any more.
+func (l *loop) watchReader() {
+	file, ok := l.ctx.Stdout.(*os.File)
+	if !ok {
+		return
+	}
+	for {
+		fds := []unix.PollFd{{Fd: int32(file.Fd())}}
+		if _, err := unix.Poll(fds, -1); err == unix.EINTR {
+			continue
+		}
+		if fds[0].Revents&(unix.POLLERR|unix.POLLHUP) != 0 {
+			l.fail(cli.Exit(cli.StatusSignal + int(syscall.SIGPIPE)))
+		}
+		return
+	}
+}
+
+func (l *loop) fail(err error) {
+	select {
+	case l.broken <- err:
+	default:
+	}
+}
+
+// take begins an operation, or returns a request that waits for its turn.
+func (l *loop) take(in incoming) (q queued, plain bool) {
 	request, err := shell.Request{}, in.err
 	if err == nil {
 		request, err = shell.ParseRequest(in.line)
 	}
+	q.size = len(in.line)
 	if err != nil {
-		return s.write(&shell.Result{ID: request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()})
+		q.refusal = &shell.Result{ID: request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()}
+	} else {
+		if request.Timeout == nil && request.Op == "" {
+			request.Timeout = &l.timeout
+		}
+		q.turn = l.newTurn(request)
+		q.turn.claimed.Store(request.Op != "")
+		l.add(q.turn)
 	}
-	if request.Timeout == nil {
-		request.Timeout = &s.timeout
+	if request.Op == "" {
+		return q, true
 	}
-	defer s.cleanUp()
-	result, err := s.one(request)
+	l.pending <- struct{}{}
+	l.busy.Add(1)
+	l.starting.Add(1)
+	go func() {
+		defer func() { <-l.pending; l.busy.Done() }()
+		if q.refusal != nil {
+			l.starting.Done()
+			l.send(q.refusal)
+			return
+		}
+		l.operate(q.turn)
+		l.drop(q.turn)
+	}()
+	return q, false
+}
+
+func (l *loop) add(t *turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turns = append(l.turns, t)
+}
+
+// drop forgets a request that is answered.
+func (l *loop) drop(t *turn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.turns = slices.DeleteFunc(l.turns, func(other *turn) bool { return other == t })
+}
+
+// send writes an answer or an event. A failure ends the loop.
+func (l *loop) send(r *shell.Result) {
+	if err := l.sendResult(r); err != nil {
+		l.fail(err)
+	}
+}
+
+func (l *loop) sendResult(r *shell.Result) error {
+	l.out.Lock()
+	defer l.out.Unlock()
+	return l.write(r)
+}
+
+// answer answers one request without an operation. The error is that the loop is over.
+func (l *loop) answer(q queued) error {
+	if q.turn == nil {
+		return l.sendResult(q.refusal)
+	}
+	t := q.turn
+	defer l.drop(t)
+	defer t.cleanUp()
+	l.begin(t)
+	result, err := t.one()
 	if result == nil { // a signal came
-		return err
+		result = cancelled()
+		result.ID, result.Command = t.request.ID, t.request.Command
+		select {
+		case <-l.closing:
+			return nil
+		default:
+		}
+	} else if err != nil {
+		l.ctx.Report(err)
 	}
-	if err != nil {
-		s.ctx.Report(err)
+	l.keepState(t, result)
+	t.ended.Store(true)
+	return l.sendResult(result)
+}
+
+// cancelled is the result of a request that was withdrawn before it ran.
+func cancelled() *shell.Result {
+	return &shell.Result{Outcome: shell.Cancelled, Status: cli.StatusFailed, Error: "the request was cancelled"}
+}
+
+// begin gives a command the state that the last one left.
+func (l *loop) begin(t *turn) {
+	if l.keep == shell.KeepNothing {
+		return
 	}
-	if err := s.write(result); err != nil {
-		return err
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t.began = l.state
+	if t.request.Dir == "" {
+		l.seq++
+		t.keep, t.seq = l.keep, l.seq
 	}
-	if result.Interrupt != nil {
-		return died(result.Interrupt)
+}
+
+// keepState keeps the state that a command has left, unless another one was begun
+// since, and adds to the result where the next one begins.
+func (l *loop) keepState(t *turn, r *shell.Result) {
+	if l.keep == shell.KeepNothing {
+		return
 	}
-	return nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	why := ""
+	if r.NoDir {
+		why = fmt.Sprintf("the working directory %q was not there: the command began in the project root", t.began.Dir)
+	}
+	if r.State != nil && t.seq == l.seq {
+		if l.state = *r.State; l.state.Dir == "" {
+			why = "the working directory was removed: the next command begins in the project root"
+		}
+	}
+	r.Error = cmp.Or(r.Error, why)
+	r.Cwd = l.nextDir()
+}
+
+// nextDir is where the next command begins, "" if that is not kept. l.mu is locked.
+func (l *loop) nextDir() string {
+	if l.keep == shell.KeepNothing {
+		return ""
+	}
+	return cmp.Or(l.state.Dir, l.root)
 }
 
 // errTooLong is a request that was skipped.

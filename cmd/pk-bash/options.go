@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,7 @@ import (
 const help = `Usage: pk-bash [OPTION]... [--] COMMAND
        pk-bash [OPTION]... -c COMMAND
        pk-bash [OPTION]... --loop
+       pk-bash [OPTION]... --describe
 
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
@@ -35,7 +37,12 @@ Running:
       --wrap PREFIX          run behind PREFIX, such as "docker exec BOX", instead
                              of the sandbox
       --loop                 read requests from standard input, one JSON object a
-                             line, and answer each with one
+                             line, and answer each with one; also jobs, which run
+                             beside other commands
+      --state none|cwd|env   with --loop: what a command hands on to the next, its
+                             working directory, or exported variables too
+      --describe             print what these options mean for a command, in words
+                             for a model, and run nothing
 
 Output:
       --json                 one JSON object
@@ -97,6 +104,8 @@ type options struct {
 	wrap        string
 	wrapWords   []string
 	loop        bool
+	tell        bool       // --describe
+	keep        shell.Keep // --state
 	json, raw   bool
 	zero        bool
 	status      *os.File // --status-fd
@@ -113,6 +122,7 @@ func newOptions() *options {
 		killAfter: int(shell.DefaultKillAfter.Seconds()),
 		head:      shell.DefaultHead,
 		tail:      shell.DefaultTail,
+		keep:      shell.KeepNothing,
 	}
 	o.Zero, o.Scratch, o.Runs = &o.zero, true, true
 	return o
@@ -137,6 +147,8 @@ func command() *cli.Command {
 			cli.Switch(&o.noSandbox, "no-sandbox", ""),
 			cli.Func(o.setWrap, "wrap", ""),
 			cli.Switch(&o.loop, "loop", ""),
+			cli.Func(o.setState, "state", ""),
+			cli.Switch(&o.tell, "describe", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
@@ -175,6 +187,14 @@ func named(dst *string) func(string) error {
 }
 
 var errEmpty = fmt.Errorf("the name is empty")
+
+func (o *options) setState(v string) error {
+	o.keep = shell.Keep(v)
+	if !slices.Contains([]shell.Keep{shell.KeepNothing, shell.KeepDir, shell.KeepEnv}, o.keep) {
+		return fmt.Errorf("%q is not one of none, cwd and env", v)
+	}
+	return nil
+}
 
 func (o *options) setWrap(v string) (err error) {
 	o.wrap = v
@@ -231,12 +251,21 @@ func (o *options) check(ctx *cli.Context) error {
 			return cli.Usage("%s cannot be used with %s", pair.a, pair.b)
 		}
 	}
+	keeps := o.keep != shell.KeepNothing
 	switch {
+	case keeps && !o.loop:
+		return cli.Usage("--state needs --loop")
+	case keeps && o.wrap != "":
+		return cli.Usage("--state cannot be used with --wrap")
+	case o.tell && (o.given || len(ctx.Args) > 0):
+		return cli.Usage("--describe takes no command")
+	case o.tell && o.raw:
+		return cli.Usage("--describe cannot be used with --raw")
 	case o.loop && len(ctx.Args) > 0:
 		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
 	case o.loop && o.ListsFromStdin():
 		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
-	case o.loop:
+	case o.loop, o.tell:
 	case o.given && len(ctx.Args) > 0:
 		return cli.Usage("-c cannot be used with the operand %q", ctx.Args[0])
 	case !o.given && len(ctx.Args) == 0:

@@ -30,6 +30,7 @@ type job struct {
 	live      *shell.Live         // nil for none
 	box       *limits.Box         // nil without limits
 	fence     *sandboxflags.Fence // nil without a sandbox of ours
+	ahead     func()              // starts the set-up program of the next command; nil for none
 	logKept   bool
 	undo      []func() error
 }
@@ -46,26 +47,37 @@ func (j *job) cleanUp() error {
 func (j *job) later(undo func() error) { j.undo = append(j.undo, undo) }
 
 // prepare makes everything ready that can fail, before anybody is asked.
-func (s *session) prepare(request shell.Request) (*job, error) {
-	timeout := time.Duration(*request.Timeout) * time.Second
+func (t *turn) prepare() (*job, error) {
+	seconds := *t.request.Timeout
 	j := &job{
 		Job: shell.Job{
-			Command: request.Command, Timeout: timeout,
-			KillAfter: time.Duration(s.killAfter) * time.Second, Signals: s.signals,
+			Command: t.request.Command, Timeout: time.Duration(seconds) * time.Second,
+			KillAfter: time.Duration(t.killAfter) * time.Second, Signals: t.signals, Asides: t.asides,
+			Keep: t.keep, State: t.began, Terminal: t.request.TTY,
 		},
-		question: shell.Question{Command: request.Command, Description: request.Description, Timeout: *request.Timeout},
+		question: shell.Question{Command: t.request.Command, Description: t.request.Description, Timeout: seconds},
 	}
-	prepare := s.sandboxed
+	prepare := t.sandboxed
 	switch {
-	case s.noSandbox:
-		prepare = s.unfenced
-	case s.wrap != "":
-		prepare = s.wrapped
+	case t.noSandbox:
+		prepare = t.unfenced
+	case t.wrap != "":
+		prepare = t.wrapped
 	}
-	if err := prepare(j); err != nil {
+	err := prepare(j)
+	if err == nil && t.request.Dir != "" {
+		j.Dir, err = j.workspace.Resolve(t.request.Dir, confine.Read)
+	}
+	if err != nil {
 		return nil, errors.Join(err, j.cleanUp())
 	}
 	return j, nil
+}
+
+// gated reports whether the command gets a gate in any case: with a sandbox, or since
+// something is to be said to bash, or by it.
+func (t *turn) gated() bool {
+	return t.keep != shell.KeepNothing || t.request.Dir != ""
 }
 
 // open opens the workspace of a command that is not fenced by pk.
@@ -80,28 +92,45 @@ func (s *session) open(j *job) error {
 	return nil
 }
 
-func (s *session) unfenced(j *job) (err error) {
-	if err := s.open(j); err != nil {
+// noTerminal refuses a terminal, which only a sandbox can have.
+func (t *turn) noTerminal() error {
+	if t.request.TTY == nil {
+		return nil
+	}
+	return errors.New("a tty needs the sandbox: leave --no-sandbox and --wrap out, or use stdin")
+}
+
+func (t *turn) unfenced(j *job) (err error) {
+	if err := t.noTerminal(); err != nil {
 		return err
 	}
-	if !s.warned {
-		s.warnUnfenced()
-		s.warned = true
+	if err := t.open(j); err != nil {
+		return err
+	}
+	if !t.warned {
+		t.warnUnfenced()
+		t.warned = true
 	}
 	j.question.Fence = "NO SANDBOX"
-	j.Gated = shell.GateEnv(j.Command, false) != nil
-	if j.Cmd, err = shell.Unfenced(j.Command, j.question.Where); err != nil {
+	j.Gated = shell.GateEnv(j.Command, t.gated()) != nil
+	if j.Cmd, err = shell.Unfenced(j.Command, j.question.Where, t.gated()); err != nil {
 		return cli.WithStatus(cli.StatusMissing, err)
 	}
 	return nil
 }
 
-func (s *session) wrapped(j *job) (err error) {
-	if err := s.open(j); err != nil {
+func (t *turn) wrapped(j *job) (err error) {
+	if err := t.noTerminal(); err != nil {
 		return err
 	}
-	j.question.Fence = "NO SANDBOX OF OURS, but behind " + strings.Join(s.wrapWords, " ")
-	if j.Cmd, err = shell.Wrapped(s.wrapWords, j.Command, j.question.Where); err != nil {
+	if t.request.Dir != "" {
+		return errors.New("a cwd cannot be used with --wrap")
+	}
+	if err := t.open(j); err != nil {
+		return err
+	}
+	j.question.Fence = "NO SANDBOX OF OURS, but behind " + strings.Join(t.wrapWords, " ")
+	if j.Cmd, err = shell.Wrapped(t.wrapWords, j.Command, j.question.Where); err != nil {
 		return cli.WithStatus(cli.StatusMissing, err)
 	}
 	return refuseReplaceable("wrap", j.Cmd.Path, j.workspace)
@@ -118,8 +147,8 @@ func refuseReplaceable(what, program string, opened *cli.Opened) error {
 	return cli.WithHint(err, "keep it where no command can write")
 }
 
-func (s *session) sandboxed(j *job) error {
-	f, err := s.Open(s.ctx)
+func (t *turn) sandboxed(j *job) error {
+	f, err := t.Open(t.ctx)
 	if err != nil {
 		return err
 	}
@@ -133,11 +162,12 @@ func (s *session) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	if s.loop {
-		j.later(func() error { // before f is closed, and with it the keeper's files
-			s.Next = monitor.StartAhead(f.Keeper(), c.Plan.Gate != nil && c.Session == nil)
-			return nil
-		})
+	j.ahead = func() {
+		t.preparing.Lock()
+		defer t.preparing.Unlock()
+		if t.Next == nil {
+			t.Next = monitor.StartAhead(f.Keeper(), c.Plan.Gate != nil && c.Session == nil)
+		}
 	}
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)

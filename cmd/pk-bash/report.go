@@ -42,6 +42,11 @@ func (s *session) write(r *shell.Result) error {
 	default:
 		_, err = io.WriteString(s.ctx.Stdout, r.Observation())
 	}
+	return s.writeError(err)
+}
+
+// writeError is what a failure to write a result ends in.
+func (*session) writeError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return cli.Exit(cli.StatusSignal + int(syscall.SIGPIPE))

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -26,9 +27,33 @@ import (
 type session struct {
 	*options
 	ctx     *cli.Context
-	signals chan os.Signal
-	warned  bool // that there is no sandbox
-	job     *job // the last one, until it is cleaned up
+	signals chan os.Signal // to this process
+	root    string         // project root, as commands see it
+	warned  bool           // that there is no sandbox
+
+	preparing sync.Mutex // plans are made one after another
+	asking    sync.Mutex // and questions are asked so
+}
+
+// turn is one command, from its request to its end.
+type turn struct {
+	*session
+	request shell.Request
+	signals chan os.Signal      // that end it
+	asides  chan syscall.Signal // that need not
+	job     *job                // until it is cleaned up
+
+	withdrawn chan struct{} // closed when an operation is cancelled
+	ended     atomic.Bool   // the command has
+	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
+	cancelled atomic.Bool
+	seq       int // its place among the commands whose state is kept; 0 for none
+	began     shell.State
+	keep      shell.Keep
+}
+
+func (s *session) newTurn(request shell.Request) *turn {
+	return &turn{session: s, request: request, signals: make(chan os.Signal, 8), asides: make(chan syscall.Signal, 8), withdrawn: make(chan struct{}), keep: shell.KeepNothing}
 }
 
 // run checks the call and runs one command, or many.
@@ -37,6 +62,9 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	s := &session{options: o, ctx: ctx, signals: make(chan os.Signal, 8)}
+	if o.tell {
+		return s.describe()
+	}
 	if o.loop {
 		if err := s.prepareProcess(); err != nil {
 			return err
@@ -44,7 +72,7 @@ func (o *options) run(ctx *cli.Context) error {
 		if err := s.beginLoop(); err != nil {
 			return errors.Join(err, s.endLoop())
 		}
-		return errors.Join(s.answerAll(), s.endLoop())
+		return errors.Join(newLoop(s).run(), s.endLoop())
 	}
 	request, err := o.request(ctx)
 	if err != nil {
@@ -53,7 +81,9 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := s.prepareProcess(); err != nil {
 		return err
 	}
-	result, err := s.one(request)
+	t := s.newTurn(request)
+	t.signals = s.signals
+	result, err := t.one()
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
 	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -62,7 +92,7 @@ func (o *options) run(ctx *cli.Context) error {
 			err = rerr
 		}
 	}
-	s.cleanUp()
+	t.cleanUp()
 	return err
 }
 
@@ -88,54 +118,93 @@ func (o *options) request(ctx *cli.Context) (r shell.Request, err error) {
 // one runs one command: refuse, prepare, ask, run, clean up. The result is nil
 // if a signal came first; else it is to be reported, and then the error, which
 // says why nothing was run.
-func (s *session) one(request shell.Request) (*shell.Result, error) {
-	result, err := s.result(request)
+func (t *turn) one() (*shell.Result, error) {
+	result, err := t.result()
 	if result != nil {
-		result.ID, result.Command = request.ID, request.Command
+		result.ID, result.Command = t.request.ID, t.request.Command
 	}
 	return result, err
 }
 
-func (s *session) result(request shell.Request) (*shell.Result, error) {
-	if why := shell.Check(request.Command, *request.Timeout); why != "" {
-		return s.failed(errors.New(why))
+func (t *turn) result() (*shell.Result, error) {
+	if why := shell.Check(t.request.Command, *t.request.Timeout); why != "" {
+		return t.failed(errors.New(why))
 	}
-	j, err := s.prepareUnless(request)
+	j, declined, err := t.approved()
+	if err != nil || declined != nil {
+		return t.failedOr(declined, err)
+	}
+	if err := j.begin(t.session); err != nil {
+		return t.failed(err)
+	}
+	result, err := j.Run()
+	if j.live != nil {
+		_ = j.live.Close()
+	}
 	if err != nil {
-		return s.failed(err)
+		return t.failed(err)
 	}
-	s.job = j
-	result, err := s.askAndRun(j)
-	if err != nil {
-		return s.failed(err)
-	}
-	return result, nil
+	return t.failedOr(result, t.conclude(j, result))
 }
 
-// cleanUp gives back what the last command had. Removing a large tree is left to
+// approved prepares the command, and asks. The result says that it was declined.
+func (t *turn) approved() (*job, *shell.Result, error) {
+	j, err := t.prepareUnless()
+	if err != nil {
+		return nil, nil, err
+	}
+	t.job = j
+	yes, reason, err := t.confirm(j.question, j)
+	if err != nil || yes {
+		return j, nil, err
+	}
+	return j, declined(reason), nil
+}
+
+// declined is the result of a no.
+func declined(reason string) *shell.Result {
+	why := "user declined the bash command."
+	if reason != "" {
+		why = "user declined the bash command: " + reason
+	}
+	return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}
+}
+
+// cleanUp gives back what the command had. Removing a large tree is left to
 // the next sweep after a while.
-func (s *session) cleanUp() {
-	if s.job == nil {
+func (t *turn) cleanUp() {
+	if t.job == nil {
 		return
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := s.job.cleanUp()
+		if t.loop && t.job.ahead != nil { // before the keeper's files are closed
+			t.job.ahead()
+		}
+		err := t.job.cleanUp()
 		fence.SweepInPassing()
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			s.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
+			t.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
 		}
 	case <-time.After(cleanUpTime):
 	}
-	s.job = nil
+	t.job = nil
 }
 
 // cleanUpTime is how long the caller waits after the report.
 const cleanUpTime = 5 * time.Second
+
+// failedOr returns the result, or that of an error.
+func (t *turn) failedOr(result *shell.Result, err error) (*shell.Result, error) {
+	if err != nil {
+		return t.failed(err)
+	}
+	return result, nil
+}
 
 // failed is the result when nothing was run.
 func (s *session) failed(err error) (*shell.Result, error) {
@@ -153,34 +222,40 @@ func (s *session) failed(err error) (*shell.Result, error) {
 // prepareUnless prepares, unless a signal comes: a list may be a pipe that nobody
 // writes to. Once all has been read, things are made, and to be removed again: that
 // is waited for.
-func (s *session) prepareUnless(request shell.Request) (*job, error) {
+func (t *turn) prepareUnless() (*job, error) {
 	type prepared struct {
 		job *job
 		err error
 	}
 	done, decided := make(chan prepared, 1), new(atomic.Bool)
-	s.Making = func() error {
-		if !decided.CompareAndSwap(false, true) {
-			return errors.New("a signal came")
-		}
-		return nil
-	}
 	go func() {
-		j, err := s.prepare(request)
+		t.preparing.Lock()
+		defer t.preparing.Unlock()
+		if decided.Load() {
+			done <- prepared{}
+			return
+		}
+		t.Making = func() error {
+			if !decided.CompareAndSwap(false, true) {
+				return errors.New("a signal came")
+			}
+			return nil
+		}
+		j, err := t.prepare()
 		done <- prepared{j, err}
 	}()
 	select {
 	case p := <-done:
 		return p.job, p.err
-	case sig := <-s.signals:
+	case sig := <-t.signals:
 		if decided.CompareAndSwap(false, true) {
 			return nil, died(sig)
 		}
 		select {
 		case p := <-done:
 			if p.err == nil {
-				s.job = p.job
-				s.cleanUp()
+				t.job = p.job
+				t.cleanUp()
 			}
 		case <-time.After(makingTime):
 		}
@@ -194,51 +269,36 @@ const makingTime = 30 * time.Second
 // died is how a program ends that a signal ends.
 func died(sig os.Signal) error { return cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal))) }
 
-// askAndRun returns a result also when the user declined.
-func (s *session) askAndRun(j *job) (*shell.Result, error) {
-	yes, reason, err := s.confirm(j)
-	if err != nil {
-		return nil, err
+// conclude does what follows on the end of a command, and adds it to the result. The
+// error says that there was no sandbox.
+func (t *turn) conclude(j *job, result *shell.Result) error {
+	if j.box != nil {
+		nameLimit(result, j.box, time.Duration(result.Usage.Utime.Nano()+result.Usage.Stime.Nano()))
 	}
-	if !yes {
-		why := "user declined the bash command."
-		if reason != "" {
-			why = "user declined the bash command: " + reason
-		}
-		return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}, nil
-	}
-	if err := j.begin(s); err != nil {
-		return nil, err
-	}
-	before := limits.ChildTime()
-	result, err := j.Run()
-	if err == nil && j.box != nil {
-		nameLimit(result, j.box, limits.ChildTime()-before)
-	}
-	if err == nil && j.output != nil {
+	if j.output != nil {
 		j.output.Finish(result)
 		j.logKept = result.Log != ""
 	}
-	if j.live != nil {
-		_ = j.live.Close()
-	}
-	if err != nil {
-		return nil, err
-	}
 	if result.WriteErr != nil && !errors.Is(result.WriteErr, syscall.EPIPE) {
-		s.ctx.Report(fmt.Errorf("cannot write the command's output: %w", errors.Unwrap(result.WriteErr)))
+		t.ctx.Report(fmt.Errorf("cannot write the command's output: %w", errors.Unwrap(result.WriteErr)))
 		result.Status = max(result.Status, cli.StatusRefused)
 	}
 	if result.LogErr != nil {
-		s.ctx.Warn("cannot keep the whole output: %v", result.LogErr)
+		t.ctx.Warn("cannot keep the whole output: %v", result.LogErr)
 	}
 	if result.Outcome == shell.SandboxFailed {
-		return nil, bwrap.Diagnose(string(result.Output))
+		return bwrap.Diagnose(string(result.Output))
 	}
 	if j.fence != nil {
-		s.undo(j, result)
+		t.undo(j, result)
 	}
-	return result, nil
+	if t.cancelled.Load() {
+		result.Outcome = shell.Cancelled
+	}
+	if result.NoDir && j.Dir != "" {
+		return fmt.Errorf("cannot begin in %q: no such directory", t.request.Dir)
+	}
+	return nil
 }
 
 // undo moves planted files out of the project. Where that fails, the result says

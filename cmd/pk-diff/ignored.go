@@ -1,24 +1,22 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"os/exec"
+	"os"
 	"strings"
-	"time"
+
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/objects"
+	"pikuri/lib/gitignore"
+	"pikuri/lib/overlay"
 )
 
-// gitTime bounds the wait for git, which reads the rules of the project.
-const gitTime = 10 * time.Second
-
 // gather makes one line of those in each directory that git ignores. The rules are those
-// of the project, and git runs there: it reads nothing that the trial has written. Without git, or
-// outside of repositories, nothing is ignored.
+// of the project on the host, not what the trial has written. Outside of repositories,
+// nothing is ignored.
 func (p *printer) gather(lines []line) []line {
 	if len(lines) == 0 {
 		return lines
@@ -46,29 +44,28 @@ func (p *printer) gather(lines []line) []line {
 
 // ignoredOf returns the directories among the lines that git ignores.
 func (p *printer) ignoredOf(lines []line) map[string]bool {
-	git, err := exec.LookPath("git")
-	if err != nil {
+	project := p.trial.Project()
+	around, ok := gitconfig.Around(project)
+	below, inside := strings.CutPrefix(project+"/", around.WorkTree+"/")
+	if !ok || !inside {
 		return nil
 	}
-	var names bytes.Buffer
+	var user []byte
+	if file := gitconfig.ExcludesFile(project, os.LookupEnv); file != "" {
+		user, _, _ = overlay.ReadFile(unix.AT_FDCWD, file, 0, gitignore.MaxFile+1)
+	}
+	tree := &gitignore.Tree{Root: "/", User: user, Read: func(path string, most int) []byte {
+		text, _, _ := overlay.ReadFile(unix.AT_FDCWD, path, unix.O_NOFOLLOW, int64(most)+1)
+		return text
+	}}
+	has := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+	ignored, known := map[string]bool{}, map[string]*gitignore.Rules{}
 	for _, l := range lines {
-		if strings.HasSuffix(l.name, "/") && l.item.Root.Path == p.trial.Project() {
-			names.WriteString(l.item.Path + "/\x00")
+		if strings.HasSuffix(l.name, "/") && l.item.Root.Path == project {
+			path := strings.TrimSuffix(l.item.Path, "/")
+			ignored[path] = tree.Ignored(known, around.WorkTree, below+path, true, has)
 		}
 	}
-	if names.Len() == 0 {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(context.Background(), gitTime)
-	defer stop()
-	cmd := exec.CommandContext(ctx, git, "-C", p.trial.Project(), "-c", "core.fsmonitor=false", "check-ignore", "--no-index", "--stdin", "-z")
-	cmd.Stdin = &names
-	out, _ := cmd.Output() // 1: none is ignored; 128: no repository
-	ignored := map[string]bool{}
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		ignored[strings.TrimSuffix(name, "/")] = true
-	}
-	delete(ignored, "")
 	return ignored
 }
 

@@ -108,9 +108,10 @@ func (a *arena) fill(t *testing.T) {
 
 func TestSwappingAttacker(t *testing.T) {
 	for _, verb := range [][]string{
-		{"cat", "d/f"}, {"ls", "d"}, {"ls", "--json", "d"}, {"walk", "d"}, {"walk"}, {"glob", "**/*", "d"}, {"glob", "d/*"},
+		{"cat", "d/f"}, {"read", "d/f"}, {"read", "--tail", "1", "-n", "d/f"}, {"ls", "d"}, {"ls", "--json", "d"}, {"walk", "d"}, {"walk"}, {"glob", "**/*", "d"}, {"glob", "d/*"},
 		{"stat", "d/f"}, {"exists", "d/g"},
 		{"write", "d/f"}, {"write", "d/new/f"}, {"write", "--atomic", "d/f"}, {"write", "--exclusive", "d/made"}, {"append", "d/f"},
+		{"edit", "--old", "i", "--new", "I", "d/f"}, {"edit", "--all", "--old", "E", "--new", "e", "d/f"},
 		{"cp", "d/f", "d/copy"}, {"cp", "d/f", "copy"}, {"mv", "d/f", "d/g"}, {"mv", "d/f", "moved"}, {"mv", "d/sub", "subdir"},
 		{"rm", "d/f"}, {"rm", "-r", "d/sub"}, {"rm", "-rf", "d/sub", "d/f"}, {"mkdir", "d/x/y"},
 	} {
@@ -235,7 +236,7 @@ func TestManyOperands(t *testing.T) {
 func TestSpecialFilesDoNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o644))
-	for _, args := range [][]string{{"cat", "fifo"}, {"write", "fifo"}, {"write", "--atomic", "fifo"}, {"append", "fifo"}, {"cp", "fifo", "x"}} {
+	for _, args := range [][]string{{"cat", "fifo"}, {"write", "fifo"}, {"write", "--atomic", "fifo"}, {"append", "fifo"}, {"read", "fifo"}, {"edit", "--old", "x", "--new", "y", "fifo"}, {"cp", "fifo", "x"}} {
 		status, stdout, stderr := run("x", append([]string{"-C", dir}, args...)...)
 		assert.Equal(t, 1, status, args)
 		assert.Empty(t, stdout)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -139,7 +140,7 @@ func (w *work) write() error {
 	if w.json {
 		to = io.MultiWriter(out, sum)
 	}
-	n, err := w.take(to)
+	n, err := w.take(to, math.MaxInt64)
 	if err == nil {
 		err = out.Close()
 	}
@@ -166,15 +167,15 @@ func (w *work) append() error {
 		return w.failed("append", typed, err)
 	}
 	defer out.Abort()
-	if _, err = w.take(out); err == nil {
+	if _, err = w.take(out, math.MaxInt64); err == nil {
 		err = out.Close()
 	}
 	return w.failed("append", typed, err)
 }
 
-// take reads standard input to its end.
-func (w *work) take(to io.Writer) (int64, error) {
-	in := &inlet{from: w.ctx.Stdin}
+// take reads standard input to its end, or limit bytes of it.
+func (w *work) take(to io.Writer, limit int64) (int64, error) {
+	in := &inlet{from: io.LimitReader(w.ctx.Stdin, limit)}
 	n, err := io.CopyBuffer(struct{ io.Writer }{to}, in, make([]byte, pieceSize))
 	if in.err != nil {
 		return n, fmt.Errorf("cannot read standard input: %w", cause(in.err))
@@ -232,10 +233,11 @@ func (w *work) copy(verb string, from, to *operand) error {
 	return w.failed(verb, to.typed, out.Close())
 }
 
-// mv renames within a root. From one root to another a file is copied and then
+// move renames within a root. From one root to another a file is copied and then
 // removed, as mv(1) does between file systems; a directory is refused.
-func (w *work) mv() error {
-	src, dst := w.args[0], w.args[1]
+func (w *work) mv() error { return w.move(w.args[0], w.args[1]) }
+
+func (w *work) move(src, dst string) error {
 	if _, err := w.at("mv", src, confine.Request{Itself: true, Existing: true}); err != nil {
 		return err // a file that is moved can be read at its new place
 	}
@@ -263,33 +265,31 @@ func (w *work) mv() error {
 }
 
 func (w *work) rm() error {
-	return w.each(func(typed string) error {
-		req := itself
-		req.Existing = !w.force // a missing file is probably a slip of the finger
-		p, err := w.at("rm", typed, req)
-		if err != nil {
-			return err
-		}
-		return w.failed("rm", typed, w.remove(p))
-	})
+	return w.each(func(typed string) error { return w.remove(typed, w.recursive) })
 }
 
-func (w *work) remove(p *operand) error {
-	ctx := context.Background()
-	if w.recursive {
-		return p.RemoveAll(ctx, p.path)
+func (w *work) remove(typed string, recursive bool) error {
+	req := itself
+	req.Existing = !w.force // a missing file is probably a slip of the finger
+	p, err := w.at("rm", typed, req)
+	if err != nil {
+		return err
 	}
-	return p.Delete(ctx, p.path)
+	remove := p.Delete
+	if recursive {
+		remove = p.RemoveAll
+	}
+	return w.failed("rm", typed, remove(context.Background(), p.path))
 }
 
-func (w *work) mkdir() error {
-	return w.each(func(typed string) error {
-		p, err := w.at("mkdir", typed, toWrite)
-		if err != nil {
-			return err
-		}
-		return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
-	})
+func (w *work) mkdir() error { return w.each(w.makeDir) }
+
+func (w *work) makeDir(typed string) error {
+	p, err := w.at("mkdir", typed, toWrite)
+	if err != nil {
+		return err
+	}
+	return w.failed("mkdir", typed, workspace.Mkdir(context.Background(), p.Workspace, p.path))
 }
 
 func (w *work) exists() error {

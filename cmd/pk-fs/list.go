@@ -27,6 +27,27 @@ type record struct {
 	Time    *time.Time `json:"mtime,omitempty"`
 	Bytes   *int64     `json:"bytes,omitempty"`
 	SHA256  string     `json:"sha256,omitempty"`
+
+	Line    *int64  `json:"line,omitempty"`
+	Text    *string `json:"text,omitempty"`
+	TextRaw []byte  `json:"text_base64,omitempty"`
+	Context bool    `json:"context,omitempty"`
+
+	Action string `json:"action,omitempty"`
+	To     string `json:"to,omitempty"`
+	ToRaw  []byte `json:"to_base64,omitempty"`
+
+	Replaced *int   `json:"replaced,omitempty"`
+	Diff     string `json:"diff,omitempty"`
+	DiffRaw  []byte `json:"diff_base64,omitempty"`
+}
+
+func (r *record) setPath(path string) {
+	if utf8.ValidString(path) {
+		r.Path = &path
+	} else {
+		r.PathRaw = []byte(path)
+	}
 }
 
 // answers are written to standard output through a buffer.
@@ -50,11 +71,7 @@ func (w *work) answers() *answers {
 
 // write writes an answer about a path in JSON.
 func (a *answers) write(r record, path string) error {
-	if utf8.ValidString(path) {
-		r.Path = &path
-	} else {
-		r.PathRaw = []byte(path)
-	}
+	r.setPath(path)
 	return a.failed(a.json.Encode(r))
 }
 
@@ -123,7 +140,7 @@ func (w *work) ls() error {
 		return w.failed("ls", typed, err)
 	}
 	for _, entry := range entries {
-		if err := w.entry(typed, entry); err != nil {
+		if err := w.listed(typed, entry); err != nil {
 			return err
 		}
 	}
@@ -139,8 +156,8 @@ func (w *work) listable(verb string, p *operand) error {
 	return w.failed(verb, p.typed, err)
 }
 
-// entry answers with one entry of a directory.
-func (w *work) entry(dir string, entry fs.DirEntry) error {
+// listed answers with one entry of a directory.
+func (w *work) listed(dir string, entry fs.DirEntry) error {
 	if !w.json {
 		return w.told(w.answers().line(entry.Name()))
 	}
@@ -169,7 +186,7 @@ func (w *work) told(err error) error {
 
 func (w *work) walk() error {
 	everything := func(string) bool { return true }
-	return w.tree("walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
+	return w.treeTo(w, "walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
 }
 
 func (w *work) glob() error {
@@ -177,14 +194,21 @@ func (w *work) glob() error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	return w.tree("glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+	return w.treeTo(w, "glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
 		return !kind.IsDir() && p.Match(below)
 	})
 }
 
-// tree answers with the wanted entries below a directory. It enters only some
+// branches takes the entries of a tree, and what keeps others from being told. An error
+// ends it.
+type branches interface {
+	entry(path string, kind fs.FileMode) error
+	trouble(err error) error
+}
+
+// treeTo gives out the wanted entries below a directory. It enters only some
 // directories.
-func (w *work) tree(verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
+func (w *work) treeTo(to branches, verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {
 		return err
@@ -202,10 +226,10 @@ func (w *work) tree(verb, typed string, enter func(below string) bool, wanted fu
 			below = path[skip:]
 		}
 		if err != nil {
-			return w.told(w.failed(verb, under(typed, below), err))
+			return to.trouble(w.failed(verb, under(typed, below), err))
 		}
 		if wanted(below, kind) {
-			if err := w.told(w.branch(under(typed, below), kind)); err != nil {
+			if err := to.entry(under(typed, below), kind); err != nil {
 				return err
 			}
 		}
@@ -214,8 +238,11 @@ func (w *work) tree(verb, typed string, enter func(below string) bool, wanted fu
 		}
 		if where := under(p.root, path); kind.IsDir() && w.isShown(where) && w.elsewhere(p.root, where) {
 			inner := func(name string) string { return strings.TrimSuffix(under(below, name), "/.") }
-			err := w.told(w.tree(verb, under(typed, below), func(name string) bool { return enter(inner(name)) },
-				func(name string, kind fs.FileMode) bool { return wanted(inner(name), kind) }))
+			err := w.treeTo(to, verb, under(typed, below), func(name string) bool { return enter(inner(name)) },
+				func(name string, kind fs.FileMode) bool { return wanted(inner(name), kind) })
+			if err != nil && !errors.Is(err, errFull) {
+				err = to.trouble(err)
+			}
 			if err != nil {
 				return err
 			}
@@ -225,24 +252,34 @@ func (w *work) tree(verb, typed string, enter func(below string) bool, wanted fu
 	})
 }
 
-func (w *work) branch(path string, mode fs.FileMode) error {
+func (w *work) entry(path string, mode fs.FileMode) error {
 	if !w.json {
-		return w.answers().line(path)
+		return w.told(w.answers().line(path))
 	}
-	return w.answers().write(record{Type: kind(mode)}, path)
+	return w.told(w.answers().write(record{Type: kind(mode)}, path))
+}
+
+func (w *work) trouble(err error) error { return w.told(err) }
+
+// describe describes what a path leads to.
+func (w *work) describe(typed string) (r record, err error) {
+	p, err := w.at("stat", typed, toRead)
+	if err != nil {
+		return r, err
+	}
+	info, err := p.Stat(context.Background(), p.path)
+	if err != nil {
+		return r, w.failed("stat", typed, err)
+	}
+	return described(info), nil
 }
 
 func (w *work) stat() error {
 	return w.each(func(typed string) error {
-		p, err := w.at("stat", typed, toRead)
+		r, err := w.describe(typed)
 		if err != nil {
 			return err
 		}
-		info, err := p.Stat(context.Background(), p.path)
-		if err != nil {
-			return w.failed("stat", typed, err)
-		}
-		r := described(info)
 		if w.json {
 			return w.answers().write(r, typed)
 		}

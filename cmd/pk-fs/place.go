@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/workspace"
 )
 
@@ -94,8 +95,21 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 	if !root.Dir || !w.confined.PermitsAll(root) {
 		view = ws.Guarded(func(a workspace.Access) error { return w.permit(root, top, a) })
 	}
+	if root.Dir && root.Writable && !w.NoProtect && root.Path != w.confined.Temp() {
+		view = workspace.Guarded(view, func(a workspace.Access) error { return refuseHostRun(top, a) })
+	}
 	w.views[root.Path] = view
 	return view, nil
+}
+
+// refuseHostRun refuses to write what a program on the host would run from a project.
+// Sandboxes protect the same files.
+func refuseHostRun(root string, a workspace.Access) error {
+	row, ok := hostrun.Holding(root, a.Path)
+	if !ok || !a.Write {
+		return nil
+	}
+	return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: fmt.Sprintf("%s on the host would run it: %s", row.Tool, row.Why)}
 }
 
 func (w *work) settings() []workspace.Option {

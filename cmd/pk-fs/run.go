@@ -13,11 +13,13 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
+	"pikuri/lib/grep"
 	"pikuri/lib/sandbox"
 	"pikuri/lib/workspace"
 )
 
 const help = `Usage: pk-fs [OPTION]... VERB [OPTION]... [--] OPERAND...
+       pk-fs [OPTION]... --loop
 
 Works on files of a workspace. Every path is looked up and used in one step,
 from its root's descriptor: whoever renames things in the workspace meanwhile
@@ -25,14 +27,21 @@ does not lead it outside. FIFOs, sockets and devices are refused.
 
 Reading:
   cat PATH...                print files
+  read PATH                  print lines of a text
   ls [DIR]                   names in a directory, all of them, sorted
   walk [DIR]                 paths of all that is below a directory
   glob PATTERN [DIR]         paths of the files below a directory that match
+  grep PATTERN [PATH]...     lines that match a regular expression (RE2), in files
+                             that git does not ignore
   stat PATH...               type, mode, size, time and path, links followed
   exists PATH...             status 1 if one of them is missing
 
 Writing:
   write PATH                 standard input becomes the content of a file
+  edit PATH                  put a text in the place of one that is there once;
+                             print the change and the new SHA-256
+  patch                      apply a patch from standard input: unified diffs, or
+                             the format of apply_patch; all of it or nothing
   append PATH                standard input is added to the end of a file
   cp SOURCE DEST             copy a file; DEST is its new name
   mv SOURCE DEST             rename; DEST is the new name, not where to put it
@@ -49,7 +58,27 @@ Options of verbs:
       --atomic               write: readers, and a crash, find the old content
                              or the new, never a part
       --exclusive            write: fail if there is something already
-      --if-unchanged HASH    write: fail unless the SHA-256 of the content is HASH
+      --if-unchanged HASH    write, edit: fail unless the SHA-256 of the content
+                             is HASH
+      --old TEXT             edit: what is replaced, as it stands in the file
+      --new TEXT             edit: what takes its place
+      --old-from FILE        the same from a file; - is standard input
+      --new-from FILE
+      --all                  edit: replace it wherever it is
+      --from FILE            patch: take it from a file
+      --dry-run              patch: check it, and write nothing
+      --lines A-B            read: these lines; A- for all from A
+      --head N               read: the first N lines
+      --tail N               read: the last N lines
+  -n, --number               read: each line with its number
+  -i, --ignore-case          grep: letters match in either case
+  -F, --fixed                grep: the pattern is a text
+  -B, --before N             grep: N lines before each match, too
+  -A, --after N              grep: N lines behind each match, too
+      --context N            grep: both
+  -l, --files-only           grep: only the paths of files
+      --glob PATTERN         grep: only files that match; repeatable
+      --limit N              grep: end after N lines that match
       --sync                 return when it is on stable storage
   -r, --recursive            rm: directories and all that is in them
   -f, --force                rm: what is missing is no failure
@@ -78,6 +107,8 @@ Workspace:
       --policy FILE          take options of this kind from a file, one a line
       --violations FILE      append what is refused to FILE, as JSON lines
 
+      --loop                 answer requests: JSON lines on standard input, one
+                             JSON line each on standard output
   -h, --help                 this text
       --version [--json]     the version
 
@@ -90,12 +121,17 @@ Examples:
   pk-fs cat src/main.c
   generate | pk-fs write --atomic out/report.txt
   pk-fs --readable /usr/lib cat /usr/lib/os-release
+  pk-fs grep --glob '*.go' 'func .*Error\b' src
   pk-fs walk -z --json src
 `
 
 // options of pk-fs.
 type options struct {
 	cli.WorkspaceFlags
+	textFlags
+	query  grep.Query
+	isLoop bool
+	view   trialflags.View
 
 	atomic, exclusive, sync bool
 	ifUnchanged             string
@@ -116,7 +152,7 @@ func (o *options) command() *cli.Command {
 	o.timeout = defaultTimeout
 	o.Zero = &o.zero
 	if o.Shown == nil { // a test may have another
-		o.Shown = new(trialflags.View).Shown
+		o.Shown = o.view.Shown
 	}
 	return &cli.Command{
 		Name:    "pk-fs",
@@ -127,7 +163,8 @@ func (o *options) command() *cli.Command {
 		Hidden:  sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
 			cli.Func(o.setViolations, "violations", ""),
-			cli.Switch(&o.zero, "zero", "z")),
+			cli.Switch(&o.zero, "zero", "z"),
+			cli.Switch(&o.isLoop, "loop", "")),
 			o.verbOptions()...),
 		Action: o.run,
 	}
@@ -152,6 +189,7 @@ func (o *options) verbOptions() []cli.Option {
 		cli.List(&o.passEnv, "pass-env", ""),
 		cli.Int(&o.timeout, 1, 86400, "timeout", ""),
 	}
+	list = append(append(list, o.textFlags.options()...), grepOptions(&o.query)...)
 	for i, option := range list {
 		list[i] = option.Noted(func() { o.given = append(o.given, "--"+option.Long) })
 	}
@@ -187,23 +225,29 @@ func (o *options) setProtocol(v string) error {
 // verb is one thing to do.
 type verb struct {
 	name        string
-	least, most int      // operands; most 0: any number
+	least, most int      // operands; most 0: any number, -1: none
 	operands    string   // for messages
 	options     []string // beside those that all verbs take
 	json        bool
 	lists       bool // its answers are records, so that -z means something
 	stdin       bool // reads standard input
+	stable      bool // has --sync anyway
+	check       func(*textFlags) error
 	run         func(*work) error
 }
 
 var verbs = []verb{
 	{name: "cat", least: 1, operands: "PATH...", run: (*work).cat},
+	{name: "read", least: 1, most: 1, operands: "PATH", options: []string{"--lines", "--head", "--tail", "--number"}, run: (*work).read},
 	{name: "ls", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).ls},
 	{name: "walk", most: 1, operands: "[DIR]", json: true, lists: true, run: (*work).walk},
 	{name: "glob", least: 1, most: 2, operands: "PATTERN [DIR]", json: true, lists: true, run: (*work).glob},
+	{name: "grep", least: 1, operands: "PATTERN [PATH]...", options: []string{"--ignore-case", "--fixed", "--before", "--after", "--context", "--files-only", "--glob", "--limit"}, json: true, run: (*work).grep},
 	{name: "stat", least: 1, operands: "PATH...", json: true, lists: true, run: (*work).stat},
 	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
 	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},
+	{name: "edit", least: 1, most: 1, operands: "PATH", options: []string{"--old", "--old-from", "--new", "--new-from", "--all", "--if-unchanged"}, json: true, stdin: true, stable: true, check: (*textFlags).check, run: (*work).edit},
+	{name: "patch", most: -1, options: []string{"--from", "--dry-run"}, json: true, lists: true, stdin: true, stable: true, run: (*work).patch},
 	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, run: (*work).append},
 	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).cp},
 	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).mv},
@@ -229,10 +273,17 @@ func Run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func (o *options) run(ctx *cli.Context) error {
+	if o.isLoop {
+		if err := o.checkLoop(ctx); err != nil {
+			return err
+		}
+		return o.loop(ctx)
+	}
 	v, err := o.verb(ctx)
 	if err != nil {
 		return err
 	}
+	o.sync = o.sync || v.stable
 	opened, err := o.Open(ctx)
 	if err != nil {
 		return err
@@ -255,6 +306,24 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
+// checkLoop refuses what makes no sense of a loop.
+func (o *options) checkLoop(ctx *cli.Context) error {
+	for _, option := range o.given {
+		if option != "--sync" {
+			return cli.Usage("%s cannot be used with --loop", option)
+		}
+	}
+	switch {
+	case len(ctx.Args) > 0:
+		return cli.WithHint(cli.Usage("--loop takes no operands"), "its requests are JSON lines on standard input")
+	case o.json:
+		return cli.Usage("--json cannot be used with --loop")
+	case o.ListsFromStdin():
+		return cli.Usage("--loop cannot be used with a list of roots from standard input")
+	}
+	return nil
+}
+
 // verb finds out what is to be done, and refuses what makes no sense of it,
 // before anything is opened.
 func (o *options) verb(ctx *cli.Context) (*verb, error) {
@@ -267,7 +336,7 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 	}
 	v := &verbs[at]
 	n := len(ctx.Args) - 1
-	if n < v.least || v.most > 0 && n > v.most {
+	if n < v.least || v.most != 0 && n > max(v.most, 0) {
 		return nil, cli.WithHint(cli.Usage("%s takes other operands than %q", v.name, ctx.Args[1:]), "pk-fs %s %s", v.name, v.operands)
 	}
 	for _, option := range o.given {
@@ -282,6 +351,9 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 		return nil, cli.Usage("--exclusive cannot be used with --if-unchanged")
 	case v.stdin && o.ListsFromStdin():
 		return nil, cli.Usage("%s cannot be used with a list of roots from standard input", v.name)
+	}
+	if v.check != nil {
+		return v, v.check(&o.textFlags)
 	}
 	return v, nil
 }

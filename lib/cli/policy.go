@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -88,7 +89,7 @@ func (p policy) apply(line string, options []Option) error {
 	if i := strings.IndexAny(line, " \t"); i >= 0 {
 		name, value = line[:i], strings.TrimLeft(line[i:], " \t")
 	}
-	for _, o := range options {
+	for _, o := range slices.Concat(options, SandboxOnly()) {
 		if o.Long == name {
 			return p.set(o, value)
 		}
@@ -98,6 +99,25 @@ func (p policy) apply(line string, options []Option) error {
 		err = WithHint(err, "did you mean %s?", meant)
 	}
 	return err
+}
+
+// SandboxOnly returns the options that say how a command runs in a sandbox, and nothing
+// of the workspace: lib/cli/sandboxflags has them, and the commands without a sandbox skip
+// them in a policy, which is one file for all. protect is not among them: who writes files
+// and does not know it may not skip it.
+func SandboxOnly() []Option {
+	var list []Option
+	skip := func(string) error { return nil }
+	for _, name := range []string{
+		"overlay", "overlay-from", "net", "allow-host", "allow-host-from", "publish", "connect", "pass-env", "setenv",
+		"require", "memory", "pids", "cpu-time", "file-size", "bwrap",
+	} {
+		list = append(list, Func(skip, name, ""))
+	}
+	for _, name := range []string{"trial", "no-toolchains", "env-inherit", "allow-nested"} {
+		list = append(list, Switch(new(bool), name, ""))
+	}
+	return list
 }
 
 func (p policy) set(o Option, value string) error {

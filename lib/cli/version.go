@@ -30,6 +30,9 @@ func (c *Command) printVersion(ctx *Context) error {
 	return err
 }
 
+// VersionOf is the version that --version tells, of a command whose link flag is version.
+func VersionOf(version string) string { return (&Command{Version: version}).build().Version }
+
 func (c *Command) build() build {
 	b := build{Name: c.Name, Version: c.Version, Go: runtime.Version()}
 	info, ok := debug.ReadBuildInfo()

@@ -203,7 +203,7 @@ func (w *WorkspaceFlags) Open(ctx *Context) (*Opened, error) {
 	if err != nil {
 		return nil, Invalid(err)
 	}
-	name := w.session()
+	name := w.SessionName()
 	if name == "" {
 		return &Opened{Workspace: opened}, nil
 	}
@@ -292,9 +292,9 @@ func CheckList(file string, roots []confine.Root) error {
 	return confine.RefuseWritable("take the list", file, roots, "keep it outside, or pass it on standard input")
 }
 
-// session names the session to join: by option, else by $PK_SESSION; "" for
+// SessionName names the session to join: by option, else by $PK_SESSION; "" for
 // none.
-func (w *WorkspaceFlags) session() string {
+func (w *WorkspaceFlags) SessionName() string {
 	if w.Session != "" {
 		return w.Session
 	}

@@ -109,6 +109,33 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 	return c
 }
 
+// ExcludesFile returns the absolute path of the user's list of files that git ignores
+// in every repository, "" for none. Git in dir would read it, if dir's repository named
+// no other.
+func ExcludesFile(dir string, getenv Getenv) string {
+	l := &loader{getenv: getenv, at: discover(dir)}
+	l.distrust()
+	if l.host() != nil || l.environment() != nil {
+		return ""
+	}
+	return l.listFile("core.excludesfile", "ignore")
+}
+
+// listFile returns the absolute path that key names, or that of the user's default.
+func (l *loader) listFile(key, usual string) string {
+	e, set := last(l.entries, key)
+	file, ok := l.expand(e.Value)
+	if !set {
+		if dir := l.getenv.userConfig(); dir != "" {
+			file = dir + "/" + usual
+		}
+	}
+	if !ok || !strings.HasPrefix(file, "/") {
+		return ""
+	}
+	return file
+}
+
 // list reads the file that key names, or the user's default one. The system's
 // attributes come before the user's, as git reads them.
 func (c *Composed) list(l *loader, key, usual string) []byte {
@@ -128,14 +155,7 @@ func (c *Composed) list(l *loader, key, usual string) []byte {
 	if off, _ := no.Bool(); key == "core.attributesfile" && !off {
 		read("/etc/gitattributes")
 	}
-	e, set := last(l.entries, key)
-	file, ok := l.expand(e.Value)
-	if !set {
-		if dir := l.getenv.userConfig(); dir != "" {
-			file = dir + "/" + usual
-		}
-	}
-	if ok && strings.HasPrefix(file, "/") {
+	if file := l.listFile(key, usual); file != "" {
 		read(file)
 	}
 	return text

@@ -107,6 +107,36 @@ func Write(out io.Writer, format objects.Format, path string, old, new Side) (co
 	return p.complete, nil
 }
 
+// Unified writes the lines that differ as a unified diff, and nothing if none does. A
+// name is a path, or "" for a file that is not there. The names are those of git, with
+// a/ and b/ before a relative one. What is binary for Write is only said to differ.
+func Unified(oldName, newName string, old, new []byte) []byte {
+	side := func(name string, data []byte) blob {
+		b := blob{size: int64(len(data)), data: data}
+		if name != "" {
+			b.mode = Regular
+		}
+		return b
+	}
+	prefixed := func(prefix, name string) string {
+		if strings.HasPrefix(name, "/") {
+			return name
+		}
+		return prefix + name
+	}
+	a, b := side(oldName, old), side(newName, new)
+	var p patch
+	from, to := p.name(prefixed("a/", oldName), a), p.name(prefixed("b/", newName), b)
+	switch {
+	case bytes.Equal(old, new):
+	case a.isText() && b.isText():
+		p.hunks(from, to, a, b)
+	default:
+		fmt.Fprintf(&p, "Binary files %s and %s differ\n", from, to)
+	}
+	return p.Bytes()
+}
+
 func check(path string, sides ...Side) error {
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." || strings.Contains(part, "\x00") {
@@ -181,13 +211,13 @@ func (p *patch) change(a, b blob) {
 	switch {
 	case a.id == b.id:
 	case a.isText() && b.isText():
-		p.hunks(a, b)
+		p.hunks(p.name("a/"+p.path, a), p.name("b/"+p.path, b), a, b)
 	case a.size <= maxLiteral && b.size <= maxLiteral:
 		p.WriteString("GIT binary patch\n")
 		p.literal(b.data)
 		p.literal(a.data) // for git apply --reverse
 	default:
-		fmt.Fprintf(p, "Binary files %s and %s differ\n", p.name("a/", a), p.name("b/", b))
+		fmt.Fprintf(p, "Binary files %s and %s differ\n", p.name("a/"+p.path, a), p.name("b/"+p.path, b))
 		p.complete = false
 	}
 }
@@ -212,15 +242,15 @@ func (p *patch) header(a, b blob) {
 }
 
 // name returns the name that a patch gives to a side.
-func (p *patch) name(prefix string, b blob) string {
+func (p *patch) name(path string, b blob) string {
 	if b.mode == 0 {
 		return "/dev/null"
 	}
-	return quote(prefix + p.path)
+	return quote(path)
 }
 
 // hunks adds the lines that differ. An empty file that comes or goes has none.
-func (p *patch) hunks(a, b blob) {
+func (p *patch) hunks(from, to string, a, b blob) {
 	text := diff.Diff("", a.data, "", b.data)
 	if text == nil {
 		return
@@ -229,14 +259,13 @@ func (p *patch) hunks(a, b blob) {
 	if !ok {
 		panic("internal error: the package diff has another header")
 	}
-	fmt.Fprintf(p, "--- %s\n+++ %s\n", p.lineName("a/", a), p.lineName("b/", b))
+	fmt.Fprintf(p, "--- %s\n+++ %s\n", lineName(from), lineName(to))
 	p.Write(hunks)
 }
 
-// lineName is name for the lines --- and +++. Like git, it ends names with blanks by a
+// lineName is a name in the lines --- and +++. Like git, it ends names with blanks by a
 // tab: else patch(1) would take what follows the blank as a time.
-func (p *patch) lineName(prefix string, b blob) string {
-	name := p.name(prefix, b)
+func lineName(name string) string {
 	if strings.Contains(name, " ") {
 		return name + "\t"
 	}

@@ -66,14 +66,33 @@ func Files(root string) []bwrap.Protected {
 	rows := Rows()
 	list := make([]bwrap.Protected, 0, len(rows))
 	for _, r := range rows {
-		if r.Needs != "" {
-			if _, err := os.Lstat(filepath.Join(root, r.Needs)); os.IsNotExist(err) {
-				continue
-			}
+		if !r.counts(root) {
+			continue
 		}
 		list = append(list, bwrap.Protected{
 			Path: filepath.Join(root, r.Path), Rule: fmt.Sprintf("default: %s: %s", r.Tool, r.Why), Default: true,
 		})
 	}
 	return list
+}
+
+// counts reports whether a row is about a root as it is now.
+func (r Row) counts(root string) bool {
+	if r.Needs == "" {
+		return true
+	}
+	_, err := os.Lstat(filepath.Join(root, r.Needs))
+	return !os.IsNotExist(err)
+}
+
+// Holding returns the row to which a place in a root belongs; the place is relative to
+// the root, and without links. Case is ignored, as some directories ignore it.
+func Holding(root, place string) (Row, bool) {
+	for _, r := range Rows() {
+		n := len(r.Path)
+		if len(place) >= n && strings.EqualFold(place[:n], r.Path) && (len(place) == n || place[n] == '/') && r.counts(root) {
+			return r, true
+		}
+	}
+	return Row{}, false
 }

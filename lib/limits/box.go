@@ -180,8 +180,7 @@ func (b *Box) Cgroup() *os.File { return b.in }
 // Stopped returns the limit that ended the command, if one did. death is the
 // signal that its main process died of, 0 for none; a SIGKILL that the caller
 // itself sent is not to be handed in. used is the processor time of all its
-// processes: what ChildTime has gained since before the start, once the last
-// of them has been waited for. The time of bwrap itself is no use: bwrap does not
+// processes, once the last of them has been waited for. The time of bwrap itself is no use: bwrap does not
 // wait for the command's init.
 //
 // Memory is certain: the kernel counts it. So is SIGXCPU, or SIGXFSZ, unless
@@ -200,14 +199,6 @@ func (b *Box) Stopped(death syscall.Signal, used time.Duration) (Name, bool) {
 		return FileSize, true
 	}
 	return "", false
-}
-
-// ChildTime is the processor time of all processes that this one has waited
-// for, and of those that they have waited for.
-func ChildTime() time.Duration {
-	var usage unix.Rusage
-	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &usage) // it cannot fail
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // Crowded reports whether the command could not start a process or a thread

@@ -135,7 +135,11 @@ func taskGuard(args []string) error {
 	if r.Status > 128 {
 		death = syscall.Signal(r.Status - 128)
 	}
-	r.Stopped, _ = b.Stopped(death, ChildTime())
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &usage); err != nil {
+		return err
+	}
+	r.Stopped, _ = b.Stopped(death, time.Duration(usage.Utime.Nano()+usage.Stime.Nano()))
 	if err := b.Close(); err != nil {
 		return err
 	}

@@ -70,12 +70,13 @@ type Keeper struct {
 // Event tells of a command. Exited comes first, then Done. A channel that is
 // closed without Done says that the process between was killed.
 type Event struct {
-	Kind   Kind
-	Status syscall.WaitStatus // Exited
-	Ran    bool               // Exited: the command was started
-	Ended  int                // Done: processes that had to be ended
-	Left   int                // Done: processes that could not be ended
-	Usage  syscall.Rusage     // Done: of all processes together
+	Kind     Kind
+	Status   syscall.WaitStatus // Exited
+	Ran      bool               // Exited: the command was started
+	Ended    int                // Done: processes that had to be ended
+	Commands []string           // Done: their command lines, as far as they were seen
+	Left     int                // Done: processes that could not be ended
+	Usage    syscall.Rusage     // Done: of all processes together
 }
 
 // Kind is a kind of Event.
@@ -363,6 +364,33 @@ func reported(status *os.File) bool {
 		}
 		ran = ran || line.Exit != nil
 	}
+}
+
+// Hold keeps the sandbox when its command has ended, until LetGo: the bwrap that would
+// end what is left is stopped. It is the first process of a PID namespace, and nothing
+// in the sandbox has to do with it: the init there reaps.
+func (s *Sandbox) Hold() { process{s.bwrap, s.pid}.send(unix.SIGSTOP) }
+
+// LetGo lets the sandbox end once its command has.
+func (s *Sandbox) LetGo() { process{s.bwrap, s.pid}.send(unix.SIGCONT) }
+
+// Left lists the command lines of the processes of the command that live.
+func (s *Sandbox) Left() []string { return commandLines(s.inside()) }
+
+// Terminal returns the user's side of the sandbox's own terminal, for a caller that
+// relays itself; the caller closes it.
+func (s *Sandbox) Terminal() (*os.File, error) {
+	if s.master == nil {
+		return nil, errors.New("internal error: the sandbox has no terminal")
+	}
+	fd, err := unix.FcntlInt(s.master.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // reads and writes can be given up
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the sandbox's terminal: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "terminal"), nil
 }
 
 // Signal sends a signal to all processes of the command. bwrap and its init are

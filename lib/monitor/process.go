@@ -94,6 +94,31 @@ func parentOf(pid int) int {
 	return parent
 }
 
+// longestLine is how much of a command line is told.
+const longestLine = 80
+
+// commandLines returns the command lines of those of list that live, one each.
+func commandLines(list []process) (lines []string) {
+	for _, p := range list {
+		dir := "/proc/" + strconv.Itoa(p.pid)
+		line, _ := os.ReadFile(dir + "/cmdline")
+		text := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+		if text == "" { // it has ended, or has made its command line empty
+			stat, _ := os.ReadFile(dir + "/stat")
+			end := strings.LastIndexByte(string(stat), ')')
+			if end < 0 || strings.HasPrefix(string(stat[end:]), ") Z") || strings.HasPrefix(string(stat[end:]), ") X") {
+				continue
+			}
+			_, text, _ = strings.Cut(string(stat[:end]), "(")
+		}
+		if len(text) > longestLine {
+			text = text[:longestLine] + "..."
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
 // send signals a process if it still is the one that was found: where many come
 // and go, a number is soon somebody else's. One whose parent has ended belongs
 // to this process by now.

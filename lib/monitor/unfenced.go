@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -57,15 +58,53 @@ type Unfenced struct {
 	spared  []int // children that were there before
 }
 
+// guards are the guards of the commands that run. This process is a subreaper while
+// there is one, and takes none of them for an orphan of another command.
+var guards struct {
+	sync.Mutex
+	pids map[int]bool
+}
+
+// startGuard starts a guard as one of guards.
+func (u *Unfenced) startGuard(attr *os.ProcAttr) (err error) {
+	guards.Lock()
+	defer guards.Unlock()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("cannot watch over the command's children: %w", err)
+	}
+	u.spared = ownChildren()
+	u.process, err = os.StartProcess(hidden.Self, []string{hidden.Self, GuardMode.Name}, attr)
+	if err == nil {
+		if guards.pids == nil {
+			guards.pids = map[int]bool{}
+		}
+		guards.pids[u.process.Pid] = true
+	}
+	return err
+}
+
+// forget is called once the guard has been waited for.
+func (u *Unfenced) forget() {
+	guards.Lock()
+	defer guards.Unlock()
+	delete(guards.pids, u.process.Pid)
+	if len(guards.pids) == 0 {
+		_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	}
+}
+
+// orphans are the processes that fell to this one since the guard was started.
+func (u *Unfenced) orphans() []int {
+	guards.Lock()
+	defer guards.Unlock()
+	return slices.DeleteFunc(ownChildren(), func(pid int) bool { return slices.Contains(u.spared, pid) || guards.pids[pid] })
+}
+
 // StartUnfenced starts cmd (path, arguments, environment, directory) with the
-// files, below a guard. The calling process becomes a subreaper until Close, so
-// only one such command may run in a process at a time.
+// files, below a guard. The calling process is a subreaper until Close.
 func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenced, error) {
 	if err := hidden.Check(GuardMode.Name); err != nil {
 		return nil, err
-	}
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("cannot watch over the command's children: %w", err)
 	}
 	control, theirs, err := socketPair()
 	if err != nil {
@@ -90,8 +129,8 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 		job.Files = append(job.Files, setup.Placed{FD: len(files), At: p.At})
 		files = append(files, p.File)
 	}
-	u := &Unfenced{control: control, events: make(chan Event, 2), spared: ownChildren()}
-	u.process, err = os.StartProcess(hidden.Self, []string{hidden.Self, GuardMode.Name}, &os.ProcAttr{
+	u := &Unfenced{control: control, events: make(chan Event, 2)}
+	err = u.startGuard(&os.ProcAttr{
 		Dir: cmd.Dir, Env: cmd.Env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	theirs.Close() // the end of the guard is the end of the connection
@@ -154,7 +193,7 @@ func (u *Unfenced) Close() {
 	for range u.events {
 	}
 	u.control.Close()
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+	u.forget()
 }
 
 // EndOrphans ends the processes that fell to this one when the guard was killed,
@@ -163,7 +202,7 @@ func (u *Unfenced) EndOrphans() (ended int) {
 	_, _ = u.process.Wait()
 	self := os.Getpid()
 	for limit := time.Now().Add(teardownLimit); time.Now().Before(limit); time.Sleep(reapPause) {
-		left := slices.DeleteFunc(ownChildren(), func(pid int) bool { return slices.Contains(u.spared, pid) })
+		left := u.orphans()
 		if len(left) == 0 {
 			break
 		}
@@ -192,6 +231,7 @@ type guard struct {
 	main    int         // the command's process
 	asked   atomic.Bool // a signal has been passed on
 	after   bool        // the command has ended
+	left    []string    // command lines of processes that it left
 	ended   int         // processes that had to be ended after it
 }
 
@@ -249,6 +289,9 @@ func (g *guard) say(r guardReport) {
 
 func (g *guard) done(left int) {
 	e := Event{Kind: Done, Ended: g.ended, Left: left}
+	if g.ended > 0 {
+		e.Commands = g.left
+	}
 	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &e.Usage)
 	g.say(guardReport{Event: e})
 }
@@ -281,6 +324,9 @@ func (g *guard) wait() {
 			continue
 		case pid == 0: // the processes that are left live
 			options = 0
+			if !g.asked.Load() {
+				g.left = commandLines(descendants(os.Getpid()))
+			}
 			go g.endAll()
 		case pid == g.main && !g.after:
 			g.after = true

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"unicode/utf8"
+
+	"pikuri/lib/visible"
 )
 
 // Default sizes of the two ends of a command's output that are kept.
@@ -130,7 +132,7 @@ func (k Kept) Join(note string) []byte {
 // it does with binary data; no more than head and tail bytes are shown all the same.
 func (k Kept) Visible(head, tail int) Kept {
 	if k.Omitted == 0 {
-		whole := Visible(string(k.Head))
+		whole := visible.Text(string(k.Head))
 		if len(whole) <= max(head+tail, len(k.Head)) {
 			return Kept{Head: []byte(whole), Total: k.Total}
 		}
@@ -156,7 +158,7 @@ func halve(b []byte, size int) (head, tail []byte) {
 // how many bytes of it are left out.
 func visibleStart(text string, size int) (shown []byte, lost int) {
 	lost = len(text)
-	for piece, n := range pieces(text) {
+	for piece, n := range visible.Pieces(text) {
 		if len(shown)+len(piece) > size {
 			break
 		}
@@ -168,8 +170,8 @@ func visibleStart(text string, size int) (shown []byte, lost int) {
 
 // visibleEnd is visibleStart for the end of text.
 func visibleEnd(text string, size int) (shown []byte, lost int) {
-	over := len(Visible(text)) - size
-	for piece, n := range pieces(text) {
+	over := len(visible.Text(text)) - size
+	for piece, n := range visible.Pieces(text) {
 		if over > 0 {
 			over -= len(piece)
 			lost += n

@@ -80,21 +80,22 @@ func Environ() []string {
 }
 
 // GateEnv are the variables that a gated Job needs in its environment; nil if
-// there is nothing to learn, and the Job is not to be gated.
-func GateEnv(command string, sandbox bool) []string {
-	if !sandbox && !hasPipeline(command) {
+// there is nothing to learn or to say, and the Job is not to be gated.
+func GateEnv(command string, needed bool) []string {
+	if !needed && !hasPipeline(command) {
 		return nil
 	}
-	return []string{(&gate{}).env()}
+	return []string{readsScript()}
 }
 
-// Unfenced prepares bash without a sandbox.
-func Unfenced(command, dir string) (*exec.Cmd, error) {
+// Unfenced prepares bash without a sandbox. gated says that the Job is Gated in any
+// case, and not for a pipeline only.
+func Unfenced(command, dir string, gated bool) (*exec.Cmd, error) {
 	path, err := exec.LookPath("bash")
 	if err != nil {
 		return nil, errors.New("cannot find bash in PATH")
 	}
-	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: append(Environ(), GateEnv(command, false)...)}, nil
+	return &exec.Cmd{Path: path, Args: Argv(command), Dir: dir, Env: append(Environ(), GateEnv(command, gated)...)}, nil
 }
 
 // WithQuiet adds those of Quiet that env does not set, and PK_BASH=1, by which

@@ -37,8 +37,18 @@ func NewFold(to io.Writer) *Fold { return &Fold{to: to} }
 // Removed is how many sequences, and lines that were drawn over, were left out.
 func (f *Fold) Removed() int64 { return f.removed }
 
-// Pending is the line that has not been passed on yet.
-func (f *Fold) Pending() []byte { return f.line }
+// Pending reports whether a line has not been passed on yet.
+func (f *Fold) Pending() bool { return len(f.line) > 0 }
+
+// Tear passes on the line as it is now, such as a prompt. If it is drawn over, the next
+// form is a line of its own.
+func (f *Fold) Tear() {
+	if f.Pending() {
+		f.emit(f.line)
+		f.line, f.torn = f.line[:0], true
+		f.flush()
+	}
+}
 
 // Write never fails.
 func (f *Fold) Write(p []byte) (int, error) {

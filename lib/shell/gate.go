@@ -5,7 +5,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +40,16 @@ type gate struct {
 	shell  int   // the process id of bash
 	pidfd  int   // of bash, 0 for none
 	stages []int // as bash said
+	state  *State
+	noDir  bool // the directory to begin in is not there
+
+	keep     Keep
+	env      []string // of bash, before it reads the script
+	isBegun  bool
+	ready    chan monitor.Running // the command, once it is started; closed without one
+	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
+	leftover []string             // command lines of processes that bash left
+	asked    atomic.Bool          // a signal was sent to the command
 }
 
 // Numbers at which the command has the files of a gate. Shells use descriptors up
@@ -48,12 +60,12 @@ const (
 	longFD   = 252 // a command that is too long for an argument
 )
 
-// maxReport bounds a report: a pipeline of some hundred stages.
+// maxReport bounds a report: a pipeline of some hundred stages, beside the state.
 const maxReport = 4096
 
-// newGate makes a gate that holds bash up until it is known, or that reports a
-// pipeline, or both.
-func newGate(wait, pipeline bool) (*gate, error) {
+// newGate makes a gate that holds bash up until it is known if there is a sandbox, and
+// that reports a pipeline if the command may hold one.
+func newGate(j *Job) (*gate, error) {
 	// Below that, descriptors of these numbers cannot be.
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur <= longFD {
@@ -66,11 +78,16 @@ func newGate(wait, pipeline bool) (*gate, error) {
 	_ = unix.SetNonblock(pair[0], true)
 	g := &gate{
 		ours: os.NewFile(uintptr(pair[0]), "gate"), theirs: os.NewFile(uintptr(pair[1]), "gate"),
-		done: make(chan struct{}),
+		done: make(chan struct{}), ready: make(chan monitor.Running, 1), keep: j.Keep,
+	}
+	if j.Fence != nil {
+		g.env = j.Fence.Plan.Env
+	} else {
+		g.env = j.Cmd.Env
 	}
 	err = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
 	if err == nil {
-		g.script, err = memFile("script", gateScript(wait, pipeline))
+		g.script, err = memFile("script", gateScript(j))
 	}
 	if err != nil {
 		g.handedOver()
@@ -85,15 +102,26 @@ func newGate(wait, pipeline bool) (*gate, error) {
 // begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
 // is not seen by set -x.
-func gateScript(wait, pipeline bool) string {
-	script := fmt.Sprintf("unset BASH_ENV\nexec %d<&-\n", scriptFD)
-	if wait {
+func gateScript(j *Job) string {
+	script := fmt.Sprintf("unset BASH_ENV\nexec %d<&-\n", scriptFD) + j.State.script()
+	say := fmt.Sprintf("builtin echo nodir >&%d", gateFD)
+	if j.Dir != "" {
+		script += fmt.Sprintf("builtin cd -- %s 2>/dev/null || { %s; exit 125; }\n", Quote(j.Dir), say)
+	} else if j.State.Dir != "" {
+		script += fmt.Sprintf("builtin cd -- %s 2>/dev/null || %s\n", Quote(j.State.Dir), say)
+	}
+	if j.Fence != nil {
 		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
 	}
-	if !pipeline {
+	tell := j.Keep.tell()
+	if hasPipeline(j.Command) {
+		tell = `builtin echo "stages ${__[@]}"; ` + tell
+	}
+	if tell == "" {
 		return script + fmt.Sprintf("exec %d>&-\n", gateFD)
 	}
-	return script + fmt.Sprintf(`trap '{ __=("${PIPESTATUS[@]}"); set +x; [[ -S /dev/fd/%[1]d ]] && builtin echo "stages ${__[@]}" >&%[1]d; } 2>/dev/null' EXIT`+"\n", gateFD)
+	return script + fmt.Sprintf("trap '{ __=(\"${PIPESTATUS[@]}\"); set +ex; [[ -S /dev/fd/%[1]d ]] && { %[2]s} >&%[1]d; } 2>/dev/null' EXIT\n",
+		gateFD, strings.ReplaceAll(tell, "'", `'\''`))
 }
 
 // placed are the files of the command.
@@ -101,8 +129,8 @@ func (g *gate) placed() []monitor.Placed {
 	return []monitor.Placed{{At: gateFD, File: g.theirs}, {At: scriptFD, File: g.script}}
 }
 
-// env is what makes bash read the script.
-func (*gate) env() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
+// readsScript is what makes bash read the script.
+func readsScript() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
 
 // handedOver closes what only the command needs.
 func (g *gate) handedOver() {
@@ -116,26 +144,89 @@ func (g *gate) handedOver() {
 // itself, before it has run anything; other processes are ignored.
 func (g *gate) listen() {
 	defer close(g.done)
+	most := maxReport
+	if g.keep == KeepDir || g.keep == KeepEnv {
+		most += maxState
+	}
 	var heard strings.Builder
-	for heard.Len() < maxReport {
-		text, pid := g.receive()
+	for buf := make([]byte, min(most, 16<<10)); ; {
+		text, pid := g.receive(buf)
 		if text == "" {
-			return
+			break
 		}
 		if g.shell == 0 {
 			g.shell = pid
+			text, g.noDir = strings.CutPrefix(text, "nodir\n")
 		}
-		if pid != g.shell {
-			continue
-		}
-		if text == "hello\n" && g.pidfd == 0 {
+		switch {
+		case pid != g.shell:
+		case text == "hello\n" && g.pidfd == 0:
 			g.pidfd, _ = unix.PidfdOpen(pid, 0)
+			g.hold()
 			g.goOn()
-			continue
+		case heard.Len()+len(text) <= most: // bash waits for a reader of the rest
+			heard.WriteString(text)
 		}
-		heard.WriteString(text)
-		g.stages = stagesIn(heard.String())
 	}
+	report, state, told := strings.Cut(heard.String(), "state\n")
+	g.stages = stagesIn(report)
+	if told {
+		g.state = g.keep.stateIn(state, g.env)
+	}
+}
+
+// begun tells for which command the gate is, nil for none. Bash waits for that.
+func (g *gate) begun(command monitor.Running) {
+	if g.isBegun {
+		return
+	}
+	g.isBegun = true
+	if command != nil {
+		g.ready <- command
+	}
+	close(g.ready)
+}
+
+// hold keeps the sandbox until its processes have been looked at when bash has ended.
+func (g *gate) hold() {
+	sandbox, ok := (<-g.ready).(*monitor.Sandbox)
+	if !ok || g.pidfd <= 0 {
+		return
+	}
+	g.looked = make(chan struct{})
+	sandbox.Hold()
+	go func() {
+		fds := []unix.PollFd{{Fd: int32(g.pidfd), Events: unix.POLLIN}}
+		for {
+			if _, err := unix.Poll(fds, -1); err != unix.EINTR {
+				break
+			}
+		}
+		g.leftover = g.look(sandbox)
+		sandbox.LetGo()
+		close(g.looked)
+	}()
+}
+
+// look lists the processes that bash has left, but for those that are about to end.
+func (g *gate) look(sandbox *monitor.Sandbox) (left []string) {
+	for limit := time.Now().Add(endingTime); !g.asked.Load(); time.Sleep(time.Millisecond) {
+		if left = sandbox.Left(); len(left) == 0 || time.Now().After(limit) {
+			return left
+		}
+	}
+	return nil
+}
+
+// endingTime is what a process has to end by itself once bash has.
+const endingTime = 50 * time.Millisecond
+
+// left lists the command lines of processes that ended with the sandbox.
+func (g *gate) left() []string {
+	if g.looked != nil {
+		<-g.looked
+	}
+	return g.leftover
 }
 
 // goOn lets bash begin. If it has ended, that is no signal for this process.
@@ -147,15 +238,14 @@ func (g *gate) goOn() {
 
 // receive returns one message and the process that sent it, "" at the end.
 // Descriptors that come along are not taken: there is no room for them.
-func (g *gate) receive() (text string, pid int) {
+func (g *gate) receive(buf []byte) (text string, pid int) {
 	raw, err := g.ours.SyscallConn()
 	if err != nil {
 		return "", 0
 	}
-	var buf [512]byte
 	oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	_ = raw.Read(func(fd uintptr) bool {
-		n, space, _, _, err := unix.Recvmsg(int(fd), buf[:], oob, unix.MSG_CMSG_CLOEXEC)
+		n, space, _, _, err := unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 		if err == unix.EAGAIN || err == unix.EINTR {
 			return false
 		}
@@ -207,6 +297,7 @@ func (g *gate) exit() (syscall.WaitStatus, bool) {
 func (g *gate) close() {
 	_ = g.ours.SetReadDeadline(past)
 	<-g.done
+	_ = g.left()
 	g.ours.Close()
 	if g.pidfd > 0 {
 		unix.Close(g.pidfd)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/visible"
 )
 
 // maxPending is what a Live keeps for a reader that is slower than the command.
@@ -111,7 +113,7 @@ func (l *Live) frame(text []byte, missed int, ticked, closed bool) string {
 	}
 	if l.lines && (len(text) > 0 || missed > 0) {
 		l.erase(&b)
-		b.WriteString(Visible(string(text)))
+		b.WriteString(visible.Text(string(text)))
 		if missed > 0 {
 			fmt.Fprintf(&b, "... [%d bytes not shown] ...\n", missed)
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"pikuri/lib/visible"
 )
 
 const (
@@ -37,6 +39,7 @@ type asked struct {
 	Cwd           string `json:"cwd"`
 	Fence         string `json:"fence"`
 	Timeout       int    `json:"timeout"`
+	InputFor      string `json:"input_for,omitempty"`
 	SHA256        string `json:"sha256"`
 }
 
@@ -111,6 +114,9 @@ func (q Question) argument() string {
 }
 
 func verdict(program string, state *os.ProcessState, said []byte) (yes bool, reason string, err error) {
+	if state == nil { // a command without a sandbox has killed its guard, and the program was taken for one of its orphans
+		return false, fmt.Sprintf("%q has been killed", program), nil
+	}
 	ws := state.Sys().(syscall.WaitStatus)
 	switch {
 	case ws.Signaled():
@@ -126,8 +132,9 @@ func verdict(program string, state *os.ProcessState, said []byte) (yes bool, rea
 func (q Question) object() ([]byte, error) {
 	a := asked{
 		Tool: "pk-bash", Version: programVersion, Display: strings.TrimPrefix(q.Text(), "\n"), Description: oneLine(q.Description),
-		Cwd: Visible(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
+		Cwd: visible.Text(q.Where), Fence: q.Fence, Timeout: q.Timeout, SHA256: q.Sum(),
 	}
+	a.InputFor, _ = textOrBase64([]byte(q.Input))
 	a.Command, a.CommandBase64 = textOrBase64([]byte(q.Command))
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"pikuri/lib/visible"
 )
 
 // Question describes a command that the user is asked about.
@@ -16,7 +18,8 @@ type Question struct {
 	Description string // "" for none
 	Where       string // project root
 	Fence       string // one line: how it will run
-	Timeout     int    // in seconds
+	Timeout     int    // in seconds; 0 for none
+	Input       string // the running command that is to read Command; "" if that is to run
 }
 
 // Sum identifies the bytes that will run.
@@ -45,7 +48,14 @@ func (q Question) render(columns int, mark func(string) string) string {
 	b.WriteString("\n")
 	row := func(lead, text string) { writeRows(&b, lead, text, columns, mark) }
 	row("pk-bash in ", q.Where)
-	row("  ", fmt.Sprintf("%s, %d s", q.Fence, q.Timeout))
+	limit := "no time limit"
+	if q.Timeout > 0 {
+		limit = fmt.Sprintf("%d s", q.Timeout)
+	}
+	row("  ", q.Fence+", "+limit)
+	if q.Input != "" {
+		row("  INPUT for the running command: ", q.Input)
+	}
 	if q.Description != "" {
 		row("  description: ", q.Description)
 	}
@@ -107,7 +117,7 @@ func writeRows(b *strings.Builder, lead, line string, columns int, mark func(str
 			line = line[blanks:]
 			continue
 		}
-		for piece, n := range pieces(line) {
+		for piece, n := range visible.Pieces(line) {
 			original := line[:n]
 			switch piece {
 			case "\t":
@@ -169,7 +179,7 @@ func foreignLetters(lines []string) []string {
 		column := 0
 		for _, r := range line {
 			column++
-			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || invisible(r) || seen[r] {
+			if r < utf8.RuneSelf || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) || visible.Invisible(r) || seen[r] {
 				continue
 			}
 			seen[r] = true
@@ -205,7 +215,7 @@ func mixedWords(command string) []string {
 	for _, word := range strings.FieldsFunc(command, letters) {
 		latin := strings.ContainsFunc(word, func(r rune) bool { return unicode.Is(unicode.Latin, r) })
 		other := strings.ContainsFunc(word, func(r rune) bool { return unicode.In(r, lookalikes...) })
-		quoted := `"` + Visible(word) + `"`
+		quoted := `"` + visible.Text(word) + `"`
 		if latin && other && !slices.Contains(words, quoted) {
 			words = append(words, quoted)
 		}
@@ -218,5 +228,5 @@ func mixedWords(command string) []string {
 
 // oneLine is text made visible in one line.
 func oneLine(s string) string {
-	return strings.NewReplacer("\n", `\n`, "\t", " ").Replace(Visible(s))
+	return strings.NewReplacer("\n", `\n`, "\t", " ").Replace(visible.Text(s))
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/visible"
 )
 
 func mark(escape string) string { return "«" + escape + "»" }
@@ -49,7 +51,7 @@ func TestQuestionRows(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := Question{Command: test.command, Where: "/p", Fence: "f"}.render(20, mark)
-			assert.Equal(t, "\npk-bash in /p\n  f, 0 s\n"+test.want, withoutNotes(got))
+			assert.Equal(t, "\npk-bash in /p\n  f, no time limit\n"+test.want, withoutNotes(got))
 		})
 	}
 }
@@ -79,7 +81,7 @@ func FuzzQuestion(f *testing.F) {
 			if i > 1 && lead != "$ " && lead != "> " && lead != ">" && lead != ". " && lead != "  " {
 				t.Errorf("row %d: %q", i, row)
 			}
-			if strings.ContainsFunc(row, func(r rune) bool { return invisible(r) }) {
+			if strings.ContainsFunc(row, func(r rune) bool { return visible.Invisible(r) }) {
 				t.Errorf("hidden: %q", row)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"golang.org/x/sys/unix"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	network "pikuri/lib/gate"
 	"pikuri/lib/quarantine"
+	"pikuri/lib/visible"
 )
 
 // Outcome is how a command ended.
@@ -28,6 +30,8 @@ const (
 	Declined      Outcome = "declined"       // the user said no
 	Refused       Outcome = "refused"        // pk did not run it
 	SandboxFailed Outcome = "sandbox-failed" // it could not be started in a sandbox
+	Cancelled     Outcome = "cancelled"      // its request was withdrawn, and ended it if it ran
+	Running       Outcome = "running"        // it has not ended
 )
 
 // Result describes one command after its end.
@@ -52,6 +56,9 @@ type Result struct {
 	LogErr    error
 	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
 	Survivors int       // processes that had to be ended after the command
+	Ended     []string  // the command lines of these, each once
+	State     *State    // that the command left; nil if that is not known
+	NoDir     bool      // the directory to begin in was not there
 	Left      int       // processes that could not be ended
 	Held      bool      // a process that the command did not start has the output open
 	WriteErr  error     // the first failure to write the output on
@@ -64,6 +71,12 @@ type Result struct {
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
+
+	Job   string // the job that it is; "" for none
+	Event string // this is an event, and no answer
+	Next  *int64 // offset of the output that follows on Output
+	More  bool   // there is more of it already
+	Cwd   string // where the next command begins; "" if that is not kept
 }
 
 // Observation is the result as a reader of a conversation wants it: the
@@ -85,7 +98,7 @@ func (r *Result) Observation() string {
 func (r *Result) transcript() string {
 	output := string(r.Output)
 	if r.Raw {
-		output = Visible(output)
+		output = visible.Text(output)
 	}
 	if output = strings.TrimSuffix(output, "\n"); output == "" {
 		return echo(r.Command)
@@ -118,8 +131,8 @@ func (r *Result) notes() string {
 	if r.Outcome == TimedOut && r.Total == 0 {
 		note("no output; standard input is /dev/null")
 	}
-	if r.Survivors > 0 {
-		note("ended %s that the command left behind", count(r.Survivors, "process", "processes"))
+	if line := r.ended(); line != "" {
+		note("%s", line)
 	}
 	if r.Left > 0 {
 		note("could not end %s", count(r.Left, "process", "processes"))
@@ -131,6 +144,30 @@ func (r *Result) notes() string {
 		note("(%s removed)", count(int(r.Folded), "control sequence", "control sequences"))
 	}
 	return b.String()
+}
+
+// maxEnded is how many commands are named.
+const maxEnded = 3
+
+// note notes the command lines of processes that ended with the command.
+func (r *Result) note(lines []string) {
+	for _, line := range lines {
+		if line = oneLine(line); !slices.Contains(r.Ended, line) && len(r.Ended) < maxEnded {
+			r.Ended = append(r.Ended, line)
+		}
+	}
+}
+
+// ended says which processes ended with the command, "" if there were none.
+func (r *Result) ended() string {
+	if r.Survivors == 0 {
+		return ""
+	}
+	names := ""
+	if len(r.Ended) > 0 {
+		names = ": \"" + strings.Join(r.Ended, "\", \"") + "\""
+	}
+	return fmt.Sprintf("ended with the command%s (%s); a job of --loop runs on", names, count(r.Survivors, "process", "processes"))
 }
 
 func count(n int, one, many string) string {
@@ -152,10 +189,12 @@ func (r *Result) sent() string {
 // record is the JSON form of a Result; what does not apply is left out.
 type record struct {
 	ID            json.RawMessage  `json:"id,omitempty"`
+	Event         string           `json:"event,omitempty"`
+	Job           string           `json:"job,omitempty"`
 	Command       string           `json:"command,omitempty"`
 	CommandBase64 string           `json:"command_base64,omitempty"`
-	Outcome       Outcome          `json:"outcome"`
-	ExitStatus    int              `json:"exit_status"`
+	Outcome       Outcome          `json:"outcome,omitempty"`
+	ExitStatus    *int             `json:"exit_status,omitempty"`
 	Signal        string           `json:"signal,omitempty"`
 	Sent          []string         `json:"sent,omitempty"`
 	Limit         string           `json:"limit,omitempty"`
@@ -164,11 +203,15 @@ type record struct {
 	OutputBase64  string           `json:"output_base64,omitempty"`
 	OutputBytes   *int64           `json:"output_bytes,omitempty"`
 	OmittedBytes  int64            `json:"omitted_bytes,omitempty"`
+	SkippedBytes  int64            `json:"skipped_bytes,omitempty"`
+	Next          *int64           `json:"next,omitempty"`
+	More          bool             `json:"more,omitempty"`
 	Folded        int64            `json:"folded,omitempty"`
 	Log           string           `json:"log,omitempty"`
 	LogBase64     string           `json:"log_base64,omitempty"`
 	Pipeline      []int            `json:"pipeline,omitempty"`
 	Survivors     int              `json:"survivors,omitempty"`
+	Ended         []string         `json:"ended,omitempty"`
 	Left          int              `json:"left,omitempty"`
 	Held          bool             `json:"held,omitempty"`
 	MovedAside    []movedRecord    `json:"moved_aside,omitempty"`
@@ -176,6 +219,7 @@ type record struct {
 	Trial         string           `json:"trial,omitempty"`
 	Network       []network.Record `json:"network,omitempty"`
 	Guarantees    []string         `json:"guarantees,omitempty"`
+	Cwd           string           `json:"cwd,omitempty"`
 	Error         string           `json:"error,omitempty"`
 }
 
@@ -190,9 +234,12 @@ type movedRecord struct {
 // newline. Bytes that are not UTF-8 travel in a twin of the field, in base64.
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
-		ID: r.ID, Outcome: r.Outcome, ExitStatus: r.Status, Limit: r.Limit,
-		Survivors: r.Survivors, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network,
+		ID: r.ID, Event: r.Event, Job: r.Job, Outcome: r.Outcome, Limit: r.Limit, Next: r.Next, More: r.More, Cwd: strings.ToValidUTF8(r.Cwd, string(utf8.RuneError)),
+		Survivors: r.Survivors, Ended: r.Ended, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
+	}
+	if r.Outcome != Running {
+		rec.ExitStatus = &r.Status
 	}
 	rec.Command, rec.CommandBase64 = textOrBase64([]byte(r.Command))
 	if r.Signal != 0 {
@@ -207,22 +254,32 @@ func (r *Result) JSON() ([]byte, error) {
 		moved.To, moved.ToBase64 = textOrBase64([]byte(m.To))
 		rec.MovedAside = append(rec.MovedAside, moved)
 	}
+	if r.ran() || r.Outcome == Running {
+		text, encoded := textOrBase64(r.Output)
+		rec.Output, rec.OutputBase64, rec.OmittedBytes = &text, encoded, r.Omitted
+	}
 	if r.ran() {
 		ms := r.Duration.Milliseconds()
-		text, encoded := textOrBase64(r.Output)
-		rec.DurationMS, rec.OutputBytes, rec.Output, rec.OutputBase64 = &ms, &r.Total, &text, encoded
-		rec.OmittedBytes, rec.Folded, rec.Pipeline = r.Omitted, r.Folded, r.Pipeline
+		rec.DurationMS, rec.OutputBytes, rec.Folded, rec.Pipeline = &ms, &r.Total, r.Folded, r.Pipeline
 		rec.Log, rec.LogBase64 = textOrBase64([]byte(r.Log))
 	}
+	if r.Event == EventOutput {
+		rec.Outcome, rec.OmittedBytes, rec.SkippedBytes = "", 0, r.Omitted
+	}
+	return Object(rec)
+}
+
+// Object is v as JSON, and a newline.
+func Object(v any) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false) // shell commands are full of < > &
-	err := encoder.Encode(rec)
+	err := encoder.Encode(v)
 	return line.Bytes(), err
 }
 
 func (r *Result) ran() bool {
-	return r.Outcome == Exited || r.Outcome == Signaled || r.Outcome == TimedOut
+	return r.Outcome == Exited || r.Outcome == Signaled || r.Outcome == TimedOut || r.Outcome == Cancelled && r.Duration > 0
 }
 
 // textOrBase64 returns b as text, with bytes that are not UTF-8 replaced; and then

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -40,39 +41,72 @@ type Job struct {
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
 
-	Timeout   time.Duration
-	KillAfter time.Duration    // between SIGTERM and SIGKILL
-	Signals   <-chan os.Signal // passed on to the command
+	// Terminal is the size of a terminal of the sandbox's own, which the command has
+	// in the place of In, and of pipes; or nil.
+	Terminal *Size
+
+	Keep  Keep   // what is told of the command's state when it ends
+	State State  // that it begins with; Gated jobs only
+	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
+
+	Timeout   time.Duration         // 0: none
+	KillAfter time.Duration         // between SIGTERM and SIGKILL
+	Signals   <-chan os.Signal      // passed on to the command, which is to end
+	Asides    <-chan syscall.Signal // passed on, and nothing follows
 }
+
+// Size is the size of a terminal, in characters.
+type Size struct{ Rows, Cols uint16 }
 
 // Run starts the job, waits for it and leaves no process behind. It fills the
 // fields of the result that say how the command ended. The error is that it
 // could not be started.
 //
-// The calling program has to dispatch monitor.GuardMode and setup.Mode. Jobs with a
-// Fence may run beside each other in a process; without one, the process is a
-// subreaper meanwhile, and that job is the only one.
+// The calling program has to dispatch monitor.GuardMode and setup.Mode. Jobs may run
+// beside each other in a process, which is a subreaper while it has jobs without a
+// Fence.
 func (j *Job) Run() (*Result, error) {
-	s := &supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
-	defer s.close()
-	if err := s.start(); err != nil {
+	s, err := j.Start()
+	if err != nil {
 		return nil, err
 	}
+	return s.Wait(), nil
+}
+
+// Start starts the job. Wait has to be called.
+func (j *Job) Start() (*Supervisor, error) {
+	s := &Supervisor{job: j, result: &Result{Timeout: j.Timeout}, begun: time.Now()}
+	if err := s.start(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Wait waits for the job and leaves no process behind.
+func (s *Supervisor) Wait() *Result {
+	defer s.close()
 	s.wait()
 	s.hear()
 	s.drain()
 	s.result.Duration = time.Since(s.begun)
 	s.conclude()
-	return s.result, nil
+	return s.result
 }
 
-type supervisor struct {
-	job     *Job
-	result  *Result
-	begun   time.Time
-	pipes   []*pipe
-	command monitor.Running
-	gate    *gate // nil for none
+// Terminal is the user's side of the command's terminal, until Wait returns; nil if
+// it has none.
+func (s *Supervisor) Terminal() *os.File { return s.terminal }
+
+// Supervisor stays with a job to its end.
+type Supervisor struct {
+	job      *Job
+	result   *Result
+	begun    time.Time
+	pipes    []*pipe
+	command  monitor.Running
+	gate     *gate // nil for none
+	terminal *os.File
 
 	ran   bool // bwrap reported the command's status: it did start
 	ended bool // the main process has
@@ -87,7 +121,7 @@ type pipe struct {
 	err  error // of writing; to be read after done
 }
 
-func (s *supervisor) start() error {
+func (s *Supervisor) start() error {
 	files, err := s.files()
 	defer func() {
 		for _, f := range files {
@@ -101,6 +135,12 @@ func (s *supervisor) start() error {
 	if err == nil {
 		err = s.begin(streams, files)
 	}
+	if err == nil && s.job.Terminal != nil {
+		err = s.openTerminal()
+	}
+	if s.gate != nil {
+		s.gate.begun(s.command)
+	}
 	for _, w := range streams[1:] {
 		if w != nil {
 			w.Close()
@@ -110,7 +150,7 @@ func (s *supervisor) start() error {
 }
 
 // begin starts the command. A nil *monitor.Sandbox is not to become a Running.
-func (s *supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
+func (s *Supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	if s.job.Fence == nil {
 		u, err := monitor.StartUnfenced(s.job.Cmd, streams, files)
 		if err == nil {
@@ -120,6 +160,9 @@ func (s *supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	}
 	c := *s.job.Fence
 	c.Streams, c.Files = streams, append(slices.Clone(c.Files), files...)
+	if s.job.Terminal != nil {
+		c.Terminal = []int{0, 1, 2}
+	}
 	sandbox, err := monitor.Start(c)
 	if err == nil {
 		s.command = sandbox
@@ -127,10 +170,38 @@ func (s *supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	return err
 }
 
+// openTerminal gives the terminal its size, and begins to read what is written there.
+// Bash has not begun yet.
+func (s *Supervisor) openTerminal() (err error) {
+	sandbox, ok := s.command.(*monitor.Sandbox)
+	if !ok {
+		return errors.New("a command without a sandbox can have no terminal of its own")
+	}
+	if s.terminal, err = sandbox.Terminal(); err == nil {
+		err = s.job.Terminal.Set(s.terminal)
+	}
+	if err == nil {
+		s.read(s.terminal, s.job.Out)
+	}
+	return err
+}
+
+// Set gives a terminal the size. The kernel tells the programs there.
+func (size Size) Set(terminal *os.File) error {
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
+	})
+	return errors.Join(err, cerr)
+}
+
 // files are what the command gets besides its streams.
-func (s *supervisor) files() (files []monitor.Placed, err error) {
+func (s *Supervisor) files() (files []monitor.Placed, err error) {
 	if s.job.Gated {
-		if s.gate, err = newGate(s.job.Fence != nil, hasPipeline(s.job.Command)); err != nil {
+		if s.gate, err = newGate(s.job); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +219,10 @@ func (s *supervisor) files() (files []monitor.Placed, err error) {
 }
 
 // close ends the processes that are left, above all after a failure.
-func (s *supervisor) close() {
+func (s *Supervisor) close() {
+	if s.gate != nil {
+		s.gate.begun(nil) // if it was not started
+	}
 	if s.command != nil {
 		s.command.Close()
 	}
@@ -161,7 +235,10 @@ func (s *supervisor) close() {
 }
 
 // connect makes the command's pipes and returns its streams.
-func (s *supervisor) connect() (streams [3]*os.File, err error) {
+func (s *Supervisor) connect() (streams [3]*os.File, err error) {
+	if s.job.Terminal != nil {
+		return streams, nil
+	}
 	streams[0] = s.job.In
 	for at, to := range []io.Writer{1: s.job.Out, 2: s.job.Err} {
 		if at == 0 {
@@ -177,11 +254,15 @@ func (s *supervisor) connect() (streams [3]*os.File, err error) {
 		}
 		widen(r)
 		streams[at] = w
-		p := &pipe{r: r, last: make(chan struct{}, 1), done: make(chan struct{})}
-		s.pipes = append(s.pipes, p)
-		go p.carry(to)
+		s.read(r, to)
 	}
 	return streams, nil
+}
+
+func (s *Supervisor) read(r *os.File, to io.Writer) {
+	p := &pipe{r: r, last: make(chan struct{}, 1), done: make(chan struct{})}
+	s.pipes = append(s.pipes, p)
+	go p.carry(to)
 }
 
 func dup(f *os.File) (*os.File, error) {
@@ -228,10 +309,13 @@ func (p *pipe) carry(to io.Writer) {
 
 // wait returns when nothing of the command is left, or nothing that can be
 // ended.
-func (s *supervisor) wait() {
-	clock := time.NewTimer(s.job.Timeout)
-	defer clock.Stop()
-	var kill, stuck <-chan time.Time
+func (s *Supervisor) wait() {
+	var clock, kill, stuck <-chan time.Time
+	if s.job.Timeout > 0 {
+		timer := time.NewTimer(s.job.Timeout)
+		defer timer.Stop()
+		clock = timer.C
+	}
 	for {
 		select {
 		case e, ok := <-s.command.Events():
@@ -241,7 +325,7 @@ func (s *supervisor) wait() {
 			if !ok || s.note(e) {
 				return
 			}
-		case <-clock.C:
+		case <-clock:
 			if !s.ended {
 				s.late = true
 				s.signal(syscall.SIGTERM)
@@ -259,6 +343,13 @@ func (s *supervisor) wait() {
 			case sig != syscall.SIGPIPE: // that one comes once for each write
 				s.signal(syscall.SIGKILL) // asked twice
 			}
+		case sig := <-s.job.Asides:
+			if !s.ended {
+				s.signal(sig)
+			}
+			if sig == syscall.SIGKILL {
+				stuck = time.After(stuckTime)
+			}
 		case <-kill:
 			if !s.ended {
 				s.signal(syscall.SIGKILL)
@@ -271,9 +362,10 @@ func (s *supervisor) wait() {
 }
 
 // note takes an event, and reports whether it was the last.
-func (s *supervisor) note(e monitor.Event) (last bool) {
+func (s *Supervisor) note(e monitor.Event) (last bool) {
 	if e.Kind == monitor.Done {
 		s.result.Survivors, s.result.Left, s.result.Usage = e.Ended, e.Left, e.Usage
+		s.result.note(e.Commands)
 		return true
 	}
 	s.ended, s.ran = true, e.Ran
@@ -283,7 +375,7 @@ func (s *supervisor) note(e monitor.Event) (last bool) {
 
 // lost ends everything when the process between was killed and did not do so; most
 // likely a command without a sandbox has killed it.
-func (s *supervisor) lost() {
+func (s *Supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
 		orphans = u.EndOrphans()
@@ -297,13 +389,16 @@ func (s *supervisor) lost() {
 	s.result.Error = "the process that watched over the command was killed."
 }
 
-func (s *supervisor) signal(sig syscall.Signal) {
+func (s *Supervisor) signal(sig syscall.Signal) {
 	s.result.Sent = append(s.result.Sent, sig)
+	if s.gate != nil {
+		s.gate.asked.Store(true)
+	}
 	s.command.Signal(sig)
 }
 
 // status notes how the main process ended.
-func (s *supervisor) status(ws syscall.WaitStatus) {
+func (s *Supervisor) status(ws syscall.WaitStatus) {
 	s.result.Status, s.result.Signal = ws.ExitStatus(), 0
 	if ws.Signaled() {
 		s.result.Signal = ws.Signal()
@@ -313,7 +408,7 @@ func (s *supervisor) status(ws syscall.WaitStatus) {
 
 // hear waits for what the gate has to say. Everybody who could hold its other end
 // has ended; but a descriptor can be handed on.
-func (s *supervisor) hear() {
+func (s *Supervisor) hear() {
 	if s.gate == nil {
 		return
 	}
@@ -331,7 +426,7 @@ func (s *supervisor) hear() {
 //
 // A reader of our output may be slow, and gets it all; unless the command ran
 // out of time or a signal came, then now or before.
-func (s *supervisor) drain() {
+func (s *Supervisor) drain() {
 	var patience <-chan time.Time
 	if s.late || len(s.result.Sent) > 0 {
 		patience = time.After(drainLimit)
@@ -345,7 +440,7 @@ func (s *supervisor) drain() {
 }
 
 // await reports whether the pipe was carried to its end.
-func (s *supervisor) await(p *pipe, patience *<-chan time.Time) bool {
+func (s *Supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 	quiet := time.NewTimer(drainQuiet)
 	defer quiet.Stop()
 	for {
@@ -368,7 +463,7 @@ func (s *supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 
 // conclude decides the outcome. Only the supervisor knows that the time ran
 // out; a command may well exit with 124 by itself.
-func (s *supervisor) conclude() {
+func (s *Supervisor) conclude() {
 	r := s.result
 	s.fromGate()
 	switch {
@@ -390,7 +485,7 @@ func (s *supervisor) conclude() {
 // fromGate corrects what bwrap says by what the kernel and bash say. A bwrap
 // reports the death by a signal as a status, like a shell; on a kernel that
 // does not tell the two apart, such a status is taken for a signal.
-func (s *supervisor) fromGate() {
+func (s *Supervisor) fromGate() {
 	r, fenced, told := s.result, s.job.Fence != nil, false
 	if s.gate != nil {
 		if fenced {
@@ -401,6 +496,11 @@ func (s *supervisor) fromGate() {
 			}
 		}
 		r.Pipeline = failedStages(s.gate.stages, r.Status)
+		r.State, r.NoDir = s.gate.state, s.gate.noDir
+		if left := s.gate.left(); len(left) > 0 {
+			r.Survivors = len(left)
+			r.note(left)
+		}
 	}
 	if fenced && !told && r.Signal == 0 && r.Status > 128 && strings.HasPrefix(signalName(syscall.Signal(r.Status-128)), "SIG") {
 		r.Signal = syscall.Signal(r.Status - 128)

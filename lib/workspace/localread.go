@@ -48,8 +48,13 @@ func (w *LocalWorkspace) openRegular(ctx context.Context, rel, typed string) (*l
 	if err != nil {
 		return nil, err
 	}
-	f := &localFile{ctx: ctx, path: typed, file: os.NewFile(uintptr(fd), rel)}
-	err = unix.Fstat(fd, &f.st)
+	return w.regularFile(ctx, fd, where, typed)
+}
+
+// regularFile takes an open file, asks the guards, and checks that it is a regular one.
+func (w *LocalWorkspace) regularFile(ctx context.Context, fd int, where, typed string) (*localFile, error) {
+	f := &localFile{ctx: ctx, path: typed, file: os.NewFile(uintptr(fd), typed)}
+	err := unix.Fstat(fd, &f.st)
 	if err == nil {
 		err = w.ask(Access{Path: where, Links: links(&f.st)})
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,7 +43,10 @@ func (w *LocalWorkspace) paths(ctx context.Context, dir string, fn PathFunc) err
 }
 
 func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, fn PathFunc) error {
-	entries, err := w.sorted(ctx, dir)
+	d, entries, err := w.openDirNames(ctx, dir)
+	if err == nil {
+		d.Close()
+	}
 	switch {
 	case err == nil && deep > maxWalk:
 		err = ErrTooMany
@@ -59,7 +60,7 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 		if err := ctx.Err(); err != nil {
 			return failed("list", dir, err)
 		}
-		path, kind := join(dir, entries[i].name), entries[i].kind
+		path, kind := join(dir, entries[i].Name), entries[i].Kind
 		err := fn(path, kind, nil)
 		if err == nil && kind.IsDir() {
 			err = w.pathsBelow(ctx, path, deep+1, fn)
@@ -69,37 +70,4 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 		}
 	}
 	return nil
-}
-
-// named is the name and type of an entry.
-type named struct {
-	name string
-	kind fs.FileMode
-}
-
-// sorted returns the names and types of the entries that List returns.
-func (w *LocalWorkspace) sorted(ctx context.Context, dir string) (entries []named, err error) {
-	err = w.do(ctx, dir, func(rel string) error {
-		entries = entries[:0]
-		fd, where, err := w.openDir(rel)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd)
-		return eachEntry(fd, func(e dirent) error {
-			if len(entries) >= w.conf.maxEntries {
-				return ErrTooMany
-			}
-			if len(w.guards) > 0 && w.ask(Access{Path: join(where, e.Name)}) != nil {
-				return nil
-			}
-			kind, err := kindOf(fd, e)
-			if err == nil && !isHidden(e.Name, kind) {
-				entries = append(entries, named{e.Name, kind})
-			}
-			return ignoreMissing(err)
-		})
-	})
-	slices.SortFunc(entries, func(a, b named) int { return strings.Compare(a.name, b.name) })
-	return entries, err
 }

@@ -21,6 +21,10 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -W 'host none allow' -- "$cur")
 		return
 		;;
+	--state)
+		mapfile -t COMPREPLY < <(compgen -W 'none cwd env' -- "$cur")
+		return
+		;;
 	--command | -c | --timeout | --kill-after | --description | --status-fd | --wrap | --head | --tail | --session | --pass-env | --setenv | \
 		--allow-host | --publish | --connect | \
 		--deny | --deny-read | --allow-write | --pass-fd | --require | --memory | --pids | --cpu-time | --file-size) return ;;
@@ -28,7 +32,7 @@ _pk_bash() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-c --command --timeout --kill-after --description -y --yes -n --no
-			--confirm-command --no-sandbox --wrap --loop --json --raw --status-fd --head
+			--confirm-command --no-sandbox --wrap --loop --state --describe --json --raw --status-fd --head
 			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --trial --no-toolchains --net

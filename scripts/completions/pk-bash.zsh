@@ -11,6 +11,8 @@ _arguments -s -S -A '-*' \
 	'--confirm-command[have a program answer]:program:_command_names -e' \
 	'--wrap[run behind another program]:prefix: ' \
 	'--loop[answer requests from standard input]' \
+	'--state[what a command hands on to the next]:state:(none cwd env)' \
+	'--describe[print what holds for a command, for a model]' \
 	'--no-sandbox[run without a sandbox]' \
 	'--json[print one JSON object]' \
 	'--raw[pass the bytes on as they come]' \

@@ -9,18 +9,27 @@ import { createInterface } from 'node:readline';
 
 const mostTurns = 20; // a model that never ends costs time and money
 
-// Runs the tests, mends what they complain of, runs them again.
+// Runs the tests, mends what they complain of, runs them again. Then it starts a
+// server, fetches a file from it in the next command, and ends it.
 async function model(messages) {
   const seen = messages.filter((m) => m.role === 'tool').map((m) => m.content);
   if (seen.length === 0) return { command: 'sh test.sh', description: 'run the tests' };
   if (seen.length === 1 && seen[0].includes('is wrong'))
     return { command: "sed -i 's/helo/hello/' greeting", description: 'mend it' };
   if (seen.length === 2) return { command: 'sh test.sh', description: 'run the tests again' };
-  return { say: seen.at(-1).includes('exit status: 0') ? 'The tests pass.' : 'I give up.' };
+  if (seen.length === 4)
+    return { command: 'curl -s --retry 9 --retry-connrefused localhost:8000/greeting' };
+  if (!seen.at(-1).includes('exit status: 0') && seen.length < 6) return { say: 'I give up.' };
+  if (seen.length === 3)
+    return { op: 'start', command: 'python3 -u -m http.server 8000', wait_ms: 1000 };
+  if (seen.length === 5) return { op: 'kill', job: 'j1' };
+  return { say: 'The tests pass, and the server serves.' };
 }
 
 // What the model gets to see. pk-bash has bounded and escaped the output.
-function observation({ outcome, output = '', error = 'no result', exit_status }) {
+function observation({ outcome, output = '', error = 'no result', exit_status, job }) {
+  if (output && !output.endsWith('\n')) output += '\n';
+  if (outcome === 'running') return `${output}still running: ${job}`;
   const trouble = outcome === 'exited' ? '' : `${outcome}: ${error}\n`;
   return `${output}${trouble}exit status: ${exit_status}`;
 }
@@ -50,7 +59,7 @@ async function agent(task, shell) {
     // The model's words are data: pk-bash checks them, nothing else reads them.
     const seen = observation(await shell.run({ ...proposal, id: turn }));
     messages.push({ role: 'tool', content: seen });
-    console.log(`${proposal.description}: ${JSON.stringify(seen)}`);
+    console.log(`${proposal.description ?? proposal.op ?? 'run'}: ${JSON.stringify(seen)}`);
   }
   return `Stopped after ${mostTurns} turns.`;
 }

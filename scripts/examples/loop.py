@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Usage: loop.py PK-BASH [OPTION]...
 
-Drives `pk-bash --loop` from Python. One request, one answer, in order."""
+Drives `pk-bash --loop` from Python. One request, one answer, in order: answers
+to requests that are made at once have to be matched by their ids."""
 
 import json
 import subprocess
@@ -38,10 +39,15 @@ def main():
         {"id": "fails", "command": "exit 3"},
         {"id": "slow", "command": "echo begun; sleep 60", "timeout": 1},
         {"id": "bad"},
+        # A job runs beside the commands that follow, until it is told to end.
+        {"id": "start", "op": "start", "command": "until test -e go; do sleep 0.01; done; echo gone; sleep 60"},
+        {"id": "beside", "command": "touch go; echo beside it"},
+        {"id": "read", "op": "read", "job": "j1", "wait_ms": 60000},
+        {"id": "kill", "op": "kill", "job": "j1"},
     ):
         answer = shell.run(**request)
         text = answer.get("error", answer.get("output", "")).rstrip("\n")
-        print(f"{answer['id']}: {answer['outcome']} {answer['exit_status']}: {text}")
+        print(f"{answer['id']}: {answer['outcome']} {answer.get('exit_status', '-')}: {text}")
     return shell.close()
 
 

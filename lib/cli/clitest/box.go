@@ -148,7 +148,7 @@ type Outcome struct {
 // Command prepares one of the binaries in the project, with this box's bwrap
 // where the command takes one and no environment but the box's.
 func (b *Box) Command(name string, args ...string) *exec.Cmd {
-	if name == "pk-bwrap" || name == "pk-bash" {
+	if name == "pk-bwrap" || name == "pk-bash" || name == "pk-mcp" {
 		args = append([]string{"--bwrap", b.Bwrap}, args...)
 	}
 	cmd := exec.Command(filepath.Join(b.Bin, name), args...)

@@ -13,9 +13,17 @@ import (
 )
 
 // View has a file tool see and write what the commands of a trial do, if its session is
-// one. The zero value shows the host's roots. It keeps the trial in use until the process
-// ends: nothing lands meanwhile.
+// one. The zero value shows the host's roots. It keeps the trial in use until Close, or the
+// end of the process: nothing lands meanwhile.
 type View struct{ view *trial.View }
+
+// Close gives the trial back. Shown can be called again.
+func (v *View) Close() {
+	if v.view != nil {
+		_ = v.view.Close() // what Shown returned is closed already
+		v.view = nil
+	}
+}
 
 // Shown is for cli.WorkspaceFlags.
 func (v *View) Shown(d *session.Dir, roots []confine.Root) (map[string]*os.File, error) {

@@ -1,4 +1,5 @@
-package shell
+// Package visible shows text in which nothing can hide.
+package visible
 
 import (
 	"fmt"
@@ -8,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// Visible returns text in which nothing can hide: what a terminal or a reader
+// Text returns text in which nothing can hide: what a terminal or a reader
 // would not show as it is, is shown as \xNN (bytes and ASCII controls) or
 // \u{HEX}. Newlines and tabs stay. It is for looking at; what runs is the
 // original.
-func Visible(text string) string {
+func Text(text string) string {
 	if plain(text) {
 		return text
 	}
 	var out strings.Builder
-	for piece := range pieces(text) {
+	for piece := range Pieces(text) {
 		out.WriteString(piece)
 	}
 	return out.String()
@@ -37,13 +38,13 @@ func plain(text string) bool {
 // languages need three; more is a way to draw over neighbouring lines.
 const maxMarks = 4
 
-// pieces yields what each character of text is shown as, and how many bytes of
+// Pieces yields what each character of text is shown as, and how many bytes of
 // text it is. A piece that is not the character itself is an escape.
 //
 // A combining mark is shown on its letter, and escaped when it has no letter to
 // stand on (it would change the character before it on the screen) or stands on
 // too many others.
-func pieces(text string) iter.Seq2[string, int] {
+func Pieces(text string) iter.Seq2[string, int] {
 	return func(yield func(string, int) bool) {
 		marks := -1 // since the last letter; -1: nothing to combine with
 		for len(text) > 0 {
@@ -60,7 +61,7 @@ func pieces(text string) iter.Seq2[string, int] {
 				} else {
 					marks++
 				}
-			case invisible(r):
+			case Invisible(r):
 				shown, marks = escaped(r), -1
 			default:
 				marks = 0
@@ -80,10 +81,10 @@ func escaped(r rune) string {
 	return fmt.Sprintf(`\u{%X}`, r)
 }
 
-// invisible reports what a reader would not see as a character of its own:
+// Invisible reports what a reader would not see as a character of its own:
 // controls, directions, zero widths, blanks that are not a space, what is
 // unassigned or private, and glyphs that are drawn empty.
-func invisible(r rune) bool {
+func Invisible(r rune) bool {
 	return !unicode.IsPrint(r) || ignorable(r) || unicode.Is(blankGlyphs, r)
 }
 
@@ -107,17 +108,4 @@ var printableIgnorables = &unicode.RangeTable{
 var blankGlyphs = &unicode.RangeTable{
 	R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}, {Lo: 0xFFFC, Hi: 0xFFFD, Stride: 1}},
 	R32: []unicode.Range32{{Lo: 0x16FE4, Hi: 0x16FE4, Stride: 1}, {Lo: 0x1D159, Hi: 0x1D159, Stride: 1}},
-}
-
-// maxEcho bounds the echo of a command in its observation.
-const maxEcho = 30 * 1024
-
-// echo shows a command as a shell would have: "$ " before its first line and
-// "> " before the others, so that no line of it can pass for something else. Of
-// one that is very long, the ends are shown.
-func echo(command string) string {
-	c := NewCapture(maxEcho/2, maxEcho/2)
-	_, _ = c.Write([]byte(command))
-	shown := string(c.Kept().Visible(maxEcho/2, maxEcho/2).Join(""))
-	return "$ " + strings.ReplaceAll(shown, "\n", "\n> ")
 }

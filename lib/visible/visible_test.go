@@ -1,4 +1,4 @@
-package shell
+package visible
 
 import (
 	"testing"
@@ -38,7 +38,7 @@ func TestVisible(t *testing.T) {
 		{"too many marks", "e\u0301\u0302\u0303\u0304\u0305", "e\u0301\u0302\u0303\u0304" + `\u{305}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			assert.Equal(t, test.want, Visible(test.in))
+			assert.Equal(t, test.want, Text(test.in))
 		})
 	}
 }
@@ -47,7 +47,7 @@ func TestVisible(t *testing.T) {
 func FuzzVisible(f *testing.F) {
 	f.Add("a\x1b[2K\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, in string) {
-		for _, r := range Visible(in) {
+		for _, r := range Text(in) {
 			if r != '\n' && r != '\t' && (!unicode.IsPrint(r) || ignorable(r)) {
 				t.Fatalf("%U is left of %q", r, in)
 			}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/visible"
+)
+
+// askTime bounds the wait for an answer: it is a no then.
+const askTime = 10 * time.Minute
+
+// stateless is the first version of the protocol in which a server asks by its result:
+// the client calls again, with the answer.
+const stateless = "2026-07-28"
+
+// confirm asks the user through the client, if that was wanted. It returns the result of
+// a call that is not to go on: one that says no, or one that asks.
+func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question string) *mcp.CallToolResult {
+	if !s.ask {
+		return nil
+	}
+	c := r.ClientCapabilities()
+	if c == nil || c.Elicitation == nil || c.Elicitation.Form == nil && c.Elicitation.URL != nil {
+		return failed("declined: this client cannot ask its user, and the server may not run anything unasked")
+	}
+	// Some clients refuse a question without a schema, be it an empty one.
+	form := &mcp.ElicitParams{Mode: "form", Message: question, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+	if r.ProtocolVersion() >= stateless {
+		args, err := json.Marshal(in)
+		if err != nil {
+			return failed("internal error: %v", err)
+		}
+		call := r.Params.Name + string(args)
+		if s.pending.answered(r.Params.RequestState, call) {
+			answer, _ := r.Params.InputResponses["confirm"].(*mcp.ElicitResult)
+			return declined(answer)
+		}
+		return &mcp.CallToolResult{
+			InputRequests: mcp.InputRequestMap{"confirm": form},
+			RequestState:  s.pending.add(call),
+		}
+	}
+	select { // one question at a time
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return declined(nil)
+	}
+	ctx, stop := context.WithTimeout(ctx, askTime)
+	defer stop()
+	answer, err := r.Session.Elicit(ctx, form)
+	if err != nil {
+		return declined(nil)
+	}
+	return declined(answer)
+}
+
+// declined is nil if the answer is a yes.
+func declined(answer *mcp.ElicitResult) *mcp.CallToolResult {
+	if answer != nil && answer.Action == "accept" {
+		return nil
+	}
+	return failed("declined: the user did not allow this")
+}
+
+// pending are the calls that a client has been told to ask about. An answer counts for its
+// call, and once.
+type pending struct {
+	mu    sync.Mutex
+	order []string
+	of    map[string]string // calls
+}
+
+// maxPending bounds the questions without an answer; the oldest is forgotten, which
+// is a no.
+const maxPending = 64
+
+func (p *pending) add(call string) (state string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.of == nil {
+		p.of = map[string]string{}
+	}
+	if len(p.order) == maxPending {
+		delete(p.of, p.order[0])
+		p.order = p.order[1:]
+	}
+	state = rand.Text()
+	p.order = append(p.order, state)
+	p.of[state] = call
+	return state
+}
+
+func (p *pending) answered(state, call string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, ok := p.of[state]
+	delete(p.of, state)
+	return ok && asked == call
+}
+
+// question is what the user is asked about a command: what is run, where, and for how long.
+func (in bashIn) question(dir string) string {
+	var b strings.Builder
+	b.WriteString("Run this in the fence?\n\n$ " + shown(in.Command) + "\n\n")
+	if in.Description != "" {
+		b.WriteString("description: " + oneLine(in.Description) + "\n")
+	}
+	fmt.Fprintf(&b, "in %s", oneLine(cmp.Or(in.Cwd, dir)))
+	if limit := in.limit(); limit > 0 {
+		fmt.Fprintf(&b, ", for at most %d s", limit)
+	} else {
+		b.WriteString(", without a time limit")
+	}
+	return b.String()
+}
+
+func (in inputIn) question() string {
+	text := "Type this into " + oneLine(in.ID) + "?\n\n> " + shown(in.Input)
+	if in.EOF {
+		text += "\n\nand end its input"
+	}
+	return text
+}
+
+// shown is text as a shell would show it: no line of it can pass for one of the question.
+func shown(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", "\n> ") }
+
+func oneLine(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", `\n`) }

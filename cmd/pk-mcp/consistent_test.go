@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
+)
+
+func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, command()) }
+
+// Web servers are in no other command, and sandboxes not in this one.
+func TestWhatIsLinked(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go")
+	}
+	imports := func(pkg ...string) []string {
+		out, err := exec.Command("go", append([]string{"list", "-deps"}, pkg...)...).Output()
+		require.NoError(t, err)
+		return strings.Fields(string(out))
+	}
+	own := imports(".")
+	for _, pkg := range []string{"bwrap", "fence", "monitor", "setup", "shell", "gate"} {
+		assert.NotContains(t, own, "pikuri/lib/"+pkg)
+	}
+	list, err := exec.Command("go", "list", "../...").Output()
+	require.NoError(t, err)
+	var others []string
+	for _, pkg := range strings.Fields(string(list)) {
+		if pkg != "pikuri/cmd/pk-mcp" {
+			others = append(others, pkg)
+		}
+	}
+	assert.NotContains(t, imports(others...), "net/http")
+}

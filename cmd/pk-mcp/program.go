@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// program is a child that is started anew when it has ended.
+type program struct {
+	name   string
+	lost   string // what is gone when it has ended, for the model
+	start  func() (*child, error)
+	mu     sync.Mutex
+	child  *child
+	starts int
+}
+
+// get returns a child that is alive, and which one it is. note is for the model if it is
+// not the one of the last call.
+func (p *program) get() (c *child, number int, note string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child != nil && p.child.alive() {
+		return p.child, p.starts, "", nil
+	}
+	if p.child != nil {
+		p.child.close()
+		p.child = nil
+	}
+	if p.starts > 0 {
+		note = fmt.Sprintf("note: %s had ended and was started anew; %s\n", p.name, p.lost)
+	}
+	if c, err = p.start(); err != nil {
+		return nil, 0, "", fmt.Errorf("%s cannot be started; its messages are on the server's standard error", p.name)
+	}
+	p.child = c
+	p.starts++
+	return c, p.starts, note, nil
+}
+
+// ask sends a request to the program and decodes the answer.
+func (p *program) ask(ctx context.Context, request fields, answer any) (note string, err error) {
+	c, _, note, err := p.get()
+	if err == nil {
+		err = c.ask(ctx, request, answer)
+	}
+	if err == errEnded {
+		err = fmt.Errorf("%s ended before it had answered; the next call starts it anew", p.name)
+	}
+	return note, err
+}
+
+// close ends the program.
+func (p *program) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.child != nil {
+		p.child.close()
+		p.child = nil
+	}
+}
+
+// shellHello is the answer of pk-bash --loop to hello.
+type shellHello struct {
+	Session string `json:"session"`
+	Root    string `json:"root"`
+}
+
+// filesHello is that of pk-fs --loop.
+type filesHello struct {
+	Roots []root `json:"roots"`
+}
+
+type root struct {
+	Path     string `json:"path"`
+	Writable bool   `json:"writable"`
+}
+
+// children start pk-bash and pk-fs so that /tmp is the same for both.
+type children struct {
+	shell, files *program
+
+	mu      sync.Mutex
+	session string // that pk-bash is in
+	root    string
+	roots   []root
+}
+
+func newChildren(shell, files []string, stderr io.Writer) *children {
+	s := &children{}
+	s.shell = &program{name: "the shell", lost: "its jobs are gone, and it is back in the project root"}
+	s.files = &program{name: "the program for files", lost: "nothing is lost"}
+	s.shell.start = func() (*child, error) {
+		var hello shellHello
+		c, err := startChild(shell[0], shell[1:], stderr, &hello)
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		moved := s.session != hello.Session && s.root != ""
+		s.session, s.root = hello.Session, hello.Root
+		s.mu.Unlock()
+		if moved { // the session of a loop is gone with it
+			s.files.close()
+		}
+		return c, nil
+	}
+	s.files.start = func() (*child, error) {
+		args := files[1:]
+		s.mu.Lock()
+		if s.session != "" {
+			args = append(args[:len(args):len(args)], "--session="+s.session)
+		}
+		s.mu.Unlock()
+		var hello filesHello
+		c, err := startChild(files[0], args, stderr, &hello)
+		if err == nil {
+			s.mu.Lock()
+			s.roots = hello.Roots
+			s.mu.Unlock()
+		}
+		return c, err
+	}
+	return s
+}
+
+// close ends both at once: pk-bash waits for pk-fs to leave its session.
+func (s *children) close() {
+	var ends sync.WaitGroup
+	ends.Go(s.shell.close)
+	ends.Go(s.files.close)
+	ends.Wait()
+}

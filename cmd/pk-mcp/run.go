@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"pikuri/lib/cli"
+)
+
+// run starts both programs, which check the options, and then serves.
+func (o *options) run(ctx *cli.Context) error {
+	switch {
+	case len(ctx.Args) > 0:
+		return cli.Usage("extra operand %q", ctx.Args[0])
+	case o.ask && o.yes:
+		return cli.Usage("--ask cannot be used with --yes")
+	}
+	shell, err := findProgram("pk-bash")
+	if err != nil {
+		return err
+	}
+	files, err := findProgram("pk-fs")
+	if err != nil {
+		return err
+	}
+	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	loop := append([]string{shell, "--loop", "--yes", "--no-log", "--state=" + o.state, fmt.Sprintf("--timeout=%d", defaultTimeout)}, o.shell...)
+	c := newChildren(loop, append([]string{files, "--loop"}, o.files...), ctx.Stderr)
+	defer c.close()
+	told := make(chan description, 1)
+	go func() { told <- describe(loop) }()
+	for _, p := range []*program{c.shell, c.files} {
+		if c, err := p.start(); err != nil {
+			return cli.Invalid(err)
+		} else {
+			p.child, p.starts = c, 1
+		}
+	}
+	if err := refuseForeign(c.root); err != nil {
+		return cli.Invalid(err)
+	}
+	s := newServer(c, o.ask, <-told)
+	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
+}
+
+// description is what pk-bash says of its fence, for a model.
+type description struct {
+	Text    string `json:"description"`
+	Network string `json:"network"`
+}
+
+// describe asks pk-bash. If it does not answer, the loop does not start either, and says
+// why.
+func describe(loop []string) (d description) {
+	cmd := exec.Command(loop[0], append(loop[1:len(loop):len(loop)], "--describe", "--json")...)
+	text, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err != nil {
+		return description{Text: "Runs a bash command in the project, in a sandbox.\n", Network: "host"}
+	}
+	return d
+}
+
+// serve ends when the transport does, or ctx.
+func (s *server) serve(ctx context.Context, t mcp.Transport) error {
+	session, err := s.mcp().Connect(ctx, t, nil)
+	if err != nil {
+		return fmt.Errorf("internal error: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- session.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done(): // calls are not waited for: closing the children ends them
+	}
+	if err != nil {
+		return fmt.Errorf("cannot go on: %w", err)
+	}
+	return nil
+}
+
+// refuseForeign refuses a project that is not root's if root calls: pk-bash becomes its
+// owner then, and pk-fs does not, so that they would not share a session.
+func refuseForeign(project string) error {
+	info, err := os.Stat(project)
+	if err != nil || os.Geteuid() != 0 {
+		return err
+	}
+	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 {
+		return cli.WithHint(fmt.Errorf("cannot serve %q as root: it belongs to uid %d", project, uid), "run pk-mcp as that user")
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// eras are the versions of the protocol that a client begins with.
+var eras = map[string]string{"legacy": "2025-11-25", "stateless": stateless}
+
+// connect connects a client of the SDK to a server, over pipes.
+func connect(t testing.TB, s *server, era string, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
+	toServer, fromClient := io.Pipe()
+	toClient, fromServer := io.Pipe()
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.serve(ctx, &stdio{toServer, fromServer}) }()
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
+	session, err := client.Connect(ctx, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: eras[era]})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		fromClient.Close()
+		require.NoError(t, <-served)
+		stop()
+		_ = session.Close()
+	})
+	return session
+}
+
+// fake is a server over the fakes.
+func fake(t testing.TB, ask bool) *server {
+	c := fakes(t)
+	for _, p := range []*program{c.shell, c.files} {
+		_, _, _, err := p.get()
+		require.NoError(t, err)
+	}
+	return newServer(c, ask, description{})
+}
+
+func call(t testing.TB, c *mcp.ClientSession, tool string, args fields) *mcp.CallToolResult {
+	t.Helper()
+	r, err := c.CallTool(context.Background(), &mcp.CallToolParams{Name: tool, Arguments: args})
+	require.NoError(t, err)
+	return r
+}
+
+func textOf(r *mcp.CallToolResult) string { return r.Content[0].(*mcp.TextContent).Text }
+
+func TestTools(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			c := connect(t, fake(t, false), era, nil)
+			list, err := c.ListTools(context.Background(), nil)
+			require.NoError(t, err)
+			var names []string
+			for _, tool := range list.Tools {
+				names = append(names, tool.Name)
+				assert.Nil(t, tool.OutputSchema, tool.Name)
+				assert.NotEmpty(t, tool.Description, tool.Name)
+			}
+			assert.Equal(t, []string{"bash", "bash_input", "bash_kill", "bash_list", "bash_output", "edit", "glob", "grep", "list", "read", "write"}, names)
+
+			for _, test := range []struct {
+				name, tool string
+				args       fields
+				want       string
+				failed     bool
+			}{
+				{"command", "bash", fields{"command": "echo hi; exit 3"}, "hi\n\nworking directory: /elsewhere\nexit status: 3\n", false},
+				{"no output, no change of directory", "bash", fields{"command": ":"}, "exit status: 0\n", false},
+				{"output without an end", "bash", fields{"command": "printf x"}, "x\n\nexit status: 0\n", false},
+				{"death", "bash", fields{"command": "kill $$"}, "ended by SIGTERM\n", false},
+				{"refusal", "bash", fields{"command": "refuse"}, "Error: refused: no", true},
+				{"list", "list", fields{}, "d/\nf  3\nl  (link)\n", false},
+				{"glob", "glob", fields{"pattern": "*.go"}, "a.go\nb.go\n(there are more)\n", false},
+				{"write", "write", fields{"path": "a", "content": "b"}, "made a: 5 bytes, sha256 0a\n", false},
+				{"hints and host paths", "read", fields{"path": "secret"}, `Error: cannot read "secret": outside ("/tmp")`, true},
+				{"job that is not there", "bash_output", fields{"shell_id": "j9.1"}, "Error: refused: there is no job j9", true},
+				{"job of another shell", "bash_kill", fields{"shell_id": "ja.2"}, "Error: there is no such shell_id any more", true},
+				{"no shell_id", "bash_input", fields{"shell_id": "x", "input": "y"}, "Error: " + errNoSuchJob.Error(), true},
+			} {
+				r := call(t, c, test.tool, test.args)
+				assert.Equal(t, test.want, textOf(r), test.name)
+				assert.Equal(t, test.failed, r.IsError, test.name)
+				assert.Nil(t, r.StructuredContent, test.name)
+			}
+			r := call(t, c, "bash", fields{"command": "exit 3"})
+			assert.Equal(t, map[string]any{"outcome": "exited", "exit_status": 3.0, "cwd": "/elsewhere", "shell_id": ""}, without(r.Meta["pk/result"], "shell_id"))
+			r = call(t, c, "bash", fields{"command": "x", "timeout": 601})
+			assert.True(t, r.IsError)
+			r = call(t, c, "bash", fields{"command": "x", "sandbox": false})
+			assert.True(t, r.IsError)
+
+			// What pk-fs is asked.
+			for _, test := range []struct {
+				tool string
+				args fields
+				want string
+			}{
+				{"read", fields{"path": "a", "offset": 2, "limit": 3}, `{"limit":3,"numbers":true,"offset":2,"op":"read","path":"a"}` + "\n(lines 1-1 of 9)\n"},
+				{"grep", fields{"pattern": "a", "ignore_case": true, "after": 2}, `{"after":2,"ignore_case":true,"op":"grep","pattern":"a"}` + "\n"},
+				{"edit", fields{"path": "a", "old_string": "b", "new_string": "c", "replace_all": true}, `{"all":true,"new":"c","old":"b","op":"edit","path":"a"}` + "\n\nreplaced 1; sha256 0a\n"},
+			} {
+				assert.Equal(t, test.want, withoutID(textOf(call(t, c, test.tool, test.args))))
+			}
+		})
+	}
+}
+
+// without replaces a field that differs.
+func without(meta any, name string) any {
+	m := meta.(map[string]any)
+	m[name] = ""
+	return m
+}
+
+func withoutID(text string) string {
+	before, after, _ := strings.Cut(text, `"id":"`)
+	_, after, _ = strings.Cut(after, `",`)
+	return before + after
+}
+
+func TestBackground(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c := connect(t, s, "legacy", nil)
+	assert.Equal(t, "no jobs\n", textOf(call(t, c, "bash_list", nil)))
+
+	r := call(t, c, "bash", fields{"command": "echo up; read x; echo got $x; read y; echo $y; exit 4", "run_in_background": true, "wait_ms": 1, "description": "a server"})
+	id := r.Meta["pk/result"].(map[string]any)["shell_id"].(string)
+	assert.Contains(t, textOf(r), "still running: shell_id "+id+";")
+	assert.Regexp(t, "^"+id+": running, [0-9] s: ", textOf(call(t, c, "bash_list", nil)))
+
+	r = call(t, c, "bash_input", fields{"shell_id": id, "input": "a\n", "wait_ms": 40000})
+	for !strings.Contains(textOf(r), "got a") {
+		r = call(t, c, "bash_output", fields{"shell_id": id, "wait_ms": 40000})
+	}
+	r = call(t, c, "bash_input", fields{"shell_id": id, "input": "b\n", "wait_ms": 40000})
+	for !strings.Contains(textOf(r), "exit status: 4\n") {
+		r = call(t, c, "bash_output", fields{"shell_id": id, "wait_ms": 40000})
+	}
+	assert.Equal(t, "exit status: 4\n", textOf(call(t, c, "bash_output", fields{"shell_id": id})))
+	assert.Contains(t, textOf(call(t, c, "bash_list", nil)), "exited 4")
+
+	r = call(t, c, "bash", fields{"command": "sleep 1000", "wait_ms": 1})
+	id = r.Meta["pk/result"].(map[string]any)["shell_id"].(string)
+	r = call(t, c, "bash_kill", fields{"shell_id": id})
+	assert.Equal(t, "ended by SIGTERM\n", textOf(r))
+
+	// Another program's death is told, once, and its jobs are gone.
+	r = call(t, c, "bash", fields{"command": "crash"})
+	assert.True(t, r.IsError)
+	assert.Contains(t, textOf(r), "the next call starts it anew")
+	r = call(t, c, "bash", fields{"command": "echo again"})
+	assert.True(t, strings.HasPrefix(textOf(r), "note: the shell had ended and was started anew; its jobs are gone"), textOf(r))
+	assert.Contains(t, textOf(r), "again\n")
+	assert.NotContains(t, textOf(call(t, c, "bash", fields{"command": "echo again"})), "note:")
+	assert.True(t, call(t, c, "bash_output", fields{"shell_id": id}).IsError)
+	assert.True(t, call(t, c, "read", fields{"path": "crash"}).IsError)
+	assert.Contains(t, textOf(call(t, c, "list", nil)), "note: the program for files had ended")
+}
+
+// 20 calls at once, while a ping is answered.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	for era := range eras {
+		c := connect(t, fake(t, false), era, nil)
+		var calls sync.WaitGroup
+		gate := t.TempDir() + "/gate"
+		for i := range 20 {
+			calls.Go(func() {
+				r := call(t, c, "bash", fields{"command": fmt.Sprintf("until [ -e %s ]; do sleep 0.05; done; echo %d", gate, i)})
+				assert.Contains(t, textOf(r), fmt.Sprintf("%d\n\n", i))
+			})
+		}
+		if era == "legacy" {
+			require.NoError(t, c.Ping(context.Background(), nil))
+		}
+		call(t, c, "bash", fields{"command": "touch " + gate})
+		calls.Wait()
+	}
+}
+
+func TestProgressAndCancel(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			told := make(chan *mcp.ProgressNotificationParams, 100)
+			c := connect(t, fake(t, false), era, &mcp.ClientOptions{
+				ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { told <- r.Params },
+			})
+			ctx, stop := context.WithCancel(context.Background())
+			params := &mcp.CallToolParams{Name: "bash", Arguments: fields{"command": "echo first; echo begun; sleep 1000"}}
+			params.SetProgressToken("tok")
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.CallTool(ctx, params)
+				ended <- err
+			}()
+			p := <-told
+			assert.Equal(t, "tok", p.ProgressToken)
+			assert.Contains(t, []string{"first", "begun"}, p.Message)
+			stop()
+			require.ErrorIs(t, <-ended, context.Canceled)
+			for textOf(call(t, c, "bash_list", nil)) != "no jobs\n" { // the command has ended
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestAsk(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			answer, asked := "accept", []*mcp.ElicitParams{}
+			c := connect(t, fake(t, true), era, &mcp.ClientOptions{
+				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					asked = append(asked, r.Params)
+					if answer == "" {
+						return nil, fmt.Errorf("the dialog broke")
+					}
+					return &mcp.ElicitResult{Action: answer}, nil
+				},
+			})
+			r := call(t, c, "bash", fields{"command": "echo hi"})
+			assert.Equal(t, "hi\n\nworking directory: /elsewhere\nexit status: 0\n", textOf(r))
+			require.Len(t, asked, 1)
+			assert.Contains(t, asked[0].Message, "$ echo hi\n")
+			schema, err := json.Marshal(asked[0].RequestedSchema)
+			require.NoError(t, err)
+			assert.JSONEq(t, `{"type":"object","properties":{}}`, string(schema))
+
+			r = call(t, c, "bash", fields{"command": "read x", "run_in_background": true, "wait_ms": 1})
+			id := r.Meta["pk/result"].(map[string]any)["shell_id"].(string)
+			for _, answer = range []string{"decline", "cancel"} {
+				r = call(t, c, "bash", fields{"command": "touch ran"})
+				assert.True(t, r.IsError)
+				assert.Contains(t, textOf(r), "declined")
+				assert.Contains(t, textOf(call(t, c, "bash_input", fields{"shell_id": id, "input": "x"})), "declined")
+			}
+			answer = ""
+			if era == "legacy" { // in the other, the client's error is the client's
+				assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "touch ran"})), "declined")
+			}
+			assert.Contains(t, textOf(call(t, c, "list", nil)), "d/") // not asked about
+		})
+	}
+	t.Run("client that cannot ask", func(t *testing.T) {
+		t.Parallel()
+		for era := range eras {
+			r := call(t, connect(t, fake(t, true), era, nil), "bash", fields{"command": "touch ran"})
+			assert.Equal(t, "Error: declined: this client cannot ask its user, and the server may not run anything unasked", textOf(r))
+		}
+	})
+}

@@ -1,0 +1,492 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// A call of bash comes back by itself: clients give up on long ones, each after another
+// time, and the shortest of these is a minute. In milliseconds.
+const (
+	maxWait        = 45000
+	backgroundWait = 500
+	outputWait     = 5000
+	inputWait      = 500
+)
+
+// defaultTimeout, in seconds, ends a command that is forgotten. The call has come back
+// long before, and background jobs have none.
+const defaultTimeout = 600
+
+type bashIn struct {
+	Command     string `json:"command" jsonschema:"the command, as for bash -c"`
+	Description string `json:"description,omitempty" jsonschema:"what it does, in a few words, for the user"`
+	Timeout     int    `json:"timeout,omitempty" jsonschema:"seconds after which the command is ended; 600 if left out, none with run_in_background"`
+	Cwd         string `json:"cwd,omitempty" jsonschema:"run it in this directory, relative to the project root; later commands do not"`
+	Background  bool   `json:"run_in_background,omitempty" jsonschema:"for servers and watchers: come back at once, and let it run until bash_kill"`
+	WaitMS      int    `json:"wait_ms,omitempty" jsonschema:"come back after so many milliseconds, with what it has printed by then; it runs on"`
+	TTY         bool   `json:"tty,omitempty" jsonschema:"give it a terminal of 24x80, for programs that insist on one; bash_input types"`
+}
+
+// result is what pk-bash answers about a command.
+type result struct {
+	Job          string   `json:"job"`
+	Outcome      string   `json:"outcome"`
+	Error        string   `json:"error"`
+	ExitStatus   *int     `json:"exit_status"`
+	Signal       string   `json:"signal"`
+	Limit        string   `json:"limit"`
+	DurationMS   *int64   `json:"duration_ms"`
+	Output       string   `json:"output"`
+	OutputBytes  *int64   `json:"output_bytes"`
+	OmittedBytes int64    `json:"omitted_bytes"`
+	More         bool     `json:"more"`
+	Cwd          string   `json:"cwd"`
+	Pipeline     []int    `json:"pipeline"`
+	Survivors    int      `json:"survivors"`
+	Ended        []string `json:"ended"`
+	MovedAside   []struct {
+		From string `json:"from"`
+	} `json:"moved_aside"`
+	Git     []string     `json:"git"`
+	Network []connection `json:"network"`
+}
+
+// connection is one that the network of the fence let through, or not.
+type connection struct {
+	Verdict, Name, Address, Reason string
+	Port                           int
+}
+
+const running = "running"
+
+// bash starts a job, and waits for its end or for a while.
+func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
+	if refusal := s.confirm(ctx, r, in, in.question(s.dir())); refusal != nil {
+		return refusal, nil
+	}
+	c, number, note, err := s.shell.get()
+	if err != nil {
+		return failed("%v", err), nil
+	}
+	p := progress{request: r, token: r.Params.GetProgressToken()}
+	end, err := s.start(ctx, c, in, &p)
+	if errors.Is(err, errEnded) {
+		return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.tell(end, number, note), nil
+}
+
+// request is that for pk-bash.
+func (in bashIn) request(progress bool) fields {
+	f := fields{"op": "start", "command": in.Command, "wait_ms": 0, "events": []string{"exit"}}
+	if progress {
+		f["events"] = []string{"exit", "output"}
+	}
+	if limit := in.limit(); limit > 0 {
+		f["timeout"] = limit
+	}
+	if in.Description != "" {
+		f["description"] = in.Description
+	}
+	if in.Cwd != "" {
+		f["cwd"] = in.Cwd
+	}
+	if in.TTY {
+		f["tty"] = fields{"rows": 24, "cols": 80}
+	} else if in.Background { // many watchers end with their standard input
+		f["stdin"] = true
+	}
+	return f
+}
+
+// limit is the time limit in seconds, 0 for none.
+func (in bashIn) limit() int {
+	if in.Background {
+		return in.Timeout
+	}
+	return cmp.Or(in.Timeout, defaultTimeout)
+}
+
+func (in bashIn) wait() time.Duration {
+	ms := maxWait
+	if in.Background {
+		ms = backgroundWait
+	}
+	if in.WaitMS > 0 {
+		ms = in.WaitMS
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// start starts the job and follows it. When ctx ends, so does the job.
+func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*result, error) {
+	e := newEvents()
+	id, answered, err := c.send(in.request(p.token != nil), e)
+	if err != nil {
+		return nil, err
+	}
+	first := &result{}
+	if err := c.await(ctx, answered, first); err != nil {
+		if ctx.Err() != nil {
+			_, _, _ = c.send(fields{"op": "cancel", "request": id}, nil)
+		}
+		return nil, err
+	}
+	if first.Outcome != running {
+		return first, nil
+	}
+	defer c.forget(first.Job)
+	late := time.NewTimer(in.wait())
+	defer late.Stop()
+	for {
+		select {
+		case <-e.exit:
+			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
+		case text := <-e.output:
+			p.tell(ctx, text)
+		case <-late.C:
+			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
+		case <-ctx.Done():
+			_, _, _ = c.send(fields{"op": "kill", "job": first.Job}, nil)
+			return nil, ctx.Err()
+		case <-c.ended:
+			return nil, errEnded
+		}
+	}
+}
+
+// maxRead bounds one answer with output, and maxReads how many are taken in a call: a
+// command may print faster than it is read.
+const (
+	maxRead  = 256 << 10
+	maxReads = 64
+)
+
+// readOn sends a request that is answered with output, and reads the rest of it. What has
+// come before it is put in front.
+func (s *server) readOn(ctx context.Context, c *child, first fields, before string) (*result, error) {
+	var all ends
+	all.write(before)
+	next := first
+	for range maxReads {
+		if next["op"] == "read" {
+			next["max_bytes"] = maxRead
+		}
+		r := &result{}
+		if err := c.ask(ctx, next, r); err != nil {
+			return nil, err
+		}
+		all.skip(r.OmittedBytes)
+		all.write(r.Output)
+		if r.Output, r.OmittedBytes = all.text(), all.cut; !r.More {
+			return r, nil
+		}
+		next = fields{"op": "read", "job": first["job"]}
+	}
+	return &result{Outcome: running, Output: all.text(), OmittedBytes: all.cut}, nil
+}
+
+// progress tells the client how far a command is, if it wants to know.
+type progress struct {
+	request *mcp.CallToolRequest
+	token   any
+	last    time.Time
+}
+
+// Bounds of what the client is told.
+const (
+	progressEvery = 100 * time.Millisecond
+	maxMessage    = 200
+)
+
+// tell sends the last line of an event.
+func (p *progress) tell(ctx context.Context, text line) {
+	var event struct {
+		Output string
+		Next   int64
+	}
+	if json.Unmarshal(text, &event) != nil || time.Since(p.last) < progressEvery {
+		return
+	}
+	p.last = time.Now()
+	message := strings.TrimRight(event.Output, "\n")
+	message = message[strings.LastIndexByte(message, '\n')+1:]
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	_ = p.request.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+		ProgressToken: p.token, Progress: float64(event.Next), Message: message,
+	})
+}
+
+type outputIn struct {
+	ID     string `json:"shell_id" jsonschema:"from bash"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"wait at most so many milliseconds for output, or the end; 5000 if left out"`
+}
+
+// bashOutput reads on.
+func (s *server) bashOutput(ctx context.Context, _ *mcp.CallToolRequest, in outputIn) (*mcp.CallToolResult, error) {
+	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
+		return s.readOn(ctx, c, fields{"op": "read", "job": job, "wait_ms": cmp.Or(in.WaitMS, outputWait)}, "")
+	})
+}
+
+type inputIn struct {
+	ID     string `json:"shell_id" jsonschema:"from bash with run_in_background or tty"`
+	Input  string `json:"input,omitempty" jsonschema:"what to type; end a line with \\n; \\u0003 is Ctrl-C on a terminal"`
+	EOF    bool   `json:"eof,omitempty" jsonschema:"close its standard input after that"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"wait at most so many milliseconds for output, or the end; 500 if left out"`
+}
+
+// bashInput writes to a job, and reads on. A shell among the jobs runs what it reads, so
+// this is asked about as a command is.
+func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
+	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
+		return refusal, nil
+	}
+	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
+		f := fields{"op": "write", "job": job, "wait_ms": cmp.Or(in.WaitMS, inputWait)}
+		if in.Input != "" {
+			f["input"] = in.Input
+		}
+		if in.EOF {
+			f["eof"] = true
+		}
+		return s.readOn(ctx, c, f, "")
+	})
+}
+
+type killIn struct {
+	ID     string `json:"shell_id" jsonschema:"from bash"`
+	Signal string `json:"signal,omitempty" jsonschema:"such as SIGINT; if left out, SIGTERM, and SIGKILL if that does not end it"`
+}
+
+// bashKill ends a job, or sends it a signal.
+func (s *server) bashKill(ctx context.Context, _ *mcp.CallToolRequest, in killIn) (*mcp.CallToolResult, error) {
+	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
+		f := fields{"op": "kill", "job": job}
+		if in.Signal != "" {
+			f["signal"] = in.Signal
+		}
+		return s.readOn(ctx, c, f, "")
+	})
+}
+
+// withJob does something with the job of a shell_id, and tells how it is.
+func (s *server) withJob(id string, do func(c *child, job string) (*result, error)) (*mcp.CallToolResult, error) {
+	job, number, ok := jobOf(id)
+	if !ok {
+		return failed("%v", errNoSuchJob), nil
+	}
+	c, current, note, err := s.shell.get()
+	switch {
+	case err != nil:
+		return failed("%v", err), nil
+	case number != current:
+		return failed("%sthere is no such shell_id any more", note), nil
+	}
+	r, err := do(c, job)
+	if errors.Is(err, errEnded) {
+		return failed("%s ended; the next call starts it anew, and this job is gone", s.shell.name), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Job = job
+	return s.tell(r, current, note), nil
+}
+
+// bashList lists the jobs that run, and those that the model has been told of.
+func (s *server) bashList(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, error) {
+	c, number, note, err := s.shell.get()
+	if err != nil {
+		return failed("%v", err), nil
+	}
+	var answer struct{ Jobs []jobLine }
+	if err := c.ask(ctx, fields{"op": "list"}, &answer); err != nil {
+		return failed("%s: %v", s.shell.name, err), nil
+	}
+	text := note
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range answer.Jobs {
+		id := idOf(j.Job, number)
+		if j.Outcome == running || s.known[id] {
+			text += j.line(id)
+		}
+	}
+	if text == note {
+		text += "no jobs\n"
+	}
+	return said(text, nil), nil
+}
+
+// jobLine is an element of the list of pk-bash.
+type jobLine struct {
+	Job, Command, Description, Outcome string
+	ExitStatus                         *int  `json:"exit_status"`
+	DurationMS                         int64 `json:"duration_ms"`
+}
+
+func (j jobLine) line(id string) string {
+	state := j.Outcome
+	if j.Outcome == "exited" && j.ExitStatus != nil {
+		state = fmt.Sprintf("exited %d", *j.ExitStatus)
+	}
+	what, _, more := strings.Cut(cmp.Or(j.Description, j.Command), "\n")
+	if more {
+		what += " ..."
+	}
+	return fmt.Sprintf("%s: %s, %d s: %s\n", id, state, j.DurationMS/1000, what)
+}
+
+// A shell_id is the name of a job and the number of the pk-bash that has it.
+func idOf(job string, number int) string { return job + "." + strconv.Itoa(number) }
+
+func jobOf(id string) (job string, number int, ok bool) {
+	job, text, ok := strings.Cut(id, ".")
+	number, err := strconv.Atoi(text)
+	return job, number, ok && err == nil
+}
+
+// tell makes the text and the fields of a result.
+func (s *server) tell(r *result, number int, note string) *mcp.CallToolResult {
+	id := idOf(r.Job, number)
+	switch r.Outcome {
+	case "refused", "declined", "sandbox-failed", "cancelled":
+		return failed("%s%s: %s", note, r.Outcome, r.Error)
+	case running:
+		s.mu.Lock()
+		s.known[id] = true
+		s.mu.Unlock()
+	}
+	text := note + lines(r.Output)
+	if r.Output != "" {
+		text += "\n"
+	}
+	for _, n := range r.notes() {
+		text += n + "\n"
+	}
+	if r.Outcome == running {
+		text += fmt.Sprintf("still running: shell_id %s; bash_output reads on, bash_kill ends it\n", id)
+	} else {
+		text += s.moved(r.Cwd) + r.status() + "\n"
+	}
+	return said(text, r.meta(id))
+}
+
+// moved says where later commands run, if that is not where the model thinks.
+func (s *server) moved(cwd string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cwd == "" || cwd == s.cwd {
+		return ""
+	}
+	s.cwd = cwd
+	return "working directory: " + cwd + "\n"
+}
+
+// dir is where the next command runs, as far as is known.
+func (s *server) dir() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cwd
+}
+
+func (r *result) status() string {
+	switch {
+	case r.Outcome == "timed-out":
+		return "exit status: 124 (it ran out of time and was ended)"
+	case r.Signal != "":
+		return "ended by " + r.Signal
+	case r.ExitStatus == nil:
+		return r.Outcome
+	}
+	return "exit status: " + strconv.Itoa(*r.ExitStatus)
+}
+
+// notes are what pk-bash has to say beside the output, without what is of use on the host
+// only: paths of the session, and options.
+func (r *result) notes() []string {
+	var notes []string
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if r.OmittedBytes > 0 {
+		note("%d bytes of output are left out; to see all, send it to a file in /tmp and read that", r.OmittedBytes)
+	}
+	if r.Limit != "" {
+		note("stopped by the limit: %s", r.Limit)
+	}
+	if r.Error != "" {
+		note("%s", r.Error)
+	}
+	for _, m := range r.MovedAside {
+		note("moved out of the project, as a program outside would run it: %s", m.From)
+	}
+	for _, line := range r.Git {
+		note("git: %s", line)
+	}
+	for i, c := range r.Network {
+		if i == maxConnections {
+			break
+		}
+		if text := c.line(); text != "" {
+			note("%s", text)
+		}
+	}
+	if r.Pipeline != nil {
+		note("statuses of the pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
+	}
+	if r.Survivors > 0 {
+		note("ended with the command: %s (%d); run_in_background is for what is to stay", cmp.Or(strings.Join(r.Ended, ", "), "processes"), r.Survivors)
+	}
+	return notes
+}
+
+// maxConnections bounds how many of them are told.
+const maxConnections = 10
+
+func (c connection) line() string {
+	if c.Verdict == "allowed" {
+		return ""
+	}
+	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
+}
+
+// meta is for programs: some clients show it to their users.
+func (r *result) meta(id string) fields {
+	m := fields{"outcome": r.Outcome}
+	if r.Job != "" {
+		m["shell_id"] = id
+	}
+	if r.ExitStatus != nil {
+		m["exit_status"] = *r.ExitStatus
+	}
+	if r.Signal != "" {
+		m["signal"] = r.Signal
+	}
+	if r.DurationMS != nil {
+		m["duration_ms"] = *r.DurationMS
+	}
+	if r.OutputBytes != nil {
+		m["output_bytes"] = *r.OutputBytes
+	}
+	if r.OmittedBytes > 0 {
+		m["omitted_bytes"] = r.OmittedBytes
+	}
+	if r.Cwd != "" {
+		m["cwd"] = r.Cwd
+	}
+	return m
+}

@@ -1,0 +1,205 @@
+package edit
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+)
+
+// HunkError is a hunk that does not fit.
+type HunkError struct {
+	Hunk  int   // from 1
+	Lines []int // where it would fit, if that is several places; 20 at most
+	Why   string
+}
+
+func (e *HunkError) Error() string {
+	if len(e.Lines) > 0 {
+		return fmt.Sprintf("hunk %d fits in several places: %s", e.Hunk, told(e.Lines))
+	}
+	return fmt.Sprintf("hunk %d: %s", e.Hunk, e.Why)
+}
+
+// applied returns a text after the hunks.
+func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
+	t := &target{end: "\n"}
+	for l := range strings.Lines(string(text)) {
+		t.lines = append(t.lines, l)
+	}
+	if endsInCRLF(text) && !anyCR(hunks) {
+		t.end = "\r\n"
+	}
+	for i, h := range hunks {
+		at, e := t.locate(h, lenient)
+		if e != nil {
+			e.Hunk = i + 1
+			return nil, e
+		}
+		t.put(at, h)
+	}
+	t.copy(len(t.lines))
+	return t.out.Bytes(), nil
+}
+
+func anyCR(hunks []hunk) bool {
+	for _, h := range hunks {
+		for _, l := range h.lines {
+			if strings.HasSuffix(l.text, "\r\n") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// target is a text that hunks are applied to, from its beginning to its end.
+type target struct {
+	lines []string
+	at    int // of the first line that no hunk has passed
+	moved int // how many lines further down than its header said the last hunk was
+	out   bytes.Buffer
+	end   string // of lines that are added
+}
+
+// fit is how strictly a line is compared. It never depends on the end of a line.
+type fit func(string) string
+
+var (
+	exact  fit = trimEnd
+	blanks fit = func(s string) string { return strings.TrimRight(s, " \t\r\n") }
+	dashes fit = func(s string) string { return typography.Replace(blanks(s)) }
+	words  fit = strings.TrimSpace
+)
+
+// typography is what models write in the place of ASCII, and the other way round.
+var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
+	"\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u00a0", " ", "\u202f", " ")
+
+// locate returns the line at which a hunk belongs.
+func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
+	from := t.at
+	for _, context := range h.context {
+		at := t.next(from, []string{context}, exact)
+		if at < 0 {
+			at = t.next(from, []string{context}, words)
+		}
+		if at < 0 {
+			return 0, &HunkError{Why: fmt.Sprintf("its line %q is not there", "@@ "+context)}
+		}
+		from = at + 1
+	}
+	var old []string
+	for _, l := range h.lines {
+		if l.op != '+' {
+			old = append(old, l.text)
+		}
+	}
+	if len(old) == 0 {
+		return t.insertion(h, from)
+	}
+	if h.at > 0 && t.fits(max(h.at-1+t.moved, t.at), old, exact) && !h.atEnd {
+		return max(h.at-1+t.moved, t.at), nil
+	}
+	fits := []fit{exact}
+	if lenient {
+		fits = append(fits, blanks, dashes)
+	}
+	for _, f := range fits {
+		var places []int
+		for at := from; len(places) < maxPlaces; at++ {
+			if at = t.next(at, old, f); at < 0 {
+				break
+			}
+			if !h.atEnd || at+len(old) == len(t.lines) {
+				places = append(places, at)
+			}
+		}
+		switch {
+		case len(places) == 1, len(places) > 1 && len(h.context) > 0:
+			return places[0], nil
+		case len(places) > 1:
+			for i := range places {
+				places[i]++
+			}
+			return 0, &HunkError{Lines: places}
+		}
+	}
+	return 0, &HunkError{Why: fmt.Sprintf("its lines are not there, the first of which is %q", trimEnd(old[0]))}
+}
+
+// insertion is the place of a hunk that only adds.
+func (t *target) insertion(h hunk, from int) (int, *HunkError) {
+	at := len(t.lines)
+	switch {
+	case h.at > 0:
+		at = h.at - 1 + t.moved
+	case len(h.context) > 0 && !h.atEnd:
+		at = from
+	}
+	if at < t.at || at > len(t.lines) {
+		return 0, &HunkError{Why: "it adds lines behind the end of the file"}
+	}
+	return at, nil
+}
+
+// next returns where lines stand at or after from, -1 for nowhere.
+func (t *target) next(from int, lines []string, f fit) int {
+	for ; from+len(lines) <= len(t.lines); from++ {
+		if t.fits(from, lines, f) {
+			return from
+		}
+	}
+	return -1
+}
+
+func (t *target) fits(at int, lines []string, f fit) bool {
+	if at < 0 || at+len(lines) > len(t.lines) {
+		return false
+	}
+	for i, l := range lines {
+		if f(t.lines[at+i]) != f(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// put writes what is before a hunk, and the hunk.
+func (t *target) put(at int, h hunk) {
+	if h.at > 0 {
+		t.moved = at - (h.at - 1)
+	}
+	t.copy(at)
+	for _, l := range h.lines {
+		switch {
+		case l.op == ' ':
+			t.copy(t.at + 1)
+		case l.op == '-':
+			t.at++
+		default:
+			t.close()
+			text := trimEnd(l.text)
+			t.out.WriteString(text)
+			if hasEnd(l.text) && t.end == "\n" {
+				t.out.WriteString(l.text[len(text):])
+			} else if hasEnd(l.text) {
+				t.out.WriteString(t.end)
+			}
+		}
+	}
+}
+
+// copy writes the lines before one as they are.
+func (t *target) copy(to int) {
+	for ; t.at < to; t.at++ {
+		t.close()
+		t.out.WriteString(t.lines[t.at])
+	}
+}
+
+// close ends a last line that something follows.
+func (t *target) close() {
+	if text := t.out.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
+		t.out.WriteString(t.end)
+	}
+}

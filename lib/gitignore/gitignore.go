@@ -1,0 +1,143 @@
+// Package gitignore tells which files git ignores, without git: from the .gitignore of
+// each directory, a repository's info/exclude and the user's list. It answers as
+// git check-ignore --no-index does, so that it also names files that are tracked.
+//
+// The files are data of whoever writes in the tree. Matching takes time in proportion
+// to a rule times a path.
+package gitignore
+
+import (
+	"path"
+	"strings"
+
+	"pikuri/lib/internal/gitplace"
+)
+
+const (
+	// FileName is the list of a directory.
+	FileName = ".gitignore"
+
+	// MaxFile bounds a list; a longer one is passed over. Git's own bound is 100 MiB.
+	MaxFile = 4 << 20
+)
+
+// Tree is where lists are read. Paths are relative to its root, which is "."; with the
+// root "/" they are absolute.
+type Tree struct {
+	// Read returns the content of a regular file, through no symbolic link; nil if it is
+	// missing or may not be read. It reads no more than max bytes and one.
+	Read func(path string, max int) []byte
+
+	Root   string // the root's absolute path, which a .git file may name
+	User   []byte // the list of the user, for all repositories
+	Inside bool   // the root lies in a repository that begins above it
+}
+
+// Ignored reports whether git ignores a path below top, the top of a repository: by
+// itself, or with a directory above it. It remembers the rules of directories in known.
+func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, has func(path string) bool) bool {
+	dir, rules := top, (*Rules)(nil)
+	for {
+		r, ok := known[dir]
+		if !ok {
+			r = t.Enter(rules, dir, has(join(dir, ".git")), has(join(dir, FileName)))
+			known[dir] = r
+		}
+		rules = r
+		name, rest, more := strings.Cut(below, "/")
+		if !more || rules.Ignore(dir, name, true) {
+			return rules.Ignore(dir, name, more || isDir)
+		}
+		dir, below = join(dir, name), rest
+	}
+}
+
+// Rules are those that hold in a directory. A nil one ignores nothing.
+type Rules struct {
+	parent *Rules // which hold if none of these matches
+	dir    string
+	rules  []rule
+	inside bool // a repository
+}
+
+// Enter returns the rules for what is in dir. parent are those of the directory above,
+// nil for the root. hasGit and hasList tell whether it has a .git and a .gitignore.
+func (t *Tree) Enter(parent *Rules, dir string, hasGit, hasList bool) *Rules {
+	r := parent
+	if hasGit || parent == nil && t.Inside {
+		r = (&Rules{dir: dir, inside: true}).with(t.User)
+		if hasGit {
+			r = r.with(t.Read(t.exclude(dir), MaxFile))
+		}
+	}
+	if !hasList || r == nil || !r.inside {
+		return r
+	}
+	return (&Rules{parent: r, dir: dir, inside: true}).with(t.Read(join(dir, FileName), MaxFile))
+}
+
+// exclude names the list of the repository whose top is dir.
+func (t *Tree) exclude(dir string) string {
+	git := join(dir, ".git")
+	beside := func(dir, name string) string {
+		if !strings.HasPrefix(name, "/") {
+			return path.Join(dir, name)
+		}
+		if t.Root != "/" {
+			name = strings.TrimPrefix(name, t.Root+"/") // elsewhere, it is no path of the tree
+		}
+		return name
+	}
+	if target, ok := gitplace.GitFile(t.Read(git, gitplace.MaxPointer)); ok {
+		git = beside(dir, target)
+	}
+	if common := gitplace.Pointer(t.Read(git+"/commondir", gitplace.MaxPointer)); common != "" {
+		git = beside(git, common)
+	}
+	return git + "/info/exclude"
+}
+
+// with adds the rules of a list, behind the others.
+func (r *Rules) with(list []byte) *Rules {
+	if len(list) > MaxFile {
+		return r
+	}
+	text := strings.TrimPrefix(string(list), "\ufeff")
+	for line := range strings.SplitSeq(text, "\n") {
+		if rule, ok := parse(gitplace.CString(strings.TrimSuffix(line, "\r"))); ok {
+			r.rules = append(r.rules, rule)
+		}
+	}
+	return r
+}
+
+// Ignore reports whether what is called name in dir is ignored by itself. It also is if
+// a directory above is.
+func (r *Rules) Ignore(dir, name string, isDir bool) bool {
+	for ; r != nil; r = r.parent {
+		below := ""
+		path := func() string {
+			if below == "" {
+				below = join(dir, name)
+				if r.dir != "." {
+					below = below[len(r.dir)+1:]
+				}
+			}
+			return below
+		}
+		for i := len(r.rules) - 1; i >= 0; i-- {
+			rule := &r.rules[i]
+			if (!rule.dirOnly || isDir) && rule.matches(path, name) {
+				return !rule.negated
+			}
+		}
+	}
+	return false
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}

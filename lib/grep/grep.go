@@ -1,0 +1,485 @@
+// Package grep searches the files of a workspace for lines that match a regular
+// expression, without those that git ignores, and without binary ones.
+package grep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"pikuri/lib/gitignore"
+	"pikuri/lib/pattern"
+	"pikuri/lib/workspace"
+)
+
+// Query says what is looked for. Lines are matched one at a time, without their ends.
+type Query struct {
+	Pattern       string // RE2, as in the package regexp
+	Fixed         bool   // the pattern is a text
+	IgnoreCase    bool
+	Before, After int // lines of context
+	FilesOnly     bool
+	Limit         int // lines that match, or files with FilesOnly; 0: all
+
+	// Globs are patterns of which a file has to match one, if there are any. One without a
+	// slash is held against the name, another against the path below the place.
+	Globs []*pattern.Pattern
+}
+
+// Place is a directory or a file that is searched. A file is searched whatever it is
+// called; a directory, even if git ignores it.
+type Place struct {
+	Workspace workspace.Workspace
+	Path      string // in the workspace
+	Shown     string // as it is told
+
+	// In a directory: the rules for what is ignored, and the workspace that a directory
+	// below is to be looked at in, nil for this one.
+	Ignore *gitignore.Tree
+	Other  func(path string) *Place
+}
+
+// Output takes what is found.
+type Output interface {
+	// Append adds a line to a text. group is true if it does not follow the last one in its
+	// file. Several goroutines call it at once.
+	Append(text []byte, l Line, group bool) []byte
+
+	// Write takes texts in the order of the files. An error ends the search.
+	Write(text []byte) error
+
+	// Failed is told of what cannot be read. An error ends the search.
+	Failed(path string, err error) error
+}
+
+// Total counts what was found.
+type Total struct {
+	Matches, Files int
+	Truncated      bool // there are more than the limit
+}
+
+// ErrPattern is a pattern that is not understood.
+type ErrPattern struct {
+	Pattern string
+	Err     error
+}
+
+func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %q: %v", e.Pattern, e.Err) }
+func (e *ErrPattern) Unwrap() error { return e.Err }
+
+// ErrBinary is a file that was named, and is binary.
+var ErrBinary = errors.New("it is binary")
+
+// Check returns an *ErrPattern if a query cannot be made.
+func Check(q Query) error {
+	if _, err := compile(q); err != nil {
+		return &ErrPattern{q.Pattern, err}
+	}
+	return nil
+}
+
+// Search searches places, on all processors. In a directory, files come before
+// directories, each sorted by name. Symbolic links in it are not followed, and nothing
+// called .git is searched. A file with a NUL byte is binary: it is searched up to the
+// block that has the first one.
+//
+// The first MiB of a line is searched; at most 2000 bytes are given out.
+func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
+	m, err := compile(q)
+	if err != nil {
+		return Total{}, &ErrPattern{q.Pattern, err}
+	}
+	inner, stop := context.WithCancel(ctx)
+	defer stop()
+	r := &run{query: q, ctx: inner, out: out, batches: make(chan *batch, waiting), room: make(chan struct{}, waiting), ready: map[int]*batch{}, stop: stop}
+	r.moved.L = &r.mu
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() { r.work(m) })
+	}
+	for _, p := range places {
+		r.place(p)
+	}
+	r.submit()
+	close(r.batches)
+	workers.Wait()
+	if r.err == nil {
+		r.err = ctx.Err()
+	}
+	return r.total, r.err
+}
+
+const (
+	// waiting bounds the batches that are searched, or wait for those before them; batchSize
+	// and spill the files and the output of one.
+	waiting   = 64
+	batchSize = 32
+	spill     = 256 << 10
+)
+
+// run is a search under way. One goroutine walks and makes batches of files, others
+// search them.
+type run struct {
+	query   Query
+	ctx     context.Context
+	out     Output
+	stop    func()
+	batches chan *batch
+	room    chan struct{}
+	filling *batch
+	made    int
+
+	mu    sync.Mutex // of what follows
+	moved sync.Cond
+	next  int // the batch whose output is written
+	ready map[int]*batch
+	over  bool
+	total Total
+	err   error
+}
+
+// batch is some files, and what was found in them.
+type batch struct {
+	index int
+	items []item
+	text  []byte
+	found []found
+}
+
+type item struct {
+	dir   *openDir
+	name  string
+	named *Place // instead: the caller named the file
+}
+
+func (i item) open(ctx context.Context) (workspace.File, error) {
+	if i.named != nil {
+		return workspace.Open(ctx, i.named.Workspace, i.named.Path)
+	}
+	return i.dir.Open(ctx, i.name)
+}
+
+func (i item) path() string {
+	if i.named != nil {
+		return i.named.Shown
+	}
+	return i.dir.shown + i.name
+}
+
+// found is where in a batch's text the lines of a match begin.
+type found struct {
+	at   int
+	file bool // it is the first of a file
+}
+
+// openDir is a directory of which files wait.
+type openDir struct {
+	*workspace.Dir
+	shown string // before the names in it
+	users atomic.Int32
+}
+
+func (d *openDir) release() {
+	if d.users.Add(-1) == 0 {
+		d.Close()
+	}
+}
+
+// place walks one place.
+func (r *run) place(p Place) {
+	info, err := p.Workspace.Stat(r.ctx, p.Path)
+	if err != nil {
+		r.failed(p.Shown, err)
+		return
+	}
+	if info.IsDir() {
+		w := walker{r, p}
+		w.walk(p.Path, w.above(p.Path), 0)
+		return
+	}
+	r.add(item{named: &p})
+}
+
+// maxDepth ends a walk of a workspace whose directories contain themselves.
+const maxDepth = 2048
+
+// walker walks a place.
+type walker struct {
+	*run
+	Place
+}
+
+// above returns the rules of the directories above dir.
+func (w *walker) above(dir string) *gitignore.Rules {
+	if w.Ignore == nil || dir == "." {
+		return nil
+	}
+	rules := w.look(nil, ".")
+	for i, c := range dir {
+		if c == '/' {
+			rules = w.look(rules, dir[:i])
+		}
+	}
+	return rules
+}
+
+// look returns the rules in a directory. One that cannot be listed has none of its own.
+func (w *walker) look(rules *gitignore.Rules, dir string) *gitignore.Rules {
+	d, names, err := workspace.OpenDir(w.ctx, w.Workspace, dir)
+	if err == nil {
+		d.Close()
+	}
+	return w.enter(rules, dir, names)
+}
+
+// enter returns the rules in a directory with these entries.
+func (w *walker) enter(rules *gitignore.Rules, dir string, names []workspace.Name) *gitignore.Rules {
+	if w.Ignore == nil {
+		return nil
+	}
+	git, list := false, false
+	for _, n := range names {
+		git = git || n.Name == ".git"
+		list = list || n.Name == gitignore.FileName && n.Kind == 0
+	}
+	return w.Ignore.Enter(rules, dir, git, list)
+}
+
+// walk searches what is below a directory. rules are those of the directory above.
+func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
+	if w.ctx.Err() != nil {
+		return
+	}
+	d, names, err := workspace.OpenDir(w.ctx, w.Workspace, dir)
+	if err == nil && deep > maxDepth {
+		d.Close()
+		err = workspace.NewError("list", dir, workspace.ErrTooMany)
+	}
+	if err != nil {
+		if deep == 0 || !errors.Is(err, workspace.ErrNotFound) && !errors.Is(err, workspace.ErrNotDir) {
+			w.failed(w.told(dir), err)
+		}
+		return
+	}
+	rules = w.enter(rules, dir, names)
+	open := &openDir{Dir: d, shown: w.told(dir) + "/"}
+	if open.shown == "./" && w.Shown == "." {
+		open.shown = ""
+	}
+	open.shown = strings.Replace(open.shown, "//", "/", 1)
+	open.users.Store(1)
+	dirs := names[:0]
+	for _, n := range names {
+		switch {
+		case n.Name == ".git":
+		case n.Kind.IsDir():
+			dirs = append(dirs, n)
+		case n.Kind == 0 && w.globbed(dir, n.Name) && !rules.Ignore(dir, n.Name, false):
+			w.add(item{dir: open, name: n.Name})
+		}
+	}
+	open.release()
+	for _, n := range dirs {
+		if rules.Ignore(dir, n.Name, true) {
+			continue
+		}
+		below := join(dir, n.Name)
+		if w.Other != nil {
+			if other := w.Other(below); other != nil {
+				other.Shown = w.told(below)
+				(&walker{w.run, *other}).walk(other.Path, nil, deep+1)
+				continue
+			}
+		}
+		w.walk(below, rules, deep+1)
+	}
+}
+
+// told is a path of the workspace as it is told.
+func (w *walker) told(path string) string {
+	below := w.below(path)
+	switch {
+	case below == ".":
+		return w.Shown
+	case w.Shown == ".":
+		return below
+	}
+	return strings.TrimSuffix(w.Shown, "/") + "/" + below
+}
+
+// below is a path of the workspace as it is below the place.
+func (w *walker) below(path string) string {
+	switch {
+	case path == w.Path:
+		return "."
+	case w.Path == ".":
+		return path
+	}
+	return path[len(w.Path)+1:]
+}
+
+func (w *walker) globbed(dir, name string) bool {
+	for _, g := range w.query.Globs {
+		path := name
+		if strings.Contains(g.String(), "/") {
+			path = join(w.below(dir), name)
+		}
+		if g.Match(path) {
+			return true
+		}
+	}
+	return len(w.query.Globs) == 0
+}
+
+func join(dir, name string) string {
+	if dir == "." {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// add adds a file to the batch that is being filled.
+func (r *run) add(i item) {
+	if r.filling == nil {
+		r.filling = &batch{index: r.made, items: make([]item, 0, batchSize)}
+		r.made++
+	}
+	if i.dir != nil {
+		i.dir.users.Add(1)
+	}
+	r.filling.items = append(r.filling.items, i)
+	if len(r.filling.items) == batchSize {
+		r.submit()
+	}
+}
+
+func (r *run) submit() {
+	if r.filling != nil {
+		r.room <- struct{}{}
+		r.batches <- r.filling
+		r.filling = nil
+	}
+}
+
+// work searches batches until there are no more.
+func (r *run) work(m *matcher) {
+	var now *batch
+	matches := 0 // in this file
+	s := &searcher{Query: &r.query, lines: lines{matcher: m}}
+	s.emit = func(l Line, group, match bool) bool {
+		if len(now.text) > spill {
+			r.spill(now)
+		}
+		if match {
+			now.found = append(now.found, found{len(now.text), matches == 0})
+			matches++
+		}
+		now.text = r.out.Append(now.text, l, group)
+		return (r.query.Limit == 0 || matches <= r.query.Limit) && r.ctx.Err() == nil
+	}
+	for now = range r.batches {
+		for _, i := range now.items {
+			matches = 0
+			r.file(s, i)
+			if i.dir != nil {
+				i.dir.release()
+			}
+		}
+		r.finish(now)
+	}
+}
+
+// file searches a file. One that was replaced since it was listed is passed over.
+func (r *run) file(s *searcher, i item) {
+	if r.ctx.Err() != nil {
+		return
+	}
+	f, err := i.open(r.ctx)
+	if err != nil {
+		if i.named != nil || !errors.Is(err, workspace.ErrNotFound) && !errors.Is(err, workspace.ErrNotRegular) && !errors.Is(err, workspace.ErrIsDir) {
+			r.failed(i.path(), err)
+		}
+		return
+	}
+	defer f.Close()
+	binary, err := s.search(f, i.path)
+	if binary && i.named != nil {
+		err = ErrBinary
+	}
+	if err != nil {
+		r.failed(i.path(), err)
+	}
+}
+
+// failed tells of what cannot be read.
+func (r *run) failed(path string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over || r.ctx.Err() != nil {
+		return
+	}
+	if err := r.out.Failed(path, err); err != nil {
+		r.end(err)
+	}
+}
+
+// end ends the search.
+func (r *run) end(err error) {
+	r.over, r.err = true, err
+	r.stop()
+}
+
+// spill writes what a batch has so far, once it is its turn.
+func (r *run) spill(b *batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for r.next != b.index {
+		r.moved.Wait()
+	}
+	r.write(b)
+}
+
+// finish writes a batch if it is its turn, and those behind it that wait.
+func (r *run) finish(b *batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ready[b.index] = b
+	for b = r.ready[r.next]; b != nil; b = r.ready[r.next] {
+		r.write(b)
+		delete(r.ready, r.next)
+		r.next++
+		<-r.room
+	}
+	r.moved.Broadcast()
+}
+
+func (r *run) write(b *batch) {
+	text := b.text
+	for _, f := range b.found {
+		if r.query.Limit > 0 && r.total.Matches == r.query.Limit {
+			r.total.Truncated = true
+			text = text[:f.at]
+			break
+		}
+		if r.over {
+			break
+		}
+		r.total.Matches++
+		if f.file {
+			r.total.Files++
+		}
+	}
+	if !r.over && len(text) > 0 {
+		if err := r.out.Write(text); err != nil {
+			r.end(err)
+		}
+	}
+	if r.total.Truncated {
+		r.end(r.err)
+	}
+	b.text, b.found = b.text[:0], b.found[:0]
+}

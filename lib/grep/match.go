@@ -1,0 +1,216 @@
+package grep
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// matcher finds the lines that match.
+type matcher struct {
+	re *regexp.Regexp // nil: a needle decides
+
+	// needles are texts of which each line that matches has one: most of a file is
+	// passed over without looking at its lines. None: each line is looked at.
+	needles [][]byte
+	fold    bool // needles are in lower case, to be found in either
+}
+
+// maxNeedles bounds the needles. Each is looked for on its own.
+const maxNeedles = 8
+
+var errNewline = errors.New("it holds a newline, and lines are matched one at a time")
+
+func compile(q Query) (*matcher, error) {
+	if strings.Contains(q.Pattern, "\n") {
+		return nil, errNewline
+	}
+	if q.Fixed && !q.IgnoreCase && q.Pattern != "" {
+		return &matcher{needles: [][]byte{[]byte(q.Pattern)}}, nil
+	}
+	text := q.Pattern
+	if q.Fixed {
+		text = regexp.QuoteMeta(text)
+	}
+	if q.IgnoreCase {
+		text = "(?i)" + text
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		if e, ok := errors.AsType[*syntax.Error](err); ok {
+			err = fmt.Errorf("%s: %q", e.Code, e.Expr)
+		}
+		return nil, err
+	}
+	tree, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	if hasNewline(tree) {
+		return nil, errNewline
+	}
+	m := &matcher{re: re}
+	literals := required(tree)
+	for _, l := range literals {
+		m.fold = m.fold || l.fold
+	}
+	for _, l := range literals {
+		needle := l.text
+		if m.fold {
+			needle = foldable(needle)
+		}
+		if needle == "" || strings.ContainsRune(needle, utf8.RuneError) { // which a byte that is no text matches too
+			return &matcher{re: re}, nil
+		}
+		m.needles = append(m.needles, []byte(needle))
+	}
+	if len(literals) == 1 && tree.Op == syntax.OpLiteral && !m.fold {
+		m.re = nil
+	}
+	return m, nil
+}
+
+func hasNewline(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, hasNewline)
+}
+
+// literal is a text that matches, or with fold also in another case.
+type literal struct {
+	text string
+	fold bool
+}
+
+// required returns texts of which each match has one; nil if none are known.
+func required(re *syntax.Regexp) []literal {
+	switch re.Op {
+	case syntax.OpLiteral:
+		return []literal{{string(re.Rune), re.Flags&syntax.FoldCase != 0}}
+	case syntax.OpCapture, syntax.OpPlus:
+		return required(re.Sub[0])
+	case syntax.OpRepeat:
+		if re.Min > 0 {
+			return required(re.Sub[0])
+		}
+	case syntax.OpConcat:
+		var best []literal
+		for _, sub := range re.Sub {
+			if found := required(sub); shortest(found) > shortest(best) {
+				best = found
+			}
+		}
+		return best
+	case syntax.OpAlternate:
+		var all []literal
+		for _, sub := range re.Sub {
+			found := required(sub)
+			if all = append(all, found...); found == nil || len(all) > maxNeedles {
+				return nil
+			}
+		}
+		return all
+	}
+	return nil
+}
+
+func shortest(list []literal) int {
+	if len(list) == 0 {
+		return 0
+	}
+	return len(slices.MinFunc(list, func(a, b literal) int { return len(a.text) - len(b.text) }).text)
+}
+
+// foldable returns the longest part in lower case whose letters have two cases and no
+// more: k is also the Kelvin sign, s also the long s.
+func foldable(text string) string {
+	longest := ""
+	for _, part := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r >= utf8.RuneSelf || r == 'k' || r == 's' }) {
+		if len(part) > len(longest) {
+			longest = part
+		}
+	}
+	return longest
+}
+
+// lines is a part of a file that is searched: whole lines.
+type lines struct {
+	*matcher
+	text   []byte // ends with a newline, but at the end of the file
+	folded []byte // the same in lower case
+	next   []int  // where each needle is found next
+}
+
+// look begins with a part of a file. It keeps the buffers of the last one.
+func (l *lines) look(text []byte) {
+	l.text, l.folded = text, text
+	if l.fold {
+		l.folded = lower(l.folded[:0:0], text)
+	}
+	l.next = append(l.next[:0], make([]int, len(l.needles))...)
+	for i := range l.next {
+		l.next[i] = -1
+	}
+}
+
+func lower(to, text []byte) []byte {
+	to = append(to, text...)
+	for i, b := range to {
+		if 'A' <= b && b <= 'Z' {
+			to[i] = b + ('a' - 'A')
+		}
+	}
+	return to
+}
+
+// find returns the first line that matches at or after from, which begins a line.
+// match is where in it.
+func (l *lines) find(from int) (begin, end int, match []int) {
+	for from < len(l.text) {
+		begin = from
+		if len(l.needles) > 0 {
+			hit := l.needle(from)
+			if hit < 0 {
+				break
+			}
+			begin = from + bytes.LastIndexByte(l.text[from:hit], '\n') + 1
+		}
+		end = len(l.text)
+		if n := bytes.IndexByte(l.text[begin:], '\n'); n >= 0 {
+			end = begin + n
+		}
+		if match = l.inLine(l.text[begin:end]); match != nil {
+			return begin, end, match
+		}
+		from = end + 1
+	}
+	return 0, 0, nil
+}
+
+func (l *lines) inLine(line []byte) []int {
+	if l.re != nil {
+		return l.re.FindIndex(line)
+	}
+	at := bytes.Index(line, l.needles[0])
+	return []int{at, at + len(l.needles[0])}
+}
+
+// needle returns the place of the first needle at or after from, -1 for none.
+func (l *lines) needle(from int) int {
+	first := -1
+	for i, needle := range l.needles {
+		if l.next[i] < from {
+			l.next[i] = len(l.folded)
+			if at := bytes.Index(l.folded[from:], needle); at >= 0 {
+				l.next[i] = from + at
+			}
+		}
+		if at := l.next[i]; at < len(l.folded) && (first < 0 || at < first) {
+			first = at
+		}
+	}
+	return first
+}

@@ -1,0 +1,16 @@
+package shell
+
+import "strings"
+
+// maxEcho bounds the echo of a command in its observation.
+const maxEcho = 30 * 1024
+
+// echo shows a command as a shell would have: "$ " before its first line and
+// "> " before the others, so that no line of it can pass for something else. Of
+// one that is very long, the ends are shown.
+func echo(command string) string {
+	c := NewCapture(maxEcho/2, maxEcho/2)
+	_, _ = c.Write([]byte(command))
+	shown := string(c.Kept().Visible(maxEcho/2, maxEcho/2).Join(""))
+	return "$ " + strings.ReplaceAll(shown, "\n", "\n> ")
+}

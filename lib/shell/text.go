@@ -1,0 +1,315 @@
+package shell
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/visible"
+)
+
+// Sizes of a Text.
+const (
+	textHead = 64 << 10  // bytes of its beginning, which are kept
+	textFile = 8 << 20   // bytes of its end, in a file
+	textMem  = 256 << 10 // the same where there is no file
+)
+
+// Text is the output of a command that can be read while it runs, from any offset: its
+// beginning and its end are kept. Offsets count bytes of the text as it is given out. A
+// line that may still be drawn over is given out as soon as it is read, and its next
+// form is a line of its own.
+type Text struct {
+	mu      sync.Mutex
+	fold    *Fold  // nil: the bytes are given out as they come
+	partial []byte // of a character
+	head    []byte
+	tail    store
+	room    int64 // of tail, in which the byte at offset n lies at n modulo room
+	begin   int64 // offset from which tail has been used
+	open    func() (*os.File, error)
+	size    int64
+	written int64
+	closed  bool
+	changed chan struct{} // closed with the next change; nil while nobody waits
+}
+
+// store keeps bytes by their place.
+type store interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// NewText makes a Text. open makes the file that keeps the end of a long one; with nil,
+// less is kept.
+func NewText(raw bool, open func() (*os.File, error)) *Text {
+	t := &Text{open: open}
+	if !raw {
+		t.fold = NewFold(writer(t.show))
+	}
+	return t
+}
+
+type writer func([]byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
+// Write never fails.
+func (t *Text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.written += int64(len(p))
+	if t.fold == nil {
+		t.keep(p)
+	} else {
+		_, _ = t.fold.Write(p)
+	}
+	t.tell()
+	return len(p), nil
+}
+
+// Close says that there is no more to come. What is kept can still be read.
+func (t *Text) Close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fold != nil && !t.closed {
+		_ = t.fold.Close()
+		t.keep([]byte(visible.Text(string(t.partial))))
+		t.partial = nil
+	}
+	t.closed = true
+	t.tell()
+}
+
+// Discard gives back what the text takes. Nothing can be read any more.
+func (t *Text) Discard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if f, ok := t.tail.(*os.File); ok {
+		f.Close()
+	}
+	t.head, t.tail, t.room = nil, nil, 0
+}
+
+func (t *Text) tell() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// show makes what the Fold passes on visible, and keeps it.
+func (t *Text) show(p []byte) {
+	if len(t.partial) > 0 {
+		p = append(t.partial, p...)
+	}
+	end := len(p)
+	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
+		if utf8.RuneStart(p[len(p)-i]) {
+			if !utf8.FullRune(p[len(p)-i:]) {
+				end -= i
+			}
+			break
+		}
+	}
+	shown := visible.Text(string(p[:end]))
+	t.partial = append([]byte(nil), p[end:]...)
+	t.keep([]byte(shown))
+}
+
+// keep adds text.
+func (t *Text) keep(p []byte) {
+	n := min(len(p), textHead-len(t.head))
+	t.head = append(t.head, p[:n]...)
+	t.size += int64(n)
+	if p = p[n:]; len(p) == 0 {
+		return
+	}
+	if t.tail == nil {
+		t.makeTail()
+	}
+	if over := int64(len(p)) - t.room; over > 0 {
+		t.size += over
+		p = p[over:]
+	}
+	for len(p) > 0 {
+		at := t.size % t.room
+		n := min(int64(len(p)), t.room-at)
+		if _, err := t.tail.WriteAt(p[:n], at); err != nil { // the disk is full
+			t.useMemory()
+			continue
+		}
+		t.size += n
+		p = p[n:]
+	}
+}
+
+// makeTail begins to keep the end.
+func (t *Text) makeTail() {
+	t.useMemory()
+	if t.open == nil {
+		return
+	}
+	if f, err := t.open(); err == nil {
+		t.tail, t.room = f, textFile
+	}
+}
+
+// useMemory keeps the end in memory from here on.
+func (t *Text) useMemory() {
+	if f, ok := t.tail.(*os.File); ok {
+		f.Close()
+	}
+	t.tail, t.room, t.begin = make(inMemory, textMem), textMem, t.size
+}
+
+// inMemory is a store in memory.
+type inMemory []byte
+
+func (m inMemory) ReadAt(p []byte, at int64) (int, error)  { return copy(p, m[at:]), nil }
+func (m inMemory) WriteAt(p []byte, at int64) (int, error) { return copy(m[at:], p), nil }
+
+// Read returns at most most bytes of the text from since on, and the offset of the
+// first and of the next one. What is between since and first is not kept any more. The
+// cut is between characters, where it can be.
+func (t *Text) Read(since int64, most int) (text []byte, first, next int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fold != nil && !t.closed && since+int64(most) > t.size {
+		t.fold.Tear()
+	}
+	text, first = t.from(since, most)
+	next = first + int64(len(text))
+	if next < t.size && t.fold != nil {
+		if cut := trimEnd(text, 0); len(cut) > 0 {
+			text, next = cut, first+int64(len(cut))
+		}
+	}
+	return text, first, next
+}
+
+// from returns what is kept from since on.
+func (t *Text) from(since int64, most int) (text []byte, first int64) {
+	since = min(max(since, 0), t.size)
+	for len(text) < most {
+		at := since + int64(len(text))
+		if at < int64(len(t.head)) {
+			text = append(text, t.head[at:min(len(t.head), int(at)+most-len(text))]...)
+			continue
+		}
+		kept := max(t.begin, t.size-t.room)
+		if at < kept {
+			if len(text) > 0 {
+				break // and the next one says how much is missing
+			}
+			since, at = kept, kept
+		}
+		if at >= t.size {
+			break
+		}
+		place := at % t.room
+		piece := make([]byte, min(int64(most-len(text)), t.size-at, t.room-place))
+		_, _ = t.tail.ReadAt(piece, place) // what a broken disk does not give reads as zeros
+		text = append(text, piece...)
+	}
+	return text, since
+}
+
+// Size is how long the text is by now, without a line that may be drawn over.
+func (t *Text) Size() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.size
+}
+
+// Closed reports whether there is no more to come.
+func (t *Text) Closed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.closed
+}
+
+// Written is how much the command has written.
+func (t *Text) Written() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.written
+}
+
+// burst is how long a reader who waits is kept after the first byte: what is written
+// together is read together.
+const burst = 50 * time.Millisecond
+
+// Await returns once there is something after since, or nothing more to come, or when
+// stop is closed or a value comes from late. It reports whether there is text.
+func (t *Text) Await(since int64, late <-chan time.Time, stop <-chan struct{}) bool {
+	for {
+		t.mu.Lock()
+		if t.changed == nil {
+			t.changed = make(chan struct{})
+		}
+		changed, closed := t.changed, t.closed
+		some := t.size > since || t.fold != nil && t.fold.Pending()
+		t.mu.Unlock()
+		if closed {
+			return some
+		}
+		if some {
+			select {
+			case <-time.After(burst):
+			case <-late:
+			case <-stop:
+			}
+			return true
+		}
+		select {
+		case <-changed:
+		case <-late:
+			return false
+		case <-stop:
+			return false
+		}
+	}
+}
+
+// Finish puts the ends of the text into a result, once it is closed, and returns the
+// offset from which a reader who has these goes on.
+func (t *Text) Finish(r *Result, head, tail int) (next int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.Total, r.Raw = t.written, t.fold == nil
+	if t.fold != nil {
+		r.Folded = t.fold.Removed()
+	}
+	whole, first := t.from(0, head+tail+1)
+	if first == 0 && t.size <= int64(head+tail) && int64(len(whole)) == t.size {
+		r.Output = whole
+		return t.size
+	}
+	begin, _ := t.from(0, head)
+	end, at := t.from(max(t.size-int64(tail), int64(len(begin))), tail)
+	begin = trimEnd(begin, slack(head))
+	cut := trimStart(end, slack(tail))
+	at += int64(len(end) - len(cut))
+	r.Omitted = at - int64(len(begin))
+	r.Output = Kept{Head: begin, Tail: cut, Omitted: r.Omitted, Total: t.size}.Join("")
+	return int64(len(begin))
+}
+
+// OpenScratch makes a file without a name in a session directory.
+func OpenScratch(session string) (*os.File, error) {
+	dir, err := openDirAt(unix.AT_FDCWD, session)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "output"), nil
+}
