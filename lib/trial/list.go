@@ -413,11 +413,18 @@ func (l *listing) refuseLink(rel string) string {
 	return ""
 }
 
+// maxRaces bounds the tries of a lookup through "..": openat2(2) gives up with EAGAIN
+// when anything on the machine was renamed or mounted meanwhile.
+const maxRaces = 128
+
 // leadsOutHere reports whether a target leads out of the project, or into a git directory,
 // by the links that the project has.
 func (l *listing) leadsOutHere(dir, target string) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(l.lower, path.Join(dir, target), &how)
+	for tries := 0; err == unix.EAGAIN && tries < maxRaces; tries++ {
+		fd, err = unix.Openat2(l.lower, path.Join(dir, target), &how)
+	}
 	if err != nil {
 		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
 	}

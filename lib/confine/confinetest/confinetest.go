@@ -3,6 +3,7 @@
 package confinetest
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,11 +23,23 @@ func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/var/tmp", "pk-test-")
 	check(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { remove(dir) })
 	check(t, os.Chmod(dir, 0o755))
 	dir, err = filepath.EvalSymlinks(dir)
 	check(t, err)
 	return dir
+}
+
+// remove removes a tree. The kernel makes a directory of mode 000 below the work
+// directory of an overlay, and leaves whiteouts in it.
+func remove(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && e.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	os.RemoveAll(dir)
 }
 
 // Tree makes a tree in a new directory: "d/" is a directory, "f" a file,
