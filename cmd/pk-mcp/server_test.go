@@ -266,3 +266,40 @@ func TestAsk(t *testing.T) {
 		}
 	})
 }
+
+// A yes is for one call, and counts once.
+func TestAnswersAreForTheirCall(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, fake(t, true))
+	n := 0
+	call := func(command, state, action string) map[string]any {
+		n++
+		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": map[string]any{
+			"name": "bash", "arguments": fields{"command": command}, "requestState": state,
+			"inputResponses": fields{"confirm": fields{"action": action}},
+			"_meta":          fields{"io.modelcontextprotocol/protocolVersion": stateless, "io.modelcontextprotocol/clientCapabilities": fields{"elicitation": fields{}}},
+		}})
+		require.NoError(t, err)
+		r.write(string(line))
+		return r.answer()["result"].(map[string]any)
+	}
+	asks := func(result map[string]any) string {
+		assert.Equal(t, "input_required", result["resultType"], result)
+		return result["requestState"].(string)
+	}
+	asks(call("echo a", "", "accept"))
+	asks(call("echo a", "invented", "accept"))
+	state := asks(call("echo a", "", ""))
+	asks(call("echo b", state, "accept"))
+	asks(call("echo a", state, "accept")) // it was used up
+	state = asks(call("echo a", "", ""))
+	assert.Equal(t, "complete", call("echo a", state, "accept")["resultType"])
+	asks(call("echo a", state, "accept"))
+	state = asks(call("echo a", "", ""))
+	assert.Equal(t, true, call("echo a", state, "no")["isError"])
+	state = asks(call("echo a", "", ""))
+	for range maxPending {
+		asks(call("echo a", "", ""))
+	}
+	asks(call("echo a", state, "accept")) // it was forgotten
+}
