@@ -22,7 +22,7 @@ func (s *server) inside(message, typed string) string {
 		for _, r := range s.roots {
 			below, ok := strings.CutPrefix(path+"/", strings.TrimSuffix(r.Path, "/")+"/")
 			switch {
-			case ok && s.session != "" && strings.Contains(r.Path, "/workspace-"+s.session+"/"):
+			case ok && s.isTmp(r):
 				return `"/tmp/` + strings.TrimSuffix(below, "/") + `"`
 			case ok:
 				return quoted
@@ -37,4 +37,9 @@ func (s *server) inside(message, typed string) string {
 		message = strings.TrimSpace(message[:at[0]] + ": the server's options forbid it")
 	}
 	return strings.TrimPrefix(message, ": ")
+}
+
+// isTmp reports whether a root of pk-fs is the session tmp, which is /tmp for commands.
+func (s *children) isTmp(r root) bool {
+	return s.session != "" && strings.Contains(r.Path, "/workspace-"+s.session+"/")
 }
