@@ -63,23 +63,11 @@ func (s *server) file(ctx context.Context, f fields, text func(*answer) (string,
 	case err != nil:
 		return failed("%v", err), nil
 	case a.Error != "":
-		return failed("%s%s", note, s.inside(a.Error)), nil
+		return failed("%s%s", note, s.inside(a.Error, fmt.Sprint(f))), nil
 	}
 	a.readable()
 	shown, meta := text(a)
 	return said(note+shown, meta), nil
-}
-
-// inside names the session tmp as it is called inside the fence.
-func (s *server) inside(text string) string {
-	s.children.mu.Lock()
-	defer s.children.mu.Unlock()
-	for _, r := range s.roots {
-		if s.session != "" && strings.Contains(r.Path, "/workspace-"+s.session+"/") {
-			text = strings.ReplaceAll(text, r.Path, "/tmp")
-		}
-	}
-	return text
 }
 
 type readIn struct {

@@ -10,7 +10,7 @@ import (
 // program is a child that is started anew when it has ended.
 type program struct {
 	name   string
-	lost   string // what is gone when it has ended, for the model
+	lost   string // what is gone when it has ended, for the model; "" for nothing
 	start  func() (*child, error)
 	mu     sync.Mutex
 	child  *child
@@ -30,7 +30,7 @@ func (p *program) get() (c *child, number int, note string, err error) {
 		p.child = nil
 	}
 	if p.starts > 0 {
-		note = fmt.Sprintf("note: %s had ended and was started anew; %s\n", p.name, p.lost)
+		note = fmt.Sprintf("note: %s had ended and was started anew%s\n", p.name, p.lost)
 	}
 	if c, err = p.start(); err != nil {
 		return nil, 0, "", fmt.Errorf("%s cannot be started; its messages are on the server's standard error", p.name)
@@ -90,8 +90,8 @@ type children struct {
 
 func newChildren(shell, files []string, stderr io.Writer) *children {
 	s := &children{}
-	s.shell = &program{name: "the shell", lost: "its jobs are gone, and it is back in the project root"}
-	s.files = &program{name: "the program for files", lost: "nothing is lost"}
+	s.shell = &program{name: "the shell", lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
+	s.files = &program{name: "the program for files"}
 	s.shell.start = func() (*child, error) {
 		var hello shellHello
 		c, err := startChild(shell[0], shell[1:], stderr, &hello)

@@ -57,6 +57,9 @@ func TestFence(t *testing.T) {
 	b.Write(t, b.Project+"/a.txt", "one\ntwo\nthree\n")
 	r := newReal(t, b, nil, "--net", "none")
 
+	assert.Equal(t, "Commands and files are fenced in. They can change "+b.Project+", and /tmp, which all tools share, and nothing else. "+
+		"Relative paths of the file tools begin at "+b.Project+".", r.InitializeResult().Instructions)
+
 	// Commands and files see the same project, and the same /tmp.
 	assert.Equal(t, "one\ntwo\nthree\n\nexit status: 0\n", r.says(t, "bash", fields{"command": "cat a.txt; mkdir -p d; cd d; echo x >/tmp/x"})[:len("one\ntwo\nthree\n\n")]+"exit status: 0\n")
 	assert.Equal(t, b.Project+"/d\n\nexit status: 0\n", r.says(t, "bash", fields{"command": "pwd"}))

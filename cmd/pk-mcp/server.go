@@ -86,7 +86,7 @@ func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Cont
 // that a call could want, so that 0 is an argument that was left out.
 var bounds = map[string][2]float64{
 	"timeout": {1, 600}, "wait_ms": {1, maxWait}, "offset": {1, 1 << 31}, "limit": {1, 1 << 20},
-	"before": {0, 1000}, "after": {0, 1000}, "context": {0, 1000},
+	"before": {0, 1000}, "after": {0, 1000},
 }
 
 // said is a result of text, and of fields for programs.

@@ -86,7 +86,7 @@ func TestTools(t *testing.T) {
 				{"list", "list", fields{}, "d/\nf  3\nl  (link)\n", false},
 				{"glob", "glob", fields{"pattern": "*.go"}, "a.go\nb.go\n(there are more)\n", false},
 				{"write", "write", fields{"path": "a", "content": "b"}, "made a: 5 bytes, sha256 0a\n", false},
-				{"hints and host paths", "read", fields{"path": "secret"}, `Error: cannot read "secret": outside ("/tmp")`, true},
+				{"hints and host paths", "read", fields{"path": "secret"}, `Error: cannot read "secret": outside`, true},
 				{"job that is not there", "bash_output", fields{"shell_id": "j9.1"}, "Error: refused: there is no job j9", true},
 				{"job of another shell", "bash_kill", fields{"shell_id": "ja.2"}, "Error: there is no such shell_id any more", true},
 				{"no shell_id", "bash_input", fields{"shell_id": "x", "input": "y"}, "Error: " + errNoSuchJob.Error(), true},
@@ -265,4 +265,41 @@ func TestAsk(t *testing.T) {
 			assert.Equal(t, "Error: declined: this client cannot ask its user, and the server may not run anything unasked", textOf(r))
 		}
 	})
+}
+
+// A yes is for one call, and counts once.
+func TestAnswersAreForTheirCall(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, fake(t, true))
+	n := 0
+	call := func(command, state, action string) map[string]any {
+		n++
+		line, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": n, "method": "tools/call", "params": map[string]any{
+			"name": "bash", "arguments": fields{"command": command}, "requestState": state,
+			"inputResponses": fields{"confirm": fields{"action": action}},
+			"_meta":          fields{"io.modelcontextprotocol/protocolVersion": stateless, "io.modelcontextprotocol/clientCapabilities": fields{"elicitation": fields{}}},
+		}})
+		require.NoError(t, err)
+		r.write(string(line))
+		return r.answer()["result"].(map[string]any)
+	}
+	asks := func(result map[string]any) string {
+		assert.Equal(t, "input_required", result["resultType"], result)
+		return result["requestState"].(string)
+	}
+	asks(call("echo a", "", "accept"))
+	asks(call("echo a", "invented", "accept"))
+	state := asks(call("echo a", "", ""))
+	asks(call("echo b", state, "accept"))
+	asks(call("echo a", state, "accept")) // it was used up
+	state = asks(call("echo a", "", ""))
+	assert.Equal(t, "complete", call("echo a", state, "accept")["resultType"])
+	asks(call("echo a", state, "accept"))
+	state = asks(call("echo a", "", ""))
+	assert.Equal(t, true, call("echo a", state, "no")["isError"])
+	state = asks(call("echo a", "", ""))
+	for range maxPending {
+		asks(call("echo a", "", ""))
+	}
+	asks(call("echo a", state, "accept")) // it was forgotten
 }

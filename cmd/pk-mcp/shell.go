@@ -85,7 +85,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 	if err != nil {
 		return nil, err
 	}
-	return s.tell(end, number, note), nil
+	return s.tell(end, number, note, in.Command+" "+in.Cwd), nil
 }
 
 // request is that for pk-bash.
@@ -305,7 +305,7 @@ func (s *server) withJob(id string, do func(c *child, job string) (*result, erro
 		return nil, err
 	}
 	r.Job = job
-	return s.tell(r, current, note), nil
+	return s.tell(r, current, note, id), nil
 }
 
 // bashList lists the jobs that run, and those that the model has been told of.
@@ -362,11 +362,11 @@ func jobOf(id string) (job string, number int, ok bool) {
 }
 
 // tell makes the text and the fields of a result.
-func (s *server) tell(r *result, number int, note string) *mcp.CallToolResult {
+func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolResult {
 	id := idOf(r.Job, number)
 	switch r.Outcome {
 	case "refused", "declined", "sandbox-failed", "cancelled":
-		return failed("%s%s: %s", note, r.Outcome, r.Error)
+		return failed("%s%s: %s", note, r.Outcome, s.inside(r.Error, typed))
 	case running:
 		s.mu.Lock()
 		s.known[id] = true
@@ -377,7 +377,7 @@ func (s *server) tell(r *result, number int, note string) *mcp.CallToolResult {
 		text += "\n"
 	}
 	for _, n := range r.notes() {
-		text += n + "\n"
+		text += s.inside(n, typed) + "\n"
 	}
 	if r.Outcome == running {
 		text += fmt.Sprintf("still running: shell_id %s; bash_output reads on, bash_kill ends it\n", id)

@@ -28,5 +28,12 @@ const grepText = `Search in files. What .gitignore names is left out, as are .gi
 
 // instructions are for the model, beside the tools.
 func (s *server) instructions() string {
-	return "Commands and files are fenced in: only the project, at " + s.root + ", can be changed, and /tmp, which all tools share."
+	places := ""
+	for _, r := range s.roots {
+		if r.Writable && !s.isTmp(r) {
+			places += r.Path + ", "
+		}
+	}
+	return "Commands and files are fenced in. They can change " + places + "and /tmp, which all tools share, and nothing else. " +
+		"Relative paths of the file tools begin at " + s.root + "."
 }
