@@ -487,6 +487,9 @@ func (l *loop) reset(jobs bool) {
 	}
 }
 
+// mostListed is how much of a command is listed.
+const mostListed = 1000
+
 // listedJob is one job of the answer to OpList.
 type listedJob struct {
 	Job         string        `json:"job"`
@@ -507,6 +510,9 @@ func (l *loop) answerList(t *turn) {
 		}
 		if b.hasEnded() {
 			one.Outcome, one.ExitStatus, one.DurationMS = b.result.Outcome, &b.result.Status, b.result.Duration.Milliseconds()
+		}
+		if len(one.Command) > mostListed {
+			one.Command = strings.ToValidUTF8(one.Command[:mostListed], "") + "..."
 		}
 		list = append(list, one)
 	}

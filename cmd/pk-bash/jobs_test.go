@@ -373,7 +373,9 @@ func TestManyJobs(t *testing.T) {
 		answers = append(answers, c.begin(`{"op":"start","command":"exec 8>held; flock -s 8; echo up; setsid sleep 1000 & sleep 1000"}`))
 	}
 	for _, answer := range answers {
-		assert.Equal(t, "running", answer()["outcome"])
+		a := answer()
+		assert.Equal(t, "running", a["outcome"])
+		c.told[a["job"].(string)] = a["output"].(string)
 	}
 	assert.Equal(t, "64 jobs are running, and that is the most: end one first", c.ask(`{"op":"start","command":"true"}`)["error"])
 	for _, job := range c.ask(`{"op":"list"}`)["jobs"].([]any) {
@@ -582,21 +584,23 @@ func TestOperationsThatAreRefused(t *testing.T) {
 // Each start is asked about, one after another, and so is input; with a no nothing runs.
 func TestJobsAreAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Project+"/sub")
 	b.Script(t, b.Home+"/answer", `cat >>"$HOME/asked"; grep -q 'never' "$HOME/asked" && exit 1; exit 0`)
 	c := dial(t, b, "--confirm-command", b.Home+"/answer")
 	job := c.start("cat; true", `,"stdin":true`)
 	c.type_(job, `"input":"yes\n"`, "yes\n")
 	a := c.ask(`{"op":"write","job":%q,"input":"never\n","eof":true}`, job)
 	assert.Equal(t, []any{"refused", "user declined the bash command."}, []any{a["outcome"], a["error"]})
-	a = c.ask(`{"op":"start","command":"touch in"}`)
+	a = c.ask(`{"op":"start","command":"touch in","cwd":"sub"}`)
 	assert.Equal(t, []any{"declined", 126.0, nil}, []any{a["outcome"], a["exit_status"], a["job"]})
 	assert.Empty(t, c.ask(`{"op":"kill","job":%q}`, job)["output"])
 	assert.NoError(t, c.close())
-	assert.NoFileExists(t, b.Project+"/in")
+	assert.NoFileExists(t, b.Project+"/sub/in")
 	asked, err := os.ReadFile(b.Home + "/asked")
 	require.NoError(t, err)
 	assert.Equal(t, 4, strings.Count(string(asked), "\n"))
 	assert.Equal(t, 2, strings.Count(string(asked), `"input_for":"cat; true"`))
+	assert.Equal(t, 1, strings.Count(string(asked), `"cwd":"`+b.Project+`/sub"`))
 	assert.Contains(t, string(asked), "INPUT for the running command: cat; true")
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -79,7 +80,8 @@ type loop struct {
 	busy     sync.WaitGroup // operations and events
 	starting sync.WaitGroup // operations that may add a job
 	broken   chan error     // the answers have no reader
-	pending  chan struct{}  // a place for each operation that is not answered
+	pending  atomic.Int32   // operations that are not answered
+	answered chan struct{}  // one is, of as many as there may be
 	closing  chan struct{}  // closed when the loop ends: nothing is begun any more
 
 	mu      sync.Mutex
@@ -91,7 +93,7 @@ type loop struct {
 }
 
 func newLoop(s *session) *loop {
-	return &loop{session: s, broken: make(chan error, 1), pending: make(chan struct{}, maxPending), closing: make(chan struct{})}
+	return &loop{session: s, broken: make(chan error, 1), answered: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
 // Bounds on what is read ahead: a client that reads no answers is not read any more.
@@ -137,7 +139,7 @@ func (l *loop) run() error {
 			go func() { done <- l.answer(q) }()
 		}
 		from := lines
-		if size > maxQueued {
+		if size > maxQueued || l.pending.Load() >= maxPending {
 			from = nil
 		}
 		select {
@@ -158,6 +160,7 @@ func (l *loop) run() error {
 			if err != nil {
 				end(err, syscall.SIGTERM)
 			}
+		case <-l.answered:
 		case err := <-l.broken:
 			end(err, syscall.SIGTERM)
 		case sig := <-l.signals:
@@ -301,11 +304,19 @@ func (l *loop) take(in incoming) (q queued, plain bool) {
 	if request.Op == "" {
 		return q, true
 	}
-	l.pending <- struct{}{}
+	l.pending.Add(1)
 	l.busy.Add(1)
 	l.starting.Add(1)
 	go func() {
-		defer func() { <-l.pending; l.busy.Done() }()
+		defer l.busy.Done()
+		defer func() {
+			if l.pending.Add(-1) == maxPending-1 {
+				select {
+				case l.answered <- struct{}{}:
+				default:
+				}
+			}
+		}()
 		if q.refusal != nil {
 			l.starting.Done()
 			l.send(q.refusal)

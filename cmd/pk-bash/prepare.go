@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -71,6 +72,7 @@ func (t *turn) prepare() (*job, error) {
 	if err != nil {
 		return nil, errors.Join(err, j.cleanUp())
 	}
+	j.question.Where = cmp.Or(j.Dir, j.State.Dir, j.question.Where)
 	return j, nil
 }
 

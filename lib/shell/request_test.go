@@ -13,6 +13,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// allFields are the names of all fields.
+func allFields() []string {
+	names := []string{"id", "op"}
+	for _, o := range operations {
+		for _, name := range o.fields {
+			names = append(names, strings.TrimPrefix(name, "!"))
+		}
+	}
+	return names
+}
+
 // FuzzRequest holds what is accepted to what another reader of JSON makes of it:
 // the command that runs is the one that was sent, and no field is passed over.
 func FuzzRequest(f *testing.F) {
@@ -31,6 +42,13 @@ func FuzzRequest(f *testing.F) {
 		`{"command":"\ud83d\n"}`,
 		`{"command":"\ud83d\ud83d\ude00"}`,
 		`{"command":"\ude00\ud83d"}`,
+		`{"op":"start","command":"a","tty":{"rows":1,"cols":2},"events":["exit"],"wait_ms":5}`,
+		`{"op":"read","job":"j1","since":3,"max_bytes":1}`,
+		`{"op":"write","job":"j1","input_base64":"/w==","eof":true}`,
+		`{"op":"kill","job":"j1","signal":"SIGINT"}`,
+		`{"op":"cancel","request":"\u0061"}`,
+		`{"op":"reset","jobs":true}`,
+		`{"op":"","command":"a"}`,
 		`{"description":"\uDBFF\uDFFF","command_base64":"bHMK"}`,
 	} {
 		f.Add([]byte(line))
@@ -42,15 +60,37 @@ func FuzzRequest(f *testing.F) {
 		}
 		var other struct {
 			ID          json.RawMessage `json:"id"`
-			Command     *string         `json:"command"`
-			Base64      []byte          `json:"command_base64"`
-			Description string          `json:"description"`
-			Timeout     *int            `json:"timeout"`
+			Op          string          `json:"op"`
+			Job         string          `json:"job"`
+			Input       string          `json:"input"`
+			InputBase64 []byte          `json:"input_base64"`
+			Since       *int64          `json:"since"`
+			Wait        int64           `json:"wait_ms"`
+			EOF, Jobs   bool
+			Stdin       bool   `json:"stdin"`
+			Cwd         string `json:"cwd"`
+			TTY         *struct{ Rows, Cols uint16 }
+			Events      []string `json:"events"`
+			Command     *string  `json:"command"`
+			Base64      []byte   `json:"command_base64"`
+			Description string   `json:"description"`
+			Timeout     *int     `json:"timeout"`
 		}
 		require.NoError(t, json.Unmarshal(line, &other), "%q", line)
 		want := string(other.Base64)
 		if other.Command != nil {
 			want = *other.Command
+		}
+		assert.Equal(t, other.Op, string(r.Op), "%q", line)
+		assert.Equal(t, other.Job, r.Job, "%q", line)
+		assert.Equal(t, other.Input+string(other.InputBase64), r.Bytes, "%q", line)
+		assert.Equal(t, other.Since, r.Since, "%q", line)
+		assert.Equal(t, other.Wait, r.Wait.Milliseconds(), "%q", line)
+		assert.Equal(t, []bool{other.EOF, other.Jobs, other.Stdin}, []bool{r.EOF, r.Jobs, r.Input}, "%q", line)
+		assert.Equal(t, other.Cwd, r.Dir, "%q", line)
+		assert.Equal(t, len(other.Events), len(r.Events), "%q", line)
+		if other.TTY != nil {
+			assert.Equal(t, Size(*other.TTY), *r.TTY, "%q", line)
 		}
 		assertUnits(t, r.Description, line, "description")
 		if other.Command != nil {
@@ -62,7 +102,7 @@ func FuzzRequest(f *testing.F) {
 		var fields map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(line, &fields))
 		for name := range fields {
-			assert.Contains(t, []string{"id", "command", "command_base64", "description", "timeout"}, name)
+			assert.Contains(t, allFields(), name)
 		}
 	})
 }
