@@ -80,6 +80,7 @@ func TestPatch(t *testing.T) {
 		{"no newline at the end", "--- n\n+++ n\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n\\ No newline at end of file\n", "n", "a\nc", ""},
 		{"CRLF, given as LF", "--- crlf\n+++ crlf\n@@ -1,2 +1,3 @@\n a\n+x\n b\n", "crlf", "a\r\nx\r\nb\r\n", ""},
 		{"CRLF, given as it is", "--- crlf\n+++ crlf\n@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\n", "crlf", "a\r\nc\n", ""},
+		{"all of it with CRLF, of a file with LF", "--- a\r\n+++ a\r\n@@ -1 +1,2 @@\r\n 1\r\n+x\r\n", "a", "1\nx\n2\n3\n4\n5\n6\n7\n8\n9\n", ""},
 		{"lines that are not there", "--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n 1\n-x\n+y\n", "", "", `cannot patch "a": hunk 1: its lines are not there, the first of which is "1"`},
 		{"in several places", "--- t\n+++ t\n@@ -9 +9 @@\n-x\n+y\n", "", "", `cannot patch "t": hunk 1 fits in several places: lines 1, 3, 5`},
 		{"in several places, one of which it says", "--- t\n+++ t\n@@ -3 +3 @@\n-x\n+y\n", "t", "x\n-\ny\n-\nx\n", ""},
