@@ -106,9 +106,17 @@ func (a *arena) fill(t *testing.T) {
 	}
 }
 
+// patchFile is a patch of what fill makes.
+func patchFile(t *testing.T) string {
+	file := t.TempDir() + "/patch"
+	require.NoError(t, os.WriteFile(file, []byte("--- d/f\n+++ d/f\n@@ -1 +1 @@\n-inside\n+patched\n--- /dev/null\n+++ d/g2\n@@ -0,0 +1 @@\n+x\n"), 0o644))
+	return file
+}
+
 func TestSwappingAttacker(t *testing.T) {
 	for _, verb := range [][]string{
 		{"cat", "d/f"}, {"read", "d/f"}, {"read", "--tail", "1", "-n", "d/f"}, {"ls", "d"}, {"ls", "--json", "d"}, {"walk", "d"}, {"walk"}, {"glob", "**/*", "d"}, {"glob", "d/*"},
+		{"grep", "", "d"}, {"grep", "-l", "S", "."}, {"grep", "E", "d/f"}, {"patch", "--from", patchFile(t)},
 		{"stat", "d/f"}, {"exists", "d/g"},
 		{"write", "d/f"}, {"write", "d/new/f"}, {"write", "--atomic", "d/f"}, {"write", "--exclusive", "d/made"}, {"append", "d/f"},
 		{"edit", "--old", "i", "--new", "I", "d/f"}, {"edit", "--all", "--old", "E", "--new", "e", "d/f"},
@@ -139,6 +147,7 @@ func TestSwappingAttacker(t *testing.T) {
 						require.False(t, err == nil && strings.Contains(string(content), "SECRET"), made)
 					}
 					_ = os.RemoveAll(a.tree + "/subdir")
+					_ = os.Remove(a.dir + "/g2")
 				}
 				require.Equal(t, before, clitest.Listing(t, a.outside))
 				t.Logf("done %d times", done)

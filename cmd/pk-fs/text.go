@@ -238,7 +238,7 @@ func (w *work) patch() error {
 func (w *work) checked(text string) (*edit.Plan, error) {
 	changes, err := edit.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("cannot patch: %w", err)
+		return nil, &badRequest{fmt.Errorf("cannot patch: %w", err)}
 	}
 	plan, err := edit.Check(context.Background(), changes, func(name string, keepsLink bool) (workspace.Workspace, string, error) {
 		req := toWrite

@@ -94,7 +94,7 @@ func read(ctx context.Context, ws workspace.Workspace, path string) (*content, e
 		return nil, err
 	}
 	if info.Size() > maxFile {
-		return nil, workspace.ErrTooLarge
+		return nil, reason(workspace.ErrTooLarge)
 	}
 	var data bytes.Buffer
 	data.Grow(int(info.Size()) + bytes.MinRead)
@@ -102,7 +102,7 @@ func read(ctx context.Context, ws workspace.Workspace, path string) (*content, e
 		return nil, err
 	}
 	if data.Len() > maxFile {
-		return nil, workspace.ErrTooLarge
+		return nil, reason(workspace.ErrTooLarge)
 	}
 	return &content{workspace.Entry{
 		Kind: workspace.KindFile, Perm: info.Mode().Perm(), Size: int64(data.Len()), Hash: workspace.HashOf(data.Bytes()),

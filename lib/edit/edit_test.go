@@ -29,7 +29,7 @@ func put(t *testing.T, file, text string) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o640))
 }
 
-func content1(t *testing.T, file string) string {
+func contentOf(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestReplace(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, workspace.HashOf([]byte(row.want)), result.Hash())
 			}
-			assert.Equal(t, row.want, content1(t, dir+"/f"))
+			assert.Equal(t, row.want, contentOf(t, dir+"/f"))
 			info, err := os.Stat(dir + "/f")
 			require.NoError(t, err)
 			assert.Equal(t, os.FileMode(0o640), info.Mode())
@@ -98,7 +98,7 @@ func TestFilesThatAreNone(t *testing.T) {
 	}
 	_, err := File(t.Context(), ws, "l", Replacement{Old: "a", New: "b"})
 	assert.ErrorIs(t, err, workspace.ErrChanged, "the caller follows links")
-	assert.Equal(t, "a", content1(t, dir+"/f"))
+	assert.Equal(t, "a", contentOf(t, dir+"/f"))
 }
 
 func put2(t *testing.T, file string) string { put(t, file, ""); return file }
@@ -141,7 +141,7 @@ func TestRandomEdits(t *testing.T) {
 			model = want
 			done++
 		}
-		require.Equal(t, model, content1(t, dir+"/f"))
+		require.Equal(t, model, contentOf(t, dir+"/f"))
 	}
 	require.Greater(t, done, 100)
 }
@@ -165,7 +165,7 @@ func TestEditsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.Equal(t, "a40.\nb40.\nc40.\n", content1(t, dir+"/f"))
+	assert.Equal(t, "a40.\nb40.\nc40.\n", contentOf(t, dir+"/f"))
 }
 
 // TestChangedMeanwhile: an editor puts its own version in place while a file is edited.
@@ -173,7 +173,7 @@ func TestEditsAtOnce(t *testing.T) {
 func TestChangedMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0
-	for i := range 300 {
+	for i := range 100 {
 		put(t, dir+"/f", "old x\n")
 		own := fmt.Sprintf("version %d x\n", i)
 		put(t, dir+"/f.new", own)
@@ -185,7 +185,7 @@ func TestChangedMeanwhile(t *testing.T) {
 			require.ErrorIs(t, err, workspace.ErrChanged)
 			refused++
 		}
-		require.Contains(t, []string{own, strings.Replace(own, "x", "y", 1)}, content1(t, dir+"/f"), "%v", err)
+		require.Contains(t, []string{own, strings.Replace(own, "x", "y", 1)}, contentOf(t, dir+"/f"), "%v", err)
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
 		require.Len(t, entries, 1)

@@ -26,7 +26,7 @@ func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
 	for l := range strings.Lines(string(text)) {
 		t.lines = append(t.lines, l)
 	}
-	if endsInCRLF(text) && !anyCR(hunks) {
+	if endsInCRLF(text) && lostCR(hunks, lenient) {
 		t.end = "\r\n"
 	}
 	for i, h := range hunks {
@@ -41,15 +41,20 @@ func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
 	return t.out.Bytes(), nil
 }
 
-func anyCR(hunks []hunk) bool {
+// lostCR reports whether hunks for a text that ends lines in CR LF have lost the CR: no
+// line has one, and there are lines of the text among them. A format without line ends
+// always has.
+func lostCR(hunks []hunk, lenient bool) bool {
+	lost := lenient
 	for _, h := range hunks {
 		for _, l := range h.lines {
 			if strings.HasSuffix(l.text, "\r\n") {
-				return true
+				return false
 			}
+			lost = lost || l.op != '+'
 		}
 	}
-	return false
+	return lost
 }
 
 // target is a text that hunks are applied to, from its beginning to its end.

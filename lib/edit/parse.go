@@ -52,6 +52,9 @@ func Parse(text string) ([]Change, error) {
 	if first, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n"); strings.TrimSpace(first) == beginPatch {
 		return parseEnvelope(text)
 	}
+	if endsInCRLF([]byte(text)) { // on its way: git's headers end in LF, whatever files do
+		text = strings.ReplaceAll(text, "\r\n", "\n")
+	}
 	return parseUnified(text)
 }
 

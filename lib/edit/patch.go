@@ -70,6 +70,8 @@ func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
 	return p, nil
 }
 
+func reason(err error) error { return &workspace.Error{Err: err} }
+
 func pathError(name string, err error) error {
 	if _, ok := errors.AsType[*workspace.Error](err); ok {
 		return workspace.NewError("patch", name, err)
@@ -106,11 +108,11 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 	case err != nil:
 		return err
 	case entry.Kind == workspace.KindMissing:
-		return workspace.ErrNotFound
+		return reason(workspace.ErrNotFound)
 	case entry.Kind == workspace.KindDir:
-		return workspace.ErrIsDir
+		return reason(workspace.ErrIsDir)
 	case entry.Kind != workspace.KindFile:
-		return workspace.ErrNotRegular
+		return reason(workspace.ErrNotRegular)
 	}
 	if s.old, err = read(ctx, ws, where); err != nil {
 		return err
@@ -120,7 +122,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 		return err
 	}
 	if len(text) > maxFile {
-		return workspace.ErrTooLarge
+		return reason(workspace.ErrTooLarge)
 	}
 	switch {
 	case c.Action == Delete && len(c.hunks) > 0 && len(text) > 0:
@@ -151,7 +153,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 func (p *Plan) vacant(ctx context.Context, s step) error {
 	entry, err := workspace.EntryOf(ctx, s.ws, s.path)
 	if err == nil && entry.Kind != workspace.KindMissing {
-		err = workspace.ErrExist
+		err = reason(workspace.ErrExist)
 	}
 	if err == nil {
 		p.steps = append(p.steps, s)
