@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/jsonline"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -148,7 +149,7 @@ func (l *loop) run() error {
 			case !ok:
 				lines = nil
 				go l.watchReader()
-			case in.err != nil && !errors.Is(in.err, errTooLong):
+			case in.err != nil && !tooLong(in.err):
 				end(fmt.Errorf("cannot read standard input: %w", in.err), syscall.SIGTERM)
 			default:
 				if q, plain := l.take(in); plain {
@@ -246,17 +247,23 @@ func (l *loop) readLines() <-chan incoming {
 	go func() {
 		defer close(lines)
 		for input := bufio.NewReader(l.ctx.Stdin); ; {
-			line, err := readLine(input)
+			line, err := jsonline.ReadLine(input, maxLine)
 			if errors.Is(err, io.EOF) {
 				return
 			}
 			lines <- incoming{line, err}
-			if err != nil && !errors.Is(err, errTooLong) {
+			if err != nil && !tooLong(err) {
 				return
 			}
 		}
 	}()
 	return lines
+}
+
+// tooLong reports whether a request was skipped.
+func tooLong(err error) bool {
+	_, ok := errors.AsType[*jsonline.TooLongError](err)
+	return ok
 }
 
 // watchReader ends the loop when its answers have no reader any more.
@@ -426,36 +433,4 @@ func (l *loop) nextDir() string {
 		return ""
 	}
 	return cmp.Or(l.state.Dir, l.root)
-}
-
-// errTooLong is a request that was skipped.
-var errTooLong = fmt.Errorf("the request is longer than %d bytes", maxLine)
-
-// readLine reads one line, without its end. The last one need not have one.
-func readLine(input *bufio.Reader) ([]byte, error) {
-	var line []byte
-	long := false
-	for {
-		part, err := input.ReadSlice('\n')
-		if long = long || len(line)+len(part) > maxLine; long {
-			line = nil
-		} else {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case errors.Is(err, io.EOF) && (long || len(line) > 0):
-			err = nil
-		case err != nil:
-			return nil, err
-		}
-		if long {
-			return nil, errTooLong
-		}
-		if n := len(line); n > 0 && line[n-1] == '\n' {
-			line = line[:n-1]
-		}
-		return line, nil
-	}
 }

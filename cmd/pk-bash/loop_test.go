@@ -59,7 +59,7 @@ func TestLoop(t *testing.T) {
 		{"a field too many", `{"id":1,"command":"true","sandbox":false}`, refused(1.0, nil, `the field "sandbox" is unknown`)},
 		{"a field in capitals", `{"id":1,"Command":"true"}`, refused(1.0, nil, `the field "Command" is unknown`)},
 		{"a field twice", `{"id":1,"command":"true","command":"rm x"}`, refused(1.0, nil, `the field "command" is there twice`)},
-		{"two commands", `{"id":1,"command":"true","command_base64":"cm0="}`, refused(1.0, nil, "there is a command and a command_base64")},
+		{"two commands", `{"id":1,"command":"true","command_base64":"cm0="}`, refused(1.0, nil, "the request has both command and command_base64")},
 		{"bad base64", `{"id":1,"command_base64":"***"}`, refused(1.0, nil, "the command_base64 is not base64")},
 		{"a command that is a list", `{"id":1,"command":["true"]}`, refused(1.0, nil, "the command is not a string")},
 		{"a timeout that is a string", `{"id":1,"command":"true","timeout":"5"}`, refused(1.0, nil, "the timeout is not a whole number")},

@@ -228,15 +228,6 @@ func kindOf(err error) string {
 // asked are the fields of a request, with the mistakes that a type does not show.
 type asked struct{ *jsonline.Object }
 
-// path takes the path that an operation needs.
-func (a asked) need(name string) string {
-	text, ok := a.Text(name)
-	if !ok {
-		a.Fail(fmt.Errorf("there is no %s", name))
-	}
-	return text
-}
-
 func (a asked) path() string {
 	if path, ok := a.Text("path"); ok {
 		return path
@@ -245,12 +236,9 @@ func (a asked) path() string {
 }
 
 func (a asked) number(name string, least, most, otherwise int) int {
-	n := a.Int(name)
+	n := a.Between(name, least, most)
 	if n == nil {
 		return otherwise
-	}
-	if *n < least || *n > most {
-		a.Fail(fmt.Errorf("the %s is not between %d and %d", name, least, most))
 	}
 	return *n
 }
@@ -303,7 +291,7 @@ func (w *work) hello(request *jsonline.Object) (fields, error) {
 
 func (w *work) readPart(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed := a.need("path")
+	typed := a.Need("path")
 	first, count := a.Int("offset"), a.Int("limit")
 	r := lines.Range{First: 1, Last: 2000, Numbers: a.Bool("numbers")}
 	if first != nil {
@@ -384,7 +372,7 @@ func (w *work) readBytes(answer fields, f workspace.File, most int) error {
 
 func (w *work) writeAll(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed, content := a.need("path"), a.need("content")
+	typed, content := a.Need("path"), a.Need("content")
 	opts := workspace.WriteOptions{Atomic: true, IfHash: a.hash(), Exclusive: a.Bool("exclusive"), Sync: w.sync}
 	if opts.IfHash != "" && opts.Exclusive {
 		a.Fail(errors.New("exclusive cannot be used with if_unchanged"))
@@ -420,8 +408,8 @@ func (w *work) writeAll(request *jsonline.Object) (fields, error) {
 
 func (w *work) editText(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed := a.need("path")
-	r := edit.Replacement{Old: a.need("old"), New: a.need("new"), All: a.Bool("all"), IfHash: a.hash()}
+	typed := a.Need("path")
+	r := edit.Replacement{Old: a.Need("old"), New: a.Need("new"), All: a.Bool("all"), IfHash: a.hash()}
 	if err := a.end(); err != nil {
 		return nil, err
 	}
@@ -437,7 +425,7 @@ func (w *work) editText(request *jsonline.Object) (fields, error) {
 func (w *work) grepText(request *jsonline.Object) (fields, error) {
 	a := asked{request}
 	q := grep.Query{
-		Pattern: a.need("pattern"), IgnoreCase: a.Bool("ignore_case"), Fixed: a.Bool("fixed"), FilesOnly: a.Bool("files_only"),
+		Pattern: a.Need("pattern"), IgnoreCase: a.Bool("ignore_case"), Fixed: a.Bool("fixed"), FilesOnly: a.Bool("files_only"),
 		Before: a.number("before", 0, maxContext, 0), After: a.number("after", 0, maxContext, 0), Limit: a.number("limit", 1, 100_000, 250),
 	}
 	typed := a.path()
@@ -508,7 +496,7 @@ func (g *gathered) Failed(path string, err error) error {
 
 func (w *work) globPaths(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	text, typed, limit := a.need("pattern"), a.path(), a.number("limit", 1, 1_000_000, 1000)
+	text, typed, limit := a.Need("pattern"), a.path(), a.number("limit", 1, 1_000_000, 1000)
 	p, err := pattern.Compile(text)
 	a.Fail(err)
 	if err := a.end(); err != nil {
@@ -600,7 +588,7 @@ func shortKind(m fs.FileMode) string {
 
 func (w *work) statFields(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed := a.need("path")
+	typed := a.Need("path")
 	if err := a.end(); err != nil {
 		return nil, err
 	}
@@ -615,7 +603,7 @@ func (w *work) statFields(request *jsonline.Object) (fields, error) {
 
 func (w *work) mkdirOp(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed := a.need("path")
+	typed := a.Need("path")
 	if err := a.end(); err != nil {
 		return nil, err
 	}
@@ -624,7 +612,7 @@ func (w *work) mkdirOp(request *jsonline.Object) (fields, error) {
 
 func (w *work) mvOp(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	from, to := a.need("from"), a.need("to")
+	from, to := a.Need("from"), a.Need("to")
 	if err := a.end(); err != nil {
 		return nil, err
 	}
@@ -633,7 +621,7 @@ func (w *work) mvOp(request *jsonline.Object) (fields, error) {
 
 func (w *work) rmOp(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	typed, recursive := a.need("path"), a.Bool("recursive")
+	typed, recursive := a.Need("path"), a.Bool("recursive")
 	if err := a.end(); err != nil {
 		return nil, err
 	}
@@ -642,7 +630,7 @@ func (w *work) rmOp(request *jsonline.Object) (fields, error) {
 
 func (w *work) patchFiles(request *jsonline.Object) (fields, error) {
 	a := asked{request}
-	text, dry := a.need("patch"), a.Bool("dry_run")
+	text, dry := a.Need("patch"), a.Bool("dry_run")
 	if err := a.end(); err != nil {
 		return nil, err
 	}

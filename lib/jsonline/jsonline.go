@@ -54,12 +54,13 @@ func ReadLine(input *bufio.Reader, limit int) ([]byte, error) {
 }
 
 // Object is a request. Its methods take fields by name, and End refuses the rest. The
-// first error is kept, and returned by End.
+// first error is kept, and returned by End; that a field is missing comes last.
 type Object struct {
 	names  []string // in the order of the line
 	fields map[string]json.RawMessage
 	taken  map[string]bool
 	err    error
+	lacks  error // a field that has to be there
 }
 
 // Parse reads an object. The fields before a mistake can be taken all the same, so that
@@ -127,7 +128,15 @@ func (o *Object) End() error {
 			break
 		}
 	}
+	o.Fail(o.lacks)
 	return o.err
+}
+
+// Missing notes that there is no such field.
+func (o *Object) Missing(name string) {
+	if o.lacks == nil {
+		o.lacks = fmt.Errorf("there is no %s", name)
+	}
 }
 
 // take returns the value of a field, nil if there is none.
@@ -171,7 +180,7 @@ func (o *Object) Text(name string) (text string, ok bool) {
 	case value == nil:
 		return text, ok
 	case ok:
-		o.Fail(fmt.Errorf("there is a %s and a %s", name, twin))
+		o.Fail(fmt.Errorf("the request has both %s and %s", name, twin))
 		return text, ok
 	}
 	encoded, err := unquote(twin, value)
@@ -197,6 +206,27 @@ func (o *Object) Int(name string) *int {
 	}
 	return n
 }
+
+// Between takes a whole number between least and most; nil if there is none.
+func (o *Object) Between(name string, least, most int) *int {
+	n := o.Int(name)
+	if n != nil && (*n < least || *n > most) {
+		o.Fail(fmt.Errorf("the %s is not between %d and %d", name, least, most))
+	}
+	return n
+}
+
+// Need takes a text that has to be there.
+func (o *Object) Need(name string) string {
+	text, ok := o.Text(name)
+	if !ok {
+		o.Missing(name)
+	}
+	return text
+}
+
+// Raw takes a value as it came; nil if there is none.
+func (o *Object) Raw(name string) json.RawMessage { return o.take(name) }
 
 // Bool takes true or false; false if there is none.
 func (o *Object) Bool(name string) bool {

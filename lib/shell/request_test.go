@@ -14,14 +14,9 @@ import (
 )
 
 // allFields are the names of all fields.
-func allFields() []string {
-	names := []string{"id", "op"}
-	for _, o := range operations {
-		for _, name := range o.fields {
-			names = append(names, strings.TrimPrefix(name, "!"))
-		}
-	}
-	return names
+var allFields = []string{
+	"id", "op", "command", "command_base64", "description", "timeout", "cwd", "wait_ms", "stdin", "tty", "events", "job", "since", "max_bytes",
+	"input", "input_base64", "eof", "rows", "cols", "signal", "request", "jobs",
 }
 
 // FuzzRequest holds what is accepted to what another reader of JSON makes of it:
@@ -102,7 +97,7 @@ func FuzzRequest(f *testing.F) {
 		var fields map[string]json.RawMessage
 		require.NoError(t, json.Unmarshal(line, &fields))
 		for name := range fields {
-			assert.Contains(t, allFields(), name)
+			assert.Contains(t, allFields, name)
 		}
 	})
 }
