@@ -38,6 +38,7 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 		s.Write(t, s.Project+"/.npmrc", "@app:registry=https://npm.example.test/\n")
 	},
 	"README.md": func(t *testing.T, s *scene) {
+		s.Script(t, s.Home+"/.cargo/bin/claude", "while [ \"$1\" != -- ]; do shift; done\nshift\nexec \"$@\" </dev/null\n")
 		s.Write(t, s.Home+"/.npmrc", "registry=https://registry.example.test/\n")
 	},
 	"man/pk-net.7": func(t *testing.T, s *scene) {

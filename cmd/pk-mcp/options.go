@@ -68,8 +68,8 @@ Sandbox, for commands; pk-bash --help explains them:
 Exit status: 0 standard input has ended, or a signal came; 1 something could not
 be done; 2 called wrongly, or the workspace is invalid.
 
-Example, as clients are configured:
-  {"mcpServers": {"pk": {"command": "pk-mcp", "args": ["-C", "/src/app"]}}}
+Examples:
+  pk-mcp -C src --net none </dev/null
 `
 
 // options of pk-mcp.

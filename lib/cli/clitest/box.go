@@ -105,7 +105,7 @@ func (b *Box) Commands(t testing.TB) string {
 	}
 	for _, e := range entries {
 		options := ""
-		if e.Name() == "pk-bwrap" || e.Name() == "pk-bash" {
+		if e.Name() == "pk-bwrap" || e.Name() == "pk-bash" || e.Name() == "pk-mcp" {
 			options = " --bwrap '" + b.Bwrap + "'"
 		}
 		b.Script(t, filepath.Join(dir, e.Name()), "exec '"+filepath.Join(b.Bin, e.Name())+"'"+options+" \"$@\"\n")
