@@ -28,7 +28,7 @@ func TestMistakes(t *testing.T) {
 		{`{"path":1}`, "the path is not a string"},
 		{`{"path":null}`, "the path is not a string"},
 		{`{"path":"\ud800"}`, "the path holds half of a surrogate pair"},
-		{`{"path":"p","path_base64":"cA=="}`, "there is a path and a path_base64"},
+		{`{"path":"p","path_base64":"cA=="}`, "the request has both path and path_base64"},
 		{`{"path_base64":"c"}`, "the path_base64 is not base64"},
 		{`{"path_base64":1}`, "the path_base64 is not base64"},
 		{`{"n":1.5}`, "the n is not a whole number"},
