@@ -1,7 +1,10 @@
 package man
 
 import (
+	"bufio"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +29,9 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 	"man/pk-diff.1": func(t *testing.T, s *scene) {
 		script := "git init -q . && git add . && git -c user.name=a -c user.email=a commit -q -m main"
 		require.Equal(t, clitest.Outcome{}, s.run(t, "bash", "-ec", script))
+	},
+	"man/pk-fs.1": func(t *testing.T, s *scene) {
+		s.Write(t, s.Project+"/app.conf", "host = \"localhost\"\nretries = 3\n")
 	},
 	"man/pk-sweep.1": func(t *testing.T, s *scene) {
 		s.session(t, "docs", 3*time.Hour)
@@ -65,6 +71,7 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 // and first line: what they are, and how they are tried.
 var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-bash.1: SHELL = pk-bash":                                                                                   makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
+	"man/pk-bash.1: $ pk-bash -y --net none --loop":                                                                    conversation,
 	"man/pk-fs.1: report.txt: $(SOURCES)":                                                                              makefile("SOURCES = src/main.c counter\n"),
 	"man/pk-fs.1: import json, subprocess":                                                                             python("path, text = 'notes/made/up', 'hi'\n", "assert names == ['report.py'], names\nassert pk_fs('cat', path) == b'hi'\n"),
 	"man/pk-net.7: pk-bwrap --net none --publish 3000 --connect 5432 -- make":                                          elsewhere("cmd/pk-bwrap tries these options in a network of its own: the ports may be in use here"),
@@ -144,6 +151,32 @@ func transcript(t *testing.T, s *scene, e example) {
 		if len(got) == 0 {
 			require.Equal(t, 0, status, command)
 		}
+	}
+}
+
+// conversation runs a loop. Behind its command, a request and its answer follow each
+// other; of an answer that ends in "...", the beginning is shown.
+func conversation(t *testing.T, s *scene, e example) {
+	clitest.Need(t, "python3")
+	command, _ := strings.CutPrefix(e.lines[0], "$ ")
+	cmd := exec.Command("env", "bash", "-c", command)
+	cmd.Dir, cmd.Env = s.Project, s.environ()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		in.Close()
+		assert.NoError(t, cmd.Wait())
+	}()
+	for answers, lines := bufio.NewReader(out), e.lines[1:]; len(lines) > 1; lines = lines[2:] {
+		_, err := io.WriteString(in, lines[0]+"\n")
+		require.NoError(t, err)
+		got, err := answers.ReadString('\n')
+		require.NoError(t, err)
+		want, _ := strings.CutSuffix(lines[1], "...")
+		require.Equal(t, strings.TrimSpace(want), got[:min(len(strings.TrimSpace(want)), len(got))], lines[0])
 	}
 }
 

@@ -121,7 +121,7 @@ Examples:
   pk-fs cat src/main.c
   generate | pk-fs write --atomic out/report.txt
   pk-fs --readable /usr/lib cat /usr/lib/os-release
-  pk-fs grep --glob '*.go' 'func .*Error\b' src
+  pk-fs grep --glob '*.c' 'return [0-9]' src
   pk-fs walk -z --json src
 `
 
