@@ -18,7 +18,7 @@ const readText = `Read a text file, with line numbers.`
 
 const writeText = `Write a file: a new one, or in the place of one that is there. Missing directories are made. Readers find the old content or the new.`
 
-const editText = `Replace a text in a file. The result is the difference.`
+const editText = `Replace old_string by new_string in a file. It has to be there exactly as given, and once, unless replace_all is true. The result is the difference.`
 
 const listText = `List a directory, with sizes.`
 
