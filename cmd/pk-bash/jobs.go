@@ -41,13 +41,33 @@ type background struct {
 	mu     sync.Mutex
 	cursor int64 // of a read without since
 
-	writing sync.Mutex
+	last <-chan struct{} // closed when the write that came last is done; under loop.mu
+}
+
+// queue gives a write its place behind those to the same job.
+func (l *loop) queue(t *turn) {
+	done := make(chan struct{})
+	t.written = sync.OnceFunc(func() { close(done) })
+	nothing := make(chan struct{})
+	close(nothing)
+	t.before = nothing
+	if b := l.find(t.request.Job); b != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if b.last != nil {
+			t.before = b.last
+		}
+		b.last = done
+	}
 }
 
 // operate carries an operation out and answers it.
 func (l *loop) operate(t *turn) {
 	started := sync.OnceFunc(l.starting.Done)
 	defer started()
+	if t.written != nil {
+		defer t.written()
+	}
 	r, b, err := t.request, (*background)(nil), error(nil)
 	if r.Job != "" {
 		if b = l.find(r.Job); b == nil {
@@ -66,7 +86,8 @@ func (l *loop) operate(t *turn) {
 	case shell.OpRead:
 		answer = l.read(t, b)
 	case shell.OpWrite:
-		if err = l.input(t, b); err == nil {
+		err = l.input(t, b)
+		if t.written(); err == nil {
 			answer = l.read(t, b)
 		}
 	case shell.OpResize:
@@ -364,6 +385,11 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 
 // input writes to the job, once the user has agreed.
 func (l *loop) input(t *turn, b *background) error {
+	select {
+	case <-t.before:
+	case <-t.withdrawn:
+		return errors.New("the request was cancelled")
+	}
 	to := b.pipe
 	if b.turn.request.TTY != nil {
 		to = b.super.Terminal()
@@ -377,8 +403,6 @@ func (l *loop) input(t *turn, b *background) error {
 	if err := l.confirmInput(t, b); err != nil {
 		return err
 	}
-	b.writing.Lock()
-	defer b.writing.Unlock()
 	data := []byte(t.request.Bytes)
 	if t.request.EOF && b.turn.request.TTY != nil {
 		data = append(data, 4) // what a terminal takes for the end of input, unless a program has changed that
@@ -402,6 +426,9 @@ func (l *loop) input(t *turn, b *background) error {
 func (l *loop) confirmInput(t *turn, b *background) error {
 	q := b.job.question
 	q.Command, q.Description, q.Input = t.request.Bytes, "", b.turn.request.Command
+	if t.request.EOF {
+		q.Description = "the end of input follows"
+	}
 	yes, reason, err := t.confirm(q, b.job)
 	switch {
 	case err != nil:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -614,4 +615,135 @@ func TestJobsAreApart(t *testing.T) {
 	assert.Contains(t, a["output"], "\n0\n")
 	assert.Equal(t, "running", c.ask(`{"op":"read","job":%q}`, job)["outcome"])
 	assert.NoError(t, c.close())
+}
+
+// A command can say that it has left any state. That is data: nothing of it runs, and the
+// next command, its status and its time are not another one's.
+func TestForgedState(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Project+"/forge.py", `import os, sys
+os.write(250, ("state\n%s\n\0%s\0" % (os.getcwd(), "".join("declare -x %s=\"a[\\$(%s)]\"\n" % (name, sys.argv[1]) for name in sys.argv[2:]))).encode())
+`)
+	// All that bash 5 sets itself, or gives a meaning.
+	names := strings.Fields(`RANDOM SRANDOM HISTCMD OPTIND OPTERR SECONDS LINENO EPOCHSECONDS EPOCHREALTIME IFS PPID UID EUID DIRSTACK GROUPS PIPESTATUS
+		FUNCNAME FUNCNEST TMOUT COLUMNS LINES PS1 PS2 PS4 HOSTNAME HOSTTYPE MACHTYPE OSTYPE SHELLOPTS BASHOPTS BASH_ENV COMP_WORDBREAKS REPLY TIMEFORMAT
+		EXECIGNORE GLOBIGNORE POSIXLY_CORRECT MAPFILE COPROC HISTFILE MAIL MAILCHECK OLDPWD PLAIN`)
+	c := dial(t, b, "-y", "--net", "none", "--state", "env")
+	for _, planted := range []string{"echo x >/tmp/ran", "echo hello >&250", "(echo hello >&250; exec sleep 1) >/dev/null 2>&1 &"} {
+		forged := c.ask(`{"command":%s}`, quoted("exec python3 "+b.Project+"/forge.py '"+planted+"' "+strings.Join(names, " ")))
+		require.Equal(t, "exited", forged["outcome"], forged)
+		a := c.ask(`{"command":"test ! -e /tmp/ran && echo \"[${PLAIN:0:2}]\" && exit 3","timeout":60}`)
+		assert.Equal(t, []any{"exited", 3.0, "[a[]\n"}, []any{a["outcome"], a["exit_status"], a["output"]}, planted)
+	}
+	c.ask(`{"command":"export IFS=/ FUNCNEST=1"}`)
+	assert.Equal(t, "[a/b]\n", c.ask(`{"command":"x=a/b; printf '[%%s]\\n' $x"}`)["output"])
+	assert.NoError(t, c.close())
+}
+
+func quoted(text string) string {
+	line, _ := json.Marshal(text)
+	return string(line)
+}
+
+// What is asked about is where the command begins, and which variables it finds changed.
+func TestStateIsAskedAbout(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Project+"/sub")
+	b.Script(t, b.Home+"/answer", `echo "$1" >>"$HOME/asked"`)
+	c := dial(t, b, "--confirm-command", b.Home+"/answer", "--state", "env")
+	c.ask(`{"command":"cd sub; export PATH=/p:$PATH NEW=1; unset LANG"}`)
+	c.ask(`{"command":"second"}`)
+	asked, err := os.ReadFile(b.Home + "/asked")
+	require.NoError(t, err)
+	_, second, _ := strings.Cut(string(asked), "$ cd sub")
+	assert.Contains(t, second, "pk-bash in "+b.Project+"/sub\n")
+	assert.Regexp(t, `\n  variables of earlier commands: (LANG )?NEW PATH\n`, second)
+	for dir, outcome := range map[string]string{b.Project + "/sub": "exited", b.Project: "refused"} {
+		a := c.ask(`{"op":"start","command":"pwd","in":%q,"wait_ms":60000}`, dir)
+		assert.Equal(t, outcome, a["outcome"], a)
+	}
+	assert.NoError(t, c.close())
+}
+
+// The session tmp of a loop is there by its name inside.
+func TestBeginInTmp(t *testing.T) {
+	b := clitest.NewBox(t)
+	c := dial(t, b, "-y")
+	c.ask(`{"command":"mkdir /tmp/d"}`)
+	for dir, want := range map[string]string{"/tmp": "/tmp\n", "/tmp/d": "/tmp/d\n", "/tmp/gone": ""} {
+		a := c.ask(`{"op":"start","command":"pwd","cwd":%q,"wait_ms":60000}`, dir)
+		if want == "" {
+			assert.Equal(t, []any{"refused", `cannot begin in "/tmp/gone": no such directory`}, []any{a["outcome"], a["error"]})
+		} else {
+			assert.Equal(t, want, a["output"], a)
+		}
+	}
+	assert.NoError(t, c.close())
+}
+
+// Input arrives in the order of the requests, and the end of input after it.
+func TestInputInOrder(t *testing.T) {
+	b := clitest.NewBox(t)
+	c := dial(t, b, "-y")
+	job := c.start("cat", `,"stdin":true`)
+	var want strings.Builder
+	var answers []func() map[string]any
+	for n := range 200 {
+		fmt.Fprintf(&want, "%d ", n)
+		answers = append(answers, c.begin(fmt.Sprintf(`{"op":"write","job":%q,"input":"%d "}`, job, n)))
+	}
+	answers = append(answers, c.begin(fmt.Sprintf(`{"op":"write","job":%q,"eof":true,"wait_ms":60000}`, job)))
+	for _, answer := range answers {
+		a := answer()
+		assert.NotEqual(t, "refused", a["outcome"], a)
+	}
+	assert.Equal(t, want.String(), c.ask(`{"op":"read","job":%q,"since":0,"wait_ms":60000}`, job)["output"])
+	assert.NoError(t, c.close())
+}
+
+// Operations that wait keep the loop from nothing else: it ends when it is told to.
+func TestManyOperationsThatWait(t *testing.T) {
+	b := clitest.NewBox(t)
+	c := dial(t, b, "-y")
+	job := c.start("sleep 1000", "")
+	refused := 0
+	var answers []func() map[string]any
+	for range 1100 {
+		answers = append(answers, c.begin(fmt.Sprintf(`{"op":"read","job":%q,"since":0,"wait_ms":300000}`, job)))
+	}
+	assert.Len(t, c.ask(`{"op":"list"}`)["jobs"], 1)
+	assert.Equal(t, "signaled", c.ask(`{"op":"kill","job":%q}`, job)["outcome"])
+	for _, answer := range answers {
+		if answer()["outcome"] == "refused" {
+			refused++
+		}
+	}
+	assert.Equal(t, 1100-1024, refused)
+	assert.NoError(t, c.close())
+}
+
+// A client that takes no answers any more does not keep the loop from ending.
+func TestSignalWithoutAReader(t *testing.T) {
+	b := clitest.NewBox(t)
+	cmd := b.Command("pk-bash", "-y", "--loop")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, answers, err := os.Pipe()
+	require.NoError(t, err)
+	defer out.Close()
+	cmd.Stdout = answers
+	require.NoError(t, cmd.Start())
+	answers.Close()
+	_, err = io.WriteString(in, `{"command":"head -c 30000 /dev/zero | tr '\\0' x"}`+"\n"+`{"command":"head -c 30000 /dev/zero | tr '\\0' x"}`+"\n"+
+		`{"command":"head -c 30000 /dev/zero | tr '\\0' x"}`+"\n"+`{"command":"true"}`+"\n")
+	require.NoError(t, err)
+	full := func() bool { // the third answer does not fit into a pipe of 64 KiB
+		n, err := unix.IoctlGetInt(int(out.Fd()), unix.TIOCINQ)
+		return err == nil && n > 60000
+	}
+	require.Eventually(t, full, minute, tick)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	err = cmd.Wait()
+	assert.Equal(t, 143, cmd.ProcessState.ExitCode(), err)
+	in.Close()
 }

@@ -100,7 +100,8 @@ func newLoop(s *session) *loop {
 // Bounds on what is read ahead: a client that reads no answers is not read any more.
 const (
 	maxQueued  = 64 << 20 // bytes of requests that wait for their turn
-	maxPending = 1024     // operations that are not answered
+	maxPending = 1024     // operations that are not answered; further ones are refused
+	maxRefused = 2048     // the same with those; then nothing is read any more
 )
 
 // queued is a request that waits for those before it. Its turn is nil for a line that
@@ -122,10 +123,13 @@ func (l *loop) run() error {
 	var current *turn
 	var over error // why the loop ends, other than the end of input
 	size, answering := 0, false
+	var looks <-chan time.Time // at whether the last answer is stuck
+	var stuck time.Time        // since when, if it is
 	end := func(err error, sig syscall.Signal) {
 		if over == nil {
 			over, lines, queue = err, nil, nil
 			close(l.closing)
+			looks = time.Tick(lastAnswers / 10)
 		}
 		l.interrupt(sig)
 	}
@@ -140,7 +144,7 @@ func (l *loop) run() error {
 			go func() { done <- l.answer(q) }()
 		}
 		from := lines
-		if size > maxQueued || l.pending.Load() >= maxPending {
+		if size > maxQueued || l.pending.Load() >= maxRefused {
 			from = nil
 		}
 		select {
@@ -160,6 +164,17 @@ func (l *loop) run() error {
 			current, answering = nil, false
 			if err != nil {
 				end(err, syscall.SIGTERM)
+			}
+		case <-looks:
+			if current == nil || current.ended.Load() {
+				if stuck.IsZero() {
+					stuck = time.Now()
+				} else if time.Since(stuck) > lastAnswers { // nobody reads it
+					if current != nil {
+						current.cleanUp()
+					}
+					answering = false
+				}
 			}
 		case <-l.answered:
 		case err := <-l.broken:
@@ -311,13 +326,21 @@ func (l *loop) take(in incoming) (q queued, plain bool) {
 	if request.Op == "" {
 		return q, true
 	}
-	l.pending.Add(1)
+	if l.pending.Add(1) > maxPending && q.refusal == nil && slices.Contains([]shell.Op{shell.OpStart, shell.OpRead, shell.OpWrite}, request.Op) {
+		q.refusal = &shell.Result{
+			ID: request.ID, Outcome: shell.Refused, Status: cli.StatusFailed,
+			Error: fmt.Sprintf("%d operations wait for their answers, and that is the most", maxPending),
+		}
+		l.drop(q.turn)
+	} else if request.Op == shell.OpWrite && q.refusal == nil {
+		l.queue(q.turn)
+	}
 	l.busy.Add(1)
 	l.starting.Add(1)
 	go func() {
 		defer l.busy.Done()
 		defer func() {
-			if l.pending.Add(-1) == maxPending-1 {
+			if l.pending.Add(-1) == maxRefused-1 {
 				select {
 				case l.answered <- struct{}{}:
 				default:

@@ -66,14 +66,32 @@ func (t *turn) prepare() (*job, error) {
 		prepare = t.wrapped
 	}
 	err := prepare(j)
-	if err == nil && t.request.Dir != "" {
-		j.Dir, err = j.workspace.Resolve(t.request.Dir, confine.Read)
+	switch {
+	case err != nil:
+	case t.request.Dir != "":
+		j.Dir, err = t.begin(j)
+	case t.request.In != "":
+		if now := cmp.Or(j.State.Dir, j.question.Where); now != t.request.In {
+			err = fmt.Errorf("the working directory is %q, not %q", now, t.request.In)
+		}
+		j.Dir = t.request.In
 	}
 	if err != nil {
 		return nil, errors.Join(err, j.cleanUp())
 	}
-	j.question.Where = cmp.Or(j.Dir, j.State.Dir, j.question.Where)
+	j.question.Where, j.question.Carried = cmp.Or(j.Dir, j.State.Dir, j.question.Where), j.State.Names()
 	return j, nil
+}
+
+// begin is the directory that a command asks to begin in, as it is called inside. The
+// session tmp of a loop's own session has no name on the host.
+func (t *turn) begin(j *job) (string, error) {
+	if dir := filepath.Clean(t.request.Dir); j.fence != nil && (dir == "/tmp" || strings.HasPrefix(dir, "/tmp/")) {
+		if _, err := j.workspace.Resolve(dir, confine.Read); err != nil {
+			return dir, nil // bash finds out whether it is there
+		}
+	}
+	return j.workspace.Resolve(t.request.Dir, confine.Read)
 }
 
 // gated reports whether the command gets a gate in any case: with a sandbox, or since

@@ -43,6 +43,13 @@ type turn struct {
 	asides  chan syscall.Signal // that need not
 	job     *job                // until it is cleaned up
 
+	cleaning sync.Mutex
+
+	// Writes to a job follow each other as they came: this one begins when before is
+	// closed, and then closes written. Both are nil for other requests.
+	before  <-chan struct{}
+	written func()
+
 	withdrawn chan struct{} // closed when an operation is cancelled
 	ended     atomic.Bool   // the command has
 	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
@@ -173,6 +180,8 @@ func declined(reason string) *shell.Result {
 // cleanUp gives back what the command had. Removing a large tree is left to
 // the next sweep after a while.
 func (t *turn) cleanUp() {
+	t.cleaning.Lock()
+	defer t.cleaning.Unlock()
 	if t.job == nil {
 		return
 	}
@@ -296,7 +305,7 @@ func (t *turn) conclude(j *job, result *shell.Result) error {
 		result.Outcome = shell.Cancelled
 	}
 	if result.NoDir && j.Dir != "" {
-		return fmt.Errorf("cannot begin in %q: no such directory", t.request.Dir)
+		return fmt.Errorf("cannot begin in %q: no such directory", cmp.Or(t.request.Dir, j.Dir))
 	}
 	return nil
 }

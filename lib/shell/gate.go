@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
@@ -41,7 +42,8 @@ type gate struct {
 	pidfd  int   // of bash, 0 for none
 	stages []int // as bash said
 	state  *State
-	noDir  bool // the directory to begin in is not there
+	dir    bool // bash will say whether the directory to begin in is there
+	noDir  bool // it is not
 
 	keep     Keep
 	env      []string // of bash, before it reads the script
@@ -78,7 +80,7 @@ func newGate(j *Job) (*gate, error) {
 	_ = unix.SetNonblock(pair[0], true)
 	g := &gate{
 		ours: os.NewFile(uintptr(pair[0]), "gate"), theirs: os.NewFile(uintptr(pair[1]), "gate"),
-		done: make(chan struct{}), ready: make(chan monitor.Running, 1), keep: j.Keep,
+		done: make(chan struct{}), ready: make(chan monitor.Running, 1), keep: j.Keep, dir: j.Dir != "" || j.State.Dir != "",
 	}
 	if j.Fence != nil {
 		g.env = j.Fence.Plan.Env
@@ -102,16 +104,21 @@ func newGate(j *Job) (*gate, error) {
 // begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
 // is not seen by set -x.
+//
+// Bash says hello before it takes anything of the state, which an earlier command has
+// decided.
 func gateScript(j *Job) string {
-	script := fmt.Sprintf("unset BASH_ENV\nexec %d<&-\n", scriptFD) + j.State.script()
-	say := fmt.Sprintf("builtin echo nodir >&%d", gateFD)
-	if j.Dir != "" {
-		script += fmt.Sprintf("builtin cd -- %s 2>/dev/null || { %s; exit 125; }\n", Quote(j.Dir), say)
-	} else if j.State.Dir != "" {
-		script += fmt.Sprintf("builtin cd -- %s 2>/dev/null || %s\n", Quote(j.State.Dir), say)
-	}
+	script := fmt.Sprintf("unset BASH_ENV\nexec %d<&-\n", scriptFD)
 	if j.Fence != nil {
 		script += fmt.Sprintf("{ builtin echo hello >&%[1]d && builtin read -r -u %[1]d _; } 2>/dev/null\n", gateFD)
+	}
+	script += j.State.script()
+	if dir := cmp.Or(j.Dir, j.State.Dir); dir != "" {
+		otherwise := fmt.Sprintf("builtin echo nodir >&%d", gateFD)
+		if j.Dir != "" {
+			otherwise = fmt.Sprintf("{ %s; exit 125; }", otherwise)
+		}
+		script += fmt.Sprintf("if builtin cd -- %s 2>/dev/null; then builtin echo dir >&%d; else %s; fi\n", Quote(dir), gateFD, otherwise)
 	}
 	tell := j.Keep.tell()
 	if hasPipeline(j.Command) {
@@ -156,7 +163,6 @@ func (g *gate) listen() {
 		}
 		if g.shell == 0 {
 			g.shell = pid
-			text, g.noDir = strings.CutPrefix(text, "nodir\n")
 		}
 		switch {
 		case pid != g.shell:
@@ -164,6 +170,12 @@ func (g *gate) listen() {
 			g.pidfd, _ = unix.PidfdOpen(pid, 0)
 			g.hold()
 			g.goOn()
+		case g.dir: // what bash says before the command begins
+			g.dir = false
+			if text, g.noDir = strings.CutPrefix(text, "nodir\n"); !g.noDir {
+				text = strings.TrimPrefix(text, "dir\n")
+			}
+			heard.WriteString(text)
 		case heard.Len()+len(text) <= most: // bash waits for a reader of the rest
 			heard.WriteString(text)
 		}

@@ -15,11 +15,12 @@ import (
 // Question describes a command that the user is asked about.
 type Question struct {
 	Command     string
-	Description string // "" for none
-	Where       string // project root
-	Fence       string // one line: how it will run
-	Timeout     int    // in seconds; 0 for none
-	Input       string // the running command that is to read Command; "" if that is to run
+	Description string   // "" for none
+	Where       string   // project root
+	Fence       string   // one line: how it will run
+	Timeout     int      // in seconds; 0 for none
+	Input       string   // the running command that is to read Command; "" if that is to run
+	Carried     []string // variables that earlier commands have changed
 }
 
 // Sum identifies the bytes that will run.
@@ -55,6 +56,9 @@ func (q Question) render(columns int, mark func(string) string) string {
 	row("  ", q.Fence+", "+limit)
 	if q.Input != "" {
 		row("  INPUT for the running command: ", q.Input)
+	}
+	if len(q.Carried) > 0 {
+		row("  variables of earlier commands: ", strings.Join(q.Carried, " "))
 	}
 	if q.Description != "" {
 		row("  description: ", q.Description)

@@ -25,6 +25,7 @@ type Request struct {
 	Timeout     *int // in seconds
 
 	Dir    string   // OpStart: directory to begin in; "" for the kept one
+	In     string   // OpStart: the kept directory has to be this one, absolute and as seen inside; or ""
 	Input  bool     // OpStart: standard input is a pipe
 	TTY    *Size    // OpStart: or a terminal of that size. OpResize
 	Events []string // OpStart: events to tell of
@@ -151,6 +152,9 @@ func (r *Request) start(o *jsonline.Object) {
 	var given bool
 	if r.Dir, given = o.String("cwd"); given && (r.Dir == "" || strings.ContainsRune(r.Dir, 0)) {
 		o.Fail(errors.New("the cwd is not a path"))
+	}
+	if r.In, given = o.String("in"); given && (r.Dir != "" || !strings.HasPrefix(r.In, "/") || strings.ContainsRune(r.In, 0)) {
+		o.Fail(errors.New("the in is not an absolute path, or stands beside a cwd"))
 	}
 	r.Input = o.Bool("stdin")
 	if raw := o.Raw("tty"); raw != nil {

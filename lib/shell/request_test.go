@@ -15,7 +15,7 @@ import (
 
 // allFields are the names of all fields.
 var allFields = []string{
-	"id", "op", "command", "command_base64", "description", "timeout", "cwd", "wait_ms", "stdin", "tty", "events", "job", "since", "max_bytes",
+	"id", "op", "command", "command_base64", "description", "timeout", "cwd", "in", "wait_ms", "stdin", "tty", "events", "job", "since", "max_bytes",
 	"input", "input_base64", "eof", "rows", "cols", "signal", "request", "jobs",
 }
 

@@ -28,16 +28,24 @@ type State struct {
 // maxState bounds the state of a command. A larger one is not kept.
 const maxState = 1 << 20
 
-// script sets the variables, and prints nothing.
+// script sets the variables, and prints nothing. Variables that bash sets itself are left
+// alone: an assignment to RANDOM, which has the integer attribute, would evaluate the
+// value as an expression, and run what is in a subscript there.
 func (s State) script() string {
 	var b strings.Builder
 	for _, name := range s.Removed {
 		fmt.Fprintf(&b, "builtin unset -v %s 2>/dev/null\n", name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Changed)) {
-		fmt.Fprintf(&b, "{ builtin export %s=%s; } 2>/dev/null\n", name, Quote(s.Changed[name]))
+		fmt.Fprintf(&b, "case ${%[1]s@a} in '') [[ -v %[1]s ]] ;; x) false ;; *) true ;; esac || { builtin export %[1]s=%[2]s; } 2>/dev/null\n",
+			name, Quote(s.Changed[name]))
 	}
 	return b.String()
+}
+
+// Names lists the variables that are not as in the environment.
+func (s State) Names() []string {
+	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(s.Changed)), s.Removed...)))
 }
 
 // tell is what bash does when it ends, to say its state on a descriptor.
@@ -91,7 +99,7 @@ func carried(name string) bool {
 	}) || name[0] >= '0' && name[0] <= '9' {
 		return false
 	}
-	return !slices.Contains(startup, name) && !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_"}, name) &&
+	return !slices.Contains(startup, name) && !slices.Contains([]string{"PWD", "OLDPWD", "SHLVL", "_", "IFS", "FUNCNEST", "POSIXLY_CORRECT", "EXECIGNORE"}, name) &&
 		!strings.HasPrefix(name, "BASH") && !strings.HasPrefix(name, "PK_")
 }
 
