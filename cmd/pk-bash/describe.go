@@ -22,7 +22,7 @@ type described struct {
 	Timeout  int      `json:"timeout"`
 }
 
-// describe prints what holds for a command that these options run, in words for a model.
+// describe prints a description of the fence for a model: files, network, state and limits.
 func (s *session) describe() error {
 	d := described{State: string(s.keep), Timeout: s.timeout, Network: "host"}
 	files, network, tmp, err := s.surroundings(&d)
@@ -48,7 +48,7 @@ func (s *session) describe() error {
 	return err
 }
 
-// surroundings says what a command sees, and adds it to d.
+// surroundings describes the files and the network that a command sees, and adds them to d.
 func (s *session) surroundings(d *described) (files, network, tmp string, err error) {
 	if s.noSandbox || s.wrap != "" {
 		s.Scratch, s.Unfenced = false, true
@@ -111,7 +111,6 @@ func listed(names []string) string {
 	return text
 }
 
-// describeNetwork says what can be reached.
 func (s *session) describeNetwork(p *bwrap.Plan, d *described) (text string) {
 	if p.Net {
 		return "Network: the machine's own, its servers at 127.0.0.1 included."

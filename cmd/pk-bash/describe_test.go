@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// What the model is told holds: each sentence is tried.
+// The test tries each sentence of the description in a command.
 func TestDescribe(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/lib")

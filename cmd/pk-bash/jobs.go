@@ -155,7 +155,7 @@ func (b *background) hasEnded() bool {
 	}
 }
 
-// register names a job that is about to start, and forgets the oldest of those that have ended.
+// register gives a new job its ID, and forgets the oldest ended jobs.
 func (l *loop) register(b *background) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,7 +276,7 @@ func (l *loop) launch(t *turn) (*background, *shell.Result, error) {
 	return b, nil, nil
 }
 
-// scratch returns what makes the file of a long output; nil for none.
+// scratch returns a function that creates the file for a long output, or nil for no file.
 func (l *loop) scratch(j *job) func() (*os.File, error) {
 	dir := l.Loop
 	if dir == nil {
@@ -397,8 +397,8 @@ func (l *loop) input(t *turn, b *background) error {
 	return nil
 }
 
-// confirmInput asks about input. What a job may do was asked when it started; to a shell
-// or an interpreter, input is a command.
+// confirmInput asks about input. The user has approved the command of the job, but a shell
+// or an interpreter executes its input.
 func (l *loop) confirmInput(t *turn, b *background) error {
 	q := b.job.question
 	q.Command, q.Description, q.Input = t.request.Bytes, "", b.turn.request.Command
@@ -519,8 +519,8 @@ func (l *loop) answerList(t *turn) {
 	l.object(t, map[string]any{"jobs": list})
 }
 
-// tell sends the events of a job that the answer to its start did not tell. A reader
-// that is slow gets them later, and loses what is not kept until then.
+// tell sends the events of a job, with the output from offset since. A slow reader gets
+// them later, and misses output that the job no longer keeps by then.
 func (l *loop) tell(b *background, since int64) {
 	if b == nil {
 		return

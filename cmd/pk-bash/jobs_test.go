@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// A minute is long enough for what is awaited, and looked for after each tick.
+// A minute is long enough for any awaited event. The tests check after each tick.
 const (
 	minute = time.Minute
 	tick   = time.Millisecond
@@ -76,8 +76,8 @@ func dialWith(t *testing.T, cmd *exec.Cmd) *client {
 	return c
 }
 
-// begin sends a request, and returns what waits for its answer. A request without an ID
-// gets one.
+// begin sends a request, and returns a function that waits for its answer. It adds an ID to
+// a request without one.
 func (c *client) begin(request string) (answer func() map[string]any) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -192,7 +192,7 @@ func TestJobHasATerminal(t *testing.T) {
 	assert.Equal(t, "/dev/pts/0\n24 80\nName? ", seen)
 	assert.Equal(t, map[string]any{"id": "size", "job": job}, c.ask(`{"id":"size","op":"resize","job":%q,"rows":50,"cols":100}`, job))
 	c.type_(job, `"input":"bob\n"`, "hi bob\n50 100\nin\n")
-	// ^C reaches what runs in the foreground, and nothing else.
+	// ^C reaches the foreground process group only.
 	c.type_(job, `"input":"\u0003"`, "status 3")
 	c.type_(job, `"input":"echo\n"`, "echo\necho\n")
 	c.type_(job, `"eof":true`, "bye")
@@ -303,7 +303,8 @@ func TestStateIsKept(t *testing.T) {
 	}
 }
 
-// A command that runs on does not move those that were begun after it.
+// A job that ends late does not change the working directory of commands that start after
+// it.
 func TestStateOfAJobThatRunsOn(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/a")
@@ -317,7 +318,8 @@ func TestStateOfAJobThatRunsOn(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A long output is read piece by piece, what is not kept is counted, and memory stays small.
+// The client reads a long output in pieces. The loop counts the bytes that it drops, and
+// its memory stays small.
 func TestLongOutputOfAJob(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -362,8 +364,8 @@ func TestLongOutputOfAJob(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// As many jobs as there may be run at once, no more, and all end with the loop, with what
-// they have started.
+// The loop runs maxJobs jobs at once, and refuses another. All jobs and their processes end
+// with the loop.
 func TestManyJobs(t *testing.T) {
 	b := clitest.NewBox(t)
 	lock := filepath.Join(b.Project, "held")
@@ -441,8 +443,8 @@ func TestNoJobIsLeft(t *testing.T) {
 	}
 }
 
-// Whoever closes the input still gets the answers to what was sent before; if nobody
-// reads them, the command ends.
+// A client that closes the input still gets the answers to its earlier requests. If no
+// process reads the answers, the command ends.
 func TestEndOfInput(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -536,7 +538,7 @@ func TestSlowReader(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// What is not a request of this protocol is answered, and does no harm.
+// The loop answers each invalid request with an error, and goes on.
 func TestOperationsThatAreRefused(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -604,7 +606,7 @@ func TestJobsAreAskedAbout(t *testing.T) {
 	assert.Contains(t, string(asked), "INPUT for the running command: cat; true")
 }
 
-// What a job may reach of another one: nothing but files and the loopback.
+// A job shares only files and the loopback with other jobs.
 func TestJobsAreApart(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

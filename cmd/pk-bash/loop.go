@@ -97,7 +97,7 @@ func newLoop(s *session) *loop {
 	return &loop{session: s, broken: make(chan error, 1), answered: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
-// Bounds on what is read ahead: a client that reads no answers is not read any more.
+// Bounds on requests that wait: the loop stops reading from a client that reads no answers.
 const (
 	maxQueued  = 64 << 20 // bytes of requests that wait for their turn
 	maxPending = 1024     // operations that are not answered
@@ -111,11 +111,11 @@ type queued struct {
 	size    int
 }
 
-// run answers until there are no more requests, or a signal comes.
+// run answers requests until the input ends or a signal comes.
 //
-// When the input ends, the requests without an operation that were read are still
-// answered, as long as the answers have a reader, and then jobs are ended: a client that
-// has gone leaves nothing behind, and a pipe gets all its answers.
+// When the input ends, run still answers the requests without an operation that it has
+// read, as long as the answers have a reader. Then it ends the jobs. A client that has
+// ended leaves no process behind, and a client that writes to a pipe gets all its answers.
 func (l *loop) run() error {
 	lines, done := l.readLines(), make(chan error)
 	var queue []queued
@@ -182,8 +182,8 @@ func (l *loop) run() error {
 	return over
 }
 
-// wait waits for the ends of jobs and for the last answers. hurried says that a reader
-// who takes no answers is not waited for.
+// wait waits for the ends of jobs and for the last answers. If hurried is set, it waits at
+// most lastAnswers for a slow reader once the jobs have ended.
 func (l *loop) wait(hurried bool) {
 	ended, answered := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -221,7 +221,7 @@ func (l *loop) wait(hurried bool) {
 // lastAnswers is how long a loop that was ended waits for a slow reader.
 const lastAnswers = time.Second
 
-// interrupt ends what runs, and what is being prepared.
+// interrupt ends all commands and jobs, also those that the loop still prepares.
 func (l *loop) interrupt(sig syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -170,8 +170,8 @@ func declined(reason string) *shell.Result {
 	return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}
 }
 
-// cleanUp gives back what the command had. Removing a large tree is left to
-// the next sweep after a while.
+// cleanUp releases the resources of the command. It waits at most cleanUpTime, and leaves
+// the rest of a large tree to the next sweep.
 func (t *turn) cleanUp() {
 	if t.job == nil {
 		return
@@ -269,8 +269,8 @@ const makingTime = 30 * time.Second
 // died is how a program ends that a signal ends.
 func died(sig os.Signal) error { return cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal))) }
 
-// conclude does what follows on the end of a command, and adds it to the result. The
-// error says that there was no sandbox.
+// conclude completes the result after a command has ended. It returns an error if there was
+// no sandbox, or no directory to begin in.
 func (t *turn) conclude(j *job, result *shell.Result) error {
 	if j.box != nil {
 		nameLimit(result, j.box, time.Duration(result.Usage.Utime.Nano()+result.Usage.Stime.Nano()))
