@@ -199,8 +199,8 @@ func (w *work) glob() error {
 	})
 }
 
-// branches takes the entries of a tree, and what keeps others from being told. An error
-// ends it.
+// branches receives the entries of a tree, and the errors that hide other entries. If one
+// of its methods returns an error, the walk ends.
 type branches interface {
 	entry(path string, kind fs.FileMode) error
 	trouble(err error) error
@@ -261,7 +261,7 @@ func (w *work) entry(path string, mode fs.FileMode) error {
 
 func (w *work) trouble(err error) error { return w.told(err) }
 
-// describe describes what a path leads to.
+// describe returns the record of the file at a path.
 func (w *work) describe(typed string) (r record, err error) {
 	p, err := w.at("stat", typed, toRead)
 	if err != nil {

@@ -457,7 +457,7 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 	return answer, nil
 }
 
-// gathered keeps what grep finds, up to a bound.
+// gathered collects the results of grep, up to a bound.
 type gathered struct {
 	*work
 	form lineForm
@@ -519,7 +519,7 @@ func (w *work) globPaths(request *jsonline.Object) (fields, error) {
 	return answer, nil
 }
 
-// gatheredPaths keeps what glob finds.
+// gatheredPaths collects the results of glob, up to a limit.
 type gatheredPaths struct {
 	limit  int
 	paths  []string

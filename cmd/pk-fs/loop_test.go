@@ -91,7 +91,7 @@ func TestLoop(t *testing.T) {
 			}
 			require.NoError(t, os.Truncate(dir+"/huge", 8<<30))
 			require.NoError(t, os.Symlink("g", dir+"/d/l"))
-			// An answer comes for each line, whatever is in the others.
+			// The loop answers each line, even after a bad one.
 			answers := answersTo(t, row.request+"\n{\"id\":99,\"op\":\"mkdir\",\"path\":\"z\"}", "-C", dir)
 			require.Len(t, answers, 2)
 			assert.Equal(t, map[string]any{"id": 99.0}, answers[1])

@@ -50,7 +50,8 @@ func (f *textFlag) options(name string) []cli.Option {
 	}
 }
 
-// maxText bounds a text that is read whole. One that is as long is too long for a file.
+// maxText bounds a text that pk-fs reads whole. A text of this length is too long for a
+// file.
 const maxText = 64<<20 + 1
 
 // read returns the text.
