@@ -22,8 +22,9 @@ const askTime = 10 * time.Minute
 // the client calls again, with the answer.
 const stateless = "2026-07-28"
 
-// confirm asks the user through the client, if that was wanted. It returns the result of
-// a call that is not to go on: one that says no, or one that asks.
+// confirm asks the user through the client, if the server was started with --ask. It
+// returns nil if the call may go on. Otherwise it returns the result of the call: a
+// refusal, or a question for the client.
 func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
@@ -108,7 +109,8 @@ func (p *pending) answered(state, call string) bool {
 	return ok && asked == call
 }
 
-// question is what the user is asked about a command: what is run, where, and for how long.
+// question returns the question about a command: its text, its directory and its time
+// limit.
 func (in bashIn) question(dir string) string {
 	var b strings.Builder
 	b.WriteString("Run this in the fence?\n\n$ " + shown(in.Command) + "\n\n")

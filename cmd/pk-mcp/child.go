@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// child is a program that answers requests, a JSON object a line: pk-bash --loop or
-// pk-fs --loop. It ends when its standard input does, and so with this process,
-// whatever ends that. Pdeathsig is not used: the kernel sends it when the thread that
-// started the child ends, and Go ends threads at will.
+// child is a program that answers requests, one JSON object per line: pk-bash --loop or
+// pk-fs --loop. It ends when its standard input is closed. The kernel closes the input when
+// this process ends, even by SIGKILL. Pdeathsig does not work here: the kernel sends it when the
+// thread that started the child ends, and Go ends threads at any time.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -37,8 +37,8 @@ type waiting struct {
 	events *events // of the job that it starts; or nil
 }
 
-// events is what happens to a job. Output that nobody takes is dropped: it is for
-// looking on.
+// events are the channels for the events of a job. deliver drops an event when its channel
+// is full: the output is only for progress messages.
 type events struct{ output, exit chan line }
 
 func newEvents() *events { return &events{make(chan line, 16), make(chan line, 1)} }
@@ -52,7 +52,7 @@ const (
 	endTime   = 20 * time.Second // it ends what it runs: SIGTERM, 5 s, SIGKILL
 )
 
-// findProgram finds a program of pk's: the one that was installed with this one.
+// findProgram finds another program of pk: in the directory of this one, or else in PATH.
 func findProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -132,8 +132,8 @@ func (c *child) ask(ctx context.Context, request fields, answer any) error {
 	return c.await(ctx, answered, answer)
 }
 
-// send sends a request, and returns its id and the channel of its answer. e gets what
-// happens to the job that it starts.
+// send sends a request, and returns its id and the channel of its answer. e receives the
+// events of the job that the request starts.
 func (c *child) send(request fields, e *events) (id string, answered <-chan line, err error) {
 	answer := make(chan line, 1)
 	c.mu.Lock()

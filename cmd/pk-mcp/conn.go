@@ -221,7 +221,9 @@ func usable(id json.RawMessage) bool {
 		json.Unmarshal(id, &number) == nil && id[0] != 'n' && -exact <= number && number <= exact
 }
 
-// checkVersion refuses what the SDK would take for another version than was asked for.
+// checkVersion refuses an unsupported version of the protocol, for which the SDK would use
+// another one. In initialize, it replaces the version that has batches by the version
+// before.
 func checkVersion(r *jsonrpc.Request, id json.RawMessage) *problem {
 	if !r.IsCall() {
 		return nil

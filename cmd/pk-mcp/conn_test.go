@@ -204,7 +204,7 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 	assert.InDelta(t, 7, r.answer()["id"], 0)
 }
 
-// Whatever a line is, it is a message that can be handed on, or it has its answer.
+// For every line, parse returns a message that the SDK can encode, or an answer.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{handshake, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1.5,"result":{}}`, `[]`, `{"id":{}}`, `{"jsonrpc":"2.0","id":"\ud800","method":"x"}`} {
 		f.Add([]byte(line))

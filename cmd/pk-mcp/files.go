@@ -10,8 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answer is what pk-fs answers. The fields that are missing are those of other
-// operations.
+// answer is an answer of pk-fs. Each operation sets only its own fields.
 type answer struct {
 	Error     string   `json:"error"` // its hint names options of pk, which the model cannot give
 	Text      string   `json:"text"`
@@ -28,7 +27,7 @@ type answer struct {
 	Paths     []string `json:"paths"`
 	Entries   []entry  `json:"entries"`
 
-	// In the place of what is not UTF-8.
+	// These replace the fields whose content is not UTF-8.
 	TextBytes  []byte   `json:"text_base64"`
 	DiffBytes  []byte   `json:"diff_base64"`
 	PathsBytes [][]byte `json:"paths_base64"`

@@ -51,7 +51,7 @@ func (o *options) run(ctx *cli.Context) error {
 	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
 }
 
-// description is what pk-bash says of its fence, for a model.
+// description is pk-bash's description of its fence.
 type description struct {
 	Text    string `json:"description"`
 	Network string `json:"network"`

@@ -74,7 +74,8 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "a.txt\n", r.says(t, "glob", fields{"pattern": "*.txt"}))
 	assert.Equal(t, "a.txt  12\nd/\n", r.says(t, "list", nil))
 
-	// Neither gets out, nor writes what the host would run, nor learns where things are.
+	// The tools refuse to leave the project and to write files that the host runs. Their
+	// messages name neither options nor paths of the session.
 	for _, row := range []struct {
 		tool string
 		args fields
@@ -113,7 +114,8 @@ func TestFence(t *testing.T) {
 	assert.Empty(t, sessions(t, b))
 }
 
-// Whatever ends the server, nothing that it started is left.
+// The server ends by SIGKILL, by SIGTERM or at the end of its input. No process that it
+// started is left.
 func TestNothingIsLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} {
@@ -178,7 +180,7 @@ func TestAskReally(t *testing.T) {
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)
 }
 
-// What the programs refuse ends the start.
+// If pk-bash or pk-fs refuses an option, the server does not start.
 func TestRefusals(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, row := range []struct {

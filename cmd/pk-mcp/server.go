@@ -32,8 +32,8 @@ func newServer(c *children, ask bool, fence description) *server {
 	return &server{children: c, ask: ask, fence: fence, cwd: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
-// mcp returns the server with its tools. What clients offer as roots is never asked for:
-// only the options say what may be seen and changed.
+// mcp returns the server with its tools. The server never asks the client for its roots:
+// only the options decide which files the tools can see and change.
 func (s *server) mcp() *mcp.Server {
 	m := mcp.NewServer(&mcp.Implementation{Name: "pk", Title: "pk: a fenced shell and files", Version: cli.VersionOf(version)}, &mcp.ServerOptions{
 		Instructions:              s.instructions(),
@@ -98,7 +98,7 @@ func said(text string, meta fields) *mcp.CallToolResult {
 	return r
 }
 
-// failed is the result of a tool that could not do what it is for.
+// failed returns the result of a tool call that failed.
 func failed(format string, args ...any) *mcp.CallToolResult {
 	r := said("Error: "+fmt.Sprintf(format, args...), nil)
 	r.IsError = true

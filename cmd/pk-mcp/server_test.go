@@ -103,7 +103,7 @@ func TestTools(t *testing.T) {
 			r = call(t, c, "bash", fields{"command": "x", "sandbox": false})
 			assert.True(t, r.IsError)
 
-			// What pk-fs is asked.
+			// The request that pk-fs receives.
 			for _, test := range []struct {
 				tool string
 				args fields

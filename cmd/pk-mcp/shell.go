@@ -36,7 +36,7 @@ type bashIn struct {
 	TTY         bool   `json:"tty,omitempty" jsonschema:"give it a terminal of 24x80, for programs that insist on one; bash_input types"`
 }
 
-// result is what pk-bash answers about a command.
+// result is an answer of pk-bash about a command.
 type result struct {
 	Job          string   `json:"job"`
 	Outcome      string   `json:"outcome"`
@@ -60,7 +60,7 @@ type result struct {
 	Network []connection `json:"network"`
 }
 
-// connection is one that the network of the fence let through, or not.
+// connection is an attempt to connect, with the verdict of the fence's network rules.
 type connection struct {
 	Verdict, Name, Address, Reason string
 	Port                           int
@@ -174,8 +174,8 @@ const (
 	maxReads = 64
 )
 
-// readOn sends a request that is answered with output, and reads the rest of it. What has
-// come before it is put in front.
+// readOn sends a request that pk-bash answers with output, and reads the rest of the
+// output. It puts before in front of the output.
 func (s *server) readOn(ctx context.Context, c *child, first fields, before string) (*result, error) {
 	var all ends
 	all.write(before)
@@ -205,7 +205,7 @@ type progress struct {
 	last    time.Time
 }
 
-// Bounds of what the client is told.
+// Bounds of progress messages.
 const (
 	progressEvery = 100 * time.Millisecond
 	maxMessage    = 200
@@ -250,8 +250,8 @@ type inputIn struct {
 	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"wait at most so many milliseconds for output, or the end; 500 if left out"`
 }
 
-// bashInput writes to a job, and reads on. A shell among the jobs runs what it reads, so
-// this is asked about as a command is.
+// bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so
+// the user is asked about input as about a command.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
 	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
 		return refusal, nil
@@ -308,7 +308,7 @@ func (s *server) withJob(id string, do func(c *child, job string) (*result, erro
 	return s.tell(r, current, note, id), nil
 }
 
-// bashList lists the jobs that run, and those that the model has been told of.
+// bashList lists the running jobs, and the ended jobs whose IDs the model has seen.
 func (s *server) bashList(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, error) {
 	c, number, note, err := s.shell.get()
 	if err != nil {
@@ -417,8 +417,8 @@ func (r *result) status() string {
 	return "exit status: " + strconv.Itoa(*r.ExitStatus)
 }
 
-// notes are what pk-bash has to say beside the output, without what is of use on the host
-// only: paths of the session, and options.
+// notes returns the remarks of pk-bash beside the output. It omits the paths of the session
+// and the options, which are useful only on the host.
 func (r *result) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
