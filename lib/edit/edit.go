@@ -20,14 +20,14 @@ import (
 // maxFile is the size of the largest file that is changed: it is in memory twice.
 const maxFile = 64 << 20
 
-// Replacement says what takes the place of what.
+// Replacement is one edit: New takes the place of Old.
 type Replacement struct {
 	Old, New string
 	All      bool   // each Old, and not the only one
 	IfHash   string // unless "": the workspace.HashOf the content that is to be there
 }
 
-// Result is what became of a file.
+// Result is the outcome of an edit.
 type Result struct {
 	Old, New []byte // its content
 	Replaced int

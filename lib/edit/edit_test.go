@@ -149,7 +149,8 @@ func TestRandomEdits(t *testing.T) {
 	require.Greater(t, done, 100)
 }
 
-// TestEditsAtOnce: of edits at the same time none is lost, and one that is too late says so.
+// TestEditsAtOnce: concurrent edits of a file are all kept. An edit that comes too late
+// returns ErrChanged.
 func TestEditsAtOnce(t *testing.T) {
 	ws, dir := open(t)
 	put(t, dir+"/f", "a0.\nb0.\nc0.\n")

@@ -76,7 +76,7 @@ var (
 	words  fit = strings.TrimSpace
 )
 
-// typography is what models write in the place of ASCII, and the other way round.
+// typography maps typographic characters to ASCII: models write one in place of the other.
 var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u00a0", " ", "\u202f", " ")
 
@@ -169,7 +169,7 @@ func (t *target) fits(at int, lines []string, f fit) bool {
 	return true
 }
 
-// put writes what is before a hunk, and the hunk.
+// put writes the lines before a hunk, and then the hunk.
 func (t *target) put(at int, h hunk) {
 	if h.at > 0 {
 		t.moved = at - (h.at - 1)

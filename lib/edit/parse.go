@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Action is what a patch does with a file.
+// Action is the kind of a Change.
 type Action string
 
 const (
@@ -18,7 +18,7 @@ const (
 	Move   Action = "move" // and modifies it, if there are hunks
 )
 
-// Change is what a patch does with one file.
+// Change is the change of one file in a patch.
 type Change struct {
 	Action Action
 	Path   string
@@ -400,7 +400,7 @@ func (h *hunk) noNewline() error {
 // span is one of the two numbers of a hunk's header.
 type span struct{ first, count int }
 
-// maxSpan bounds what a header says: no file has more lines.
+// maxSpan bounds the numbers in a hunk's header: no file has more lines.
 const maxSpan = maxFile
 
 func (s *span) parse(text, prefix string) bool {
@@ -480,7 +480,7 @@ func (r *reader) added() (h hunk) {
 	return h
 }
 
-// updated reads what becomes of a file.
+// updated reads the new path of a file, if there is one, and its hunks.
 func (r *reader) updated(c *Change) error {
 	if l, _ := r.peek(); strings.HasPrefix(l, moveTo) {
 		c.Action, c.To = Move, strings.TrimSpace(strings.TrimPrefix(l, moveTo))

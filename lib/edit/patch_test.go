@@ -146,7 +146,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestPatchesOfGit: what git diff writes makes of the old tree the new one.
+// TestPatchesOfGit: the output of git diff turns the old tree into the new one.
 func TestPatchesOfGit(t *testing.T) {
 	ws, dir := open(t)
 	git := func(args ...string) string {
@@ -209,8 +209,8 @@ func TestPatchesOfGit(t *testing.T) {
 	}
 }
 
-// TestPatchMeanwhile: a file of the patch is replaced while it is applied. It keeps what
-// it was given, and no other file stays changed alone.
+// TestPatchMeanwhile: another process replaces a file during Apply. That file keeps its new
+// content, and Apply changes all other files or none.
 func TestPatchMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0
@@ -245,8 +245,7 @@ func TestPatchMeanwhile(t *testing.T) {
 	t.Logf("refused %d times", refused)
 }
 
-// A step that cannot be done, in the middle: what was done is put back, and named if
-// somebody has changed it.
+// A step in the middle fails: Apply puts back the files of the steps before it.
 func TestPutBack(t *testing.T) {
 	ws, dir := open(t)
 	put(t, dir+"/a", "1\n")
