@@ -1,9 +1,9 @@
-// Package gitignore tells which files git ignores, without git: from the .gitignore of
-// each directory, a repository's info/exclude and the user's list. It answers as
-// git check-ignore --no-index does, so that it also names files that are tracked.
+// Package gitignore reports which files git ignores, without git: from the .gitignore of
+// each directory, a repository's info/exclude and the user's list. It answers as git
+// check-ignore --no-index does, so it also reports tracked files.
 //
-// The files are data of whoever writes in the tree. Matching takes time in proportion
-// to a rule times a path.
+// An attacker with write access to the tree controls these lists. Matching takes time
+// proportional to the length of a rule times the length of a path.
 package gitignore
 
 import (
@@ -52,7 +52,7 @@ func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, h
 	}
 }
 
-// Rules are those that hold in a directory. A nil one ignores nothing.
+// Rules are the rules that apply in a directory. A nil *Rules ignores nothing.
 type Rules struct {
 	parent *Rules // which hold if none of these matches
 	dir    string
@@ -60,8 +60,9 @@ type Rules struct {
 	inside bool // a repository
 }
 
-// Enter returns the rules for what is in dir. parent are those of the directory above,
-// nil for the root. hasGit and hasList tell whether it has a .git and a .gitignore.
+// Enter returns the rules for the entries of dir. parent holds the rules of the directory
+// above, nil for the root. hasGit and hasList report whether dir has a .git and a
+// .gitignore.
 func (t *Tree) Enter(parent *Rules, dir string, hasGit, hasList bool) *Rules {
 	r := parent
 	if hasGit || parent == nil && t.Inside {
@@ -111,8 +112,8 @@ func (r *Rules) with(list []byte) *Rules {
 	return r
 }
 
-// Ignore reports whether what is called name in dir is ignored by itself. It also is if
-// a directory above is.
+// Ignore reports whether a rule ignores the entry name of dir itself. Git also ignores each
+// entry below an ignored directory; the caller checks the directories above.
 func (r *Rules) Ignore(dir, name string, isDir bool) bool {
 	for ; r != nil; r = r.parent {
 		below := ""

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// git runs git with nobody's configuration but list as core.excludesFile.
+// git runs git with no configuration except list as core.excludesFile.
 func git(t testing.TB, dir, list, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "core.excludesFile=" + list}, args...)...)
@@ -43,8 +43,8 @@ func tree(dir string, user []byte) *Tree {
 	}}
 }
 
-// ignored walks a tree as a search does, and returns what is ignored, directories with
-// a slash; what is below them is left out.
+// ignored walks a tree as a search does, and returns the ignored paths, directories with a
+// slash. It does not enter an ignored directory.
 func ignored(t testing.TB, tr *Tree) []string {
 	var found []string
 	var walk func(parent *Rules, dir string)
@@ -144,7 +144,7 @@ func plant(t testing.TB) string {
 	return dir
 }
 
-// pattern makes one of what git gives a meaning, mostly.
+// pattern returns a random pattern, mostly of pieces with a meaning in git.
 func pattern() string {
 	pieces := append([]string{"*", "**", "?", "/", "/", "/", "**/", "/**", "*.o", "[ab]", "[!a]", "[^b-z]", "[]]", "[]-a]", "[a-", "[[:alpha:]]", "[[:nope:]]", "[[:digit:]x]", "[\\]]", "[a\\-z]", "\\a", "\\*", "\\ ", "\\", "[a/b]", "\\/", " ", "***", "[[:", "[a-]"}, names...)
 	var text strings.Builder
@@ -186,7 +186,7 @@ func TestRandomRulesAsGit(t *testing.T) {
 	}
 }
 
-// TestRulesAsGit is for what luck would seldom find.
+// TestRulesAsGit has the patterns that the random test would seldom try.
 func TestRulesAsGit(t *testing.T) {
 	dir := plant(t)
 	for _, text := range []string{
@@ -228,7 +228,7 @@ func TestRepositories(t *testing.T) {
 	assert.NotContains(t, ignored(t, inside), "sub/y")
 }
 
-// A link is no list, and one that is too long is passed over.
+// The package reads no rules from a symbolic link or from a list longer than MaxFile.
 func TestListsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "", "", "init", "-q")
@@ -240,7 +240,8 @@ func TestListsThatAreNone(t *testing.T) {
 	assert.Empty(t, ignored(t, tree(dir, nil)))
 }
 
-// TestHostileRules: what takes a wildcard matcher for ever ends at once.
+// TestHostileRules: patterns with exponential time in a backtracking matcher finish at
+// once.
 func TestHostileRules(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("*a", 1000) + "b", strings.Repeat("a/**/", 500) + "b", strings.Repeat("**/", 1000) + "b", strings.Repeat("?", 4000) + "*b",
@@ -251,7 +252,7 @@ func TestHostileRules(t *testing.T) {
 	}
 }
 
-// FuzzRule: no rule crashes, and what git calls a literal matches itself.
+// FuzzRule: no rule crashes, and a pattern without special characters matches itself.
 func FuzzRule(f *testing.F) {
 	for range 50 {
 		f.Add(pattern(), "a/b")

@@ -13,7 +13,7 @@ type rule struct {
 	globs   []glob // one of them matches
 }
 
-// glob is what a rule holds between slashes.
+// glob is a pattern, split at its slashes.
 type glob []component
 
 // component matches one name, or as a globstar any number of them.
@@ -50,7 +50,8 @@ func (t token) takes(b byte) bool {
 	return t.byte == b
 }
 
-// parse reads a line; ok is false for one that is no rule, or that matches nothing.
+// parse reads a line. ok is false for a line without a rule, and for a rule that matches
+// nothing.
 func parse(line string) (r rule, ok bool) {
 	if line == "" || line[0] == '#' {
 		return r, false
@@ -93,7 +94,7 @@ func parse(line string) (r rule, ok bool) {
 	return r, true
 }
 
-// trimBlanks removes blanks at the end, except one that is escaped.
+// trimBlanks removes blanks at the end, except an escaped blank.
 func trimBlanks(line string) string {
 	end := 0
 	for i := 0; i < len(line); i++ {
@@ -149,9 +150,10 @@ func tokenize(text string) (tokens []token, ok bool) {
 	return tokens, true
 }
 
-// split makes components of a pattern with slashes, of which the first literal bytes
-// are no special ones. Two stars are a globstar alone between slashes. Git forgets what
-// it has compared before the first special byte, so two stars there are one as well.
+// split makes components of a pattern with slashes. Its first literal bytes are not
+// special. Two stars are a globstar if they stand alone between slashes. Git compares the
+// bytes before the first special byte separately and drops them, so two stars directly
+// after these are a globstar as well.
 func split(tokens []token, literal int) []glob {
 	if literal > 0 && literal < len(tokens) && tokens[literal].kind == stars && tokens[literal-1].kind != slash &&
 		(literal+1 == len(tokens) || tokens[literal+1].kind == slash) {
