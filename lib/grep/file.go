@@ -158,7 +158,7 @@ func (s *searcher) matched(begin, end int, match []int) bool {
 	return s.give(begin, end, match, group, starts)
 }
 
-// after gives out what is owed of the lines before stop.
+// after gives out the lines of trailing context that begin before stop.
 func (s *searcher) after(stop int) bool {
 	for s.owed > 0 && s.done < stop {
 		end := stop

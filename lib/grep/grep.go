@@ -1,5 +1,5 @@
-// Package grep searches the files of a workspace for lines that match a regular
-// expression, without those that git ignores, and without binary ones.
+// Package grep searches the files of a workspace for lines that match a regular expression.
+// It skips binary files and files that git ignores.
 package grep
 
 import (
@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Query says what is looked for. Lines are matched one at a time, without their ends.
+// Query describes a search. The search matches one line at a time, without its end.
 type Query struct {
 	Pattern       string // RE2, as in the package regexp
 	Fixed         bool   // the pattern is a text
@@ -30,20 +30,20 @@ type Query struct {
 	Globs []*pattern.Pattern
 }
 
-// Place is a directory or a file that is searched. A file is searched whatever it is
-// called; a directory, even if git ignores it.
+// Place is a directory or a file to search. The search reads a named file without a check
+// of Globs, and a named directory even if git ignores it.
 type Place struct {
 	Workspace workspace.Workspace
 	Path      string // in the workspace
 	Shown     string // as it is told
 
-	// In a directory: the rules for what is ignored, and the workspace that a directory
-	// below is to be looked at in, nil for this one.
+	// For a directory. Ignore holds git's rules. Other returns the place through which to
+	// search a directory below, nil for this place.
 	Ignore *gitignore.Tree
 	Other  func(path string) *Place
 }
 
-// Output takes what is found.
+// Output receives the results of a search.
 type Output interface {
 	// Append adds a line to a text. group is true if it does not follow the last one in its
 	// file. Several goroutines call it at once.
@@ -52,11 +52,12 @@ type Output interface {
 	// Write takes texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
-	// Failed is told of what cannot be read. An error ends the search.
+	// Failed reports a file or directory that the search cannot read. If it returns an
+	// error, the search ends.
 	Failed(path string, err error) error
 }
 
-// Total counts what was found.
+// Total counts the results.
 type Total struct {
 	Matches, Files int
 	Truncated      bool // there are more than the limit
@@ -142,7 +143,7 @@ type run struct {
 	err   error
 }
 
-// batch is some files, and what was found in them.
+// batch is a group of files, and the results in them.
 type batch struct {
 	index int
 	items []item
@@ -227,7 +228,7 @@ func (w *walker) above(dir string) *gitignore.Rules {
 	return rules
 }
 
-// look returns the rules in a directory. One that cannot be listed has none of its own.
+// look returns the rules in a directory. A directory that cannot be listed adds no rules.
 func (w *walker) look(rules *gitignore.Rules, dir string) *gitignore.Rules {
 	d, names, err := workspace.OpenDir(w.ctx, w.Workspace, dir)
 	if err == nil {
@@ -249,7 +250,7 @@ func (w *walker) enter(rules *gitignore.Rules, dir string, names []workspace.Nam
 	return w.Ignore.Enter(rules, dir, git, list)
 }
 
-// walk searches what is below a directory. rules are those of the directory above.
+// walk searches a directory. rules holds the rules of the directory above.
 func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 	if w.ctx.Err() != nil {
 		return
@@ -393,7 +394,8 @@ func (r *run) work(m *matcher) {
 	}
 }
 
-// file searches a file. One that was replaced since it was listed is passed over.
+// file searches a file. It skips a file that another process has removed or replaced since
+// the listing.
 func (r *run) file(s *searcher, i item) {
 	if r.ctx.Err() != nil {
 		return
@@ -415,7 +417,6 @@ func (r *run) file(s *searcher, i item) {
 	}
 }
 
-// failed tells of what cannot be read.
 func (r *run) failed(path string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -433,7 +434,7 @@ func (r *run) end(err error) {
 	r.stop()
 }
 
-// spill writes what a batch has so far, once it is its turn.
+// spill writes the results that a batch has so far, once it is the batch's turn.
 func (r *run) spill(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

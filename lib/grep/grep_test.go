@@ -170,7 +170,7 @@ func TestAsGitGrep(t *testing.T) {
 	}
 }
 
-// TestNeedles: what is passed over without a look has no line that matches.
+// TestNeedles: text that the search skips without the expression has no line that matches.
 func TestNeedles(t *testing.T) {
 	pieces := []string{"a", "b", "ab", "abc", "k", "s", "é", "K", "\u212a", "ſ", ".", "a*", "b+", "[ab]", "(ab)", "(a|bc)", "(?i:ks)", "(?:abk){2}", "(ab)?", "^", "$", `\b`, `\.`, "|", "\ufffd", "[^a]", "x{0,2}"}
 	letters := []string{"a", "b", "c", "k", "K", "s", "S", "\u212a", "ſ", "é", "É", "A", "B", "C", ".", " ", "\n", "\n", "\xff", "ab", "abc", "ABC"}
@@ -322,7 +322,7 @@ func TestLongLines(t *testing.T) {
 	assert.Equal(t, strings.Repeat("é", maxShown/2)+" [2 more bytes]", string(shown([]byte(strings.Repeat("é", maxShown/2+1)), nil)))
 }
 
-// What is found in many files at once comes whole, and in order.
+// Long output from many files comes whole and in order.
 func TestMuchOutput(t *testing.T) {
 	dir := t.TempDir()
 	var want strings.Builder
