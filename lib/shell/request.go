@@ -139,14 +139,14 @@ func value(n *int) int {
 	return *n
 }
 
-// command takes what a command is run with.
+// command reads the fields that describe a command.
 func (r *Request) command(o *jsonline.Object) {
 	r.Command = o.Need("command")
 	r.Description, _ = o.String("description")
 	r.Timeout = o.Int("timeout")
 }
 
-// start takes what a job is started with besides.
+// start reads the further fields that describe a job.
 func (r *Request) start(o *jsonline.Object) {
 	var given bool
 	if r.Dir, given = o.String("cwd"); given && (r.Dir == "" || strings.ContainsRune(r.Dir, 0)) {

@@ -170,8 +170,8 @@ func (s *Supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	return err
 }
 
-// openTerminal gives the terminal its size, and begins to read what is written there.
-// Bash has not begun yet.
+// openTerminal sets the size of the terminal, and begins to read its output. Bash has not
+// begun yet.
 func (s *Supervisor) openTerminal() (err error) {
 	sandbox, ok := s.command.(*monitor.Sandbox)
 	if !ok {
