@@ -1,6 +1,6 @@
-// Package jsonline reads requests: JSON objects, one a line. It refuses what two
-// readers of JSON could take for different things: a field that is unknown or given
-// twice, text that is not UTF-8, half of a surrogate pair.
+// Package jsonline reads requests: JSON objects, one per line. It refuses input that two
+// JSON parsers could read differently: an unknown or repeated field, text that is not
+// UTF-8, half of a surrogate pair.
 package jsonline
 
 import (
@@ -120,7 +120,7 @@ func (o *Object) Fail(err error) {
 	}
 }
 
-// End returns the first error: a field that nobody took is one.
+// End returns the first error. A field that the caller has not taken is an error.
 func (o *Object) End() error {
 	for _, name := range o.names {
 		if !o.taken[name] {

@@ -56,7 +56,7 @@ func Copy(out io.Writer, in io.Reader, r Range) error {
 	return err
 }
 
-// Limits bound what Read returns.
+// Limits bound the result of Read.
 type Limits struct {
 	Bytes   int  // whole lines only, unless the first one is longer
 	Line    int  // bytes of a line, which a note about the missing ones follows; 0: none

@@ -26,7 +26,7 @@ func texts() []string {
 	return append(list, strings.Repeat("line\n", 3*block/5+7))
 }
 
-// model is what the lines of a range are.
+// model returns the lines of a range.
 func model(text string, first, last int64, numbers bool) string {
 	var want strings.Builder
 	n := int64(0)

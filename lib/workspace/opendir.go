@@ -26,9 +26,9 @@ type Name struct {
 	Kind fs.FileMode
 }
 
-// OpenDir opens a directory and returns what List returns, sorted by name. It fails with
-// ErrNotFound or ErrNotDir. On a LocalWorkspace no path is looked up again: Open takes
-// from the directory that was opened, whatever has its name by then.
+// OpenDir opens a directory and returns the entries of List, sorted by name. It fails with
+// ErrNotFound or ErrNotDir. On a LocalWorkspace, Open reads from the directory that OpenDir
+// has opened, even if another file has its path by then.
 func OpenDir(ctx context.Context, ws Workspace, dir string) (d *Dir, names []Name, err error) {
 	if local, ok := ws.(*LocalWorkspace); ok {
 		d, names, err = local.openDirNames(ctx, dir)
