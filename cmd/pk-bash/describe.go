@@ -10,7 +10,7 @@ import (
 	"pikuri/lib/visible"
 )
 
-// described is the tool as a model is to see it.
+// described is the description of the tool for a model.
 type described struct {
 	Text     string   `json:"description"`
 	Project  string   `json:"project"`
@@ -96,10 +96,10 @@ func (s *session) surroundings(d *described) (files, network, tmp string, err er
 	return files, s.describeNetwork(f.Plan, d), tmp, nil
 }
 
-// mostNamed is how many roots or hosts are named.
+// mostNamed bounds the roots and hosts that the description names.
 const mostNamed = 8
 
-// listed are names in a sentence, after another.
+// listed formats names that follow another one in a sentence.
 func listed(names []string) string {
 	text := ""
 	for i, name := range names {

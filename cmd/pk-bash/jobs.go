@@ -24,7 +24,7 @@ const (
 	inputTime = 10 * time.Second
 )
 
-// background is a command of a loop that others run beside.
+// background is a job of a loop: a command that runs beside others.
 type background struct {
 	id     string
 	turn   *turn
@@ -44,7 +44,7 @@ type background struct {
 	writing sync.Mutex
 }
 
-// operate carries an operation out and answers it.
+// operate performs an operation, and sends its answer.
 func (l *loop) operate(t *turn) {
 	started := sync.OnceFunc(l.starting.Done)
 	defer started()
@@ -94,12 +94,12 @@ func (l *loop) operate(t *turn) {
 	}
 }
 
-// refuse answers that an operation was not carried out.
+// refuse sends the refusal of an operation.
 func (l *loop) refuse(t *turn, err error) {
 	l.send(&shell.Result{ID: t.request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()})
 }
 
-// object answers with an object that is no result.
+// object sends an answer that is not a result of a command.
 func (l *loop) object(t *turn, fields map[string]any) {
 	if t.request.ID != nil {
 		fields["id"] = t.request.ID
@@ -187,8 +187,8 @@ func (l *loop) register(b *background) error {
 	return nil
 }
 
-// start starts a job, and waits for its end as long as the request says. started is
-// called once the job is one of the loop's, or will not be.
+// start starts a job, and waits for its end as long as the request says. It calls started
+// once the job is in the loop's list, or has failed to start.
 func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 	limit := 0
 	if t.request.Timeout != nil {
@@ -242,8 +242,8 @@ func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 	return &answer, nil
 }
 
-// launch prepares, asks and starts. The result says why it was not started, if that is
-// no error.
+// launch prepares the command, asks the user and starts the job. If the job does not start
+// and there is no error, it returns the result.
 func (l *loop) launch(t *turn) (*background, *shell.Result, error) {
 	j, declined, err := t.approved()
 	if err != nil || declined != nil {
@@ -288,7 +288,7 @@ func (l *loop) scratch(j *job) func() (*os.File, error) {
 	return func() (*os.File, error) { return shell.OpenScratch(dir.Path()) }
 }
 
-// follow stays with a job to its end.
+// follow waits for the end of a job, and completes its result.
 func (l *loop) follow(b *background, j *job) {
 	defer close(b.gone)
 	if j.ahead != nil {
@@ -309,7 +309,7 @@ func (l *loop) follow(b *background, j *job) {
 	b.turn.cleanUp()
 }
 
-// most is how much output an answer may hold.
+// most bounds the output in an answer.
 func (l *loop) most(t *turn) int {
 	if t.request.Most > 0 {
 		return t.request.Most
@@ -317,7 +317,7 @@ func (l *loop) most(t *turn) int {
 	return shell.DefaultMost
 }
 
-// output is the answer to a reader: the text from since on, and how the job ended if it has.
+// output returns the text from offset since on, and the result of the job if it has ended.
 func (b *background) output(since int64, most int) *shell.Result {
 	ended := b.hasEnded() // before the text is read, which does not grow any more then
 	answer := &shell.Result{Outcome: shell.Running, Job: b.id}
@@ -362,7 +362,7 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 	return answer
 }
 
-// input writes to the job, once the user has agreed.
+// input writes to the job after the user has agreed.
 func (l *loop) input(t *turn, b *background) error {
 	to := b.pipe
 	if b.turn.request.TTY != nil {
@@ -422,7 +422,7 @@ func (b *background) resize(size shell.Size) error {
 	return size.Set(b.super.Terminal())
 }
 
-// kill sends a signal. SIGTERM is followed by SIGKILL, and the end is waited for.
+// kill sends a signal. After SIGTERM it sends SIGKILL. After both, it waits for the end.
 func (l *loop) kill(t *turn, b *background) *shell.Result {
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM:
@@ -440,7 +440,7 @@ func (l *loop) kill(t *turn, b *background) *shell.Result {
 	return l.read(t, b)
 }
 
-// cancel withdraws the requests with that ID.
+// cancel cancels the requests with an ID.
 func (l *loop) cancel(id []byte) error {
 	l.mu.Lock()
 	var found []*turn
@@ -469,7 +469,8 @@ func (l *loop) cancel(id []byte) error {
 	return nil
 }
 
-// reset forgets the state, that of commands that run too, and ends the jobs if asked to.
+// reset forgets the state, also the state of running commands, and ends the jobs if jobs is
+// set.
 func (l *loop) reset(jobs bool) {
 	l.mu.Lock()
 	l.state = shell.State{}
@@ -487,7 +488,7 @@ func (l *loop) reset(jobs bool) {
 	}
 }
 
-// mostListed is how much of a command is listed.
+// mostListed bounds a command in the list, in bytes.
 const mostListed = 1000
 
 // listedJob is one job of the answer to OpList.

@@ -25,7 +25,7 @@ const (
 	tick   = time.Millisecond
 )
 
-// client speaks with a loop.
+// client is a client of a loop.
 type client struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -34,7 +34,7 @@ type client struct {
 	asked int
 	wants map[string]chan map[string]any
 	told  map[string]string // by the answers that started jobs
-	// events are those without an ID.
+	// The messages without an ID.
 	events chan map[string]any
 	ended  chan struct{}
 }
@@ -167,7 +167,7 @@ func (c *client) close() error {
 	return c.cmd.Wait()
 }
 
-// A server that one job runs is reached by the next command, and ends when it is told to.
+// A command reaches a server that runs as a job. The server ends after kill.
 func TestJobIsAServer(t *testing.T) {
 	b := clitest.NewBox(t)
 	clitest.Need(t, "curl")
@@ -216,7 +216,7 @@ func TestJobReadsItsInput(t *testing.T) {
 	}
 }
 
-// Plain requests go on in order, and each request can be cancelled.
+// The loop answers plain requests in order, and cancels any request.
 func TestCancel(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -246,7 +246,7 @@ func TestCancel(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// named returns the job whose command begins so, once there is one.
+// named waits for a job whose command begins with command, and returns the job.
 func (c *client) named(command string) string {
 	c.t.Helper()
 	for {
@@ -400,7 +400,7 @@ func assertFree(t *testing.T, lock string) {
 	assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), "a process still lives")
 }
 
-// However the loop ends, nothing is left.
+// No process is left after any end of the loop.
 func TestNoJobIsLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	lock := filepath.Join(b.Project, "held")
@@ -475,7 +475,7 @@ func TestEndOfInput(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
-// SIGINT is for the command that runs.
+// SIGINT ends the running command, and not the loop.
 func TestInterruptLeavesTheLoop(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -503,7 +503,7 @@ func TestEvents(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A client that reads nothing stops no job, and gets all its answers in the end.
+// A client that does not read stops no job. It gets all its answers later.
 func TestSlowReader(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bash", "-y", "--loop")
@@ -583,7 +583,8 @@ func TestOperationsThatAreRefused(t *testing.T) {
 	assert.NoError(t, h.close())
 }
 
-// Each start is asked about, one after another, and so is input; with a no nothing runs.
+// The loop asks about each start and each input, one after another. After a no, nothing
+// runs.
 func TestJobsAreAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/sub")

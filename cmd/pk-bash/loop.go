@@ -73,8 +73,8 @@ func (s *session) endLoop() error {
 	return s.Loop.Remove()
 }
 
-// loop answers requests. Those without an operation wait for each other; operations
-// are answered as soon as they can be.
+// loop answers requests. Requests without an operation run one after another. The loop
+// answers operations as soon as it can.
 type loop struct {
 	*session
 	out      sync.Mutex     // one answer is written after another
@@ -103,8 +103,8 @@ const (
 	maxPending = 1024     // operations that are not answered
 )
 
-// queued is a request that waits for those before it. Its turn is nil for a line that
-// is no request.
+// queued is a request that waits for the requests before it. Its turn is nil for a line
+// that is not a request.
 type queued struct {
 	turn    *turn
 	refusal *shell.Result
@@ -218,10 +218,10 @@ func (l *loop) wait(hurried bool) {
 	}
 }
 
-// lastAnswers is how long a loop that was ended waits for a slow reader.
+// lastAnswers bounds the wait for a slow reader after the loop was ended.
 const lastAnswers = time.Second
 
-// interrupt ends all commands and jobs, also those that the loop still prepares.
+// interrupt ends all commands and jobs, including commands in preparation.
 func (l *loop) interrupt(sig syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -233,7 +233,7 @@ func (l *loop) interrupt(sig syscall.Signal) {
 	}
 }
 
-// end asks a command to end, unless it has been asked often.
+// end sends a signal to a command. It drops the signal if the channel is full.
 func (t *turn) end(sig syscall.Signal) {
 	select {
 	case t.signals <- sig:
@@ -241,7 +241,7 @@ func (t *turn) end(sig syscall.Signal) {
 	}
 }
 
-// readLines reads standard input. The channel is closed at its end.
+// readLines reads standard input, and closes the channel at its end.
 func (l *loop) readLines() <-chan incoming {
 	lines := make(chan incoming)
 	go func() {
@@ -260,13 +260,13 @@ func (l *loop) readLines() <-chan incoming {
 	return lines
 }
 
-// tooLong reports whether a request was skipped.
+// tooLong reports whether the loop has skipped a request because of its length.
 func tooLong(err error) bool {
 	_, ok := errors.AsType[*jsonline.TooLongError](err)
 	return ok
 }
 
-// watchReader ends the loop when its answers have no reader any more.
+// watchReader ends the loop when the reader of its answers has closed the pipe.
 func (l *loop) watchReader() {
 	file, ok := l.ctx.Stdout.(*os.File)
 	if !ok {
@@ -361,7 +361,8 @@ func (l *loop) sendResult(r *shell.Result) error {
 	return l.write(r)
 }
 
-// answer answers one request without an operation. The error is that the loop is over.
+// answer answers one request without an operation. It returns an error if it cannot write
+// the answer.
 func (l *loop) answer(q queued) error {
 	if q.turn == nil {
 		return l.sendResult(q.refusal)
@@ -387,12 +388,12 @@ func (l *loop) answer(q queued) error {
 	return l.sendResult(result)
 }
 
-// cancelled is the result of a request that was withdrawn before it ran.
+// cancelled returns the result of a request that was cancelled before it ran.
 func cancelled() *shell.Result {
 	return &shell.Result{Outcome: shell.Cancelled, Status: cli.StatusFailed, Error: "the request was cancelled"}
 }
 
-// begin gives a command the state that the last one left.
+// begin gives a command the state of the last one.
 func (l *loop) begin(t *turn) {
 	if l.keep == shell.KeepNothing {
 		return
@@ -406,8 +407,8 @@ func (l *loop) begin(t *turn) {
 	}
 }
 
-// keepState keeps the state that a command has left, unless another one was begun
-// since, and adds to the result where the next one begins.
+// keepState keeps the state of a command, unless another command has begun since. It adds
+// the working directory of the next command to the result.
 func (l *loop) keepState(t *turn, r *shell.Result) {
 	if l.keep == shell.KeepNothing {
 		return
@@ -427,7 +428,8 @@ func (l *loop) keepState(t *turn, r *shell.Result) {
 	r.Cwd = l.nextDir()
 }
 
-// nextDir is where the next command begins, "" if that is not kept. l.mu is locked.
+// nextDir returns the working directory of the next command, "" without a state. The caller
+// holds l.mu.
 func (l *loop) nextDir() string {
 	if l.keep == shell.KeepNothing {
 		return ""

@@ -147,7 +147,8 @@ func (t *turn) result() (*shell.Result, error) {
 	return t.failedOr(result, t.conclude(j, result))
 }
 
-// approved prepares the command, and asks. The result says that it was declined.
+// approved prepares the command, and asks the user. It returns a result if the command may
+// not run.
 func (t *turn) approved() (*job, *shell.Result, error) {
 	j, err := t.prepareUnless()
 	if err != nil {
@@ -161,7 +162,7 @@ func (t *turn) approved() (*job, *shell.Result, error) {
 	return j, declined(reason), nil
 }
 
-// declined is the result of a no.
+// declined returns the result after a no.
 func declined(reason string) *shell.Result {
 	why := "user declined the bash command."
 	if reason != "" {
@@ -198,7 +199,7 @@ func (t *turn) cleanUp() {
 // cleanUpTime is how long the caller waits after the report.
 const cleanUpTime = 5 * time.Second
 
-// failedOr returns the result, or that of an error.
+// failedOr returns the result, or the result for an error.
 func (t *turn) failedOr(result *shell.Result, err error) (*shell.Result, error) {
 	if err != nil {
 		return t.failed(err)
