@@ -21,7 +21,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// maxContext bounds the lines of context: it is meant to be read.
+// maxContext bounds the lines of context: people read them.
 const maxContext = 1000
 
 // grepOptions are the options of grep.
@@ -137,7 +137,7 @@ func (w *work) userIgnores() []byte {
 	return content(p.Workspace, p.path, gitignore.MaxFile)
 }
 
-// content reads a small file, nil if that cannot be.
+// content reads a small file. It returns nil if it cannot open the file.
 func content(ws workspace.Workspace, path string, most int) []byte {
 	f, err := workspace.Open(context.Background(), ws, path)
 	if err != nil {
@@ -190,7 +190,7 @@ func (f *found) Failed(path string, err error) error {
 	return f.told(f.failed("grep", path, err))
 }
 
-// lineForm adds a line to a text.
+// lineForm formats a line, and appends it to a text.
 type lineForm func(text []byte, l grep.Line, group bool, end byte) []byte
 
 func formOf(q grep.Query) lineForm {
@@ -203,7 +203,7 @@ func formOf(q grep.Query) lineForm {
 	return plainLine
 }
 
-// separator stands between lines that do not follow each other, with context.
+// separator separates groups of lines with context.
 const separator = "--\n"
 
 func groupedLine(text []byte, l grep.Line, group bool, end byte) []byte {

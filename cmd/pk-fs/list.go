@@ -156,7 +156,7 @@ func (w *work) listable(verb string, p *operand) error {
 	return w.failed(verb, p.typed, err)
 }
 
-// listed answers with one entry of a directory.
+// listed prints one entry of a directory.
 func (w *work) listed(dir string, entry fs.DirEntry) error {
 	if !w.json {
 		return w.told(w.answers().line(entry.Name()))
@@ -206,8 +206,8 @@ type branches interface {
 	trouble(err error) error
 }
 
-// treeTo gives out the wanted entries below a directory. It enters only some
-// directories.
+// treeTo calls to for the wanted entries below a directory. It enters only the directories
+// that enter accepts.
 func (w *work) treeTo(to branches, verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {

@@ -115,7 +115,7 @@ func TestLoopHello(t *testing.T) {
 	assert.NotEmpty(t, answer["version"])
 }
 
-// A line that is too long is answered and passed over.
+// The loop answers a line that is too long, and reads the next one.
 func TestLoopLongLine(t *testing.T) {
 	in, out := io.Pipe()
 	go func() {
@@ -131,8 +131,8 @@ func TestLoopLongLine(t *testing.T) {
 	assert.Equal(t, `{"error":"the request is longer than 100663296 bytes","kind":"too-large"}`+"\n{}\n", answers.String())
 }
 
-// TestLoopReplacedRoot: a directory that takes the place of a root is the root from then
-// on; without one, each request says so.
+// TestLoopReplacedRoot: a directory that replaces a root becomes the root. If there is no
+// directory, each request fails.
 func TestLoopReplacedRoot(t *testing.T) {
 	base := t.TempDir()
 	dir := base + "/proj"

@@ -39,7 +39,7 @@ type entry struct {
 	Size       int64
 }
 
-// readable puts text in the place of bytes, as a model can take nothing else.
+// readable replaces bytes by text, because a model reads only text.
 func (a *answer) readable() {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), string(utf8.RuneError)) }
 	a.Text += text(a.TextBytes)
@@ -52,7 +52,7 @@ func (a *answer) readable() {
 	}
 }
 
-// file asks pk-fs, and makes a text of the answer.
+// file sends a request to pk-fs, and formats the answer.
 func (s *server) file(ctx context.Context, f fields, text func(*answer) (string, fields)) (*mcp.CallToolResult, error) {
 	a := &answer{}
 	note, err := s.files.ask(ctx, f, a)
@@ -181,7 +181,7 @@ func (s *server) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepIn) (*
 	})
 }
 
-// cut says that a list is not complete.
+// cut returns the note for an incomplete list.
 func cut(a *answer) string {
 	if a.Truncated {
 		return "(there are more)\n"
