@@ -12,12 +12,12 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Locate returns where a path of a patch is. Its path is not to lead through symbolic
-// links; with itself, the last name may be one. It refuses a path that may not be
-// written.
+// Locate returns the workspace and the path for a name in a patch. The path leads through
+// no symbolic link; if itself is set, its last name may be a link. Locate refuses a path
+// that the caller may not write.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
-// In is a Locate for one workspace, that refuses symbolic links.
+// In returns a Locate for one workspace. It refuses symbolic links.
 func In(ws workspace.Workspace) Locate {
 	return func(name string, _ bool) (workspace.Workspace, string, error) {
 		clean, err := workspace.Clean(name)
@@ -25,12 +25,12 @@ func In(ws workspace.Workspace) Locate {
 	}
 }
 
-// Plan is a patch that was checked.
+// Plan is a checked patch.
 type Plan struct {
 	steps []step
 }
 
-// step is a change of one path. A move is two.
+// step is the change of one path. A move consists of two steps.
 type step struct {
 	change   *Change
 	ws       workspace.Workspace
@@ -148,7 +148,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 	return nil
 }
 
-// vacant adds a step that makes a file where nothing is.
+// vacant adds a step that makes a new file. It fails if the path exists.
 func (p *Plan) vacant(ctx context.Context, s step) error {
 	entry, err := workspace.EntryOf(ctx, s.ws, s.path)
 	if err == nil && entry.Kind != workspace.KindMissing {
@@ -171,8 +171,8 @@ func modeOr(mode, otherwise fs.FileMode) fs.FileMode {
 	return mode
 }
 
-// mode is the permissions of a file after the change: git records whether it can be
-// executed, and nothing else.
+// mode returns the permissions of a file after the change. Git records only whether a file
+// is executable.
 func (c *Change) mode(old fs.FileMode) fs.FileMode {
 	switch c.Mode {
 	case 0o755:

@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// tree is the files of a directory, with their modes if they can be executed.
+// tree returns the files of a directory, with the modes of executable files.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -54,7 +54,7 @@ func apply(t testing.TB, ws workspace.Workspace, text string) error {
 	return plan.Apply(t.Context())
 }
 
-// TestPatch: the files a, of the lines 1 to 9, and crlf, of a and b.
+// TestPatch patches two files: a has the lines 1 to 9, crlf has the lines a and b.
 func TestPatch(t *testing.T) {
 	const begin, end = "*** Begin Patch\n", "*** End Patch\n"
 	for _, row := range []struct {

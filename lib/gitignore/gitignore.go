@@ -17,15 +17,15 @@ const (
 	// FileName is the list of a directory.
 	FileName = ".gitignore"
 
-	// MaxFile bounds a list; a longer one is passed over. Git's own bound is 100 MiB.
+	// MaxFile bounds a list; the package skips a longer one. Git's own bound is 100 MiB.
 	MaxFile = 4 << 20
 )
 
-// Tree is where lists are read. Paths are relative to its root, which is "."; with the
+// Tree is the tree with the lists. Paths are relative to its root, which is "."; with the
 // root "/" they are absolute.
 type Tree struct {
-	// Read returns the content of a regular file, through no symbolic link; nil if it is
-	// missing or may not be read. It reads no more than max bytes and one.
+	// Read returns the content of a regular file, nil if it is missing or may not be read.
+	// It follows no symbolic link, and reads at most max+1 bytes.
 	Read func(path string, max int) []byte
 
 	Root   string // the root's absolute path, which a .git file may name
@@ -33,8 +33,8 @@ type Tree struct {
 	Inside bool   // the root lies in a repository that begins above it
 }
 
-// Ignored reports whether git ignores a path below top, the top of a repository: by
-// itself, or with a directory above it. It remembers the rules of directories in known.
+// Ignored reports whether git ignores a path below top, the top of a repository. It checks
+// the directories above the path too, and remembers their rules in known.
 func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, has func(path string) bool) bool {
 	dir, rules := top, (*Rules)(nil)
 	for {
@@ -98,7 +98,7 @@ func (t *Tree) exclude(dir string) string {
 	return git + "/info/exclude"
 }
 
-// with adds the rules of a list, behind the others.
+// with adds the rules of a list after the others.
 func (r *Rules) with(list []byte) *Rules {
 	if len(list) > MaxFile {
 		return r

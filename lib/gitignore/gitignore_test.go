@@ -71,7 +71,7 @@ func ignored(t testing.TB, tr *Tree) []string {
 	return found
 }
 
-// judged are the same, by git.
+// judged returns the paths that git ignores.
 func judged(t testing.TB, tr *Tree, list string) []string {
 	var paths strings.Builder
 	dirs := map[string]bool{}
@@ -110,7 +110,7 @@ func write(t testing.TB, dir, path, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o644))
 }
 
-// agree holds the two against each other.
+// agree compares the package with git.
 func agree(t testing.TB, dir, list string) {
 	t.Helper()
 	user, _ := os.ReadFile(list)
@@ -163,7 +163,7 @@ func pattern() string {
 	return text.String()
 }
 
-// TestRandomRulesAsGit is against git check-ignore.
+// TestRandomRulesAsGit compares random rules with git check-ignore.
 func TestRandomRulesAsGit(t *testing.T) {
 	dir := plant(t)
 	list := t.TempDir() + "/list"
@@ -200,7 +200,8 @@ func TestRulesAsGit(t *testing.T) {
 	}
 }
 
-// A repository in another has rules of its own, a directory outside of all has none.
+// A repository inside another one has its own rules. A directory outside of repositories
+// has none.
 func TestRepositories(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, ".gitignore", "*.o\n")
@@ -216,7 +217,7 @@ func TestRepositories(t *testing.T) {
 	write(t, dir, "sub/y", "")
 	write(t, dir, "sub/.git/info/exclude", "y\n")
 	assert.Equal(t, []string{"sub/y", "user", "x.o"}, ignored(t, inside))
-	// A linked work tree, and a submodule, whose git directories lie elsewhere.
+	// The git directories of a linked work tree and of a submodule lie elsewhere.
 	git(t, dir+"/sub", "", "", "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x")
 	git(t, dir+"/sub", "", "", "worktree", "add", "-q", "../linked")
 	write(t, dir, "linked/y", "")

@@ -16,7 +16,7 @@ type rule struct {
 // glob is a pattern, split at its slashes.
 type glob []component
 
-// component matches one name, or as a globstar any number of them.
+// component matches one name. A globstar matches any number of names.
 type component struct {
 	globstar bool
 	tokens   []token
@@ -111,8 +111,8 @@ func trimBlanks(line string) string {
 	return line[:end]
 }
 
-// tokenize fails for a pattern that git cannot match anything with: a class that is not
-// closed or not known, or a backslash at the end.
+// tokenize fails for a pattern with which git matches nothing: an open or unknown class, or
+// a backslash at the end.
 func tokenize(text string) (tokens []token, ok bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -197,7 +197,7 @@ func components(tokens []token) glob {
 	return g
 }
 
-// class reads a class after its "[". n is how many bytes it takes, -1 if it is none.
+// class reads a class after its "[". n is its length in bytes, -1 if it is not a class.
 func class(text string) (set *[256]bool, n int) {
 	set = new([256]bool)
 	i := 0
@@ -292,8 +292,8 @@ var (
 	}
 )
 
-// matches holds a rule against a path below the directory of its list, whose last name
-// is name.
+// matches compares a rule with a path below the directory of its list. name is the last
+// name of the path.
 func (r *rule) matches(path func() string, name string) bool {
 	switch {
 	case r.literal != "":
@@ -311,8 +311,8 @@ func (r *rule) matches(path func() string, name string) bool {
 	return false
 }
 
-// matches takes time in proportion to the pattern times the path: a globstar that can
-// take more names is tried again only if it is the last one.
+// matches takes time proportional to the length of the pattern times the length of the
+// path. Only the last globstar is tried again with more names.
 func (g glob) matches(path string) bool {
 	at, resume, rest := 0, -1, ""
 	for {

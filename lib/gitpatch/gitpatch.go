@@ -264,8 +264,8 @@ func (p *patch) hunks(from, to string, a, b blob) {
 	p.Write(hunks)
 }
 
-// lineName is a name in the lines --- and +++. Like git, it ends names with blanks by a
-// tab: else patch(1) would take what follows the blank as a time.
+// lineName formats a name for the lines --- and +++. Like git, it adds a tab to a name with
+// blanks: otherwise patch(1) takes the text after the blank as a time.
 func lineName(name string) string {
 	if strings.Contains(name, " ") {
 		return name + "\t"

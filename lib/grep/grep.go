@@ -25,8 +25,8 @@ type Query struct {
 	FilesOnly     bool
 	Limit         int // lines that match, or files with FilesOnly; 0: all
 
-	// Globs are patterns of which a file has to match one, if there are any. One without a
-	// slash is held against the name, another against the path below the place.
+	// If there are Globs, a file has to match one of them. A pattern without a slash is
+	// compared with the name, another one with the path below the place.
 	Globs []*pattern.Pattern
 }
 
@@ -45,11 +45,11 @@ type Place struct {
 
 // Output receives the results of a search.
 type Output interface {
-	// Append adds a line to a text. group is true if it does not follow the last one in its
-	// file. Several goroutines call it at once.
+	// Append appends a line to a text. group is true if the line does not follow the last
+	// one in its file. Several goroutines call Append at once.
 	Append(text []byte, l Line, group bool) []byte
 
-	// Write takes texts in the order of the files. An error ends the search.
+	// Write receives texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
 	// Failed reports a file or directory that the search cannot read. If it returns an
@@ -63,7 +63,7 @@ type Total struct {
 	Truncated      bool // there are more than the limit
 }
 
-// ErrPattern is a pattern that is not understood.
+// ErrPattern reports an invalid pattern.
 type ErrPattern struct {
 	Pattern string
 	Err     error
@@ -72,10 +72,10 @@ type ErrPattern struct {
 func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %q: %v", e.Pattern, e.Err) }
 func (e *ErrPattern) Unwrap() error { return e.Err }
 
-// ErrBinary is a file that was named, and is binary.
+// ErrBinary reports a binary file that the caller has named.
 var ErrBinary = errors.New("it is binary")
 
-// Check returns an *ErrPattern if a query cannot be made.
+// Check returns an *ErrPattern if the pattern of a query is invalid.
 func Check(q Query) error {
 	if _, err := compile(q); err != nil {
 		return &ErrPattern{q.Pattern, err}
@@ -83,12 +83,12 @@ func Check(q Query) error {
 	return nil
 }
 
-// Search searches places, on all processors. In a directory, files come before
-// directories, each sorted by name. Symbolic links in it are not followed, and nothing
-// called .git is searched. A file with a NUL byte is binary: it is searched up to the
-// block that has the first one.
+// Search searches places, on all processors. In a directory, it searches files before
+// directories, each sorted by name. It skips symbolic links and entries with the name .git.
+// A file with a NUL byte is binary: Search reads it up to the block with the first NUL
+// byte.
 //
-// The first MiB of a line is searched; at most 2000 bytes are given out.
+// Search searches the first MiB of a line, and passes on at most 2000 bytes of it.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
 	m, err := compile(q)
 	if err != nil {
@@ -115,15 +115,15 @@ func Search(ctx context.Context, q Query, places []Place, out Output) (Total, er
 }
 
 const (
-	// waiting bounds the batches that are searched, or wait for those before them; batchSize
-	// and spill the files and the output of one.
+	// waiting bounds the batches in work and the batches that wait for earlier ones.
+	// batchSize bounds the files of a batch, and spill its output.
 	waiting   = 64
 	batchSize = 32
 	spill     = 256 << 10
 )
 
-// run is a search under way. One goroutine walks and makes batches of files, others
-// search them.
+// run is a search. One goroutine walks the places and makes batches of files; others search
+// the batches.
 type run struct {
 	query   Query
 	ctx     context.Context
@@ -171,13 +171,13 @@ func (i item) path() string {
 	return i.dir.shown + i.name
 }
 
-// found is where in a batch's text the lines of a match begin.
+// found is the place in a batch's text at which the lines of a match begin.
 type found struct {
 	at   int
 	file bool // it is the first of a file
 }
 
-// openDir is a directory of which files wait.
+// openDir is a directory with files that wait for the search.
 type openDir struct {
 	*workspace.Dir
 	shown string // before the names in it
@@ -300,7 +300,7 @@ func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 	}
 }
 
-// told is a path of the workspace as it is told.
+// told converts a path of the workspace to the form in results.
 func (w *walker) told(path string) string {
 	below := w.below(path)
 	switch {
@@ -312,7 +312,7 @@ func (w *walker) told(path string) string {
 	return strings.TrimSuffix(w.Shown, "/") + "/" + below
 }
 
-// below is a path of the workspace as it is below the place.
+// below converts a path of the workspace to a path below the place.
 func (w *walker) below(path string) string {
 	switch {
 	case path == w.Path:
@@ -343,7 +343,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// add adds a file to the batch that is being filled.
+// add adds a file to the current batch.
 func (r *run) add(i item) {
 	if r.filling == nil {
 		r.filling = &batch{index: r.made, items: make([]item, 0, batchSize)}
@@ -428,7 +428,6 @@ func (r *run) failed(path string, err error) {
 	}
 }
 
-// end ends the search.
 func (r *run) end(err error) {
 	r.over, r.err = true, err
 	r.stop()
@@ -444,7 +443,7 @@ func (r *run) spill(b *batch) {
 	r.write(b)
 }
 
-// finish writes a batch if it is its turn, and those behind it that wait.
+// finish writes a batch in its turn, and then the finished batches after it.
 func (r *run) finish(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
