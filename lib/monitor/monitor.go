@@ -374,11 +374,11 @@ func (s *Sandbox) Hold() { process{s.bwrap, s.pid}.send(unix.SIGSTOP) }
 // LetGo continues that bwrap, so the sandbox ends with its command.
 func (s *Sandbox) LetGo() { process{s.bwrap, s.pid}.send(unix.SIGCONT) }
 
-// Left lists the command lines of the processes of the command that live.
+// Left lists the command lines of the command's running processes.
 func (s *Sandbox) Left() []string { return commandLines(s.inside()) }
 
-// Terminal returns the user's side of the sandbox's own terminal, for a caller that
-// relays itself; the caller closes it.
+// Terminal returns the user's side of the sandbox's own terminal, for a caller that copies
+// the data itself. The caller closes it.
 func (s *Sandbox) Terminal() (*os.File, error) {
 	if s.master == nil {
 		return nil, errors.New("internal error: the sandbox has no terminal")

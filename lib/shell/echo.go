@@ -2,7 +2,7 @@ package shell
 
 import "strings"
 
-// maxEcho bounds the echo of a command in its observation.
+// maxEcho bounds the echo of a command in an observation.
 const maxEcho = 30 * 1024
 
 // echo formats a command as a shell shows it: "$ " before its first line and "> " before

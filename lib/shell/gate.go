@@ -60,7 +60,7 @@ const (
 	longFD   = 252 // a command that is too long for an argument
 )
 
-// maxReport bounds a report: a pipeline of some hundred stages, beside the state.
+// maxReport bounds a report without the state: a pipeline of some hundred stages.
 const maxReport = 4096
 
 // newGate makes a gate. It holds bash until the caller knows whether there is a sandbox,
@@ -175,7 +175,7 @@ func (g *gate) listen() {
 	}
 }
 
-// begun tells for which command the gate is, nil for none. Bash waits for that.
+// begun gives the gate its command, nil for none. Bash waits for this call.
 func (g *gate) begun(command monitor.Running) {
 	if g.isBegun {
 		return
@@ -187,7 +187,7 @@ func (g *gate) begun(command monitor.Running) {
 	close(g.ready)
 }
 
-// hold keeps the sandbox until its processes have been looked at when bash has ended.
+// hold keeps the sandbox after the end of bash, until look has listed its processes.
 func (g *gate) hold() {
 	sandbox, ok := (<-g.ready).(*monitor.Sandbox)
 	if !ok || g.pidfd <= 0 {

@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/jsonline"
 )
 
-// Request is one line of a conversation: a command to run, or with Op something else.
+// Request is one line of input: a command to run, or with Op another operation.
 type Request struct {
 	ID          json.RawMessage // as it came; nil for none
 	Op          Op              // "" for a command that is run to its end
@@ -56,7 +56,7 @@ const (
 	OpReset  Op = "reset"
 )
 
-// Ops are the names of the operations.
+// Ops returns the names of the operations.
 func Ops() []Op {
 	return []Op{OpHello, OpStart, OpRead, OpWrite, OpResize, OpKill, OpCancel, OpList, OpReset}
 }
@@ -66,16 +66,16 @@ const (
 	// MaxWait is the longest wait of an operation.
 	MaxWait = 300 * time.Second
 
-	// DefaultMost is how much output OpRead returns, and MaxMost the most.
+	// DefaultMost is the default bound for the output of OpRead, and MaxMost the largest.
 	DefaultMost = 30000
 	MaxMost     = 1 << 20
 
 	maxSide = 1000 // rows or columns of a terminal
 )
 
-// ParseRequest reads one JSON object, as strictly as lib/jsonline does: otherwise
-// another command could run than was sent. An id, and an operation, that could be read
-// are returned with the error.
+// ParseRequest reads one JSON object, as strictly as lib/jsonline: a lax parser could run
+// another command than the client has sent. With an error, it returns the id and the
+// operation if it could read them.
 func ParseRequest(line []byte) (Request, error) {
 	o := jsonline.Parse(line)
 	r := Request{ID: o.ID()}
@@ -131,7 +131,7 @@ func ParseRequest(line []byte) (Request, error) {
 	return r, o.End()
 }
 
-// value is the number, or 0.
+// value returns the number, or 0 for nil.
 func value(n *int) int {
 	if n == nil {
 		return 0
@@ -185,8 +185,8 @@ const (
 	EventExit   = "exit"
 )
 
-// SameID reports whether two IDs are equal: the same string, however it is spelt, or the
-// same number.
+// SameID reports whether two IDs are equal: the same string in any spelling, or the same
+// number.
 func SameID(a, b json.RawMessage) bool {
 	var s, t string
 	if json.Unmarshal(a, &s) == nil && json.Unmarshal(b, &t) == nil && a[0] == '"' && b[0] == '"' {

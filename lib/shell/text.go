@@ -38,14 +38,14 @@ type Text struct {
 	changed chan struct{} // closed with the next change; nil while nobody waits
 }
 
-// store keeps bytes by their place.
+// store keeps bytes at offsets.
 type store interface {
 	io.ReaderAt
 	io.WriterAt
 }
 
-// NewText makes a Text. open makes the file that keeps the end of a long one; with nil,
-// less is kept.
+// NewText makes a Text. open creates the file that keeps the end of a long text. If open is
+// nil, the Text keeps less.
 func NewText(raw bool, open func() (*os.File, error)) *Text {
 	t := &Text{open: open}
 	if !raw {
@@ -219,21 +219,22 @@ func (t *Text) from(since int64, most int) (text []byte, first int64) {
 	return text, since
 }
 
-// Size is how long the text is by now, without a line that may be drawn over.
+// Size returns the current length of the text, without a line that the command may draw
+// over.
 func (t *Text) Size() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.size
 }
 
-// Closed reports whether there is no more to come.
+// Closed reports whether the text is complete.
 func (t *Text) Closed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
 }
 
-// Written is how much the command has written.
+// Written returns the number of bytes that the command has written.
 func (t *Text) Written() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -83,7 +83,8 @@ func TestTextGivesOutPrompts(t *testing.T) {
 	assert.Equal(t, []int64{13, 34}, []int64{r.Omitted, r.Total})
 }
 
-// A reader waits for output, or the end, or its time; an hour is nothing here.
+// Await returns at the first output, at the end of the text, and after the given time. The
+// test's hours take no real time.
 func TestTextIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := NewText(false, nil)

@@ -1,4 +1,4 @@
-// Package visible shows text in which nothing can hide.
+// Package visible makes hidden characters in text visible.
 package visible
 
 import (

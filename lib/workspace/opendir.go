@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory, from which many files can be read without looking up its
-// path for each. It is for several goroutines at once, and is to be closed.
+// Dir is an open directory. It opens many files without a new lookup of its path. Several
+// goroutines can use it at once. The caller closes it.
 type Dir struct {
 	ws    Workspace
 	path  string
@@ -55,7 +55,7 @@ func OpenDir(ctx context.Context, ws Workspace, dir string) (d *Dir, names []Nam
 	return &Dir{ws: ws, path: dir, fd: -1}, names, nil
 }
 
-// Open opens a file of the directory for reading. It follows no symbolic link:
+// Open opens a file of the directory for reading. For a symbolic link it returns
 // ErrNotRegular.
 func (d *Dir) Open(ctx context.Context, name string) (File, error) {
 	if d.local == nil {
@@ -80,7 +80,7 @@ func (d *Dir) refused(name string, err error) error {
 	return d.local.afterGuard(join(d.where, name), err)
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (d *Dir) Close() {
 	if d.fd >= 0 {
 		unix.Close(d.fd)

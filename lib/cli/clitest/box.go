@@ -21,7 +21,7 @@ type Box struct {
 	Env     []string // added to HOME and PATH
 }
 
-// NewBox is NewBoxInEveryRow for a test that TwoRows run, which is most.
+// NewBox is NewBoxInEveryRow for a test that runs in TwoRows, as most tests do.
 func NewBox(t testing.TB) *Box {
 	t.Helper()
 	TwoRows(t)
@@ -80,7 +80,7 @@ func Turn(row int) bool {
 	return os.Getenv("PK_ROUNDS") != "" || row%4 == pass
 }
 
-// isNew reports whether this is the newer one of the matrix.
+// isNew reports whether this is the newer bwrap of the matrix.
 func isNew(bwrap string) bool { return strings.Contains(bwrap, "0.12") }
 
 // sweep ends the sessions of the box: their keepers would wait for the next
