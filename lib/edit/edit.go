@@ -42,9 +42,9 @@ func (r *Result) Diff(name string) []byte {
 	return gitpatch.Unified(name, name, r.Old, r.New)
 }
 
-// File replaces a text of a file, which keeps its permissions. It follows no symbolic links
-// in the path. It fails with a *MatchError unless the text occurs exactly once, or with All
-// at least once.
+// File replaces a text of a file, which keeps its permissions. The path must not lead
+// through symbolic links. File fails with a *MatchError unless the text occurs exactly once,
+// or with All at least once.
 //
 // If all lines of the file end in CR LF, and the replacement has no CR, CR LF stands for
 // each LF of it.

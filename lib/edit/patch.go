@@ -12,9 +12,9 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Locate returns the workspace and the path for a name in a patch. The path leads through
-// no symbolic link; if itself is set, its last name may be a link. Locate refuses a path
-// that the caller may not write.
+// Locate returns the workspace and the path for a name in a patch. The path must not lead
+// through a symbolic link; if itself is set, its last name may be a link. Locate refuses a
+// path that the caller may not write.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
 // In returns a Locate for one workspace. It refuses symbolic links.
