@@ -137,8 +137,7 @@ func Within(path, dir string) bool {
 }
 
 // WriteFile replaces a file in one step: a reader finds the old content or the new. Only
-// the owner can read and write the file. It is for directories that pk
-// owns.
+// the owner can read and write the file. It is for directories that pk owns.
 func WriteFile(file string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "new-")
 	if err != nil {
