@@ -154,8 +154,8 @@ func transcript(t *testing.T, s *scene, e example) {
 	}
 }
 
-// conversation runs a loop. Behind its command, a request and its answer follow each
-// other; of an answer that ends in "...", the beginning is shown.
+// conversation runs a loop. After the command, requests and answers alternate. An answer
+// that ends in "..." is only the beginning.
 func conversation(t *testing.T, s *scene, e example) {
 	clitest.Need(t, "python3")
 	command, _ := strings.CutPrefix(e.lines[0], "$ ")

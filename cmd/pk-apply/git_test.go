@@ -92,7 +92,7 @@ func TestClone(t *testing.T) {
 	assert.Zero(t, strings.Count(g.diff(t).Stdout, "sub/.git"))
 }
 
-// A new repository lands as it was when the list was read.
+// A new repository lands in the state that pk-apply has read for the list.
 func TestReviewedClone(t *testing.T) {
 	b := clitest.NewBox(t)
 	if !clitest.Turn(2) {

@@ -10,7 +10,7 @@ import (
 	"pikuri/lib/visible"
 )
 
-// described is the tool as a model is to see it.
+// described is the description of the tool for a model.
 type described struct {
 	Text     string   `json:"description"`
 	Project  string   `json:"project"`
@@ -22,7 +22,7 @@ type described struct {
 	Timeout  int      `json:"timeout"`
 }
 
-// describe prints what holds for a command that these options run, in words for a model.
+// describe prints a description of the fence for a model: files, network, state and limits.
 func (s *session) describe() error {
 	d := described{State: string(s.keep), Timeout: s.timeout, Network: "host"}
 	files, network, tmp, err := s.surroundings(&d)
@@ -48,7 +48,7 @@ func (s *session) describe() error {
 	return err
 }
 
-// surroundings says what a command sees, and adds it to d.
+// surroundings describes the files and the network that a command sees, and adds them to d.
 func (s *session) surroundings(d *described) (files, network, tmp string, err error) {
 	if s.noSandbox || s.wrap != "" {
 		s.Scratch, s.Unfenced = false, true
@@ -96,10 +96,10 @@ func (s *session) surroundings(d *described) (files, network, tmp string, err er
 	return files, s.describeNetwork(f.Plan, d), tmp, nil
 }
 
-// mostNamed is how many roots or hosts are named.
+// mostNamed bounds the roots and hosts that the description names.
 const mostNamed = 8
 
-// listed are names in a sentence, after another.
+// listed formats names that follow another one in a sentence.
 func listed(names []string) string {
 	text := ""
 	for i, name := range names {
@@ -111,7 +111,6 @@ func listed(names []string) string {
 	return text
 }
 
-// describeNetwork says what can be reached.
 func (s *session) describeNetwork(p *bwrap.Plan, d *described) (text string) {
 	if p.Net {
 		return "Network: the machine's own, its servers at 127.0.0.1 included."

@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// What the model is told holds: each sentence is tried.
+// The test tries each sentence of the description in a command.
 func TestDescribe(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/lib")
@@ -62,8 +62,8 @@ func TestDescribe(t *testing.T) {
 	assert.Empty(t, got.Stdout)
 }
 
-// Processes that end with their command are named, however they were started; those
-// that end by themselves are not.
+// The result names the processes that end with their command, for each way to start them.
+// It does not name processes that end by themselves.
 func TestWhatTheCommandLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	const begun = "until [ $(cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep) = %d ]; do :; done" // a child has the name of its parent at first

@@ -336,7 +336,7 @@ func TestPreToolUseExample(t *testing.T) {
 	assert.Equal(t, "allow", out.PermissionDecision)
 	assert.Contains(t, out.UpdatedInput["command"], "pk-bash --net none -y ")
 
-	// Monitor runs commands as well; what is not fenced can be denied.
+	// Monitor also runs commands. The hook can deny tools that run outside the fence.
 	call["tool_name"] = "Monitor"
 	call["tool_input"].(map[string]any)["run_in_background"] = true
 	out = p.hook(t, call, "--strict").HookSpecificOutput

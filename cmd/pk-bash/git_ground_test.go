@@ -23,7 +23,7 @@ type gitGround struct {
 	dir, out, witness string
 }
 
-// shared is the repository that all tests copy.
+// shared is the repository that each test copies.
 var shared struct {
 	sync.Once
 	top, template string

@@ -24,7 +24,7 @@ const (
 	inputTime = 10 * time.Second
 )
 
-// background is a command of a loop that others run beside.
+// background is a job of a loop: a command that runs beside others.
 type background struct {
 	id     string
 	turn   *turn
@@ -61,7 +61,7 @@ func (l *loop) queue(t *turn) {
 	}
 }
 
-// operate carries an operation out and answers it.
+// operate performs an operation, and sends its answer.
 func (l *loop) operate(t *turn) {
 	started := sync.OnceFunc(l.starting.Done)
 	defer started()
@@ -115,12 +115,12 @@ func (l *loop) operate(t *turn) {
 	}
 }
 
-// refuse answers that an operation was not carried out.
+// refuse sends the refusal of an operation.
 func (l *loop) refuse(t *turn, err error) {
 	l.send(&shell.Result{ID: t.request.ID, Outcome: shell.Refused, Status: cli.StatusFailed, Error: err.Error()})
 }
 
-// object answers with an object that is no result.
+// object sends an answer that is not a result of a command.
 func (l *loop) object(t *turn, fields map[string]any) {
 	if t.request.ID != nil {
 		fields["id"] = t.request.ID
@@ -176,7 +176,7 @@ func (b *background) hasEnded() bool {
 	}
 }
 
-// register names a job that is about to start, and forgets the oldest of those that have ended.
+// register gives a new job its ID, and forgets the oldest ended jobs.
 func (l *loop) register(b *background) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +208,8 @@ func (l *loop) register(b *background) error {
 	return nil
 }
 
-// start starts a job, and waits for its end as long as the request says. started is
-// called once the job is one of the loop's, or will not be.
+// start starts a job, and waits for its end as long as the request says. It calls started
+// once the job is in the loop's list, or has failed to start.
 func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 	limit := 0
 	if t.request.Timeout != nil {
@@ -263,8 +263,8 @@ func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 	return &answer, nil
 }
 
-// launch prepares, asks and starts. The result says why it was not started, if that is
-// no error.
+// launch prepares the command, asks the user and starts the job. If the job does not start
+// and there is no error, it returns the result.
 func (l *loop) launch(t *turn) (*background, *shell.Result, error) {
 	j, declined, err := t.approved()
 	if err != nil || declined != nil {
@@ -297,7 +297,7 @@ func (l *loop) launch(t *turn) (*background, *shell.Result, error) {
 	return b, nil, nil
 }
 
-// scratch returns what makes the file of a long output; nil for none.
+// scratch returns a function that creates the file for a long output, or nil for no file.
 func (l *loop) scratch(j *job) func() (*os.File, error) {
 	dir := l.Loop
 	if dir == nil {
@@ -309,7 +309,7 @@ func (l *loop) scratch(j *job) func() (*os.File, error) {
 	return func() (*os.File, error) { return shell.OpenScratch(dir.Path()) }
 }
 
-// follow stays with a job to its end.
+// follow waits for the end of a job, and completes its result.
 func (l *loop) follow(b *background, j *job) {
 	defer close(b.gone)
 	if j.ahead != nil {
@@ -330,7 +330,7 @@ func (l *loop) follow(b *background, j *job) {
 	b.turn.cleanUp()
 }
 
-// most is how much output an answer may hold.
+// most bounds the output in an answer.
 func (l *loop) most(t *turn) int {
 	if t.request.Most > 0 {
 		return t.request.Most
@@ -338,7 +338,7 @@ func (l *loop) most(t *turn) int {
 	return shell.DefaultMost
 }
 
-// output is the answer to a reader: the text from since on, and how the job ended if it has.
+// output returns the text from offset since on, and the result of the job if it has ended.
 func (b *background) output(since int64, most int) *shell.Result {
 	ended := b.hasEnded() // before the text is read, which does not grow any more then
 	answer := &shell.Result{Outcome: shell.Running, Job: b.id}
@@ -383,7 +383,7 @@ func (l *loop) read(t *turn, b *background) *shell.Result {
 	return answer
 }
 
-// input writes to the job, once the user has agreed.
+// input writes to the job after the user has agreed.
 func (l *loop) input(t *turn, b *background) error {
 	select {
 	case <-t.before:
@@ -421,8 +421,8 @@ func (l *loop) input(t *turn, b *background) error {
 	return nil
 }
 
-// confirmInput asks about input. What a job may do was asked when it started; to a shell
-// or an interpreter, input is a command.
+// confirmInput asks about input. The user has approved the command of the job, but a shell
+// or an interpreter executes its input.
 func (l *loop) confirmInput(t *turn, b *background) error {
 	q := b.job.question
 	q.Command, q.Description, q.Input = t.request.Bytes, "", b.turn.request.Command
@@ -449,7 +449,7 @@ func (b *background) resize(size shell.Size) error {
 	return size.Set(b.super.Terminal())
 }
 
-// kill sends a signal. SIGTERM is followed by SIGKILL, and the end is waited for.
+// kill sends a signal. After SIGTERM it sends SIGKILL. After both, it waits for the end.
 func (l *loop) kill(t *turn, b *background) *shell.Result {
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM:
@@ -467,7 +467,7 @@ func (l *loop) kill(t *turn, b *background) *shell.Result {
 	return l.read(t, b)
 }
 
-// cancel withdraws the requests with that ID.
+// cancel cancels the requests with an ID.
 func (l *loop) cancel(id []byte) error {
 	l.mu.Lock()
 	var found []*turn
@@ -496,7 +496,8 @@ func (l *loop) cancel(id []byte) error {
 	return nil
 }
 
-// reset forgets the state, that of commands that run too, and ends the jobs if asked to.
+// reset forgets the state, also the state of running commands, and ends the jobs if jobs is
+// set.
 func (l *loop) reset(jobs bool) {
 	l.mu.Lock()
 	l.state = shell.State{}
@@ -514,7 +515,7 @@ func (l *loop) reset(jobs bool) {
 	}
 }
 
-// mostListed is how much of a command is listed.
+// mostListed bounds a command in the list, in bytes.
 const mostListed = 1000
 
 // listedJob is one job of the answer to OpList.
@@ -546,8 +547,8 @@ func (l *loop) answerList(t *turn) {
 	l.object(t, map[string]any{"jobs": list})
 }
 
-// tell sends the events of a job that the answer to its start did not tell. A reader
-// that is slow gets them later, and loses what is not kept until then.
+// tell sends the events of a job, with the output from offset since. A slow reader gets
+// them later, and misses output that the job no longer keeps by then.
 func (l *loop) tell(b *background, since int64) {
 	if b == nil {
 		return

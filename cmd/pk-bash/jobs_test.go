@@ -20,13 +20,13 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// A minute is long enough for what is awaited, and looked for after each tick.
+// A minute is long enough for any awaited event. The tests check after each tick.
 const (
 	minute = time.Minute
 	tick   = time.Millisecond
 )
 
-// client speaks with a loop.
+// client is a client of a loop.
 type client struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -35,7 +35,7 @@ type client struct {
 	asked int
 	wants map[string]chan map[string]any
 	told  map[string]string // by the answers that started jobs
-	// events are those without an ID.
+	// The messages without an ID.
 	events chan map[string]any
 	ended  chan struct{}
 }
@@ -77,8 +77,8 @@ func dialWith(t *testing.T, cmd *exec.Cmd) *client {
 	return c
 }
 
-// begin sends a request, and returns what waits for its answer. A request without an ID
-// gets one.
+// begin sends a request, and returns a function that waits for its answer. It adds an ID to
+// a request without one.
 func (c *client) begin(request string) (answer func() map[string]any) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -168,7 +168,7 @@ func (c *client) close() error {
 	return c.cmd.Wait()
 }
 
-// A server that one job runs is reached by the next command, and ends when it is told to.
+// A command reaches a server that runs as a job. The server ends after kill.
 func TestJobIsAServer(t *testing.T) {
 	b := clitest.NewBox(t)
 	clitest.Need(t, "curl")
@@ -193,7 +193,7 @@ func TestJobHasATerminal(t *testing.T) {
 	assert.Equal(t, "/dev/pts/0\n24 80\nName? ", seen)
 	assert.Equal(t, map[string]any{"id": "size", "job": job}, c.ask(`{"id":"size","op":"resize","job":%q,"rows":50,"cols":100}`, job))
 	c.type_(job, `"input":"bob\n"`, "hi bob\n50 100\nin\n")
-	// ^C reaches what runs in the foreground, and nothing else.
+	// ^C reaches the foreground process group only.
 	c.type_(job, `"input":"\u0003"`, "status 3")
 	c.type_(job, `"input":"echo\n"`, "echo\necho\n")
 	c.type_(job, `"eof":true`, "bye")
@@ -217,7 +217,7 @@ func TestJobReadsItsInput(t *testing.T) {
 	}
 }
 
-// Plain requests go on in order, and each request can be cancelled.
+// The loop answers plain requests in order, and cancels any request.
 func TestCancel(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -247,7 +247,7 @@ func TestCancel(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// named returns the job whose command begins so, once there is one.
+// named waits for a job whose command begins with command, and returns the job.
 func (c *client) named(command string) string {
 	c.t.Helper()
 	for {
@@ -304,7 +304,8 @@ func TestStateIsKept(t *testing.T) {
 	}
 }
 
-// A command that runs on does not move those that were begun after it.
+// A job that ends late does not change the working directory of commands that start after
+// it.
 func TestStateOfAJobThatRunsOn(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/a")
@@ -318,7 +319,8 @@ func TestStateOfAJobThatRunsOn(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A long output is read piece by piece, what is not kept is counted, and memory stays small.
+// The client reads a long output in pieces. The loop counts the bytes that it drops, and
+// its memory stays small.
 func TestLongOutputOfAJob(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -363,8 +365,8 @@ func TestLongOutputOfAJob(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// As many jobs as there may be run at once, no more, and all end with the loop, with what
-// they have started.
+// The loop runs maxJobs jobs at once, and refuses another. All jobs and their processes end
+// with the loop.
 func TestManyJobs(t *testing.T) {
 	b := clitest.NewBox(t)
 	lock := filepath.Join(b.Project, "held")
@@ -399,7 +401,7 @@ func assertFree(t *testing.T, lock string) {
 	assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), "a process still lives")
 }
 
-// However the loop ends, nothing is left.
+// No process is left after any end of the loop.
 func TestNoJobIsLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	lock := filepath.Join(b.Project, "held")
@@ -442,8 +444,8 @@ func TestNoJobIsLeft(t *testing.T) {
 	}
 }
 
-// Whoever closes the input still gets the answers to what was sent before; if nobody
-// reads them, the command ends.
+// A client that closes the input still gets the answers to its earlier requests. If no
+// process reads the answers, the command ends.
 func TestEndOfInput(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -474,7 +476,7 @@ func TestEndOfInput(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
-// SIGINT is for the command that runs.
+// SIGINT ends the running command, and not the loop.
 func TestInterruptLeavesTheLoop(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -502,7 +504,7 @@ func TestEvents(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A client that reads nothing stops no job, and gets all its answers in the end.
+// A client that does not read stops no job. It gets all its answers later.
 func TestSlowReader(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bash", "-y", "--loop")
@@ -537,7 +539,7 @@ func TestSlowReader(t *testing.T) {
 	assert.NoError(t, cmd.Wait())
 }
 
-// What is not a request of this protocol is answered, and does no harm.
+// The loop answers each invalid request with an error, and goes on.
 func TestOperationsThatAreRefused(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")
@@ -582,7 +584,8 @@ func TestOperationsThatAreRefused(t *testing.T) {
 	assert.NoError(t, h.close())
 }
 
-// Each start is asked about, one after another, and so is input; with a no nothing runs.
+// The loop asks about each start and each input, one after another. After a no, nothing
+// runs.
 func TestJobsAreAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/sub")
@@ -605,7 +608,7 @@ func TestJobsAreAskedAbout(t *testing.T) {
 	assert.Contains(t, string(asked), "INPUT for the running command: cat; true")
 }
 
-// What a job may reach of another one: nothing but files and the loopback.
+// A job shares only files and the loopback with other jobs.
 func TestJobsAreApart(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

@@ -73,8 +73,8 @@ func (s *session) endLoop() error {
 	return s.Loop.Remove()
 }
 
-// loop answers requests. Those without an operation wait for each other; operations
-// are answered as soon as they can be.
+// loop answers requests. Requests without an operation run one after another. The loop
+// answers operations as soon as it can.
 type loop struct {
 	*session
 	out      sync.Mutex     // one answer is written after another
@@ -97,26 +97,26 @@ func newLoop(s *session) *loop {
 	return &loop{session: s, broken: make(chan error, 1), answered: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
-// Bounds on what is read ahead: a client that reads no answers is not read any more.
+// Bounds on requests that wait: the loop stops reading from a client that reads no answers.
 const (
 	maxQueued  = 64 << 20 // bytes of requests that wait for their turn
 	maxPending = 1024     // operations that are not answered; further ones are refused
 	maxRefused = 2048     // the same with those; then nothing is read any more
 )
 
-// queued is a request that waits for those before it. Its turn is nil for a line that
-// is no request.
+// queued is a request that waits for the requests before it. Its turn is nil for a line
+// that is not a request.
 type queued struct {
 	turn    *turn
 	refusal *shell.Result
 	size    int
 }
 
-// run answers until there are no more requests, or a signal comes.
+// run answers requests until the input ends or a signal comes.
 //
-// When the input ends, the requests without an operation that were read are still
-// answered, as long as the answers have a reader, and then jobs are ended: a client that
-// has gone leaves nothing behind, and a pipe gets all its answers.
+// When the input ends, run still answers the requests without an operation that it has
+// read, as long as the answers have a reader. Then it ends the jobs. A client that has
+// ended leaves no process behind, and a client that writes to a pipe gets all its answers.
 func (l *loop) run() error {
 	lines, done := l.readLines(), make(chan error)
 	var queue []queued
@@ -197,8 +197,8 @@ func (l *loop) run() error {
 	return over
 }
 
-// wait waits for the ends of jobs and for the last answers. hurried says that a reader
-// who takes no answers is not waited for.
+// wait waits for the ends of jobs and for the last answers. If hurried is set, it waits at
+// most lastAnswers for a slow reader once the jobs have ended.
 func (l *loop) wait(hurried bool) {
 	ended, answered := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -233,10 +233,10 @@ func (l *loop) wait(hurried bool) {
 	}
 }
 
-// lastAnswers is how long a loop that was ended waits for a slow reader.
+// lastAnswers bounds the wait for a slow reader after the loop was ended.
 const lastAnswers = time.Second
 
-// interrupt ends what runs, and what is being prepared.
+// interrupt ends all commands and jobs, including commands in preparation.
 func (l *loop) interrupt(sig syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -248,7 +248,7 @@ func (l *loop) interrupt(sig syscall.Signal) {
 	}
 }
 
-// end asks a command to end, unless it has been asked often.
+// end sends a signal to a command. It drops the signal if the channel is full.
 func (t *turn) end(sig syscall.Signal) {
 	select {
 	case t.signals <- sig:
@@ -256,7 +256,7 @@ func (t *turn) end(sig syscall.Signal) {
 	}
 }
 
-// readLines reads standard input. The channel is closed at its end.
+// readLines reads standard input, and closes the channel at its end.
 func (l *loop) readLines() <-chan incoming {
 	lines := make(chan incoming)
 	go func() {
@@ -275,13 +275,13 @@ func (l *loop) readLines() <-chan incoming {
 	return lines
 }
 
-// tooLong reports whether a request was skipped.
+// tooLong reports whether the loop has skipped a request because of its length.
 func tooLong(err error) bool {
 	_, ok := errors.AsType[*jsonline.TooLongError](err)
 	return ok
 }
 
-// watchReader ends the loop when its answers have no reader any more.
+// watchReader ends the loop when the reader of its answers has closed the pipe.
 func (l *loop) watchReader() {
 	file, ok := l.ctx.Stdout.(*os.File)
 	if !ok {
@@ -384,7 +384,8 @@ func (l *loop) sendResult(r *shell.Result) error {
 	return l.write(r)
 }
 
-// answer answers one request without an operation. The error is that the loop is over.
+// answer answers one request without an operation. It returns an error if it cannot write
+// the answer.
 func (l *loop) answer(q queued) error {
 	if q.turn == nil {
 		return l.sendResult(q.refusal)
@@ -410,12 +411,12 @@ func (l *loop) answer(q queued) error {
 	return l.sendResult(result)
 }
 
-// cancelled is the result of a request that was withdrawn before it ran.
+// cancelled returns the result of a request that was cancelled before it ran.
 func cancelled() *shell.Result {
 	return &shell.Result{Outcome: shell.Cancelled, Status: cli.StatusFailed, Error: "the request was cancelled"}
 }
 
-// begin gives a command the state that the last one left.
+// begin gives a command the state of the last one.
 func (l *loop) begin(t *turn) {
 	if l.keep == shell.KeepNothing {
 		return
@@ -429,8 +430,8 @@ func (l *loop) begin(t *turn) {
 	}
 }
 
-// keepState keeps the state that a command has left, unless another one was begun
-// since, and adds to the result where the next one begins.
+// keepState keeps the state of a command, unless another command has begun since. It adds
+// the working directory of the next command to the result.
 func (l *loop) keepState(t *turn, r *shell.Result) {
 	if l.keep == shell.KeepNothing {
 		return
@@ -450,7 +451,8 @@ func (l *loop) keepState(t *turn, r *shell.Result) {
 	r.Cwd = l.nextDir()
 }
 
-// nextDir is where the next command begins, "" if that is not kept. l.mu is locked.
+// nextDir returns the working directory of the next command, "" without a state. The caller
+// holds l.mu.
 func (l *loop) nextDir() string {
 	if l.keep == shell.KeepNothing {
 		return ""

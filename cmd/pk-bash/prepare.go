@@ -94,10 +94,10 @@ func (t *turn) begin(j *job) (string, error) {
 	return j.workspace.Resolve(t.request.Dir, confine.Read)
 }
 
-// gated reports whether the command gets a gate in any case: with a sandbox, or since
-// something is to be said to bash, or by it.
+// gated reports whether the command needs a gate to pass a directory to bash, or a state to
+// or from bash.
 func (t *turn) gated() bool {
-	return t.keep != shell.KeepNothing || t.request.Dir != ""
+	return t.keep != shell.KeepNothing || t.request.Dir != "" || t.request.In != ""
 }
 
 // open opens the workspace of a command that is not fenced by pk.
@@ -112,7 +112,7 @@ func (s *session) open(j *job) error {
 	return nil
 }
 
-// noTerminal refuses a terminal, which only a sandbox can have.
+// noTerminal refuses a terminal without a sandbox.
 func (t *turn) noTerminal() error {
 	if t.request.TTY == nil {
 		return nil

@@ -45,7 +45,7 @@ func (s *session) write(r *shell.Result) error {
 	return s.writeError(err)
 }
 
-// writeError is what a failure to write a result ends in.
+// writeError turns a failed write of a result into the error that the command exits with.
 func (*session) writeError(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPIPE):

@@ -154,7 +154,8 @@ func (t *turn) result() (*shell.Result, error) {
 	return t.failedOr(result, t.conclude(j, result))
 }
 
-// approved prepares the command, and asks. The result says that it was declined.
+// approved prepares the command, and asks the user. It returns a result if the command may
+// not run.
 func (t *turn) approved() (*job, *shell.Result, error) {
 	j, err := t.prepareUnless()
 	if err != nil {
@@ -168,7 +169,7 @@ func (t *turn) approved() (*job, *shell.Result, error) {
 	return j, declined(reason), nil
 }
 
-// declined is the result of a no.
+// declined returns the result after a no.
 func declined(reason string) *shell.Result {
 	why := "user declined the bash command."
 	if reason != "" {
@@ -177,8 +178,8 @@ func declined(reason string) *shell.Result {
 	return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}
 }
 
-// cleanUp gives back what the command had. Removing a large tree is left to
-// the next sweep after a while.
+// cleanUp releases the resources of the command. It waits at most cleanUpTime, and leaves
+// the rest of a large tree to the next sweep.
 func (t *turn) cleanUp() {
 	t.cleaning.Lock()
 	defer t.cleaning.Unlock()
@@ -207,7 +208,7 @@ func (t *turn) cleanUp() {
 // cleanUpTime is how long the caller waits after the report.
 const cleanUpTime = 5 * time.Second
 
-// failedOr returns the result, or that of an error.
+// failedOr returns the result, or the result for an error.
 func (t *turn) failedOr(result *shell.Result, err error) (*shell.Result, error) {
 	if err != nil {
 		return t.failed(err)
@@ -278,8 +279,8 @@ const makingTime = 30 * time.Second
 // died is how a program ends that a signal ends.
 func died(sig os.Signal) error { return cli.Exit(cli.StatusSignal + int(sig.(syscall.Signal))) }
 
-// conclude does what follows on the end of a command, and adds it to the result. The
-// error says that there was no sandbox.
+// conclude completes the result after a command has ended. It returns an error if there was
+// no sandbox, or no directory to begin in.
 func (t *turn) conclude(j *job, result *shell.Result) error {
 	if j.box != nil {
 		nameLimit(result, j.box, time.Duration(result.Usage.Utime.Nano()+result.Usage.Stime.Nano()))

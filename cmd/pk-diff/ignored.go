@@ -14,9 +14,9 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// gather makes one line of those in each directory that git ignores. The rules are those
-// of the project on the host, not what the trial has written. Outside of repositories,
-// nothing is ignored.
+// gather folds the entries of each directory that git ignores into one line. It uses the
+// ignore rules of the project on the host, not the trial's version of them. Outside of
+// repositories it folds nothing.
 func (p *printer) gather(lines []line) []line {
 	if len(lines) == 0 {
 		return lines

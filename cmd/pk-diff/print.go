@@ -33,7 +33,8 @@ type printer struct {
 	trouble bool // something was not printed, and was reported
 }
 
-// pager is standard output, or on a terminal the user's pager. done waits for that.
+// pager returns standard output, or on a terminal the user's pager. done waits for the
+// pager.
 func (p *printer) pager() (out io.Writer, done func() error) {
 	ctx, nothing := p.ctx, func() error { return nil }
 	if !p.terminal || p.noPager {

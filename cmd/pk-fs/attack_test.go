@@ -106,7 +106,7 @@ func (a *arena) fill(t *testing.T) {
 	}
 }
 
-// patchFile is a patch of what fill makes.
+// patchFile writes a patch for the files of fill, and returns its path.
 func patchFile(t *testing.T) string {
 	file := t.TempDir() + "/patch"
 	require.NoError(t, os.WriteFile(file, []byte("--- d/f\n+++ d/f\n@@ -1 +1 @@\n-inside\n+patched\n--- /dev/null\n+++ d/g2\n@@ -0,0 +1 @@\n+x\n"), 0o644))

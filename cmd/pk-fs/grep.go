@@ -21,7 +21,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// maxContext bounds the lines of context: it is meant to be read.
+// maxContext bounds the lines of context: people read them.
 const maxContext = 1000
 
 // grepOptions are the options of grep.
@@ -93,7 +93,7 @@ func (w *work) grep() error {
 	return err
 }
 
-// place is what grep searches for a path.
+// place returns the place that grep searches for a path.
 func (w *work) place(typed string) (*grep.Place, error) {
 	p, err := w.at("grep", typed, toRead)
 	if err != nil {
@@ -120,7 +120,7 @@ func (w *work) place(typed string) (*grep.Place, error) {
 	}, nil
 }
 
-// userIgnores is the user's list of what git ignores, if it may be read.
+// userIgnores returns the content of the user's own ignore list, if pk-fs may read it.
 func (w *work) userIgnores() []byte {
 	file := gitconfig.ExcludesFile(w.confined.ProjectRoot(), os.LookupEnv)
 	if file == "" {
@@ -137,7 +137,7 @@ func (w *work) userIgnores() []byte {
 	return content(p.Workspace, p.path, gitignore.MaxFile)
 }
 
-// content reads a small file, nil if that cannot be.
+// content reads a small file. It returns nil if it cannot open the file.
 func content(ws workspace.Workspace, path string, most int) []byte {
 	f, err := workspace.Open(context.Background(), ws, path)
 	if err != nil {
@@ -148,7 +148,7 @@ func content(ws workspace.Workspace, path string, most int) []byte {
 	return text
 }
 
-// found prints what grep finds.
+// found prints the results of grep.
 type found struct {
 	*work
 	form    lineForm
@@ -190,7 +190,7 @@ func (f *found) Failed(path string, err error) error {
 	return f.told(f.failed("grep", path, err))
 }
 
-// lineForm adds a line to a text.
+// lineForm formats a line, and appends it to a text.
 type lineForm func(text []byte, l grep.Line, group bool, end byte) []byte
 
 func formOf(q grep.Query) lineForm {
@@ -203,7 +203,7 @@ func formOf(q grep.Query) lineForm {
 	return plainLine
 }
 
-// separator stands between lines that do not follow each other, with context.
+// separator separates groups of lines with context.
 const separator = "--\n"
 
 func groupedLine(text []byte, l grep.Line, group bool, end byte) []byte {
@@ -227,7 +227,7 @@ func pathLine(text []byte, l grep.Line, _ bool, end byte) []byte {
 	return append(append(text, l.Path...), end)
 }
 
-// visible keeps what is found from driving a terminal.
+// visible replaces the characters that a terminal could interpret.
 func visible(form lineForm) lineForm {
 	return func(text []byte, l grep.Line, group bool, end byte) []byte {
 		l.Path, l.Text = printable(l.Path), []byte(printable(string(l.Text)))

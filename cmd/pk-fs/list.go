@@ -156,7 +156,7 @@ func (w *work) listable(verb string, p *operand) error {
 	return w.failed(verb, p.typed, err)
 }
 
-// listed answers with one entry of a directory.
+// listed prints one entry of a directory.
 func (w *work) listed(dir string, entry fs.DirEntry) error {
 	if !w.json {
 		return w.told(w.answers().line(entry.Name()))
@@ -199,15 +199,15 @@ func (w *work) glob() error {
 	})
 }
 
-// branches takes the entries of a tree, and what keeps others from being told. An error
-// ends it.
+// branches receives the entries of a tree, and the errors that hide other entries. If one
+// of its methods returns an error, the walk ends.
 type branches interface {
 	entry(path string, kind fs.FileMode) error
 	trouble(err error) error
 }
 
-// treeTo gives out the wanted entries below a directory. It enters only some
-// directories.
+// treeTo calls to for the wanted entries below a directory. It enters only the directories
+// that enter accepts.
 func (w *work) treeTo(to branches, verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {
@@ -261,7 +261,7 @@ func (w *work) entry(path string, mode fs.FileMode) error {
 
 func (w *work) trouble(err error) error { return w.told(err) }
 
-// describe describes what a path leads to.
+// describe returns the record of the file at a path.
 func (w *work) describe(typed string) (r record, err error) {
 	p, err := w.at("stat", typed, toRead)
 	if err != nil {

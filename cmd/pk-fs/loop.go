@@ -31,8 +31,8 @@ const (
 	// maxRequest bounds a request: a large file in base64.
 	maxRequest = 96 << 20
 
-	// maxHashed is the size of the largest file that a read reads to its end, for its hash
-	// and the number of its lines.
+	// maxHashed bounds the files that a read reads to the end, for the hash and the number
+	// of lines.
 	maxHashed = 32 << 20
 
 	// maxPart bounds the text of an answer.
@@ -48,7 +48,7 @@ type loop struct {
 	out    *json.Encoder
 }
 
-// fields are an answer.
+// fields are the fields of an answer.
 type fields map[string]any
 
 type operation struct {
@@ -112,8 +112,8 @@ func (l *loop) close() {
 	l.o.view.Close()
 }
 
-// open opens the workspace, as for a verb. That of a trial is opened for each request:
-// while it is open, nothing lands.
+// open opens the workspace, as for a verb. The loop opens a trial for each request, because
+// no change lands while the trial is open.
 func (l *loop) open() (err error) {
 	l.close()
 	if l.opened, err = l.o.Open(l.ctx); err != nil {
@@ -128,7 +128,7 @@ func (l *loop) open() (err error) {
 	return nil
 }
 
-// ready opens the workspace again if a root was replaced.
+// ready opens the workspace again if another directory has replaced a root.
 func (l *loop) ready() error {
 	if l.w != nil && !slices.ContainsFunc(l.w.confined.Roots(), replaced) {
 		return nil
@@ -158,20 +158,20 @@ func (l *loop) answer(line []byte) (id json.RawMessage, answer fields, err error
 	return id, answer, err
 }
 
-// rest gives a trial back until the next request.
+// rest releases a trial until the next request.
 func (l *loop) rest() {
 	if l.opened.Session != nil && l.opened.Session.Trial() {
 		l.close()
 	}
 }
 
-// badRequest is a request that makes no sense.
+// badRequest is an error in a request.
 type badRequest struct{ err error }
 
 func (e *badRequest) Error() string { return e.err.Error() }
 func (e *badRequest) Unwrap() error { return e.err }
 
-// refusal is the answer for an error.
+// refusal returns the answer for an error.
 func refusal(err error) fields {
 	answer := fields{"error": strings.ToValidUTF8(strings.Map(oneLine, err.Error()), "\ufffd"), "kind": kindOf(err)}
 	if hint := cli.HintOf(err); hint != "" {
@@ -187,7 +187,7 @@ func oneLine(r rune) rune {
 	return r
 }
 
-// kindOf sorts errors for programs.
+// kindOf returns the kind of an error, for programs.
 func kindOf(err error) string {
 	if _, ok := errors.AsType[*badRequest](err); ok {
 		return "invalid"
@@ -225,7 +225,7 @@ func kindOf(err error) string {
 	return "io"
 }
 
-// asked are the fields of a request, with the mistakes that a type does not show.
+// asked reads the fields of a request, and checks their values.
 type asked struct{ *jsonline.Object }
 
 func (a asked) path() string {
@@ -253,7 +253,7 @@ func (a asked) hash() string {
 	return hash
 }
 
-// end is to be called before anything is done.
+// end returns the first error of a request. An operation calls it before it acts.
 func (a asked) end() error {
 	if err := a.End(); err != nil {
 		return &badRequest{err}
@@ -261,7 +261,7 @@ func (a asked) end() error {
 	return nil
 }
 
-// text adds a text, or its twin.
+// text adds a text, or its field in base64.
 func (f fields) text(name, text string) {
 	if utf8.ValidString(text) {
 		f[name] = text
@@ -457,7 +457,7 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 	return answer, nil
 }
 
-// gathered keeps what grep finds, up to a bound.
+// gathered collects the results of grep, up to a bound.
 type gathered struct {
 	*work
 	form lineForm
@@ -519,7 +519,7 @@ func (w *work) globPaths(request *jsonline.Object) (fields, error) {
 	return answer, nil
 }
 
-// gatheredPaths keeps what glob finds.
+// gatheredPaths collects the results of glob, up to a limit.
 type gatheredPaths struct {
 	limit  int
 	paths  []string
@@ -574,7 +574,7 @@ func (w *work) list(request *jsonline.Object) (fields, error) {
 	return fields{"entries": entries}, nil
 }
 
-// shortKind is the word of ls, as programs for agents have it.
+// shortKind returns the type of an entry in the short form that ls of --loop uses.
 func shortKind(m fs.FileMode) string {
 	switch word := kind(m); word {
 	case "directory":

@@ -91,7 +91,7 @@ func TestLoop(t *testing.T) {
 			}
 			require.NoError(t, os.Truncate(dir+"/huge", 8<<30))
 			require.NoError(t, os.Symlink("g", dir+"/d/l"))
-			// An answer comes for each line, whatever is in the others.
+			// The loop answers each line, even after a bad one.
 			answers := answersTo(t, row.request+"\n{\"id\":99,\"op\":\"mkdir\",\"path\":\"z\"}", "-C", dir)
 			require.Len(t, answers, 2)
 			assert.Equal(t, map[string]any{"id": 99.0}, answers[1])
@@ -115,7 +115,7 @@ func TestLoopHello(t *testing.T) {
 	assert.NotEmpty(t, answer["version"])
 }
 
-// A line that is too long is answered and passed over.
+// The loop answers a line that is too long, and reads the next one.
 func TestLoopLongLine(t *testing.T) {
 	in, out := io.Pipe()
 	go func() {
@@ -131,8 +131,8 @@ func TestLoopLongLine(t *testing.T) {
 	assert.Equal(t, `{"error":"the request is longer than 100663296 bytes","kind":"too-large"}`+"\n{}\n", answers.String())
 }
 
-// TestLoopReplacedRoot: a directory that takes the place of a root is the root from then
-// on; without one, each request says so.
+// TestLoopReplacedRoot: a directory that replaces a root becomes the root. If there is no
+// directory, each request fails.
 func TestLoopReplacedRoot(t *testing.T) {
 	base := t.TempDir()
 	dir := base + "/proj"

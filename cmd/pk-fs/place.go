@@ -102,7 +102,7 @@ func (w *work) open(root confine.Root) (workspace.Workspace, error) {
 	return view, nil
 }
 
-// refuseHostRun refuses to write what a program on the host would run from a project.
+// refuseHostRun refuses to write a file of a project that a program on the host would run.
 // Sandboxes protect the same files.
 func refuseHostRun(root string, a workspace.Access) error {
 	row, ok := hostrun.Holding(root, a.Path)

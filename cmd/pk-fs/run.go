@@ -306,7 +306,7 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
-// checkLoop refuses what makes no sense of a loop.
+// checkLoop refuses the options and operands that --loop does not take.
 func (o *options) checkLoop(ctx *cli.Context) error {
 	for _, option := range o.given {
 		if option != "--sync" {

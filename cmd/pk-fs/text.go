@@ -50,7 +50,8 @@ func (f *textFlag) options(name string) []cli.Option {
 	}
 }
 
-// maxText bounds a text that is read whole. One that is as long is too long for a file.
+// maxText bounds a text that pk-fs reads whole. A text of this length is too long for a
+// file.
 const maxText = 64<<20 + 1
 
 // read returns the text.
@@ -75,7 +76,7 @@ func (f *textFlag) read(w *work) (string, error) {
 	return string(text), nil
 }
 
-// check refuses an edit of which a half is missing.
+// check refuses an edit without an old or a new text.
 func (t *textFlags) check() error {
 	for name, f := range map[string]textFlag{"old": t.old, "new": t.new} {
 		if f.option == "" {
@@ -100,7 +101,7 @@ func (t *textFlags) options() []cli.Option {
 	)
 }
 
-// setLines reads A-B, A- or A.
+// setLines parses A-B, A- or A.
 func (t *textFlags) setLines(v string) error {
 	first, last, isRange := strings.Cut(v, "-")
 	var err, endErr error
@@ -188,7 +189,7 @@ func (w *work) replace(typed string, r edit.Replacement) (*edit.Result, error) {
 	return result, w.failed("edit", typed, err)
 }
 
-// setDiff puts a diff into an answer: in base64 if it is not UTF-8.
+// setDiff adds a diff to an answer, in base64 if it is not UTF-8.
 func (r *record) setDiff(diff []byte) {
 	if utf8.Valid(diff) {
 		r.Diff = string(diff)
@@ -234,7 +235,7 @@ func (w *work) patch() error {
 	return nil
 }
 
-// checked holds a patch against the files.
+// checked parses a patch, and checks it against the files.
 func (w *work) checked(text string) (*edit.Plan, error) {
 	changes, err := edit.Parse(text)
 	if err != nil {
@@ -290,7 +291,7 @@ func (w *work) read() error {
 	return w.failed("read", typed, err)
 }
 
-// toTail moves to the last lines, if these are wanted.
+// toTail moves to the last lines if the user has given --tail.
 func (w *work) toTail(f io.ReadSeeker) (err error) {
 	if w.tail == 0 {
 		return nil

@@ -15,15 +15,16 @@ import (
 	"pikuri/lib/visible"
 )
 
-// askTime bounds the wait for an answer: it is a no then.
+// askTime bounds the wait for an answer. After that, the answer is a no.
 const askTime = 10 * time.Minute
 
-// stateless is the first version of the protocol in which a server asks by its result:
-// the client calls again, with the answer.
+// stateless is the first version of the protocol in which a server asks with the result of
+// a call. The client calls again with the answer.
 const stateless = "2026-07-28"
 
-// confirm asks the user through the client, if that was wanted. It returns the result of
-// a call that is not to go on: one that says no, or one that asks.
+// confirm asks the user through the client, if the server was started with --ask. It
+// returns nil if the call may go on. Otherwise it returns the result of the call: a
+// refusal, or a question for the client.
 func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
@@ -32,7 +33,7 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 	if c == nil || c.Elicitation == nil || c.Elicitation.Form == nil && c.Elicitation.URL != nil {
 		return failed("declined: this client cannot ask its user, and the server may not run anything unasked")
 	}
-	// Some clients refuse a question without a schema, be it an empty one.
+	// Some clients refuse a question without a schema. They accept an empty schema.
 	form := &mcp.ElicitParams{Mode: "form", Message: question, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
 	if r.ProtocolVersion() >= stateless {
 		args, err := json.Marshal(in)
@@ -64,7 +65,7 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 	return declined(answer)
 }
 
-// declined is nil if the answer is a yes.
+// declined returns nil if the answer is a yes.
 func declined(answer *mcp.ElicitResult) *mcp.CallToolResult {
 	if answer != nil && answer.Action == "accept" {
 		return nil
@@ -72,16 +73,16 @@ func declined(answer *mcp.ElicitResult) *mcp.CallToolResult {
 	return failed("declined: the user did not allow this")
 }
 
-// pending are the calls that a client has been told to ask about. An answer counts for its
-// call, and once.
+// pending holds the calls for which the server has sent a question. An answer applies to
+// its call only, and once.
 type pending struct {
 	mu    sync.Mutex
 	order []string
 	of    map[string]string // calls
 }
 
-// maxPending bounds the questions without an answer; the oldest is forgotten, which
-// is a no.
+// maxPending bounds the questions without an answer. The server forgets the oldest question
+// and takes it as a no.
 const maxPending = 64
 
 func (p *pending) add(call string) (state string) {
@@ -108,7 +109,8 @@ func (p *pending) answered(state, call string) bool {
 	return ok && asked == call
 }
 
-// question is what the user is asked about a command: what is run, where, and for how long.
+// question returns the question about a command: its text, its directory and its time
+// limit.
 func (in bashIn) question(dir string) string {
 	var b strings.Builder
 	b.WriteString("Run this in the fence?\n\n$ " + shown(in.Command) + "\n\n")
@@ -132,7 +134,8 @@ func (in inputIn) question() string {
 	return text
 }
 
-// shown is text as a shell would show it: no line of it can pass for one of the question.
+// shown formats text as a shell shows it, so that no line can pass for a line of the
+// question.
 func shown(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", "\n> ") }
 
 func oneLine(text string) string { return strings.ReplaceAll(visible.Text(text), "\n", `\n`) }

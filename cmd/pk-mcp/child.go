@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// child is a program that answers requests, a JSON object a line: pk-bash --loop or
-// pk-fs --loop. It ends when its standard input does, and so with this process,
-// whatever ends that. Pdeathsig is not used: the kernel sends it when the thread that
-// started the child ends, and Go ends threads at will.
+// child is a program that answers requests, one JSON object per line: pk-bash --loop or
+// pk-fs --loop. It ends when its standard input is closed. The kernel closes the input when
+// this process ends, even by SIGKILL. Pdeathsig does not work here: the kernel sends it
+// when the thread that started the child ends, and Go ends threads at any time.
 type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
@@ -37,8 +37,8 @@ type waiting struct {
 	events *events // of the job that it starts; or nil
 }
 
-// events is what happens to a job. Output that nobody takes is dropped: it is for
-// looking on.
+// events are the channels for the events of a job. deliver drops an event when its channel
+// is full: the output is only for progress messages.
 type events struct{ output, exit chan line }
 
 func newEvents() *events { return &events{make(chan line, 16), make(chan line, 1)} }
@@ -52,7 +52,7 @@ const (
 	endTime   = 20 * time.Second // it ends what it runs: SIGTERM, 5 s, SIGKILL
 )
 
-// findProgram finds a program of pk's: the one that was installed with this one.
+// findProgram finds another program of pk: in the directory of this one, or else in PATH.
 func findProgram(name string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -97,7 +97,7 @@ func startChild(path string, args []string, stderr io.Writer, hello any) (*child
 	return c, nil
 }
 
-// close ends the child, and waits until it has.
+// close closes the child's input, and waits for its end. After endTime it kills the child.
 func (c *child) close() {
 	c.stdin.Close()
 	late := time.AfterFunc(endTime, func() { _ = c.cmd.Process.Kill() })
@@ -116,14 +116,13 @@ func (c *child) alive() bool {
 	}
 }
 
-// fields are those of a request.
+// fields are the fields of a request.
 type fields map[string]any
 
 // errEnded is the answer of a child that has ended.
 var errEnded = errors.New("it has ended")
 
-// ask sends a request and decodes its answer. If ctx ends first, the answer will be
-// dropped.
+// ask sends a request, and decodes its answer. If ctx ends first, it drops the answer.
 func (c *child) ask(ctx context.Context, request fields, answer any) error {
 	_, answered, err := c.send(request, nil)
 	if err != nil {
@@ -132,8 +131,8 @@ func (c *child) ask(ctx context.Context, request fields, answer any) error {
 	return c.await(ctx, answered, answer)
 }
 
-// send sends a request, and returns its id and the channel of its answer. e gets what
-// happens to the job that it starts.
+// send sends a request, and returns its id and the channel of its answer. e receives the
+// events of the job that the request starts.
 func (c *child) send(request fields, e *events) (id string, answered <-chan line, err error) {
 	answer := make(chan line, 1)
 	c.mu.Lock()
@@ -146,7 +145,7 @@ func (c *child) send(request fields, e *events) (id string, answered <-chan line
 	if err != nil {
 		return id, nil, err
 	}
-	// Not with c.mu: while a child writes an answer it reads no request.
+	// c.mu is not locked here: a child reads no request while it writes an answer.
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if _, err := c.stdin.Write(append(text, '\n')); err != nil {
@@ -172,14 +171,14 @@ func (c *child) await(ctx context.Context, answered <-chan line, answer any) err
 	}
 }
 
-// forget ends the wait for the events of a job.
+// forget removes the channels for the events of a job.
 func (c *child) forget(job string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.jobs, job)
 }
 
-// read hands each line to whom it concerns.
+// read delivers each line of the child to its receiver.
 func (c *child) read(stdout io.Reader) {
 	defer close(c.ended)
 	in := bufio.NewReader(stdout)

@@ -18,14 +18,14 @@ import (
 	"pikuri/lib/jsonline"
 )
 
-// maxLine bounds a message, and with it a file that is written in one call.
+// maxLine bounds a message, and so the content of a file in one call.
 const maxLine = 16 << 20
 
-// maxID bounds the text of an id, which is kept until its request is answered.
+// maxID bounds the text of an id. The server keeps it until it has answered the request.
 const maxID = 1024
 
-// versions are those of the protocol that are spoken. 2025-03-26 is not: it asks servers
-// to take batches, which the versions before and after it do not.
+// versions are the supported versions of the protocol. They exclude 2025-03-26, the only
+// version that requires servers to take batches.
 var versions = slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool { return v == batchVersion })
 
 const (
@@ -33,8 +33,8 @@ const (
 	beforeBatches = "2024-11-05"
 )
 
-// stdio is a transport in which no line from the client can end the server. Those of
-// go-sdk v1.8.0 end it at the first line that is not a message, and with it all jobs.
+// stdio is a transport that the client cannot end with an invalid line. The transports of
+// go-sdk v1.8.0 end at the first line that is not a message, and the server ends all jobs.
 type stdio struct {
 	in  io.Reader
 	out io.Writer
@@ -71,8 +71,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// readLines outlives the connection if nothing comes in: reading standard input
-// cannot be interrupted.
+// readLines can outlive the connection, because a read of standard input cannot be
+// interrupted.
 func (c *conn) readLines(in *bufio.Reader) {
 	for {
 		line, err := jsonline.ReadLine(in, maxLine)
@@ -92,7 +92,7 @@ func tooLong(err error) bool {
 	return ok
 }
 
-// Read returns the next message. A line that is none is answered here.
+// Read returns the next message. It answers a line that is not a message itself.
 func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	for {
 		var in incoming
@@ -118,7 +118,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// problem is the response to a line that is no message.
+// problem is the response to an invalid line.
 type problem struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"` // null if the line has none that can be used
@@ -132,8 +132,8 @@ func wrong(id json.RawMessage, code int64, format string, args ...any) *problem 
 	return &problem{"2.0", id, &jsonrpc.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
-// message is the message of a line, or the response that it deserves, or neither: a
-// response that answers nothing is ignored.
+// message returns the message of a line, or an error response, or neither: it ignores a
+// response without a request.
 func (c *conn) message(in incoming) (jsonrpc.Message, *problem) {
 	if in.err != nil {
 		return nil, wrong(nil, jsonrpc.CodeInvalidRequest, "%v", in.err)
@@ -157,8 +157,8 @@ func (c *conn) message(in incoming) (jsonrpc.Message, *problem) {
 	return msg, nil
 }
 
-// cancel notes that a request is not to be answered. The SDK cancels its context, and
-// would answer all the same.
+// cancel marks a request as cancelled, so that Write drops its answer. The SDK cancels the
+// context of the request, but answers it all the same.
 func (c *conn) cancel(params json.RawMessage) {
 	var p struct {
 		RequestID any `json:"requestId"`
@@ -172,8 +172,8 @@ func (c *conn) cancel(params json.RawMessage) {
 	}
 }
 
-// parse reads one line. The keys of a message are looked up as they are written:
-// encoding/json would take "ID" for "id" in a struct.
+// parse reads one line. It compares the keys of a message exactly: encoding/json would take
+// "ID" for "id" in a struct.
 func parse(line []byte) (jsonrpc.Message, *problem) {
 	line = bytes.TrimSpace(line)
 	var fields map[string]json.RawMessage
@@ -212,8 +212,8 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 	return request, nil
 }
 
-// usable reports whether an id can be given back as it came. The SDK keeps a number as
-// an int64, by way of a float64.
+// usable reports whether the SDK can return an id unchanged. The SDK converts a number to a
+// float64 and then to an int64.
 func usable(id json.RawMessage) bool {
 	const exact = 1 << 53
 	var number int64
@@ -221,7 +221,9 @@ func usable(id json.RawMessage) bool {
 		json.Unmarshal(id, &number) == nil && id[0] != 'n' && -exact <= number && number <= exact
 }
 
-// checkVersion refuses what the SDK would take for another version than was asked for.
+// checkVersion refuses an unsupported version of the protocol, for which the SDK would use
+// another one. In initialize, it replaces the version that has batches by the version
+// before.
 func checkVersion(r *jsonrpc.Request, id json.RawMessage) *problem {
 	if !r.IsCall() {
 		return nil
@@ -275,8 +277,8 @@ func (c *conn) Write(_ context.Context, msg jsonrpc.Message) error {
 	return c.write(line)
 }
 
-// withCode gives an error the code that the SDK leaves out, of requests that come before
-// the handshake or are a second one.
+// withCode adds the error code that the SDK omits, for requests before the handshake and
+// for a second handshake.
 func withCode(err error) error {
 	coded, ok := errors.AsType[*jsonrpc.Error](err)
 	if err == nil || ok && coded.Code != 0 {

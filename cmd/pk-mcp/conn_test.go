@@ -48,7 +48,7 @@ func (r *raw) write(line string) {
 	require.NoError(r.t, err)
 }
 
-// answer is the next line that is no notification.
+// answer returns the next line that is not a notification.
 func (r *raw) answer() map[string]any {
 	for r.out.Scan() {
 		var m map[string]any
@@ -61,7 +61,7 @@ func (r *raw) answer() map[string]any {
 	return nil
 }
 
-// No line ends the server: a request after each is answered.
+// No line ends the server: it answers the request after each line.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	deep := strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000)
@@ -175,13 +175,13 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// sorted is a part of an object, as Go prints objects.
+// sorted decodes a part of an object. Go prints its keys in sorted order.
 func sorted(t *testing.T, part string) (m map[string]any) {
 	require.NoError(t, json.Unmarshal([]byte("{"+part+"}"), &m))
 	return m
 }
 
-// A cancelled call gets no answer, and its id can be used again.
+// The server does not answer a cancelled call. The client can use the id again.
 func TestCancelledIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	r := newRaw(t, fake(t, false))
@@ -204,7 +204,7 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 	assert.InDelta(t, 7, r.answer()["id"], 0)
 }
 
-// Whatever a line is, it is a message that can be handed on, or it has its answer.
+// For every line, parse returns a message that the SDK can encode, or an answer.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{handshake, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1.5,"result":{}}`, `[]`, `{"id":{}}`, `{"jsonrpc":"2.0","id":"\ud800","method":"x"}`} {
 		f.Add([]byte(line))

@@ -13,7 +13,7 @@ import (
 
 func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, command()) }
 
-// Web servers are in no other command, and sandboxes not in this one.
+// No other command links a web server. pk-mcp links no sandbox.
 func TestWhatIsLinked(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go")

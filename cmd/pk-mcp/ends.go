@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// half is how much of each end of an output is kept: as much as pk-bash keeps of a
-// command's.
+// half bounds each end of an output, as in pk-bash.
 const half = 15 << 10
 
 // ends keeps the beginning and the end of a long text.
@@ -27,7 +26,7 @@ func (e *ends) write(text string) {
 	}
 }
 
-// skip notes bytes that are not there any more.
+// skip counts bytes that pk-bash no longer has.
 func (e *ends) skip(n int64) {
 	if n > 0 {
 		e.cut += n + int64(len(e.tail))

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// The agents are not here to try the configurations: they are what they are said to be,
-// and the README names each.
+// The test cannot run the agents. It checks that the configurations are JSON, and that the
+// README names each.
 func TestExamples(t *testing.T) {
 	dir := filepath.Join(clitest.Root(t), "scripts", "examples", "mcp")
 	files, err := os.ReadDir(dir)

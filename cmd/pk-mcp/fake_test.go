@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The test binary is also a pk-bash and a pk-fs: small ones, with sh and no fence, for
-// what does not hang on one.
+// The test binary is also a small pk-bash and a small pk-fs, with sh and without a fence.
+// Tests that need no fence use them.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
 	case "fake-shell":
@@ -189,7 +189,7 @@ func fakeShell() {
 	}
 }
 
-// fakeFiles answers what it was asked.
+// fakeFiles answers most requests with their own text.
 func fakeFiles() {
 	out := json.NewEncoder(os.Stdout)
 	in := bufio.NewScanner(os.Stdin)

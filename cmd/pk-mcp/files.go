@@ -10,8 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answer is what pk-fs answers. The fields that are missing are those of other
-// operations.
+// answer is an answer of pk-fs. Each operation sets only its own fields.
 type answer struct {
 	Error     string   `json:"error"` // its hint names options of pk, which the model cannot give
 	Text      string   `json:"text"`
@@ -28,7 +27,7 @@ type answer struct {
 	Paths     []string `json:"paths"`
 	Entries   []entry  `json:"entries"`
 
-	// In the place of what is not UTF-8.
+	// These replace the fields whose content is not UTF-8.
 	TextBytes  []byte   `json:"text_base64"`
 	DiffBytes  []byte   `json:"diff_base64"`
 	PathsBytes [][]byte `json:"paths_base64"`
@@ -40,7 +39,7 @@ type entry struct {
 	Size       int64
 }
 
-// readable puts text in the place of bytes, as a model can take nothing else.
+// readable replaces bytes by text, because a model reads only text.
 func (a *answer) readable() {
 	text := func(b []byte) string { return strings.ToValidUTF8(string(b), string(utf8.RuneError)) }
 	a.Text += text(a.TextBytes)
@@ -53,7 +52,7 @@ func (a *answer) readable() {
 	}
 }
 
-// file asks pk-fs, and makes a text of the answer.
+// file sends a request to pk-fs, and formats the answer.
 func (s *server) file(ctx context.Context, f fields, text func(*answer) (string, fields)) (*mcp.CallToolResult, error) {
 	a := &answer{}
 	note, err := s.files.ask(ctx, f, a)
@@ -182,7 +181,7 @@ func (s *server) grep(ctx context.Context, _ *mcp.CallToolRequest, in grepIn) (*
 	})
 }
 
-// cut says that a list is not complete.
+// cut returns the note for an incomplete list.
 func cut(a *answer) string {
 	if a.Truncated {
 		return "(there are more)\n"

@@ -11,8 +11,9 @@ var (
 	ofOptions  = regexp.MustCompile(`(?:^|[:;,]?(?: no)? )--[a-z].*`)
 )
 
-// inside takes out of a message of pk-bash or pk-fs what is of use on the host alone: paths
-// that the fence does not show, and options. What was typed stays as it was.
+// inside removes the parts of a message of pk-bash or pk-fs that are useful only on the
+// host: paths that the fence does not show, and options. It keeps the text that the model
+// typed.
 func (s *server) inside(message, typed string) string {
 	s.children.mu.Lock()
 	defer s.children.mu.Unlock()

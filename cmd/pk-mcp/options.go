@@ -99,8 +99,8 @@ func command() *cli.Command {
 	return &cli.Command{Name: "pk-mcp", Version: version, Help: help, Options: list, Action: o.run}
 }
 
-// handedOn is an option for pk-bash, or pk-fs, or both. They check it, as they are started
-// before the first request: this program has no sandbox.
+// handedOn is an option for pk-bash, for pk-fs or for both. pk-mcp starts them before the
+// first request, and they check the option.
 func handedOn(o cli.Option, to ...*[]string) cli.Option {
 	hand := func(word string) {
 		for _, args := range to {

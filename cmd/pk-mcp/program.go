@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// program is a child that is started anew when it has ended.
+// program is a child that pk-mcp starts again when it has ended.
 type program struct {
 	name   string
 	lost   string // what is gone when it has ended, for the model; "" for nothing
@@ -17,8 +17,8 @@ type program struct {
 	starts int
 }
 
-// get returns a child that is alive, and which one it is. note is for the model if it is
-// not the one of the last call.
+// get returns a running child and its number. If it is not the child of the last call, note
+// tells the model so.
 func (p *program) get() (c *child, number int, note string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ type shellHello struct {
 	Root    string `json:"root"`
 }
 
-// filesHello is that of pk-fs --loop.
+// filesHello is the answer of pk-fs --loop to hello.
 type filesHello struct {
 	Roots []root `json:"roots"`
 }
@@ -78,7 +78,7 @@ type root struct {
 	Writable bool   `json:"writable"`
 }
 
-// children start pk-bash and pk-fs so that /tmp is the same for both.
+// children starts pk-bash and pk-fs with the same /tmp.
 type children struct {
 	shell, files *program
 
@@ -126,7 +126,7 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 	return s
 }
 
-// close ends both at once: pk-bash waits for pk-fs to leave its session.
+// close ends both programs at once: pk-bash waits until pk-fs has left its session.
 func (s *children) close() {
 	var ends sync.WaitGroup
 	ends.Go(s.shell.close)

@@ -51,14 +51,14 @@ func (o *options) run(ctx *cli.Context) error {
 	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
 }
 
-// description is what pk-bash says of its fence, for a model.
+// description is pk-bash's description of its fence.
 type description struct {
 	Text    string `json:"description"`
 	Network string `json:"network"`
 }
 
-// describe asks pk-bash. If it does not answer, the loop does not start either, and says
-// why.
+// describe asks pk-bash for its description. If pk-bash fails here, the loop fails too, and
+// reports the cause.
 func describe(loop []string) (d description) {
 	cmd := exec.Command(loop[0], append(loop[1:len(loop):len(loop)], "--describe", "--json")...)
 	text, err := cmd.Output()
@@ -71,7 +71,7 @@ func describe(loop []string) (d description) {
 	return d
 }
 
-// serve ends when the transport does, or ctx.
+// serve serves until the transport or ctx ends.
 func (s *server) serve(ctx context.Context, t mcp.Transport) error {
 	session, err := s.mcp().Connect(ctx, t, nil)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *server) serve(ctx context.Context, t mcp.Transport) error {
 	return nil
 }
 
-// refuseForeign refuses a project that is not root's if root calls: pk-bash becomes its
-// owner then, and pk-fs does not, so that they would not share a session.
+// refuseForeign refuses to serve a project of another user as root. pk-bash would change to
+// that user and pk-fs would not, so they could not share a session.
 func refuseForeign(project string) error {
 	info, err := os.Stat(project)
 	if err != nil || os.Geteuid() != 0 {

@@ -42,7 +42,7 @@ func (r *real) says(t *testing.T, tool string, args fields) string {
 	return textOf(call(t, r.ClientSession, tool, args))
 }
 
-// sessions lists the session directories that are there.
+// sessions lists the existing session directories.
 func sessions(t *testing.T, b *clitest.Box) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(b.Home, ".cache/pikuri/workspace-*"))
@@ -74,7 +74,8 @@ func TestFence(t *testing.T) {
 	assert.Equal(t, "a.txt\n", r.says(t, "glob", fields{"pattern": "*.txt"}))
 	assert.Equal(t, "a.txt  12\nd/\n", r.says(t, "list", nil))
 
-	// Neither gets out, nor writes what the host would run, nor learns where things are.
+	// The tools refuse to leave the project and to write files that the host runs. Their
+	// messages name neither options nor paths of the session.
 	for _, row := range []struct {
 		tool string
 		args fields
@@ -101,7 +102,7 @@ func TestFence(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "s3cret\n", string(text))
 
-	// A job's server serves other commands; jobs are not seen by others but through the tools.
+	// Other commands reach a job's server, and do not see the job's processes.
 	clitest.Need(t, "python3")
 	got := call(t, r.ClientSession, "bash", fields{"command": "exec python3 -m http.server 8000 --bind 127.0.0.1", "run_in_background": true})
 	id := got.Meta["pk/result"].(map[string]any)["shell_id"].(string)
@@ -113,7 +114,8 @@ func TestFence(t *testing.T) {
 	assert.Empty(t, sessions(t, b))
 }
 
-// Whatever ends the server, nothing that it started is left.
+// The server ends by SIGKILL, by SIGTERM or at the end of its input. No process that it
+// started is left.
 func TestNothingIsLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, 0} {
@@ -140,7 +142,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// The shell's death ends its jobs, is told, and a new one has a new session.
+// When pk-bash is killed, its jobs end, the next result says so, and the new pk-bash has a
+// new session.
 func TestShellIsKilled(t *testing.T) {
 	b := clitest.NewBox(t)
 	r := newReal(t, b, nil)
@@ -178,7 +181,7 @@ func TestAskReally(t *testing.T) {
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)
 }
 
-// What the programs refuse ends the start.
+// If pk-bash or pk-fs refuses an option, the server does not start.
 func TestRefusals(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, row := range []struct {
@@ -203,7 +206,8 @@ func TestRefusals(t *testing.T) {
 	assert.Empty(t, sessions(t, b))
 }
 
-// The official TypeScript clients, if a directory is named that has them:
+// TestTypeScriptClients runs the official TypeScript clients from the directory in
+// PK_TEST_MCP_CLIENTS:
 //
 //	npm install --prefix DIR @modelcontextprotocol/sdk@1 @modelcontextprotocol/client@2
 //	PK_TEST_BWRAP=/usr/bin/bwrap PK_TEST_MCP_CLIENTS=DIR go test -run TypeScript ./cmd/pk-mcp

@@ -14,7 +14,7 @@ import (
 	"pikuri/lib/cli"
 )
 
-// server has the tools.
+// server implements the tools.
 type server struct {
 	*children
 	ask   bool // through the client, before a command runs
@@ -32,8 +32,8 @@ func newServer(c *children, ask bool, fence description) *server {
 	return &server{children: c, ask: ask, fence: fence, cwd: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
-// mcp returns the server with its tools. What clients offer as roots is never asked for:
-// only the options say what may be seen and changed.
+// mcp returns the server with its tools. The server never asks the client for its roots:
+// only the options decide which files the tools can see and change.
 func (s *server) mcp() *mcp.Server {
 	m := mcp.NewServer(&mcp.Implementation{Name: "pk", Title: "pk: a fenced shell and files", Version: cli.VersionOf(version)}, &mcp.ServerOptions{
 		Instructions:              s.instructions(),
@@ -58,8 +58,8 @@ func (s *server) mcp() *mcp.Server {
 // hints are the annotations of a tool.
 type hints struct{ reads, idempotent, open bool }
 
-// add adds a tool. Its result is text: some clients show the model nothing but
-// structured content if there is any, and escaped JSON hides newlines.
+// add adds a tool. Its result is text: if a result has structured content, some clients
+// show the model only that, and escaped JSON hides newlines.
 func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Context, *mcp.CallToolRequest, In) (*mcp.CallToolResult, error)) {
 	destructive := !h.reads
 	schema, err := jsonschema.For[In](nil)
@@ -82,14 +82,14 @@ func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Cont
 	})
 }
 
-// bounds of numbers, by the name of the argument. The least of them stand for nothing
-// that a call could want, so that 0 is an argument that was left out.
+// bounds are the bounds of numbers, by the name of the argument. 0 means that the call has
+// no such argument: it is out of bounds, or the same as the default.
 var bounds = map[string][2]float64{
 	"timeout": {1, 600}, "wait_ms": {1, maxWait}, "offset": {1, 1 << 31}, "limit": {1, 1 << 20},
 	"before": {0, 1000}, "after": {0, 1000},
 }
 
-// said is a result of text, and of fields for programs.
+// said returns a result with a text, and with fields for programs.
 func said(text string, meta fields) *mcp.CallToolResult {
 	r := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 	if meta != nil {
@@ -98,14 +98,14 @@ func said(text string, meta fields) *mcp.CallToolResult {
 	return r
 }
 
-// failed is the result of a tool that could not do what it is for.
+// failed returns the result of a tool call that failed.
 func failed(format string, args ...any) *mcp.CallToolResult {
 	r := said("Error: "+fmt.Sprintf(format, args...), nil)
 	r.IsError = true
 	return r
 }
 
-// request makes a request of an operation and the arguments of a tool.
+// request converts the arguments of a tool to a request.
 func request(op string, in any) fields {
 	f := fields{}
 	text, err := json.Marshal(in)

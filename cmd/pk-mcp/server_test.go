@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eras are the versions of the protocol that a client begins with.
+// eras are the protocol versions with which the test clients begin.
 var eras = map[string]string{"legacy": "2025-11-25", "stateless": stateless}
 
 // connect connects a client of the SDK to a server, over pipes.
@@ -38,7 +38,7 @@ func connect(t testing.TB, s *server, era string, o *mcp.ClientOptions) *mcp.Cli
 	return session
 }
 
-// fake is a server over the fakes.
+// fake returns a server that starts the fakes.
 func fake(t testing.TB, ask bool) *server {
 	c := fakes(t)
 	for _, p := range []*program{c.shell, c.files} {
@@ -103,7 +103,7 @@ func TestTools(t *testing.T) {
 			r = call(t, c, "bash", fields{"command": "x", "sandbox": false})
 			assert.True(t, r.IsError)
 
-			// What pk-fs is asked.
+			// The request that pk-fs receives.
 			for _, test := range []struct {
 				tool string
 				args fields
@@ -119,7 +119,7 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// without replaces a field that differs.
+// without replaces a field that differs in each run.
 func without(meta any, name string) any {
 	m := meta.(map[string]any)
 	m[name] = ""
@@ -159,7 +159,7 @@ func TestBackground(t *testing.T) {
 	r = call(t, c, "bash_kill", fields{"shell_id": id})
 	assert.Equal(t, "ended by SIGTERM\n", textOf(r))
 
-	// Another program's death is told, once, and its jobs are gone.
+	// The server reports a program's end once, and its jobs are gone.
 	r = call(t, c, "bash", fields{"command": "crash"})
 	assert.True(t, r.IsError)
 	assert.Contains(t, textOf(r), "the next call starts it anew")
@@ -172,7 +172,7 @@ func TestBackground(t *testing.T) {
 	assert.Contains(t, textOf(call(t, c, "list", nil)), "note: the program for files had ended")
 }
 
-// 20 calls at once, while a ping is answered.
+// The server answers a ping during 20 concurrent calls.
 func TestParallel(t *testing.T) {
 	t.Parallel()
 	for era := range eras {
@@ -267,7 +267,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A yes is for one call, and counts once.
+// A yes applies to one call, and only once.
 func TestAnswersAreForTheirCall(t *testing.T) {
 	t.Parallel()
 	r := newRaw(t, fake(t, true))

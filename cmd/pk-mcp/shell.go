@@ -13,8 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// A call of bash comes back by itself: clients give up on long ones, each after another
-// time, and the shortest of these is a minute. In milliseconds.
+// A call of bash returns after maxWait: clients give up on long calls, after a minute at
+// the earliest. In milliseconds.
 const (
 	maxWait        = 45000
 	backgroundWait = 500
@@ -22,8 +22,8 @@ const (
 	inputWait      = 500
 )
 
-// defaultTimeout, in seconds, ends a command that is forgotten. The call has come back
-// long before, and background jobs have none.
+// defaultTimeout, in seconds, ends a command that the model has forgotten. The call has
+// returned long before. Background jobs have no limit.
 const defaultTimeout = 600
 
 type bashIn struct {
@@ -36,7 +36,7 @@ type bashIn struct {
 	TTY         bool   `json:"tty,omitempty" jsonschema:"give it a terminal of 24x80, for programs that insist on one; bash_input types"`
 }
 
-// result is what pk-bash answers about a command.
+// result is an answer of pk-bash about a command.
 type result struct {
 	Job          string   `json:"job"`
 	Outcome      string   `json:"outcome"`
@@ -60,7 +60,7 @@ type result struct {
 	Network []connection `json:"network"`
 }
 
-// connection is one that the network of the fence let through, or not.
+// connection is an attempt to connect, with the verdict of the fence's network rules.
 type connection struct {
 	Verdict, Name, Address, Reason string
 	Port                           int
@@ -68,7 +68,7 @@ type connection struct {
 
 const running = "running"
 
-// bash starts a job, and waits for its end or for a while.
+// bash starts a job, and waits a limited time for its end.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
 	if refusal := s.confirm(ctx, r, in, in.question(s.dir())); refusal != nil {
 		return refusal, nil
@@ -88,7 +88,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 	return s.tell(end, number, note, in.Command+" "+in.Cwd), nil
 }
 
-// request is that for pk-bash.
+// request returns the request for pk-bash.
 func (in bashIn) request(progress bool) fields {
 	f := fields{"op": "start", "command": in.Command, "wait_ms": 0, "events": []string{"exit"}}
 	if progress {
@@ -130,7 +130,7 @@ func (in bashIn) wait() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// start starts the job and follows it. When ctx ends, so does the job.
+// start starts a job and follows it. When ctx ends, it ends the job.
 func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*result, error) {
 	e := newEvents()
 	id, answered, err := c.send(in.request(p.token != nil), e)
@@ -167,15 +167,15 @@ func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*
 	}
 }
 
-// maxRead bounds one answer with output, and maxReads how many are taken in a call: a
-// command may print faster than it is read.
+// maxRead bounds one answer with output, and maxReads the answers in a call: a command can
+// print faster than the server reads.
 const (
 	maxRead  = 256 << 10
 	maxReads = 64
 )
 
-// readOn sends a request that is answered with output, and reads the rest of it. What has
-// come before it is put in front.
+// readOn sends a request that pk-bash answers with output, and reads the rest of the
+// output. It puts before in front of the output.
 func (s *server) readOn(ctx context.Context, c *child, first fields, before string) (*result, error) {
 	var all ends
 	all.write(before)
@@ -198,14 +198,14 @@ func (s *server) readOn(ctx context.Context, c *child, first fields, before stri
 	return &result{Outcome: running, Output: all.text(), OmittedBytes: all.cut}, nil
 }
 
-// progress tells the client how far a command is, if it wants to know.
+// progress sends progress messages, if the client has asked for them.
 type progress struct {
 	request *mcp.CallToolRequest
 	token   any
 	last    time.Time
 }
 
-// Bounds of what the client is told.
+// Bounds of progress messages.
 const (
 	progressEvery = 100 * time.Millisecond
 	maxMessage    = 200
@@ -250,8 +250,8 @@ type inputIn struct {
 	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"wait at most so many milliseconds for output, or the end; 500 if left out"`
 }
 
-// bashInput writes to a job, and reads on. A shell among the jobs runs what it reads, so
-// this is asked about as a command is.
+// bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so
+// the user is asked about input as about a command.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
 	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
 		return refusal, nil
@@ -284,7 +284,7 @@ func (s *server) bashKill(ctx context.Context, _ *mcp.CallToolRequest, in killIn
 	})
 }
 
-// withJob does something with the job of a shell_id, and tells how it is.
+// withJob calls do with the job of a shell_id, and formats the result.
 func (s *server) withJob(id string, do func(c *child, job string) (*result, error)) (*mcp.CallToolResult, error) {
 	job, number, ok := jobOf(id)
 	if !ok {
@@ -308,7 +308,7 @@ func (s *server) withJob(id string, do func(c *child, job string) (*result, erro
 	return s.tell(r, current, note, id), nil
 }
 
-// bashList lists the jobs that run, and those that the model has been told of.
+// bashList lists the running jobs, and the ended jobs whose IDs the model has seen.
 func (s *server) bashList(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, error) {
 	c, number, note, err := s.shell.get()
 	if err != nil {
@@ -352,7 +352,7 @@ func (j jobLine) line(id string) string {
 	return fmt.Sprintf("%s: %s, %d s: %s\n", id, state, j.DurationMS/1000, what)
 }
 
-// A shell_id is the name of a job and the number of the pk-bash that has it.
+// idOf makes a shell_id: the name of a job and the number of its pk-bash.
 func idOf(job string, number int) string { return job + "." + strconv.Itoa(number) }
 
 func jobOf(id string) (job string, number int, ok bool) {
@@ -361,7 +361,7 @@ func jobOf(id string) (job string, number int, ok bool) {
 	return job, number, ok && err == nil
 }
 
-// tell makes the text and the fields of a result.
+// tell formats a result as text and fields.
 func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolResult {
 	id := idOf(r.Job, number)
 	switch r.Outcome {
@@ -387,7 +387,7 @@ func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolRe
 	return said(text, r.meta(id))
 }
 
-// moved says where later commands run, if that is not where the model thinks.
+// moved names the working directory of later commands, if it has changed.
 func (s *server) moved(cwd string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -398,7 +398,7 @@ func (s *server) moved(cwd string) string {
 	return "working directory: " + cwd + "\n"
 }
 
-// dir is where the next command runs, as far as is known.
+// dir returns the working directory of the next command, as of the last result.
 func (s *server) dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,8 +417,8 @@ func (r *result) status() string {
 	return "exit status: " + strconv.Itoa(*r.ExitStatus)
 }
 
-// notes are what pk-bash has to say beside the output, without what is of use on the host
-// only: paths of the session, and options.
+// notes returns the remarks of pk-bash beside the output. It omits the paths of the session
+// and the options, which are useful only on the host.
 func (r *result) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -454,7 +454,7 @@ func (r *result) notes() []string {
 	return notes
 }
 
-// maxConnections bounds how many of them are told.
+// maxConnections bounds the connections in a result.
 const maxConnections = 10
 
 func (c connection) line() string {

@@ -1,6 +1,6 @@
 package main
 
-// The texts are for the model.
+// These texts are for the model.
 
 const bashText = `- A command that takes longer than 45 s runs on, and the call comes back with a shell_id: bash_output reads on, bash_kill ends it.
 - Start servers and watchers with run_in_background. Only then, or with tty, is there a standard input.

@@ -101,10 +101,10 @@ func (p policy) apply(line string, options []Option) error {
 	return err
 }
 
-// SandboxOnly returns the options that say how a command runs in a sandbox, and nothing
-// of the workspace: lib/cli/sandboxflags has them, and the commands without a sandbox skip
-// them in a policy, which is one file for all. protect is not among them: who writes files
-// and does not know it may not skip it.
+// SandboxOnly returns the options of lib/cli/sandboxflags that affect only the sandbox, not
+// the workspace. A policy is one file for all commands, so the commands without a sandbox
+// skip these options. protect is not in the list: a command that writes files and does not
+// know protect must not skip it.
 func SandboxOnly() []Option {
 	var list []Option
 	skip := func(string) error { return nil }

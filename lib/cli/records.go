@@ -162,7 +162,7 @@ func (ctx *Context) ReadAll() (string, error) {
 	return string(text), nil
 }
 
-// Age is a duration as people say it: "59s", "5m", "47h", "2d".
+// Age formats a duration for people: "59s", "5m", "47h", "2d".
 func Age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:

@@ -30,7 +30,8 @@ func (c *Command) printVersion(ctx *Context) error {
 	return err
 }
 
-// VersionOf is the version that --version tells, of a command whose link flag is version.
+// VersionOf returns the version that --version prints, for a command whose link flag is
+// version.
 func VersionOf(version string) string { return (&Command{Version: version}).build().Version }
 
 func (c *Command) build() build {

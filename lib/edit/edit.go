@@ -1,8 +1,9 @@
-// Package edit changes text files of a workspace: by replacing a text that is there
-// once (File), and by patches (Parse, Check).
+// Package edit changes text files of a workspace. File replaces a text that occurs once;
+// Parse and Check read a patch.
 //
-// A file is read, changed in memory, and put in place with workspace.Swap: if it has
-// changed meanwhile, it stays as it is, and the error is workspace.ErrChanged.
+// The package reads a file, changes it in memory, and puts it in place with workspace.Swap.
+// If another process has changed the file meanwhile, the file stays, and the error is
+// workspace.ErrChanged.
 package edit
 
 import (
@@ -17,17 +18,17 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// maxFile is the size of the largest file that is changed: it is in memory twice.
+// maxFile bounds a file: it is in memory twice.
 const maxFile = 64 << 20
 
-// Replacement says what takes the place of what.
+// Replacement is one edit: New takes the place of Old.
 type Replacement struct {
 	Old, New string
 	All      bool   // each Old, and not the only one
 	IfHash   string // unless "": the workspace.HashOf the content that is to be there
 }
 
-// Result is what became of a file.
+// Result is the outcome of an edit.
 type Result struct {
 	Old, New []byte // its content
 	Replaced int
@@ -36,14 +37,14 @@ type Result struct {
 // Hash is the workspace.HashOf the new content.
 func (r *Result) Hash() string { return workspace.HashOf(r.New) }
 
-// Diff is the change as a unified diff. name is the path that it tells.
+// Diff returns the change as a unified diff, with name as the path.
 func (r *Result) Diff(name string) []byte {
 	return gitpatch.Unified(name, name, r.Old, r.New)
 }
 
-// File replaces a text of a file, which keeps its permissions. The path is not to lead
-// through symbolic links. It fails with a *MatchError unless the text is there exactly
-// once, or with All at least once.
+// File replaces a text of a file, which keeps its permissions. The path must not lead
+// through symbolic links. File fails with a *MatchError unless the text occurs exactly once,
+// or with All at least once.
 //
 // If all lines of the file end in CR LF, and the replacement has no CR, CR LF stands for
 // each LF of it.
@@ -77,7 +78,7 @@ func File(ctx context.Context, ws workspace.Workspace, path string, r Replacemen
 	return &Result{now.data, text, n}, nil
 }
 
-// content is a file that was read.
+// content is the content of a file, and its entry.
 type content struct {
 	entry workspace.Entry
 	data  []byte
@@ -109,7 +110,7 @@ func read(ctx context.Context, ws workspace.Workspace, path string) (*content, e
 	}, data.Bytes()}, nil
 }
 
-// replace returns the text with the replacement, and how often it was made.
+// replace returns the text with the replacement, and the number of replaced places.
 func replace(text []byte, r Replacement) ([]byte, int, error) {
 	old, with := []byte(r.Old), []byte(r.New)
 	if !strings.Contains(r.Old+r.New, "\r") && endsInCRLF(text) {
@@ -126,8 +127,7 @@ func replace(text []byte, r Replacement) ([]byte, int, error) {
 	return bytes.Replace(text, old, with, n), n, nil
 }
 
-// find returns the places of part in text. They may overlap: of "aa" there are two in
-// "aaa".
+// find returns the places of part in text. They may overlap: "aa" occurs twice in "aaa".
 func find(text, part []byte) []int {
 	var places []int
 	for from := 0; len(places) < maxPlaces; {
@@ -165,7 +165,7 @@ func lineNumbers(text []byte, places []int) []int {
 	return lines
 }
 
-// MatchError is a text that is not there, or in several places.
+// MatchError reports a text that is missing, or occurs several times.
 type MatchError struct {
 	Lines []int // where it begins; 20 at most
 }

@@ -103,7 +103,7 @@ func TestFilesThatAreNone(t *testing.T) {
 
 func put2(t *testing.T, file string) string { put(t, file, ""); return file }
 
-// TestRandomEdits holds a thousand edits to a model in memory.
+// TestRandomEdits compares a thousand edits with a model in memory.
 func TestRandomEdits(t *testing.T) {
 	ws, dir := open(t)
 	model := ""
@@ -149,7 +149,8 @@ func TestRandomEdits(t *testing.T) {
 	require.Greater(t, done, 100)
 }
 
-// TestEditsAtOnce: of edits at the same time none is lost, and one that is too late says so.
+// TestEditsAtOnce: concurrent edits of a file are all kept. An edit that comes too late
+// returns ErrChanged.
 func TestEditsAtOnce(t *testing.T) {
 	ws, dir := open(t)
 	put(t, dir+"/f", "a0.\nb0.\nc0.\n")
@@ -171,8 +172,8 @@ func TestEditsAtOnce(t *testing.T) {
 	assert.Equal(t, "a40.\nb40.\nc40.\n", contentOf(t, dir+"/f"))
 }
 
-// TestChangedMeanwhile: an editor puts its own version in place while a file is edited.
-// That version is never lost.
+// TestChangedMeanwhile: an editor replaces a file during an edit. No version of the editor
+// is lost.
 func TestChangedMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// HunkError is a hunk that does not fit.
+// HunkError reports a hunk that does not fit.
 type HunkError struct {
 	Hunk  int   // from 1
 	Lines []int // where it would fit, if that is several places; 20 at most
@@ -20,7 +20,7 @@ func (e *HunkError) Error() string {
 	return fmt.Sprintf("hunk %d: %s", e.Hunk, e.Why)
 }
 
-// applied returns a text after the hunks.
+// applied applies hunks to a text.
 func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
 	t := &target{end: "\n"}
 	for l := range strings.Lines(string(text)) {
@@ -41,9 +41,8 @@ func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
 	return t.out.Bytes(), nil
 }
 
-// lostCR reports whether hunks for a text that ends lines in CR LF have lost the CR: no
-// line has one, and there are lines of the text among them. A format without line ends
-// always has.
+// lostCR reports whether hunks for a text with CR LF have lost the CR: they contain lines
+// of the text, and none has a CR. A format without line ends has always lost it.
 func lostCR(hunks []hunk, lenient bool) bool {
 	lost := lenient
 	for _, h := range hunks {
@@ -57,7 +56,7 @@ func lostCR(hunks []hunk, lenient bool) bool {
 	return lost
 }
 
-// target is a text that hunks are applied to, from its beginning to its end.
+// target is a text to which hunks are applied, from its beginning to its end.
 type target struct {
 	lines []string
 	at    int // of the first line that no hunk has passed
@@ -66,7 +65,7 @@ type target struct {
 	end   string // of lines that are added
 }
 
-// fit is how strictly a line is compared. It never depends on the end of a line.
+// fit normalizes a line for a comparison. It always ignores the end of the line.
 type fit func(string) string
 
 var (
@@ -76,7 +75,7 @@ var (
 	words  fit = strings.TrimSpace
 )
 
-// typography is what models write in the place of ASCII, and the other way round.
+// typography maps typographic characters to ASCII: models write one in place of the other.
 var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u00a0", " ", "\u202f", " ")
 
@@ -132,7 +131,7 @@ func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
 	return 0, &HunkError{Why: fmt.Sprintf("its lines are not there, the first of which is %q", trimEnd(old[0]))}
 }
 
-// insertion is the place of a hunk that only adds.
+// insertion returns the place of a hunk that only adds lines.
 func (t *target) insertion(h hunk, from int) (int, *HunkError) {
 	at := len(t.lines)
 	switch {
@@ -147,7 +146,7 @@ func (t *target) insertion(h hunk, from int) (int, *HunkError) {
 	return at, nil
 }
 
-// next returns where lines stand at or after from, -1 for nowhere.
+// next returns the first place of lines at or after from, -1 if there is none.
 func (t *target) next(from int, lines []string, f fit) int {
 	for ; from+len(lines) <= len(t.lines); from++ {
 		if t.fits(from, lines, f) {
@@ -169,7 +168,7 @@ func (t *target) fits(at int, lines []string, f fit) bool {
 	return true
 }
 
-// put writes what is before a hunk, and the hunk.
+// put writes the lines before a hunk, and then the hunk.
 func (t *target) put(at int, h hunk) {
 	if h.at > 0 {
 		t.moved = at - (h.at - 1)
@@ -194,7 +193,7 @@ func (t *target) put(at int, h hunk) {
 	}
 }
 
-// copy writes the lines before one as they are.
+// copy writes the lines before line to unchanged.
 func (t *target) copy(to int) {
 	for ; t.at < to; t.at++ {
 		t.close()
@@ -202,7 +201,7 @@ func (t *target) copy(to int) {
 	}
 }
 
-// close ends a last line that something follows.
+// close ends the last line before another one follows.
 func (t *target) close() {
 	if text := t.out.Bytes(); len(text) > 0 && text[len(text)-1] != '\n' {
 		t.out.WriteString(t.end)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Action is what a patch does with a file.
+// Action is the kind of a Change.
 type Action string
 
 const (
@@ -18,7 +18,7 @@ const (
 	Move   Action = "move" // and modifies it, if there are hunks
 )
 
-// Change is what a patch does with one file.
+// Change is the change of one file in a patch.
 type Change struct {
 	Action Action
 	Path   string
@@ -29,7 +29,7 @@ type Change struct {
 	lenient bool // of apply_patch: no line numbers, and blanks at ends of lines do not count
 }
 
-// hunk is lines that take the place of others.
+// hunk replaces lines of a file by others.
 type hunk struct {
 	at      int      // the first line, from 1; 0 if it is not known
 	context []string // lines before it, each somewhere behind the one before
@@ -37,17 +37,17 @@ type hunk struct {
 	atEnd   bool // it is at the end of the file
 }
 
-// line is one of a hunk.
+// line is a line of a hunk.
 type line struct {
 	op   byte   // ' ', '-' or '+'
 	text string // with its end, if it has one
 }
 
-// Parse reads a patch: unified diffs, plain or git's, or the format of apply_patch,
+// Parse reads a patch: unified diffs, plain or from git, or the format of apply_patch,
 // which begins with "*** Begin Patch".
 //
-// Binary patches, copies, symbolic links and submodules are refused. In a unified diff,
-// "a/" and "b/" before names are no part of these.
+// It refuses binary patches, copies, symbolic links and submodules. In a unified diff, it
+// strips "a/" and "b/" from names.
 func Parse(text string) ([]Change, error) {
 	if first, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n"); strings.TrimSpace(first) == beginPatch {
 		return parseEnvelope(text)
@@ -122,7 +122,7 @@ func parseUnified(text string) ([]Change, error) {
 	}
 }
 
-// gitSection reads a file's change with git's header.
+// gitSection reads the change of a file with git's header.
 func (r *reader) gitSection(header string) (Change, error) {
 	c := Change{Action: Modify}
 	from, to := gitNames(strings.TrimPrefix(header, "diff --git "))
@@ -172,7 +172,7 @@ func (r *reader) gitSection(header string) (Change, error) {
 	}
 }
 
-// setMode takes a mode of git's.
+// setMode parses a mode of git.
 func (c *Change) setMode(text string) error {
 	switch text {
 	case "100644", "100664":
@@ -189,8 +189,8 @@ func (c *Change) setMode(text string) error {
 	return nil
 }
 
-// gitNames returns the names of a header, "" if they cannot be told apart. Unquoted
-// names with blanks can if they are the same.
+// gitNames returns the two names in a header, "" if they cannot be separated. Unquoted
+// names with blanks can be separated only if they are the same.
 func gitNames(text string) (from, to string) {
 	if strings.HasPrefix(text, `"`) {
 		end := 1
@@ -229,7 +229,7 @@ func afterSlash(name string) string {
 	return rest
 }
 
-// unquoted reads a name that may be a string of C.
+// unquoted reads a name, which may be quoted as a C string.
 func unquoted(name string) (string, error) {
 	if !strings.HasPrefix(name, `"`) {
 		return name, nil
@@ -296,8 +296,7 @@ func (r *reader) files(c Change, from, to string) (Change, error) {
 	return c, err
 }
 
-// named takes the names of a change. Without git's header, the new name is that of the
-// file.
+// named sets the names of a change. Without git's header, the file has the new name.
 func (c Change) named(from, to string, r *reader) (Change, error) {
 	if len(from) > 2 && len(to) > 2 && from[1] == '/' && to[1] == '/' && strings.IndexByte("aciow", from[0]) >= 0 && strings.IndexByte("bciow", to[0]) >= 0 {
 		from, to = from[2:], to[2:]
@@ -317,7 +316,7 @@ func (c Change) named(from, to string, r *reader) (Change, error) {
 	return c, nil
 }
 
-// hunk reads a hunk, whose header tells how many lines it has.
+// hunk reads a hunk. Its header gives the number of its lines.
 func (r *reader) hunk(header string) (h hunk, err error) {
 	fields := strings.Fields(header)
 	var old, new span
@@ -380,14 +379,14 @@ func (r *reader) hunk(header string) (h hunk, err error) {
 	return h, nil
 }
 
-// miscounted is the error of a hunk that has other lines than its header says.
+// miscounted returns the error for a hunk whose lines do not match its header.
 func (r *reader) miscounted(begin int) error {
 	r.at = begin
 	header, _ := r.peek()
 	return r.failed("the hunk has other lines than %q says: count them anew", header)
 }
 
-// noNewline takes the end off the last line.
+// noNewline removes the newline of the last line.
 func (h *hunk) noNewline() error {
 	if len(h.lines) == 0 {
 		return errors.New(`a line begins with \, and there is none before it`)
@@ -400,7 +399,7 @@ func (h *hunk) noNewline() error {
 // span is one of the two numbers of a hunk's header.
 type span struct{ first, count int }
 
-// maxSpan bounds what a header says: no file has more lines.
+// maxSpan bounds the numbers in a hunk's header: no file has more lines.
 const maxSpan = maxFile
 
 func (s *span) parse(text, prefix string) bool {
@@ -480,7 +479,7 @@ func (r *reader) added() (h hunk) {
 	return h
 }
 
-// updated reads what becomes of a file.
+// updated reads the new path of a file, if there is one, and its hunks.
 func (r *reader) updated(c *Change) error {
 	if l, _ := r.peek(); strings.HasPrefix(l, moveTo) {
 		c.Action, c.To = Move, strings.TrimSpace(strings.TrimPrefix(l, moveTo))

@@ -12,12 +12,12 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Locate returns where a path of a patch is. Its path is not to lead through symbolic
-// links; with itself, the last name may be one. It refuses a path that may not be
-// written.
+// Locate returns the workspace and the path for a name in a patch. The path must not lead
+// through a symbolic link; if itself is set, its last name may be a link. Locate refuses a
+// path that the caller may not write.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
-// In is a Locate for one workspace, that refuses symbolic links.
+// In returns a Locate for one workspace. It refuses symbolic links.
 func In(ws workspace.Workspace) Locate {
 	return func(name string, _ bool) (workspace.Workspace, string, error) {
 		clean, err := workspace.Clean(name)
@@ -25,12 +25,12 @@ func In(ws workspace.Workspace) Locate {
 	}
 }
 
-// Plan is a patch that was checked.
+// Plan is a checked patch.
 type Plan struct {
 	steps []step
 }
 
-// step is a change of one path. A move is two.
+// step is the change of one path. A move consists of two steps.
 type step struct {
 	change   *Change
 	ws       workspace.Workspace
@@ -40,11 +40,10 @@ type step struct {
 	first    bool // of the change
 }
 
-// maxPatch bounds what all files of a patch hold, old and new: they are in memory.
+// maxPatch bounds the old and new content of all files of a patch, which is in memory.
 const maxPatch = 4 * maxFile
 
-// Check finds out what a patch makes of the files, and writes nothing. Errors name the
-// path.
+// Check computes the new content of the files, and writes nothing. Errors name the path.
 func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
 	p := &Plan{}
 	size := 0
@@ -149,7 +148,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 	return nil
 }
 
-// vacant adds a step that makes a file where nothing is.
+// vacant adds a step that makes a new file. It fails if the path exists.
 func (p *Plan) vacant(ctx context.Context, s step) error {
 	entry, err := workspace.EntryOf(ctx, s.ws, s.path)
 	if err == nil && entry.Kind != workspace.KindMissing {
@@ -172,8 +171,8 @@ func modeOr(mode, otherwise fs.FileMode) fs.FileMode {
 	return mode
 }
 
-// mode is the permissions of a file after the change: git records whether it can be
-// executed, and nothing else.
+// mode returns the permissions of a file after the change. Git records only whether a file
+// is executable.
 func (c *Change) mode(old fs.FileMode) fs.FileMode {
 	switch c.Mode {
 	case 0o755:
@@ -184,7 +183,7 @@ func (c *Change) mode(old fs.FileMode) fs.FileMode {
 	return old
 }
 
-// Changed is what a patch does with a file.
+// Changed is the change of one file, for the user.
 type Changed struct {
 	Path   string `json:"path"`
 	Action Action `json:"action"`
@@ -192,7 +191,7 @@ type Changed struct {
 	SHA256 string `json:"sha256,omitempty"` // of the new content
 }
 
-// Files tells what the patch does.
+// Files lists the changes of the patch.
 func (p *Plan) Files() []Changed {
 	var files []Changed
 	for _, s := range p.steps {
@@ -208,7 +207,7 @@ func (p *Plan) Files() []Changed {
 	return files
 }
 
-// Diff is what the patch changes in these files, as unified diffs.
+// Diff returns the changes of the patch as unified diffs.
 func (p *Plan) Diff() []byte {
 	var diff bytes.Buffer
 	for i, s := range p.steps {
@@ -232,10 +231,11 @@ func (p *Plan) Diff() []byte {
 	return diff.Bytes()
 }
 
-// Apply writes what was checked. Each file is compared with what was checked, and
-// replaced in one step. If one cannot be, those before it are put back, as far as
-// nobody has changed them meanwhile, and the error names those that are not. A kill in
-// the middle leaves the files before as they are then.
+// Apply writes the files of a checked patch. It compares each file with the content that
+// Check has read, and replaces the file in one step. If it cannot replace a file, it puts
+// back the files before it. It does not put back a file that another process has changed
+// meanwhile, and the error names each such file. A kill in the middle leaves the files
+// changed so far as they are.
 func (p *Plan) Apply(ctx context.Context) error {
 	for i := range p.steps {
 		if err := p.steps[i].do(ctx); err != nil {
@@ -286,7 +286,7 @@ func (s *step) swap(ctx context.Context, from, to *content) error {
 	return workspace.Swap(ctx, s.ws, s.path, old, next, &text)
 }
 
-// undo puts back what was done, the last first.
+// undo puts back the files of the steps that are done, in reverse order.
 func (p *Plan) undo(ctx context.Context, done []step, cause error) error {
 	if len(done) == 0 {
 		return cause

@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// tree is the files of a directory, with their modes if they can be executed.
+// tree returns the files of a directory, with the modes of executable files.
 func tree(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -54,7 +54,7 @@ func apply(t testing.TB, ws workspace.Workspace, text string) error {
 	return plan.Apply(t.Context())
 }
 
-// TestPatch: the files a, of the lines 1 to 9, and crlf, of a and b.
+// TestPatch patches two files: a has the lines 1 to 9, crlf has the lines a and b.
 func TestPatch(t *testing.T) {
 	const begin, end = "*** Begin Patch\n", "*** End Patch\n"
 	for _, row := range []struct {
@@ -146,7 +146,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestPatchesOfGit: what git diff writes makes of the old tree the new one.
+// TestPatchesOfGit: the output of git diff turns the old tree into the new one.
 func TestPatchesOfGit(t *testing.T) {
 	ws, dir := open(t)
 	git := func(args ...string) string {
@@ -209,8 +209,8 @@ func TestPatchesOfGit(t *testing.T) {
 	}
 }
 
-// TestPatchMeanwhile: a file of the patch is replaced while it is applied. It keeps what
-// it was given, and no other file stays changed alone.
+// TestPatchMeanwhile: another process replaces a file during Apply. That file keeps its new
+// content, and Apply changes all other files or none.
 func TestPatchMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0
@@ -245,8 +245,7 @@ func TestPatchMeanwhile(t *testing.T) {
 	t.Logf("refused %d times", refused)
 }
 
-// A step that cannot be done, in the middle: what was done is put back, and named if
-// somebody has changed it.
+// A step in the middle fails: Apply puts back the files of the steps before it.
 func TestPutBack(t *testing.T) {
 	ws, dir := open(t)
 	put(t, dir+"/a", "1\n")

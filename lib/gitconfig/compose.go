@@ -109,9 +109,9 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 	return c
 }
 
-// ExcludesFile returns the absolute path of the user's list of files that git ignores
-// in every repository, "" for none. Git in dir would read it, if dir's repository named
-// no other.
+// ExcludesFile returns the absolute path of the user's list of files that git ignores in
+// every repository, "" for none. Git in dir reads this list unless dir's repository names
+// another one.
 func ExcludesFile(dir string, getenv Getenv) string {
 	l := &loader{getenv: getenv, at: discover(dir)}
 	l.distrust()
@@ -121,7 +121,7 @@ func ExcludesFile(dir string, getenv Getenv) string {
 	return l.listFile("core.excludesfile", "ignore")
 }
 
-// listFile returns the absolute path that key names, or that of the user's default.
+// listFile returns the absolute path in the setting key, or the user's default.
 func (l *loader) listFile(key, usual string) string {
 	e, set := last(l.entries, key)
 	file, ok := l.expand(e.Value)

@@ -106,8 +106,8 @@ func OpenOwn(in, gitDir string, plain ...string) (*Layer, error) {
 	return l.opened(err)
 }
 
-// Save notes the layer in its directory, for Saved. The caller has opened it, and holds
-// Starting.
+// Save records the layer in its directory, for Saved. The caller has opened the layer, and
+// holds Starting.
 func (l *Layer) Save() error {
 	text, err := json.Marshal(l)
 	if err != nil {
@@ -120,8 +120,8 @@ func (l *Layer) Save() error {
 	return fsat.WriteFile(file, text)
 }
 
-// Saved lists the layers in a directory that commands have saved, sorted by git
-// directory. They are not open.
+// Saved lists the layers that commands have saved in a directory, sorted by git directory.
+// The layers are not open.
 func Saved(in string) ([]*Layer, error) {
 	entries, err := os.ReadDir(in)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

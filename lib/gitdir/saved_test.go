@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Commands that begin at the same time save a layer each, and each is found.
+// Commands that begin at the same time save one layer each. Saved finds all of them.
 func TestSaved(t *testing.T) {
 	host, in := t.TempDir(), t.TempDir()
 	none, err := Saved(filepath.Join(in, "missing"))

@@ -1,9 +1,9 @@
-// Package gitignore tells which files git ignores, without git: from the .gitignore of
-// each directory, a repository's info/exclude and the user's list. It answers as
-// git check-ignore --no-index does, so that it also names files that are tracked.
+// Package gitignore reports which files git ignores, without git: from the .gitignore of
+// each directory, a repository's info/exclude and the user's list. It answers as git
+// check-ignore --no-index does, so it also reports tracked files.
 //
-// The files are data of whoever writes in the tree. Matching takes time in proportion
-// to a rule times a path.
+// An attacker with write access to the tree controls these lists. Matching takes time
+// proportional to the length of a rule times the length of a path.
 package gitignore
 
 import (
@@ -17,15 +17,15 @@ const (
 	// FileName is the list of a directory.
 	FileName = ".gitignore"
 
-	// MaxFile bounds a list; a longer one is passed over. Git's own bound is 100 MiB.
+	// MaxFile bounds a list; the package skips a longer one. Git's own bound is 100 MiB.
 	MaxFile = 4 << 20
 )
 
-// Tree is where lists are read. Paths are relative to its root, which is "."; with the
+// Tree is the tree with the lists. Paths are relative to its root, which is "."; with the
 // root "/" they are absolute.
 type Tree struct {
-	// Read returns the content of a regular file, through no symbolic link; nil if it is
-	// missing or may not be read. It reads no more than max bytes and one.
+	// Read returns the content of a regular file, nil if it is missing or may not be read.
+	// It follows no symbolic link, and reads at most max+1 bytes.
 	Read func(path string, max int) []byte
 
 	Root   string // the root's absolute path, which a .git file may name
@@ -33,8 +33,8 @@ type Tree struct {
 	Inside bool   // the root lies in a repository that begins above it
 }
 
-// Ignored reports whether git ignores a path below top, the top of a repository: by
-// itself, or with a directory above it. It remembers the rules of directories in known.
+// Ignored reports whether git ignores a path below top, the top of a repository. It checks
+// the directories above the path too, and remembers their rules in known.
 func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, has func(path string) bool) bool {
 	dir, rules := top, (*Rules)(nil)
 	for {
@@ -52,7 +52,7 @@ func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, h
 	}
 }
 
-// Rules are those that hold in a directory. A nil one ignores nothing.
+// Rules are the rules that apply in a directory. A nil *Rules ignores nothing.
 type Rules struct {
 	parent *Rules // which hold if none of these matches
 	dir    string
@@ -60,8 +60,9 @@ type Rules struct {
 	inside bool // a repository
 }
 
-// Enter returns the rules for what is in dir. parent are those of the directory above,
-// nil for the root. hasGit and hasList tell whether it has a .git and a .gitignore.
+// Enter returns the rules for the entries of dir. parent holds the rules of the directory
+// above, nil for the root. hasGit and hasList report whether dir has a .git and a
+// .gitignore.
 func (t *Tree) Enter(parent *Rules, dir string, hasGit, hasList bool) *Rules {
 	r := parent
 	if hasGit || parent == nil && t.Inside {
@@ -97,7 +98,7 @@ func (t *Tree) exclude(dir string) string {
 	return git + "/info/exclude"
 }
 
-// with adds the rules of a list, behind the others.
+// with adds the rules of a list after the others.
 func (r *Rules) with(list []byte) *Rules {
 	if len(list) > MaxFile {
 		return r
@@ -111,8 +112,8 @@ func (r *Rules) with(list []byte) *Rules {
 	return r
 }
 
-// Ignore reports whether what is called name in dir is ignored by itself. It also is if
-// a directory above is.
+// Ignore reports whether a rule ignores the entry name of dir itself. Git also ignores each
+// entry below an ignored directory; the caller checks the directories above.
 func (r *Rules) Ignore(dir, name string, isDir bool) bool {
 	for ; r != nil; r = r.parent {
 		below := ""

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// git runs git with nobody's configuration but list as core.excludesFile.
+// git runs git with no configuration except list as core.excludesFile.
 func git(t testing.TB, dir, list, input string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "core.excludesFile=" + list}, args...)...)
@@ -43,8 +43,8 @@ func tree(dir string, user []byte) *Tree {
 	}}
 }
 
-// ignored walks a tree as a search does, and returns what is ignored, directories with
-// a slash; what is below them is left out.
+// ignored walks a tree as a search does, and returns the ignored paths, directories with a
+// slash. It does not enter an ignored directory.
 func ignored(t testing.TB, tr *Tree) []string {
 	var found []string
 	var walk func(parent *Rules, dir string)
@@ -71,7 +71,7 @@ func ignored(t testing.TB, tr *Tree) []string {
 	return found
 }
 
-// judged are the same, by git.
+// judged returns the paths that git ignores.
 func judged(t testing.TB, tr *Tree, list string) []string {
 	var paths strings.Builder
 	dirs := map[string]bool{}
@@ -110,7 +110,7 @@ func write(t testing.TB, dir, path, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o644))
 }
 
-// agree holds the two against each other.
+// agree compares the package with git.
 func agree(t testing.TB, dir, list string) {
 	t.Helper()
 	user, _ := os.ReadFile(list)
@@ -144,7 +144,7 @@ func plant(t testing.TB) string {
 	return dir
 }
 
-// pattern makes one of what git gives a meaning, mostly.
+// pattern returns a random pattern, mostly of pieces with a meaning in git.
 func pattern() string {
 	pieces := append([]string{"*", "**", "?", "/", "/", "/", "**/", "/**", "*.o", "[ab]", "[!a]", "[^b-z]", "[]]", "[]-a]", "[a-", "[[:alpha:]]", "[[:nope:]]", "[[:digit:]x]", "[\\]]", "[a\\-z]", "\\a", "\\*", "\\ ", "\\", "[a/b]", "\\/", " ", "***", "[[:", "[a-]"}, names...)
 	var text strings.Builder
@@ -163,7 +163,7 @@ func pattern() string {
 	return text.String()
 }
 
-// TestRandomRulesAsGit is against git check-ignore.
+// TestRandomRulesAsGit compares random rules with git check-ignore.
 func TestRandomRulesAsGit(t *testing.T) {
 	dir := plant(t)
 	list := t.TempDir() + "/list"
@@ -186,7 +186,7 @@ func TestRandomRulesAsGit(t *testing.T) {
 	}
 }
 
-// TestRulesAsGit is for what luck would seldom find.
+// TestRulesAsGit has the patterns that the random test would seldom try.
 func TestRulesAsGit(t *testing.T) {
 	dir := plant(t)
 	for _, text := range []string{
@@ -200,7 +200,8 @@ func TestRulesAsGit(t *testing.T) {
 	}
 }
 
-// A repository in another has rules of its own, a directory outside of all has none.
+// A repository inside another one has its own rules. A directory outside of repositories
+// has none.
 func TestRepositories(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, ".gitignore", "*.o\n")
@@ -216,7 +217,7 @@ func TestRepositories(t *testing.T) {
 	write(t, dir, "sub/y", "")
 	write(t, dir, "sub/.git/info/exclude", "y\n")
 	assert.Equal(t, []string{"sub/y", "user", "x.o"}, ignored(t, inside))
-	// A linked work tree, and a submodule, whose git directories lie elsewhere.
+	// The git directories of a linked work tree and of a submodule lie elsewhere.
 	git(t, dir+"/sub", "", "", "-c", "user.name=n", "-c", "user.email=e", "commit", "-q", "--allow-empty", "-m", "x")
 	git(t, dir+"/sub", "", "", "worktree", "add", "-q", "../linked")
 	write(t, dir, "linked/y", "")
@@ -228,7 +229,7 @@ func TestRepositories(t *testing.T) {
 	assert.NotContains(t, ignored(t, inside), "sub/y")
 }
 
-// A link is no list, and one that is too long is passed over.
+// The package reads no rules from a symbolic link or from a list longer than MaxFile.
 func TestListsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "", "", "init", "-q")
@@ -240,7 +241,8 @@ func TestListsThatAreNone(t *testing.T) {
 	assert.Empty(t, ignored(t, tree(dir, nil)))
 }
 
-// TestHostileRules: what takes a wildcard matcher for ever ends at once.
+// TestHostileRules: patterns with exponential time in a backtracking matcher finish at
+// once.
 func TestHostileRules(t *testing.T) {
 	for _, text := range []string{
 		strings.Repeat("*a", 1000) + "b", strings.Repeat("a/**/", 500) + "b", strings.Repeat("**/", 1000) + "b", strings.Repeat("?", 4000) + "*b",
@@ -251,7 +253,7 @@ func TestHostileRules(t *testing.T) {
 	}
 }
 
-// FuzzRule: no rule crashes, and what git calls a literal matches itself.
+// FuzzRule: no rule crashes, and a pattern without special characters matches itself.
 func FuzzRule(f *testing.F) {
 	for range 50 {
 		f.Add(pattern(), "a/b")

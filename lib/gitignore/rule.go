@@ -13,10 +13,10 @@ type rule struct {
 	globs   []glob // one of them matches
 }
 
-// glob is what a rule holds between slashes.
+// glob is a pattern, split at its slashes.
 type glob []component
 
-// component matches one name, or as a globstar any number of them.
+// component matches one name. A globstar matches any number of names.
 type component struct {
 	globstar bool
 	tokens   []token
@@ -50,7 +50,8 @@ func (t token) takes(b byte) bool {
 	return t.byte == b
 }
 
-// parse reads a line; ok is false for one that is no rule, or that matches nothing.
+// parse reads a line. ok is false for a line without a rule, and for a rule that matches
+// nothing.
 func parse(line string) (r rule, ok bool) {
 	if line == "" || line[0] == '#' {
 		return r, false
@@ -93,7 +94,7 @@ func parse(line string) (r rule, ok bool) {
 	return r, true
 }
 
-// trimBlanks removes blanks at the end, except one that is escaped.
+// trimBlanks removes blanks at the end, except an escaped blank.
 func trimBlanks(line string) string {
 	end := 0
 	for i := 0; i < len(line); i++ {
@@ -110,8 +111,8 @@ func trimBlanks(line string) string {
 	return line[:end]
 }
 
-// tokenize fails for a pattern that git cannot match anything with: a class that is not
-// closed or not known, or a backslash at the end.
+// tokenize fails for a pattern with which git matches nothing: an open or unknown class, or
+// a backslash at the end.
 func tokenize(text string) (tokens []token, ok bool) {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; c {
@@ -149,9 +150,10 @@ func tokenize(text string) (tokens []token, ok bool) {
 	return tokens, true
 }
 
-// split makes components of a pattern with slashes, of which the first literal bytes
-// are no special ones. Two stars are a globstar alone between slashes. Git forgets what
-// it has compared before the first special byte, so two stars there are one as well.
+// split makes components of a pattern with slashes. Its first literal bytes are not
+// special. Two stars are a globstar if they stand alone between slashes. Git compares the
+// bytes before the first special byte separately and drops them, so two stars directly
+// after these are a globstar as well.
 func split(tokens []token, literal int) []glob {
 	if literal > 0 && literal < len(tokens) && tokens[literal].kind == stars && tokens[literal-1].kind != slash &&
 		(literal+1 == len(tokens) || tokens[literal+1].kind == slash) {
@@ -195,7 +197,7 @@ func components(tokens []token) glob {
 	return g
 }
 
-// class reads a class after its "[". n is how many bytes it takes, -1 if it is none.
+// class reads a class after its "[". n is its length in bytes, -1 if it is not a class.
 func class(text string) (set *[256]bool, n int) {
 	set = new([256]bool)
 	i := 0
@@ -290,8 +292,8 @@ var (
 	}
 )
 
-// matches holds a rule against a path below the directory of its list, whose last name
-// is name.
+// matches compares a rule with a path below the directory of its list. name is the last
+// name of the path.
 func (r *rule) matches(path func() string, name string) bool {
 	switch {
 	case r.literal != "":
@@ -309,8 +311,8 @@ func (r *rule) matches(path func() string, name string) bool {
 	return false
 }
 
-// matches takes time in proportion to the pattern times the path: a globstar that can
-// take more names is tried again only if it is the last one.
+// matches takes time proportional to the length of the pattern times the length of the
+// path. Only the last globstar is tried again with more names.
 func (g glob) matches(path string) bool {
 	at, resume, rest := 0, -1, ""
 	for {

@@ -107,9 +107,10 @@ func Write(out io.Writer, format objects.Format, path string, old, new Side) (co
 	return p.complete, nil
 }
 
-// Unified writes the lines that differ as a unified diff, and nothing if none does. A
-// name is a path, or "" for a file that is not there. The names are those of git, with
-// a/ and b/ before a relative one. What is binary for Write is only said to differ.
+// Unified writes the lines that differ as a unified diff, and nothing if no line differs. A
+// name is a path, or "" for a file that does not exist. As in git's diffs, a/ and b/
+// precede a relative name. For content that Write treats as binary, Unified reports only
+// that it differs.
 func Unified(oldName, newName string, old, new []byte) []byte {
 	side := func(name string, data []byte) blob {
 		b := blob{size: int64(len(data)), data: data}
@@ -263,8 +264,8 @@ func (p *patch) hunks(from, to string, a, b blob) {
 	p.Write(hunks)
 }
 
-// lineName is a name in the lines --- and +++. Like git, it ends names with blanks by a
-// tab: else patch(1) would take what follows the blank as a time.
+// lineName formats a name for the lines --- and +++. Like git, it adds a tab to a name with
+// blanks: otherwise patch(1) takes the text after the blank as a time.
 func lineName(name string) string {
 	if strings.Contains(name, " ") {
 		return name + "\t"

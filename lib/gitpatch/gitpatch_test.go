@@ -556,8 +556,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// worked is the time that this thread has run: unlike that on the clock, it does not
-// depend on what else the machine does.
+// worked returns the processor time of this thread. Unlike real time, it does not depend on
+// the load of the machine.
 func worked(t *testing.T) time.Duration {
 	t.Helper()
 	var used unix.Rusage

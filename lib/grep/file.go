@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// firstRead is how much of a file is read at once at first. Most files are smaller.
+	// firstRead is the size of the first read of a file. Most files are smaller.
 	firstRead = 64 << 10
 
-	// maxLine is how much of a line is searched, and bounds the buffer.
+	// maxLine bounds the part of a line that is searched, and so the buffer.
 	maxLine = 1 << 20
 
-	// maxShown is how many bytes of a line are given out.
+	// maxShown bounds the part of a line that is printed.
 	maxShown = 2000
 
-	// maxContext bounds the lines that are kept in case the next one matches.
+	// maxContext bounds the context before a line that may match.
 	maxContext = 256 << 10
 )
 
-// Line is a line that matches, or one in the context of another.
+// Line is a line that matches, or a line of context.
 type Line struct {
 	Path    string
 	Number  int64
@@ -29,7 +29,7 @@ type Line struct {
 	Context bool
 }
 
-// searcher searches one file after the other. It keeps its buffers.
+// searcher searches files one after the other, and keeps its buffers.
 type searcher struct {
 	*Query
 	lines
@@ -45,8 +45,8 @@ type searcher struct {
 	emit    func(l Line, group, match bool) (more bool) // match: the first line of one
 }
 
-// search searches a file. It stops at a NUL byte. binary is true if that came before any
-// line that matches.
+// search searches a file up to a NUL byte. binary is true if the NUL byte comes before the
+// first match.
 func (s *searcher) search(f io.Reader, path func() string) (binary bool, err error) {
 	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun = path, "", 0, 0, 1, 0, false
 	begin, end, skipping := 0, 0, false // of what was not searched
@@ -102,7 +102,7 @@ func (s *searcher) read(f io.Reader, end int) (int, error) {
 	return f.Read(s.buf[end:])
 }
 
-// keep returns where the lines begin that may be needed once more is read.
+// keep returns the start of the lines that a later read may need.
 func (s *searcher) keep(stop int) int {
 	from := stop
 	for range s.Before {
@@ -114,7 +114,7 @@ func (s *searcher) keep(stop int) int {
 	return max(from, min(s.done, stop))
 }
 
-// region searches whole lines. more is false once enough was found.
+// region searches whole lines. more is false when the limit is reached.
 func (s *searcher) region(begin, stop int) (more bool) {
 	s.look(s.buf[begin:stop])
 	for at := 0; ; {
@@ -130,7 +130,7 @@ func (s *searcher) region(begin, stop int) (more bool) {
 	}
 }
 
-// matched gives out a line and the context before it.
+// matched passes on a line that matches, and the context before it.
 func (s *searcher) matched(begin, end int, match []int) bool {
 	if s.FilesOnly {
 		s.begun = true
@@ -158,7 +158,7 @@ func (s *searcher) matched(begin, end int, match []int) bool {
 	return s.give(begin, end, match, group, starts)
 }
 
-// after gives out what is owed of the lines before stop.
+// after passes on the lines of trailing context that begin before stop.
 func (s *searcher) after(stop int) bool {
 	for s.owed > 0 && s.done < stop {
 		end := stop
@@ -173,7 +173,7 @@ func (s *searcher) after(stop int) bool {
 	return true
 }
 
-// count moves the number on to the line that begins at a place.
+// count advances the line number to the line that begins at at.
 func (s *searcher) count(at int) {
 	if at > s.counted {
 		s.number += int64(bytes.Count(s.buf[s.counted:at], newline))
@@ -196,7 +196,7 @@ func (s *searcher) name() string {
 	return s.named
 }
 
-// shown is a line, or of a long one the part with the match.
+// shown returns a line, or the part around the match if the line is long.
 func shown(line []byte, match []int) []byte {
 	if len(line) <= maxShown {
 		return line
@@ -217,7 +217,7 @@ func shown(line []byte, match []int) []byte {
 	return text
 }
 
-// boundary moves a place back to where a UTF-8 sequence begins.
+// boundary moves a place back to the start of a UTF-8 sequence.
 func boundary(text []byte, at int) int {
 	for back := 0; back < utf8.UTFMax && at > back && at < len(text); back++ {
 		if utf8.RuneStart(text[at-back]) {

@@ -1,5 +1,5 @@
-// Package grep searches the files of a workspace for lines that match a regular
-// expression, without those that git ignores, and without binary ones.
+// Package grep searches the files of a workspace for lines that match a regular expression.
+// It skips binary files and files that git ignores.
 package grep
 
 import (
@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Query says what is looked for. Lines are matched one at a time, without their ends.
+// Query describes a search. The search matches one line at a time, without its end.
 type Query struct {
 	Pattern       string // RE2, as in the package regexp
 	Fixed         bool   // the pattern is a text
@@ -25,44 +25,45 @@ type Query struct {
 	FilesOnly     bool
 	Limit         int // lines that match, or files with FilesOnly; 0: all
 
-	// Globs are patterns of which a file has to match one, if there are any. One without a
-	// slash is held against the name, another against the path below the place.
+	// If there are Globs, a file has to match one of them. A pattern without a slash is
+	// compared with the name, another one with the path below the place.
 	Globs []*pattern.Pattern
 }
 
-// Place is a directory or a file that is searched. A file is searched whatever it is
-// called; a directory, even if git ignores it.
+// Place is a directory or a file to search. The search reads a named file without a check
+// of Globs, and a named directory even if git ignores it.
 type Place struct {
 	Workspace workspace.Workspace
 	Path      string // in the workspace
 	Shown     string // as it is told
 
-	// In a directory: the rules for what is ignored, and the workspace that a directory
-	// below is to be looked at in, nil for this one.
+	// For a directory. Ignore holds git's rules. Other returns the place through which to
+	// search a directory below, nil for this place.
 	Ignore *gitignore.Tree
 	Other  func(path string) *Place
 }
 
-// Output takes what is found.
+// Output receives the results of a search.
 type Output interface {
-	// Append adds a line to a text. group is true if it does not follow the last one in its
-	// file. Several goroutines call it at once.
+	// Append appends a line to a text. group is true if the line does not follow the last
+	// one in its file. Several goroutines call Append at once.
 	Append(text []byte, l Line, group bool) []byte
 
-	// Write takes texts in the order of the files. An error ends the search.
+	// Write receives texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
-	// Failed is told of what cannot be read. An error ends the search.
+	// Failed reports a file or directory that the search cannot read. If it returns an
+	// error, the search ends.
 	Failed(path string, err error) error
 }
 
-// Total counts what was found.
+// Total counts the results.
 type Total struct {
 	Matches, Files int
 	Truncated      bool // there are more than the limit
 }
 
-// ErrPattern is a pattern that is not understood.
+// ErrPattern reports an invalid pattern.
 type ErrPattern struct {
 	Pattern string
 	Err     error
@@ -71,10 +72,10 @@ type ErrPattern struct {
 func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %q: %v", e.Pattern, e.Err) }
 func (e *ErrPattern) Unwrap() error { return e.Err }
 
-// ErrBinary is a file that was named, and is binary.
+// ErrBinary reports a binary file that the caller has named.
 var ErrBinary = errors.New("it is binary")
 
-// Check returns an *ErrPattern if a query cannot be made.
+// Check returns an *ErrPattern if the pattern of a query is invalid.
 func Check(q Query) error {
 	if _, err := compile(q); err != nil {
 		return &ErrPattern{q.Pattern, err}
@@ -82,12 +83,12 @@ func Check(q Query) error {
 	return nil
 }
 
-// Search searches places, on all processors. In a directory, files come before
-// directories, each sorted by name. Symbolic links in it are not followed, and nothing
-// called .git is searched. A file with a NUL byte is binary: it is searched up to the
-// block that has the first one.
+// Search searches places, on all processors. In a directory, it searches files before
+// directories, each sorted by name. It skips symbolic links and entries with the name .git.
+// A file with a NUL byte is binary: Search reads it up to the block with the first NUL
+// byte.
 //
-// The first MiB of a line is searched; at most 2000 bytes are given out.
+// Search searches the first MiB of a line, and passes on at most 2000 bytes of it.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
 	m, err := compile(q)
 	if err != nil {
@@ -114,15 +115,15 @@ func Search(ctx context.Context, q Query, places []Place, out Output) (Total, er
 }
 
 const (
-	// waiting bounds the batches that are searched, or wait for those before them; batchSize
-	// and spill the files and the output of one.
+	// waiting bounds the batches in work and the batches that wait for earlier ones.
+	// batchSize bounds the files of a batch, and spill its output.
 	waiting   = 64
 	batchSize = 32
 	spill     = 256 << 10
 )
 
-// run is a search under way. One goroutine walks and makes batches of files, others
-// search them.
+// run is a search. One goroutine walks the places and makes batches of files; others search
+// the batches.
 type run struct {
 	query   Query
 	ctx     context.Context
@@ -142,7 +143,7 @@ type run struct {
 	err   error
 }
 
-// batch is some files, and what was found in them.
+// batch is a group of files, and the results in them.
 type batch struct {
 	index int
 	items []item
@@ -170,13 +171,13 @@ func (i item) path() string {
 	return i.dir.shown + i.name
 }
 
-// found is where in a batch's text the lines of a match begin.
+// found is the place in a batch's text at which the lines of a match begin.
 type found struct {
 	at   int
 	file bool // it is the first of a file
 }
 
-// openDir is a directory of which files wait.
+// openDir is a directory with files that wait for the search.
 type openDir struct {
 	*workspace.Dir
 	shown string // before the names in it
@@ -227,7 +228,7 @@ func (w *walker) above(dir string) *gitignore.Rules {
 	return rules
 }
 
-// look returns the rules in a directory. One that cannot be listed has none of its own.
+// look returns the rules in a directory. A directory that cannot be listed adds no rules.
 func (w *walker) look(rules *gitignore.Rules, dir string) *gitignore.Rules {
 	d, names, err := workspace.OpenDir(w.ctx, w.Workspace, dir)
 	if err == nil {
@@ -249,7 +250,7 @@ func (w *walker) enter(rules *gitignore.Rules, dir string, names []workspace.Nam
 	return w.Ignore.Enter(rules, dir, git, list)
 }
 
-// walk searches what is below a directory. rules are those of the directory above.
+// walk searches a directory. rules holds the rules of the directory above.
 func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 	if w.ctx.Err() != nil {
 		return
@@ -299,7 +300,7 @@ func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 	}
 }
 
-// told is a path of the workspace as it is told.
+// told converts a path of the workspace to the form in results.
 func (w *walker) told(path string) string {
 	below := w.below(path)
 	switch {
@@ -311,7 +312,7 @@ func (w *walker) told(path string) string {
 	return strings.TrimSuffix(w.Shown, "/") + "/" + below
 }
 
-// below is a path of the workspace as it is below the place.
+// below converts a path of the workspace to a path below the place.
 func (w *walker) below(path string) string {
 	switch {
 	case path == w.Path:
@@ -342,7 +343,7 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// add adds a file to the batch that is being filled.
+// add adds a file to the current batch.
 func (r *run) add(i item) {
 	if r.filling == nil {
 		r.filling = &batch{index: r.made, items: make([]item, 0, batchSize)}
@@ -393,7 +394,8 @@ func (r *run) work(m *matcher) {
 	}
 }
 
-// file searches a file. One that was replaced since it was listed is passed over.
+// file searches a file. It skips a file that another process has removed or replaced since
+// the listing.
 func (r *run) file(s *searcher, i item) {
 	if r.ctx.Err() != nil {
 		return
@@ -415,7 +417,6 @@ func (r *run) file(s *searcher, i item) {
 	}
 }
 
-// failed tells of what cannot be read.
 func (r *run) failed(path string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -427,13 +428,12 @@ func (r *run) failed(path string, err error) {
 	}
 }
 
-// end ends the search.
 func (r *run) end(err error) {
 	r.over, r.err = true, err
 	r.stop()
 }
 
-// spill writes what a batch has so far, once it is its turn.
+// spill writes the results that a batch has so far, once it is the batch's turn.
 func (r *run) spill(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -443,7 +443,7 @@ func (r *run) spill(b *batch) {
 	r.write(b)
 }
 
-// finish writes a batch if it is its turn, and those behind it that wait.
+// finish writes a batch in its turn, and then the finished batches after it.
 func (r *run) finish(b *batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,7 +74,7 @@ func write(t testing.TB, dir, path, text string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o644))
 }
 
-// gitGrep is the same by git, whose files come in another order.
+// gitGrep returns the output of git grep, which has another order of files.
 func gitGrep(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", append([]string{"-C", dir, "-c", "grep.fallbackToNoIndex=false", "grep", "-I", "-n", "--untracked", "--no-color"}, args...)...)
@@ -96,7 +96,7 @@ func initRepository(t testing.TB) string {
 
 func sorted(text string) []string { return slices.Sorted(strings.Lines(text)) }
 
-// randomText has lines of few letters, and a last one without an end at times.
+// randomText has lines of few letters. Sometimes its last line has no newline.
 func randomText(lines int) string {
 	var text strings.Builder
 	for range rand.IntN(lines) {
@@ -108,7 +108,7 @@ func randomText(lines int) string {
 	return text.String() + []string{"", "ab"}[rand.IntN(2)]
 }
 
-// TestAsGitGrep is against git grep, with and without context.
+// TestAsGitGrep compares the search with git grep, with and without context.
 func TestAsGitGrep(t *testing.T) {
 	dir := initRepository(t)
 	write(t, dir, ".gitignore", "*.o\n/out/\n!keep.o\n")
@@ -170,7 +170,7 @@ func TestAsGitGrep(t *testing.T) {
 	}
 }
 
-// TestNeedles: what is passed over without a look has no line that matches.
+// TestNeedles: text that the search skips without the expression has no line that matches.
 func TestNeedles(t *testing.T) {
 	pieces := []string{"a", "b", "ab", "abc", "k", "s", "é", "K", "\u212a", "ſ", ".", "a*", "b+", "[ab]", "(ab)", "(a|bc)", "(?i:ks)", "(?:abk){2}", "(ab)?", "^", "$", `\b`, `\.`, "|", "\ufffd", "[^a]", "x{0,2}"}
 	letters := []string{"a", "b", "c", "k", "K", "s", "S", "\u212a", "ſ", "é", "É", "A", "B", "C", ".", " ", "\n", "\n", "\xff", "ab", "abc", "ABC"}
@@ -308,7 +308,7 @@ func TestFilesThatAreNotSearched(t *testing.T) {
 	assert.Len(t, out.failures, 3)
 }
 
-// A line of any length takes no more memory than a MiB.
+// A long line takes at most a MiB of memory.
 func TestLongLines(t *testing.T) {
 	dir := t.TempDir()
 	line := strings.Repeat("x", maxLine/2) + "hit" + strings.Repeat("x", 5*maxLine) + "late"
@@ -322,7 +322,7 @@ func TestLongLines(t *testing.T) {
 	assert.Equal(t, strings.Repeat("é", maxShown/2)+" [2 more bytes]", string(shown([]byte(strings.Repeat("é", maxShown/2+1)), nil)))
 }
 
-// What is found in many files at once comes whole, and in order.
+// Long output from many files comes whole and in order.
 func TestMuchOutput(t *testing.T) {
 	dir := t.TempDir()
 	var want strings.Builder

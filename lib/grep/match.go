@@ -15,13 +15,13 @@ import (
 type matcher struct {
 	re *regexp.Regexp // nil: a needle decides
 
-	// needles are texts of which each line that matches has one: most of a file is
-	// passed over without looking at its lines. None: each line is looked at.
+	// needles are texts: each line that matches contains one of them. So the search skips
+	// most lines of a file. Without needles, it runs the expression on each line.
 	needles [][]byte
 	fold    bool // needles are in lower case, to be found in either
 }
 
-// maxNeedles bounds the needles. Each is looked for on its own.
+// maxNeedles bounds the needles. The search looks for each one separately.
 const maxNeedles = 8
 
 var errNewline = errors.New("it holds a newline, and lines are matched one at a time")
@@ -79,13 +79,13 @@ func hasNewline(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub, hasNewline)
 }
 
-// literal is a text that matches, or with fold also in another case.
+// literal is a text that matches; with fold, also in another case.
 type literal struct {
 	text string
 	fold bool
 }
 
-// required returns texts of which each match has one; nil if none are known.
+// required returns texts so that each match contains one of them, nil if it finds none.
 func required(re *syntax.Regexp) []literal {
 	switch re.Op {
 	case syntax.OpLiteral:
@@ -124,8 +124,8 @@ func shortest(list []literal) int {
 	return len(slices.MinFunc(list, func(a, b literal) int { return len(a.text) - len(b.text) }).text)
 }
 
-// foldable returns the longest part in lower case whose letters have two cases and no
-// more: k is also the Kelvin sign, s also the long s.
+// foldable returns the longest part, in lower case, whose letters have exactly two cases. k
+// is also the Kelvin sign, s also the long s.
 func foldable(text string) string {
 	longest := ""
 	for _, part := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r >= utf8.RuneSelf || r == 'k' || r == 's' }) {
@@ -136,7 +136,7 @@ func foldable(text string) string {
 	return longest
 }
 
-// lines is a part of a file that is searched: whole lines.
+// lines is a part of a file, of whole lines.
 type lines struct {
 	*matcher
 	text   []byte // ends with a newline, but at the end of the file
@@ -144,7 +144,7 @@ type lines struct {
 	next   []int  // where each needle is found next
 }
 
-// look begins with a part of a file. It keeps the buffers of the last one.
+// look takes the next part of a file. It reuses the buffers of the last part.
 func (l *lines) look(text []byte) {
 	l.text, l.folded = text, text
 	if l.fold {
@@ -166,8 +166,8 @@ func lower(to, text []byte) []byte {
 	return to
 }
 
-// find returns the first line that matches at or after from, which begins a line.
-// match is where in it.
+// find returns the first line that matches at or after from, the beginning of a line. match
+// is the place of the match in that line.
 func (l *lines) find(from int) (begin, end int, match []int) {
 	for from < len(l.text) {
 		begin = from

@@ -76,7 +76,7 @@ func Files(root string) []bwrap.Protected {
 	return list
 }
 
-// counts reports whether a row is about a root as it is now.
+// counts reports whether a row applies to the current content of a root.
 func (r Row) counts(root string) bool {
 	if r.Needs == "" {
 		return true
@@ -85,8 +85,8 @@ func (r Row) counts(root string) bool {
 	return !os.IsNotExist(err)
 }
 
-// Holding returns the row to which a place in a root belongs; the place is relative to
-// the root, and without links. Case is ignored, as some directories ignore it.
+// Holding returns the row that covers a place in a root. place is relative to the root, and
+// contains no symbolic link. Holding ignores case, as some directories do.
 func Holding(root, place string) (Row, bool) {
 	for _, r := range Rows() {
 		n := len(r.Path)

@@ -1,6 +1,6 @@
-// Package jsonline reads requests: JSON objects, one a line. It refuses what two
-// readers of JSON could take for different things: a field that is unknown or given
-// twice, text that is not UTF-8, half of a surrogate pair.
+// Package jsonline reads requests: JSON objects, one per line. It refuses input that two
+// JSON parsers could read differently: an unknown or repeated field, text that is not
+// UTF-8, half of a surrogate pair.
 package jsonline
 
 import (
@@ -19,15 +19,15 @@ import (
 // maxID bounds the id of a request.
 const maxID = 1024
 
-// TooLongError is a line that was skipped.
+// TooLongError reports a line that ReadLine has skipped.
 type TooLongError struct{ Limit int }
 
 func (e *TooLongError) Error() string {
 	return fmt.Sprintf("the request is longer than %d bytes", e.Limit)
 }
 
-// ReadLine reads one line of at most limit bytes, without its end. The last one need
-// not have one. A longer line is read to its end and is a *TooLongError.
+// ReadLine reads one line of at most limit bytes, without its newline, which the last line
+// may lack. It reads a longer line to its end, and returns a *TooLongError.
 func ReadLine(input *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	long := false
@@ -53,8 +53,8 @@ func ReadLine(input *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// Object is a request. Its methods take fields by name, and End refuses the rest. The
-// first error is kept, and returned by End; that a field is missing comes last.
+// Object is a request. Its methods take fields by name, and End refuses the other fields.
+// End returns the first error; an error for a missing field comes last.
 type Object struct {
 	names  []string // in the order of the line
 	fields map[string]json.RawMessage
@@ -63,8 +63,8 @@ type Object struct {
 	lacks  error // a field that has to be there
 }
 
-// Parse reads an object. The fields before a mistake can be taken all the same, so that
-// the refusal has the request's id.
+// Parse reads an object. The methods also return the fields before a mistake, so that the
+// refusal can repeat the request's id.
 func Parse(line []byte) *Object {
 	o := &Object{fields: map[string]json.RawMessage{}, taken: map[string]bool{}}
 	if !utf8.Valid(line) {
@@ -120,7 +120,7 @@ func (o *Object) Fail(err error) {
 	}
 }
 
-// End returns the first error: a field that nobody took is one.
+// End returns the first error. A field that the caller has not taken is an error.
 func (o *Object) End() error {
 	for _, name := range o.names {
 		if !o.taken[name] {
@@ -132,7 +132,7 @@ func (o *Object) End() error {
 	return o.err
 }
 
-// Missing notes that there is no such field.
+// Missing records that a field is missing.
 func (o *Object) Missing(name string) {
 	if o.lacks == nil {
 		o.lacks = fmt.Errorf("there is no %s", name)
@@ -216,7 +216,7 @@ func (o *Object) Between(name string, least, most int) *int {
 	return n
 }
 
-// Need takes a text that has to be there.
+// Need takes a required text.
 func (o *Object) Need(name string) string {
 	text, ok := o.Text(name)
 	if !ok {
@@ -238,8 +238,8 @@ func (o *Object) Bool(name string) bool {
 	return yes
 }
 
-// unquote reads a string. Half of a surrogate pair, which JSON can spell and UTF-8
-// cannot, is refused: encoding/json would put U+FFFD in its place.
+// unquote decodes a string. It refuses half of a surrogate pair, which JSON can express and
+// UTF-8 cannot: encoding/json would replace it by U+FFFD.
 func unquote(name string, value json.RawMessage) (string, error) {
 	var s string
 	if value[0] != '"' || json.Unmarshal(value, &s) != nil {
@@ -251,7 +251,7 @@ func unquote(name string, value json.RawMessage) (string, error) {
 	return s, nil
 }
 
-// paired reports whether each surrogate in a valid JSON string is one of a pair.
+// paired reports whether each surrogate in a valid JSON string belongs to a pair.
 func paired(literal []byte) bool {
 	for i := 0; i < len(literal); i++ {
 		if literal[i] != '\\' {

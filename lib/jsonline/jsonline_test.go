@@ -73,7 +73,7 @@ func TestValues(t *testing.T) {
 	require.NoError(t, o.End())
 }
 
-// The id of a request that is refused is told where it could be read.
+// A refusal repeats the request's id if the parser could read it.
 func TestIDOfARefusal(t *testing.T) {
 	for _, line := range []string{`{"id":7,"x":`, `{"id":7,"x":1}`, `{"id":7} y`, `{"id":7,"id":8}`} {
 		o := Parse([]byte(line))

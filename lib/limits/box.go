@@ -177,11 +177,11 @@ func bound(dir, name string, value int64) error {
 // Cgroup is the directory of the cgroup that the command is to start in, or nil.
 func (b *Box) Cgroup() *os.File { return b.in }
 
-// Stopped returns the limit that ended the command, if one did. death is the
-// signal that its main process died of, 0 for none; a SIGKILL that the caller
-// itself sent is not to be handed in. used is the processor time of all its
-// processes, once the last of them has been waited for. The time of bwrap itself is no use: bwrap does not
-// wait for the command's init.
+// Stopped returns the limit that ended the command, if one did. death is the signal that
+// its main process died of, 0 for none; the caller passes no SIGKILL that it sent itself.
+// used is the processor time of all processes of the command, once the caller has waited
+// for the last of them. The time of bwrap itself does not include it: bwrap does not wait
+// for the command's init.
 //
 // Memory is certain: the kernel counts it. So is SIGXCPU, or SIGXFSZ, unless
 // the command sent it to itself. A SIGKILL after about as much processor time

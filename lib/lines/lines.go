@@ -1,4 +1,5 @@
-// Package lines reads a range of the lines of a text, and no more of it than it has to.
+// Package lines reads a range of the lines of a text, and reads no more of the text than it
+// needs.
 package lines
 
 import (
@@ -10,18 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// block is how much is read at once.
+// block is the size of one read.
 const block = 64 << 10
 
-// sniffed is how much of a text is looked through for a NUL byte before anything of it
-// is given out, as git does.
+// sniffed is the size of the beginning of a text that is checked for a NUL byte before any
+// output, as in git.
 const sniffed = 8000
 
-// ErrBinary is a NUL byte in the first 8000 bytes of a text, or in a line that is given
-// out.
+// ErrBinary reports a NUL byte in the first 8000 bytes of a text, or in a line of the
+// result.
 var ErrBinary = errors.New("it is binary")
 
-// Range says which lines.
+// Range is a range of lines.
 type Range struct {
 	First, Last int64 // from 1; Last 0: to the end
 	Numbers     bool  // each line follows its number and a tab, as with cat -n
@@ -30,8 +31,8 @@ type Range struct {
 
 func (r Range) has(line int64) bool { return line >= r.First && (r.Last == 0 || line <= r.Last) }
 
-// Copy writes the lines of a range, of any length. It reads nothing behind the block
-// that has the last one.
+// Copy writes the lines of a range, of any length. It reads nothing after the block with
+// the last line.
 func Copy(out io.Writer, in io.Reader, r Range) error {
 	to := bufio.NewWriterSize(out, block)
 	err := scan(in, r, func(p piece) (bool, error) {
@@ -56,7 +57,7 @@ func Copy(out io.Writer, in io.Reader, r Range) error {
 	return err
 }
 
-// Limits bound what Read returns.
+// Limits bound the result of Read.
 type Limits struct {
 	Bytes   int  // whole lines only, unless the first one is longer
 	Line    int  // bytes of a line, which a note about the missing ones follows; 0: none
@@ -118,7 +119,7 @@ func Read(in io.Reader, r Range, l Limits) (Part, error) {
 	return p, err
 }
 
-// mark ends a line of which not all was taken.
+// mark ends a shortened line with the number of missing bytes.
 func (p *Part) mark(hidden int) {
 	p.Text = fmt.Appendf(p.Text, " [%d more bytes]\n", hidden)
 	p.Cut = true
@@ -143,8 +144,8 @@ type piece struct {
 	begins, ends bool // the line
 }
 
-// scan calls fn for each piece of a text, as long as it returns true. It returns io.EOF
-// at the end of the text.
+// scan calls fn for each piece of a text until fn returns false. It returns io.EOF at the
+// end of the text.
 func scan(in io.Reader, r Range, fn func(piece) (more bool, err error)) error {
 	from := bufio.NewReaderSize(in, block)
 	head, err := from.Peek(sniffed)
@@ -210,8 +211,8 @@ func Tail(in io.ReadSeeker, n int64) error {
 	return err
 }
 
-// Count returns how many lines end before the place at which in is, and moves back
-// there.
+// Count returns the number of lines that end before the current offset of in, and moves
+// back there.
 func Count(in io.ReadSeeker) (int64, error) {
 	to, err := in.Seek(0, io.SeekCurrent)
 	if err == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// texts are short and long, and end with a newline or not.
+// texts returns short and long texts, with and without a newline at the end.
 func texts() []string {
 	long := strings.Repeat("é", block)
 	list := []string{"", "\n", "a", "a\n", "a\nb", "a\nb\n", "\n\n\n", "a\r\nb\r\n", long, long + "\n", "x\n" + long + "\ny\n", long + "\n" + long, "\xff\xfe\n"}
@@ -26,7 +26,7 @@ func texts() []string {
 	return append(list, strings.Repeat("line\n", 3*block/5+7))
 }
 
-// model is what the lines of a range are.
+// model returns the lines of a range.
 func model(text string, first, last int64, numbers bool) string {
 	var want strings.Builder
 	n := int64(0)
@@ -59,7 +59,7 @@ func TestCopyAgainstAModel(t *testing.T) {
 	}
 }
 
-// zero is 1 for a text without lines.
+// zero returns 1 for an empty text, else 0.
 func zero(text string) int {
 	if text == "" {
 		return 1
@@ -111,7 +111,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A line that never ends takes no memory, and is not read to its end.
+// Read takes little memory for an endless line, and does not read it to its end.
 func TestEndlessLine(t *testing.T) {
 	in := io.MultiReader(strings.NewReader("a\n"), &endless{})
 	p, err := Read(in, Range{}, Limits{Bytes: 1000})

@@ -366,19 +366,19 @@ func reported(status *os.File) bool {
 	}
 }
 
-// Hold keeps the sandbox when its command has ended, until LetGo: the bwrap that would
-// end what is left is stopped. It is the first process of a PID namespace, and nothing
-// in the sandbox has to do with it: the init there reaps.
+// Hold stops the first process of a PID namespace, a bwrap, until LetGo. Without that, this
+// bwrap would end the remaining processes when the command ends. Nothing in the sandbox
+// depends on it: the sandbox's own init waits for its processes.
 func (s *Sandbox) Hold() { process{s.bwrap, s.pid}.send(unix.SIGSTOP) }
 
-// LetGo lets the sandbox end once its command has.
+// LetGo continues that bwrap, so the sandbox ends with its command.
 func (s *Sandbox) LetGo() { process{s.bwrap, s.pid}.send(unix.SIGCONT) }
 
-// Left lists the command lines of the processes of the command that live.
+// Left lists the command lines of the command's running processes.
 func (s *Sandbox) Left() []string { return commandLines(s.inside()) }
 
-// Terminal returns the user's side of the sandbox's own terminal, for a caller that
-// relays itself; the caller closes it.
+// Terminal returns the user's side of the sandbox's own terminal, for a caller that copies
+// the data itself. The caller closes it.
 func (s *Sandbox) Terminal() (*os.File, error) {
 	if s.master == nil {
 		return nil, errors.New("internal error: the sandbox has no terminal")

@@ -94,10 +94,10 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// longestLine is how much of a command line is told.
+// longestLine bounds a command line in a result.
 const longestLine = 80
 
-// commandLines returns the command lines of those of list that live, one each.
+// commandLines returns the command lines of the running processes in list.
 func commandLines(list []process) (lines []string) {
 	for _, p := range list {
 		dir := "/proc/" + strconv.Itoa(p.pid)

@@ -58,14 +58,14 @@ type Unfenced struct {
 	spared  []int // children that were there before
 }
 
-// guards are the guards of the commands that run. This process is a subreaper while
-// there is one, and takes none of them for an orphan of another command.
+// guards are the guards of the running commands. This process is a subreaper while there is
+// a guard, and does not take a guard for an orphan of another command.
 var guards struct {
 	sync.Mutex
 	pids map[int]bool
 }
 
-// startGuard starts a guard as one of guards.
+// startGuard starts a guard, and adds it to guards.
 func (u *Unfenced) startGuard(attr *os.ProcAttr) (err error) {
 	guards.Lock()
 	defer guards.Unlock()
@@ -83,7 +83,7 @@ func (u *Unfenced) startGuard(attr *os.ProcAttr) (err error) {
 	return err
 }
 
-// forget is called once the guard has been waited for.
+// forget removes the guard from guards, after a wait for it.
 func (u *Unfenced) forget() {
 	guards.Lock()
 	defer guards.Unlock()
@@ -93,7 +93,8 @@ func (u *Unfenced) forget() {
 	}
 }
 
-// orphans are the processes that fell to this one since the guard was started.
+// orphans returns the processes that became children of this process since the guard
+// started.
 func (u *Unfenced) orphans() []int {
 	guards.Lock()
 	defer guards.Unlock()

@@ -83,8 +83,8 @@ type Options struct {
 	// cannot land before an added parent.
 	Parents bool
 
-	// Types asks for no more of New than its type where the lower layer has no such
-	// directory: the kernel tells that with the name. CopiedUp is not found out.
+	// Types reads only the type of New where the lower layer has no such directory: the
+	// kernel returns it with the name. CopiedUp is not determined then.
 	Types bool
 
 	// Skip leaves out a path and all below it. isDir: it is a directory in one of the

@@ -41,8 +41,8 @@ const (
 	lockFile  = "lock"
 )
 
-// DirName is a name for the directory of a layer over a path: a digest of the path, after
-// a label for people.
+// DirName returns the name of the directory of a layer over a path: a label for people, and
+// a digest of the path.
 func DirName(label, path string) string {
 	readable := strings.Map(func(r rune) rune {
 		if r == '-' || r == '_' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z' {

@@ -158,7 +158,7 @@ func TestRandomChanges(t *testing.T) {
 	t.Logf("seeds %d to %d: %d changes, %d unreadable", first, first+uint64(rounds)-1, records, unread)
 }
 
-// shapes are the parts of changes that Options.Types does not leave out.
+// shapes returns the parts of changes that Options.Types keeps.
 func shapes(changes []Change) (list lines) {
 	for _, c := range changes {
 		list = append(list, fmt.Sprintf("%v %q %o %v", c.Op, c.Path, c.New.Mode&unix.S_IFMT, c.Content))

@@ -27,7 +27,7 @@ const (
 	none   = "none" // the lower layer of a directory that does not exist
 )
 
-// dirName is the name of an overlay's directory.
+// dirName returns the name of an overlay's directory.
 func dirName(lower string) string { return overlay.DirName(filepath.Base(lower), lower) }
 
 // answer is what became of one overlay.

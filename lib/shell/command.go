@@ -79,8 +79,8 @@ func Environ() []string {
 	return WithQuiet(env)
 }
 
-// GateEnv are the variables that a gated Job needs in its environment; nil if
-// there is nothing to learn or to say, and the Job is not to be gated.
+// GateEnv returns the variables that a gated Job needs in its environment. It returns nil
+// if the Job needs no gate: there is nothing to learn from bash, and nothing to tell it.
 func GateEnv(command string, needed bool) []string {
 	if !needed && !hasPipeline(command) {
 		return nil
@@ -88,8 +88,8 @@ func GateEnv(command string, needed bool) []string {
 	return []string{readsScript()}
 }
 
-// Unfenced prepares bash without a sandbox. gated says that the Job is Gated in any
-// case, and not for a pipeline only.
+// Unfenced prepares bash without a sandbox. gated means that the Job is Gated even without
+// a pipeline.
 func Unfenced(command, dir string, gated bool) (*exec.Cmd, error) {
 	path, err := exec.LookPath("bash")
 	if err != nil {

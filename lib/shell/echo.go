@@ -2,12 +2,12 @@ package shell
 
 import "strings"
 
-// maxEcho bounds the echo of a command in its observation.
+// maxEcho bounds the echo of a command in an observation.
 const maxEcho = 30 * 1024
 
-// echo shows a command as a shell would have: "$ " before its first line and
-// "> " before the others, so that no line of it can pass for something else. Of
-// one that is very long, the ends are shown.
+// echo formats a command as a shell shows it: "$ " before its first line and "> " before
+// the others. So no line of it can pass for something else. Of a very long command, echo
+// shows the beginning and the end.
 func echo(command string) string {
 	c := NewCapture(maxEcho/2, maxEcho/2)
 	_, _ = c.Write([]byte(command))

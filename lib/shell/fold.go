@@ -37,11 +37,11 @@ func NewFold(to io.Writer) *Fold { return &Fold{to: to} }
 // Removed is how many sequences, and lines that were drawn over, were left out.
 func (f *Fold) Removed() int64 { return f.removed }
 
-// Pending reports whether a line has not been passed on yet.
+// Pending reports whether the Fold holds a line that it has not passed on.
 func (f *Fold) Pending() bool { return len(f.line) > 0 }
 
-// Tear passes on the line as it is now, such as a prompt. If it is drawn over, the next
-// form is a line of its own.
+// Tear passes on the current line, such as a prompt. If the command draws over it, the next
+// form becomes a separate line.
 func (f *Fold) Tear() {
 	if f.Pending() {
 		f.emit(f.line)

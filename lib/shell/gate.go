@@ -62,11 +62,11 @@ const (
 	longFD   = 252 // a command that is too long for an argument
 )
 
-// maxReport bounds a report: a pipeline of some hundred stages, beside the state.
+// maxReport bounds a report without the state: a pipeline of some hundred stages.
 const maxReport = 4096
 
-// newGate makes a gate that holds bash up until it is known if there is a sandbox, and
-// that reports a pipeline if the command may hold one.
+// newGate makes a gate. It holds bash until the caller knows whether there is a sandbox,
+// and reports a pipeline if the command may contain one.
 func newGate(j *Job) (*gate, error) {
 	// Below that, descriptors of these numbers cannot be.
 	var limit unix.Rlimit
@@ -136,7 +136,7 @@ func (g *gate) placed() []monitor.Placed {
 	return []monitor.Placed{{At: gateFD, File: g.theirs}, {At: scriptFD, File: g.script}}
 }
 
-// readsScript is what makes bash read the script.
+// readsScript returns the environment variable that makes bash read the script.
 func readsScript() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
 
 // handedOver closes what only the command needs.
@@ -187,7 +187,7 @@ func (g *gate) listen() {
 	}
 }
 
-// begun tells for which command the gate is, nil for none. Bash waits for that.
+// begun gives the gate its command, nil for none. Bash waits for this call.
 func (g *gate) begun(command monitor.Running) {
 	if g.isBegun {
 		return
@@ -199,7 +199,7 @@ func (g *gate) begun(command monitor.Running) {
 	close(g.ready)
 }
 
-// hold keeps the sandbox until its processes have been looked at when bash has ended.
+// hold keeps the sandbox after the end of bash, until look has listed its processes.
 func (g *gate) hold() {
 	sandbox, ok := (<-g.ready).(*monitor.Sandbox)
 	if !ok || g.pidfd <= 0 {
@@ -220,7 +220,7 @@ func (g *gate) hold() {
 	}()
 }
 
-// look lists the processes that bash has left, but for those that are about to end.
+// look lists the processes that bash has left. It gives them endingTime to end.
 func (g *gate) look(sandbox *monitor.Sandbox) (left []string) {
 	for limit := time.Now().Add(endingTime); !g.asked.Load(); time.Sleep(time.Millisecond) {
 		if left = sandbox.Left(); len(left) == 0 || time.Now().After(limit) {
@@ -230,7 +230,7 @@ func (g *gate) look(sandbox *monitor.Sandbox) (left []string) {
 	return nil
 }
 
-// endingTime is what a process has to end by itself once bash has.
+// endingTime is the time that other processes have to end by themselves after bash.
 const endingTime = 50 * time.Millisecond
 
 // left lists the command lines of processes that ended with the sandbox.

@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/jsonline"
 )
 
-// Request is one line of a conversation: a command to run, or with Op something else.
+// Request is one line of input: a command to run, or with Op another operation.
 type Request struct {
 	ID          json.RawMessage // as it came; nil for none
 	Op          Op              // "" for a command that is run to its end
@@ -57,7 +57,7 @@ const (
 	OpReset  Op = "reset"
 )
 
-// Ops are the names of the operations.
+// Ops returns the names of the operations.
 func Ops() []Op {
 	return []Op{OpHello, OpStart, OpRead, OpWrite, OpResize, OpKill, OpCancel, OpList, OpReset}
 }
@@ -67,16 +67,16 @@ const (
 	// MaxWait is the longest wait of an operation.
 	MaxWait = 300 * time.Second
 
-	// DefaultMost is how much output OpRead returns, and MaxMost the most.
+	// DefaultMost is the default bound for the output of OpRead, and MaxMost the largest.
 	DefaultMost = 30000
 	MaxMost     = 1 << 20
 
 	maxSide = 1000 // rows or columns of a terminal
 )
 
-// ParseRequest reads one JSON object, as strictly as lib/jsonline does: otherwise
-// another command could run than was sent. An id, and an operation, that could be read
-// are returned with the error.
+// ParseRequest reads one JSON object, as strictly as lib/jsonline: a lax parser could run
+// another command than the client has sent. With an error, it returns the id and the
+// operation if it could read them.
 func ParseRequest(line []byte) (Request, error) {
 	o := jsonline.Parse(line)
 	r := Request{ID: o.ID()}
@@ -132,7 +132,7 @@ func ParseRequest(line []byte) (Request, error) {
 	return r, o.End()
 }
 
-// value is the number, or 0.
+// value returns the number, or 0 for nil.
 func value(n *int) int {
 	if n == nil {
 		return 0
@@ -140,14 +140,14 @@ func value(n *int) int {
 	return *n
 }
 
-// command takes what a command is run with.
+// command reads the fields that describe a command.
 func (r *Request) command(o *jsonline.Object) {
 	r.Command = o.Need("command")
 	r.Description, _ = o.String("description")
 	r.Timeout = o.Int("timeout")
 }
 
-// start takes what a job is started with besides.
+// start reads the further fields that describe a job.
 func (r *Request) start(o *jsonline.Object) {
 	var given bool
 	if r.Dir, given = o.String("cwd"); given && (r.Dir == "" || strings.ContainsRune(r.Dir, 0)) {
@@ -189,8 +189,8 @@ const (
 	EventExit   = "exit"
 )
 
-// SameID reports whether two IDs are equal: the same string, however it is spelt, or the
-// same number.
+// SameID reports whether two IDs are equal: the same string in any spelling, or the same
+// number.
 func SameID(a, b json.RawMessage) bool {
 	var s, t string
 	if json.Unmarshal(a, &s) == nil && json.Unmarshal(b, &t) == nil && a[0] == '"' && b[0] == '"' {

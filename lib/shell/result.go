@@ -147,10 +147,10 @@ func (r *Result) notes() string {
 	return b.String()
 }
 
-// maxEnded is how many commands are named.
+// maxEnded bounds the command lines in a result.
 const maxEnded = 3
 
-// note notes the command lines of processes that ended with the command.
+// note adds the command lines of processes that ended with the command.
 func (r *Result) note(lines []string) {
 	for _, line := range lines {
 		if line = oneLine(line); !slices.Contains(r.Ended, line) && len(r.Ended) < maxEnded {
@@ -159,7 +159,7 @@ func (r *Result) note(lines []string) {
 	}
 }
 
-// ended says which processes ended with the command, "" if there were none.
+// ended names the processes that ended with the command, "" if there were none.
 func (r *Result) ended() string {
 	if r.Survivors == 0 {
 		return ""
@@ -270,7 +270,7 @@ func (r *Result) JSON() ([]byte, error) {
 	return Object(rec)
 }
 
-// Object is v as JSON, and a newline.
+// Object encodes v as JSON, with a newline.
 func Object(v any) ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)

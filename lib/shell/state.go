@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Keep is what one command hands on to the next.
+// Keep selects the state that a command passes to the next one.
 type Keep string
 
 // The values of Keep.
@@ -17,8 +17,8 @@ const (
 	KeepEnv     Keep = "env" // and exported variables
 )
 
-// State is what a command has left to the next one: data that bash assigns, and
-// nothing that it runs. The zero value is the state of the first command.
+// State is the state that a command passes to the next one: data that bash assigns, never
+// code that it runs. The zero value is the state of the first command.
 type State struct {
 	Dir     string            // working directory, as seen inside; "": the project root
 	Changed map[string]string // exported variables that are not as in the environment
@@ -48,7 +48,7 @@ func (s State) Names() []string {
 	return slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(s.Changed)), s.Removed...)))
 }
 
-// tell is what bash does when it ends, to say its state on a descriptor.
+// tell returns the code with which bash reports its state when it ends.
 func (k Keep) tell() string {
 	switch k {
 	case KeepDir:
@@ -59,8 +59,8 @@ func (k Keep) tell() string {
 	return ""
 }
 
-// stateIn reads what bash has told. env is the environment in which it was started.
-// An empty Dir says that the working directory has been removed.
+// stateIn parses the report of bash. env is the environment in which bash was started. An
+// empty Dir means that the working directory has been removed.
 func (k Keep) stateIn(told string, env []string) *State {
 	dir, rest, ok := strings.Cut(told, "\x00")
 	declared, end, ended := strings.Cut(rest, "\x00")
@@ -91,8 +91,8 @@ func (k Keep) stateIn(told string, env []string) *State {
 	return s
 }
 
-// carried reports whether a variable goes from command to command. Those of bash
-// itself do not, nor those that make it run something before the command.
+// carried reports whether a variable passes from command to command. Bash's own variables
+// do not, nor do variables that make bash run code before the command.
 func carried(name string) bool {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool {
 		return r != '_' && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
@@ -103,8 +103,8 @@ func carried(name string) bool {
 		!strings.HasPrefix(name, "BASH") && !strings.HasPrefix(name, "PK_")
 }
 
-// declarations reads what declare -px prints: declare -FLAGS NAME="VALUE", or $'VALUE'
-// if a character is not printable. Arrays and variables without a value are left out.
+// declarations parses the output of declare -px: declare -FLAGS NAME="VALUE", or $'VALUE'
+// if a character is not printable. It omits arrays and variables without a value.
 func declarations(text string) (found map[string]string, ok bool) {
 	found = map[string]string{}
 	for text != "" {
@@ -168,7 +168,8 @@ func declared(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// ansiEscape reads what follows a backslash in $'…', as bash itself writes it.
+// ansiEscape reads the rest of an escape in $'…' after the backslash, as bash itself writes
+// it.
 func ansiEscape(text string) (c byte, n int) {
 	const letters, meant = `abeEfnrtv\'"?`, "\a\b\x1b\x1b\f\n\r\t\v\\'\"?"
 	if at := strings.IndexByte(letters, text[0]); at >= 0 {

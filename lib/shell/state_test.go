@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzState holds what is read of bash's own words, and what is said to it, to bash.
+// FuzzState tests the parser of bash's report, and the script of a State, with bash itself.
 func FuzzState(f *testing.F) {
 	for _, value := range []string{"", "a b", "a\nb", `"$(touch /)` + "`x`\\ é\x01\xff", "it's", `\`, "$'x'", "'\\''", "declare -x A=\"b\"\n", "\u202e\x7f\t\r\x1b"} {
 		f.Add(value)

@@ -41,8 +41,8 @@ type Job struct {
 	Out     io.Writer
 	Err     io.Writer // nil: both streams go to Out through one pipe, in true order
 
-	// Terminal is the size of a terminal of the sandbox's own, which the command has
-	// in the place of In, and of pipes; or nil.
+	// Terminal is the size of the sandbox's own terminal, which replaces In and the pipes;
+	// nil for no terminal.
 	Terminal *Size
 
 	Keep  Keep   // what is told of the command's state when it ends
@@ -94,11 +94,11 @@ func (s *Supervisor) Wait() *Result {
 	return s.result
 }
 
-// Terminal is the user's side of the command's terminal, until Wait returns; nil if
-// it has none.
+// Terminal returns the user's side of the command's terminal, nil if it has none. It is
+// open until Wait returns.
 func (s *Supervisor) Terminal() *os.File { return s.terminal }
 
-// Supervisor stays with a job to its end.
+// Supervisor supervises a job to its end.
 type Supervisor struct {
 	job      *Job
 	result   *Result
@@ -170,8 +170,8 @@ func (s *Supervisor) begin(streams [3]*os.File, files []monitor.Placed) error {
 	return err
 }
 
-// openTerminal gives the terminal its size, and begins to read what is written there.
-// Bash has not begun yet.
+// openTerminal sets the size of the terminal, and begins to read its output. Bash has not
+// begun yet.
 func (s *Supervisor) openTerminal() (err error) {
 	sandbox, ok := s.command.(*monitor.Sandbox)
 	if !ok {
@@ -186,7 +186,7 @@ func (s *Supervisor) openTerminal() (err error) {
 	return err
 }
 
-// Set gives a terminal the size. The kernel tells the programs there.
+// Set sets the size of a terminal. The kernel sends SIGWINCH to the programs there.
 func (size Size) Set(terminal *os.File) error {
 	raw, err := terminal.SyscallConn()
 	if err != nil {

@@ -19,10 +19,10 @@ const (
 	textMem  = 256 << 10 // the same where there is no file
 )
 
-// Text is the output of a command that can be read while it runs, from any offset: its
-// beginning and its end are kept. Offsets count bytes of the text as it is given out. A
-// line that may still be drawn over is given out as soon as it is read, and its next
-// form is a line of its own.
+// Text is the output of a command. A client can read it while the command runs, from any
+// offset. Text keeps the beginning and the end. Offsets count bytes of the text as Read
+// returns it. Read returns a line even if the command may still draw over it; the next form
+// of the line is then a separate line.
 type Text struct {
 	mu      sync.Mutex
 	fold    *Fold  // nil: the bytes are given out as they come
@@ -38,14 +38,14 @@ type Text struct {
 	changed chan struct{} // closed with the next change; nil while nobody waits
 }
 
-// store keeps bytes by their place.
+// store keeps bytes at offsets.
 type store interface {
 	io.ReaderAt
 	io.WriterAt
 }
 
-// NewText makes a Text. open makes the file that keeps the end of a long one; with nil,
-// less is kept.
+// NewText makes a Text. open creates the file that keeps the end of a long text. If open is
+// nil, the Text keeps less.
 func NewText(raw bool, open func() (*os.File, error)) *Text {
 	t := &Text{open: open}
 	if !raw {
@@ -72,7 +72,7 @@ func (t *Text) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close says that there is no more to come. What is kept can still be read.
+// Close marks the end of the text. Read still returns the kept text.
 func (t *Text) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +85,7 @@ func (t *Text) Close() {
 	t.tell()
 }
 
-// Discard gives back what the text takes. Nothing can be read any more.
+// Discard frees the memory and the file of the text. Read returns nothing afterwards.
 func (t *Text) Discard() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *Text) tell() {
 	}
 }
 
-// show makes what the Fold passes on visible, and keeps it.
+// show escapes the output of the Fold, and keeps it.
 func (t *Text) show(p []byte) {
 	if len(t.partial) > 0 {
 		p = append(t.partial, p...)
@@ -173,9 +173,9 @@ type inMemory []byte
 func (m inMemory) ReadAt(p []byte, at int64) (int, error)  { return copy(p, m[at:]), nil }
 func (m inMemory) WriteAt(p []byte, at int64) (int, error) { return copy(m[at:], p), nil }
 
-// Read returns at most most bytes of the text from since on, and the offset of the
-// first and of the next one. What is between since and first is not kept any more. The
-// cut is between characters, where it can be.
+// Read returns at most most bytes of the text from offset since on, their offset, and the
+// offset after them. Text no longer keeps the bytes between since and first. Read cuts
+// between characters if it can.
 func (t *Text) Read(since int64, most int) (text []byte, first, next int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *Text) Read(since int64, most int) (text []byte, first, next int64) {
 	return text, first, next
 }
 
-// from returns what is kept from since on.
+// from returns the kept text from since on.
 func (t *Text) from(since int64, most int) (text []byte, first int64) {
 	since = min(max(since, 0), t.size)
 	for len(text) < most {
@@ -219,33 +219,34 @@ func (t *Text) from(since int64, most int) (text []byte, first int64) {
 	return text, since
 }
 
-// Size is how long the text is by now, without a line that may be drawn over.
+// Size returns the current length of the text, without a line that the command may draw
+// over.
 func (t *Text) Size() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.size
 }
 
-// Closed reports whether there is no more to come.
+// Closed reports whether the text is complete.
 func (t *Text) Closed() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.closed
 }
 
-// Written is how much the command has written.
+// Written returns the number of bytes that the command has written.
 func (t *Text) Written() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.written
 }
 
-// burst is how long a reader who waits is kept after the first byte: what is written
-// together is read together.
+// burst is the delay between the first byte and the return of Await, so that one Read
+// returns text that was written together.
 const burst = 50 * time.Millisecond
 
-// Await returns once there is something after since, or nothing more to come, or when
-// stop is closed or a value comes from late. It reports whether there is text.
+// Await waits for text after since, for the end of the text, until stop is closed, or until
+// a value comes from late. It reports whether there is text.
 func (t *Text) Await(since int64, late <-chan time.Time, stop <-chan struct{}) bool {
 	for {
 		t.mu.Lock()
@@ -276,8 +277,8 @@ func (t *Text) Await(since int64, late <-chan time.Time, stop <-chan struct{}) b
 	}
 }
 
-// Finish puts the ends of the text into a result, once it is closed, and returns the
-// offset from which a reader who has these goes on.
+// Finish puts the beginning and the end of a closed text into a result. It returns the
+// offset of the first byte that is not in the result's beginning.
 func (t *Text) Finish(r *Result, head, tail int) (next int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What is read piece by piece is the text, whatever the pieces were.
+// Reads of any size return the text, after writes of any size.
 func TestTextIsReadFromAnyOffset(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -62,8 +62,8 @@ func TestTextIsReadFromAnyOffset(t *testing.T) {
 	}
 }
 
-// A prompt is given out though its line has not ended; what is drawn over afterwards is
-// a line of its own, and no offset moves.
+// Read returns a prompt whose line has not ended. Text drawn over it becomes a separate
+// line, and no offset moves.
 func TestTextGivesOutPrompts(t *testing.T) {
 	text := NewText(false, nil)
 	write := func(s string) { _, _ = text.Write([]byte(s)) }
@@ -83,7 +83,8 @@ func TestTextGivesOutPrompts(t *testing.T) {
 	assert.Equal(t, []int64{13, 34}, []int64{r.Omitted, r.Total})
 }
 
-// A reader waits for output, or the end, or its time; an hour is nothing here.
+// Await returns at the first output, at the end of the text, and after the given time. The
+// test's hours take no real time.
 func TestTextIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := NewText(false, nil)

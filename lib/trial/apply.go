@@ -259,7 +259,7 @@ func (a *applying) reviewed(i Item, old, next workspace.Entry) error {
 	return r.holdsAfter(i, next)
 }
 
-// holdsAfter refuses a change that has another result than the reviewed one.
+// holdsAfter refuses a change whose result differs from the reviewed one.
 func (r Reviewed) holdsAfter(i Item, next workspace.Entry) error {
 	if r.Given && (r.After != Digest(next) || r.Modes != i.Modes()) {
 		return &Refused{Reason: "the trial's is not the one that was reviewed"}

@@ -184,7 +184,8 @@ func (i Item) OpenAfter() (io.ReadCloser, error) {
 	return openContent(fd, i.Path)
 }
 
-// lstatBelow describes a path below an open directory, through no link.
+// lstatBelow returns the status of a path below an open directory. It follows no symbolic
+// link.
 func lstatBelow(top int, rel string) (*unix.Stat_t, error) {
 	dir, err := fsat.Kernel().Open(top, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {

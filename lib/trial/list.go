@@ -49,8 +49,8 @@ type ListOptions struct {
 	// "". A link at the path could put another file there.
 	ProtectedBelow func(rel string) string
 
-	// Names asks for the paths alone: New may have the type alone, and Conflict and
-	// Refused are empty.
+	// Names asks for paths only: New may hold only the type, and Conflict and Refused are
+	// empty.
 	Names bool
 
 	// Links lets symbolic links land that lead out of the root.
@@ -68,7 +68,7 @@ func (r *Root) List(o ListOptions) ([]Item, error) {
 	return items, err
 }
 
-// Walk visits the changes that List returns, until an error.
+// Walk calls visit for the changes that List returns, until visit returns an error.
 func (r *Root) Walk(o ListOptions, visit func(Item) error) error {
 	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]bool{}, moved: map[string]bool{}}
 	err := l.open()
@@ -413,8 +413,8 @@ func (l *listing) refuseLink(rel string) string {
 	return ""
 }
 
-// maxRaces bounds the tries of a lookup through "..": openat2(2) gives up with EAGAIN
-// when anything on the machine was renamed or mounted meanwhile.
+// maxRaces bounds the tries of a lookup through "..". openat2(2) fails with EAGAIN if a
+// process renames or mounts anything on the machine meanwhile.
 const maxRaces = 128
 
 // leadsOutHere reports whether a target leads out of the project, or into a git directory,

@@ -225,7 +225,7 @@ func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error))
 	return r.renew(upper)
 }
 
-// stillReviewed refuses a change that has another result than the reviewed one.
+// stillReviewed refuses a change whose result differs from the reviewed one.
 func (i Item) stillReviewed(reviewed func(i Item) Reviewed) error {
 	if reviewed == nil || !reviewed(i).Given {
 		return nil
@@ -237,7 +237,7 @@ func (i Item) stillReviewed(reviewed func(i Item) Reviewed) error {
 	return reviewed(i).holdsAfter(i, next)
 }
 
-// empty removes all that an upper layer holds, and gives it the mode of the root.
+// empty removes the content of an upper layer, and gives the layer the mode of the root.
 func (r *Root) empty(upper int) error {
 	if err := fsat.Chmod(upper, 0o700); err != nil {
 		return err

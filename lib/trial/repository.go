@@ -60,8 +60,8 @@ func (a *applying) repository(i Item) error {
 	return a.confirmLanded(i.Path, a.repositoryEntry(i.Path))
 }
 
-// repositoryEntry stands for a git directory that the trial has made. Its hash is of the
-// names, modes, sizes, inodes and ctimes of all that is in it, and changes with each commit.
+// repositoryEntry stands for a git directory that the trial has made. Its hash covers the
+// names, modes, sizes, inodes and ctimes of all its entries, and changes with each commit.
 func (r *Root) repositoryEntry(rel string) workspace.Entry {
 	sum := sha256.New()
 	_ = filepath.WalkDir(filepath.Join(r.Upper(), rel), func(name string, e fs.DirEntry, err error) error {

@@ -140,7 +140,7 @@ func (t *Trial) Name(i Item) string {
 	return filepath.Join(i.Root.Path, i.Path)
 }
 
-// Summary is one of the trials that Sessions lists.
+// Summary is a trial in the list of Sessions.
 type Summary struct {
 	Session string
 	Project string

@@ -178,8 +178,8 @@ func (r *Root) load() error {
 	return nil
 }
 
-// Protect notes paths that the caller of a command protects by name, beside those that
-// are noted already. The caller holds Starting.
+// Protect records the paths that a command's caller protects by name, in addition to the
+// recorded ones. The caller holds Starting.
 func (r *Root) Protect(named map[string]string) error {
 	if err := r.load(); err != nil {
 		return err

@@ -565,8 +565,8 @@ func TestAnotherProject(t *testing.T) {
 	assert.Equal(t, lines{"f: mine"}, names(t, s.project))
 }
 
-// Commands of one trial that begin at the same time, and share no root, lose nothing of
-// what each protects.
+// Several commands of one trial begin at the same time and share no root. The trial records
+// the protected paths of each.
 func TestProtect(t *testing.T) {
 	overlays := t.TempDir()
 	var wait sync.WaitGroup

@@ -1,4 +1,4 @@
-// Package visible shows text in which nothing can hide.
+// Package visible makes hidden characters in text visible.
 package visible
 
 import (
@@ -9,10 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns text in which nothing can hide: what a terminal or a reader
-// would not show as it is, is shown as \xNN (bytes and ASCII controls) or
-// \u{HEX}. Newlines and tabs stay. It is for looking at; what runs is the
-// original.
+// Text returns text without hidden characters. If a terminal or a reader would not show a
+// character as it is, Text shows it as \xNN (bytes and ASCII controls) or \u{HEX}. Newlines
+// and tabs stay. The result is for display; the command that runs is the original text.
 func Text(text string) string {
 	if plain(text) {
 		return text
@@ -38,8 +37,8 @@ func plain(text string) bool {
 // languages need three; more is a way to draw over neighbouring lines.
 const maxMarks = 4
 
-// Pieces yields what each character of text is shown as, and how many bytes of
-// text it is. A piece that is not the character itself is an escape.
+// Pieces yields the displayed form of each character of text, and its length in text in
+// bytes. A piece that is not the character itself is an escape.
 //
 // A combining mark is shown on its letter, and escaped when it has no letter to
 // stand on (it would change the character before it on the screen) or stands on
@@ -81,9 +80,9 @@ func escaped(r rune) string {
 	return fmt.Sprintf(`\u{%X}`, r)
 }
 
-// Invisible reports what a reader would not see as a character of its own:
-// controls, directions, zero widths, blanks that are not a space, what is
-// unassigned or private, and glyphs that are drawn empty.
+// Invisible reports whether a reader would not see r as a character of its own. That holds
+// for controls, directions, zero widths, blanks that are not a space, unassigned and
+// private characters, and empty glyphs.
 func Invisible(r rune) bool {
 	return !unicode.IsPrint(r) || ignorable(r) || unicode.Is(blankGlyphs, r)
 }

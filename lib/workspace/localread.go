@@ -51,7 +51,7 @@ func (w *LocalWorkspace) openRegular(ctx context.Context, rel, typed string) (*l
 	return w.regularFile(ctx, fd, where, typed)
 }
 
-// regularFile takes an open file, asks the guards, and checks that it is a regular one.
+// regularFile takes an open file, calls the guards, and checks that it is a regular file.
 func (w *LocalWorkspace) regularFile(ctx context.Context, fd int, where, typed string) (*localFile, error) {
 	f := &localFile{ctx: ctx, path: typed, file: os.NewFile(uintptr(fd), typed)}
 	err := unix.Fstat(fd, &f.st)

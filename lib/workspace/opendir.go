@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is an open directory, from which many files can be read without looking up its
-// path for each. It is for several goroutines at once, and is to be closed.
+// Dir is an open directory. It opens many files without a new lookup of its path. Several
+// goroutines can use it at once. The caller closes it.
 type Dir struct {
 	ws    Workspace
 	path  string
@@ -26,9 +26,9 @@ type Name struct {
 	Kind fs.FileMode
 }
 
-// OpenDir opens a directory and returns what List returns, sorted by name. It fails with
-// ErrNotFound or ErrNotDir. On a LocalWorkspace no path is looked up again: Open takes
-// from the directory that was opened, whatever has its name by then.
+// OpenDir opens a directory and returns the entries of List, sorted by name. It fails with
+// ErrNotFound or ErrNotDir. On a LocalWorkspace, Open reads from the directory that OpenDir
+// has opened, even if another file has its path by then.
 func OpenDir(ctx context.Context, ws Workspace, dir string) (d *Dir, names []Name, err error) {
 	if local, ok := ws.(*LocalWorkspace); ok {
 		d, names, err = local.openDirNames(ctx, dir)
@@ -55,7 +55,7 @@ func OpenDir(ctx context.Context, ws Workspace, dir string) (d *Dir, names []Nam
 	return &Dir{ws: ws, path: dir, fd: -1}, names, nil
 }
 
-// Open opens a file of the directory for reading. It follows no symbolic link:
+// Open opens a file of the directory for reading. For a symbolic link it returns
 // ErrNotRegular.
 func (d *Dir) Open(ctx context.Context, name string) (File, error) {
 	if d.local == nil {
@@ -80,7 +80,7 @@ func (d *Dir) refused(name string, err error) error {
 	return d.local.afterGuard(join(d.where, name), err)
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (d *Dir) Close() {
 	if d.fd >= 0 {
 		unix.Close(d.fd)

@@ -21,19 +21,19 @@ type Box struct {
 	Env     []string // added to HOME and PATH
 }
 
-// NewBox is NewBoxInEveryRow for a test that TwoRows run, which is most.
+// NewBox is NewBoxInEveryRow for a test that runs in TwoRows, as most tests do.
 func NewBox(t testing.TB) *Box {
 	t.Helper()
 	TwoRows(t)
 	return NewBoxInEveryRow(t)
 }
 
-// TwoRows leaves a test to two rows of the matrix, of four: it runs as root with one
-// bwrap, and as an ordinary user with the other. The name of the test decides which is
-// which, so that half of the tests run in each row. The sandbox is made by pk's own
-// set-up program, and bwrap adds to it the same with either user: to try each of both
-// users and each of both bwraps is enough. Without $PK_TEST_MATRIX and a bwrap, and with
-// $PK_ROUNDS, there is nobody to share with.
+// TwoRows skips a test in two of the four rows of the matrix. The test runs as root with
+// one bwrap, and as an ordinary user with the other. A checksum of its name decides which
+// bwrap that is, so each row runs half of the tests. pk's own set-up program makes the
+// sandbox, and bwrap adds the same with either user. It is enough to try both users and
+// both bwraps. Without $PK_TEST_MATRIX or $PK_TEST_BWRAP, and with $PK_ROUNDS, TwoRows
+// skips no test: no other row runs.
 func TwoRows(t testing.TB) {
 	t.Helper()
 	bwrap := os.Getenv("PK_TEST_BWRAP")
@@ -46,9 +46,9 @@ func TwoRows(t testing.TB) {
 	}
 }
 
-// NewBoxInEveryRow is for a test that all four rows run, and for one that takes Turn. It
-// needs $PK_TEST_BWRAP. Without it the test is not meant to run in this pass; with it, a
-// sandbox that cannot be made is a failure.
+// NewBoxInEveryRow makes a Box for a test that all four rows run, or for a test that takes
+// Turn. Without $PK_TEST_BWRAP it skips the test. With it, a sandbox that cannot be made is
+// a failure.
 func NewBoxInEveryRow(t testing.TB) *Box {
 	t.Helper()
 	bwrap := os.Getenv("PK_TEST_BWRAP")
@@ -80,7 +80,7 @@ func Turn(row int) bool {
 	return os.Getenv("PK_ROUNDS") != "" || row%4 == pass
 }
 
-// isNew reports whether this is the newer one of the matrix.
+// isNew reports whether this is the newer bwrap of the matrix.
 func isNew(bwrap string) bool { return strings.Contains(bwrap, "0.12") }
 
 // sweep ends the sessions of the box: their keepers would wait for the next

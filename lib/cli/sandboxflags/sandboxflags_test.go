@@ -8,7 +8,7 @@ import (
 	"pikuri/lib/cli"
 )
 
-// The options that other commands skip in a policy, or hand on, are those that there are.
+// cli.SandboxOnly lists exactly the sandbox options of this package, except protect.
 func TestSandboxOnly(t *testing.T) {
 	options := func(list []cli.Option) map[string]bool {
 		m := map[string]bool{}

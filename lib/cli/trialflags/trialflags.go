@@ -25,8 +25,8 @@ type Options struct {
 	Session string
 	Links   bool // symbolic links that lead out of the project are as any other
 
-	// Names is given the items instead of the selection, if no path is named. Their
-	// paths are enough for it; see trial.ListOptions.
+	// Names receives the items instead of the selection, if the user names no path. It
+	// needs only their paths; see trial.ListOptions.
 	Names func(trial.Item) error
 }
 

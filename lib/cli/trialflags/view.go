@@ -12,12 +12,12 @@ import (
 	"pikuri/lib/trial"
 )
 
-// View has a file tool see and write what the commands of a trial do, if its session is
-// one. The zero value shows the host's roots. It keeps the trial in use until Close, or the
-// end of the process: nothing lands meanwhile.
+// View lets a file tool see and write the files of a trial, if its session is a trial. The
+// zero value shows the host's roots. It keeps the trial in use until Close, or until the
+// process ends: no change lands meanwhile.
 type View struct{ view *trial.View }
 
-// Close gives the trial back. Shown can be called again.
+// Close releases the trial. The caller can call Shown again.
 func (v *View) Close() {
 	if v.view != nil {
 		_ = v.view.Close() // what Shown returned is closed already

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// Mine reports whether a round of a random test is this run's. scripts/test runs the tests
-// as root and as an ordinary user, and says so in $PK_TEST_MATRIX: each takes every
-// other round, and of itself a run takes all.
+// Mine reports whether this run does a round of a random test. scripts/test runs the tests
+// as root and as an ordinary user, and sets $PK_TEST_MATRIX. Then each run does every other
+// round; without it, a run does all.
 func Mine(round int) bool {
 	return os.Getenv("PK_TEST_MATRIX") == "" || round%2 == 0 == (os.Getuid() == 0)
 }

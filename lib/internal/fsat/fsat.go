@@ -1,7 +1,7 @@
-// Package fsat holds file system calls that work from a directory file
-// descriptor, so that no path is looked up twice. Paths are relative and clean,
-// without "..", unless a function says otherwise. Every descriptor it returns is
-// close-on-exec. WriteFile alone takes the path of a file of pk's own.
+// Package fsat holds file system calls that work from a directory file descriptor, so that
+// no path is looked up twice. Paths are relative and clean, without "..", unless a function
+// says otherwise. Every descriptor it returns is close-on-exec. Only WriteFile takes the
+// path of a file that pk owns.
 package fsat
 
 import (
@@ -136,8 +136,8 @@ func Within(path, dir string) bool {
 	return len(path) > len(dir) && path[len(dir)] == '/' && strings.HasPrefix(path, dir)
 }
 
-// WriteFile replaces a file in one step: readers find the old content or the new. Only
-// its owner may read and write it. It is for files in directories of pk's own.
+// WriteFile replaces a file in one step: a reader finds the old content or the new. Only
+// the owner can read and write the file. It is for directories that pk owns.
 func WriteFile(file string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "new-")
 	if err != nil {
