@@ -211,7 +211,7 @@ func kindOf(err error) string {
 		{"changed", []error{workspace.ErrChanged, workspace.ErrRaced}},
 		{"not-found", []error{workspace.ErrNotFound}},
 		{"exists", []error{workspace.ErrExist}},
-		{"too-large", []error{workspace.ErrTooLarge, workspace.ErrTooMany}},
+		{"too-large", []error{workspace.ErrTooLarge, workspace.ErrTooMany, lines.ErrLongLine}},
 		{"invalid", []error{workspace.ErrInvalid, workspace.ErrIsDir, workspace.ErrNotDir, workspace.ErrNotRegular, workspace.ErrUnsupported, lines.ErrBinary}},
 		{"denied", []error{fs.ErrPermission}},
 	} {
@@ -336,6 +336,9 @@ func (w *work) readPart(request *jsonline.Object) (fields, error) {
 			return nil, cli.WithHint(fmt.Errorf("cannot read %q: %w", typed, err), "without offset, limit and numbers its bytes are read")
 		}
 		return answer, w.failed("read", typed, w.readBytes(answer, f, l.Bytes))
+	}
+	if err == lines.ErrLongLine {
+		return nil, fmt.Errorf("cannot read %q: %w", typed, err)
 	}
 	if err != nil {
 		return nil, w.failed("read", typed, err)
