@@ -60,12 +60,17 @@ func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
 			return nil, pathError(c.Path, &workspace.Error{Err: workspace.ErrTooLarge, Detail: "the files of the patch"})
 		}
 	}
-	for i, s := range p.steps {
-		for _, other := range p.steps[:i] {
-			if s.ws == other.ws && s.path == other.path {
-				return nil, pathError(s.name, &workspace.Error{Err: workspace.ErrInvalid, Detail: "the patch changes it twice"})
-			}
+	type place struct {
+		ws   workspace.Workspace
+		path string
+	}
+	taken := make(map[place]bool, len(p.steps))
+	for _, s := range p.steps {
+		at := place{s.ws, s.path}
+		if taken[at] {
+			return nil, pathError(s.name, &workspace.Error{Err: workspace.ErrInvalid, Detail: "the patch changes it twice"})
 		}
+		taken[at] = true
 	}
 	return p, nil
 }
