@@ -14,7 +14,7 @@ import (
 
 // Locate returns where a path of a patch is. Its path is not to lead through symbolic
 // links; with itself, the last name may be one. It refuses a path that may not be
-// written.
+// written; its errors name the path, but for those of the package workspace.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
 // In is a Locate for one workspace, that refuses symbolic links.
@@ -77,14 +77,29 @@ func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
 
 func reason(err error) error { return &workspace.Error{Err: err} }
 
+// named is an error that names its path.
+type named struct{ error }
+
+func (e *named) Unwrap() error { return e.error }
+
+// pathError makes err name a path, unless it names one.
 func pathError(name string, err error) error {
-	if _, ok := errors.AsType[*workspace.Error](err); ok {
-		return workspace.NewError("patch", name, err)
+	if _, ok := errors.AsType[*named](err); ok || err == nil {
+		return err
 	}
 	if _, ok := errors.AsType[*HunkError](err); ok {
-		return fmt.Errorf("cannot patch %q: %w", name, err)
+		return &named{fmt.Errorf("cannot patch %q: %w", name, err)}
 	}
-	return err
+	return &named{workspace.NewError("patch", name, err)}
+}
+
+// located is at, whose errors name the path.
+func (at Locate) located(name string, itself bool) (workspace.Workspace, string, error) {
+	ws, path, err := at(name, itself)
+	if _, ok := errors.AsType[*workspace.Error](err); !ok && err != nil {
+		err = &named{err}
+	}
+	return ws, path, pathError(name, err)
 }
 
 func (c *content) size() int {
@@ -95,7 +110,7 @@ func (c *content) size() int {
 }
 
 func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
-	ws, where, err := at(c.Path, c.Action == Delete || c.Action == Move)
+	ws, where, err := at.located(c.Path, c.Action == Delete || c.Action == Move)
 	if err != nil {
 		return err
 	}
@@ -143,7 +158,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 		return nil
 	}
 	to := step{change: c, new: next, name: c.To, first: true}
-	if to.ws, to.path, err = at(c.To, true); err != nil {
+	if to.ws, to.path, err = at.located(c.To, true); err != nil {
 		return err
 	}
 	if err := p.vacant(ctx, to); err != nil {
