@@ -48,9 +48,12 @@ type searcher struct {
 // search searches a file. It stops at a NUL byte. binary is true if that came before any
 // line that matches.
 func (s *searcher) search(f io.Reader, path func() string) (binary bool, err error) {
-	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun = path, "", 0, 0, 1, 0, false
+	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun, s.long = path, "", 0, 0, 1, 0, false, false
 	begin, end, skipping := 0, 0, false // of what was not searched
 	for {
+		if s.stopped != nil && s.stopped() {
+			return false, nil
+		}
 		n, err := s.read(f, end)
 		if bytes.IndexByte(s.buf[end:end+n], 0) >= 0 {
 			return !s.begun, nil

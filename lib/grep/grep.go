@@ -68,8 +68,19 @@ type ErrPattern struct {
 	Err     error
 }
 
-func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %q: %v", e.Pattern, e.Err) }
+func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %s: %v", brief(e.Pattern), e.Err) }
 func (e *ErrPattern) Unwrap() error { return e.Err }
+
+// brief quotes a text, of a long one its beginning.
+func brief(text string) string {
+	if len(text) > maxTold {
+		return fmt.Sprintf("%q...", text[:boundary([]byte(text), maxTold)])
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// maxTold is how many bytes of an expression an error has.
+const maxTold = 200
 
 // ErrBinary is a file that was named, and is binary.
 var ErrBinary = errors.New("it is binary")
@@ -87,7 +98,12 @@ func Check(q Query) error {
 // called .git is searched. A file with a NUL byte is binary: it is searched up to the
 // block that has the first one.
 //
-// The first MiB of a line is searched; at most 2000 bytes are given out.
+// The first MiB of a line is searched; at most 2000 bytes are given out. A line is not
+// searched if its length times the size of the compiled expression is over a bound, which
+// a MiB times 128 instructions is within; then Output.Failed is told ErrLongLine for the
+// file.
+//
+// Search ends some seconds after ctx does, at the latest, with its error.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
 	m, err := compile(q)
 	if err != nil {
@@ -369,7 +385,7 @@ func (r *run) submit() {
 func (r *run) work(m *matcher) {
 	var now *batch
 	matches := 0 // in this file
-	s := &searcher{Query: &r.query, lines: lines{matcher: m}}
+	s := &searcher{Query: &r.query, lines: lines{matcher: m, stopped: func() bool { return r.ctx.Err() != nil }}}
 	s.emit = func(l Line, group, match bool) bool {
 		if len(now.text) > spill {
 			r.spill(now)
@@ -407,8 +423,11 @@ func (r *run) file(s *searcher, i item) {
 	}
 	defer f.Close()
 	binary, err := s.search(f, i.path)
-	if binary && i.named != nil {
+	switch {
+	case binary && i.named != nil:
 		err = ErrBinary
+	case s.long && err == nil:
+		err = ErrLongLine
 	}
 	if err != nil {
 		r.failed(i.path(), err)
