@@ -52,7 +52,8 @@ type Output interface {
 	// Write takes texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
-	// Failed is told of what cannot be read. An error ends the search.
+	// Failed is told of what cannot be read or searched, and with ErrIgnoreList of a list of
+	// ignored files that is not applied, once. An error ends the search.
 	Failed(path string, err error) error
 }
 
@@ -85,6 +86,10 @@ const maxTold = 200
 // ErrBinary is a file that was named, and is binary.
 var ErrBinary = errors.New("it is binary")
 
+// ErrIgnoreList is a list of ignored files that is longer than gitignore.MaxFile. Files
+// that it names are searched.
+var ErrIgnoreList = fmt.Errorf("it is longer than %d bytes, so files that it names are searched", gitignore.MaxFile)
+
 // Check returns an *ErrPattern if a query cannot be made.
 func Check(q Query) error {
 	if _, err := compile(q); err != nil {
@@ -111,7 +116,7 @@ func Search(ctx context.Context, q Query, places []Place, out Output) (Total, er
 	}
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
-	r := &run{query: q, ctx: inner, out: out, batches: make(chan *batch, waiting), room: make(chan struct{}, waiting), ready: map[int]*batch{}, stop: stop}
+	r := &run{query: q, ctx: inner, out: out, batches: make(chan *batch, waiting), room: make(chan struct{}, waiting), ready: map[int]*batch{}, long: map[string]bool{}, stop: stop}
 	r.moved.L = &r.mu
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -148,6 +153,7 @@ type run struct {
 	room    chan struct{}
 	filling *batch
 	made    int
+	long    map[string]bool // the lists of ignored files that were told to be too long
 
 	mu    sync.Mutex // of what follows
 	moved sync.Cond
@@ -213,7 +219,7 @@ func (r *run) place(p Place) {
 		return
 	}
 	if info.IsDir() {
-		w := walker{r, p}
+		w := r.walker(p)
 		w.walk(p.Path, w.above(p.Path), 0)
 		return
 	}
@@ -227,6 +233,29 @@ const maxDepth = 2048
 type walker struct {
 	*run
 	Place
+}
+
+func (r *run) walker(p Place) *walker {
+	if p.Ignore != nil {
+		tree := *p.Ignore
+		tree.TooLong = func(path string) { r.tooLong(&tree, path) }
+		p.Ignore = &tree
+	}
+	return &walker{r, p}
+}
+
+// tooLong tells of a list of ignored files.
+func (r *run) tooLong(tree *gitignore.Tree, path string) {
+	switch {
+	case path == "":
+		path = "core.excludesFile"
+	case !strings.HasPrefix(path, "/"):
+		path = strings.TrimSuffix(tree.Root, "/") + "/" + path
+	}
+	if !r.long[path] {
+		r.long[path] = true
+		r.failed(path, ErrIgnoreList)
+	}
 }
 
 // above returns the rules of the directories above dir.
@@ -307,7 +336,7 @@ func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 		if w.Other != nil {
 			if other := w.Other(below); other != nil {
 				other.Shown = w.told(below)
-				(&walker{w.run, *other}).walk(other.Path, nil, deep+1)
+				w.run.walker(*other).walk(other.Path, nil, deep+1)
 				continue
 			}
 		}

@@ -434,3 +434,18 @@ func TestSearchThatTakesTooLong(t *testing.T) {
 	assert.LessOrEqual(t, total.Matches, 1)
 	assert.Empty(t, out.failures)
 }
+
+// A list of ignored files that is too long is told once.
+func TestLongIgnoreLists(t *testing.T) {
+	dir := initRepository(t)
+	write(t, dir, ".gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))
+	write(t, dir, "d/.gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))
+	write(t, dir, "d/skip", "hit\n")
+	out, total := search(t, Query{Pattern: "hit"}, place(t, dir, "."), place(t, dir, "d"))
+	assert.Equal(t, 2, total.Matches)
+	assert.Equal(t, []string{dir + "/.gitignore: " + ErrIgnoreList.Error(), dir + "/d/.gitignore: " + ErrIgnoreList.Error()}, out.failures)
+	at := place(t, dir, ".")
+	at.Ignore.User = []byte(strings.Repeat("#", gitignore.MaxFile+1))
+	out, _ = search(t, Query{Pattern: "hit"}, at)
+	assert.Contains(t, out.failures, "core.excludesFile: "+ErrIgnoreList.Error())
+}
