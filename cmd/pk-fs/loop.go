@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,10 @@ const (
 
 	// maxPart bounds the text of an answer.
 	maxPart = 16 << 20
+
+	// maxSearch ends a search, as the requests behind it wait. Most projects are searched in
+	// less than a second.
+	maxSearch = 20 * time.Second
 )
 
 // loop answers requests, in order. It keeps the workspace open between them.
@@ -444,15 +449,27 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 		return nil, err
 	}
 	out := &gathered{work: w, form: formOf(q)}
-	total, err := grep.Search(context.Background(), q, []grep.Place{*place}, out)
-	full := errors.Is(err, errFull)
-	if err != nil && !full {
+	ctx, stop := context.WithTimeout(context.Background(), w.maxSearch)
+	defer stop()
+	total, err := grep.Search(ctx, q, []grep.Place{*place}, out)
+	why := ""
+	switch {
+	case total.Truncated:
+		why = "limit"
+	case errors.Is(err, errFull):
+		why = "size"
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "time"
+	case err != nil:
 		return nil, err
 	}
 	if out.failure != nil && total.Matches == 0 && out.unread == 1 {
 		return nil, out.failure
 	}
-	answer := fields{"matches": total.Matches, "files": total.Files, "truncated": total.Truncated || full}
+	answer := fields{"matches": total.Matches, "files": total.Files, "truncated": why != ""}
+	if why != "" {
+		answer["truncated_by"] = why
+	}
 	if out.unread > 0 {
 		answer["unread"] = out.unread
 	}
@@ -487,11 +504,11 @@ func (g *gathered) Write(text []byte) error {
 }
 
 func (g *gathered) Failed(path string, err error) error {
-	if errors.Is(err, grep.ErrBinary) {
-		err = &badRequest{fmt.Errorf("cannot grep %q: %w", path, err)}
-	}
 	g.unread++
-	if err = g.failed("grep", path, err); g.failure == nil {
+	if err == grep.ErrIgnoreList {
+		return nil
+	}
+	if err = g.failed("grep", path, unsearched(path, err)); g.failure == nil {
 		g.failure = err
 	}
 	return nil
