@@ -78,7 +78,7 @@ func (s *searcher) search(f io.Reader, path func() string) (binary bool, err err
 		if !last {
 			stop = begin + bytes.LastIndexByte(s.buf[begin:end], '\n') + 1
 			if stop == begin && end-begin >= maxLine {
-				stop, skipping = end, true
+				stop, skipping = begin+maxLine, true
 			}
 		}
 		if stop > begin && !s.region(begin, stop) || last {

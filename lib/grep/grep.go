@@ -105,7 +105,7 @@ func Check(q Query) error {
 //
 // The first MiB of a line is searched; at most 2000 bytes are given out. A line is not
 // searched if its length times the size of the compiled expression is over a bound, which
-// a MiB times 128 instructions is within; then Output.Failed is told ErrLongLine for the
+// a MiB times 127 instructions is within; then Output.Failed is told ErrLongLine for the
 // file.
 //
 // Search ends some seconds after ctx does, at the latest, with its error.

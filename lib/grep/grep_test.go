@@ -414,9 +414,16 @@ func TestCostlyLines(t *testing.T) {
 	assert.Equal(t, []string{"f: " + ErrLongLine.Error(), "h: " + ErrLongLine.Error()}, slices.Sorted(slices.Values(out.failures)))
 	assert.Equal(t, 3, total.Matches)
 
-	m, err := compile(Query{Pattern: "[a-z]{1,30}0"})
+	// An ordinary expression searches the longest line.
+	q := Query{Pattern: "(q{1,40}|[yz]{20})hit"}
+	m, err := compile(q)
 	require.NoError(t, err)
-	assert.Less(t, m.steps*maxLine, maxSteps, "an ordinary expression searches the longest line")
+	require.Greater(t, m.steps, 64)
+	require.Less(t, m.steps, 128)
+	write(t, dir, "i", "short\n"+strings.Repeat("q", maxLine-8)+"hit"+strings.Repeat("q", 5*maxLine))
+	out, total = search(t, q, place(t, dir, "i"))
+	assert.Equal(t, 1, total.Matches)
+	assert.Empty(t, out.failures)
 }
 
 // A search that is over ends within a file, and what was found is given out.

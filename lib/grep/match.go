@@ -33,7 +33,7 @@ const (
 	maxProgram = 10_000
 
 	// maxSteps bounds the steps of one line, so that none takes longer than some seconds. An
-	// expression of 128 instructions searches a line of a MiB.
+	// expression of 127 instructions searches a line of a MiB.
 	maxSteps = 1 << 27
 
 	// uninterrupted is how many steps are taken until it is looked whether the search is over.
