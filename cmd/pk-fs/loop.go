@@ -39,7 +39,7 @@ const (
 	// maxPart bounds the text of an answer.
 	maxPart = 16 << 20
 
-	// maxSearch ends a search, as the requests behind it wait. Most projects are searched in
+	// maxSearch ends a grep or a glob, as the requests behind it wait. Most projects are searched in
 	// less than a second.
 	maxSearch = 20 * time.Second
 )
@@ -275,6 +275,13 @@ func (f fields) text(name, text string) {
 	}
 }
 
+// truncated tells that there is more, unless why is "".
+func (f fields) truncated(why string) {
+	if f["truncated"] = why != ""; why != "" {
+		f["truncated_by"] = why
+	}
+}
+
 func (w *work) hello(request *jsonline.Object) (fields, error) {
 	if err := (asked{request}).end(); err != nil {
 		return nil, err
@@ -466,10 +473,8 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 	if out.failure != nil && total.Matches == 0 && out.unread == 1 {
 		return nil, out.failure
 	}
-	answer := fields{"matches": total.Matches, "files": total.Files, "truncated": why != ""}
-	if why != "" {
-		answer["truncated_by"] = why
-	}
+	answer := fields{"matches": total.Matches, "files": total.Files}
+	answer.truncated(why)
 	if out.unread > 0 {
 		answer["unread"] = out.unread
 	}
@@ -523,13 +528,22 @@ func (w *work) globPaths(request *jsonline.Object) (fields, error) {
 		return nil, err
 	}
 	found := &gatheredPaths{limit: limit, paths: []string{}}
-	err = w.treeTo(found, "glob", typed, p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+	ctx, stop := context.WithTimeout(context.Background(), w.maxSearch)
+	defer stop()
+	err = w.treeTo(ctx, found, "glob", typed, p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
 		return !kind.IsDir() && p.Match(below)
 	})
-	if err != nil && !errors.Is(err, errFull) {
+	why := ""
+	switch {
+	case errors.Is(err, errFull):
+		why = "limit"
+	case ctx.Err() != nil:
+		why = "time"
+	case err != nil:
 		return nil, err
 	}
-	answer := fields{"paths": found.paths, "truncated": errors.Is(err, errFull)}
+	answer := fields{"paths": found.paths}
+	answer.truncated(why)
 	if len(found.raw) > 0 {
 		answer["paths_base64"] = found.raw
 	}

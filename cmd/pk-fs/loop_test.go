@@ -80,7 +80,7 @@ func TestLoop(t *testing.T) {
 		{"grep with a list of ignored files that is too long", `{"op":"grep","pattern":"one","path":"r"}`, `{"files":1,"matches":1,"text":"r/f:1:one\n","truncated":false,"unread":1}`},
 		{"grep a wrong pattern", `{"op":"grep","pattern":"("}`, `{"error":"pattern \"(\": missing closing ): \"(\"","kind":"invalid"}`},
 		{"grep what is missing", `{"op":"grep","pattern":"x","path":"none"}`, `{"error":"cannot grep \"none\": not found","kind":"not-found"}`},
-		{"glob", `{"op":"glob","pattern":"**/{f,g}","limit":1}`, `{"paths":["d/g"],"truncated":true}`},
+		{"glob", `{"op":"glob","pattern":"**/{f,g}","limit":1}`, `{"paths":["d/g"],"truncated":true,"truncated_by":"limit"}`},
 		{"glob nothing", `{"op":"glob","pattern":"x"}`, `{"paths":[],"truncated":false}`},
 		{"ls", `{"op":"ls","path":"d"}`, `{"entries":[{"name":"g","size":0,"type":"file"},{"name":"l","size":1,"type":"symlink"}]}`},
 		{"stat", `{"op":"stat","path":"none"}`, `{"error":"cannot stat \"none\": not found","kind":"not-found"}`},
@@ -199,6 +199,11 @@ func TestLoopSearchEnds(t *testing.T) {
 	answers := strings.SplitAfter(stdout.String(), "\n")
 	assert.Contains(t, answers[0], `"truncated":true,"truncated_by":"time"`)
 	assert.Equal(t, "{}\n", answers[1])
+
+	o.maxSearch = 0
+	stdout.Reset()
+	require.Zero(t, c.Run([]string{"-C", dir, "--loop"}, strings.NewReader(`{"op":"glob","pattern":"**"}`), &stdout, &stderr), stderr.String())
+	assert.Equal(t, `{"paths":[],"truncated":true,"truncated_by":"time"}`+"\n", stdout.String())
 }
 
 // SIGINT ends a search at once.
