@@ -107,6 +107,18 @@ var scenes = []scene{
 		assert.Equal(t, clitest.Outcome{Stderr: conflict("n", "it has come to the project since"), Status: 1}, got)
 		assert.Equal(t, "mine", g.read(t, "n"))
 	}},
+	{"directories that git ignores", "seen/a: 1", func(t *testing.T, g *ground) {
+		g.host(t, `git init -q; printf '/build/\nnode_modules\n' >.gitignore; mkdir build; echo 1 >build/old`)
+		g.trial(t, `mkdir build/deep seen/node_modules build.d; echo 1 >build/deep/x; echo 1 >build/old2; echo 2 >seen/a; echo 1 >seen/node_modules/y; echo 1 >build.d/z; echo 1 >seen.log`)
+		g.changes(t, "A | build/deep/ | ignored by git, 1 entries (--all lists them)", "A | build/old2", "A | build.d/", "A | build.d/z", "M | seen/a", "A | seen/node_modules/ | ignored by git, 1 entries (--all lists them)", "A | seen.log")
+		all := g.diff(t, "--all")
+		assert.Equal(t, 1, all.Status)
+		assert.Contains(t, all.Stdout, "A\tbuild/deep/\nA\tbuild/deep/x\n")
+		assert.Contains(t, all.Stdout, "A\tseen/node_modules/\nA\tseen/node_modules/y\n")
+		assert.NotContains(t, all.Stdout, "ignored")
+		g.trial(t, `echo '!node_modules' >>.gitignore`) // the rules are the host's until it lands
+		assert.Contains(t, g.diff(t).Stdout, "A\tseen/node_modules/\tignored by git, 1 entries (--all lists them)\n")
+	}},
 	{"stale copy", "e: old; d/x: old", func(t *testing.T, g *ground) {
 		cmd := g.Command("pk-bwrap", "--trial", "--session", sessionName, "--", "sh", "-ec", "cat e d/x; echo ready; cat; chmod 600 e; chmod 600 d/x")
 		held := start(t, cmd)

@@ -184,10 +184,19 @@ func (f *found) Write(text []byte) error {
 }
 
 func (f *found) Failed(path string, err error) error {
-	if errors.Is(err, grep.ErrBinary) {
-		err = fmt.Errorf("cannot grep %q: %w", path, err)
+	if err == grep.ErrIgnoreList {
+		f.ctx.Warn("%q is not applied: %v", path, err)
+		return nil
 	}
-	return f.told(f.failed("grep", path, err))
+	return f.told(f.failed("grep", path, unsearched(path, err)))
+}
+
+// unsearched makes a file's error name the file.
+func unsearched(path string, err error) error {
+	if errors.Is(err, grep.ErrBinary) || errors.Is(err, grep.ErrLongLine) {
+		return &badRequest{fmt.Errorf("cannot grep %q: %w", path, err)}
+	}
+	return err
 }
 
 // lineForm formats a line, and appends it to a text.

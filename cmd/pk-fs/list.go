@@ -186,7 +186,7 @@ func (w *work) told(err error) error {
 
 func (w *work) walk() error {
 	everything := func(string) bool { return true }
-	return w.treeTo(w, "walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
+	return w.treeTo(context.Background(), w, "walk", w.dir(0), everything, func(string, fs.FileMode) bool { return true })
 }
 
 func (w *work) glob() error {
@@ -194,7 +194,7 @@ func (w *work) glob() error {
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	return w.treeTo(w, "glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+	return w.treeTo(context.Background(), w, "glob", w.dir(1), p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
 		return !kind.IsDir() && p.Match(below)
 	})
 }
@@ -206,9 +206,9 @@ type branches interface {
 	trouble(err error) error
 }
 
-// treeTo calls to for the wanted entries below a directory. It enters only the directories
-// that enter accepts.
-func (w *work) treeTo(to branches, verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
+// treeTo gives out the wanted entries below a directory. It enters only some
+// directories.
+func (w *work) treeTo(ctx context.Context, to branches, verb, typed string, enter func(below string) bool, wanted func(below string, kind fs.FileMode) bool) error {
 	p, err := w.at(verb, typed, toRead)
 	if err != nil {
 		return err
@@ -220,10 +220,13 @@ func (w *work) treeTo(to branches, verb, typed string, enter func(below string) 
 	if p.path != "." {
 		skip = len(p.path) + 1
 	}
-	return workspace.Paths(context.Background(), p.Workspace, p.path, func(path string, kind fs.FileMode, err error) error {
+	return workspace.Paths(ctx, p.Workspace, p.path, func(path string, kind fs.FileMode, err error) error {
 		below := "."
 		if len(path) > skip {
 			below = path[skip:]
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if err != nil {
 			return to.trouble(w.failed(verb, under(typed, below), err))
@@ -238,9 +241,9 @@ func (w *work) treeTo(to branches, verb, typed string, enter func(below string) 
 		}
 		if where := under(p.root, path); kind.IsDir() && w.isShown(where) && w.elsewhere(p.root, where) {
 			inner := func(name string) string { return strings.TrimSuffix(under(below, name), "/.") }
-			err := w.treeTo(to, verb, under(typed, below), func(name string) bool { return enter(inner(name)) },
+			err := w.treeTo(ctx, to, verb, under(typed, below), func(name string) bool { return enter(inner(name)) },
 				func(name string, kind fs.FileMode) bool { return wanted(inner(name), kind) })
-			if err != nil && !errors.Is(err, errFull) {
+			if err != nil && !errors.Is(err, errFull) && ctx.Err() == nil {
 				err = to.trouble(err)
 			}
 			if err != nil {

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,10 @@ const (
 
 	// maxPart bounds the text of an answer.
 	maxPart = 16 << 20
+
+	// maxSearch ends a grep or a glob, as the requests behind it wait. Most projects are searched in
+	// less than a second.
+	maxSearch = 20 * time.Second
 )
 
 // loop answers requests, in order. It keeps the workspace open between them.
@@ -211,7 +216,7 @@ func kindOf(err error) string {
 		{"changed", []error{workspace.ErrChanged, workspace.ErrRaced}},
 		{"not-found", []error{workspace.ErrNotFound}},
 		{"exists", []error{workspace.ErrExist}},
-		{"too-large", []error{workspace.ErrTooLarge, workspace.ErrTooMany}},
+		{"too-large", []error{workspace.ErrTooLarge, workspace.ErrTooMany, lines.ErrLongLine}},
 		{"invalid", []error{workspace.ErrInvalid, workspace.ErrIsDir, workspace.ErrNotDir, workspace.ErrNotRegular, workspace.ErrUnsupported, lines.ErrBinary}},
 		{"denied", []error{fs.ErrPermission}},
 	} {
@@ -267,6 +272,13 @@ func (f fields) text(name, text string) {
 		f[name] = text
 	} else {
 		f[name+"_base64"] = []byte(text)
+	}
+}
+
+// truncated tells that there is more, unless why is "".
+func (f fields) truncated(why string) {
+	if f["truncated"] = why != ""; why != "" {
+		f["truncated_by"] = why
 	}
 }
 
@@ -336,6 +348,9 @@ func (w *work) readPart(request *jsonline.Object) (fields, error) {
 			return nil, cli.WithHint(fmt.Errorf("cannot read %q: %w", typed, err), "without offset, limit and numbers its bytes are read")
 		}
 		return answer, w.failed("read", typed, w.readBytes(answer, f, l.Bytes))
+	}
+	if err == lines.ErrLongLine {
+		return nil, fmt.Errorf("cannot read %q: %w", typed, err)
 	}
 	if err != nil {
 		return nil, w.failed("read", typed, err)
@@ -441,15 +456,25 @@ func (w *work) grepText(request *jsonline.Object) (fields, error) {
 		return nil, err
 	}
 	out := &gathered{work: w, form: formOf(q)}
-	total, err := grep.Search(context.Background(), q, []grep.Place{*place}, out)
-	full := errors.Is(err, errFull)
-	if err != nil && !full {
+	ctx, stop := context.WithTimeout(context.Background(), w.maxSearch)
+	defer stop()
+	total, err := grep.Search(ctx, q, []grep.Place{*place}, out)
+	why := ""
+	switch {
+	case total.Truncated:
+		why = "limit"
+	case errors.Is(err, errFull):
+		why = "size"
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "time"
+	case err != nil:
 		return nil, err
 	}
 	if out.failure != nil && total.Matches == 0 && out.unread == 1 {
 		return nil, out.failure
 	}
-	answer := fields{"matches": total.Matches, "files": total.Files, "truncated": total.Truncated || full}
+	answer := fields{"matches": total.Matches, "files": total.Files}
+	answer.truncated(why)
 	if out.unread > 0 {
 		answer["unread"] = out.unread
 	}
@@ -484,11 +509,11 @@ func (g *gathered) Write(text []byte) error {
 }
 
 func (g *gathered) Failed(path string, err error) error {
-	if errors.Is(err, grep.ErrBinary) {
-		err = &badRequest{fmt.Errorf("cannot grep %q: %w", path, err)}
-	}
 	g.unread++
-	if err = g.failed("grep", path, err); g.failure == nil {
+	if err == grep.ErrIgnoreList {
+		return nil
+	}
+	if err = g.failed("grep", path, unsearched(path, err)); g.failure == nil {
 		g.failure = err
 	}
 	return nil
@@ -503,13 +528,22 @@ func (w *work) globPaths(request *jsonline.Object) (fields, error) {
 		return nil, err
 	}
 	found := &gatheredPaths{limit: limit, paths: []string{}}
-	err = w.treeTo(found, "glob", typed, p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
+	ctx, stop := context.WithTimeout(context.Background(), w.maxSearch)
+	defer stop()
+	err = w.treeTo(ctx, found, "glob", typed, p.MayMatchBelow, func(below string, kind fs.FileMode) bool {
 		return !kind.IsDir() && p.Match(below)
 	})
-	if err != nil && !errors.Is(err, errFull) {
+	why := ""
+	switch {
+	case errors.Is(err, errFull):
+		why = "limit"
+	case ctx.Err() != nil:
+		why = "time"
+	case err != nil:
 		return nil, err
 	}
-	answer := fields{"paths": found.paths, "truncated": errors.Is(err, errFull)}
+	answer := fields{"paths": found.paths}
+	answer.truncated(why)
 	if len(found.raw) > 0 {
 		answer["paths_base64"] = found.raw
 	}

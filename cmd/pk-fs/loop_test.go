@@ -6,12 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"pikuri/lib/cli/clitest"
+	"pikuri/lib/gitignore"
 	"pikuri/lib/workspace"
 )
 
@@ -68,10 +74,13 @@ func TestLoop(t *testing.T) {
 		{"edit, with an odd all", `{"op":"edit","path":"f","old":"o","new":"0","all":1}`, `{"error":"the all is neither true nor false","kind":"invalid"}`},
 		{"grep", `{"op":"grep","pattern":"O","ignore_case":true,"after":1,"path":"f"}`, `{"files":1,"matches":2,"text":"f:1:one\nf:2:two\n","truncated":false}`},
 		{"grep files", `{"op":"grep","pattern":"one","files_only":true}`, `{"files":1,"matches":1,"text":"f\n","truncated":false}`},
-		{"grep up to a limit", `{"op":"grep","pattern":".","limit":1,"glob":"f"}`, `{"files":1,"matches":1,"text":"f:1:one\n","truncated":true}`},
+		{"grep up to a limit", `{"op":"grep","pattern":".","limit":1,"glob":"f"}`, `{"files":1,"matches":1,"text":"f:1:one\n","truncated":true,"truncated_by":"limit"}`},
+		{"grep a pattern that is too large", `{"op":"grep","pattern":"` + strings.Repeat("x{1000}", 11) + `"}`, `{"error":"pattern \"` + strings.Repeat("x{1000}", 11) + `\": it is too large: compiled, it has over 10000 instructions; repeat less in it","kind":"invalid"}`},
+		{"grep a line that is too long", `{"op":"grep","pattern":"(x{1,30}){1,30}y","path":"endless"}`, `{"error":"cannot grep \"endless\": a line is too long to be searched for an expression of this size","kind":"invalid"}`},
+		{"grep with a list of ignored files that is too long", `{"op":"grep","pattern":"one","path":"r"}`, `{"files":1,"matches":1,"text":"r/f:1:one\n","truncated":false,"unread":1}`},
 		{"grep a wrong pattern", `{"op":"grep","pattern":"("}`, `{"error":"pattern \"(\": missing closing ): \"(\"","kind":"invalid"}`},
 		{"grep what is missing", `{"op":"grep","pattern":"x","path":"none"}`, `{"error":"cannot grep \"none\": not found","kind":"not-found"}`},
-		{"glob", `{"op":"glob","pattern":"**/{f,g}","limit":1}`, `{"paths":["d/g"],"truncated":true}`},
+		{"glob", `{"op":"glob","pattern":"**/{f,g}","limit":1}`, `{"paths":["d/g"],"truncated":true,"truncated_by":"limit"}`},
 		{"glob nothing", `{"op":"glob","pattern":"x"}`, `{"paths":[],"truncated":false}`},
 		{"ls", `{"op":"ls","path":"d"}`, `{"entries":[{"name":"g","size":0,"type":"file"},{"name":"l","size":1,"type":"symlink"}]}`},
 		{"stat", `{"op":"stat","path":"none"}`, `{"error":"cannot stat \"none\": not found","kind":"not-found"}`},
@@ -90,6 +99,14 @@ func TestLoop(t *testing.T) {
 				require.NoError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o644))
 			}
 			require.NoError(t, os.Truncate(dir+"/huge", 8<<30))
+			if strings.HasPrefix(row.name, "grep a line") {
+				require.NoError(t, os.WriteFile(dir+"/endless", []byte(strings.Repeat("x", 1<<20)), 0o644))
+			}
+			if strings.HasPrefix(row.name, "grep with a list") {
+				require.NoError(t, exec.Command("git", "init", "-q", dir+"/r").Run())
+				require.NoError(t, os.WriteFile(dir+"/r/f", []byte("one\n"), 0o644))
+				require.NoError(t, os.WriteFile(dir+"/r/.gitignore", []byte("f\n"+strings.Repeat("#", gitignore.MaxFile)), 0o644))
+			}
 			require.NoError(t, os.Symlink("g", dir+"/d/l"))
 			// The loop answers each line, even after a bad one.
 			answers := answersTo(t, row.request+"\n{\"id\":99,\"op\":\"mkdir\",\"path\":\"z\"}", "-C", dir)
@@ -159,6 +176,48 @@ func TestLoopReplacedRoot(t *testing.T) {
 	assert.FileExists(t, dir+"/f")
 	requests.Close()
 	assert.Equal(t, 0, <-done)
+}
+
+// costly writes files of which a search for an expression takes minutes.
+func costly(t *testing.T, dir string) (pattern string) {
+	text := []byte("xy\n" + strings.Repeat(strings.Repeat("x", 2000)+"\n", 2000))
+	for i := range 9 {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/f%d", dir, i), text, 0o644))
+	}
+	return "(x{1,30}){1,30}y"
+}
+
+// A search ends at a time limit with what it has found, and the loop goes on.
+func TestLoopSearchEnds(t *testing.T) {
+	dir := t.TempDir()
+	o := &options{}
+	c := o.command()
+	o.maxSearch = 300 * time.Millisecond
+	in := fmt.Sprintf(`{"op":"grep","pattern":%q}`+"\n"+`{"op":"mkdir","path":"d"}`, costly(t, dir))
+	var stdout, stderr strings.Builder
+	require.Zero(t, c.Run([]string{"-C", dir, "--loop"}, strings.NewReader(in), &stdout, &stderr), stderr.String())
+	answers := strings.SplitAfter(stdout.String(), "\n")
+	assert.Contains(t, answers[0], `"truncated":true,"truncated_by":"time"`)
+	assert.Equal(t, "{}\n", answers[1])
+
+	o.maxSearch = 0
+	stdout.Reset()
+	require.Zero(t, c.Run([]string{"-C", dir, "--loop"}, strings.NewReader(`{"op":"glob","pattern":"**"}`), &stdout, &stderr), stderr.String())
+	assert.Equal(t, `{"paths":[],"truncated":true,"truncated_by":"time"}`+"\n", stdout.String())
+}
+
+// SIGINT ends a search at once.
+func TestSearchIsInterrupted(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(filepath.Join(clitest.Bin(t), "pk-fs"), "-C", dir, "grep", costly(t, dir))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	time.AfterFunc(500*time.Millisecond, func() { _ = cmd.Process.Signal(os.Interrupt) })
+	_, _ = io.Copy(io.Discard, out)
+	_ = cmd.Wait()
+	assert.Equal(t, syscall.SIGINT, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+	assert.Less(t, cmd.ProcessState.UserTime(), 30*time.Second)
 }
 
 func TestLoopUsage(t *testing.T) {

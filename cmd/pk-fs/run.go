@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
@@ -140,6 +141,7 @@ type options struct {
 	protocols, passEnv      []string
 	timeout                 int
 	violations              string
+	maxSearch               time.Duration // of a loop
 
 	given []string // the options of verbs that were given
 }
@@ -149,7 +151,7 @@ const defaultTimeout = 600
 func command() *cli.Command { return new(options).command() }
 
 func (o *options) command() *cli.Command {
-	o.timeout = defaultTimeout
+	o.timeout, o.maxSearch = defaultTimeout, maxSearch
 	o.Zero = &o.zero
 	if o.Shown == nil { // a test may have another
 		o.Shown = o.view.Shown

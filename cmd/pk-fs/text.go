@@ -277,15 +277,14 @@ func (w *work) read() error {
 	}
 	defer f.Close()
 	w.textFlags.lines.Numbers = w.numbers
-	if err := w.toTail(f); err != nil {
-		return w.failed("read", typed, err)
-	}
 	out := &outlets{to: w.ctx.Stdout}
-	err = lines.Copy(out, f, w.textFlags.lines)
+	if err = w.toTail(f); err == nil {
+		err = lines.Copy(out, f, w.textFlags.lines)
+	}
 	switch {
 	case out.err != nil:
 		return &outputError{out.err}
-	case err == lines.ErrBinary:
+	case err == lines.ErrBinary, err == lines.ErrLongLine:
 		return cli.WithHint(fmt.Errorf("cannot read %q: %w", typed, err), "pk-fs cat prints it")
 	}
 	return w.failed("read", typed, err)

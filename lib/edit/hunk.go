@@ -23,6 +23,9 @@ func (e *HunkError) Error() string {
 // applied applies hunks to a text.
 func applied(text []byte, hunks []hunk, lenient bool) ([]byte, error) {
 	t := &target{end: "\n"}
+	if bytes.Count(text, []byte("\n")) >= maxLines {
+		return nil, &HunkError{Hunk: 1, Why: fmt.Sprintf("the file has more than %d lines", maxLines)}
+	}
 	for l := range strings.Lines(string(text)) {
 		t.lines = append(t.lines, l)
 	}
@@ -56,26 +59,47 @@ func lostCR(hunks []hunk, lenient bool) bool {
 	return lost
 }
 
-// target is a text to which hunks are applied, from its beginning to its end.
+// maxLines bounds the lines of a file that is patched: in memory each takes some hundred
+// bytes beside its text.
+const maxLines = 2 << 20
+
+// target is a text that hunks are applied to, from its beginning to its end.
 type target struct {
 	lines []string
 	at    int // of the first line that no hunk has passed
 	moved int // how many lines further down than its header said the last hunk was
 	out   bytes.Buffer
 	end   string // of lines that are added
+
+	indexes [fits]*index // those that were needed
+	tries   int          // of an index, for all hunks
 }
 
-// fit normalizes a line for a comparison. It always ignores the end of the line.
-type fit func(string) string
+// fit is how strictly a line is compared. It never depends on the end of a line.
+type fit int
 
-var (
-	exact  fit = trimEnd
-	blanks fit = func(s string) string { return strings.TrimRight(s, " \t\r\n") }
-	dashes fit = func(s string) string { return typography.Replace(blanks(s)) }
-	words  fit = strings.TrimSpace
+const (
+	exact fit = iota
+	blanks
+	dashes
+	words
+	fits
 )
 
-// typography maps typographic characters to ASCII: models write one in place of the other.
+// of returns the text that lines which are the same have in common.
+func (f fit) of(line string) string {
+	switch f {
+	case blanks:
+		return strings.TrimRight(line, " \t\r\n")
+	case dashes:
+		return typography.Replace(blanks.of(line))
+	case words:
+		return strings.TrimSpace(line)
+	}
+	return trimEnd(line)
+}
+
+// typography is what models write in the place of ASCII, and the other way round.
 var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u00a0", " ", "\u202f", " ")
 
@@ -83,14 +107,14 @@ var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-"
 func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
 	from := t.at
 	for _, context := range h.context {
-		at := t.next(from, []string{context}, exact)
-		if at < 0 {
-			at = t.next(from, []string{context}, words)
+		at := t.find(from, []string{context}, exact, 1)
+		if len(at) == 0 {
+			at = t.find(from, []string{context}, words, 1)
 		}
-		if at < 0 {
+		if len(at) == 0 {
 			return 0, &HunkError{Why: fmt.Sprintf("its line %q is not there", "@@ "+context)}
 		}
-		from = at + 1
+		from = at[0] + 1
 	}
 	var old []string
 	for _, l := range h.lines {
@@ -104,21 +128,20 @@ func (t *target) locate(h hunk, lenient bool) (int, *HunkError) {
 	if h.at > 0 && t.fits(max(h.at-1+t.moved, t.at), old, exact) && !h.atEnd {
 		return max(h.at-1+t.moved, t.at), nil
 	}
-	fits := []fit{exact}
+	strictest := []fit{exact}
 	if lenient {
-		fits = append(fits, blanks, dashes)
+		strictest = append(strictest, blanks, dashes)
 	}
-	for _, f := range fits {
+	for _, f := range strictest {
 		var places []int
-		for at := from; len(places) < maxPlaces; at++ {
-			if at = t.next(at, old, f); at < 0 {
-				break
-			}
-			if !h.atEnd || at+len(old) == len(t.lines) {
-				places = append(places, at)
-			}
+		if at := len(t.lines) - len(old); !h.atEnd {
+			places = t.find(from, old, f, maxPlaces)
+		} else if at >= from && t.fits(at, old, f) {
+			places = []int{at}
 		}
 		switch {
+		case t.tries > maxTries:
+			return 0, &HunkError{Why: "its lines, and those of the hunks before it, are in too many places to compare them all"}
 		case len(places) == 1, len(places) > 1 && len(h.context) > 0:
 			return places[0], nil
 		case len(places) > 1:
@@ -146,22 +169,12 @@ func (t *target) insertion(h hunk, from int) (int, *HunkError) {
 	return at, nil
 }
 
-// next returns the first place of lines at or after from, -1 if there is none.
-func (t *target) next(from int, lines []string, f fit) int {
-	for ; from+len(lines) <= len(t.lines); from++ {
-		if t.fits(from, lines, f) {
-			return from
-		}
-	}
-	return -1
-}
-
 func (t *target) fits(at int, lines []string, f fit) bool {
 	if at < 0 || at+len(lines) > len(t.lines) {
 		return false
 	}
 	for i, l := range lines {
-		if f(t.lines[at+i]) != f(l) {
+		if f.of(t.lines[at+i]) != f.of(l) {
 			return false
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Locate returns the workspace and the path for a name in a patch. The path must not lead
-// through a symbolic link; if itself is set, its last name may be a link. Locate refuses a
-// path that the caller may not write.
+// Locate returns where a path of a patch is. Its path is not to lead through symbolic
+// links; with itself, the last name may be one. It refuses a path that may not be
+// written; its errors name the path, but for those of the package workspace.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
 // In returns a Locate for one workspace. It refuses symbolic links.
@@ -59,26 +59,46 @@ func Check(ctx context.Context, changes []Change, at Locate) (*Plan, error) {
 			return nil, pathError(c.Path, &workspace.Error{Err: workspace.ErrTooLarge, Detail: "the files of the patch"})
 		}
 	}
-	for i, s := range p.steps {
-		for _, other := range p.steps[:i] {
-			if s.ws == other.ws && s.path == other.path {
-				return nil, pathError(s.name, &workspace.Error{Err: workspace.ErrInvalid, Detail: "the patch changes it twice"})
-			}
+	type place struct {
+		ws   workspace.Workspace
+		path string
+	}
+	taken := make(map[place]bool, len(p.steps))
+	for _, s := range p.steps {
+		at := place{s.ws, s.path}
+		if taken[at] {
+			return nil, pathError(s.name, &workspace.Error{Err: workspace.ErrInvalid, Detail: "the patch changes it twice"})
 		}
+		taken[at] = true
 	}
 	return p, nil
 }
 
 func reason(err error) error { return &workspace.Error{Err: err} }
 
+// named is an error that names its path.
+type named struct{ error }
+
+func (e *named) Unwrap() error { return e.error }
+
+// pathError makes err name a path, unless it names one.
 func pathError(name string, err error) error {
-	if _, ok := errors.AsType[*workspace.Error](err); ok {
-		return workspace.NewError("patch", name, err)
+	if _, ok := errors.AsType[*named](err); ok || err == nil {
+		return err
 	}
 	if _, ok := errors.AsType[*HunkError](err); ok {
-		return fmt.Errorf("cannot patch %q: %w", name, err)
+		return &named{fmt.Errorf("cannot patch %q: %w", name, err)}
 	}
-	return err
+	return &named{workspace.NewError("patch", name, err)}
+}
+
+// located is at, whose errors name the path.
+func (at Locate) located(name string, itself bool) (workspace.Workspace, string, error) {
+	ws, path, err := at(name, itself)
+	if _, ok := errors.AsType[*workspace.Error](err); !ok && err != nil {
+		err = &named{err}
+	}
+	return ws, path, pathError(name, err)
 }
 
 func (c *content) size() int {
@@ -89,7 +109,7 @@ func (c *content) size() int {
 }
 
 func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
-	ws, where, err := at(c.Path, c.Action == Delete || c.Action == Move)
+	ws, where, err := at.located(c.Path, c.Action == Delete || c.Action == Move)
 	if err != nil {
 		return err
 	}
@@ -137,7 +157,7 @@ func (p *Plan) add(ctx context.Context, c *Change, at Locate) error {
 		return nil
 	}
 	to := step{change: c, new: next, name: c.To, first: true}
-	if to.ws, to.path, err = at(c.To, true); err != nil {
+	if to.ws, to.path, err = at.located(c.To, true); err != nil {
 		return err
 	}
 	if err := p.vacant(ctx, to); err != nil {

@@ -2,7 +2,10 @@ package edit
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/workspace"
 )
@@ -93,6 +97,8 @@ func TestPatch(t *testing.T) {
 		{"a link", "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n", "", "", "line 2 of the patch: it is about a symbolic link, which is not supported"},
 		{"a copy", "diff --git a/a b/c\nsimilarity index 100%\ncopy from a\ncopy to c\n", "", "", "line 3 of the patch: it copies a file, which is not supported"},
 		{"an overflow", "--- a\n+++ a\n@@ -1,99999999999999999999 +1 @@\n", "", "", `line 3 of the patch: "@@ -1,99999999999999999999 +1 @@" is no header of a hunk, such as @@ -1,3 +1,4 @@`},
+		{"moved onto a file", "diff --git a/a b/e\nsimilarity index 100%\nrename from a\nrename to e\n", "", "", `cannot patch "e": already exists`},
+		{"moved outside", "diff --git a/a b/../e\nsimilarity index 100%\nrename from a\nrename to ../e\n", "", "", `cannot patch "../e": path traversal denied: it leaves the root through ".."`},
 		{"made twice", "--- /dev/null\n+++ a\n@@ -0,0 +1 @@\n+x\n", "", "", `cannot patch "a": already exists`},
 		{"changed twice", "--- a\n+++ a\n@@ -1 +1 @@\n-1\n+2\n--- d/../a\n+++ d/../a\n@@ -1 +1 @@\n-1\n+2\n", "", "", `cannot patch "d/../a": invalid argument: the patch changes it twice`},
 		{"outside", "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n", "", "", `cannot patch "../x": path traversal denied: it leaves the root through ".."`},
@@ -258,6 +264,56 @@ func TestPutBack(t *testing.T) {
 	err = plan.Apply(t.Context())
 	assert.EqualError(t, err, `cannot patch "d": already exists; the files before it are put back`)
 	assert.Equal(t, map[string]string{"a": "1\n", "b": "1\n", "d": "mine\n"}, tree(t, dir))
+}
+
+// Whatever fails, the error names the path.
+func TestErrorsOfPatchesNameThePath(t *testing.T) {
+	for _, err := range []error{
+		workspace.ErrExist, reason(workspace.ErrExist), &HunkError{Hunk: 1, Why: "why"}, io.ErrUnexpectedEOF, unix.EIO, context.Canceled,
+		&os.PathError{Op: "read", Path: "other", Err: unix.ESTALE},
+	} {
+		got := pathError("a", err)
+		assert.Regexp(t, `^cannot patch "a": `, got.Error())
+		assert.Equal(t, got, pathError("b", got), "the first name stays")
+		for _, kind := range []error{workspace.ErrExist, context.Canceled, unix.EIO} {
+			assert.Equal(t, errors.Is(err, kind), errors.Is(got, kind), "%v", err)
+		}
+	}
+	assert.EqualError(t, pathError("a", workspace.ErrExist), `cannot patch "a": already exists`)
+	refused := func(string, bool) (workspace.Workspace, string, error) {
+		return nil, "", errors.New(`cannot write "x": refused`)
+	}
+	changes, err := Parse("--- x\n+++ x\n@@ -1 +1 @@\n-1\n+2\n")
+	require.NoError(t, err)
+	_, err = Check(t.Context(), changes, refused)
+	assert.EqualError(t, err, `cannot write "x": refused`)
+}
+
+// TestFilesThatCome: a file that comes while a patch is applied stays, and is named.
+func TestFilesThatCome(t *testing.T) {
+	ws, dir := open(t)
+	changes, err := Parse("--- /dev/null\n+++ d/a\n@@ -0,0 +1 @@\n+x\n")
+	require.NoError(t, err)
+	for range 200 {
+		plan, err := Check(t.Context(), changes, In(ws))
+		require.NoError(t, err)
+		var racing sync.WaitGroup
+		made := false
+		racing.Go(func() {
+			_ = os.Mkdir(dir+"/d", 0o755)
+			f, err := os.OpenFile(dir+"/d/a", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+			if made = err == nil; made {
+				f.Close()
+			}
+		})
+		err = plan.Apply(t.Context())
+		racing.Wait()
+		assert.NotEqual(t, made, err == nil)
+		if err != nil {
+			assert.EqualError(t, err, `cannot patch "d/a": already exists`)
+		}
+		require.NoError(t, os.RemoveAll(dir+"/d"))
+	}
 }
 
 func FuzzParse(f *testing.F) {

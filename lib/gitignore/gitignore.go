@@ -31,6 +31,10 @@ type Tree struct {
 	Root   string // the root's absolute path, which a .git file may name
 	User   []byte // the list of the user, for all repositories
 	Inside bool   // the root lies in a repository that begins above it
+
+	// TooLong is told of a list of more than MaxFile bytes, which is passed over; path is ""
+	// for the user's. It may be told several times. nil: nobody is.
+	TooLong func(path string)
 }
 
 // Ignored reports whether git ignores a path below top, the top of a repository. It checks
@@ -66,15 +70,28 @@ type Rules struct {
 func (t *Tree) Enter(parent *Rules, dir string, hasGit, hasList bool) *Rules {
 	r := parent
 	if hasGit || parent == nil && t.Inside {
-		r = (&Rules{dir: dir, inside: true}).with(t.User)
+		r = (&Rules{dir: dir, inside: true}).with(t.fitting("", t.User))
 		if hasGit {
-			r = r.with(t.Read(t.exclude(dir), MaxFile))
+			r = r.with(t.list(t.exclude(dir)))
 		}
 	}
 	if !hasList || r == nil || !r.inside {
 		return r
 	}
-	return (&Rules{parent: r, dir: dir, inside: true}).with(t.Read(join(dir, FileName), MaxFile))
+	return (&Rules{parent: r, dir: dir, inside: true}).with(t.list(join(dir, FileName)))
+}
+
+func (t *Tree) list(path string) []byte { return t.fitting(path, t.Read(path, MaxFile)) }
+
+// fitting returns a list, or nothing if it is too long.
+func (t *Tree) fitting(path string, list []byte) []byte {
+	if len(list) <= MaxFile {
+		return list
+	}
+	if t.TooLong != nil {
+		t.TooLong(path)
+	}
+	return nil
 }
 
 // exclude names the list of the repository whose top is dir.
@@ -100,9 +117,6 @@ func (t *Tree) exclude(dir string) string {
 
 // with adds the rules of a list after the others.
 func (r *Rules) with(list []byte) *Rules {
-	if len(list) > MaxFile {
-		return r
-	}
 	text := strings.TrimPrefix(string(list), "\ufeff")
 	for line := range strings.SplitSeq(text, "\n") {
 		if rule, ok := parse(gitplace.CString(strings.TrimSuffix(line, "\r"))); ok {

@@ -229,7 +229,7 @@ func TestRepositories(t *testing.T) {
 	assert.NotContains(t, ignored(t, inside), "sub/y")
 }
 
-// The package reads no rules from a symbolic link or from a list longer than MaxFile.
+// A link is no list, and one that is too long is passed over, and told.
 func TestListsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "", "", "init", "-q")
@@ -238,7 +238,14 @@ func TestListsThatAreNone(t *testing.T) {
 	agree(t, dir, "/dev/null")
 	require.NoError(t, os.Remove(dir+"/.gitignore"))
 	write(t, dir, ".gitignore", strings.Repeat("list\n", MaxFile/5+1))
-	assert.Empty(t, ignored(t, tree(dir, nil)))
+	write(t, dir, ".git/info/exclude", strings.Repeat("list\n", MaxFile/5+1))
+	var long []string
+	at := tree(dir, []byte(strings.Repeat("list\n", MaxFile/5+1)))
+	at.TooLong = func(path string) { long = append(long, path) }
+	assert.Empty(t, ignored(t, at))
+	assert.Equal(t, []string{"", ".git/info/exclude", ".gitignore"}, long)
+	write(t, dir, ".gitignore", strings.Repeat("#", MaxFile-5)+"\nlist")
+	assert.Equal(t, []string{"list"}, ignored(t, tree(dir, nil)))
 }
 
 // TestHostileRules: patterns with exponential time in a backtracking matcher finish at

@@ -107,10 +107,11 @@ func Write(out io.Writer, format objects.Format, path string, old, new Side) (co
 	return p.complete, nil
 }
 
-// Unified writes the lines that differ as a unified diff, and nothing if no line differs. A
-// name is a path, or "" for a file that does not exist. As in git's diffs, a/ and b/
-// precede a relative name. For content that Write treats as binary, Unified reports only
-// that it differs.
+// Unified writes the lines that differ as a unified diff, and nothing if none does. A
+// name is a path, or "" for a file that is not there. The names are those of git, with
+// a/ and b/ before a relative one. A file with a NUL in its first 8000 bytes is only said
+// to differ. Of texts of over 16 MiB or 524288 lines, a line in parentheses says which of
+// the old and the new lines the change is among.
 func Unified(oldName, newName string, old, new []byte) []byte {
 	side := func(name string, data []byte) blob {
 		b := blob{size: int64(len(data)), data: data}
@@ -132,10 +133,50 @@ func Unified(oldName, newName string, old, new []byte) []byte {
 	case bytes.Equal(old, new):
 	case a.isText() && b.isText():
 		p.hunks(from, to, a, b)
-	default:
+	case a.isBinary() || b.isBinary():
 		fmt.Fprintf(&p, "Binary files %s and %s differ\n", from, to)
+	default:
+		fmt.Fprintf(&p, "--- %s\n+++ %s\n%s", lineName(from), lineName(to), tooLong(old, new))
 	}
 	return p.Bytes()
+}
+
+// tooLong tells the range of lines that differ.
+func tooLong(old, new []byte) string {
+	first := 0
+	for shorter := min(len(old), len(new)); first < shorter && old[first] == new[first]; {
+		first++
+	}
+	first = bytes.LastIndexByte(old[:first], '\n') + 1
+	before := bytes.Count(old[:first], newline)
+	old, new = old[first:], new[first:]
+	same := 0
+	for shorter := min(len(old), len(new)); same < shorter && old[len(old)-same-1] == new[len(new)-same-1]; {
+		same++
+	}
+	beginsLine := func(text []byte) bool { return len(text) == same || text[len(text)-same-1] == '\n' }
+	if !beginsLine(old) || !beginsLine(new) {
+		_, rest, _ := bytes.Cut(old[len(old)-same:], newline)
+		same = len(rest)
+	}
+	return fmt.Sprintf("(diff too long to show: %s became %s)\n", lineRange(before, old[:len(old)-same]), lineRange(before, new[:len(new)-same]))
+}
+
+var newline = []byte("\n")
+
+// lineRange names the lines of a text that follows others.
+func lineRange(before int, text []byte) string {
+	n := bytes.Count(text, newline)
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		n++
+	}
+	switch n {
+	case 0:
+		return "no lines"
+	case 1:
+		return fmt.Sprintf("line %d", before+1)
+	}
+	return fmt.Sprintf("lines %d to %d", before+1, before+n)
 }
 
 func check(path string, sides ...Side) error {
@@ -193,8 +234,11 @@ func (s Side) read(format objects.Format) (blob, error) {
 }
 
 func (b blob) isText() bool {
-	return b.size <= maxText && bytes.IndexByte(b.data[:min(len(b.data), sniffed)], 0) < 0 &&
-		bytes.Count(b.data, []byte("\n")) < maxLines
+	return b.size <= maxText && !b.isBinary() && bytes.Count(b.data, newline) < maxLines
+}
+
+func (b blob) isBinary() bool {
+	return bytes.IndexByte(b.data[:min(len(b.data), sniffed)], 0) >= 0
 }
 
 type patch struct {

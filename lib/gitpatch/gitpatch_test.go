@@ -564,3 +564,25 @@ func worked(t *testing.T) time.Duration {
 	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &used))
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
+
+// A text that is too long for a diff is not called binary.
+func TestUnifiedOfLongTexts(t *testing.T) {
+	const head = "--- a/f\n+++ b/f\n"
+	many := strings.Repeat("a\n", maxLines)
+	for _, row := range []struct{ name, old, new, want string }{
+		{"all lines", many, strings.Repeat("b\n", maxLines), "lines 1 to 524288 became lines 1 to 524288"},
+		{"one line, the first", many, "b" + many[1:], "line 1 became line 1"},
+		{"one line, the last", many, many[:len(many)-2] + "b\n", "line 524288 became line 524288"},
+		{"the end of the last line", many, many[:len(many)-1], "line 524288 became line 524288"},
+		{"lines that are longer", many[:20] + "xay\n" + many, many[:20] + "xbby\n" + many, "line 11 became line 11"},
+		{"lines that are added", "1\n" + many, "1\n2\n3\n" + many, "no lines became lines 2 to 3"},
+		{"lines that go", "1\n22\n2\n" + many, "1\n2\n" + many, "line 2 became no lines"},
+		{"a long line", strings.Repeat("x", maxText) + "1\nend\n", strings.Repeat("x", maxText) + "2\nend\n", "line 1 became line 1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, head+"(diff too long to show: "+row.want+")\n", string(Unified("f", "f", []byte(row.old), []byte(row.new))))
+		})
+	}
+	assert.Equal(t, "Binary files a/f and b/f differ\n", string(Unified("f", "f", []byte("\x00"+many), []byte(many))))
+	assert.Equal(t, "--- /dev/null\n+++ b/f\n(diff too long to show: no lines became lines 1 to 524288)\n", string(Unified("", "f", nil, []byte(many))))
+}

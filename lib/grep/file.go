@@ -48,9 +48,12 @@ type searcher struct {
 // search searches a file up to a NUL byte. binary is true if the NUL byte comes before the
 // first match.
 func (s *searcher) search(f io.Reader, path func() string) (binary bool, err error) {
-	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun = path, "", 0, 0, 1, 0, false
+	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun, s.long = path, "", 0, 0, 1, 0, false, false
 	begin, end, skipping := 0, 0, false // of what was not searched
 	for {
+		if s.stopped != nil && s.stopped() {
+			return false, nil
+		}
 		n, err := s.read(f, end)
 		if bytes.IndexByte(s.buf[end:end+n], 0) >= 0 {
 			return !s.begun, nil
@@ -75,7 +78,7 @@ func (s *searcher) search(f io.Reader, path func() string) (binary bool, err err
 		if !last {
 			stop = begin + bytes.LastIndexByte(s.buf[begin:end], '\n') + 1
 			if stop == begin && end-begin >= maxLine {
-				stop, skipping = end, true
+				stop, skipping = begin+maxLine, true
 			}
 		}
 		if stop > begin && !s.region(begin, stop) || last {

@@ -52,8 +52,8 @@ type Output interface {
 	// Write receives texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
-	// Failed reports a file or directory that the search cannot read. If it returns an
-	// error, the search ends.
+	// Failed is told of what cannot be read or searched, and with ErrIgnoreList of a list of
+	// ignored files that is not applied, once. An error ends the search.
 	Failed(path string, err error) error
 }
 
@@ -69,13 +69,28 @@ type ErrPattern struct {
 	Err     error
 }
 
-func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %q: %v", e.Pattern, e.Err) }
+func (e *ErrPattern) Error() string { return fmt.Sprintf("pattern %s: %v", brief(e.Pattern), e.Err) }
 func (e *ErrPattern) Unwrap() error { return e.Err }
 
-// ErrBinary reports a binary file that the caller has named.
+// brief quotes a text, of a long one its beginning.
+func brief(text string) string {
+	if len(text) > maxTold {
+		return fmt.Sprintf("%q...", text[:boundary([]byte(text), maxTold)])
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// maxTold is how many bytes of an expression an error has.
+const maxTold = 200
+
+// ErrBinary is a file that was named, and is binary.
 var ErrBinary = errors.New("it is binary")
 
-// Check returns an *ErrPattern if the pattern of a query is invalid.
+// ErrIgnoreList is a list of ignored files that is longer than gitignore.MaxFile. Files
+// that it names are searched.
+var ErrIgnoreList = fmt.Errorf("it is longer than %d bytes, so files that it names are searched", gitignore.MaxFile)
+
+// Check returns an *ErrPattern if a query cannot be made.
 func Check(q Query) error {
 	if _, err := compile(q); err != nil {
 		return &ErrPattern{q.Pattern, err}
@@ -88,7 +103,12 @@ func Check(q Query) error {
 // A file with a NUL byte is binary: Search reads it up to the block with the first NUL
 // byte.
 //
-// Search searches the first MiB of a line, and passes on at most 2000 bytes of it.
+// The first MiB of a line is searched; at most 2000 bytes are given out. A line is not
+// searched if its length times the size of the compiled expression is over a bound, which
+// a MiB times 127 instructions is within; then Output.Failed is told ErrLongLine for the
+// file.
+//
+// Search ends some seconds after ctx does, at the latest, with its error.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
 	m, err := compile(q)
 	if err != nil {
@@ -96,7 +116,7 @@ func Search(ctx context.Context, q Query, places []Place, out Output) (Total, er
 	}
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
-	r := &run{query: q, ctx: inner, out: out, batches: make(chan *batch, waiting), room: make(chan struct{}, waiting), ready: map[int]*batch{}, stop: stop}
+	r := &run{query: q, ctx: inner, out: out, batches: make(chan *batch, waiting), room: make(chan struct{}, waiting), ready: map[int]*batch{}, long: map[string]bool{}, stop: stop}
 	r.moved.L = &r.mu
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -133,6 +153,7 @@ type run struct {
 	room    chan struct{}
 	filling *batch
 	made    int
+	long    map[string]bool // the lists of ignored files that were told to be too long
 
 	mu    sync.Mutex // of what follows
 	moved sync.Cond
@@ -198,7 +219,7 @@ func (r *run) place(p Place) {
 		return
 	}
 	if info.IsDir() {
-		w := walker{r, p}
+		w := r.walker(p)
 		w.walk(p.Path, w.above(p.Path), 0)
 		return
 	}
@@ -212,6 +233,29 @@ const maxDepth = 2048
 type walker struct {
 	*run
 	Place
+}
+
+func (r *run) walker(p Place) *walker {
+	if p.Ignore != nil {
+		tree := *p.Ignore
+		tree.TooLong = func(path string) { r.tooLong(&tree, path) }
+		p.Ignore = &tree
+	}
+	return &walker{r, p}
+}
+
+// tooLong tells of a list of ignored files.
+func (r *run) tooLong(tree *gitignore.Tree, path string) {
+	switch {
+	case path == "":
+		path = "core.excludesFile"
+	case !strings.HasPrefix(path, "/"):
+		path = strings.TrimSuffix(tree.Root, "/") + "/" + path
+	}
+	if !r.long[path] {
+		r.long[path] = true
+		r.failed(path, ErrIgnoreList)
+	}
 }
 
 // above returns the rules of the directories above dir.
@@ -292,7 +336,7 @@ func (w *walker) walk(dir string, rules *gitignore.Rules, deep int) {
 		if w.Other != nil {
 			if other := w.Other(below); other != nil {
 				other.Shown = w.told(below)
-				(&walker{w.run, *other}).walk(other.Path, nil, deep+1)
+				w.run.walker(*other).walk(other.Path, nil, deep+1)
 				continue
 			}
 		}
@@ -370,7 +414,7 @@ func (r *run) submit() {
 func (r *run) work(m *matcher) {
 	var now *batch
 	matches := 0 // in this file
-	s := &searcher{Query: &r.query, lines: lines{matcher: m}}
+	s := &searcher{Query: &r.query, lines: lines{matcher: m, stopped: func() bool { return r.ctx.Err() != nil }}}
 	s.emit = func(l Line, group, match bool) bool {
 		if len(now.text) > spill {
 			r.spill(now)
@@ -409,8 +453,11 @@ func (r *run) file(s *searcher, i item) {
 	}
 	defer f.Close()
 	binary, err := s.search(f, i.path)
-	if binary && i.named != nil {
+	switch {
+	case binary && i.named != nil:
 		err = ErrBinary
+	case s.long && err == nil:
+		err = ErrLongLine
 	}
 	if err != nil {
 		r.failed(i.path(), err)

@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitignore"
 	"pikuri/lib/pattern"
@@ -365,13 +367,94 @@ func TestPatterns(t *testing.T) {
 		`(a)\1`:                  "invalid escape sequence: \"\\\\1\"",
 		"\xff(":                  "invalid UTF-8: \"\\xff(\"",
 		"(((a{100}){100}){100})": "",
+		"x{1000}(y{1000}|" + strings.Repeat("z{1000}", 8) + ")":        "it is too large: compiled, it has over 10000 instructions; repeat less in it",
+		strings.Repeat("(a?){1000}", 3000):                             "expression too large: \"" + strings.Repeat("(a?){1000}", 20) + "\"...",
+		strings.Repeat(`(\b){500}`, 30) + strings.Repeat("(|a)", 5000): "it is too large: compiled, it has over 10000 instructions; repeat less in it",
+		strings.Repeat("|a", maxPattern):                               "it is longer than 65536 bytes",
 	} {
 		err := Check(Query{Pattern: text})
-		require.Error(t, err, text)
+		require.Error(t, err)
+		assert.Less(t, len(err.Error()), 600)
 		if want != "" {
-			assert.EqualError(t, errors.Unwrap(err), want, text)
+			assert.EqualError(t, errors.Unwrap(err), want)
 		}
 	}
 	assert.NoError(t, Check(Query{Pattern: "(a*)*b"}))
+	assert.NoError(t, Check(Query{Pattern: "x{1000}"}))
+	assert.NoError(t, Check(Query{Pattern: "(x{1,30}){1,30}y"}))
+	assert.NoError(t, Check(Query{Pattern: strings.Repeat("a", 2*maxPattern), Fixed: true}))
 	assert.NoError(t, Check(Query{Pattern: "\xff(", Fixed: true}))
+}
+
+// spent is the time of the processor that fn takes, on all threads.
+func spent(t *testing.T, fn func()) time.Duration {
+	now := func() time.Duration {
+		var u unix.Rusage
+		require.NoError(t, unix.Getrusage(unix.RUSAGE_SELF, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := now()
+	fn()
+	return now() - before
+}
+
+const costly = "(x{1,30}){1,30}y" // some 1800 steps for each x
+
+// A line is not searched for longer than some seconds, and it is told.
+func TestCostlyLines(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "f", "xy\n"+strings.Repeat("x", maxLine)+"\nxxy\n")
+	write(t, dir, "g", strings.Repeat("z", maxLine)+"\nxy\n") // has no x where it is long
+	write(t, dir, "h", strings.Repeat("x", 5*maxLine))
+	var out *printed
+	var total Total
+	took := spent(t, func() { out, total = search(t, Query{Pattern: costly}, place(t, dir, ".")) })
+	assert.Less(t, took, 10*time.Second)
+	assert.Equal(t, "f:1:xy\nf:3:xxy\ng:2:xy\n", strings.ReplaceAll(out.String(), "--\n", ""))
+	assert.Equal(t, []string{"f: " + ErrLongLine.Error(), "h: " + ErrLongLine.Error()}, slices.Sorted(slices.Values(out.failures)))
+	assert.Equal(t, 3, total.Matches)
+
+	// An ordinary expression searches the longest line.
+	q := Query{Pattern: "(q{1,40}|[yz]{20})hit"}
+	m, err := compile(q)
+	require.NoError(t, err)
+	require.Greater(t, m.steps, 64)
+	require.Less(t, m.steps, 128)
+	write(t, dir, "i", "short\n"+strings.Repeat("q", maxLine-8)+"hit"+strings.Repeat("q", 5*maxLine))
+	out, total = search(t, q, place(t, dir, "i"))
+	assert.Equal(t, 1, total.Matches)
+	assert.Empty(t, out.failures)
+}
+
+// A search that is over ends within what was read of a file at once.
+func TestSearchThatTakesTooLong(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "f", "xy\n"+strings.Repeat(strings.Repeat("x", 1000)+"\n", 4000)+"xy\n")
+	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	out := &printed{}
+	var total Total
+	var err error
+	took := spent(t, func() {
+		total, err = Search(ctx, Query{Pattern: strings.Repeat("(x{1,30}){1,30}", 5) + "y"}, []Place{place(t, dir, ".")}, out)
+	})
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, took, 5*time.Second)
+	assert.LessOrEqual(t, total.Matches, 1)
+	assert.Empty(t, out.failures)
+}
+
+// A list of ignored files that is too long is told once.
+func TestLongIgnoreLists(t *testing.T) {
+	dir := initRepository(t)
+	write(t, dir, ".gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))
+	write(t, dir, "d/.gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))
+	write(t, dir, "d/skip", "hit\n")
+	out, total := search(t, Query{Pattern: "hit"}, place(t, dir, "."), place(t, dir, "d"))
+	assert.Equal(t, 2, total.Matches)
+	assert.Equal(t, []string{dir + "/.gitignore: " + ErrIgnoreList.Error(), dir + "/d/.gitignore: " + ErrIgnoreList.Error()}, out.failures)
+	at := place(t, dir, ".")
+	at.Ignore.User = []byte(strings.Repeat("#", gitignore.MaxFile+1))
+	out, _ = search(t, Query{Pattern: "hit"}, at)
+	assert.Contains(t, out.failures, "core.excludesFile: "+ErrIgnoreList.Error())
 }

@@ -13,7 +13,8 @@ import (
 
 // matcher finds the lines that match.
 type matcher struct {
-	re *regexp.Regexp // nil: a needle decides
+	re    *regexp.Regexp // nil: a needle decides
+	steps int            // at most, that re takes for a byte
 
 	// needles are texts: each line that matches contains one of them. So the search skips
 	// most lines of a file. Without needles, it runs the expression on each line.
@@ -23,6 +24,24 @@ type matcher struct {
 
 // maxNeedles bounds the needles. The search looks for each one separately.
 const maxNeedles = 8
+
+const (
+	// maxPattern and maxProgram bound an expression, as its author wrote it and as it is
+	// compiled: x{1000} is a thousand instructions. A byte takes a step for each instruction
+	// at the worst, of about 20 ns.
+	maxPattern = 64 << 10
+	maxProgram = 10_000
+
+	// maxSteps bounds the steps of one line, so that none takes longer than some seconds. An
+	// expression of 127 instructions searches a line of a MiB.
+	maxSteps = 1 << 27
+
+	// uninterrupted is how many steps are taken until it is looked whether the search is over.
+	uninterrupted = 1 << 22
+)
+
+// ErrLongLine is a line that is too long for an expression. It was not searched.
+var ErrLongLine = errors.New("a line is too long to be searched for an expression of this size")
 
 var errNewline = errors.New("it holds a newline, and lines are matched one at a time")
 
@@ -40,21 +59,28 @@ func compile(q Query) (*matcher, error) {
 	if q.IgnoreCase {
 		text = "(?i)" + text
 	}
-	re, err := regexp.Compile(text)
-	if err != nil {
-		if e, ok := errors.AsType[*syntax.Error](err); ok {
-			err = fmt.Errorf("%s: %q", e.Code, e.Expr)
-		}
-		return nil, err
+	if len(text) > maxPattern {
+		return nil, fmt.Errorf("it is longer than %d bytes", maxPattern)
 	}
 	tree, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
+		if e, ok := errors.AsType[*syntax.Error](err); ok {
+			err = fmt.Errorf("%s: %s", e.Code, brief(e.Expr))
+		}
 		return nil, err
 	}
 	if hasNewline(tree) {
 		return nil, errNewline
 	}
-	m := &matcher{re: re}
+	steps, err := programSize(tree)
+	if err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	m := &matcher{re: re, steps: steps}
 	literals := required(tree)
 	for _, l := range literals {
 		m.fold = m.fold || l.fold
@@ -65,7 +91,7 @@ func compile(q Query) (*matcher, error) {
 			needle = foldable(needle)
 		}
 		if needle == "" || strings.ContainsRune(needle, utf8.RuneError) { // which a byte that is no text matches too
-			return &matcher{re: re}, nil
+			return &matcher{re: re, steps: steps}, nil
 		}
 		m.needles = append(m.needles, []byte(needle))
 	}
@@ -73,6 +99,40 @@ func compile(q Query) (*matcher, error) {
 		m.re = nil
 	}
 	return m, nil
+}
+
+// programSize is how many instructions an expression compiles to.
+func programSize(tree *syntax.Regexp) (int, error) {
+	errLarge := fmt.Errorf("it is too large: compiled, it has over %d instructions; repeat less in it", maxProgram)
+	if leastSize(tree) > maxProgram { // else it would take a GiB to find out
+		return 0, errLarge
+	}
+	program, err := syntax.Compile(tree.Simplify())
+	if err == nil && len(program.Inst) > maxProgram {
+		err = errLarge
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(program.Inst), nil
+}
+
+// leastSize is the number of characters and classes once repeats are written out.
+func leastSize(re *syntax.Regexp) int {
+	size := 0
+	switch re.Op {
+	case syntax.OpLiteral:
+		size = len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		size = 1
+	}
+	for _, sub := range re.Sub {
+		size = min(size+leastSize(sub), maxProgram+1)
+	}
+	if re.Op == syntax.OpRepeat {
+		size *= max(re.Min, re.Max)
+	}
+	return size
 }
 
 func hasNewline(re *syntax.Regexp) bool {
@@ -142,6 +202,10 @@ type lines struct {
 	text   []byte // ends with a newline, but at the end of the file
 	folded []byte // the same in lower case
 	next   []int  // where each needle is found next
+
+	stopped func() bool // the search is over; nil: never
+	taken   int         // steps since it was asked
+	long    bool        // a line was not searched, being too long
 }
 
 // look takes the next part of a file. It reuses the buffers of the last part.
@@ -166,8 +230,8 @@ func lower(to, text []byte) []byte {
 	return to
 }
 
-// find returns the first line that matches at or after from, the beginning of a line. match
-// is the place of the match in that line.
+// find returns the first line that matches at or after from, which begins a line.
+// match is where in it. It finds no more once the search is over.
 func (l *lines) find(from int) (begin, end int, match []int) {
 	for from < len(l.text) {
 		begin = from
@@ -185,6 +249,11 @@ func (l *lines) find(from int) (begin, end int, match []int) {
 		if match = l.inLine(l.text[begin:end]); match != nil {
 			return begin, end, match
 		}
+		if l.taken > uninterrupted {
+			if l.taken = 0; l.stopped != nil && l.stopped() {
+				break
+			}
+		}
 		from = end + 1
 	}
 	return 0, 0, nil
@@ -192,6 +261,12 @@ func (l *lines) find(from int) (begin, end int, match []int) {
 
 func (l *lines) inLine(line []byte) []int {
 	if l.re != nil {
+		steps := (len(line) + 1) * l.steps
+		if steps > maxSteps {
+			l.long = true
+			return nil
+		}
+		l.taken += steps
 		return l.re.FindIndex(line)
 	}
 	at := bytes.Index(line, l.needles[0])

@@ -18,11 +18,19 @@ const block = 64 << 10
 // output, as in git.
 const sniffed = 8000
 
-// ErrBinary reports a NUL byte in the first 8000 bytes of a text, or in a line of the
-// result.
+// maxPassed bounds a line that is read and not given out. A file that takes no room on
+// the disk can be of exabytes without a newline.
+const maxPassed = 64 << 20
+
+// ErrBinary is a NUL byte in the first 8000 bytes of a text, or in a line that is given
+// out.
 var ErrBinary = errors.New("it is binary")
 
-// Range is a range of lines.
+// ErrLongLine is a line of over 64 MiB that would be passed over, or that Tail would
+// look for the beginning of.
+var ErrLongLine = fmt.Errorf("a line on the way is longer than %d bytes", maxPassed)
+
+// Range says which lines.
 type Range struct {
 	First, Last int64 // from 1; Last 0: to the end
 	Numbers     bool  // each line follows its number and a tab, as with cat -n
@@ -156,6 +164,7 @@ func scan(in io.Reader, r Range, fn func(piece) (more bool, err error)) error {
 		return ErrBinary
 	}
 	p := piece{line: r.Before + 1, begins: true}
+	length := 0 // of the line so far
 	for {
 		text, err := from.ReadSlice('\n')
 		if err == bufio.ErrBufferFull {
@@ -163,14 +172,19 @@ func scan(in io.Reader, r Range, fn func(piece) (more bool, err error)) error {
 		}
 		if len(text) > 0 {
 			p.text, p.ends = text, text[len(text)-1] == '\n'
-			if r.has(p.line) && bytes.IndexByte(text, 0) >= 0 {
+			wanted := r.has(p.line)
+			if wanted && bytes.IndexByte(text, 0) >= 0 {
 				return ErrBinary
+			}
+			if length += len(text); length > maxPassed && !wanted {
+				return ErrLongLine
 			}
 			if more, failed := fn(p); failed != nil || !more {
 				return failed
 			}
 			if p.begins = p.ends; p.ends {
 				p.line++
+				length = 0
 			}
 		}
 		if err != nil {
@@ -179,52 +193,85 @@ func scan(in io.Reader, r Range, fn func(piece) (more bool, err error)) error {
 	}
 }
 
-// Tail moves to the beginning of the last n lines.
+// Tail moves to the beginning of the last n lines. It reads these, and the first bytes of
+// the text. A NUL byte there is ErrBinary, a line of over 64 MiB ErrLongLine.
 func Tail(in io.ReadSeeker, n int64) error {
 	at, err := in.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, block)
-	for last := true; at > 0; {
-		size := min(at, block)
-		at -= size
-		if _, err := in.Seek(at, io.SeekStart); err != nil {
+	if err := readAt(in, buf[:min(at, sniffed)], 0); err != nil {
+		return err
+	}
+	if bytes.IndexByte(buf[:min(at, sniffed)], 0) >= 0 {
+		return ErrBinary
+	}
+	length := int64(0) // of the line whose beginning is looked for
+	for last := true; at > 0; last = false {
+		part := buf[:min(at, block)]
+		at -= int64(len(part))
+		if err := readAt(in, part, at); err != nil {
 			return err
 		}
-		if _, err := io.ReadFull(in, buf[:size]); err != nil {
-			return err
-		}
-		part := buf[:size]
+		begins := int64(-1) // the place of the lines, if this block has it
+		end := len(part)
 		if last {
-			part = bytes.TrimSuffix(part, newline)
-			last = false
+			end = len(bytes.TrimSuffix(part, newline))
 		}
-		for end := bytes.LastIndexByte(part, '\n'); end >= 0; end = bytes.LastIndexByte(part[:end], '\n') {
-			if n--; n <= 0 {
-				_, err := in.Seek(at+int64(end)+1, io.SeekStart)
-				return err
+		for begins < 0 {
+			before := bytes.LastIndexByte(part[:end], '\n')
+			length += int64(end - before - 1)
+			if before < 0 {
+				break
 			}
+			if n--; n <= 0 {
+				begins = int64(before) + 1
+			}
+			end, length = before, 0
+		}
+		if bytes.IndexByte(part[max(begins, 0):], 0) >= 0 {
+			return ErrBinary
+		}
+		if begins >= 0 {
+			_, err := in.Seek(at+begins, io.SeekStart)
+			return err
+		}
+		if length > maxPassed {
+			return ErrLongLine
 		}
 	}
 	_, err = in.Seek(0, io.SeekStart)
 	return err
 }
 
-// Count returns the number of lines that end before the current offset of in, and moves
-// back there.
+func readAt(in io.ReadSeeker, buf []byte, at int64) error {
+	if _, err := in.Seek(at, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(in, buf)
+	return err
+}
+
+// Count returns how many lines end before the place at which in is, and moves back
+// there. A line of over 64 MiB is ErrLongLine.
 func Count(in io.ReadSeeker) (int64, error) {
 	to, err := in.Seek(0, io.SeekCurrent)
 	if err == nil {
 		_, err = in.Seek(0, io.SeekStart)
 	}
-	var lines int64
+	var lines, length int64
 	buf := make([]byte, block)
 	for left := to; err == nil && left > 0; {
 		var n int
 		n, err = in.Read(buf[:min(left, block)])
 		lines += int64(bytes.Count(buf[:n], newline))
 		left -= int64(n)
+		if end := bytes.LastIndexByte(buf[:n], '\n'); end >= 0 {
+			length = int64(n - end - 1)
+		} else if length += int64(n); length > maxPassed {
+			return 0, ErrLongLine
+		}
 	}
 	if err == nil {
 		_, err = in.Seek(to, io.SeekStart)

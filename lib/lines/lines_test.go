@@ -142,3 +142,94 @@ func TestBinary(t *testing.T) {
 		}
 	}
 }
+
+// sparse is a file of a TiB that has a text at its beginning and at its end, and counts
+// what is read of it.
+type sparse struct {
+	head, tail string
+	hole       byte
+	at, read   int64
+}
+
+const sparseSize = 1 << 40
+
+func (s *sparse) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+		s.at = offset
+	case io.SeekCurrent:
+		s.at += offset
+	default:
+		s.at = sparseSize + offset
+	}
+	return s.at, nil
+}
+
+func (s *sparse) Read(p []byte) (int, error) {
+	if s.at == sparseSize {
+		return 0, io.EOF
+	}
+	p = p[:min(int64(len(p)), sparseSize-s.at)]
+	for i := range p {
+		p[i] = s.hole
+	}
+	if s.at < int64(len(s.head)) {
+		copy(p, s.head[s.at:])
+	}
+	if from := sparseSize - int64(len(s.tail)) - s.at; from < int64(len(p)) {
+		copy(p[max(from, 0):], s.tail[max(-from, 0):])
+	}
+	s.at += int64(len(p))
+	if s.read += int64(len(p)); s.read > 4*maxPassed {
+		return 0, fmt.Errorf("more than %d bytes are read", 4*maxPassed)
+	}
+	return len(p), nil
+}
+
+// A huge file is not read as far as its beginning, or its end, in search of a newline.
+func TestHoles(t *testing.T) {
+	text := strings.Repeat("x\n", sniffed)
+	for _, row := range []struct {
+		name string
+		in   sparse
+		n    int64
+		want error
+	}{
+		{"nothing but NUL", sparse{}, 3, ErrBinary},
+		{"NUL behind a text", sparse{head: text}, 3, ErrBinary},
+		{"NUL before a text", sparse{tail: text}, 3, ErrBinary},
+		{"NUL between texts", sparse{head: text, tail: text}, sniffed, ErrBinary},
+		{"NUL in a block of the lines, before them", sparse{head: text, tail: text}, sniffed - 1, nil},
+		{"a line without an end", sparse{hole: 'x'}, 1, ErrLongLine},
+		{"a long line between texts", sparse{head: text, tail: text, hole: 'x'}, sniffed, ErrLongLine},
+		{"behind a long line", sparse{head: text, tail: text, hole: 'x'}, sniffed - 1, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, Tail(&row.in, row.n))
+			assert.Less(t, row.in.read, int64(2*maxPassed))
+		})
+	}
+	in := &sparse{head: text, tail: text, hole: 'x'}
+	_, err := in.Seek(-100, io.SeekEnd)
+	require.NoError(t, err)
+	_, err = Count(in)
+	assert.Equal(t, ErrLongLine, err)
+	for _, hole := range []byte{0, 'x'} {
+		assert.Equal(t, ErrLongLine, Copy(io.Discard, &sparse{head: text, hole: hole}, Range{First: 1 << 20}))
+	}
+}
+
+// A long line that is given out is given out whole.
+func TestLongLineThatIsWanted(t *testing.T) {
+	in := io.LimitReader(&endless{}, maxPassed+2*block)
+	var n counter
+	require.NoError(t, Copy(&n, in, Range{}))
+	assert.EqualValues(t, maxPassed+2*block, n)
+}
+
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) {
+	*c += counter(len(p))
+	return len(p), nil
+}
