@@ -172,6 +172,24 @@ func (c *child) await(ctx context.Context, answered <-chan line, answer any) err
 	}
 }
 
+// abandon ends the job of a start whose answer nobody waits for any more. The answer may
+// be on its way, and then a withdrawal comes too late: the job has to be ended by the name
+// that the answer gives it.
+func (c *child) abandon(id string, answered <-chan line) {
+	_, _, _ = c.send(fields{"op": "cancel", "request": id}, nil)
+	first := &result{}
+	if c.await(context.Background(), answered, first) != nil {
+		return
+	}
+	c.forget(first.Job)
+	if first.Outcome == running {
+		c.kill(first.Job)
+	}
+}
+
+// kill ends a job whose call is cancelled.
+func (c *child) kill(job string) { _, _, _ = c.send(fields{"op": "kill", "job": job}, nil) }
+
 // forget ends the wait for the events of a job.
 func (c *child) forget(job string) {
 	c.mu.Lock()

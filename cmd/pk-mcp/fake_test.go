@@ -85,6 +85,7 @@ func fakeShell() {
 		_ = out.Encode(f)
 	}
 	jobs, order, begun := map[string]*fakeJob{}, []string{}, map[string]*fakeJob{}
+	held := map[string]func(){} // answers, by id
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<24)
 	for in.Scan() {
@@ -126,7 +127,12 @@ func fakeShell() {
 			if r.Stdin {
 				j.stdin, _ = j.cmd.StdinPipe()
 			}
-			say(id(fields{"job": j.id, "outcome": "running", "output": "", "next": 0}))
+			answer := func() { say(id(fields{"job": j.id, "outcome": "running", "output": "", "next": 0})) }
+			if strings.HasSuffix(r.Command, "# late") {
+				held[r.ID] = answer
+			} else {
+				answer()
+			}
 			if strings.Contains(strings.Join(r.Events, " "), "output") {
 				j.tell = say
 			}
@@ -173,6 +179,11 @@ func fakeShell() {
 				say(id(j.since(j.read, 1<<20)))
 			}()
 		case "cancel":
+			if answer := held[r.Request]; answer != nil { // it comes as the answer is on its way
+				answer()
+				say(id(fields{"outcome": "refused", "error": "no request waits for its answer"}))
+				continue
+			}
 			_ = syscall.Kill(-begun[r.Request].cmd.Process.Pid, syscall.SIGTERM)
 			say(id(fields{"request": r.Request}))
 		case "list":

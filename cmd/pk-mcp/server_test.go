@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -219,6 +220,31 @@ func TestProgressAndCancel(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The job of a call that is cancelled as its start is answered ends too.
+func TestCancelledWhileItStarts(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c := connect(t, s, "legacy", nil)
+	gate := t.TempDir() + "/gate"
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: fields{"command": "touch " + gate + "; sleep 1000 # late"}})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(gate); return err == nil }, 20*time.Second, 10*time.Millisecond)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.Eventually(t, func() bool { return textOf(call(t, c, "bash_list", nil)) == "no jobs\n" }, 20*time.Second, 10*time.Millisecond)
+	shell, _, _, err := s.shell.get()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		shell.mu.Lock()
+		defer shell.mu.Unlock()
+		return len(shell.jobs) == 0 && len(shell.waiting) == 0
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 func TestAsk(t *testing.T) {

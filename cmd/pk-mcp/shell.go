@@ -78,7 +78,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 		return failed("%v", err), nil
 	}
 	p := progress{request: r, token: r.Params.GetProgressToken()}
-	end, err := s.start(ctx, c, in, &p)
+	end, err := s.start(ctx, c, in.request(p.token != nil), in.wait(), &p)
 	if errors.Is(err, errEnded) {
 		return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
 	}
@@ -130,25 +130,35 @@ func (in bashIn) wait() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// start starts the job and follows it. When ctx ends, so does the job.
-func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*result, error) {
+// start starts the job and follows it for a while. When ctx ends, so does the job.
+func (s *server) start(ctx context.Context, c *child, f fields, wait time.Duration, p *progress) (*result, error) {
 	e := newEvents()
-	id, answered, err := c.send(in.request(p.token != nil), e)
+	id, answered, err := c.send(f, e)
 	if err != nil {
 		return nil, err
 	}
 	first := &result{}
 	if err := c.await(ctx, answered, first); err != nil {
 		if ctx.Err() != nil {
-			_, _, _ = c.send(fields{"op": "cancel", "request": id}, nil)
+			go c.abandon(id, answered)
 		}
 		return nil, err
 	}
+	defer c.forget(first.Job)
 	if first.Outcome != running {
 		return first, nil
 	}
-	defer c.forget(first.Job)
-	late := time.NewTimer(in.wait())
+	r, err := s.follow(ctx, c, first, e, wait, p)
+	if ctx.Err() != nil { // the client takes no answer, and would not know of the job
+		c.kill(first.Job)
+		return nil, ctx.Err()
+	}
+	return r, err
+}
+
+// follow waits for the end of a job, or for a while, and reads what it has printed.
+func (s *server) follow(ctx context.Context, c *child, first *result, e *events, wait time.Duration, p *progress) (*result, error) {
+	late := time.NewTimer(wait)
 	defer late.Stop()
 	for {
 		select {
@@ -159,7 +169,6 @@ func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*
 		case <-late.C:
 			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
 		case <-ctx.Done():
-			_, _, _ = c.send(fields{"op": "kill", "job": first.Job}, nil)
 			return nil, ctx.Err()
 		case <-c.ended:
 			return nil, errEnded
