@@ -198,6 +198,15 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 	if id != nil && !usable(id) {
 		return nil, wrong(nil, jsonrpc.CodeInvalidRequest, "the id is neither a string nor a whole number")
 	}
+	if err := once(line, fields); err != nil {
+		return nil, wrong(nil, jsonrpc.CodeInvalidRequest, "%v", err)
+	}
+	var params map[string]json.RawMessage
+	if json.Unmarshal(fields["params"], &params) == nil && params != nil {
+		if err := once(fields["params"], params); err != nil {
+			return nil, wrong(id, jsonrpc.CodeInvalidParams, "%v", err)
+		}
+	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
 		return nil, wrong(id, jsonrpc.CodeInvalidRequest, "this is no request of JSON-RPC 2.0: %v", err)
@@ -210,6 +219,16 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 		return nil, problem
 	}
 	return request, nil
+}
+
+// once refuses an object in which a field is there twice: another program that reads it
+// may take the first for what the SDK takes the last for.
+func once(object json.RawMessage, fields map[string]json.RawMessage) error {
+	o := jsonline.Parse(object)
+	for name := range fields {
+		o.Raw(name)
+	}
+	return o.End()
 }
 
 // usable reports whether an id can be given back as it came. The SDK keeps a number as

@@ -93,6 +93,10 @@ func TestLines(t *testing.T) {
 		{"largest id", `{"jsonrpc":"2.0","id":-9007199254740992,"method":"ping"}`, -9007199254740992.0, 0},
 		{"long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
 		{"id twice", `{"jsonrpc":"2.0","id":1,"id":{},"method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"id twice, and the last can be used", `{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"x/y","method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"parameters twice", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{},"params":{}}`, nil, jsonrpc.CodeInvalidRequest},
+		{"arguments twice", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash_list","arguments":{"x":1},"arguments":{}}}`, 1.0, jsonrpc.CodeInvalidParams},
 		{"ID", `{"jsonrpc":"2.0","ID":{},"id":1,"method":"ping"}`, 1.0, 0},
 		{"method that is a number", `{"jsonrpc":"2.0","id":1,"method":1}`, 1.0, jsonrpc.CodeInvalidRequest},
 		{"no method", `{"jsonrpc":"2.0","id":1}`, 1.0, jsonrpc.CodeInvalidRequest},
@@ -202,6 +206,32 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 	}
 	r.write(`{"jsonrpc":"2.0","id":7,"method":"ping"}`)
 	assert.InDelta(t, 7, r.answer()["id"], 0)
+}
+
+// Arguments that two programs could read in two ways are refused: a client may show its
+// user the one, and the other would run.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, fake(t, false))
+	r.write(handshake)
+	r.answer()
+	for _, test := range []struct{ name, arguments, want string }{
+		{"twice", `{"command":"echo hi","command":"echo ho"}`, `the field \"command\" is there twice`},
+		{"twice, one escaped", `{"command":"echo hi","\u0063ommand":"echo ho"}`, `the field \"command\" is there twice`},
+		{"number twice", `{"command":"echo hi","timeout":1,"timeout":2}`, `the field \"timeout\" is there twice`},
+		{"half of a surrogate pair", `{"command":"echo \ud800"}`, "the command holds half of a surrogate pair"},
+		{"in another argument", `{"command":"echo hi","description":"\udc00\ud800"}`, "the description holds half of a surrogate pair"},
+	} {
+		r.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash","arguments":` + test.arguments + `}}`)
+		text, err := json.Marshal(r.answer()["result"])
+		require.NoError(t, err, test.name)
+		assert.Contains(t, string(text), test.want, test.name)
+		assert.Contains(t, string(text), `"isError":true`, test.name)
+	}
+	r.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash","arguments":{"command":"echo \ud83d\ude00"}}}`)
+	text, err := json.Marshal(r.answer())
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "\U0001F600")
 }
 
 // Whatever a line is, it is a message that can be handed on, or it has its answer.

@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/jsonline"
 )
 
 // server has the tools.
@@ -77,9 +78,30 @@ func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Cont
 			ReadOnlyHint: h.reads, IdempotentHint: h.idempotent || h.reads, DestructiveHint: &destructive, OpenWorldHint: &h.open,
 		},
 	}, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		if err := unambiguous(r.Params.Arguments, schema); err != nil {
+			return failed("%v", err), nil, nil
+		}
 		result, err := do(ctx, r, in)
 		return result, nil, err
 	})
+}
+
+// unambiguous refuses arguments that a client could have shown its user as others than
+// they are taken for here: of two fields with one name encoding/json takes the last, and
+// U+FFFD for half of a surrogate pair.
+func unambiguous(arguments json.RawMessage, schema *jsonschema.Schema) error {
+	if len(arguments) == 0 || string(arguments) == "null" {
+		return nil
+	}
+	o := jsonline.Parse(arguments)
+	for name, property := range schema.Properties {
+		if property.Type == "string" {
+			o.String(name)
+		} else {
+			o.Raw(name)
+		}
+	}
+	return o.End()
 }
 
 // bounds of numbers, by the name of the argument. The least of them stand for nothing
