@@ -15,6 +15,7 @@ type program struct {
 	mu     sync.Mutex
 	child  *child
 	starts int
+	owed   string // a note that the model was not told yet
 }
 
 // get returns a child that is alive, and which one it is. note is for the model if it is
@@ -23,7 +24,8 @@ func (p *program) get() (c *child, number int, note string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child != nil && p.child.alive() {
-		return p.child, p.starts, "", nil
+		note, p.owed = p.owed, ""
+		return p.child, p.starts, note, nil
 	}
 	if p.child != nil {
 		p.child.close()
@@ -37,7 +39,15 @@ func (p *program) get() (c *child, number int, note string, err error) {
 	}
 	p.child = c
 	p.starts++
+	note, p.owed = p.owed+note, ""
 	return c, p.starts, note, nil
+}
+
+// owe keeps a note of get for the next call, as this one has no result to tell it with.
+func (p *program) owe(note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owed += note
 }
 
 // ask sends a request to the program and decodes the answer.

@@ -48,6 +48,7 @@ func (o *options) run(ctx *cli.Context) error {
 		return cli.Invalid(err)
 	}
 	s := newServer(c, o.ask, <-told)
+	s.keeps = o.state != "none"
 	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
 }
 

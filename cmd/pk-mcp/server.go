@@ -19,6 +19,7 @@ import (
 type server struct {
 	*children
 	ask   bool // through the client, before a command runs
+	keeps bool // the working directory lasts from command to command
 	fence description
 
 	asking  chan struct{} // held while a question is asked
@@ -27,10 +28,11 @@ type server struct {
 	mu    sync.Mutex
 	known map[string]bool // shell_ids that the model has been given
 	cwd   string          // that it has been told
+	at    string          // where the next command begins, as far as is known
 }
 
 func newServer(c *children, ask bool, fence description) *server {
-	return &server{children: c, ask: ask, fence: fence, cwd: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
+	return &server{children: c, ask: ask, fence: fence, keeps: true, cwd: c.root, at: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
 // mcp returns the server with its tools. What clients offer as roots is never asked for:

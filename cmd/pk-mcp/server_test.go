@@ -293,10 +293,67 @@ func TestAsk(t *testing.T) {
 	})
 }
 
+// A command runs in the directory that the user was asked about, or the user is asked
+// anew: another command may have moved the working directory unseen.
+func TestDirectoryThatWasAskedAbout(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			var asked []string
+			c := connect(t, fake(t, true), era, &mcp.ClientOptions{
+				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					_, dir, _ := strings.Cut(r.Params.Message, "\nin ")
+					dir, _, _ = strings.Cut(dir, ",")
+					asked = append(asked, dir)
+					return &mcp.ElicitResult{Action: map[bool]string{true: "decline", false: "accept"}[dir == "/evil"]}, nil
+				},
+			})
+			ran := t.TempDir() + "/ran"
+			call(t, c, "bash", fields{"command": "cd /evil"})
+			r := call(t, c, "bash", fields{"command": "touch " + ran})
+			assert.Contains(t, textOf(r), "declined")
+			assert.Equal(t, []string{"/project", "/elsewhere", "/evil"}, asked)
+			assert.NoFileExists(t, ran)
+
+			// One that is not there any more gives way to the project root.
+			asked = nil
+			call(t, c, "bash", fields{"command": "cd /gone", "cwd": "/"})
+			assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "echo ran"})), "ran\n")
+			assert.Equal(t, []string{"/", "/elsewhere", "/gone", "/project"}, asked)
+		})
+	}
+}
+
+// A question is made when it is its turn.
+func TestQuestionsInTurn(t *testing.T) {
+	t.Parallel()
+	s := fake(t, true)
+	asked, answer := make(chan string, 2), make(chan struct{})
+	c := connect(t, s, "legacy", &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked <- r.Params.Message
+			<-answer
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+	})
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() { call(t, c, "bash", fields{"command": "echo hi"}) })
+	}
+	assert.Contains(t, <-asked, "in /project,")
+	time.Sleep(50 * time.Millisecond) // for the second call to wait
+	s.setDir("/evil")
+	answer <- struct{}{}
+	assert.Contains(t, <-asked, "in /evil,")
+	answer <- struct{}{}
+	calls.Wait()
+}
+
 // A yes is for one call, and counts once.
 func TestAnswersAreForTheirCall(t *testing.T) {
 	t.Parallel()
-	r := newRaw(t, fake(t, true))
+	s := fake(t, true)
+	r := newRaw(t, s)
 	n := 0
 	call := func(command, state, action string) map[string]any {
 		n++
@@ -318,6 +375,10 @@ func TestAnswersAreForTheirCall(t *testing.T) {
 	state := asks(call("echo a", "", ""))
 	asks(call("echo b", state, "accept"))
 	asks(call("echo a", state, "accept")) // it was used up
+	state = asks(call("echo a", "", ""))
+	s.setDir("/moved")
+	asks(call("echo a", state, "accept")) // it was for another directory
+	s.setDir(fakeRoot)
 	state = asks(call("echo a", "", ""))
 	assert.Equal(t, "complete", call("echo a", state, "accept")["resultType"])
 	asks(call("echo a", state, "accept"))

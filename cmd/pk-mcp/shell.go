@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -68,24 +69,66 @@ type connection struct {
 
 const running = "running"
 
-// bash starts a job, and waits for its end or for a while.
+// maxAsked bounds how often a call asks, as the working directory may move each time.
+const maxAsked = 3
+
+// bash starts a job, and waits for its end or for a while. The command runs in the
+// directory that the user was asked about: another command may move the working directory
+// while the question is open, and the user is asked anew then.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in, in.question(s.dir())); refusal != nil {
-		return refusal, nil
+	notes := ""
+	for range maxAsked {
+		dir := ""
+		if refusal := s.confirm(ctx, r, in, func() string { dir = s.dir(); return in.question(dir) }); refusal != nil {
+			s.shell.owe(notes)
+			return refusal, nil
+		}
+		c, number, note, err := s.shell.get()
+		if err != nil {
+			return failed("%v", err), nil
+		}
+		notes += note
+		p := progress{request: r, token: r.Params.GetProgressToken()}
+		request := in.request(p.token != nil)
+		pinned := s.ask && s.keeps && in.Cwd == ""
+		if pinned {
+			request["in"] = dir
+		}
+		end, err := s.start(ctx, c, request, in.wait(), &p)
+		if errors.Is(err, errEnded) {
+			return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !pinned || end.Outcome != "refused" {
+			return s.tell(end, number, notes, in.Command+" "+in.Cwd), nil
+		}
+		switch now, moved := movedTo(end.Error); {
+		case moved:
+			s.setDir(now)
+		case strings.HasPrefix(end.Error, fmt.Sprintf("cannot begin in %q:", dir)): // it was removed
+			if err := c.ask(ctx, fields{"op": "reset"}, &struct{}{}); err != nil {
+				return failed("%s: %v", s.shell.name, err), nil
+			}
+			s.setDir(s.root)
+		default:
+			return s.tell(end, number, notes, in.Command), nil
+		}
 	}
-	c, number, note, err := s.shell.get()
-	if err != nil {
-		return failed("%v", err), nil
+	s.shell.owe(notes)
+	return failed("declined: the working directory changes while the user is asked; give cwd"), nil
+}
+
+// movedTo reads a refusal of pk-bash: the working directory is not the one that was to be.
+func movedTo(refusal string) (dir string, ok bool) {
+	rest, ok := strings.CutPrefix(refusal, "the working directory is ")
+	quoted, err := strconv.QuotedPrefix(rest)
+	if !ok || err != nil {
+		return "", false
 	}
-	p := progress{request: r, token: r.Params.GetProgressToken()}
-	end, err := s.start(ctx, c, in.request(p.token != nil), in.wait(), &p)
-	if errors.Is(err, errEnded) {
-		return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.tell(end, number, note, in.Command+" "+in.Cwd), nil
+	dir, err = strconv.Unquote(quoted)
+	return dir, err == nil && utf8.ValidString(dir) // JSON cannot say others
 }
 
 // request is that for pk-bash.
@@ -262,7 +305,7 @@ type inputIn struct {
 // bashInput writes to a job, and reads on. A shell among the jobs runs what it reads, so
 // this is asked about as a command is.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
+	if refusal := s.confirm(ctx, r, in, in.question); refusal != nil {
 		return refusal, nil
 	}
 	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
@@ -400,6 +443,9 @@ func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolRe
 func (s *server) moved(cwd string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if cwd != "" {
+		s.at = cwd
+	}
 	if cwd == "" || cwd == s.cwd {
 		return ""
 	}
@@ -411,7 +457,13 @@ func (s *server) moved(cwd string) string {
 func (s *server) dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cwd
+	return s.at
+}
+
+func (s *server) setDir(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = dir
 }
 
 func (r *result) status() string {
