@@ -125,7 +125,7 @@ func fakeShell() {
 				say(id(fields{"outcome": "refused", "exit_status": 125, "error": `cannot begin in "/gone": no such directory`}))
 				continue
 			case r.Command == "refuse":
-				say(id(fields{"outcome": "refused", "exit_status": 125, "error": "no"}))
+				say(id(fields{"outcome": "refused", "exit_status": 125, "error": "the command is 9 bytes long, and 8 is the most"}))
 				continue
 			}
 			kept = "/elsewhere"

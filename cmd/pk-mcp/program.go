@@ -91,6 +91,7 @@ type root struct {
 // children start pk-bash and pk-fs so that /tmp is the same for both.
 type children struct {
 	shell, files *program
+	stderr       io.Writer
 
 	mu      sync.Mutex
 	session string // that pk-bash is in
@@ -99,7 +100,7 @@ type children struct {
 }
 
 func newChildren(shell, files []string, stderr io.Writer) *children {
-	s := &children{}
+	s := &children{stderr: stderr}
 	s.shell = &program{name: "the shell", lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
 	s.files = &program{name: "the program for files"}
 	s.shell.start = func() (*child, error) {

@@ -102,7 +102,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 			return nil, err
 		}
 		if !pinned || end.Outcome != "refused" {
-			return s.tell(end, number, notes, in.Command+" "+in.Cwd), nil
+			return s.tell(end, number, notes, in.Command+" "+in.Cwd, in.Cwd), nil
 		}
 		switch now, moved := movedTo(end.Error); {
 		case moved:
@@ -113,7 +113,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 			}
 			s.setDir(s.root)
 		default:
-			return s.tell(end, number, notes, in.Command), nil
+			return s.tell(end, number, notes, in.Command, ""), nil
 		}
 	}
 	s.shell.owe(notes)
@@ -357,7 +357,7 @@ func (s *server) withJob(id string, do func(c *child, job string) (*result, erro
 		return nil, err
 	}
 	r.Job = job
-	return s.tell(r, current, note, id), nil
+	return s.tell(r, current, note, id, ""), nil
 }
 
 // bashList lists the jobs that run, and those that the model has been told of.
@@ -414,11 +414,12 @@ func jobOf(id string) (job string, number int, ok bool) {
 }
 
 // tell makes the text and the fields of a result.
-func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolResult {
+func (s *server) tell(r *result, number int, note, typed, cwd string) *mcp.CallToolResult {
+	r = s.forModel(r, typed, cwd)
 	id := idOf(r.Job, number)
 	switch r.Outcome {
 	case "refused", "declined", "sandbox-failed", "cancelled":
-		return failed("%s%s: %s", note, r.Outcome, s.inside(r.Error, typed))
+		return failed("%s%s: %s", note, r.Outcome, r.Error)
 	case running:
 		s.mu.Lock()
 		s.known[id] = true
@@ -429,7 +430,7 @@ func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolRe
 		text += "\n"
 	}
 	for _, n := range r.notes() {
-		text += s.inside(n, typed) + "\n"
+		text += n + "\n"
 	}
 	if r.Outcome == running {
 		text += fmt.Sprintf("still running: shell_id %s; bash_output reads on, bash_kill ends it\n", id)
@@ -478,8 +479,7 @@ func (r *result) status() string {
 	return "exit status: " + strconv.Itoa(*r.ExitStatus)
 }
 
-// notes are what pk-bash has to say beside the output, without what is of use on the host
-// only: paths of the session, and options.
+// notes are what pk-bash has to say beside the output.
 func (r *result) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
