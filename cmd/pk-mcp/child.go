@@ -91,16 +91,16 @@ func startChild(path string, args []string, stderr io.Writer, hello any) (*child
 	ctx, stop := context.WithTimeout(context.Background(), helloTime)
 	defer stop()
 	if err := c.ask(ctx, fields{"op": "hello"}, hello); err != nil {
-		c.close()
+		c.close(endTime)
 		return nil, fmt.Errorf("%s does not answer: it ended with %v", filepath.Base(path), c.cmd.ProcessState)
 	}
 	return c, nil
 }
 
-// close ends the child, and waits until it has.
-func (c *child) close() {
+// close ends the child, and waits until it has. It is killed if it takes longer.
+func (c *child) close(longest time.Duration) {
 	c.stdin.Close()
-	late := time.AfterFunc(endTime, func() { _ = c.cmd.Process.Kill() })
+	late := time.AfterFunc(longest, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
 	<-c.ended
 	_ = c.cmd.Wait() // it said on standard error what was wrong

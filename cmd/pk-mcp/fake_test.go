@@ -233,6 +233,8 @@ func fakeFiles() {
 			f["roots"] = []root{{Path: "/home/u/.cache/pikuri/workspace-S/playground", Writable: true}}
 		case path == "crash":
 			os.Exit(3)
+		case path == "hang":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		case path == "secret":
 			f["error"], f["hint"] = `cannot read "secret": outside ("/home/u/.cache/pikuri/workspace-S/playground")`, "--readable /home/u would allow it"
 		case r["op"] == "ls":

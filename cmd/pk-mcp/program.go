@@ -1,20 +1,24 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // program is a child that is started anew when it has ended.
 type program struct {
-	name   string
-	lost   string // what is gone when it has ended, for the model; "" for nothing
-	start  func() (*child, error)
+	name  string
+	lost  string // what is gone when it has ended, for the model; "" for nothing
+	start func() (*child, error)
+
+	endTime time.Duration // it has so long to end when its input has
+
 	mu     sync.Mutex
 	child  *child
 	starts int
+	over   bool   // it is not started any more
 	owed   string // a note that the model was not told yet
 }
 
@@ -28,8 +32,11 @@ func (p *program) get() (c *child, number int, note string, err error) {
 		return p.child, p.starts, note, nil
 	}
 	if p.child != nil {
-		p.child.close()
+		p.child.close(p.endTime)
 		p.child = nil
+	}
+	if p.over {
+		return nil, 0, "", fmt.Errorf("%s has been ended, as the server ends", p.name)
 	}
 	if p.starts > 0 {
 		note = fmt.Sprintf("note: %s had ended and was started anew%s\n", p.name, p.lost)
@@ -50,24 +57,13 @@ func (p *program) owe(note string) {
 	p.owed += note
 }
 
-// ask sends a request to the program and decodes the answer.
-func (p *program) ask(ctx context.Context, request fields, answer any) (note string, err error) {
-	c, _, note, err := p.get()
-	if err == nil {
-		err = c.ask(ctx, request, answer)
-	}
-	if err == errEnded {
-		err = fmt.Errorf("%s ended before it had answered; the next call starts it anew", p.name)
-	}
-	return note, err
-}
-
-// close ends the program.
-func (p *program) close() {
+// close ends the program, for good if it is over.
+func (p *program) close(over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.over = p.over || over
 	if p.child != nil {
-		p.child.close()
+		p.child.close(p.endTime)
 		p.child = nil
 	}
 }
@@ -101,8 +97,8 @@ type children struct {
 
 func newChildren(shell, files []string, stderr io.Writer) *children {
 	s := &children{stderr: stderr}
-	s.shell = &program{name: "the shell", lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
-	s.files = &program{name: "the program for files"}
+	s.shell = &program{name: "the shell", endTime: endTime, lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
+	s.files = &program{name: "the program for files", endTime: fileTime}
 	s.shell.start = func() (*child, error) {
 		var hello shellHello
 		c, err := startChild(shell[0], shell[1:], stderr, &hello)
@@ -114,7 +110,7 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 		s.session, s.root = hello.Session, hello.Root
 		s.mu.Unlock()
 		if moved { // the session of a loop is gone with it
-			s.files.close()
+			s.files.close(false)
 		}
 		return c, nil
 	}
@@ -137,10 +133,11 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 	return s
 }
 
-// close ends both at once: pk-bash waits for pk-fs to leave its session.
+// close ends both at once. pk-fs is killed if it still searches when pk-bash has ended its
+// commands: pk-bash waits for it to leave the session, and not for long.
 func (s *children) close() {
 	var ends sync.WaitGroup
-	ends.Go(s.shell.close)
-	ends.Go(s.files.close)
+	ends.Go(func() { s.files.close(true) })
+	ends.Go(func() { s.shell.close(true) })
 	ends.Wait()
 }

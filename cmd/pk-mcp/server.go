@@ -23,6 +23,7 @@ type server struct {
 	fence description
 
 	asking  chan struct{} // held while a question is asked
+	filing  chan struct{} // held while pk-fs has a request
 	pending pending
 
 	mu    sync.Mutex
@@ -32,7 +33,7 @@ type server struct {
 }
 
 func newServer(c *children, ask bool, fence description) *server {
-	return &server{children: c, ask: ask, fence: fence, keeps: true, cwd: c.root, at: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
+	return &server{children: c, ask: ask, fence: fence, keeps: true, cwd: c.root, at: c.root, asking: make(chan struct{}, 1), filing: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
 // mcp returns the server with its tools. What clients offer as roots is never asked for:

@@ -247,6 +247,56 @@ func TestCancelledWhileItStarts(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
+// A search that hangs holds other file tools up until its call is cancelled.
+func TestFilesHang(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c := connect(t, s, "legacy", nil)
+	first, _, _, err := s.files.get()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		_, _ = c.CallTool(ctx, &mcp.CallToolParams{Name: "grep", Arguments: fields{"pattern": "x", "path": "hang"}})
+	})
+	stopped := func() bool {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", first.cmd.Process.Pid))
+		return strings.Contains(string(text), ") T ")
+	}
+	require.Eventually(t, stopped, 20*time.Second, 10*time.Millisecond)
+	withdrawn, stopToo := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer stopToo()
+	_, err = c.CallTool(withdrawn, &mcp.CallToolParams{Name: "list"}) // it is not sent at all
+	require.Error(t, err)
+	assert.True(t, first.alive())
+	waits := make(chan *mcp.CallToolResult, 1)
+	go func() { waits <- call(t, c, "list", nil) }()
+	stop()
+	calls.Wait()
+	select {
+	case r := <-waits:
+		assert.Contains(t, textOf(r), "note: the program for files had ended and was started anew\nd/\n")
+	case <-time.After(20 * time.Second):
+		require.NoError(t, first.cmd.Process.Kill())
+		t.Error("no file tool answers")
+	}
+}
+
+// The end does not wait for a search.
+func TestEndWhileFilesHang(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c, _, _, err := s.files.get()
+	require.NoError(t, err)
+	_, _, err = c.send(fields{"op": "grep", "path": "hang"}, nil)
+	require.NoError(t, err)
+	begun := time.Now()
+	s.close()
+	assert.Less(t, time.Since(begun), 5*time.Second) // pk-bash waits for so long
+	_, _, _, err = s.files.get()
+	assert.Error(t, err) // a late call starts nothing
+}
+
 func TestAsk(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
