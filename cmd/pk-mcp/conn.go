@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/jsonline"
 )
@@ -36,15 +38,49 @@ const (
 // stdio is a transport in which no line from the client can end the server. Those of
 // go-sdk v1.8.0 end it at the first line that is not a message, and with it all jobs.
 type stdio struct {
-	in  io.Reader
-	out io.Writer
+	in   io.Reader
+	out  io.Writer
+	gone chan struct{} // closed when the input has ended
 }
+
+func newStdio(in io.Reader, out io.Writer) *stdio { return &stdio{in, out, make(chan struct{})} }
 
 // Connect starts to read.
 func (t *stdio) Connect(context.Context) (mcp.Connection, error) {
 	c := &conn{out: t.out, lines: make(chan incoming), closed: make(chan struct{}), open: map[jsonrpc.ID]bool{}}
-	go c.readLines(bufio.NewReader(t.in))
+	gone := sync.OnceFunc(func() { close(t.gone) })
+	go func() {
+		c.readLines(bufio.NewReader(t.in))
+		gone()
+	}()
+	go func() {
+		if hungUp(t.in) {
+			gone()
+		}
+	}()
 	return c, nil
+}
+
+// hungUp waits until a pipe or a socket has no writer any more. What was written need not
+// have been read: nothing is read while an answer has no reader.
+func hungUp(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var fds [1]unix.PollFd
+	if raw.Control(func(fd uintptr) { fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP} }) != nil {
+		return false
+	}
+	for {
+		if _, err := unix.Poll(fds[:], -1); err != unix.EINTR {
+			return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
+		}
+	}
 }
 
 type conn struct {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
@@ -30,7 +32,7 @@ func newRaw(t *testing.T, s *server) *raw {
 	toClient, fromServer := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- s.serve(context.Background(), &stdio{toServer, fromServer})
+		served <- s.serve(context.Background(), newStdio(toServer, fromServer))
 		fromServer.Close()
 	}()
 	t.Cleanup(func() {
@@ -232,6 +234,31 @@ func TestArguments(t *testing.T) {
 	text, err := json.Marshal(r.answer())
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "\U0001F600")
+}
+
+// A client that reads no answers cannot hold the server after it has left.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{handshake + "\n", "no message\n", strings.Repeat("no message\n", 20)} {
+		in, client, err := os.Pipe()
+		require.NoError(t, err)
+		_, out := io.Pipe() // nobody reads it
+		served := make(chan error, 1)
+		go func() {
+			served <- newServer(&children{}, false, description{}).serve(context.Background(), newStdio(in, out))
+		}()
+		_, err = io.WriteString(client, line)
+		require.NoError(t, err)
+		client.Close()
+		select {
+		case err := <-served:
+			assert.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			t.Errorf("after %q it does not end", line)
+		}
+		in.Close()
+		out.Close()
+	}
 }
 
 // Whatever a line is, it is a message that can be handed on, or it has its answer.

@@ -26,7 +26,7 @@ func connect(t testing.TB, s *server, era string, o *mcp.ClientOptions) *mcp.Cli
 	toClient, fromServer := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- s.serve(ctx, &stdio{toServer, fromServer}) }()
+	go func() { served <- s.serve(ctx, newStdio(toServer, fromServer)) }()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
 	session, err := client.Connect(ctx, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: eras[era]})
 	require.NoError(t, err)
