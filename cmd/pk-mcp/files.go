@@ -102,11 +102,12 @@ func (s *server) askFiles(ctx context.Context, f fields, a *answer) (note string
 		return note, err
 	}
 	s.files.owe(note)
+	open := err == ctx.Err() // there is no answer yet
 	go func() {
 		defer done()
 		late, stop := context.WithTimeout(context.Background(), fileTime)
 		defer stop()
-		if err == ctx.Err() && c.await(late, answered, &answer{}) != nil {
+		if open && c.await(late, answered, &answer{}) != nil {
 			_ = c.cmd.Process.Kill()
 			<-c.ended
 		}
