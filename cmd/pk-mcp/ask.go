@@ -22,10 +22,10 @@ const askTime = 10 * time.Minute
 // a call. The client calls again with the answer.
 const stateless = "2026-07-28"
 
-// confirm asks the user through the client, if the server was started with --ask. It
-// returns nil if the call may go on. Otherwise it returns the result of the call: a
-// refusal, or a question for the client.
-func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question string) *mcp.CallToolResult {
+// confirm asks the user through the client, if that was wanted. It returns the result of
+// a call that is not to go on: one that says no, or one that asks. The question is made
+// when it is its turn, as what it says may have changed until then.
+func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question func() string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
 	}
@@ -33,20 +33,19 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 	if c == nil || c.Elicitation == nil || c.Elicitation.Form == nil && c.Elicitation.URL != nil {
 		return failed("declined: this client cannot ask its user, and the server may not run anything unasked")
 	}
-	// Some clients refuse a question without a schema. They accept an empty schema.
-	form := &mcp.ElicitParams{Mode: "form", Message: question, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
 	if r.ProtocolVersion() >= stateless {
 		args, err := json.Marshal(in)
 		if err != nil {
 			return failed("internal error: %v", err)
 		}
-		call := r.Params.Name + string(args)
+		text := question()
+		call := r.Params.Name + string(args) + text // a yes is for what was asked
 		if s.pending.answered(r.Params.RequestState, call) {
 			answer, _ := r.Params.InputResponses["confirm"].(*mcp.ElicitResult)
 			return declined(answer)
 		}
 		return &mcp.CallToolResult{
-			InputRequests: mcp.InputRequestMap{"confirm": form},
+			InputRequests: mcp.InputRequestMap{"confirm": form(text)},
 			RequestState:  s.pending.add(call),
 		}
 	}
@@ -58,14 +57,20 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 	}
 	ctx, stop := context.WithTimeout(ctx, askTime)
 	defer stop()
-	answer, err := r.Session.Elicit(ctx, form)
+	answer, err := r.Session.Elicit(ctx, form(question()))
 	if err != nil {
 		return declined(nil)
 	}
 	return declined(answer)
 }
 
-// declined returns nil if the answer is a yes.
+// form is a question that is answered by yes or no. Some clients refuse one without a
+// schema, be it an empty one.
+func form(text string) *mcp.ElicitParams {
+	return &mcp.ElicitParams{Mode: "form", Message: text, RequestedSchema: json.RawMessage(`{"type":"object","properties":{}}`)}
+}
+
+// declined is nil if the answer is a yes.
 func declined(answer *mcp.ElicitResult) *mcp.CallToolResult {
 	if answer != nil && answer.Action == "accept" {
 		return nil

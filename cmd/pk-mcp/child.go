@@ -91,16 +91,16 @@ func startChild(path string, args []string, stderr io.Writer, hello any) (*child
 	ctx, stop := context.WithTimeout(context.Background(), helloTime)
 	defer stop()
 	if err := c.ask(ctx, fields{"op": "hello"}, hello); err != nil {
-		c.close()
+		c.close(endTime)
 		return nil, fmt.Errorf("%s does not answer: it ended with %v", filepath.Base(path), c.cmd.ProcessState)
 	}
 	return c, nil
 }
 
-// close closes the child's input, and waits for its end. After endTime it kills the child.
-func (c *child) close() {
+// close ends the child, and waits until it has. It is killed if it takes longer.
+func (c *child) close(longest time.Duration) {
 	c.stdin.Close()
-	late := time.AfterFunc(endTime, func() { _ = c.cmd.Process.Kill() })
+	late := time.AfterFunc(longest, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
 	<-c.ended
 	_ = c.cmd.Wait() // it said on standard error what was wrong
@@ -171,7 +171,25 @@ func (c *child) await(ctx context.Context, answered <-chan line, answer any) err
 	}
 }
 
-// forget removes the channels for the events of a job.
+// abandon ends the job of a start whose answer nobody waits for any more. The answer may
+// be on its way, and then a withdrawal comes too late: the job has to be ended by the name
+// that the answer gives it.
+func (c *child) abandon(id string, answered <-chan line) {
+	_, _, _ = c.send(fields{"op": "cancel", "request": id}, nil)
+	first := &result{}
+	if c.await(context.Background(), answered, first) != nil {
+		return
+	}
+	c.forget(first.Job)
+	if first.Outcome == running {
+		c.kill(first.Job)
+	}
+}
+
+// kill ends a job whose call is cancelled.
+func (c *child) kill(job string) { _, _, _ = c.send(fields{"op": "kill", "job": job}, nil) }
+
+// forget ends the wait for the events of a job.
 func (c *child) forget(job string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

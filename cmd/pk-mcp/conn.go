@@ -8,12 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/jsonline"
 )
@@ -36,15 +38,49 @@ const (
 // stdio is a transport that the client cannot end with an invalid line. The transports of
 // go-sdk v1.8.0 end at the first line that is not a message, and the server ends all jobs.
 type stdio struct {
-	in  io.Reader
-	out io.Writer
+	in   io.Reader
+	out  io.Writer
+	gone chan struct{} // closed when the input has ended
 }
+
+func newStdio(in io.Reader, out io.Writer) *stdio { return &stdio{in, out, make(chan struct{})} }
 
 // Connect starts to read.
 func (t *stdio) Connect(context.Context) (mcp.Connection, error) {
 	c := &conn{out: t.out, lines: make(chan incoming), closed: make(chan struct{}), open: map[jsonrpc.ID]bool{}}
-	go c.readLines(bufio.NewReader(t.in))
+	gone := sync.OnceFunc(func() { close(t.gone) })
+	go func() {
+		c.readLines(bufio.NewReader(t.in))
+		gone()
+	}()
+	go func() {
+		if hungUp(t.in) {
+			gone()
+		}
+	}()
 	return c, nil
+}
+
+// hungUp waits until a pipe or a socket has no writer any more. What was written need not
+// have been read: nothing is read while an answer has no reader.
+func hungUp(in io.Reader) bool {
+	file, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var fds [1]unix.PollFd
+	if raw.Control(func(fd uintptr) { fds[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLRDHUP} }) != nil {
+		return false
+	}
+	for {
+		if _, err := unix.Poll(fds[:], -1); err != unix.EINTR {
+			return err == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP) != 0
+		}
+	}
 }
 
 type conn struct {
@@ -198,6 +234,15 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 	if id != nil && !usable(id) {
 		return nil, wrong(nil, jsonrpc.CodeInvalidRequest, "the id is neither a string nor a whole number")
 	}
+	if err := once(line, fields); err != nil {
+		return nil, wrong(nil, jsonrpc.CodeInvalidRequest, "%v", err)
+	}
+	var params map[string]json.RawMessage
+	if json.Unmarshal(fields["params"], &params) == nil && params != nil {
+		if err := once(fields["params"], params); err != nil {
+			return nil, wrong(id, jsonrpc.CodeInvalidParams, "%v", err)
+		}
+	}
 	msg, err := jsonrpc.DecodeMessage(line)
 	if err != nil {
 		return nil, wrong(id, jsonrpc.CodeInvalidRequest, "this is no request of JSON-RPC 2.0: %v", err)
@@ -212,8 +257,18 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 	return request, nil
 }
 
-// usable reports whether the SDK can return an id unchanged. The SDK converts a number to a
-// float64 and then to an int64.
+// once refuses an object in which a field is there twice: another program that reads it
+// may take the first for what the SDK takes the last for.
+func once(object json.RawMessage, fields map[string]json.RawMessage) error {
+	o := jsonline.Parse(object)
+	for name := range fields {
+		o.Raw(name)
+	}
+	return o.End()
+}
+
+// usable reports whether an id can be given back as it came. The SDK keeps a number as
+// an int64, by way of a float64.
 func usable(id json.RawMessage) bool {
 	const exact = 1 << 53
 	var number int64

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
@@ -30,7 +32,7 @@ func newRaw(t *testing.T, s *server) *raw {
 	toClient, fromServer := io.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		served <- s.serve(context.Background(), &stdio{toServer, fromServer})
+		served <- s.serve(context.Background(), newStdio(toServer, fromServer))
 		fromServer.Close()
 	}()
 	t.Cleanup(func() {
@@ -93,6 +95,10 @@ func TestLines(t *testing.T) {
 		{"largest id", `{"jsonrpc":"2.0","id":-9007199254740992,"method":"ping"}`, -9007199254740992.0, 0},
 		{"long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID) + `","method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
 		{"id twice", `{"jsonrpc":"2.0","id":1,"id":{},"method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"id twice, and the last can be used", `{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"method twice", `{"jsonrpc":"2.0","id":1,"method":"x/y","method":"ping"}`, nil, jsonrpc.CodeInvalidRequest},
+		{"parameters twice", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{},"params":{}}`, nil, jsonrpc.CodeInvalidRequest},
+		{"arguments twice", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash_list","arguments":{"x":1},"arguments":{}}}`, 1.0, jsonrpc.CodeInvalidParams},
 		{"ID", `{"jsonrpc":"2.0","ID":{},"id":1,"method":"ping"}`, 1.0, 0},
 		{"method that is a number", `{"jsonrpc":"2.0","id":1,"method":1}`, 1.0, jsonrpc.CodeInvalidRequest},
 		{"no method", `{"jsonrpc":"2.0","id":1}`, 1.0, jsonrpc.CodeInvalidRequest},
@@ -204,7 +210,58 @@ func TestCancelledIsNotAnswered(t *testing.T) {
 	assert.InDelta(t, 7, r.answer()["id"], 0)
 }
 
-// For every line, parse returns a message that the SDK can encode, or an answer.
+// Arguments that two programs could read in two ways are refused: a client may show its
+// user the one, and the other would run.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	r := newRaw(t, fake(t, false))
+	r.write(handshake)
+	r.answer()
+	for _, test := range []struct{ name, arguments, want string }{
+		{"twice", `{"command":"echo hi","command":"echo ho"}`, `the field \"command\" is there twice`},
+		{"twice, one escaped", `{"command":"echo hi","\u0063ommand":"echo ho"}`, `the field \"command\" is there twice`},
+		{"number twice", `{"command":"echo hi","timeout":1,"timeout":2}`, `the field \"timeout\" is there twice`},
+		{"half of a surrogate pair", `{"command":"echo \ud800"}`, "the command holds half of a surrogate pair"},
+		{"in another argument", `{"command":"echo hi","description":"\udc00\ud800"}`, "the description holds half of a surrogate pair"},
+	} {
+		r.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash","arguments":` + test.arguments + `}}`)
+		text, err := json.Marshal(r.answer()["result"])
+		require.NoError(t, err, test.name)
+		assert.Contains(t, string(text), test.want, test.name)
+		assert.Contains(t, string(text), `"isError":true`, test.name)
+	}
+	r.write(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash","arguments":{"command":"echo \ud83d\ude00"}}}`)
+	text, err := json.Marshal(r.answer())
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "\U0001F600")
+}
+
+// A client that reads no answers cannot hold the server after it has left.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{handshake + "\n", "no message\n", strings.Repeat("no message\n", 20)} {
+		in, client, err := os.Pipe()
+		require.NoError(t, err)
+		_, out := io.Pipe() // nobody reads it
+		served := make(chan error, 1)
+		go func() {
+			served <- newServer(&children{}, false, description{}).serve(context.Background(), newStdio(in, out))
+		}()
+		_, err = io.WriteString(client, line)
+		require.NoError(t, err)
+		client.Close()
+		select {
+		case err := <-served:
+			assert.NoError(t, err)
+		case <-time.After(20 * time.Second):
+			t.Errorf("after %q it does not end", line)
+		}
+		in.Close()
+		out.Close()
+	}
+}
+
+// Whatever a line is, it is a message that can be handed on, or it has its answer.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{handshake, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1.5,"result":{}}`, `[]`, `{"id":{}}`, `{"jsonrpc":"2.0","id":"\ud800","method":"x"}`} {
 		f.Add([]byte(line))

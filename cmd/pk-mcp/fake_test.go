@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -76,6 +77,9 @@ func (j *fakeJob) since(at int, most int) fields {
 	return f
 }
 
+// fakeRoot is its project root.
+const fakeRoot = "/project"
+
 func fakeShell() {
 	var writing sync.Mutex
 	out := json.NewEncoder(os.Stdout)
@@ -85,16 +89,18 @@ func fakeShell() {
 		_ = out.Encode(f)
 	}
 	jobs, order, begun := map[string]*fakeJob{}, []string{}, map[string]*fakeJob{}
+	kept := fakeRoot
+	held := map[string]func(){} // answers, by id
 	in := bufio.NewScanner(os.Stdin)
 	in.Buffer(nil, 1<<24)
 	for in.Scan() {
 		var r struct {
-			ID, Op, Job, Command, Cwd, Description, Input, Signal, Request string
-			Events                                                         []string
-			Stdin, EOF                                                     bool
-			Since                                                          *int
-			Wait                                                           int `json:"wait_ms"`
-			Most                                                           int `json:"max_bytes"`
+			ID, Op, Job, Command, Cwd, Description, Input, Signal, Request, In string
+			Events                                                             []string
+			Stdin, EOF                                                         bool
+			Since                                                              *int
+			Wait                                                               int `json:"wait_ms"`
+			Most                                                               int `json:"max_bytes"`
 		}
 		if json.Unmarshal(in.Bytes(), &r) != nil {
 			continue
@@ -107,15 +113,24 @@ func fakeShell() {
 		}
 		switch r.Op {
 		case "hello":
-			dir, _ := os.Getwd()
-			say(id(fields{"root": dir, "session": "S"}))
+			say(id(fields{"root": fakeRoot, "session": "S"}))
 		case "start":
 			switch {
 			case r.Command == "crash":
 				os.Exit(3)
-			case r.Command == "refuse":
-				say(id(fields{"outcome": "refused", "exit_status": 125, "error": "no"}))
+			case r.In != "" && r.In != kept:
+				say(id(fields{"outcome": "refused", "exit_status": 125, "error": fmt.Sprintf("the working directory is %q, not %q", kept, r.In)}))
 				continue
+			case r.In == "/gone":
+				say(id(fields{"outcome": "refused", "exit_status": 125, "error": `cannot begin in "/gone": no such directory`}))
+				continue
+			case r.Command == "refuse":
+				say(id(fields{"outcome": "refused", "exit_status": 125, "error": "the command is 9 bytes long, and 8 is the most"}))
+				continue
+			}
+			kept = "/elsewhere"
+			if dir, ok := strings.CutPrefix(r.Command, "cd "); ok { // its end does not say so
+				kept, r.Command = dir, ":"
 			}
 			j := &fakeJob{id: "j" + string(rune('a'+len(order))), news: make(chan struct{}, 1), done: make(chan struct{})}
 			jobs[j.id], order, begun[r.ID] = j, append(order, j.id), j
@@ -126,7 +141,12 @@ func fakeShell() {
 			if r.Stdin {
 				j.stdin, _ = j.cmd.StdinPipe()
 			}
-			say(id(fields{"job": j.id, "outcome": "running", "output": "", "next": 0}))
+			answer := func() { say(id(fields{"job": j.id, "outcome": "running", "output": "", "next": 0})) }
+			if strings.HasSuffix(r.Command, "# late") {
+				held[r.ID] = answer
+			} else {
+				answer()
+			}
 			if strings.Contains(strings.Join(r.Events, " "), "output") {
 				j.tell = say
 			}
@@ -173,8 +193,16 @@ func fakeShell() {
 				say(id(j.since(j.read, 1<<20)))
 			}()
 		case "cancel":
+			if answer := held[r.Request]; answer != nil { // it comes as the answer is on its way
+				answer()
+				say(id(fields{"outcome": "refused", "error": "no request waits for its answer"}))
+				continue
+			}
 			_ = syscall.Kill(-begun[r.Request].cmd.Process.Pid, syscall.SIGTERM)
 			say(id(fields{"request": r.Request}))
+		case "reset":
+			kept = fakeRoot
+			say(id(fields{}))
 		case "list":
 			list := []fields{}
 			for _, name := range order {
@@ -205,6 +233,8 @@ func fakeFiles() {
 			f["roots"] = []root{{Path: "/home/u/.cache/pikuri/workspace-S/playground", Writable: true}}
 		case path == "crash":
 			os.Exit(3)
+		case path == "hang":
+			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		case path == "secret":
 			f["error"], f["hint"] = `cannot read "secret": outside ("/home/u/.cache/pikuri/workspace-S/playground")`, "--readable /home/u would allow it"
 		case r["op"] == "ls":

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -55,7 +56,7 @@ func (a *answer) readable() {
 // file sends a request to pk-fs, and formats the answer.
 func (s *server) file(ctx context.Context, f fields, text func(*answer) (string, fields)) (*mcp.CallToolResult, error) {
 	a := &answer{}
-	note, err := s.files.ask(ctx, f, a)
+	note, err := s.askFiles(ctx, f, a)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -67,6 +68,50 @@ func (s *server) file(ctx context.Context, f fields, text func(*answer) (string,
 	a.readable()
 	shown, meta := text(a)
 	return said(note+shown, meta), nil
+}
+
+// fileTime bounds the wait for pk-fs once nobody wants its answer any more.
+const fileTime = 2 * time.Second
+
+// askFiles sends a request to pk-fs. It answers one at a time, and cannot withdraw one: if
+// it does not answer soon once the call is cancelled, it is ended, for others to be
+// answered by a new one. It replaces files as a whole, so that none is left half written.
+// A call waits here for its turn, so that no other is lost with it.
+func (s *server) askFiles(ctx context.Context, f fields, a *answer) (note string, err error) {
+	select {
+	case s.filing <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	done := func() { <-s.filing }
+	c, _, note, err := s.files.get()
+	if err != nil {
+		done()
+		return "", err
+	}
+	_, answered, err := c.send(f, nil)
+	if err == nil {
+		err = c.await(ctx, answered, a)
+	}
+	if ctx.Err() == nil {
+		done()
+		if err == errEnded {
+			err = fmt.Errorf("%s ended before it had answered; the next call starts it anew", s.files.name)
+		}
+		return note, err
+	}
+	s.files.owe(note)
+	open := err == ctx.Err() // there is no answer yet
+	go func() {
+		defer done()
+		late, stop := context.WithTimeout(context.Background(), fileTime)
+		defer stop()
+		if open && c.await(late, answered, &answer{}) != nil {
+			_ = c.cmd.Process.Kill()
+			<-c.ended
+		}
+	}()
+	return "", ctx.Err()
 }
 
 type readIn struct {

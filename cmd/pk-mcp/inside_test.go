@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,8 +21,46 @@ func TestInside(t *testing.T) {
 		{"list of what may be written", "x", `cannot write "x": no --allow-write pattern matches it`, `cannot write "x": the server's options forbid it`},
 		{"answerer", "x", `--yes cannot be used: only the terminal may answer, says "/home/u/c"`, `the server's options forbid it`},
 		{"dashes that were typed", "a --b", `cannot read "a --b": no such file`, `cannot read "a --b": no such file`},
-		{"git", "x", `git: the repository "/src/app/a" works in the sandbox alone until: pk-fs git-adopt "/src/app/a"`, `git: the repository "/src/app/a" works in the sandbox alone until: pk-fs git-adopt "/src/app/a"`},
 	} {
 		assert.Equal(t, row.want, s.inside(row.message, row.typed), row.name)
+	}
+}
+
+// Messages about the call are told; those about the server are not, but on standard error.
+func TestForModel(t *testing.T) {
+	var stderr bytes.Buffer
+	s := newServer(&children{stderr: &stderr, roots: []root{{Path: "/src/app"}}}, false, description{})
+	for _, row := range []struct{ name, outcome, message, cwd, want string }{
+		{"answerer", "refused", `--yes cannot be used: only the terminal may answer, says "/home/u/.config/pikuri/confirm"`, "", notAllowed},
+		{"malformed file", "refused", `cannot use "/home/u/.config/pikuri/confirm": line 1: "s3cret" is neither "require terminal" nor "require command PROGRAM"`, "", notAllowed},
+		{"malformed file, named as cwd", "refused", `cannot use "/home/u/.config/pikuri/confirm": line 1: "s3cret" is neither`, "/home/u/.config/pikuri/confirm", notAllowed},
+		{"variable", "refused", `variable PK_CONFIRM: "s3cret" is neither "yes" nor "no"`, "", notAllowed},
+		{"policy", "refused", `"/home/u/pol", line 3: s3cret`, "", notAllowed},
+		{"no sandbox", "sandbox-failed", `bwrap: cannot mount "/home/u/x"`, "", noFence},
+		{"after the command", "exited", `cannot move "/home/u/.cache/pikuri/x"`, "", notClean},
+		{"nothing", "exited", "", "", ""},
+		{"job", "refused", `job "j1" has ended`, "", `job "j1" has ended`},
+		{"directory", "refused", `cannot read "../x": outside every readable root ("/src/app")`, "../x", `cannot read "../x": outside every readable root`},
+		{"directory that is not there", "refused", `cannot begin in "/tmp/x": no such directory`, "/tmp/x", `cannot begin in "/tmp/x": no such directory`},
+		{"removed", "exited", "the working directory was removed: the next command begins in the project root", "", "the working directory was removed: the next command begins in the project root"},
+	} {
+		stderr.Reset()
+		got := s.forModel(&result{Outcome: row.outcome, Error: row.message}, row.cwd, row.cwd)
+		assert.Equal(t, row.want, got.Error, row.name)
+		if row.want == notAllowed || row.want == noFence || row.want == notClean {
+			assert.Contains(t, stderr.String(), row.message, row.name)
+		} else {
+			assert.Empty(t, stderr.String(), row.name)
+		}
+	}
+	for _, row := range []struct{ line, want string }{
+		{`the repository "/src/app/a" works in the sandbox alone until: pk-fs git-adopt "/src/app/a"`, `the repository "/src/app/a" works in the sandbox alone`},
+		{`the repository "/home/u/b", which a killed command has made, works in the sandbox alone until: pk-fs git-adopt "/home/u/b"`, `the repository a file outside, which a killed command has made, works in the sandbox alone`},
+		{`the submodule "m" is populated in the sandbox alone, and so is what commands write there; on the host: git submodule update --init`, `the submodule "m" is populated in the sandbox alone, and so is what commands write there`},
+		{`what was written to the submodule "m" is gone, since another command uses it: name a session`, `what was written to the submodule "m" is gone, since another command uses it`},
+	} {
+		got := s.forModel(&result{Outcome: "exited", Git: []string{row.line}}, "", "")
+		assert.Equal(t, []string{row.want}, got.Git)
+		assert.Equal(t, "git: "+row.want, got.notes()[0])
 	}
 }

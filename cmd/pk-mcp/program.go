@@ -1,20 +1,25 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 )
 
 // program is a child that pk-mcp starts again when it has ended.
 type program struct {
-	name   string
-	lost   string // what is gone when it has ended, for the model; "" for nothing
-	start  func() (*child, error)
+	name  string
+	lost  string // what is gone when it has ended, for the model; "" for nothing
+	start func() (*child, error)
+
+	endTime time.Duration // it has so long to end when its input has
+
 	mu     sync.Mutex
 	child  *child
 	starts int
+	over   bool   // it is not started any more
+	owed   string // a note that the model was not told yet
 }
 
 // get returns a running child and its number. If it is not the child of the last call, note
@@ -23,11 +28,15 @@ func (p *program) get() (c *child, number int, note string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.child != nil && p.child.alive() {
-		return p.child, p.starts, "", nil
+		note, p.owed = p.owed, ""
+		return p.child, p.starts, note, nil
 	}
 	if p.child != nil {
-		p.child.close()
+		p.child.close(p.endTime)
 		p.child = nil
+	}
+	if p.over {
+		return nil, 0, "", fmt.Errorf("%s has been ended, as the server ends", p.name)
 	}
 	if p.starts > 0 {
 		note = fmt.Sprintf("note: %s had ended and was started anew%s\n", p.name, p.lost)
@@ -37,27 +46,24 @@ func (p *program) get() (c *child, number int, note string, err error) {
 	}
 	p.child = c
 	p.starts++
+	note, p.owed = p.owed+note, ""
 	return c, p.starts, note, nil
 }
 
-// ask sends a request to the program and decodes the answer.
-func (p *program) ask(ctx context.Context, request fields, answer any) (note string, err error) {
-	c, _, note, err := p.get()
-	if err == nil {
-		err = c.ask(ctx, request, answer)
-	}
-	if err == errEnded {
-		err = fmt.Errorf("%s ended before it had answered; the next call starts it anew", p.name)
-	}
-	return note, err
-}
-
-// close ends the program.
-func (p *program) close() {
+// owe keeps a note of get for the next call, as this one has no result to tell it with.
+func (p *program) owe(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.owed += note
+}
+
+// close ends the program, for good if it is over.
+func (p *program) close(over bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = p.over || over
 	if p.child != nil {
-		p.child.close()
+		p.child.close(p.endTime)
 		p.child = nil
 	}
 }
@@ -81,6 +87,7 @@ type root struct {
 // children starts pk-bash and pk-fs with the same /tmp.
 type children struct {
 	shell, files *program
+	stderr       io.Writer
 
 	mu      sync.Mutex
 	session string // that pk-bash is in
@@ -89,9 +96,9 @@ type children struct {
 }
 
 func newChildren(shell, files []string, stderr io.Writer) *children {
-	s := &children{}
-	s.shell = &program{name: "the shell", lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
-	s.files = &program{name: "the program for files"}
+	s := &children{stderr: stderr}
+	s.shell = &program{name: "the shell", endTime: endTime, lost: "; its jobs are gone, /tmp may be empty, and it is back in the project root"}
+	s.files = &program{name: "the program for files", endTime: fileTime}
 	s.shell.start = func() (*child, error) {
 		var hello shellHello
 		c, err := startChild(shell[0], shell[1:], stderr, &hello)
@@ -103,7 +110,7 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 		s.session, s.root = hello.Session, hello.Root
 		s.mu.Unlock()
 		if moved { // the session of a loop is gone with it
-			s.files.close()
+			s.files.close(false)
 		}
 		return c, nil
 	}
@@ -126,10 +133,11 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 	return s
 }
 
-// close ends both programs at once: pk-bash waits until pk-fs has left its session.
+// close ends both at once. pk-fs is killed if it still searches when pk-bash has ended its
+// commands: pk-bash waits for it to leave the session, and not for long.
 func (s *children) close() {
 	var ends sync.WaitGroup
-	ends.Go(s.shell.close)
-	ends.Go(s.files.close)
+	ends.Go(func() { s.files.close(true) })
+	ends.Go(func() { s.shell.close(true) })
 	ends.Wait()
 }

@@ -8,8 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
-
-	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"time"
 
 	"pikuri/lib/cli"
 )
@@ -48,7 +47,8 @@ func (o *options) run(ctx *cli.Context) error {
 		return cli.Invalid(err)
 	}
 	s := newServer(c, o.ask, <-told)
-	return s.serve(signals, &stdio{ctx.Stdin, ctx.Stdout})
+	s.keeps = o.state != "none"
+	return s.serve(signals, newStdio(ctx.Stdin, ctx.Stdout))
 }
 
 // description is pk-bash's description of its fence.
@@ -71,8 +71,11 @@ func describe(loop []string) (d description) {
 	return d
 }
 
-// serve serves until the transport or ctx ends.
-func (s *server) serve(ctx context.Context, t mcp.Transport) error {
+// lastAnswers is how long a client may take to read answers after the end of its input.
+const lastAnswers = 3 * time.Second
+
+// serve ends when the transport does, or ctx.
+func (s *server) serve(ctx context.Context, t *stdio) error {
 	session, err := s.mcp().Connect(ctx, t, nil)
 	if err != nil {
 		return fmt.Errorf("internal error: %w", err)
@@ -81,6 +84,12 @@ func (s *server) serve(ctx context.Context, t mcp.Transport) error {
 	go func() { ended <- session.Wait() }()
 	select {
 	case err = <-ended:
+	case <-t.gone: // the calls are cancelled, and their answers may have no reader
+		select {
+		case err = <-ended:
+		case <-ctx.Done():
+		case <-time.After(lastAnswers):
+		}
 	case <-ctx.Done(): // calls are not waited for: closing the children ends them
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
@@ -181,7 +182,37 @@ func TestAskReally(t *testing.T) {
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)
 }
 
-// If pk-bash or pk-fs refuses an option, the server does not start.
+// pk-bash holds a command to the directory that was asked about, and a setting that lets
+// nothing run is not told.
+func TestAskWhere(t *testing.T) {
+	b := clitest.NewBox(t)
+	var mu sync.Mutex
+	var asked []string
+	r := newReal(t, b, &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, q *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		_, dir, _ := strings.Cut(q.Params.Message, "\nin ")
+		dir, _, _ = strings.Cut(dir, ",")
+		asked = append(asked, strings.TrimPrefix(dir, b.Project))
+		return &mcp.ElicitResult{Action: map[bool]string{true: "decline", false: "accept"}[strings.HasSuffix(dir, "/evil")]}, nil
+	}}, "--ask")
+	gate := b.Project + "/gate"
+	r.says(t, "bash", fields{"command": "mkdir evil; until [ -e gate ]; do sleep 0.05; done; cd evil", "run_in_background": true, "wait_ms": 1})
+	b.Write(t, gate, "")
+	for !strings.Contains(r.says(t, "bash_list", nil), "exited") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.Contains(t, r.says(t, "bash", fields{"command": "touch ran"}), "declined")
+	assert.Equal(t, []string{"", "", "/evil"}, asked)
+	assert.NoFileExists(t, b.Project+"/evil/ran")
+
+	// The message about a setting is not for the model.
+	b.Write(t, b.Home+"/.config/pikuri/confirm", "s3cret\n")
+	require.NoError(t, os.Chmod(b.Home+"/.config/pikuri/confirm", 0o600))
+	assert.Equal(t, "Error: refused: "+notAllowed, r.says(t, "bash", fields{"command": "true", "cwd": "."}))
+}
+
+// What the programs refuse ends the start.
 func TestRefusals(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, row := range []struct {

@@ -12,24 +12,28 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/jsonline"
 )
 
 // server implements the tools.
 type server struct {
 	*children
 	ask   bool // through the client, before a command runs
+	keeps bool // the working directory lasts from command to command
 	fence description
 
 	asking  chan struct{} // held while a question is asked
+	filing  chan struct{} // held while pk-fs has a request
 	pending pending
 
 	mu    sync.Mutex
 	known map[string]bool // shell_ids that the model has been given
 	cwd   string          // that it has been told
+	at    string          // where the next command begins, as far as is known
 }
 
 func newServer(c *children, ask bool, fence description) *server {
-	return &server{children: c, ask: ask, fence: fence, cwd: c.root, asking: make(chan struct{}, 1), known: map[string]bool{}}
+	return &server{children: c, ask: ask, fence: fence, keeps: true, cwd: c.root, at: c.root, asking: make(chan struct{}, 1), filing: make(chan struct{}, 1), known: map[string]bool{}}
 }
 
 // mcp returns the server with its tools. The server never asks the client for its roots:
@@ -77,13 +81,34 @@ func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Cont
 			ReadOnlyHint: h.reads, IdempotentHint: h.idempotent || h.reads, DestructiveHint: &destructive, OpenWorldHint: &h.open,
 		},
 	}, func(ctx context.Context, r *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		if err := unambiguous(r.Params.Arguments, schema); err != nil {
+			return failed("%v", err), nil, nil
+		}
 		result, err := do(ctx, r, in)
 		return result, nil, err
 	})
 }
 
-// bounds are the bounds of numbers, by the name of the argument. 0 means that the call has
-// no such argument: it is out of bounds, or the same as the default.
+// unambiguous refuses arguments that a client could have shown its user as others than
+// they are taken for here: of two fields with one name encoding/json takes the last, and
+// U+FFFD for half of a surrogate pair.
+func unambiguous(arguments json.RawMessage, schema *jsonschema.Schema) error {
+	if len(arguments) == 0 || string(arguments) == "null" {
+		return nil
+	}
+	o := jsonline.Parse(arguments)
+	for name, property := range schema.Properties {
+		if property.Type == "string" {
+			o.String(name)
+		} else {
+			o.Raw(name)
+		}
+	}
+	return o.End()
+}
+
+// bounds of numbers, by the name of the argument. The least of them stand for nothing
+// that a call could want, so that 0 is an argument that was left out.
 var bounds = map[string][2]float64{
 	"timeout": {1, 600}, "wait_ms": {1, maxWait}, "offset": {1, 1 << 31}, "limit": {1, 1 << 20},
 	"before": {0, 1000}, "after": {0, 1000},

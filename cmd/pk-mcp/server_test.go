@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +26,7 @@ func connect(t testing.TB, s *server, era string, o *mcp.ClientOptions) *mcp.Cli
 	toClient, fromServer := io.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- s.serve(ctx, &stdio{toServer, fromServer}) }()
+	go func() { served <- s.serve(ctx, newStdio(toServer, fromServer)) }()
 	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
 	session, err := client.Connect(ctx, &mcp.IOTransport{Reader: toClient, Writer: fromClient}, &mcp.ClientSessionOptions{ProtocolVersion: eras[era]})
 	require.NoError(t, err)
@@ -82,7 +83,7 @@ func TestTools(t *testing.T) {
 				{"no output, no change of directory", "bash", fields{"command": ":"}, "exit status: 0\n", false},
 				{"output without an end", "bash", fields{"command": "printf x"}, "x\n\nexit status: 0\n", false},
 				{"death", "bash", fields{"command": "kill $$"}, "ended by SIGTERM\n", false},
-				{"refusal", "bash", fields{"command": "refuse"}, "Error: refused: no", true},
+				{"refusal", "bash", fields{"command": "refuse"}, "Error: refused: the command is 9 bytes long, and 8 is the most", true},
 				{"list", "list", fields{}, "d/\nf  3\nl  (link)\n", false},
 				{"glob", "glob", fields{"pattern": "*.go"}, "a.go\nb.go\n(there are more)\n", false},
 				{"write", "write", fields{"path": "a", "content": "b"}, "made a: 5 bytes, sha256 0a\n", false},
@@ -221,6 +222,81 @@ func TestProgressAndCancel(t *testing.T) {
 	}
 }
 
+// The job of a call that is cancelled as its start is answered ends too.
+func TestCancelledWhileItStarts(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c := connect(t, s, "legacy", nil)
+	gate := t.TempDir() + "/gate"
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: fields{"command": "touch " + gate + "; sleep 1000 # late"}})
+		ended <- err
+	}()
+	require.Eventually(t, func() bool { _, err := os.Stat(gate); return err == nil }, 20*time.Second, 10*time.Millisecond)
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+	require.Eventually(t, func() bool { return textOf(call(t, c, "bash_list", nil)) == "no jobs\n" }, 20*time.Second, 10*time.Millisecond)
+	shell, _, _, err := s.shell.get()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		shell.mu.Lock()
+		defer shell.mu.Unlock()
+		return len(shell.jobs) == 0 && len(shell.waiting) == 0
+	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// A search that hangs holds other file tools up until its call is cancelled.
+func TestFilesHang(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c := connect(t, s, "legacy", nil)
+	first, _, _, err := s.files.get()
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		_, _ = c.CallTool(ctx, &mcp.CallToolParams{Name: "grep", Arguments: fields{"pattern": "x", "path": "hang"}})
+	})
+	stopped := func() bool {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", first.cmd.Process.Pid))
+		return strings.Contains(string(text), ") T ")
+	}
+	require.Eventually(t, stopped, 20*time.Second, 10*time.Millisecond)
+	withdrawn, stopToo := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer stopToo()
+	_, err = c.CallTool(withdrawn, &mcp.CallToolParams{Name: "list"}) // it is not sent at all
+	require.Error(t, err)
+	assert.True(t, first.alive())
+	waits := make(chan *mcp.CallToolResult, 1)
+	go func() { waits <- call(t, c, "list", nil) }()
+	stop()
+	calls.Wait()
+	select {
+	case r := <-waits:
+		assert.Contains(t, textOf(r), "note: the program for files had ended and was started anew\nd/\n")
+	case <-time.After(20 * time.Second):
+		require.NoError(t, first.cmd.Process.Kill())
+		t.Error("no file tool answers")
+	}
+}
+
+// The end does not wait for a search.
+func TestEndWhileFilesHang(t *testing.T) {
+	t.Parallel()
+	s := fake(t, false)
+	c, _, _, err := s.files.get()
+	require.NoError(t, err)
+	_, _, err = c.send(fields{"op": "grep", "path": "hang"}, nil)
+	require.NoError(t, err)
+	begun := time.Now()
+	s.close()
+	assert.Less(t, time.Since(begun), 5*time.Second) // pk-bash waits for so long
+	_, _, _, err = s.files.get()
+	assert.Error(t, err) // a late call starts nothing
+}
+
 func TestAsk(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -267,10 +343,67 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A yes applies to one call, and only once.
+// A command runs in the directory that the user was asked about, or the user is asked
+// anew: another command may have moved the working directory unseen.
+func TestDirectoryThatWasAskedAbout(t *testing.T) {
+	for era := range eras {
+		t.Run(era, func(t *testing.T) {
+			t.Parallel()
+			var asked []string
+			c := connect(t, fake(t, true), era, &mcp.ClientOptions{
+				ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+					_, dir, _ := strings.Cut(r.Params.Message, "\nin ")
+					dir, _, _ = strings.Cut(dir, ",")
+					asked = append(asked, dir)
+					return &mcp.ElicitResult{Action: map[bool]string{true: "decline", false: "accept"}[dir == "/evil"]}, nil
+				},
+			})
+			ran := t.TempDir() + "/ran"
+			call(t, c, "bash", fields{"command": "cd /evil"})
+			r := call(t, c, "bash", fields{"command": "touch " + ran})
+			assert.Contains(t, textOf(r), "declined")
+			assert.Equal(t, []string{"/project", "/elsewhere", "/evil"}, asked)
+			assert.NoFileExists(t, ran)
+
+			// One that is not there any more gives way to the project root.
+			asked = nil
+			call(t, c, "bash", fields{"command": "cd /gone", "cwd": "/"})
+			assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "echo ran"})), "ran\n")
+			assert.Equal(t, []string{"/", "/elsewhere", "/gone", "/project"}, asked)
+		})
+	}
+}
+
+// A question is made when it is its turn.
+func TestQuestionsInTurn(t *testing.T) {
+	t.Parallel()
+	s := fake(t, true)
+	asked, answer := make(chan string, 2), make(chan struct{})
+	c := connect(t, s, "legacy", &mcp.ClientOptions{
+		ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			asked <- r.Params.Message
+			<-answer
+			return &mcp.ElicitResult{Action: "decline"}, nil
+		},
+	})
+	var calls sync.WaitGroup
+	for range 2 {
+		calls.Go(func() { call(t, c, "bash", fields{"command": "echo hi"}) })
+	}
+	assert.Contains(t, <-asked, "in /project,")
+	time.Sleep(50 * time.Millisecond) // for the second call to wait
+	s.setDir("/evil")
+	answer <- struct{}{}
+	assert.Contains(t, <-asked, "in /evil,")
+	answer <- struct{}{}
+	calls.Wait()
+}
+
+// A yes is for one call, and counts once.
 func TestAnswersAreForTheirCall(t *testing.T) {
 	t.Parallel()
-	r := newRaw(t, fake(t, true))
+	s := fake(t, true)
+	r := newRaw(t, s)
 	n := 0
 	call := func(command, state, action string) map[string]any {
 		n++
@@ -292,6 +425,10 @@ func TestAnswersAreForTheirCall(t *testing.T) {
 	state := asks(call("echo a", "", ""))
 	asks(call("echo b", state, "accept"))
 	asks(call("echo a", state, "accept")) // it was used up
+	state = asks(call("echo a", "", ""))
+	s.setDir("/moved")
+	asks(call("echo a", state, "accept")) // it was for another directory
+	s.setDir(fakeRoot)
 	state = asks(call("echo a", "", ""))
 	assert.Equal(t, "complete", call("echo a", state, "accept")["resultType"])
 	asks(call("echo a", state, "accept"))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -68,24 +69,66 @@ type connection struct {
 
 const running = "running"
 
-// bash starts a job, and waits a limited time for its end.
+// maxAsked bounds how often a call asks, as the working directory may move each time.
+const maxAsked = 3
+
+// bash starts a job, and waits for its end or for a while. The command runs in the
+// directory that the user was asked about: another command may move the working directory
+// while the question is open, and the user is asked anew then.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in, in.question(s.dir())); refusal != nil {
-		return refusal, nil
+	notes := ""
+	for range maxAsked {
+		dir := ""
+		if refusal := s.confirm(ctx, r, in, func() string { dir = s.dir(); return in.question(dir) }); refusal != nil {
+			s.shell.owe(notes)
+			return refusal, nil
+		}
+		c, number, note, err := s.shell.get()
+		if err != nil {
+			return failed("%v", err), nil
+		}
+		notes += note
+		p := progress{request: r, token: r.Params.GetProgressToken()}
+		request := in.request(p.token != nil)
+		pinned := s.ask && s.keeps && in.Cwd == ""
+		if pinned {
+			request["in"] = dir
+		}
+		end, err := s.start(ctx, c, request, in.wait(), &p)
+		if errors.Is(err, errEnded) {
+			return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !pinned || end.Outcome != "refused" {
+			return s.tell(end, number, notes, in.Command+" "+in.Cwd, in.Cwd), nil
+		}
+		switch now, moved := movedTo(end.Error); {
+		case moved:
+			s.setDir(now)
+		case strings.HasPrefix(end.Error, fmt.Sprintf("cannot begin in %q:", dir)): // it was removed
+			if err := c.ask(ctx, fields{"op": "reset"}, &struct{}{}); err != nil {
+				return failed("%s: %v", s.shell.name, err), nil
+			}
+			s.setDir(s.root)
+		default:
+			return s.tell(end, number, notes, in.Command, ""), nil
+		}
 	}
-	c, number, note, err := s.shell.get()
-	if err != nil {
-		return failed("%v", err), nil
+	s.shell.owe(notes)
+	return failed("declined: the working directory changes while the user is asked; give cwd"), nil
+}
+
+// movedTo reads a refusal of pk-bash: the working directory is not the one that was to be.
+func movedTo(refusal string) (dir string, ok bool) {
+	rest, ok := strings.CutPrefix(refusal, "the working directory is ")
+	quoted, err := strconv.QuotedPrefix(rest)
+	if !ok || err != nil {
+		return "", false
 	}
-	p := progress{request: r, token: r.Params.GetProgressToken()}
-	end, err := s.start(ctx, c, in, &p)
-	if errors.Is(err, errEnded) {
-		return failed("%s ended while the command ran; the next call starts it anew", s.shell.name), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return s.tell(end, number, note, in.Command+" "+in.Cwd), nil
+	dir, err = strconv.Unquote(quoted)
+	return dir, err == nil && utf8.ValidString(dir) // JSON cannot say others
 }
 
 // request returns the request for pk-bash.
@@ -130,25 +173,35 @@ func (in bashIn) wait() time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// start starts a job and follows it. When ctx ends, it ends the job.
-func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*result, error) {
+// start starts the job and follows it for a while. When ctx ends, so does the job.
+func (s *server) start(ctx context.Context, c *child, f fields, wait time.Duration, p *progress) (*result, error) {
 	e := newEvents()
-	id, answered, err := c.send(in.request(p.token != nil), e)
+	id, answered, err := c.send(f, e)
 	if err != nil {
 		return nil, err
 	}
 	first := &result{}
 	if err := c.await(ctx, answered, first); err != nil {
 		if ctx.Err() != nil {
-			_, _, _ = c.send(fields{"op": "cancel", "request": id}, nil)
+			go c.abandon(id, answered)
 		}
 		return nil, err
 	}
+	defer c.forget(first.Job)
 	if first.Outcome != running {
 		return first, nil
 	}
-	defer c.forget(first.Job)
-	late := time.NewTimer(in.wait())
+	r, err := s.follow(ctx, c, first, e, wait, p)
+	if ctx.Err() != nil { // the client takes no answer, and would not know of the job
+		c.kill(first.Job)
+		return nil, ctx.Err()
+	}
+	return r, err
+}
+
+// follow waits for the end of a job, or for a while, and reads what it has printed.
+func (s *server) follow(ctx context.Context, c *child, first *result, e *events, wait time.Duration, p *progress) (*result, error) {
+	late := time.NewTimer(wait)
 	defer late.Stop()
 	for {
 		select {
@@ -159,7 +212,6 @@ func (s *server) start(ctx context.Context, c *child, in bashIn, p *progress) (*
 		case <-late.C:
 			return s.readOn(ctx, c, fields{"op": "read", "job": first.Job}, first.Output)
 		case <-ctx.Done():
-			_, _, _ = c.send(fields{"op": "kill", "job": first.Job}, nil)
 			return nil, ctx.Err()
 		case <-c.ended:
 			return nil, errEnded
@@ -253,7 +305,7 @@ type inputIn struct {
 // bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so
 // the user is asked about input as about a command.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
-	if refusal := s.confirm(ctx, r, in, in.question()); refusal != nil {
+	if refusal := s.confirm(ctx, r, in, in.question); refusal != nil {
 		return refusal, nil
 	}
 	return s.withJob(in.ID, func(c *child, job string) (*result, error) {
@@ -305,7 +357,7 @@ func (s *server) withJob(id string, do func(c *child, job string) (*result, erro
 		return nil, err
 	}
 	r.Job = job
-	return s.tell(r, current, note, id), nil
+	return s.tell(r, current, note, id, ""), nil
 }
 
 // bashList lists the running jobs, and the ended jobs whose IDs the model has seen.
@@ -361,12 +413,13 @@ func jobOf(id string) (job string, number int, ok bool) {
 	return job, number, ok && err == nil
 }
 
-// tell formats a result as text and fields.
-func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolResult {
+// tell makes the text and the fields of a result.
+func (s *server) tell(r *result, number int, note, typed, cwd string) *mcp.CallToolResult {
+	r = s.forModel(r, typed, cwd)
 	id := idOf(r.Job, number)
 	switch r.Outcome {
 	case "refused", "declined", "sandbox-failed", "cancelled":
-		return failed("%s%s: %s", note, r.Outcome, s.inside(r.Error, typed))
+		return failed("%s%s: %s", note, r.Outcome, r.Error)
 	case running:
 		s.mu.Lock()
 		s.known[id] = true
@@ -377,7 +430,7 @@ func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolRe
 		text += "\n"
 	}
 	for _, n := range r.notes() {
-		text += s.inside(n, typed) + "\n"
+		text += n + "\n"
 	}
 	if r.Outcome == running {
 		text += fmt.Sprintf("still running: shell_id %s; bash_output reads on, bash_kill ends it\n", id)
@@ -391,6 +444,9 @@ func (s *server) tell(r *result, number int, note, typed string) *mcp.CallToolRe
 func (s *server) moved(cwd string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if cwd != "" {
+		s.at = cwd
+	}
 	if cwd == "" || cwd == s.cwd {
 		return ""
 	}
@@ -402,7 +458,13 @@ func (s *server) moved(cwd string) string {
 func (s *server) dir() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cwd
+	return s.at
+}
+
+func (s *server) setDir(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = dir
 }
 
 func (r *result) status() string {
@@ -417,8 +479,7 @@ func (r *result) status() string {
 	return "exit status: " + strconv.Itoa(*r.ExitStatus)
 }
 
-// notes returns the remarks of pk-bash beside the output. It omits the paths of the session
-// and the options, which are useful only on the host.
+// notes are what pk-bash has to say beside the output.
 func (r *result) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
