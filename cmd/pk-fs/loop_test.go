@@ -7,16 +7,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"pikuri/lib/cli/clitest"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/workspace"
 )
@@ -204,20 +201,6 @@ func TestLoopSearchEnds(t *testing.T) {
 	stdout.Reset()
 	require.Zero(t, c.Run([]string{"-C", dir, "--loop"}, strings.NewReader(`{"op":"glob","pattern":"**"}`), &stdout, &stderr), stderr.String())
 	assert.Equal(t, `{"paths":[],"truncated":true,"truncated_by":"time"}`+"\n", stdout.String())
-}
-
-// SIGINT ends a search at once.
-func TestSearchIsInterrupted(t *testing.T) {
-	dir := t.TempDir()
-	cmd := exec.Command(filepath.Join(clitest.Bin(t), "pk-fs"), "-C", dir, "grep", costly(t, dir))
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	time.AfterFunc(500*time.Millisecond, func() { _ = cmd.Process.Signal(os.Interrupt) })
-	_, _ = io.Copy(io.Discard, out)
-	_ = cmd.Wait()
-	assert.Equal(t, syscall.SIGINT, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
-	assert.Less(t, cmd.ProcessState.UserTime(), 30*time.Second)
 }
 
 func TestLoopUsage(t *testing.T) {
