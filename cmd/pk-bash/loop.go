@@ -153,7 +153,7 @@ func (l *loop) run() error {
 			case !ok:
 				lines = nil
 				go l.watchReader()
-			case in.err != nil && !tooLong(in.err):
+			case in.err != nil && !jsonline.IsTooLong(in.err):
 				end(fmt.Errorf("cannot read standard input: %w", in.err), syscall.SIGTERM)
 			default:
 				if q, plain := l.take(in); plain {
@@ -267,18 +267,12 @@ func (l *loop) readLines() <-chan incoming {
 				return
 			}
 			lines <- incoming{line, err}
-			if err != nil && !tooLong(err) {
+			if err != nil && !jsonline.IsTooLong(err) {
 				return
 			}
 		}
 	}()
 	return lines
-}
-
-// tooLong reports whether the loop has skipped a request because of its length.
-func tooLong(err error) bool {
-	_, ok := errors.AsType[*jsonline.TooLongError](err)
-	return ok
 }
 
 // watchReader ends the loop when the reader of its answers has closed the pipe.

@@ -81,7 +81,7 @@ func (o *options) loop(ctx *cli.Context) error {
 	input := bufio.NewReaderSize(ctx.Stdin, pieceSize)
 	for {
 		line, err := jsonline.ReadLine(input, maxRequest)
-		_, long := errors.AsType[*jsonline.TooLongError](err)
+		long := jsonline.IsTooLong(err)
 		switch {
 		case err == io.EOF:
 			return nil
@@ -197,7 +197,7 @@ func kindOf(err error) string {
 	if _, ok := errors.AsType[*badRequest](err); ok {
 		return "invalid"
 	}
-	if _, ok := errors.AsType[*jsonline.TooLongError](err); ok {
+	if jsonline.IsTooLong(err) {
 		return "too-large"
 	}
 	if _, ok := errors.AsType[*edit.MatchError](err); ok {

@@ -117,15 +117,10 @@ func (c *conn) readLines(in *bufio.Reader) {
 		case <-c.closed:
 			return
 		}
-		if err != nil && !tooLong(err) {
+		if err != nil && !jsonline.IsTooLong(err) {
 			return
 		}
 	}
-}
-
-func tooLong(err error) bool {
-	_, ok := errors.AsType[*jsonline.TooLongError](err)
-	return ok
 }
 
 // Read returns the next message. It answers a line that is not a message itself.
@@ -139,7 +134,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		if in.err != nil && !tooLong(in.err) {
+		if in.err != nil && !jsonline.IsTooLong(in.err) {
 			return nil, in.err
 		}
 		msg, problem := c.message(in)

@@ -26,6 +26,13 @@ func (e *TooLongError) Error() string {
 	return fmt.Sprintf("the request is longer than %d bytes", e.Limit)
 }
 
+// IsTooLong reports whether an error of ReadLine is a line that was skipped: the next one
+// can be read.
+func IsTooLong(err error) bool {
+	_, ok := errors.AsType[*TooLongError](err)
+	return ok
+}
+
 // ReadLine reads one line of at most limit bytes, without its newline, which the last line
 // may lack. It reads a longer line to its end, and returns a *TooLongError.
 func ReadLine(input *bufio.Reader, limit int) ([]byte, error) {
