@@ -126,11 +126,16 @@ func TestBlocked(t *testing.T) {
 		}},
 	} {
 		t.Run(table.name, func(t *testing.T) {
-			c := dial(t, b, append(table.options, "-y")...)
+			requests := ""
 			for _, row := range table.rows {
 				command, err := json.Marshal(strings.ReplaceAll(row.command, "HOME", b.Home))
 				require.NoError(t, err)
-				answer := c.begin(`{"command":` + string(command) + `}`)()
+				requests += `{"command":` + string(command) + "}\n"
+			}
+			got := answers(t, b, requests, table.options...)
+			require.Len(t, got, len(table.rows))
+			for i, row := range table.rows {
+				answer := got[i]
 				text, err := json.Marshal(answer["fence"])
 				require.NoError(t, err)
 				var found []blocked.Fact
