@@ -35,9 +35,11 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, os.Symlink(b.Home+"/none", b.Project+"/dangling"))
 
 	const (
+		beside   = " (nothing beside a root is shown, or can be written)"
+		lost     = ", which is lost with the command (empty home)"
 		set      = "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"
 		data     = "~/data is not shown (empty home); --readable ~/data shows it"
-		sibling  = "~/src/sibling is not shown (empty home); --readable ~/src/sibling shows it"
+		sibling  = "~/src/sibling is not shown" + beside + "; --readable ~/src/sibling shows it"
 		tool     = "~/bin/mytool is not shown (empty home); --readable ~/bin shows it"
 		env      = `~/src/project/.env is masked (--deny ".env")`
 		keys     = `~/src/project/keys is masked (--deny "keys")`
@@ -64,7 +66,7 @@ func TestBlocked(t *testing.T) {
 			{"a private file", "cat ~/private.key", "~/private.key is not shown (empty home)"},
 			{"a sibling", "ls ../sibling", sibling},
 			{"a sibling, from below", "cd sub && ls ../../sibling", ""}, // the directory that it ran in is not known
-			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown (empty home); --readable ~/src/sibling/file shows it"},
+			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown" + beside + "; --readable ~/src/sibling/file shows it"},
 			{"a sibling, cd", "cd ../sibling", sibling},
 			{"a sibling, make", "make -C ../sibling", sibling},
 			{"a link that leads out", "cat link.csv", set},
@@ -113,6 +115,21 @@ func TestBlocked(t *testing.T) {
 			{"a listing that is no complaint", "echo HOME/data/set.csv; exit 1", ""},
 			{"a command that went well", "echo 'cannot open HOME/data/set.csv'", ""},
 			{"escapes of a terminal", `printf 'cannot open \x1b[31mHOME/data/set.csv\x1b[0m\n'; exit 1`, set},
+			{"a new sibling", "echo x >../new", "~/src/new is read-only" + beside + "; --writable ~/src allows it"},
+			{"a sibling that the host has, written", "mkdir ../sibling", "~/src/sibling is read-only" + beside + "; --writable ~/src/sibling allows it"},
+			{"a work tree beside the project", "git init -q 2>&1; git -c user.name=x -c user.email=x commit -q --allow-empty -m x; git worktree add ../tree 2>&1 | tail -1; false",
+				"~/src/tree/.git is read-only" + beside + "; --writable ~/src allows it"},
+			{"the project, renamed", "mv ../project ../other", "~/src/other is read-only" + beside + "; --writable ~/src allows it"},
+			{"lost: a file of the user's", "echo x >>~/.bashrc", "wrote ~/.bashrc" + lost},
+			{"lost: a new file", "echo x >~/result.txt", "wrote ~/result.txt" + lost},
+			{"lost: a directory that the host has", "mkdir -p ~/data/new", "wrote ~/data" + lost + "; --writable ~/data keeps it"},
+			{"lost: a program", "mkdir -p ~/.local/bin && cp /bin/true ~/.local/bin/prog", "wrote ~/.local/bin/prog" + lost},
+			{"lost: a name that is made to deceive", `touch ~/"$(printf 'a\n\033[2Jfence: b')"`, `wrote "HOME/a\n\x1b[2Jfence: b"` + lost},
+			{"a failure, and a loss", "cd ~; touch a; echo 'cannot open HOME/data/set.csv'; false", set + "\nwrote ~/a" + lost},
+			{"caches and settings", "mkdir -p ~/.cache/x ~/.config/y ~/.npm ~/.m2; touch ~/.state ~/.config/z", ""},
+			{"a home that is closed", "touch ~/b; chmod 0 ~", "wrote ~/b" + lost},
+			{"a link in place of a directory", "mkdir -p ~/.local ~/.cargo; ln -s /usr/bin ~/.local/bin; mkfifo ~/.cargo/bin", ""},
+			{"the scratch directory", "touch /tmp/x", ""},
 			{"a session directory", "ls ~/.cache/pikuri", ""},
 		}},
 		{"without a network", []string{"--net", "none"}, []failure{

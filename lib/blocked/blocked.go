@@ -360,7 +360,7 @@ func (s *search) unwritable(v bwrap.Verdict, m bwrap.Mount) (Fact, bool) {
 		f.Access = Protected
 	case bwrap.OpReadOnly:
 		f.Option = s.widened(v.Place, m)
-	case "":
+	case "", bwrap.OpEmpty:
 		f.Option = s.writable(there)
 	case bwrap.OpCopy, bwrap.OpData:
 	default:
