@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -34,6 +35,8 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, os.Symlink(b.Home+"/data/set.csv", b.Project+"/link.csv"))
 	require.NoError(t, os.Symlink(b.Home+"/none", b.Project+"/dangling"))
 
+	b.Mkdir(t, b.Home+"/repo/sub/deep")
+	require.NoError(t, exec.Command("git", "init", "-q", b.Home+"/repo").Run())
 	const (
 		beside   = " (nothing beside a root is shown, or can be written)"
 		lost     = ", which is lost with the command (empty home)"
@@ -74,7 +77,6 @@ func TestBlocked(t *testing.T) {
 			{"test -e says nothing", "test -e ~/data/set.csv", ""},
 			{"python", `python3 -c 'open("HOME/data/set.csv")'`, set},
 			{"perl", `perl -e 'open(F, "HOME/data/set.csv") or die "cannot open HOME/data/set.csv: $!\n"'`, set},
-			{"the compiler's -I", "gcc -c -include HOME/data/set.csv main.c", set},
 			{"source", ". ~/.bashrc", "~/.bashrc is not shown (empty home)"},
 			{"a program of the home", "mytool", tool},
 			{"a program of the home, by its path", "~/bin/mytool", "~/bin/mytool is not shown (empty home); --readable ~/bin/mytool shows it"},
@@ -132,6 +134,15 @@ func TestBlocked(t *testing.T) {
 			{"the scratch directory", "touch /tmp/x", ""},
 			{"a session directory", "ls ~/.cache/pikuri", ""},
 		}},
+		{"below the top of a repository", []string{"-C", b.Home + "/repo/sub/deep"}, []failure{
+			{"git", "git status", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
+			{"git, told where", "git -C .. log", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
+			{"something else", "echo not a repository; false", ""},
+		}},
+		{"below the top of a repository that is shown", []string{"-C", b.Home + "/repo/sub/deep", "--readable", b.Home + "/repo"}, []failure{
+			{"git", "git status", ""},
+			{"git, elsewhere", "git -C /tmp status", ""},
+		}},
 		{"without a network", []string{"--net", "none"}, []failure{
 			{"curl", "echo 'curl: (6) Could not resolve host: pypi.org'; exit 6", "no network: pypi.org (option --net none); --net allow --allow-host pypi.org allows it"},
 			{"python", `python3 -c 'import socket; socket.getaddrinfo("pypi.org", 443)'`, "no network: (option --net none)"},
@@ -164,5 +175,15 @@ func TestBlocked(t *testing.T) {
 				assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
 			}
 		})
+	}
+}
+
+func TestHelloNamesTheRepositoryAround(t *testing.T) {
+	b := clitest.NewBox(t)
+	sub := b.Project + "/sub"
+	b.Mkdir(t, sub)
+	require.NoError(t, exec.Command("git", "init", "-q", b.Project).Run())
+	for options, want := range map[string]any{sub: b.Project, b.Project: nil} {
+		assert.Equal(t, want, answers(t, b, `{"op":"hello"}`, "-C", options)[0]["repository"])
 	}
 }

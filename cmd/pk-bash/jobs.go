@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/gitconfig"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -145,6 +146,9 @@ func (l *loop) hello(t *turn) {
 		fields["session"] = name
 	} else if l.Loop != nil { // of the loop's own, which another program may join as long
 		fields["session"] = strings.TrimPrefix(l.Loop.Name(), sessiondir.Prefix)
+	}
+	if repo, ok := gitconfig.Around(l.root); ok && repo.WorkTree != l.root && !l.Unfenced {
+		fields["repository"] = repo.WorkTree
 	}
 	l.object(t, fields)
 }
