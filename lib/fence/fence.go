@@ -21,10 +21,12 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/overlay"
+	"pikuri/lib/passwd"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -61,6 +63,10 @@ type Config struct {
 	RunAs        int             // the project's owner, if root became that user
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
+
+	// Pinned says that variables and files of the user show no tool chains beyond those in
+	// the home.
+	Pinned bool
 
 	Tell bool // the plan is told of, and nothing will be changed
 
@@ -285,6 +291,9 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
 	own := toolchain.UserFile(host)
 	if _, err := os.Lstat(own); err == nil {
+		if f.Pinned {
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot use %q: the machine's policy is mandatory", own), Advice: "move it away, or use --no-toolchains"}
+		}
 		if err := confine.RefuseWritable("take the list", own, f.Roots, "keep it outside"); err != nil {
 			return err
 		}
@@ -292,6 +301,9 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 	table, err := toolchain.LoadFor(host)
 	if err != nil {
 		return err
+	}
+	if f.Pinned {
+		host = pinned()
 	}
 	present, absent := table.Survey(host)
 	o.Toolchains = present
@@ -306,6 +318,19 @@ func (f *Fence) addToolchains(o *bwrap.Options) error {
 		}
 	}
 	return nil
+}
+
+// pinned is the machine for a user whose variables show nothing beyond the home, which is
+// that of the password file.
+func pinned() toolchain.Host {
+	home := passwd.Find(passwd.Users, os.Getuid()).Home
+	return toolchain.Host{Home: home, Getenv: func(name string) string {
+		v := os.Getenv(name)
+		if first, _, _ := strings.Cut(v, ":"); name != "PATH" && filepath.IsAbs(first) && !fsat.Within(filepath.Clean(first), home) {
+			return ""
+		}
+		return v
+	}}
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and
