@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -419,6 +420,10 @@ func (t *tree) file(m Mount, source int) error {
 	if err != nil {
 		return err
 	}
+	// The gate is started meanwhile. A copy of this descriptor in the child, until that
+	// execs, would keep the mount from being made read-only (EBUSY).
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	fd, err := unix.Openat(parent.fd, filepath.Base(m.At), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Perms)
 	if err != nil {
 		return err
