@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/gitdir"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
+	"pikuri/lib/shell"
 	"pikuri/lib/trial"
 )
 
@@ -439,21 +440,12 @@ func (w *work) report(i trial.Item, err error) {
 	}
 	remark := ""
 	if i.Repository && !w.discard {
-		remark = "inert: pk-fs git-adopt " + bare(filepath.Dir(filepath.Join(i.Root.Path, i.Path)))
+		remark = "inert: pk-fs git-adopt " + shell.JoinWords([]string{filepath.Dir(filepath.Join(i.Root.Path, i.Path))})
 	}
 	if i.New.IsDir() || i.New.Mode == 0 && i.Old.IsDir() {
 		name = strings.TrimSuffix(name, "/") + "/"
 	}
 	w.line(trialflags.Letter(i), name, remark)
-}
-
-// bare is a path as a word of a shell.
-func bare(path string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%"
-	if strings.Trim(path, plain) == "" {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 func (w *work) line(letter, name, remark string) {

@@ -54,7 +54,9 @@ type turn struct {
 	ended     atomic.Bool   // the command has
 	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
 	cancelled atomic.Bool
-	seq       int // its place among the commands whose state is kept; 0 for none
+	seq       int    // its place among the commands whose state is kept; 0 for none
+	asked     string // who has allowed or declined it
+	entry     uint64 // number of the record that it begins; 0 before, and without --audit
 	began     shell.State
 	keep      shell.Keep
 }
@@ -67,6 +69,9 @@ func (s *session) newTurn(request shell.Request) *turn {
 func (o *options) run(ctx *cli.Context) error {
 	if err := o.check(ctx); err != nil {
 		return err
+	}
+	if o.auditCheck != "" {
+		return o.checkAudit(ctx)
 	}
 	s := &session{options: o, ctx: ctx, signals: make(chan os.Signal, 8)}
 	if o.tell {
@@ -103,12 +108,15 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
-// prepareProcess closes what the command must not inherit, and asks for the
-// signals.
+// prepareProcess closes what the command must not inherit, opens the audit file, and asks
+// for the signals.
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	return monitor.CloseInherited()
+	if err := monitor.CloseInherited(); err != nil {
+		return err
+	}
+	return s.OpenLog("pk-bash")
 }
 
 // request is the one command of a call without a loop.
@@ -130,6 +138,7 @@ func (t *turn) one() (*shell.Result, error) {
 	if result != nil {
 		result.ID, result.Command = t.request.ID, t.request.Command
 	}
+	t.recordEnd(result)
 	return result, err
 }
 
@@ -154,8 +163,8 @@ func (t *turn) result() (*shell.Result, error) {
 	return t.failedOr(result, t.conclude(j, result))
 }
 
-// approved prepares the command, and asks the user. It returns a result if the command may
-// not run.
+// approved prepares the command, asks the user and records that it begins. It returns a result
+// if the command may not run.
 func (t *turn) approved() (*job, *shell.Result, error) {
 	j, err := t.prepareUnless()
 	if err != nil {
@@ -163,10 +172,13 @@ func (t *turn) approved() (*job, *shell.Result, error) {
 	}
 	t.job = j
 	yes, reason, err := t.confirm(j.question, j)
-	if err != nil || yes {
+	switch {
+	case err != nil:
 		return j, nil, err
+	case !yes:
+		return j, declined(reason), nil
 	}
-	return j, declined(reason), nil
+	return j, nil, t.recordBegin(j)
 }
 
 // declined returns the result after a no.

@@ -22,9 +22,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/passwd"
 )
 
 // headSuffix ends the name of the file that knows the last record.
@@ -46,7 +46,7 @@ type Log struct {
 // missing. It refuses a file that another user could have put there.
 func Open(program, name string) (*Log, error) {
 	l := &Log{name: name, program: program, uid: os.Getuid()}
-	l.user, _, _ = bwrap.Account(l.uid)
+	l.user = passwd.Find(passwd.Users, l.uid).Name
 	err := l.open()
 	if err != nil {
 		l.Close()

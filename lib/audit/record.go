@@ -43,7 +43,7 @@ type Record struct {
 	Session      string `json:"session,omitempty"`
 	Project      string `json:"project,omitempty"`
 	ProjectBytes []byte `json:"project_base64,omitempty"`
-	Job          string `json:"job,omitempty"`
+	Cwd          string `json:"cwd,omitempty"` // where the command begins, as it is called inside
 
 	Command       string   `json:"command,omitempty"`
 	CommandBytes  []byte   `json:"command_base64,omitempty"`
@@ -78,6 +78,9 @@ const (
 	maxLine    = 2 << 20
 )
 
+// SetProject sets the project root.
+func (r *Record) SetProject(root string) { r.Project, r.ProjectBytes = cli.TextOrBytes(root) }
+
 // SetCommand sets the text of a command. A long text is cut, and its hash is kept.
 func (r *Record) SetCommand(text string) {
 	if len(text) > maxCommand {
@@ -92,7 +95,7 @@ func (r *Record) SetCommand(text string) {
 
 // encode returns the line of the record, without its newline.
 func (r *Record) encode() ([]byte, error) {
-	for _, text := range []*string{&r.Description, &r.Reason, &r.Error} {
+	for _, text := range []*string{&r.Cwd, &r.Description, &r.Asked, &r.Reason, &r.Error} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), maxOther)], string(utf8.RuneError))
 	}
 	for {

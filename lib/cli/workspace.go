@@ -27,6 +27,8 @@ type WorkspaceFlags struct {
 	// kept in one.
 	Trial, Unfenced bool
 
+	Audit string // the file for records, "" for none
+
 	// LateSession keeps Open from making the directory of a new session: for a
 	// command that plans, and may refuse, before it makes anything.
 	LateSession bool
@@ -85,6 +87,9 @@ func (w *WorkspaceFlags) Options() []Option {
 		Switch(&w.NoProtect, "no-protect", ""),
 	}
 }
+
+// AuditOption returns the option of the commands that record what they do.
+func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
 
 // RuleOptions returns the options that narrow a workspace, for commands that
 // enforce them: a rule that is accepted and not enforced is worse than none.
