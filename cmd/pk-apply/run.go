@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitdir"
@@ -38,6 +39,8 @@ it never lands. No command of the trial may run.
       --redo                 land again what --undo has put back
       --overwrite            land what the project has changed meanwhile, too
       --links                land links that lead out of the project, too
+      --audit FILE           append a record of each path that lands to FILE, or
+                             land nothing
   -n, --dry-run              print what would land, change nothing
   -z, --zero                 records end in NUL, in the list too
       --json                 a JSON object a line; with --from the list is that
@@ -56,7 +59,7 @@ Examples:
 // options of pk-apply.
 type options struct {
 	trialflags.Options
-	from                                                    string
+	from, audit                                             string
 	all, discard, undo, redo, overwrite, dryRun, zero, json bool
 }
 
@@ -66,6 +69,7 @@ func command() *cli.Command {
 		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true,
 		Options: append(o.Options.Options(),
 			cli.Text(&o.from, "from", "").PathOrStdin(),
+			cli.Func(o.setAudit, "audit", "").Path(),
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),
 			cli.Switch(&o.undo, "undo", ""),
@@ -121,7 +125,11 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	w := &work{options: o, ctx: ctx, trial: t, out: bufio.NewWriter(ctx.Stdout), list: list}
-	err = errors.Join(w.run(), t.Close())
+	if err = w.recordBegin(); err == nil {
+		err = w.run()
+		w.recordEnd(err)
+	}
+	err = errors.Join(err, t.Close())
 	if ferr := w.out.Flush(); ferr != nil {
 		err = errors.Join(err, fmt.Errorf("cannot write: %w", ferr))
 	}
@@ -188,6 +196,8 @@ type work struct {
 	list   []reviewed
 	above  map[string]bool // directories above the paths of the list
 	status int
+	log    *audit.Log // of --audit
+	begin  uint64     // number of the record of this call
 }
 
 func (w *work) run() error {
@@ -449,6 +459,7 @@ func (w *work) report(i trial.Item, err error) {
 }
 
 func (w *work) line(letter, name, remark string) {
+	w.recordLanding(letter, name, nil)
 	if w.json {
 		r := result{Change: letter, Done: !w.dryRun}
 		r.Path, r.PathBytes = cli.TextOrBytes(strings.TrimSuffix(name, "/"))
@@ -467,6 +478,7 @@ func (w *work) line(letter, name, remark string) {
 
 func (w *work) fail(name string, err error) {
 	w.status = cli.StatusRefused
+	w.recordLanding("", name, err)
 	verb := "land"
 	switch {
 	case w.discard:

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
@@ -113,10 +114,11 @@ func (o *options) run(ctx *cli.Context) error {
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	if err := monitor.CloseInherited(); err != nil {
-		return err
+	err := monitor.CloseInherited()
+	if err == nil {
+		s.Log, err = audit.Open("pk-bash", s.Audit, s.NamedRoots())
 	}
-	return s.OpenLog("pk-bash")
+	return cli.Invalid(err)
 }
 
 // request is the one command of a call without a loop.

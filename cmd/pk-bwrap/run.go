@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
@@ -116,9 +117,10 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	o.Runs = !o.print && !o.explain
 	o.Tell = o.print || o.explain
+	var err error
 	if o.Runs {
-		if err := o.OpenLog("pk-bwrap"); err != nil {
-			return err
+		if o.Log, err = audit.Open("pk-bwrap", o.Audit, o.NamedRoots()); err != nil {
+			return cli.Invalid(err)
 		}
 	}
 	f, err := o.Open(ctx)

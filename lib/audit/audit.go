@@ -25,6 +25,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/passwd"
+	"pikuri/lib/session"
 )
 
 // headSuffix ends the name of the file that knows the last record.
@@ -40,25 +41,33 @@ type Log struct {
 
 	mu         sync.Mutex
 	file, head *os.File
+	inside     bool // a command can see it: nothing is written
 }
 
 // Open opens the file called name for the records of program, and makes it if it is
-// missing. It refuses a file that another user could have put there.
-func Open(program, name string) (*Log, error) {
-	l := &Log{name: name, program: program, uid: os.Getuid()}
-	l.user = passwd.Find(passwd.Users, l.uid).Name
-	err := l.open()
+// missing; the name "" is for no file. It refuses a file that another user could have put there, and makes none in one
+// of the roots that the caller knows already; see CheckOutside.
+func Open(program, name string, roots []string) (*Log, error) {
+	if name == "" {
+		return nil, nil
+	}
+	trail, err := confine.Follow(name)
 	if err != nil {
+		return nil, fmt.Errorf("cannot use audit file %q: %w", name, err)
+	}
+	l := &Log{name: name, trail: trail, program: program, uid: os.Getuid()}
+	if root, inside := trail.LiesIn(roots); inside {
+		return nil, l.Within(fmt.Sprintf("%q", root))
+	}
+	l.user = passwd.Find(passwd.Users, l.uid).Name
+	if err := l.open(); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("cannot use audit file %q: %w", name, err)
 	}
 	return l, nil
 }
 
-func (l *Log) open() (err error) {
-	if l.trail, err = confine.Follow(l.name); err != nil {
-		return err
-	}
+func (l *Log) open() error {
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, path.Dir(l.trail.Place), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
 		return err
@@ -132,7 +141,8 @@ func (l *Log) Name() string { return l.name }
 // Place returns where the name of the file leads, without symbolic links.
 func (l *Log) Place() string { return l.trail.Place }
 
-// CheckOutside refuses a file that lies in one of the roots. A root can have another name
+// CheckOutside refuses a file that lies in one of the roots, or among the session
+// directories, where layers of overlays are. A root can have another name
 // where it is bind-mounted, so the directories above the file are compared with it by inode.
 func (l *Log) CheckOutside(roots []confine.Root) error {
 	if l == nil {
@@ -141,6 +151,10 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 	var paths []string
 	for _, r := range roots {
 		paths = append(paths, r.Path)
+	}
+	if base, err := session.Base(os.Getenv); err == nil {
+		t, _ := confine.Follow(base) // as far as it can be followed
+		paths = append(paths, t.Place)
 	}
 	root, inside := l.trail.LiesIn(paths)
 	for at := l.trail.Place; !inside && at != "/"; at = path.Dir(at) {
@@ -155,13 +169,17 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 		}
 	}
 	if inside {
-		return l.Within(fmt.Sprintf("the root %q", root))
+		return l.Within(fmt.Sprintf("%q", root))
 	}
 	return nil
 }
 
 // Within is the error that a command could read or change the file, since it lies in where.
+// Nothing is written to it any more.
 func (l *Log) Within(where string) error {
+	l.mu.Lock()
+	l.inside = true
+	l.mu.Unlock()
 	return &insideError{fmt.Sprintf("cannot use audit file %q: it lies in %s", l.name, where)}
 }
 
@@ -190,6 +208,9 @@ func (l *Log) Append(r Record) (seq uint64, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.inside {
+		return 0, nil
+	}
 	if err = flock(l.file, unix.LOCK_EX); err == nil {
 		defer flock(l.file, unix.LOCK_UN)
 		var last end

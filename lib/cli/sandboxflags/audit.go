@@ -2,19 +2,11 @@ package sandboxflags
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 )
-
-// OpenLog opens the file of --audit for the records of program. It comes before Open, after
-// which root can be another user.
-func (o *Options) OpenLog(program string) (err error) {
-	if o.Audit != "" {
-		o.Log, err = audit.Open(program, o.Audit)
-	}
-	return cli.Invalid(err)
-}
 
 // refuseShown refuses an audit file that the command could read or change.
 func (f *Fence) refuseShown(log *audit.Log) error {
@@ -32,7 +24,9 @@ func (f *Fence) refuseShown(log *audit.Log) error {
 func (o *Options) Record(event audit.Event, f *Fence) audit.Record {
 	r := audit.Record{Event: event, Session: o.SessionName()}
 	if f == nil {
-		r.SetProject(o.Project())
+		if project, err := filepath.Abs(o.Project()); err == nil {
+			r.SetProject(project)
+		}
 		return r
 	}
 	r.SetProject(f.ProjectRoot())

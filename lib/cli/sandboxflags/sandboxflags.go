@@ -41,7 +41,8 @@ type Options struct {
 	Runs bool
 	Next *monitor.Ahead
 
-	// Log is the file of --audit, which Open refuses if the sandbox shows it; or nil.
+	// Log is the file of --audit, which Open refuses if the sandbox shows it; or nil. The
+	// caller opens it before Open, after which root can be another user.
 	Log *audit.Log
 
 	overlays     []listed
