@@ -56,6 +56,15 @@ func (t *turn) record(event audit.Event, j *job) audit.Record {
 	return r
 }
 
+// append writes a record, unless one of this command could not be written: that was said.
+func (t *turn) append(r audit.Record) (seq uint64, err error) {
+	if !t.unrecorded {
+		seq, err = t.Log.Append(r)
+		t.unrecorded = err != nil
+	}
+	return seq, err
+}
+
 // recordBegin records that the command will run. Without the record it must not.
 func (t *turn) recordBegin(j *job) (err error) {
 	if t.Log == nil {
@@ -64,7 +73,7 @@ func (t *turn) recordBegin(j *job) (err error) {
 	r := t.record(audit.Begin, j)
 	r.Description = t.request.Description
 	r.SetCommand(t.request.Command)
-	t.entry, err = t.Log.Append(r)
+	t.entry, err = t.append(r)
 	return err
 }
 
@@ -94,7 +103,7 @@ func (t *turn) recordEnd(result *shell.Result) {
 		r.Result, err = result.Summary()
 	}
 	if err == nil {
-		_, err = t.Log.Append(r)
+		_, err = t.append(r)
 	}
 	if err != nil {
 		t.ctx.Report(err)
@@ -113,7 +122,7 @@ func (t *turn) recordAnswer(q shell.Question, j *job, yes bool, reason string) e
 		r.Answer = "yes"
 	}
 	r.SetCommand(q.Command)
-	_, err := t.Log.Append(r)
+	_, err := t.append(r)
 	return err
 }
 
@@ -124,6 +133,6 @@ func (t *turn) recordInput(b *background) error {
 	}
 	r := t.record(audit.Input, b.job)
 	r.SetCommand(t.request.Bytes)
-	_, err := t.Log.Append(r)
+	_, err := t.append(r)
 	return err
 }

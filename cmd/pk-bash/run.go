@@ -51,15 +51,16 @@ type turn struct {
 	before  <-chan struct{}
 	written func()
 
-	withdrawn chan struct{} // closed when an operation is cancelled
-	ended     atomic.Bool   // the command has
-	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
-	cancelled atomic.Bool
-	seq       int    // its place among the commands whose state is kept; 0 for none
-	asked     string // who has allowed or declined it
-	entry     uint64 // number of the record that it begins; 0 before, and without --audit
-	began     shell.State
-	keep      shell.Keep
+	withdrawn  chan struct{} // closed when an operation is cancelled
+	ended      atomic.Bool   // the command has
+	claimed    atomic.Bool   // by the goroutine that runs it, or that cancels it
+	cancelled  atomic.Bool
+	seq        int    // its place among the commands whose state is kept; 0 for none
+	asked      string // who has allowed or declined it
+	entry      uint64 // number of the record that it begins; 0 before, and without --audit
+	unrecorded bool   // a record could not be written
+	began      shell.State
+	keep       shell.Keep
 }
 
 func (s *session) newTurn(request shell.Request) *turn {

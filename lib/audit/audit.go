@@ -219,6 +219,9 @@ func (l *Log) Append(r Record) (seq uint64, err error) {
 			seq = last.seq
 		}
 	}
+	if e, ok := errors.AsType[*os.PathError](err); ok { // it has the name already
+		err = e.Err
+	}
 	if err != nil {
 		return 0, fmt.Errorf("cannot write to audit file %q: %w", l.name, err)
 	}
