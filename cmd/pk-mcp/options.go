@@ -82,8 +82,10 @@ type options struct {
 	files    []string // for pk-fs
 }
 
-func command() *cli.Command {
-	o := &options{state: "cwd"}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
+	o.state = "cwd"
 	list := []cli.Option{
 		cli.Switch(&o.ask, "ask", ""),
 		cli.Switch(&o.yes, "yes", "y"),
