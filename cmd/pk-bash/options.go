@@ -135,11 +135,12 @@ func newOptions() *options {
 func command() *cli.Command {
 	o := newOptions()
 	return &cli.Command{
-		Name:    "pk-bash",
-		Version: version,
-		Help:    help,
-		Wraps:   true,
-		JSON:    &o.json,
+		Name:      "pk-bash",
+		Version:   version,
+		Help:      help,
+		Wraps:     true,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
 		Options: append(o.Options.Options(),
 			cli.Func(o.setCommand, "command", "c"),
 			cli.Int(&o.timeout, 1, int(shell.MaxTimeout.Seconds()), "timeout", ""),

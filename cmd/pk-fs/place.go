@@ -201,7 +201,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case w.logger == nil:
 		return
 	case ruled:
-		record.Kind, record.Reason, record.Pattern = workspace.ViolatedPolicy, denial.Error(), denial.Rule.Pattern.String()
+		record.Kind, record.Reason, record.Pattern = workspace.ViolatedPolicy, denial.Error(), denial.Pattern()
 	case errors.Is(err, confine.ErrNotAllowed):
 		record.Kind, record.Reason = workspace.ViolatedPolicy, confine.ErrNotAllowed.Error()
 	case errors.Is(err, confine.ErrManyNames):

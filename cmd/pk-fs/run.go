@@ -160,12 +160,13 @@ func (o *options) command() *cli.Command {
 		o.Shown = o.view.Shown
 	}
 	return &cli.Command{
-		Name:    "pk-fs",
-		Version: version,
-		Help:    help,
-		JSON:    &o.json,
-		Verb:    true,
-		Hidden:  sandbox.Modes(),
+		Name:      "pk-fs",
+		Version:   version,
+		Help:      help,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
+		Verb:      true,
+		Hidden:    sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
 			cli.Func(o.setViolations, "violations", ""),
 			cli.Switch(&o.zero, "zero", "z"),

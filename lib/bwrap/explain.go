@@ -37,6 +37,9 @@ func (m Mount) access() Access {
 	case OpEmpty:
 		return Scratch
 	case OpMask:
+		if m.Data != nil {
+			return Synthetic
+		}
 		return Hidden
 	case OpData, OpProc, OpDev:
 		return Synthetic
@@ -74,7 +77,7 @@ func (p *Plan) Explain(path string) Verdict {
 		}
 		return v
 	case m.Op == OpMask:
-		v.Access = Hidden
+		v.Access = m.access()
 	case !ok:
 		v.Access = Absent
 	default:
@@ -127,7 +130,7 @@ func (p *Plan) Flags() []Flag {
 	for _, fd := range p.PassFDs {
 		flags = append(flags, Flag{fmt.Sprintf("descriptor %d", fd), "option --pass-fd"})
 	}
-	return append(flags,
+	flags = append(flags,
 		Flag{"--cap-drop ALL", "default: no capabilities"},
 		Flag{"--new-session", "default: the caller's terminal cannot be typed into"},
 		Flag{"--die-with-parent", "default: nothing outlives pk"},
@@ -135,6 +138,7 @@ func (p *Plan) Flags() []Flag {
 		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
 		Flag{"read-only /", "default: nothing is written beside what is shown"},
 	)
+	return append(flags, p.Policy...)
 }
 
 // Flag is one property of the sandbox.

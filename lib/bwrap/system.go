@@ -22,15 +22,16 @@ var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32
 // etcAllowed are the entries of /etc that everyday tools need: names, addresses,
 // time, trusted certificates, the links of update-alternatives, and the halves of
 // packages that live outside /usr. Nothing else of /etc is there: not shadow,
-// no keys, no configuration of services.
+// no keys, no configuration of services. testdata/etc.tsv has the reason for each entry.
 var etcAllowed = []string{
-	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-	"gai.conf", "host.conf", "hosts", "inputrc", "java", "java-*", "ld.so.cache",
-	"locale.alias", "locale.conf", "localtime",
-	"maven", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
+	"ImageMagick-*", "OpenCL", "R", "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d",
+	"crypto-policies", "dpkg/origins", "fonts", "gai.conf", "ghostscript", "glvnd", "groff", "groovy", "gtk-3.0", "host.conf", "hosts",
+	"inputrc", "java", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libpaper.d",
+	"locale.alias", "locale.conf", "localtime", "magic", "manpath.config",
+	"maven", "mecabrc", "mime.types", "nim", "nsswitch.conf", "openmpi", "os-release", "papersize", "perl", "pki/ca-trust",
 	"pki/java", "pki/tls/certs", "pki/tls/cert.pem", "protocols", "python3*",
 	"resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
-	"terminfo", "timezone",
+	"terminfo", "texmf", "timezone", "vulkan", "xml",
 }
 
 // maxCopy is the largest file that is copied in rather than mounted. A copy costs its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"pikuri/lib/confine"
 	"pikuri/lib/pattern"
@@ -22,6 +23,9 @@ type WorkspaceFlags struct {
 	NoProtect   bool  // git directories may be written
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
+
+	// Trusting leaves the policy of the project out: it is to be trusted first.
+	Trusting bool
 
 	// Trial makes the session a trial. Unfenced says that the command's changes cannot be
 	// kept in one.
@@ -47,6 +51,11 @@ type WorkspaceFlags struct {
 	rules    confine.Rules
 	policies []policy
 	source   string // the line of the policy that is being read, "" outside
+
+	lasting  []Option // that a policy can give
+	lines    []PolicyLine
+	machine  machine
+	narrowed bool // an outer policy has --allow-write
 }
 
 // rootOption is one --readable, --writable, --readable-from or
@@ -108,12 +117,17 @@ func (w *WorkspaceFlags) RuleOptions() []Option {
 	return []Option{
 		w.rule(&w.rules.Deny, "deny"),
 		w.rule(&w.rules.DenyRead, "deny-read"),
-		w.rule(&w.rules.AllowWrite, "allow-write"),
+		// A further pattern allows more, so only the outermost may give any.
+		w.rule(&w.rules.AllowWrite, "allow-write").Tightens(func(string) bool { return !w.narrowed }),
 	}
 }
 
 func (w *WorkspaceFlags) rule(dst *[]confine.Rule, long string) Option {
 	return Func(func(v string) error {
+		if strings.HasPrefix(v, "~/") || strings.HasPrefix(v, "$HOME/") {
+			err := fmt.Errorf("%q: patterns begin at each root, and not at the home", v)
+			return WithHint(err, "for a directory of that name: [%s]%s; anywhere: **/%s", v[:1], v[1:], v[strings.Index(v, "/")+1:])
+		}
 		p, err := pattern.Compile(v)
 		if err != nil {
 			return err

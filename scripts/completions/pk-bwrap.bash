@@ -26,8 +26,8 @@ _pk_bwrap() {
 			--net --allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
 			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
-			--print --explain --host --check --policy --deny --deny-read --allow-write -z
-			--zero -h --help --version --json
+			--print --explain --host --check --trust-project --policy --deny --deny-read
+			--allow-write -z --zero -h --help --version --json
 		' -- "$cur")
 		return
 	fi

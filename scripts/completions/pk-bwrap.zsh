@@ -41,6 +41,7 @@ _arguments -s -S -A '-*' \
 	'--explain[tell what is shown at a path, and why]' \
 	'*--host[with --explain: which rule decides about a host]:value: ' \
 	'--check[attack a sandbox, and tell what holds]' \
+	'--trust-project[have the policy of the project read]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(-h --help)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \
