@@ -1,20 +1,10 @@
 package main
 
 import (
-	"errors"
-
 	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 )
-
-func (o *options) setAudit(name string) error {
-	if name == "" {
-		return errors.New("the name is empty")
-	}
-	o.audit = name
-	return nil
-}
 
 // operation is what the call does, in its records.
 func (w *work) operation() string {
@@ -37,7 +27,7 @@ func (w *work) record(event audit.Event) audit.Record {
 
 // recordBegin records what is named to land. Without the record nothing lands.
 func (w *work) recordBegin() (err error) {
-	if w.audit == "" || w.dryRun {
+	if w.machine.Audit == "" || w.dryRun {
 		return nil
 	}
 	var roots []confine.Root
@@ -45,7 +35,7 @@ func (w *work) recordBegin() (err error) {
 	for _, r := range w.trial.Roots {
 		roots, paths = append(roots, confine.Root{Path: r.Path, Dir: true}), append(paths, r.Path)
 	}
-	if w.log, err = audit.Open("pk-apply", w.audit, paths); err == nil {
+	if w.log, err = audit.Open("pk-apply", w.machine.Audit, paths); err == nil {
 		err = w.log.CheckOutside(roots)
 	}
 	if err != nil {

@@ -59,17 +59,22 @@ Examples:
 // options of pk-apply.
 type options struct {
 	trialflags.Options
-	from, audit                                             string
+	machine                                                 cli.WorkspaceFlags // of its policy only the audit file counts
+	from                                                    string
 	all, discard, undo, redo, overwrite, dryRun, zero, json bool
 }
 
 func command() *cli.Command {
 	o := &options{}
+	w := &o.machine
+	audit := w.AuditOption()
+	w.Trusting = true // a project's policy does not say what its owner may land
+	w.WithPolicy(append(append(w.Options(), w.RuleOptions()...), audit))
 	return &cli.Command{
-		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true,
+		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true, Workspace: w,
 		Options: append(o.Options.Options(),
 			cli.Text(&o.from, "from", "").PathOrStdin(),
-			cli.Func(o.setAudit, "audit", "").Path(),
+			audit,
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),
 			cli.Switch(&o.undo, "undo", ""),

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,4 +75,27 @@ func TestAuditWhenKilledAtRandomMoments(t *testing.T) {
 			assert.True(t, commands[fmt.Sprintf("sh -c 'touch w%d; sleep 1000'", i)], "w%d ran", i)
 		}
 	}
+}
+
+// Users have no other file than the machine's mandatory one, and no command goes without.
+func TestMandatoryAudit(t *testing.T) {
+	b := clitest.NewBox(t)
+	name := b.Audit(t)
+	machine := "mandatory\naudit " + name + "\nuser-may bwrap\n"
+	for _, call := range [][]string{
+		{"pk-bwrap", "--", "true"}, {"pk-bash", "-y", "true"}, {"pk-fs", "mkdir", "d"}, {"pk-apply", "--session", "s", "--all"}, {"pk-resolve", "d"},
+	} {
+		got := under(t, b, machine, nil, call[0], call[1:]...)
+		assert.NotContains(t, got.Stderr, "policy", call)
+		if call[0] == "pk-resolve" {
+			continue // it records nothing
+		}
+		got = under(t, b, machine, nil, call[0], append([]string{"--audit", name + "2"}, call[1:]...)...)
+		assert.Contains(t, got.Stderr, `option "--audit": the machine's policy is mandatory`, call)
+	}
+	var programs []any
+	for _, r := range clitest.Records(t, name) {
+		programs = append(programs, r["program"])
+	}
+	assert.Equal(t, []any{"pk-bwrap", "pk-bash", "pk-fs"}, slices.Compact(programs))
 }
