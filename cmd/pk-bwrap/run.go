@@ -8,7 +8,9 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
@@ -125,9 +127,15 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	o.Runs = !o.print && !o.explain
 	o.Tell = o.print || o.explain
+	var err error
+	if o.Runs {
+		if o.Log, err = audit.Open("pk-bwrap", o.Audit, o.NamedRoots()); err != nil {
+			return cli.Invalid(err)
+		}
+	}
 	f, err := o.Open(ctx)
 	if err != nil {
-		return err
+		return o.refused(ctx, nil, err)
 	}
 	if o.print || o.explain {
 		return errors.Join(o.tell(ctx, f), f.Close())
@@ -144,8 +152,13 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		err = f.Ready(ctx.Args[0])
 	}
 	if err != nil {
-		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
+		return errors.Join(o.refused(ctx, f, withQuoteHint(err, ctx.Args)), f.Close())
 	}
+	begin, err := o.recordBegin(ctx, f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	begun := time.Now()
 	status, death, err := attend(f, ctx.Args, streams)
 	done, merr := f.End()
 	for _, line := range done.Git {
@@ -161,6 +174,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		ctx.Report(merr)
 		status, death = cli.StatusFailed, 0
 	}
+	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr}, done)
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}

@@ -241,7 +241,8 @@ func (w *WorkspaceFlags) elsewhere() []Option {
 		w.rules.Protect = append(w.rules.Protect, confine.Protected{Path: v, Source: w.source})
 		return nil
 	}, "protect", "").Path()
-	return append(SandboxOnly(), protect, Switch(new(bool), "allow-all", ""))
+	unrecorded := Func(func(string) error { return nil }, "audit", "") // pk-resolve changes nothing
+	return append(SandboxOnly(), protect, unrecorded, Switch(new(bool), "allow-all", ""))
 }
 
 // SandboxOnly returns the options of lib/cli/sandboxflags that affect only the sandbox, not

@@ -31,6 +31,8 @@ type WorkspaceFlags struct {
 	// kept in one.
 	Trial, Unfenced bool
 
+	Audit string // the file for records, "" for none
+
 	// LateSession keeps Open from making the directory of a new session: for a
 	// command that plans, and may refuse, before it makes anything.
 	LateSession bool
@@ -93,6 +95,20 @@ func (w *WorkspaceFlags) Options() []Option {
 		Switch(&w.NoAliasTmp, "no-alias-tmp", ""),
 		Switch(&w.NoProtect, "no-protect", ""),
 	}
+}
+
+// AuditOption returns the option of the commands that record what they do.
+func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
+
+// NamedRoots returns where the project root and the roots of the options lie, but for those
+// of lists.
+func (w *WorkspaceFlags) NamedRoots() (roots []string) {
+	for _, r := range append(slices.Clone(w.roots), rootOption{value: w.Project()}) {
+		if t, err := confine.Follow(r.value); err == nil && !r.list {
+			roots = append(roots, t.Place)
+		}
+	}
+	return roots
 }
 
 // RuleOptions returns the options that narrow a workspace, for commands that

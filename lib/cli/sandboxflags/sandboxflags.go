@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
@@ -40,6 +41,10 @@ type Options struct {
 	// program of the next Open, if it was started before; or nil.
 	Runs bool
 	Next *monitor.Ahead
+
+	// Log is the file of --audit, which Open refuses if the sandbox shows it; or nil. The
+	// caller opens it before Open, after which root can be another user.
+	Log *audit.Log
 
 	overlays     []listed
 	noToolchains bool
@@ -97,6 +102,8 @@ const SandboxHelp = `Sandbox:
       --file-size SIZE       how large a file it may write, at least 4K
       --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
                              /bin or /usr/local/bin)
+      --audit FILE           append a record of each command to FILE, or run
+                             nothing
 `
 
 // Options returns the options, to be added to a command's own.
@@ -128,6 +135,7 @@ func (o *Options) Lasting() []cli.Option {
 		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
 		limit(&o.limits.FileSize, limits.ParseSize, "file-size"),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
+		o.AuditOption(),
 	)
 }
 
@@ -245,6 +253,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 			c.Ahead = monitor.StartAhead(nil, network != nil)
 		}
 		f.Fence, err = fence.New(c)
+	}
+	if err == nil {
+		err = f.refuseShown(o.Log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
