@@ -22,7 +22,7 @@ const help = `Usage: pk-bash [OPTION]... [--] COMMAND
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
 exit status. With - as COMMAND it is read from standard input. Nothing that
-COMMAND starts outlives it.
+COMMAND starts outlives it, unless --keep-background says so.
 
 Running:
   -c, --command COMMAND      the same as the operand
@@ -41,6 +41,9 @@ Running:
                              beside other commands
       --state none|cwd|env   with --loop: what a command hands on to the next, its
                              working directory, or exported variables too
+      --keep-background      what COMMAND leaves running lives on until pk-sweep
+                             --session NAME --background, or the end of the loop;
+                             needs --session or --loop
       --describe             print what these options mean for a command, in words
                              for a model, and run nothing
 
@@ -106,6 +109,8 @@ type options struct {
 	loop        bool
 	tell        bool       // --describe
 	keep        shell.Keep // --state
+	background  bool       // --keep-background
+	stay        *stay      // this process stays with that; or nil
 	json, raw   bool
 	zero        bool
 	status      *os.File // --status-fd
@@ -128,8 +133,10 @@ func newOptions() *options {
 	return o
 }
 
-func command() *cli.Command {
-	o := newOptions()
+func command() *cli.Command { return newOptions().asCommand() }
+
+// asCommand returns the command that fills these options.
+func (o *options) asCommand() *cli.Command {
 	return &cli.Command{
 		Name:    "pk-bash",
 		Version: version,
@@ -148,6 +155,7 @@ func command() *cli.Command {
 			cli.Func(o.setWrap, "wrap", ""),
 			cli.Switch(&o.loop, "loop", ""),
 			cli.Func(o.setState, "state", ""),
+			cli.Switch(&o.background, "keep-background", ""),
 			cli.Switch(&o.tell, "describe", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
@@ -159,7 +167,7 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
-		Hidden: sandboxflags.Modes(),
+		Hidden: append(sandboxflags.Modes(), stayMode()),
 		Action: o.run,
 	}
 }
@@ -237,6 +245,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.yes && o.confirmer != "", "--yes", "--confirm-command"},
 		{o.no && o.confirmer != "", "--no", "--confirm-command"},
 		{o.noSandbox && o.wrap != "", "--no-sandbox", "--wrap"},
+		{o.background && o.noSandbox, "--keep-background", "--no-sandbox"},
+		{o.background && o.wrap != "", "--keep-background", "--wrap"},
 		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
 		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
@@ -255,6 +265,8 @@ func (o *options) check(ctx *cli.Context) error {
 	switch {
 	case keeps && !o.loop:
 		return cli.Usage("--state needs --loop")
+	case o.background && !o.loop && !o.Trial && o.SessionName() == "":
+		return cli.WithHint(cli.Usage("--keep-background needs a session, as long as which the processes live"), "--session NAME makes one or joins it")
 	case keeps && o.wrap != "":
 		return cli.Usage("--state cannot be used with --wrap")
 	case o.tell && (o.given || len(ctx.Args) > 0):
