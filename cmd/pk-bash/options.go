@@ -41,9 +41,8 @@ Running:
                              beside other commands
       --state none|cwd|env   with --loop: what a command hands on to the next, its
                              working directory, or exported variables too
-      --keep-background      what COMMAND leaves running lives on until pk-sweep
-                             --session NAME --background, or the end of the loop;
-                             needs --session or --loop
+      --keep-background      what COMMAND leaves running runs on until the loop
+                             ends, or with --session until pk-sweep ends it
       --describe             print what these options mean for a command, in words
                              for a model, and run nothing
 

@@ -192,7 +192,7 @@ func (t *turn) sandboxed(j *job) error {
 	}
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
-	if t.background && t.request.TTY == nil {
+	if t.background && t.request.TTY == nil { // the end of bash hangs its terminal up
 		j.keep()
 	}
 	if f.Trial {

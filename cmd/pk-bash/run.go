@@ -50,11 +50,11 @@ type turn struct {
 	before  <-chan struct{}
 	written func()
 
-	withdrawn chan struct{} // closed when an operation is cancelled
-	ended     atomic.Bool   // the command has
+	withdrawn chan struct{}     // closed when an operation is cancelled
+	ended     atomic.Bool       // the command has
 	gone      chan struct{}     // closed when these have ended
 	super     *shell.Supervisor // of processes that run on after the command; nil for none
-	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
+	claimed   atomic.Bool       // by the goroutine that runs it, or that cancels it
 	cancelled atomic.Bool
 	seq       int // its place among the commands whose state is kept; 0 for none
 	began     shell.State

@@ -27,7 +27,7 @@ What to remove:
       --all                  whatever the age
       --session NAME         this session, whatever its age; repeatable
       --background           with --session: remove nothing, but end what
-                             --keep-background of pk-bash keeps running there
+                             commands of pk-bash have left running there
       --discard              trials too that hold changes: pk-diff shows them
       --base DIR             look in DIR instead; repeatable (default
                              $XDG_CACHE_HOME/pikuri, else ~/.cache/pikuri)

@@ -175,9 +175,9 @@ func (r *Result) ended() string {
 	}
 	instead := ""
 	if r.Fenced {
-		instead = ", or what --keep-background keeps"
+		instead = ", or --keep-background"
 	}
-	return fmt.Sprintf("ended with the command%s (%s); a job of --loop runs on%s", named(r.Ended), count(r.Survivors, "process", "processes"), instead)
+	return fmt.Sprintf("ended with the command%s (%s); use a job of --loop%s", named(r.Ended), count(r.Survivors, "process", "processes"), instead)
 }
 
 // staying names the processes that run on, "" if there are none.
