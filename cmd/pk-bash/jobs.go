@@ -366,7 +366,9 @@ func (b *background) output(since int64, most int) *shell.Result {
 	answer := &shell.Result{Outcome: shell.Running, Job: b.id}
 	if ended {
 		copied := *b.result
-		answer = &copied
+		if answer = &copied; b.isOver() {
+			answer.Background, answer.Staying, answer.BackgroundLog = nil, 0, ""
+		}
 	}
 	text, first, next := b.text.Read(since, most)
 	answer.Output, answer.Next, answer.Omitted = text, &next, max(first-since, 0)
