@@ -137,7 +137,7 @@ func TestEndOfBackground(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(fmt.Sprint(sig, " to the caller's process"), func(t *testing.T) {
 			os.Remove(b.Project + "/ready")
-			cmd := b.Command("pk-bash", "-y", "--session", "s", "--keep-background", "--", holds+"touch ready; wait")
+			cmd := b.Command("pk-bash", "-y", "--session", "s", "--keep-background", "--", holds+": >ready; wait") // no program, whose end would make bash ignore SIGINT
 			require.NoError(t, cmd.Start())
 			awaitFile(t, b.Project+"/ready")
 			require.NoError(t, cmd.Process.Signal(sig))

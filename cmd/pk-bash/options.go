@@ -265,7 +265,7 @@ func (o *options) check(ctx *cli.Context) error {
 	case keeps && !o.loop:
 		return cli.Usage("--state needs --loop")
 	case o.background && !o.loop && !o.Trial && o.SessionName() == "":
-		return cli.WithHint(cli.Usage("--keep-background needs a session, as long as which the processes live"), "--session NAME makes one or joins it")
+		return cli.WithHint(cli.Usage("--keep-background needs a session to keep processes in"), "--session NAME makes one or joins it")
 	case keeps && o.wrap != "":
 		return cli.Usage("--state cannot be used with --wrap")
 	case o.tell && (o.given || len(ctx.Args) > 0):
