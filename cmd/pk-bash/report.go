@@ -70,6 +70,9 @@ func (s *session) rawReport(r *shell.Result) error {
 	for _, line := range gate.Lines(r.Network) {
 		s.ctx.Warn("network: %s", line)
 	}
+	for _, line := range r.FenceLines() {
+		s.ctx.Warn("fence: %s", line)
+	}
 	for _, m := range r.MovedAside {
 		s.ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}

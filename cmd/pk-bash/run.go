@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/blocked"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
@@ -345,6 +346,7 @@ func (t *turn) undo(j *job, result *shell.Result) {
 	}
 	done, err := end()
 	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
+	result.Fence = j.blocked(result)
 	if err == nil {
 		return
 	}
@@ -352,6 +354,18 @@ func (t *turn) undo(j *job, result *shell.Result) {
 	result.Error = cmp.Or(result.Error, err.Error())
 	result.Status = cli.StatusFailed
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
+}
+
+// blocked looks for what made a failed command fail. A gate has told of hosts already.
+func (j *job) blocked(r *shell.Result) []blocked.Fact {
+	if r.Status == 0 && r.Pipeline == nil {
+		return nil
+	}
+	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv}
+	if r.State != nil {
+		c.Dirs = append(c.Dirs, r.State.Dir)
+	}
+	return c.Find(string(r.Output))
 }
 
 // nameLimit says which limit stopped the command, if one did. A SIGKILL of ours

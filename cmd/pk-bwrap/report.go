@@ -12,6 +12,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
+	"pikuri/lib/passwd"
 	"pikuri/lib/probe"
 )
 
@@ -130,7 +131,7 @@ func describeMachine(o opening) machine {
 	if unix.Uname(&name) == nil {
 		m.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	m.User, _, _ = bwrap.Account(m.UID)
+	m.User = passwd.Find(passwd.Users, m.UID).Name
 	return m
 }
 

@@ -50,6 +50,27 @@ func TestEverydayWorkSucceeds(t *testing.T) {
 	}
 }
 
+// The settings of npm and pip are there, without their credentials: in the home, and in
+// the place of those that lie in a tool chain.
+func TestSettings(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Write(t, b.Home+"/.npmrc", "registry=https://npm.corp.example/\n//npm.corp.example/:_authToken=s3cret\n")
+	b.Write(t, b.Home+"/.config/pip/pip.conf", "[global]\nindex-url = https://me:s3cret@pypi.corp.example/simple\ntimeout = 5\n")
+	node := b.Home + "/.nvm/versions/node/v22/etc/npmrc"
+	b.Write(t, node, "fund=false\n_auth=s3cret\n")
+	b.Write(t, b.Home+"/.nvm/versions/node/v20/etc/npmrc", "cafile=/etc/ssl/certs/ca-certificates.crt\n")
+	got := inside(t, b, "cat ~/.npmrc ~/.config/pip/pip.conf "+node+" ~/.nvm/versions/node/v20/etc/npmrc; grep -rs s3cret ~; echo x >>"+node+" || true")
+	assert.Equal(t, "registry=https://npm.corp.example/\n[global]\ntimeout = 5\nfund=false\ncafile=/etc/ssl/certs/ca-certificates.crt\n", got.Stdout)
+	assert.Contains(t, got.Stderr, "denied")
+	said := b.Run(t, "pk-bwrap", "--explain", b.Home+"/.npmrc", node)
+	assert.Equal(t, 2, strings.Count(said.Stdout, "default: settings of npm and pip, without credentials"), said.Stdout)
+	assert.Equal(t, 2, strings.Count(said.Stdout, "synthetic"), said.Stdout)
+
+	// A root of the caller's shows the file itself.
+	got = b.Run(t, "pk-bwrap", "--readable", b.Home+"/.npmrc", "--", "cat", b.Home+"/.npmrc")
+	assert.Contains(t, got.Stdout, "_authToken=s3cret")
+}
+
 // alone is said of a repository that the command has made.
 func alone(repository string) string {
 	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)

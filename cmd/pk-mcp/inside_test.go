@@ -64,3 +64,19 @@ func TestForModel(t *testing.T) {
 		assert.Equal(t, "git: "+row.want, got.notes()[0])
 	}
 }
+
+// A fact has no path of the host, and no option.
+func TestFacts(t *testing.T) {
+	for _, row := range []struct {
+		fact fact
+		want string
+	}{
+		{fact{Path: "/home/u/bin/tool", Word: "tool", Access: "not shown", Option: "--readable /home/u/bin"}, `fence: "tool" is not shown in the sandbox; the user can allow it`},
+		{fact{Path: "/src/app/.env", Word: ".env", Access: "masked"}, `fence: ".env" is masked in the sandbox`},
+		{fact{Host: "a.example", Access: "no network", Option: "--net allow --allow-host a.example"}, `fence: no network in the sandbox: "a.example"; the user can allow it`},
+		{fact{Access: "no network"}, "fence: no network in the sandbox"},
+		{fact{Path: "/home/u/.bashrc", Access: "lost"}, `fence: "/home/u/.bashrc" was written in the sandbox, and is lost with the command`},
+	} {
+		assert.Equal(t, []string{row.want}, (&result{Fence: []fact{row.fact}}).notes())
+	}
+}

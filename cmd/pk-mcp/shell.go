@@ -62,7 +62,11 @@ type result struct {
 	} `json:"moved_aside"`
 	Git     []string     `json:"git"`
 	Network []connection `json:"network"`
+	Fence   []fact       `json:"fence"`
 }
+
+// fact is a path or a host that the fence kept from the command.
+type fact struct{ Path, Word, Host, Access, Option string }
 
 // connection is an attempt to connect, with the verdict of the fence's network rules.
 type connection struct {
@@ -516,6 +520,9 @@ func (r *result) notes() []string {
 			note("%s", text)
 		}
 	}
+	for _, f := range r.Fence {
+		note("%s", f.line())
+	}
 	if r.Pipeline != nil {
 		note("statuses of the pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
 	}
@@ -542,6 +549,24 @@ func (c connection) line() string {
 		return ""
 	}
 	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
+}
+
+// line tells of a fact in the words of the command's output. The path may come from the
+// host, and the option is not the model's to give.
+func (f fact) line() string {
+	text := fmt.Sprintf("fence: %q is %s in the sandbox", f.Word, f.Access)
+	switch {
+	case f.Access == "lost":
+		return fmt.Sprintf("fence: %q was written in the sandbox, and is lost with the command", f.Path)
+	case f.Host != "":
+		text = fmt.Sprintf("fence: no network in the sandbox: %q", f.Host)
+	case f.Word == "":
+		text = "fence: no network in the sandbox"
+	}
+	if f.Option != "" {
+		text += "; the user can allow it"
+	}
+	return text
 }
 
 // meta is for programs: some clients show it to their users.

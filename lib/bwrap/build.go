@@ -17,6 +17,7 @@ import (
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/overlay"
 	"pikuri/lib/seccomp"
+	"pikuri/lib/settings"
 	"pikuri/lib/setup"
 	"pikuri/lib/toolchain"
 )
@@ -71,7 +72,7 @@ func New(o Options) (*Plan, error) {
 	b.links = resolver{}
 	b.guard = newGuard(b.user.home, b.getenv, b.links)
 	b.plan = &Plan{table: o.Table, Chdir: o.Roots[0].Path, Net: o.Net, Gate: o.Gate, AllowNested: o.AllowNested, PassFDs: o.PassFDs, RunAs: o.RunAs, Limits: o.Limits, Rlimits: o.Rlimits, Unprotected: o.NoProtect, UserIsRoot: b.user.uid == 0}
-	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.submodules, b.protect, b.environment, b.home, b.arrange, b.mountPoints, b.hold} {
+	for _, step := range []func() error{b.filter, b.refuse, b.roots, b.overlays, b.toolchains, b.typedNames, b.masks, b.defaults, b.applyRules, b.gitDirs, b.submodules, b.protect, b.environment, b.home, b.settings, b.arrange, b.mountPoints, b.hold} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -446,8 +447,33 @@ func (b *builder) masks() error {
 			continue // not shown, so there is nothing to hide
 		}
 		info, err := os.Stat(real)
-		if err == nil && !hiddenAlready(info) {
-			b.add(Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"})
+		if err != nil || hiddenAlready(info) {
+			continue
+		}
+		m := Mount{Op: OpMask, Dest: real, Dir: info.IsDir(), Blank: true, Rule: "toolchain mask"}
+		kept, all := settings.Read(real)
+		if kept != nil {
+			m.Data, m.Rule = kept, settingsRule
+		}
+		if !all {
+			b.add(m)
+		}
+	}
+	return nil
+}
+
+const settingsRule = "default: settings of npm and pip, without credentials"
+
+// settings shows the settings of npm and pip, such as a registry and its certificate,
+// where the caller shows nothing.
+func (b *builder) settings() error {
+	for _, path := range settings.Paths(b.user.home, b.getenv) {
+		path = b.links.canonical(path)
+		if b.taken(path) || b.rooted(path) {
+			continue
+		}
+		if kept, _ := settings.Read(path); kept != nil {
+			b.add(Mount{Op: OpData, Dest: path, Data: kept, Perms: "0644", Rule: settingsRule})
 		}
 	}
 	return nil

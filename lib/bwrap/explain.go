@@ -37,6 +37,9 @@ func (m Mount) access() Access {
 	case OpEmpty:
 		return Scratch
 	case OpMask:
+		if m.Data != nil {
+			return Synthetic
+		}
 		return Hidden
 	case OpData, OpProc, OpDev:
 		return Synthetic
@@ -74,7 +77,7 @@ func (p *Plan) Explain(path string) Verdict {
 		}
 		return v
 	case m.Op == OpMask:
-		v.Access = Hidden
+		v.Access = m.access()
 	case !ok:
 		v.Access = Absent
 	default:

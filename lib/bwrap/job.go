@@ -75,7 +75,7 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 	case OpMask:
 		s.Op, s.Access = setup.Hide, ""
 		if m.Blank && !m.Dir {
-			s.Op = setup.Blank
+			s.Op, s.Data = setup.Blank, m.Data
 		}
 	}
 	if m.lower != "" && s.From == "" {

@@ -46,7 +46,7 @@ type Mount struct {
 	Source string // host path; for OpLink the text of the link
 	Data   []byte // OpData: the content
 	Dir    bool   // OpMask: a directory is hidden, not a file
-	Blank  bool   // OpMask: the file seems empty: tools stop at a file that they cannot read
+	Blank  bool   // OpMask: the file seems to hold Data, which may be empty: tools stop at a file that they cannot read
 	Perms  string // octal: of what the mount makes anew
 	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people

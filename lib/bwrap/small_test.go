@@ -139,3 +139,34 @@ func TestResolverAgreesWithEvalSymlinks(t *testing.T) {
 	assert.Equal(t, base+"/missing", links.canonical(base+"/missing"), "one plan sees one state")
 	assert.Equal(t, base+"/d", Canonical(base+"/missing"))
 }
+
+// testdata/etc.tsv has a reason for each entry of /etc that a sandbox shows, or not.
+func TestEtcHasReasons(t *testing.T) {
+	text, err := os.ReadFile("testdata/etc.tsv")
+	require.NoError(t, err)
+	decided := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		require.Len(t, columns, 4, line)
+		require.Contains(t, []string{"shown", "no"}, columns[1], line)
+		assert.NotEmpty(t, columns[2], line)
+		decided[columns[0]] = columns[1] == "shown"
+	}
+	allowed := map[string]bool{}
+	for _, pattern := range etcAllowed {
+		first, _, _ := strings.Cut(pattern, "/")
+		for entry := range decided {
+			if ok, err := filepath.Match(first, entry); ok {
+				allowed[entry] = true
+				require.NoError(t, err)
+			}
+		}
+	}
+	for entry, shown := range decided {
+		assert.Equal(t, shown, allowed[entry], entry)
+	}
+	assert.Greater(t, len(decided), 200)
+}

@@ -94,6 +94,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// CheckRoot refuses a root that would show a control socket.
+func CheckRoot(root, home string, getenv func(string) string) error {
+	return newGuard(home, getenv, resolver{}).refuse(root)
+}
+
 // refuse refuses a root that would show a control socket: because it is one,
 // lies above one, or holds a hard link to one.
 func (g *guard) refuse(root string) error {

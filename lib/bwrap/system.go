@@ -1,19 +1,18 @@
 package bwrap
 
 import (
-	"bufio"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/passwd"
 )
 
 // systemLinks are links into /usr where /usr is merged, and directories
@@ -23,15 +22,16 @@ var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32
 // etcAllowed are the entries of /etc that everyday tools need: names, addresses,
 // time, trusted certificates, the links of update-alternatives, and the halves of
 // packages that live outside /usr. Nothing else of /etc is there: not shadow,
-// no keys, no configuration of services.
+// no keys, no configuration of services. testdata/etc.tsv has the reason for each entry.
 var etcAllowed = []string{
-	"alternatives", "ca-certificates", "ca-certificates.conf", "crypto-policies",
-	"gai.conf", "host.conf", "hosts", "inputrc", "java", "java-*", "ld.so.cache",
-	"locale.alias", "locale.conf", "localtime",
-	"maven", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
+	"ImageMagick-*", "OpenCL", "R", "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d",
+	"crypto-policies", "dpkg/origins", "fonts", "gai.conf", "ghostscript", "glvnd", "groff", "groovy", "gtk-3.0", "host.conf", "hosts",
+	"inputrc", "java", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libpaper.d",
+	"locale.alias", "locale.conf", "localtime", "magic", "manpath.config",
+	"maven", "mecabrc", "mime.types", "nim", "nsswitch.conf", "openmpi", "os-release", "papersize", "perl", "pki/ca-trust",
 	"pki/java", "pki/tls/certs", "pki/tls/cert.pem", "protocols", "python3*",
 	"resolv.conf", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf",
-	"terminfo", "timezone",
+	"terminfo", "texmf", "timezone", "vulkan", "xml",
 }
 
 // maxCopy is the largest file that is copied in rather than mounted. A copy costs its
@@ -224,17 +224,17 @@ func nameMounts() []Mount {
 // not expand; with the host's own, every account would be shown.
 func accountMounts(u user) []Mount {
 	const rule = "default: synthetic accounts"
-	passwd := fmt.Sprintf("root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", rootHome(u))
-	group := "root:x:0:\nnogroup:x:65534:\n"
+	users := fmt.Sprintf("root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", rootHome(u))
+	groups := "root:x:0:\nnogroup:x:65534:\n"
 	if u.uid != 0 && u.uid != 65534 {
-		passwd += fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/bash\n", u.name, u.uid, u.gid, u.name, u.home)
+		users += fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/bash\n", u.name, u.uid, u.gid, u.name, u.home)
 	}
 	if u.gid != 0 && u.gid != 65534 {
-		group += fmt.Sprintf("%s:x:%d:\n", u.group, u.gid)
+		groups += fmt.Sprintf("%s:x:%d:\n", u.group, u.gid)
 	}
 	return []Mount{
-		{Op: OpData, Dest: "/etc/passwd", Data: []byte(passwd), Perms: "0444", Rule: rule},
-		{Op: OpData, Dest: "/etc/group", Data: []byte(group), Perms: "0444", Rule: rule},
+		{Op: OpData, Dest: passwd.Users, Data: []byte(users), Perms: "0444", Rule: rule},
+		{Op: OpData, Dest: passwd.Groups, Data: []byte(groups), Perms: "0444", Rule: rule},
 	}
 }
 
@@ -263,56 +263,19 @@ func isAccountName(s string) bool {
 // /etc/passwd (a container's, or one of a directory service) is called "user".
 func currentUser(home string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
-	entry := accountEntry("/etc/passwd", u.uid)
+	entry := passwd.Find(passwd.Users, u.uid)
 	u.name, u.group = "user", "user"
-	if isAccountName(entry.name) {
-		u.name, u.group = entry.name, entry.name
+	if isAccountName(entry.Name) {
+		u.name, u.group = entry.Name, entry.Name
 	}
-	if g := accountEntry("/etc/group", u.gid); isAccountName(g.name) {
-		u.group = g.name
+	if g := passwd.Find(passwd.Groups, u.gid); isAccountName(g.Name) {
+		u.group = g.Name
 	}
 	if !filepath.IsAbs(home) || strings.ContainsAny(home, ":\n") {
-		u.home = entry.home
+		u.home = entry.Home
 	}
 	if !filepath.IsAbs(u.home) || u.home == "/" || strings.ContainsAny(u.home, ":\n") || fsat.Within(u.home, "/proc") || fsat.Within(u.home, "/dev") {
 		u.home = "/home/" + u.name
 	}
 	return u
-}
-
-// Account looks up a user of the machine: its name and home are "", and its
-// group is -1, where /etc/passwd does not know.
-func Account(uid int) (name, home string, gid int) {
-	entry := accountEntry("/etc/passwd", uid)
-	gid, err := strconv.Atoi(entry.gid)
-	if err != nil {
-		gid = -1
-	}
-	return entry.name, entry.home, gid
-}
-
-type account struct{ name, gid, home string }
-
-// accountEntry finds the line of a passwd or group file whose third field is
-// id. os/user would do, but links the resolver of every directory service
-// into a start that is measured in tenths of a millisecond.
-func accountEntry(file string, id int) account {
-	f, err := os.Open(file)
-	if err != nil {
-		return account{}
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) < 3 || fields[2] != strconv.Itoa(id) {
-			continue
-		}
-		found := account{name: fields[0]}
-		if len(fields) > 5 {
-			found.gid = fields[3]
-			found.home = fields[5]
-		}
-		return found
-	}
-	return account{}
 }

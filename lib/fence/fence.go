@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,6 +79,7 @@ type Fence struct {
 	Bwrap bwrap.Binary
 
 	table      []mountinfo.Mount // of this process
+	checkHost  func() error      // what keeps this machine from fencing
 	made       *session.Dir      // from Reserved
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
@@ -176,10 +178,18 @@ func (f *Fence) plan() error {
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		return &bwrap.Unavailable{Reason: "cannot make a sandbox: /proc is not mounted", Advice: "as root: mount -t proc proc /proc"}
 	}
+	tools := sync.OnceValues(f.lookForTools)
+	if !f.NoToolchains {
+		go tools() // for as long as all that follows here
+	}
 	if f.Bwrap, err = bwrap.FindBinary(f.Config.Bwrap, confine.WritablePaths(f.Roots)); err != nil {
 		return err
 	}
 	f.table = bwrap.OwnMounts()
+	f.checkHost = sync.OnceValue(func() error { return bwrap.CheckHost(f.Bwrap, f.table) })
+	if !f.Tell {
+		go f.checkHost()
+	}
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
 		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
@@ -211,9 +221,12 @@ func (f *Fence) plan() error {
 	}
 	f.lookAhead()
 	if !f.NoToolchains {
-		if err := f.addToolchains(&o); err != nil {
+		found, err := tools()
+		if err != nil {
 			return err
 		}
+		o.Toolchains, o.Missing, o.Masks = found.present, found.missing, found.masks
+		o.Env.Usual = append(o.Env.Usual, found.vars...)
 	}
 	own := ""
 	if o.OwnTmp {
@@ -278,41 +291,47 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 	return list, nil
 }
 
-// addToolchains shows the tool chains of this machine, hides the credentials in
-// them, and sets the variables that the tools need. The user's own rows count,
-// unless a command could have written them.
-func (f *Fence) addToolchains(o *bwrap.Options) error {
+// tools is the tool chains of this machine, as a plan shows them.
+type tools struct {
+	present, missing []toolchain.Entry
+	masks            []string
+	vars             []bwrap.Var // that they need
+}
+
+// lookForTools finds the tool chains. The user's own rows count, unless a command could
+// have written them.
+func (f *Fence) lookForTools() (t tools, err error) {
 	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
 	own := toolchain.UserFile(host)
 	if _, err := os.Lstat(own); err == nil {
 		if err := confine.RefuseWritable("take the list", own, f.Roots, "keep it outside"); err != nil {
-			return err
+			return t, err
 		}
 	}
 	table, err := toolchain.LoadFor(host)
 	if err != nil {
-		return err
+		return t, err
 	}
 	present, absent := table.Survey(host)
-	o.Toolchains = present
+	t.present = present
 	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
-		o.Missing = toolchain.Missing(absent, host)
+		t.missing = toolchain.Missing(absent, host)
 	}
-	o.Masks = toolchain.Masks(o.Toolchains)
-	for _, e := range o.Toolchains {
+	t.masks = toolchain.Masks(t.present)
+	for _, e := range t.present {
 		for _, s := range e.Settings(f.Roots[0].Path) {
 			name, value, _ := strings.Cut(s, "=")
-			o.Env.Usual = append(o.Env.Usual, bwrap.Var{Name: name, Value: value, Rule: "toolchain " + e.Tool})
+			t.vars = append(t.vars, bwrap.Var{Name: name, Value: value, Rule: "toolchain " + e.Tool})
 		}
 	}
-	return nil
+	return t, nil
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and
 // joins the session, and looks for the command in the sandbox. From here on a keeper
 // may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
-	if err := bwrap.CheckHost(f.Bwrap, f.Plan.Table()); err != nil {
+	if err := f.checkHost(); err != nil {
 		return err
 	}
 	isNew := f.Reserved != nil

@@ -1,12 +1,13 @@
 package gitconfig
 
 import (
-	"os/user"
 	"path"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/passwd"
 )
 
 // holds reports whether a condition of includeIf does. As in git, an unknown condition
@@ -137,11 +138,7 @@ func (l *loader) home(name string) string {
 	if !strings.HasPrefix(who, "~") {
 		return ""
 	}
-	u, err := user.Lookup(who[1:])
-	if err != nil {
-		return ""
-	}
-	return u.HomeDir
+	return passwd.FindName(passwd.Users, who[1:]).Home
 }
 
 // realpath follows links as far as there is something to follow.

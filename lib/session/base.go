@@ -1,19 +1,17 @@
 package session
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/confine"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/passwd"
 )
 
 // cacheTag keeps backups away from the base (https://bford.info/cachedir/).
@@ -39,7 +37,7 @@ func Base(getenv func(string) string) (string, error) {
 	}
 	home := getenv("HOME")
 	if !filepath.IsAbs(home) {
-		home = homeOf("/etc/passwd", os.Getuid())
+		home = passwd.Find(passwd.Users, os.Getuid()).Home
 	}
 	if !filepath.IsAbs(home) {
 		return "", refuse("set HOME", "there is no home directory for user %d", os.Getuid())
@@ -62,24 +60,6 @@ func CheckBase(base string, roots []confine.Root, overlays []string) error {
 		}
 	}
 	return confine.RefuseWritable("keep session directories in", base, roots, "set XDG_CACHE_HOME to a directory outside")
-}
-
-// homeOf reads the home of uid from a file in the format of passwd(5), or
-// returns "". Users that only a directory service knows need $HOME: without C
-// there is no way to ask one.
-func homeOf(passwd string, uid int) string {
-	f, err := os.Open(passwd)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) == 7 && fields[2] == strconv.Itoa(uid) {
-			return fields[5]
-		}
-	}
-	return ""
 }
 
 // MakeBase makes the base if it is missing, and checks that it is the user's own.

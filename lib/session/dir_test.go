@@ -36,14 +36,6 @@ func TestBase(t *testing.T) {
 	}
 }
 
-func TestHomeOfPasswd(t *testing.T) {
-	passwd := filepath.Join(t.TempDir(), "passwd")
-	require.NoError(t, os.WriteFile(passwd, []byte("root:x:0:0:root:/root:/bin/sh\nbroken\nu:x:1000:1000::/srv/u:/bin/sh\n"), 0o600))
-	assert.Equal(t, "/srv/u", homeOf(passwd, 1000))
-	assert.Empty(t, homeOf(passwd, 7))
-	assert.Empty(t, homeOf(passwd+".missing", 1000))
-}
-
 func TestCreate(t *testing.T) {
 	base := newBase(t)
 	u, err := Create(base)

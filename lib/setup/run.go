@@ -79,6 +79,7 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
+	Warm() // the monitor still plans
 	line, files, err := receiveLine(controlFD)
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)

@@ -94,7 +94,7 @@ const (
 	File    Op = "file"    // a file with the content Data
 	Link    Op = "link"    // a symbolic link to From
 	Hide    Op = "hide"    // an empty directory, or a file that cannot be opened
-	Blank   Op = "blank"   // an empty file
+	Blank   Op = "blank"   // a file of Data, over another
 	Dev     Op = "dev"     // devices, and /dev/shm
 )
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -24,6 +25,7 @@ type tree struct {
 	dir       string            // a tmpfs; the tree is dir/root, layers of overlays lie beside it
 	root      int               // the root of the tree
 	layers    int               // how many overlays have layers in dir
+	blanks    int               // how many files there cover others
 	layered   map[string]string // Layer.Upper -> where its overlay is in the tree
 	fresh     []uint64
 	own       []Inode
@@ -278,7 +280,7 @@ func (t *tree) cover(m Mount, at int) (int, error) {
 	case Empty:
 		return t.empty(perms(m.Perms), m.Size)
 	case Blank:
-		return t.blank()
+		return t.blank(m.Data)
 	}
 	return hide(at)
 }
@@ -318,14 +320,33 @@ func hide(at int) (int, error) {
 	return clone(null, ReadOnly)
 }
 
-// blank makes an empty file, for tools that stop at a file that cannot be opened.
-func (t *tree) blank() (int, error) {
-	fd, err := unix.Open(t.dir+"/blank", unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o444)
+// blank makes a file that has other content than the one it covers: tools stop at a file
+// that cannot be opened.
+func (t *tree) blank(data []byte) (int, error) {
+	t.blanks++
+	name := fmt.Sprintf("%s/blank%d", t.dir, t.blanks)
+	if err := writeFile(unix.AT_FDCWD, name, 0o444, func(fd int) error { return writeAll(fd, data) }); err != nil {
+		return -1, err
+	}
+	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(fd)
 	return clone(fd, ReadOnly)
+}
+
+// writeFile makes a file of the tree. Nothing is forked meanwhile: the gate's process would
+// have a copy of the descriptor until it execs, and no mount with a file that is open for
+// writing can be made read-only (EBUSY).
+func writeFile(dir int, name string, perms uint32, fill func(fd int) error) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	fd, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, perms)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fill(fd), unix.Close(fd))
 }
 
 // overlay lays memory, a layer on disk, or the session's upper layer over a
@@ -419,15 +440,12 @@ func (t *tree) file(m Mount, source int) error {
 	if err != nil {
 		return err
 	}
-	fd, err := unix.Openat(parent.fd, filepath.Base(m.At), unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, m.Perms)
-	if err != nil {
-		return err
-	}
-	err = writeAll(fd, m.Data)
-	if source >= 0 && err == nil {
-		err = t.copy(fd, source)
-	}
-	return errors.Join(err, unix.Close(fd))
+	return writeFile(parent.fd, filepath.Base(m.At), m.Perms, func(fd int) error {
+		if err := writeAll(fd, m.Data); err != nil || source < 0 {
+			return err
+		}
+		return t.copy(fd, source)
+	})
 }
 
 // copy copies a file. It stops at a size that the tree cannot hold: another

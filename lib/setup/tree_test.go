@@ -4,10 +4,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // host is a directory of the host: d/f, d/sub/deep, other/f, and links.
@@ -195,4 +198,26 @@ func TestCalledByHand(t *testing.T) {
 			assert.Contains(t, string(out), test.want)
 		})
 	}
+}
+
+// The gate is started while the tree is built. If its process had a file of the tree open
+// for writing until it execs, the tree could not be made read-only.
+func TestForkWaitsForFiles(t *testing.T) {
+	dir := t.TempDir()
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(root)
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	defer from.Close()
+	made := make(chan error)
+	go func() { made <- (&tree{root: root}).file(Mount{Op: Copy, At: "/f", Perms: 0o444}, int(from.Fd())) }()
+	require.Eventually(t, func() bool { _, err := os.Lstat(dir + "/f"); return err == nil }, time.Minute, time.Millisecond)
+	if !assert.False(t, syscall.ForkLock.TryLock()) {
+		syscall.ForkLock.Unlock()
+	}
+	require.NoError(t, to.Close())
+	require.NoError(t, <-made)
+	require.True(t, syscall.ForkLock.TryLock())
+	syscall.ForkLock.Unlock()
 }

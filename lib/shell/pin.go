@@ -7,10 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/passwd"
 )
 
 // Pin says who alone may answer for a user. The zero value lets anybody.
@@ -44,25 +45,10 @@ func PinFiles(getenv func(string) string) []string {
 			files = append(files, filepath.Join(dir, more, pinName))
 		}
 	}
-	add(homeOf(os.Getuid()), ".config")
+	add(passwd.Find(passwd.Users, os.Getuid()).Home, ".config")
 	add(getenv("HOME"), ".config")
 	add(getenv("XDG_CONFIG_HOME"), "")
 	return files
-}
-
-// homeOf is the home of a user in the password file, "" for none.
-func homeOf(uid int) string {
-	f, err := os.Open("/etc/passwd")
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if fields := strings.Split(lines.Text(), ":"); len(fields) == 7 && fields[2] == strconv.Itoa(uid) {
-			return fields[5]
-		}
-	}
-	return ""
 }
 
 // ReadPin reads those of files that exist. They have to agree, to belong to the

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/blocked"
 	network "pikuri/lib/gate"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/visible"
@@ -75,6 +76,7 @@ type Result struct {
 	Git        []string           // what of the command's work with git is not as it may expect
 	Trial      string             // session that keeps the changes; "" where they were made in the project
 	Network    []network.Record   // connections through the gate, and what it refused
+	Fence      []blocked.Fact     // what of it ran into the fence
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
@@ -132,6 +134,9 @@ func (r *Result) notes() string {
 	for _, line := range network.Lines(r.Network) {
 		note("network: %s", oneLine(line))
 	}
+	for _, line := range r.FenceLines() {
+		note("fence: %s", line)
+	}
 	if r.Pipeline != nil {
 		note("pipeline: %s", strings.Trim(fmt.Sprint(r.Pipeline), "[]"))
 	}
@@ -153,6 +158,15 @@ func (r *Result) notes() string {
 		note("(%s removed)", count(int(r.Folded), "control sequence", "control sequences"))
 	}
 	return b.String()
+}
+
+// FenceLines says what ran into the fence.
+func (r *Result) FenceLines() []string {
+	var lines []string
+	for _, f := range r.Fence {
+		lines = append(lines, oneLine(f.Line(os.Getenv("HOME"))))
+	}
+	return lines
 }
 
 // maxEnded bounds the command lines in a result.
@@ -251,6 +265,7 @@ type record struct {
 	Git           []string         `json:"git,omitempty"`
 	Trial         string           `json:"trial,omitempty"`
 	Network       []network.Record `json:"network,omitempty"`
+	Fence         []blocked.Fact   `json:"fence,omitempty"`
 	Guarantees    []string         `json:"guarantees,omitempty"`
 	Cwd           string           `json:"cwd,omitempty"`
 	Error         string           `json:"error,omitempty"`
@@ -268,7 +283,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Event: r.Event, Job: r.Job, Outcome: r.Outcome, Limit: r.Limit, Next: r.Next, More: r.More, Cwd: strings.ToValidUTF8(r.Cwd, string(utf8.RuneError)),
-		Survivors: r.Survivors, Ended: r.Ended, Background: r.Background, Staying: r.Staying, BackgroundLog: r.BackgroundLog, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network,
+		Survivors: r.Survivors, Ended: r.Ended, Background: r.Background, Staying: r.Staying, BackgroundLog: r.BackgroundLog, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network, Fence: r.Fence,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	if r.Outcome != Running {

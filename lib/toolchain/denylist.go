@@ -89,6 +89,10 @@ func (d *denylist) danger(path string, trusted bool) string {
 	return fmt.Sprintf("it would show %q", shown)
 }
 
+// Danger returns the reason why path shows credentials, or a whole system directory or
+// home, "" if it does not.
+func (t Table) Danger(h Host, path string) string { return newDenylist(t, h).danger(path, false) }
+
 // prepared expands never.txt for this host.
 func (d *denylist) prepared() nevers {
 	if d.never == nil {

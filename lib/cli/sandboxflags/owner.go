@@ -13,6 +13,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
+	"pikuri/lib/passwd"
 )
 
 // overflowID is what the kernel calls owners that a user namespace does not map.
@@ -30,28 +31,28 @@ func becomeOwner(project string) (uid int, err error) {
 	if os.Geteuid() != 0 || unix.Stat(project, &st) != nil || st.Uid == 0 || st.Uid == overflowID {
 		return 0, nil
 	}
-	name, home, gid := bwrap.Account(int(st.Uid))
-	if gid < 0 {
-		gid = int(st.Gid)
+	owner := passwd.Find(passwd.Users, int(st.Uid))
+	if owner.GID < 0 {
+		owner.GID = int(st.Gid)
 	}
 	uid = int(st.Uid)
 	forgetHome()
 	cache := ""
-	if home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
-		if cache, err = ownCache(runDir, uid, gid); err != nil {
+	if owner.Home == "" && os.Getenv("XDG_CACHE_HOME") == "" {
+		if cache, err = ownCache(runDir, uid, owner.GID); err != nil {
 			return 0, &bwrap.Refusal{
 				Reason: fmt.Sprintf("cannot make a cache directory for uid %d, who has no home: %v", uid, err),
 				Advice: "set XDG_CACHE_HOME to a directory of that user",
 			}
 		}
 	}
-	if err := become(uid, gid); err != nil {
+	if err := become(uid, owner.GID); err != nil {
 		return 0, &bwrap.Refusal{
 			Reason: fmt.Sprintf("cannot become uid %d, to whom %q belongs: %v", uid, project, err),
 			Advice: "run as that user",
 		}
 	}
-	return uid, settle(name, home, cache)
+	return uid, settle(owner.Name, owner.Home, cache)
 }
 
 // become gives up root in the order in which it can be done.

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/blocked"
+	"pikuri/lib/cli/clitest"
+)
+
+// failure is a command that people run, and what of it ran into the fence.
+type failure struct{ name, command, want string }
+
+// TestBlocked runs a table of failures with several sets of options, each in
+// one loop. HOME stands for the home in commands.
+func TestBlocked(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	b.Project = b.Home + "/src/project"
+	b.Env = []string{"PATH=" + b.Home + "/bin:" + os.Getenv("PATH")}
+	for _, path := range []string{"src/sibling/file", "src/project/.env", "src/project/keys/a", "src/project/.vscode/tasks.json", "src/project/sub/x", "src/project/main.c",
+		"data/set.csv", "data/two words.csv", ".config/app/rc", ".config/gh/hosts.yml", ".ssh/id_rsa", ".bashrc", ".npmrc", ".aws/config", "shown/file", "shown/lib.h", "docs/manual.txt"} {
+		b.Write(t, b.Home+"/"+path, "x\n")
+	}
+	b.Script(t, b.Home+"/bin/mytool", "echo hi\n")
+	b.Script(t, b.Project+"/run.sh", "exec mytool\n")
+	b.Write(t, b.Home+"/bin/interpreted", "#!"+b.Home+"/bin/mytool\n")
+	b.Write(t, b.Home+"/private.key", "x\n")
+	require.NoError(t, os.Chmod(b.Home+"/private.key", 0o600))
+	require.NoError(t, os.Symlink(b.Home+"/data/set.csv", b.Project+"/link.csv"))
+	require.NoError(t, os.Symlink(b.Home+"/none", b.Project+"/dangling"))
+
+	const (
+		set      = "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"
+		data     = "~/data is not shown (empty home); --readable ~/data shows it"
+		sibling  = "~/src/sibling is not shown (empty home); --readable ~/src/sibling shows it"
+		tool     = "~/bin/mytool is not shown (empty home); --readable ~/bin shows it"
+		env      = `~/src/project/.env is masked (--deny ".env")`
+		keys     = `~/src/project/keys is masked (--deny "keys")`
+		tasks    = "~/src/project/.vscode/tasks.json is protected (VS Code: tasks, also such as run when the folder is opened)"
+		readable = " is read-only (option --readable); --writable ~/shown allows it"
+	)
+	for _, table := range []struct {
+		name    string
+		options []string
+		rows    []failure
+	}{
+		{"files", []string{"--readable", b.Home + "/shown", "--deny", ".env", "--deny", "keys"}, []failure{
+			{"a file of the home", "cat ~/data/set.csv", set},
+			{"a directory of the home", "ls ~/data", data},
+			{"a directory, with a slash", "ls ~/data/", data},
+			{"two", "cat ~/data/set.csv ~/docs/manual.txt", set + "\n~/docs/manual.txt is not shown (empty home); --readable ~/docs/manual.txt shows it"},
+			{"a space in the name", "cat ~/data/two\\ words.csv", `"HOME/data/two words.csv" is not shown (empty home); --readable "HOME/data/two words.csv" shows it`},
+			{"settings", "cat ~/.config/app/rc", "~/.config/app/rc is not shown (empty home); --readable ~/.config/app/rc shows it"},
+			{"a login", "cat ~/.config/gh/hosts.yml", "~/.config/gh/hosts.yml is not shown (empty home)"},
+			{"a key", "cat ~/.ssh/id_rsa", "~/.ssh/id_rsa is not shown (empty home)"},
+			{"a directory of keys", "ls ~/.ssh", "~/.ssh is not shown (empty home)"},
+			{"a file that may hold a token", "cat ~/.npmrc", "~/.npmrc is not shown (empty home)"},
+			{"a cloud's settings", "grep x ~/.aws/config", "~/.aws/config is not shown (empty home)"},
+			{"a private file", "cat ~/private.key", "~/private.key is not shown (empty home)"},
+			{"a sibling", "ls ../sibling", sibling},
+			{"a sibling, from below", "cd sub && ls ../../sibling", ""}, // the directory that it ran in is not known
+			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown (empty home); --readable ~/src/sibling/file shows it"},
+			{"a sibling, cd", "cd ../sibling", sibling},
+			{"a sibling, make", "make -C ../sibling", sibling},
+			{"a link that leads out", "cat link.csv", set},
+			{"a redirection", "wc -l <~/data/set.csv", set},
+			{"test -e says nothing", "test -e ~/data/set.csv", ""},
+			{"python", `python3 -c 'open("HOME/data/set.csv")'`, set},
+			{"perl", `perl -e 'open(F, "HOME/data/set.csv") or die "cannot open HOME/data/set.csv: $!\n"'`, set},
+			{"the compiler's -I", "gcc -c -include HOME/data/set.csv main.c", set},
+			{"source", ". ~/.bashrc", "~/.bashrc is not shown (empty home)"},
+			{"a program of the home", "mytool", tool},
+			{"a program of the home, by its path", "~/bin/mytool", "~/bin/mytool is not shown (empty home); --readable ~/bin/mytool shows it"},
+			{"a program of the home, env", "env mytool", tool},
+			{"a program of the home, in a script", "sh run.sh", tool},
+			{"a program of the home, xargs", "echo x | xargs mytool", tool},
+			{"a program that nobody has", "nonesuch", ""},
+			{"a pipeline that hides the status", "cat ~/data/set.csv | sort", set},
+			{"copying out", "cp main.c ~/data/", "~/data is not shown (empty home); --writable ~/data shows it"},
+			{"touch in a directory that is not shown", "touch ~/docs/new", "~/docs is not shown (empty home); --writable ~/docs shows it"},
+			{"masked", "cat .env", env},
+			{"masked, and named by its whole path", "cat $PWD/.env", env},
+			{"masked, grep", "grep -r x .env", env},
+			{"masked, written", "echo x >.env", env},
+			{"masked, python", `python3 -c 'open(".env")'`, env},
+			{"masked, removed", "rm -f .env", env},
+			{"a masked directory", "cat keys/a", keys},
+			{"a name behind a mask that nothing has", "cat keys/none", keys},
+			{"a masked directory, written", "touch keys/b", keys},
+			{"protected", "echo x >.vscode/tasks.json", tasks},
+			{"protected, sed -i names another file", "sed -i s/x/y/ .vscode/tasks.json", ""},
+			{"protected, mv", "mv main.c .vscode/tasks.json", tasks},
+			{"a directory that holds something protected", "mv .vscode v", "~/src/project/.vscode is protected (pinned: VS Code: programs that it starts as servers)"},
+			{"protected, removed", "rm -f .vscode/tasks.json", tasks},
+			{"a readable root, written", "echo x >~/shown/file", "~/shown/file" + readable},
+			{"a readable root, a new file", "touch ~/shown/new", "~/shown/new" + readable},
+			{"a readable root, mkdir", "mkdir ~/shown/dir", "~/shown/dir" + readable},
+			{"a readable root, rm", "rm -f ~/shown/file", "~/shown/file" + readable},
+			{"a readable root, python", `python3 -c 'open("HOME/shown/new", "w")'`, "~/shown/new" + readable},
+			{"not on the host either", "cat ~/none", ""},
+			{"not there in the project", "cat none.c", ""},
+			{"a link that leads nowhere", "cat dangling", ""},
+			{"no such directory, anywhere", "cd /nonesuch/dir", ""},
+			{"a test that fails", "echo 'FAIL: expected HOME/shown/file, got main.c'; exit 1", ""},
+			{"a compiler's error", "echo 'main.c:3:10: error: x undeclared in HOME/src/project/main.c'; exit 1", ""},
+			{"a trace of shown paths", "echo 'error at /usr/bin/env (/usr/lib:3) /proc/self/x /dev/null /tmp/x'; exit 1", ""},
+			{"an address", "echo 'error: https://example.com/usr/share/x failed'; exit 1", ""},
+			{"a listing that is no complaint", "echo HOME/data/set.csv; exit 1", ""},
+			{"a command that went well", "echo 'cannot open HOME/data/set.csv'", ""},
+			{"escapes of a terminal", `printf 'cannot open \x1b[31mHOME/data/set.csv\x1b[0m\n'; exit 1`, set},
+			{"a session directory", "ls ~/.cache/pikuri", ""},
+		}},
+		{"without a network", []string{"--net", "none"}, []failure{
+			{"curl", "echo 'curl: (6) Could not resolve host: pypi.org'; exit 6", "no network: pypi.org (option --net none); --net allow --allow-host pypi.org allows it"},
+			{"python", `python3 -c 'import socket; socket.getaddrinfo("pypi.org", 443)'`, "no network: (option --net none)"},
+			{"npm", "echo 'npm ERR! getaddrinfo ENOTFOUND registry.npmjs.org'; exit 1", "no network: registry.npmjs.org (option --net none); --net allow --allow-host registry.npmjs.org allows it"},
+			{"an address of its own", "false", ""},
+		}},
+		{"with a network", nil, []failure{
+			{"a host that there is not", "echo 'curl: (6) Could not resolve host: nonesuch.example'; exit 6", ""},
+		}},
+	} {
+		t.Run(table.name, func(t *testing.T) {
+			requests := ""
+			for _, row := range table.rows {
+				command, err := json.Marshal(strings.ReplaceAll(row.command, "HOME", b.Home))
+				require.NoError(t, err)
+				requests += `{"command":` + string(command) + "}\n"
+			}
+			got := answers(t, b, requests, table.options...)
+			require.Len(t, got, len(table.rows))
+			for i, row := range table.rows {
+				answer := got[i]
+				text, err := json.Marshal(answer["fence"])
+				require.NoError(t, err)
+				var found []blocked.Fact
+				require.NoError(t, json.Unmarshal(text, &found))
+				var lines []string
+				for _, f := range found {
+					lines = append(lines, f.Line(b.Home))
+				}
+				assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
+			}
+		})
+	}
+}

@@ -1,0 +1,458 @@
+// Package blocked finds out which paths and hosts of a command's output ran into the
+// fence.
+//
+// The words of the output are only questions. A fact follows from the plan and the
+// host: a path exists on the host and is not in the sandbox; or the host lets the user
+// write where the plan does not. Where the host would have refused as well, and where
+// nothing is on the host either, there is no fact.
+//
+// The words are the command's to choose, and a model reads the facts. So a command can
+// learn which names the user can see on the host, and no other fact. It learns nothing of
+// names behind a mask, behind --deny and --deny-read, among the session directories, or
+// below a directory that another user has closed, also if the caller is root.
+//
+// No option is named that pk refuses, or that shows credentials.
+package blocked
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/session"
+	"pikuri/lib/toolchain"
+)
+
+// Fact is a path or a host that the command could not reach, or a file that is lost.
+type Fact struct {
+	Path   string `json:"path,omitempty"` // as called in the sandbox
+	Word   string `json:"word,omitempty"` // of the output that led to it
+	Host   string `json:"host,omitempty"`
+	Access Access `json:"access"`
+	Rule   string `json:"rule,omitempty"`   // of the plan
+	Option string `json:"option,omitempty"` // that would allow it; "" for none
+}
+
+// Access says what the fence did.
+type Access string
+
+// The kinds of access.
+const (
+	NotShown  Access = "not shown" // the host has it, the sandbox does not
+	ReadOnly  Access = "read-only" // the user can write it on the host
+	Masked    Access = "masked"    // a mask hides it
+	Protected Access = "protected" // it lies in a writable root, and cannot be written or moved
+	NoNetwork Access = "no network"
+	Lost      Access = "lost" // the command wrote it, in a place that ends with the command
+)
+
+// Most is how many facts a command has at most.
+const Most = 5
+
+// Bounds of the work. A word costs some system calls for each of its components.
+const (
+	maxWords = 300
+	maxWord  = 1024
+	maxText  = 64 << 10 // of the end of the output
+)
+
+// Line is the fact in words. home is shortened to ~.
+func (f Fact) Line(home string) string {
+	line := fmt.Sprintf("%s is %s", bwrap.Quoted(f.Path), f.Access)
+	switch f.Access {
+	case NoNetwork:
+		line = strings.TrimSpace("no network: " + f.Host)
+	case Lost:
+		line = fmt.Sprintf("wrote %s, which is lost with the command", bwrap.Quoted(f.Path))
+	}
+	if f.Rule != "" {
+		line += fmt.Sprintf(" (%s)", strings.ReplaceAll(f.Rule, "default: ", ""))
+	}
+	switch {
+	case f.Option == "":
+	case f.Access == NotShown:
+		line += fmt.Sprintf("; %s shows it", f.Option)
+	case f.Access == Lost:
+		line += fmt.Sprintf("; %s keeps it", f.Option)
+	default:
+		line += fmt.Sprintf("; %s allows it", f.Option)
+	}
+	if home == "" || home == "/" {
+		return line
+	}
+	return strings.TrimPrefix(strings.ReplaceAll(" "+line, " "+home+"/", " ~/"), " ")
+}
+
+// Command is a command that has ended.
+type Command struct {
+	Plan   *bwrap.Plan
+	Dirs   []string            // working directories, as called in the sandbox; the first is that of the start
+	Getenv func(string) string // the caller's environment
+}
+
+// Find returns what ran into the fence, by the kept output of a command that failed.
+func (c Command) Find(output string) []Fact {
+	s := c.search()
+	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
+		if !complains.MatchString(line) {
+			continue
+		}
+		s.line(line)
+		if s.words > maxWords || len(s.found) >= Most {
+			break
+		}
+	}
+	return s.found
+}
+
+// search is the work on one command.
+type search struct {
+	Command
+	home    string
+	base    string   // of the session directories; "" for none
+	hidden  []string // directories of the caller's PATH that are not shown
+	words   int
+	found   []Fact
+	secrets func() func(path string) bool
+}
+
+func (c Command) search() *search {
+	s := &search{Command: c, home: c.Getenv("HOME")}
+	s.base, _ = session.Base(c.Getenv)
+	for _, dir := range filepath.SplitList(c.Getenv("PATH")) {
+		if filepath.IsAbs(dir) && c.Plan.Explain(dir).Access == bwrap.Absent {
+			s.hidden = append(s.hidden, dir)
+		}
+	}
+	s.secrets = sync.OnceValue(func() func(string) bool {
+		host := toolchain.Host{Home: s.home, Getenv: c.Getenv}
+		table, err := toolchain.LoadFor(host)
+		return func(path string) bool { return err != nil || table.Danger(host, path) != "" }
+	})
+	return s
+}
+
+// Messages in which programs complain of a path or a host.
+var (
+	complains = regexp.MustCompile(`(?i:no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	readOnly  = regexp.MustCompile(`(?i)read-only file ?system|EROFS`)
+	busy      = regexp.MustCompile(`(?i)resource busy|EBUSY`)
+	creates   = regexp.MustCompile(`(?i)creat|touch|writ|\bsav`)
+	missing   = regexp.MustCompile(`(?i)no such file|not found|ENOENT`)
+	noNetwork = regexp.MustCompile(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
+	hostName  = regexp.MustCompile(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	quoted    = regexp.MustCompile("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
+	number    = regexp.MustCompile(`^[0-9]+$`)
+)
+
+// line looks at the words of one line.
+func (s *search) line(line string) {
+	if noNetwork.MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
+		host := ""
+		if match := hostName.FindStringSubmatch(line); match != nil {
+			host = match[1]
+		}
+		s.offline(host)
+		return
+	}
+	for word, named := range words(line) {
+		if s.words++; s.words > maxWords || len(s.found) >= Most {
+			return
+		}
+		if word == "" || len(word) > maxWord {
+			continue
+		}
+		if !strings.Contains(word, "/") && missing.MatchString(line) {
+			s.program(word)
+		}
+		if !named {
+			continue
+		}
+		for _, path := range s.places(word) {
+			if f, ok := s.path(path, line); ok {
+				f.Word = word
+				s.add(f)
+				break
+			}
+		}
+	}
+}
+
+func (s *search) add(f Fact) {
+	same := func(o Fact) bool { return o.Path == f.Path && o.Host == f.Host && o.Access == f.Access }
+	if len(s.found) < Most && !slices.ContainsFunc(s.found, same) {
+		s.found = append(s.found, f)
+	}
+}
+
+// offline: the plan has no network, whatever host was meant.
+func (s *search) offline(host string) {
+	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
+	if host != "" {
+		f.Option = "--net allow --allow-host " + host
+	}
+	s.add(f)
+}
+
+// words yields the words of a line, and whether a word may be a path: it has a slash, or
+// stands in quotes, or before a colon ("cat: NAME: Permission denied").
+func words(line string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, match := range quoted.FindAllStringSubmatch(line, -1) {
+			if !yield(match[1]+match[2], true) {
+				return
+			}
+		}
+		for i, token := range strings.Fields(line) {
+			parts := strings.FieldsFunc(token, func(r rune) bool { return strings.ContainsRune(":'\"`‘’“”«»()[]{}<>,;=|&", r) })
+			for j, word := range parts {
+				if at := strings.IndexByte(word, '/'); at > 0 && word[0] == '-' {
+					word = word[at:] // -I/opt/include
+				}
+				named := i > 0 && j == len(parts)-1 && strings.HasSuffix(token, ":") && !number.MatchString(word)
+				if !yield(strings.TrimRight(word, ".!?"), named || strings.Contains(word, "/")) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// places are the paths that a word may mean.
+func (s *search) places(word string) []string {
+	switch rest, below := strings.CutPrefix(word, "~/"); {
+	case below && s.home != "":
+		return []string{filepath.Join(s.home, rest)}
+	case filepath.IsAbs(word):
+		return []string{filepath.Clean(word)}
+	}
+	var list []string
+	for _, dir := range s.Dirs {
+		if path := filepath.Join(dir, word); filepath.IsAbs(path) && !slices.Contains(list, path) {
+			list = append(list, path)
+		}
+	}
+	return list
+}
+
+// program looks for a program that the caller has in a directory of PATH that is not
+// shown.
+func (s *search) program(name string) {
+	if len(s.hidden) == 0 || s.Plan.FindCommand(name) == nil {
+		return
+	}
+	for _, dir := range s.hidden {
+		path := filepath.Join(dir, name)
+		if unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) != nil || !s.inView(path) {
+			continue
+		}
+		f := s.notShown(path, s.Plan.Explain(path))
+		if f.Option != "" {
+			f.Option = s.readable(dir)
+		}
+		f.Word = name
+		s.add(f)
+		return
+	}
+}
+
+// path holds a path against the plan and the host.
+func (s *search) path(path, line string) (Fact, bool) {
+	v := s.Plan.Explain(path)
+	if s.base != "" && fsat.Within(v.Place, s.base) {
+		return Fact{}, false
+	}
+	m := s.mount(v.Mount)
+	switch {
+	case v.Access == bwrap.Hidden:
+		return Fact{Path: v.Mount, Access: Masked, Rule: m.Rule}, true
+	case busy.MatchString(line):
+		return s.fixed(v.Place)
+	case readOnly.MatchString(line):
+		return s.unwritable(v, m)
+	case v.Access != bwrap.Absent || showsHost(m):
+	case creates.MatchString(line):
+		return s.noDirectory(v.Place)
+	case s.inView(v.Place):
+		return s.notShown(v.Place, v), true
+	}
+	return Fact{}, false
+}
+
+// noDirectory finds the directory that a command needed to make a file: the path, or what
+// holds it.
+func (s *search) noDirectory(path string) (Fact, bool) {
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		path = filepath.Dir(path)
+	}
+	v := s.Plan.Explain(path)
+	if v.Access != bwrap.Absent || showsHost(s.mount(v.Mount)) || !s.inView(v.Place) || !mayWrite(v.Place) {
+		return Fact{}, false
+	}
+	f := s.notShown(v.Place, v)
+	f.Option = s.writable(v.Place)
+	return f, true
+}
+
+// mayWrite asks the host.
+func mayWrite(path string) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+}
+
+// mount is the mount at a place, but for pins; the zero Mount if there is none.
+func (s *search) mount(place string) (found bwrap.Mount) {
+	for _, m := range s.Plan.Mounts {
+		if m.Dest == place && m.Op != bwrap.OpPin {
+			found = m
+		}
+	}
+	return found
+}
+
+// showsHost reports whether paths below the mount are the same on the host. The command
+// may have removed what is not there.
+func showsHost(m bwrap.Mount) bool {
+	switch m.Op {
+	case bwrap.OpReadOnly, bwrap.OpWritable, bwrap.OpOverlay, bwrap.OpProtect:
+		return m.Source == m.Dest
+	case bwrap.OpProc, bwrap.OpDev:
+		return m.Dest == "/proc"
+	}
+	return false
+}
+
+func (s *search) notShown(place string, v bwrap.Verdict) Fact {
+	f := Fact{Path: place, Access: NotShown, Rule: v.Rule, Option: s.readable(place)}
+	if v.Mount == "" {
+		f.Rule = ""
+	}
+	return f
+}
+
+// fixed finds a mount point, which the kernel neither renames nor removes.
+func (s *search) fixed(place string) (Fact, bool) {
+	at := slices.IndexFunc(s.Plan.Mounts, func(m bwrap.Mount) bool { return m.Dest == place })
+	if at < 0 {
+		return Fact{}, false
+	}
+	return Fact{Path: place, Access: Protected, Rule: s.Plan.Mounts[at].Rule}, true
+}
+
+// unwritable finds a path that only the plan makes read-only.
+func (s *search) unwritable(v bwrap.Verdict, m bwrap.Mount) (Fact, bool) {
+	there := existing(v.Place)
+	if !mayWrite(there) || !s.inView(there) {
+		return Fact{}, false
+	}
+	f := Fact{Path: v.Place, Access: ReadOnly, Rule: m.Rule}
+	switch m.Op {
+	case bwrap.OpProtect:
+		f.Access = Protected
+	case bwrap.OpReadOnly:
+		f.Option = s.widened(v.Place, m)
+	case "":
+		f.Option = s.writable(there)
+	case bwrap.OpCopy, bwrap.OpData:
+	default:
+		return Fact{}, false
+	}
+	return f, true
+}
+
+// widened is the option for a place in a tree that is shown read-only.
+func (s *search) widened(place string, m bwrap.Mount) string {
+	switch below := strings.TrimPrefix(place, m.Dest+"/"); {
+	case m.Root && strings.Contains(m.Rule, "--allow-write"):
+		return "--allow-write " + bwrap.Quoted(below)
+	case m.Root:
+		return s.writable(m.Dest)
+	case strings.HasPrefix(m.Rule, "toolchain ") && !slices.Contains(s.Plan.Degraded, m.Dest) && !s.secrets()(m.Dest):
+		return "--overlay " + bwrap.Quoted(m.Dest)
+	}
+	return ""
+}
+
+// existing is the innermost part of path that the host has.
+func existing(path string) string {
+	for path != "/" {
+		if _, err := os.Lstat(path); err == nil {
+			break
+		}
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// inView reports whether path exists where the user can see it without looking into a
+// directory of another user. Root could look everywhere.
+func (s *search) inView(path string) bool {
+	if _, err := os.Lstat(path); err != nil {
+		return false
+	}
+	trail, err := confine.Follow(filepath.Dir(path))
+	if err != nil {
+		return false
+	}
+	return ours(filepath.Dir(path)) && ours(trail.Place)
+}
+
+// ours reports whether a directory and all above it belong to root or to the user, or are
+// open to everybody.
+func ours(dir string) bool {
+	for {
+		var st unix.Stat_t
+		if unix.Stat(dir, &st) != nil || st.Uid != 0 && int(st.Uid) != os.Geteuid() && st.Mode&0o005 != 0o005 {
+			return false
+		}
+		if dir == "/" {
+			return true
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// readable is the option that shows a file or a directory, "" if pk refuses it or it
+// holds credentials. A file that is closed to other users may be one.
+func (s *search) readable(path string) string {
+	info, err := os.Stat(path)
+	if err != nil || !info.IsDir() && (!info.Mode().IsRegular() || info.Mode()&0o004 == 0) || !s.mayShow(path) {
+		return ""
+	}
+	return "--readable " + bwrap.Quoted(path)
+}
+
+// writable is the option that shows a directory writable, "" if pk refuses it.
+func (s *search) writable(dir string) string {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
+		return ""
+	}
+	return "--writable " + bwrap.Quoted(dir)
+}
+
+func (s *search) mayShow(path string) bool {
+	foreignTmp := s.mount("/tmp") // a --temp: nothing is mounted in it
+	for _, place := range []string{path, bwrap.Canonical(path)} {
+		switch {
+		case fsat.Within(place, "/proc"), fsat.Within(place, "/dev"), fsat.Within(place, "/sys"):
+			return false
+		case fsat.Within(place, "/tmp") && foreignTmp.Op == bwrap.OpWritable && !foreignTmp.Own:
+			return false
+		case s.base != "" && fsat.Within(s.base, place):
+			return false
+		case s.secrets()(place), bwrap.CheckRoot(place, s.home, s.Getenv) != nil:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,150 @@
+package blocked
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/bwrap"
+)
+
+func TestWords(t *testing.T) {
+	for _, test := range []struct{ line, want string }{ // what may be a path
+		{"cat: /a/b: No such file or directory", "/a/b"},
+		{"cat: .env: Permission denied", ".env"},
+		{"ls: cannot access '/a b/c': x", "/a b/c /a b/c"},
+		{"can't open 'x'", "x"},
+		{"bash: line 1: new: y", "new"},
+		{"main.c:3:10: fatal error: lib/x.h: y", "error lib/x.h"},
+		{"open ~/x.", "~/x"},
+		{"-I/opt/include (see ‘../y’)", "../y /opt/include ../y"},
+		{"[Errno 2] x: '/a'", "/a x /a"},
+		{"", ""},
+	} {
+		var got []string
+		for word, named := range words(test.line) {
+			if named {
+				got = append(got, word)
+			}
+		}
+		assert.Equal(t, test.want, strings.Join(got, " "), test.line)
+	}
+}
+
+func TestLine(t *testing.T) {
+	for _, test := range []struct {
+		fact Fact
+		want string
+	}{
+		{Fact{Path: "/h/a", Access: NotShown, Rule: "default: empty home", Option: "--readable /h/a"}, "~/a is not shown (empty home); --readable ~/a shows it"},
+		{Fact{Path: "/h/a b", Access: NotShown}, `"/h/a b" is not shown`},
+		{Fact{Path: "/x", Access: ReadOnly, Rule: "option --readable", Option: "--writable /x"}, "/x is read-only (option --readable); --writable /x allows it"},
+		{Fact{Path: "/h/a\x1b\n", Access: Masked, Rule: "r"}, `"/h/a\x1b\n" is masked (r)`},
+		{Fact{Path: "/hh/a", Access: Lost, Rule: "default: empty home"}, "wrote /hh/a, which is lost with the command (empty home)"},
+		{Fact{Host: "a.example", Access: NoNetwork, Rule: "r", Option: "--allow-host a.example"}, "no network: a.example (r); --allow-host a.example allows it"},
+		{Fact{Access: NoNetwork, Rule: "r"}, "no network: (r)"},
+	} {
+		assert.Equal(t, test.want, test.fact.Line("/h"))
+	}
+	assert.Equal(t, "/a is not shown", Fact{Path: "/a", Access: NotShown}.Line("/"))
+}
+
+// scene makes a home with some files, and a plan that shows a project in it.
+func scene(t *testing.T) (c Command, home string) {
+	t.Helper()
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	for _, dir := range []string{"project/deep", "data", "tools", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
+	}
+	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f"} {
+		require.NoError(t, os.WriteFile(filepath.Join(home, file), nil, 0o644))
+	}
+	require.NoError(t, os.WriteFile(home+"/tools/mytool", nil, 0o755))
+	require.NoError(t, os.WriteFile(home+"/.ssh/id", nil, 0o600))
+	require.NoError(t, os.WriteFile(home+"/private", nil, 0o600))
+	project := home + "/project"
+	plan := &bwrap.Plan{Chdir: project, Mounts: []bwrap.Mount{
+		{Op: bwrap.OpReadOnly, Source: "/usr", Dest: "/usr", Rule: "system"},
+		{Op: bwrap.OpEmpty, Dest: home, Rule: "default: empty home"},
+		{Op: bwrap.OpReadOnly, Source: project, Dest: project, Rule: "project root", Root: true},
+		{Op: bwrap.OpMask, Dest: project + "/secret", Rule: "--deny secret"},
+	}}
+	env := map[string]string{"HOME": home, "PATH": home + "/tools:/usr/bin"}
+	return Command{Plan: plan, Dirs: []string{project}, Getenv: func(name string) string { return env[name] }}, home
+}
+
+func TestFind(t *testing.T) {
+	c, home := scene(t)
+	for _, test := range []struct{ name, output, want string }{
+		{"an absolute path", "cat: HOME/data/set.csv: No such file or directory", "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"},
+		{"with a tilde", "cannot open ~/data", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"relative", "cannot open ../data", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"a space in quotes", "cannot open 'HOME/data/with space'", "\"HOME/data/with space\" is not shown (empty home); --readable \"HOME/data/with space\" shows it"},
+		{"not on the host either", "cat: HOME/data/none: No such file or directory", ""},
+		{"no complaint", "read HOME/data/set.csv", ""},
+		{"shown", "cat: HOME/project/deep: failed", ""},
+		{"masked", "cat: secret: Permission denied", "~/project/secret is masked (--deny secret)"},
+		{"behind a mask", "cat: secret/x: Not a directory error", "~/project/secret is masked (--deny secret)"},
+		{"credentials", "cat: HOME/.ssh/id: No such file or directory", "~/.ssh/id is not shown (empty home)"},
+		{"a private file", "cat: HOME/private: No such file or directory", "~/private is not shown (empty home)"},
+		{"session directories", "cat: HOME/.cache/pikuri/workspace-x/f: No such file or directory", ""},
+		{"read-only by the plan", "touch: HOME/project/new: Read-only file system", "~/project/new is read-only (project root); --writable ~/project allows it"},
+		{"a program", "bash: line 1: mytool: command not found", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a program that nobody has", "bash: line 1: nonesuch: command not found", ""},
+		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
+		{"no network", "curl: (6) Could not resolve host: a.example.com", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
+		{"twice", "cannot open HOME/data\ncannot open HOME/data/", "~/data is not shown (empty home); --readable ~/data shows it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var lines []string
+			for _, f := range c.Find(strings.ReplaceAll(test.output, "HOME", home)) {
+				lines = append(lines, f.Line(home))
+			}
+			assert.Equal(t, strings.ReplaceAll(test.want, "HOME", home), strings.Join(lines, "\n"))
+		})
+	}
+}
+
+// A refusal that the command would have got on the host is none of the fence.
+func TestReadOnlyOnTheHost(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root may write every file")
+	}
+	c, home := scene(t)
+	require.NoError(t, os.WriteFile(home+"/project/kept", nil, 0o444))
+	assert.Empty(t, c.Find("touch: kept: Read-only file system"))
+	assert.Empty(t, c.Find("touch: /proc/version: Read-only file system"))
+}
+
+// Root could look into the directories of all users.
+func TestClosedDirectories(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes directories of another user")
+	}
+	c, home := scene(t)
+	for _, test := range []struct {
+		mode os.FileMode
+		want int
+	}{{0o700, 0}, {0o711, 0}, {0o755, 1}} {
+		require.NoError(t, os.WriteFile(home+"/closed/f", nil, 0o644))
+		require.NoError(t, os.Chown(home+"/closed", 54322, 54322))
+		require.NoError(t, os.Chmod(home+"/closed", test.mode))
+		assert.Len(t, c.Find("cannot open "+home+"/closed/f"), test.want, test.mode)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	c, home := scene(t)
+	var long strings.Builder
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		require.NoError(t, os.WriteFile(filepath.Join(home, name), nil, 0o644))
+		long.WriteString("cannot open " + home + "/" + name + "\n")
+	}
+	assert.Len(t, c.Find(long.String()), Most)
+	assert.Empty(t, c.Find(strings.Repeat("error /none\n", maxWords)+long.String()))
+}
