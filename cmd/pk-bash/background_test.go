@@ -17,7 +17,10 @@ import (
 )
 
 // holds is a command that leaves a process. That has the file "held" locked.
-const holds = "exec 8>held; flock -s 8; sleep 1000 & "
+const holds = "exec 8>held; flock -s 8; sleep 1000 & " + named
+
+// named waits until a process in the background has its own name. At first it has that of bash.
+const named = "until IFS= read -rd '' name </proc/$!/cmdline && [ \"$name\" = sleep ]; do :; done; "
 
 func isFree(t *testing.T, lock string) bool {
 	f, err := os.Open(lock)
@@ -137,7 +140,8 @@ func TestEndOfBackground(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(fmt.Sprint(sig, " to the caller's process"), func(t *testing.T) {
 			os.Remove(b.Project + "/ready")
-			cmd := b.Command("pk-bash", "-y", "--session", "s", "--keep-background", "--", holds+": >ready; wait") // no program, whose end would make bash ignore SIGINT
+			// With a program in the place of ":", bash may ignore SIGINT.
+			cmd := b.Command("pk-bash", "-y", "--session", "s", "--keep-background", "--", holds+": >ready; wait")
 			require.NoError(t, cmd.Start())
 			awaitFile(t, b.Project+"/ready")
 			require.NoError(t, cmd.Process.Signal(sig))
@@ -161,7 +165,7 @@ func TestBackgroundOfALoop(t *testing.T) {
 			a := c.ask(`{"command":%s}`, quoted(holds+"echo plain"))
 			assert.Equal(t, []any{"exited", "plain\n", []any{"sleep 1000"}, 1.0}, []any{a["outcome"], a["output"], a["background"], a["background_count"]})
 
-			job := c.start("exec 9>job; flock -s 9; sleep 1001 & echo job", `,"wait_ms":300000`)
+			job := c.start("exec 9>job; flock -s 9; sleep 1001 & "+named+"echo job", `,"wait_ms":300000`)
 			a = c.ask(`{"op":"read","job":%q,"since":0}`, job)
 			assert.Equal(t, []any{"exited", "job\n", []any{"sleep 1001"}}, []any{a["outcome"], a["output"], a["background"]})
 			assert.Equal(t, []any{"sleep 1001"}, c.ask(`{"op":"list"}`)["jobs"].([]any)[0].(map[string]any)["background"])
