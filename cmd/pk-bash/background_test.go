@@ -17,10 +17,10 @@ import (
 )
 
 // holds is a command that leaves a process. That has the file "held" locked.
-const holds = "exec 8>held; flock -s 8; sleep 1000 & " + named
+const holds = "exec 8>held; flock -s 8; sleep 1000 & " + awaitName
 
-// named waits until a process in the background has its own name. At first it has that of bash.
-const named = "until IFS= read -rd '' name </proc/$!/cmdline && [ \"$name\" = sleep ]; do :; done; "
+// awaitName waits until a process in the background has its own name. At first it has that of bash.
+const awaitName = "until IFS= read -rd '' name </proc/$!/cmdline && [ \"$name\" = sleep ]; do :; done; "
 
 func isFree(t *testing.T, lock string) bool {
 	f, err := os.Open(lock)
@@ -165,7 +165,7 @@ func TestBackgroundOfALoop(t *testing.T) {
 			a := c.ask(`{"command":%s}`, quoted(holds+"echo plain"))
 			assert.Equal(t, []any{"exited", "plain\n", []any{"sleep 1000"}, 1.0}, []any{a["outcome"], a["output"], a["background"], a["background_count"]})
 
-			job := c.start("exec 9>job; flock -s 9; sleep 1001 & "+named+"echo job", `,"wait_ms":300000`)
+			job := c.start("exec 9>job; flock -s 9; sleep 1001 & "+awaitName+"echo job", `,"wait_ms":300000`)
 			a = c.ask(`{"op":"read","job":%q,"since":0}`, job)
 			assert.Equal(t, []any{"exited", "job\n", []any{"sleep 1001"}}, []any{a["outcome"], a["output"], a["background"]})
 			assert.Equal(t, []any{"sleep 1001"}, c.ask(`{"op":"list"}`)["jobs"].([]any)[0].(map[string]any)["background"])
