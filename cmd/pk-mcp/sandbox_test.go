@@ -260,11 +260,11 @@ func TestTypeScriptClients(t *testing.T) {
 func TestBackgroundIsKept(t *testing.T) {
 	b := clitest.NewBox(t)
 	clitest.Need(t, "python3")
-	const serve = "python3 -Su -m http.server 8000 --bind 127.0.0.1 & until exec 3<>/dev/tcp/127.0.0.1/8000; do :; done 2>/dev/null; echo up"
+	const serve = "python3 -Su -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & until exec 3<>/dev/tcp/127.0.0.1/8000; do :; done 2>/dev/null; echo up"
 	r := newReal(t, b, nil, "--net", "none")
 	got := call(t, r.ClientSession, "bash", fields{"command": serve})
 	id, _ := got.Meta["pk/result"].(map[string]any)["shell_id"].(string)
-	assert.Regexp(t, `up\n\nleft running: .*http.server 8000 --bind 127.0.0.1 \(1\); bash_kill with shell_id `+id+` ends it; its further output is in /tmp/background-.*\.log\nexit status: 0\n$`, textOf(got))
+	assert.Regexp(t, `^up\n\nleft running: .*http.server 8000 --bind 127.0.0.1 \(1\); bash_kill with shell_id `+id+` ends it; its further output is in /tmp/background-.*\.log\nexit status: 0\n$`, textOf(got))
 	assert.Contains(t, r.says(t, "bash", fields{"command": `exec 3<>/dev/tcp/127.0.0.1/8000; printf 'GET / HTTP/1.0\r\n\r\n' >&3; head -n 1 <&3`}), "200 OK")
 	assert.Contains(t, r.says(t, "bash_list", nil), id+": exited 0, its background runs, ")
 	assert.Equal(t, "exit status: 0\n", r.says(t, "bash_kill", fields{"shell_id": id}))
