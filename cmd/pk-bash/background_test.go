@@ -153,6 +153,7 @@ func TestEndOfBackground(t *testing.T) {
 			require.Eventually(t, func() bool { return isFree(t, lock) }, minute, tick)
 		})
 	}
+	require.Eventually(t, func() bool { return b.Run(t, "pk-sweep", "--session", "s").Status == 0 }, minute, tick)
 }
 
 // In a loop, the background of a command lives until the loop ends, and the background of a
