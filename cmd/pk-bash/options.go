@@ -18,6 +18,7 @@ const help = `Usage: pk-bash [OPTION]... [--] COMMAND
        pk-bash [OPTION]... -c COMMAND
        pk-bash [OPTION]... --loop
        pk-bash [OPTION]... --describe
+       pk-bash --audit-check FILE [--json]
 
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
@@ -43,6 +44,8 @@ Running:
                              working directory, or exported variables too
       --keep-background      what COMMAND leaves running runs on until the loop
                              ends, or with --session until pk-sweep ends it
+      --audit-check FILE     find what was changed in, or cut off, the records of
+                             --audit, and run nothing: 1 if something was
       --describe             print what these options mean for a command, in words
                              for a model, and run nothing
 
@@ -106,7 +109,8 @@ type options struct {
 	wrap        string
 	wrapWords   []string
 	loop        bool
-	tell        bool       // --describe
+	tell        bool // --describe
+	auditCheck  string
 	keep        shell.Keep // --state
 	background  bool       // --keep-background
 	stay        *stay      // this process stays with that; or nil
@@ -137,11 +141,12 @@ func command() *cli.Command { return newOptions().asCommand() }
 // asCommand returns the command that fills these options.
 func (o *options) asCommand() *cli.Command {
 	return &cli.Command{
-		Name:    "pk-bash",
-		Version: version,
-		Help:    help,
-		Wraps:   true,
-		JSON:    &o.json,
+		Name:      "pk-bash",
+		Version:   version,
+		Help:      help,
+		Wraps:     true,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
 		Options: append(o.Options.Options(),
 			cli.Func(o.setCommand, "command", "c"),
 			cli.Int(&o.timeout, 1, int(shell.MaxTimeout.Seconds()), "timeout", ""),
@@ -156,6 +161,7 @@ func (o *options) asCommand() *cli.Command {
 			cli.Func(o.setState, "state", ""),
 			cli.Switch(&o.background, "keep-background", ""),
 			cli.Switch(&o.tell, "describe", ""),
+			cli.Func(named(&o.auditCheck), "audit-check", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
@@ -253,6 +259,9 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.log != "" && o.raw && !o.object(), "--log", "--raw"},
 		{o.follow && o.noFollow, "--follow", "--no-follow"},
 		{o.follow && o.raw && !o.object(), "--follow", "--raw"},
+		{o.auditCheck != "" && o.loop, "--audit-check", "--loop"},
+		{o.auditCheck != "" && o.tell, "--audit-check", "--describe"},
+		{o.auditCheck != "" && o.given, "--audit-check", "-c"},
 		{o.loop && o.given, "--loop", "-c"},
 		{o.loop && o.description != "", "--loop", "--description"},
 	} {
@@ -276,7 +285,9 @@ func (o *options) check(ctx *cli.Context) error {
 		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
 	case o.loop && o.ListsFromStdin():
 		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
-	case o.loop, o.tell:
+	case o.auditCheck != "" && len(ctx.Args) > 0:
+		return cli.Usage("--audit-check cannot be used with the operand %q", ctx.Args[0])
+	case o.loop, o.tell, o.auditCheck != "":
 	case o.given && len(ctx.Args) > 0:
 		return cli.Usage("-c cannot be used with the operand %q", ctx.Args[0])
 	case !o.given && len(ctx.Args) == 0:
