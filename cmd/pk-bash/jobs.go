@@ -168,6 +168,25 @@ func (l *loop) listed() []*background {
 	return slices.Clone(l.jobs)
 }
 
+// ending returns the channel that is closed when nothing of the job runs any more, as far as
+// is known by now.
+func (b *background) ending() <-chan struct{} {
+	if b.hasEnded() && b.turn.super != nil {
+		return b.gone
+	}
+	return b.done
+}
+
+// isOver reports whether the job has ended and all that it left has, too.
+func (b *background) isOver() bool {
+	select {
+	case <-b.ending():
+		return true
+	default:
+		return false
+	}
+}
+
 func (b *background) hasEnded() bool {
 	select {
 	case <-b.done:
@@ -188,7 +207,7 @@ func (l *loop) register(b *background) error {
 	}
 	ended := 0
 	for _, other := range l.jobs {
-		if other.hasEnded() {
+		if other.isOver() {
 			ended++
 		}
 	}
@@ -196,7 +215,7 @@ func (l *loop) register(b *background) error {
 		return fmt.Errorf("%d jobs are running, and that is the most: end one first", maxJobs)
 	}
 	l.jobs = slices.DeleteFunc(l.jobs, func(other *background) bool {
-		forget := ended >= maxEnded && other.hasEnded()
+		forget := ended >= maxEnded && other.isOver()
 		if forget {
 			ended--
 			other.text.Discard()
@@ -318,6 +337,9 @@ func (l *loop) follow(b *background, j *job) {
 		j.ahead()
 	}
 	result := b.super.Wait()
+	if b.super.Stays() {
+		b.turn.staysOn(b.super, j)
+	}
 	b.pipe.Close()
 	b.text.Close()
 	b.resume = b.text.Finish(result, l.head, l.tail)
@@ -347,7 +369,9 @@ func (b *background) output(since int64, most int) *shell.Result {
 	answer := &shell.Result{Outcome: shell.Running, Job: b.id}
 	if ended {
 		copied := *b.result
-		answer = &copied
+		if answer = &copied; b.isOver() {
+			answer.Background, answer.Staying, answer.BackgroundLog = nil, 0, ""
+		}
 	}
 	text, first, next := b.text.Read(since, most)
 	answer.Output, answer.Next, answer.Omitted = text, &next, max(first-since, 0)
@@ -458,18 +482,19 @@ func (b *background) resize(size shell.Size) error {
 
 // kill sends a signal. After SIGTERM it sends SIGKILL. After both, it waits for the end.
 func (l *loop) kill(t *turn, b *background) *shell.Result {
+	ending := b.ending()
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM:
 		b.turn.end(syscall.SIGTERM)
 	default:
 		select {
 		case b.turn.asides <- t.request.Signal:
-		case <-b.done:
+		case <-ending:
 		}
 	}
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM, syscall.SIGKILL:
-		<-b.done
+		<-ending
 	}
 	return l.read(t, b)
 }
@@ -517,8 +542,15 @@ func (l *loop) reset(jobs bool) {
 	for _, b := range all {
 		b.turn.end(syscall.SIGTERM)
 	}
+	stayers := l.stayers()
+	for _, t := range stayers {
+		t.end(syscall.SIGTERM)
+	}
 	for _, b := range all {
 		<-b.gone
+	}
+	for _, t := range stayers {
+		<-t.gone
 	}
 }
 
@@ -532,6 +564,7 @@ type listedJob struct {
 	Description string        `json:"description,omitempty"`
 	Outcome     shell.Outcome `json:"outcome"`
 	ExitStatus  *int          `json:"exit_status,omitempty"`
+	Background  []string      `json:"background,omitempty"`
 	DurationMS  int64         `json:"duration_ms"`
 	OutputBytes int64         `json:"output_bytes"`
 }
@@ -545,6 +578,9 @@ func (l *loop) answerList(t *turn) {
 		}
 		if b.hasEnded() {
 			one.Outcome, one.ExitStatus, one.DurationMS = b.result.Outcome, &b.result.Status, b.result.Duration.Milliseconds()
+			if !b.isOver() {
+				one.Background = b.result.Background
+			}
 		}
 		if len(one.Command) > mostListed {
 			one.Command = strings.ToValidUTF8(one.Command[:mostListed], "") + "..."

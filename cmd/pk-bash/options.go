@@ -23,7 +23,7 @@ const help = `Usage: pk-bash [OPTION]... [--] COMMAND
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
 exit status. With - as COMMAND it is read from standard input. Nothing that
-COMMAND starts outlives it.
+COMMAND starts outlives it, unless --keep-background says so.
 
 Running:
   -c, --command COMMAND      the same as the operand
@@ -42,6 +42,8 @@ Running:
                              beside other commands
       --state none|cwd|env   with --loop: what a command hands on to the next, its
                              working directory, or exported variables too
+      --keep-background      what COMMAND leaves running runs on until the loop
+                             ends, or with --session until pk-sweep ends it
       --audit-check FILE     find what was changed in, or cut off, the records of
                              --audit, and run nothing: 1 if something was
       --describe             print what these options mean for a command, in words
@@ -110,6 +112,8 @@ type options struct {
 	tell        bool // --describe
 	auditCheck  string
 	keep        shell.Keep // --state
+	background  bool       // --keep-background
+	stay        *stay      // this process stays with that; or nil
 	json, raw   bool
 	zero        bool
 	status      *os.File // --status-fd
@@ -132,8 +136,10 @@ func newOptions() *options {
 	return o
 }
 
-func command() *cli.Command {
-	o := newOptions()
+func command() *cli.Command { return newOptions().asCommand() }
+
+// asCommand returns the command that fills these options.
+func (o *options) asCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "pk-bash",
 		Version:   version,
@@ -153,6 +159,7 @@ func command() *cli.Command {
 			cli.Func(o.setWrap, "wrap", ""),
 			cli.Switch(&o.loop, "loop", ""),
 			cli.Func(o.setState, "state", ""),
+			cli.Switch(&o.background, "keep-background", ""),
 			cli.Switch(&o.tell, "describe", ""),
 			cli.Func(named(&o.auditCheck), "audit-check", ""),
 			cli.Switch(&o.raw, "raw", ""),
@@ -165,7 +172,7 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
-		Hidden: sandboxflags.Modes(),
+		Hidden: append(sandboxflags.Modes(), stayMode()),
 		Action: o.run,
 	}
 }
@@ -243,6 +250,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.yes && o.confirmer != "", "--yes", "--confirm-command"},
 		{o.no && o.confirmer != "", "--no", "--confirm-command"},
 		{o.noSandbox && o.wrap != "", "--no-sandbox", "--wrap"},
+		{o.background && o.noSandbox, "--keep-background", "--no-sandbox"},
+		{o.background && o.wrap != "", "--keep-background", "--wrap"},
 		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
 		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
@@ -264,6 +273,8 @@ func (o *options) check(ctx *cli.Context) error {
 	switch {
 	case keeps && !o.loop:
 		return cli.Usage("--state needs --loop")
+	case o.background && !o.loop && !o.Trial && o.SessionName() == "":
+		return cli.WithHint(cli.Usage("--keep-background needs a session to keep processes in"), "--session NAME makes one or joins it")
 	case keeps && o.wrap != "":
 		return cli.Usage("--state cannot be used with --wrap")
 	case o.tell && (o.given || len(ctx.Args) > 0):

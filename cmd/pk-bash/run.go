@@ -56,10 +56,12 @@ type turn struct {
 	ended      atomic.Bool   // the command has
 	claimed    atomic.Bool   // by the goroutine that runs it, or that cancels it
 	cancelled  atomic.Bool
-	seq        int    // its place among the commands whose state is kept; 0 for none
-	asked      string // who has allowed or declined it
-	entry      uint64 // number of the record that it begins; 0 before, and without --audit
-	unrecorded bool   // a record could not be written
+	seq        int               // its place among the commands whose state is kept; 0 for none
+	asked      string            // who has allowed or declined it
+	entry      uint64            // number of the record that it begins; 0 before, and without --audit
+	unrecorded bool              // a record could not be written
+	super      *shell.Supervisor // of processes that run on after the command; nil for none
+	gone       chan struct{}     // closed when these have ended
 	began      shell.State
 	keep       shell.Keep
 }
@@ -89,6 +91,9 @@ func (o *options) run(ctx *cli.Context) error {
 		}
 		return errors.Join(newLoop(s).run(), s.endLoop())
 	}
+	if o.background && o.stay == nil {
+		return runInSecond()
+	}
 	request, err := o.request(ctx)
 	if err != nil {
 		return err
@@ -101,9 +106,9 @@ func (o *options) run(ctx *cli.Context) error {
 	result, err := t.one()
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
-	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Reset(endSignals...)
 	if result != nil {
-		if rerr := s.report(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
+		if rerr := t.finish(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
 			err = rerr
 		}
 	}
@@ -114,8 +119,12 @@ func (o *options) run(ctx *cli.Context) error {
 // prepareProcess closes what the command must not inherit, opens the audit file, and asks
 // for the signals.
 func (s *session) prepareProcess() error {
-	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
-		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
+	signal.Notify(s.signals, syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
+	if s.stay != nil {
+		s.stay.listen(s.signals)
+	} else {
+		signal.Notify(s.signals, endSignals...)
+	}
 	err := monitor.CloseInherited()
 	if err == nil {
 		s.Log, err = audit.Open("pk-bash", s.Audit, s.NamedRoots())
@@ -157,12 +166,19 @@ func (t *turn) result() (*shell.Result, error) {
 	if err := j.begin(t.session); err != nil {
 		return t.failed(err)
 	}
-	result, err := j.Run()
+	super, err := j.Start()
+	var result *shell.Result
+	if err == nil {
+		result = super.Wait()
+	}
 	if j.live != nil {
 		_ = j.live.Close()
 	}
 	if err != nil {
 		return t.failed(err)
+	}
+	if super.Stays() {
+		t.staysOn(super, j)
 	}
 	return t.failedOr(result, t.conclude(j, result))
 }
@@ -194,8 +210,8 @@ func declined(reason string) *shell.Result {
 	return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}
 }
 
-// cleanUp releases the resources of the command. It waits at most cleanUpTime, and leaves
-// the rest of a large tree to the next sweep.
+// cleanUp releases the resources of the command. It waits for processes that stay, else at
+// most cleanUpTime, and leaves the rest of a large tree to the next sweep.
 func (t *turn) cleanUp() {
 	t.cleaning.Lock()
 	defer t.cleaning.Unlock()
@@ -211,12 +227,16 @@ func (t *turn) cleanUp() {
 		fence.SweepInPassing()
 		done <- err
 	}()
+	late := time.After(cleanUpTime)
+	if t.super != nil {
+		late = nil
+	}
 	select {
 	case err := <-done:
 		if err != nil {
 			t.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
 		}
-	case <-time.After(cleanUpTime):
+	case <-late:
 	}
 	t.job = nil
 }
@@ -329,18 +349,23 @@ func (t *turn) conclude(j *job, result *shell.Result) error {
 
 // undo moves planted files out of the project. Where that fails, the result says
 // so, whatever the command's own status was.
-func (s *session) undo(j *job, result *shell.Result) {
+func (t *turn) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
 	if j.fence.Trial {
 		result.Trial = strings.TrimPrefix(j.fence.Fence.Session.Name(), sessiondir.Prefix)
 	}
-	done, err := j.fence.End()
+	result.Fenced = true
+	end := j.fence.End
+	if result.Staying > 0 {
+		end, result.EndedBy = j.fence.Keep, t.endedBy(strings.TrimPrefix(j.fence.Fence.Session.Name(), sessiondir.Prefix))
+	}
+	done, err := end()
 	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
 	result.Fence = j.blocked(result)
 	if err == nil {
 		return
 	}
-	s.ctx.Report(err)
+	t.ctx.Report(err)
 	result.Error = cmp.Or(result.Error, err.Error())
 	result.Status = cli.StatusFailed
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })

@@ -20,7 +20,10 @@ that runs.
 Server:
       --ask                  ask through the client before each command; without
                              it, the client is meant to ask its user
+      --confirm-command PROGRAM
+                             have PROGRAM answer, as for pk-bash
   -y, --yes                  do not ask, the default
+      --no-keep-background   end what a command leaves running with the command
       --state none|cwd|env   what lasts from command to command: nothing, the
                              working directory (default), or also the environment
 
@@ -76,10 +79,12 @@ Examples:
 
 // options of pk-mcp.
 type options struct {
-	ask, yes bool
-	state    string
-	shell    []string // for pk-bash
-	files    []string // for pk-fs
+	ask, yes  bool
+	confirmer string // --confirm-command
+	ends      bool   // --no-keep-background
+	state     string
+	shell     []string // for pk-bash
+	files     []string // for pk-fs
 }
 
 func command() *cli.Command { return new(options).command() }
@@ -89,6 +94,8 @@ func (o *options) command() *cli.Command {
 	list := []cli.Option{
 		cli.Switch(&o.ask, "ask", ""),
 		cli.Switch(&o.yes, "yes", "y"),
+		cli.Text(&o.confirmer, "confirm-command", ""),
+		cli.Switch(&o.ends, "no-keep-background", ""),
 		cli.Func(o.setState, "state", ""),
 	}
 	w := new(cli.WorkspaceFlags)

@@ -35,8 +35,8 @@ const (
 	// A neutral option says what to do, and not what may be done. The machine's word counts
 	// if it has said one.
 	neutral = `absent after all ask atomic audit audit-check base before check command confirm-command context describe description
-		discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
-		if-unchanged ignore-case json keep-background kill-after limit lines log loop name-only new new-from no no-alias-tmp
+		background discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
+		if-unchanged ignore-case json keep-background kill-after limit lines log loop name-only new new-from no no-alias-tmp no-keep-background
 		no-follow no-log no-pager number old old-from older-than overwrite patch physical policy print project
 		project-root quiet raw read recursive redo session stat state status-fd stdin sync tail timeout tool
 		trace trust-project undo verbose version violations write yes zero`

@@ -605,6 +605,19 @@ func (f *Fence) End() (quarantine.Report, error) {
 	return r, errors.Join(gerr, err)
 }
 
+// Keep does the work of End when the command has ended, and other processes of its sandbox
+// run on. End has to follow.
+func (f *Fence) Keep() (quarantine.Report, error) {
+	if f.stop != nil {
+		f.stop()
+		defer f.land()
+	}
+	told, gerr := f.each((*gitdir.Run).Keep)
+	r, err := f.note.Keep()
+	r.Git = append(told, r.Git...)
+	return r, errors.Join(gerr, err)
+}
+
 // makeBase makes the directory of session directories. A home that does not exist is
 // not made.
 func makeBase() (string, error) {

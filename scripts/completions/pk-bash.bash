@@ -32,7 +32,7 @@ _pk_bash() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-c --command --timeout --kill-after --description -y --yes -n --no
-			--confirm-command --no-sandbox --wrap --loop --state --describe --json --raw --status-fd --head
+			--confirm-command --no-sandbox --wrap --loop --state --keep-background --describe --json --raw --status-fd --head
 			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --trial --no-toolchains --net

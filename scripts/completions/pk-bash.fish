@@ -10,6 +10,7 @@ complete -c pk-bash -l confirm-command -x -a '(__fish_complete_command)' -d 'Hav
 complete -c pk-bash -l wrap -x -d 'Run behind another program'
 complete -c pk-bash -l loop -d 'Answer requests from standard input'
 complete -c pk-bash -l state -x -a 'none cwd env' -d 'What a command hands on to the next'
+complete -c pk-bash -l keep-background -d 'Keep what a command leaves running'
 complete -c pk-bash -l describe -d 'Print what holds for a command, for a model'
 complete -c pk-bash -l no-sandbox -d 'Run without a sandbox'
 complete -c pk-bash -l json -d 'Print one JSON object'

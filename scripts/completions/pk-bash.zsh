@@ -12,6 +12,7 @@ _arguments -s -S -A '-*' \
 	'--wrap[run behind another program]:prefix: ' \
 	'--loop[answer requests from standard input]' \
 	'--state[what a command hands on to the next]:state:(none cwd env)' \
+	'--keep-background[keep what a command leaves running]' \
 	'--describe[print what holds for a command, for a model]' \
 	'--no-sandbox[run without a sandbox]' \
 	'--json[print one JSON object]' \

@@ -13,6 +13,10 @@ _pk_mcp() {
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
 		;;
+	--confirm-command)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
+		return
+		;;
 	--net)
 		mapfile -t COMPREPLY < <(compgen -W 'host none allow' -- "$cur")
 		return
@@ -24,7 +28,7 @@ _pk_mcp() {
 	--session | --pass-env | --setenv | --allow-host | --publish | --connect | --deny | --deny-read | --allow-write | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W '
-		--ask -y --yes --state
+		--ask --confirm-command -y --yes --no-keep-background --state
 		-C --project-root --readable --writable --readable-from --writable-from
 		--session --temp --overlay --overlay-from --trial --no-toolchains
 		--net --allow-host --allow-host-from --publish --connect

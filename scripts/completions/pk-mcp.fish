@@ -2,7 +2,9 @@
 
 complete -c pk-mcp -f
 complete -c pk-mcp -l ask -d 'Ask through the client before each command'
+complete -c pk-mcp -l confirm-command -x -a '(__fish_complete_command)' -d 'Have a program answer'
 complete -c pk-mcp -s y -l yes -d 'Do not ask'
+complete -c pk-mcp -l no-keep-background -d 'End what a command leaves running'
 complete -c pk-mcp -l state -x -a 'none cwd env' -d 'What lasts from command to command'
 complete -c pk-mcp -s C -l project-root -x -a '(__fish_complete_directories)' -d 'The project root'
 complete -c pk-mcp -l readable -r -F -d 'A further root, not writable'
