@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
-	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
 
@@ -141,10 +140,8 @@ func (l *loop) hello(t *turn) {
 		"version": cli.VersionOf(version), "ops": shell.Ops(), "root": l.root, "jobs": maxJobs,
 		"max_timeout": int(shell.MaxTimeout.Seconds()), "state": l.keep,
 	}
-	if name := l.SessionName(); name != "" {
+	if name := l.sessionName(); name != "" {
 		fields["session"] = name
-	} else if l.Loop != nil { // of the loop's own, which another program may join as long
-		fields["session"] = strings.TrimPrefix(l.Loop.Name(), sessiondir.Prefix)
 	}
 	l.object(t, fields)
 }
@@ -235,6 +232,7 @@ func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 		}
 	}
 	if result != nil {
+		t.recordEnd(result)
 		t.cleanUp()
 		result.Command = t.request.Command
 		return result, nil
@@ -324,6 +322,7 @@ func (l *loop) follow(b *background, j *job) {
 		result, _ = b.turn.failed(err)
 	}
 	l.keepState(b.turn, result)
+	b.turn.recordEnd(result)
 	result.Job = b.id
 	b.result = result
 	close(b.done)
@@ -400,7 +399,11 @@ func (l *loop) input(t *turn, b *background) error {
 	if b.hasEnded() {
 		return fmt.Errorf("job %q has ended", b.id)
 	}
+	t.entry = b.turn.entry
 	if err := l.confirmInput(t, b); err != nil {
+		return err
+	}
+	if err := t.recordInput(b); err != nil {
 		return err
 	}
 	data := []byte(t.request.Bytes)

@@ -18,6 +18,7 @@ const help = `Usage: pk-bash [OPTION]... [--] COMMAND
        pk-bash [OPTION]... -c COMMAND
        pk-bash [OPTION]... --loop
        pk-bash [OPTION]... --describe
+       pk-bash --audit-check FILE [--json]
 
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
@@ -41,6 +42,8 @@ Running:
                              beside other commands
       --state none|cwd|env   with --loop: what a command hands on to the next, its
                              working directory, or exported variables too
+      --audit-check FILE     find what was changed in, or cut off, the records of
+                             --audit, and run nothing: 1 if something was
       --describe             print what these options mean for a command, in words
                              for a model, and run nothing
 
@@ -104,7 +107,8 @@ type options struct {
 	wrap        string
 	wrapWords   []string
 	loop        bool
-	tell        bool       // --describe
+	tell        bool // --describe
+	auditCheck  string
 	keep        shell.Keep // --state
 	json, raw   bool
 	zero        bool
@@ -131,11 +135,12 @@ func newOptions() *options {
 func command() *cli.Command {
 	o := newOptions()
 	return &cli.Command{
-		Name:    "pk-bash",
-		Version: version,
-		Help:    help,
-		Wraps:   true,
-		JSON:    &o.json,
+		Name:      "pk-bash",
+		Version:   version,
+		Help:      help,
+		Wraps:     true,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
 		Options: append(o.Options.Options(),
 			cli.Func(o.setCommand, "command", "c"),
 			cli.Int(&o.timeout, 1, int(shell.MaxTimeout.Seconds()), "timeout", ""),
@@ -149,6 +154,7 @@ func command() *cli.Command {
 			cli.Switch(&o.loop, "loop", ""),
 			cli.Func(o.setState, "state", ""),
 			cli.Switch(&o.tell, "describe", ""),
+			cli.Func(named(&o.auditCheck), "audit-check", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
@@ -244,6 +250,9 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.log != "" && o.raw && !o.object(), "--log", "--raw"},
 		{o.follow && o.noFollow, "--follow", "--no-follow"},
 		{o.follow && o.raw && !o.object(), "--follow", "--raw"},
+		{o.auditCheck != "" && o.loop, "--audit-check", "--loop"},
+		{o.auditCheck != "" && o.tell, "--audit-check", "--describe"},
+		{o.auditCheck != "" && o.given, "--audit-check", "-c"},
 		{o.loop && o.given, "--loop", "-c"},
 		{o.loop && o.description != "", "--loop", "--description"},
 	} {
@@ -265,7 +274,9 @@ func (o *options) check(ctx *cli.Context) error {
 		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
 	case o.loop && o.ListsFromStdin():
 		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
-	case o.loop, o.tell:
+	case o.auditCheck != "" && len(ctx.Args) > 0:
+		return cli.Usage("--audit-check cannot be used with the operand %q", ctx.Args[0])
+	case o.loop, o.tell, o.auditCheck != "":
 	case o.given && len(ctx.Args) > 0:
 		return cli.Usage("-c cannot be used with the operand %q", ctx.Args[0])
 	case !o.given && len(ctx.Args) == 0:

@@ -109,7 +109,7 @@ func (s *session) open(j *job) error {
 	}
 	j.later(func() error { opened.Close(); return nil })
 	j.workspace, j.question.Where = opened, opened.ProjectRoot()
-	return nil
+	return cli.Invalid(s.Log.CheckOutside(opened.Roots()))
 }
 
 // noTerminal refuses a terminal without a sandbox.

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/blocked"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -51,13 +52,16 @@ type turn struct {
 	before  <-chan struct{}
 	written func()
 
-	withdrawn chan struct{} // closed when an operation is cancelled
-	ended     atomic.Bool   // the command has
-	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
-	cancelled atomic.Bool
-	seq       int // its place among the commands whose state is kept; 0 for none
-	began     shell.State
-	keep      shell.Keep
+	withdrawn  chan struct{} // closed when an operation is cancelled
+	ended      atomic.Bool   // the command has
+	claimed    atomic.Bool   // by the goroutine that runs it, or that cancels it
+	cancelled  atomic.Bool
+	seq        int    // its place among the commands whose state is kept; 0 for none
+	asked      string // who has allowed or declined it
+	entry      uint64 // number of the record that it begins; 0 before, and without --audit
+	unrecorded bool   // a record could not be written
+	began      shell.State
+	keep       shell.Keep
 }
 
 func (s *session) newTurn(request shell.Request) *turn {
@@ -68,6 +72,9 @@ func (s *session) newTurn(request shell.Request) *turn {
 func (o *options) run(ctx *cli.Context) error {
 	if err := o.check(ctx); err != nil {
 		return err
+	}
+	if o.auditCheck != "" {
+		return o.checkAudit(ctx)
 	}
 	s := &session{options: o, ctx: ctx, signals: make(chan os.Signal, 8)}
 	if o.tell {
@@ -104,12 +111,16 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
-// prepareProcess closes what the command must not inherit, and asks for the
-// signals.
+// prepareProcess closes what the command must not inherit, opens the audit file, and asks
+// for the signals.
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
 		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	return monitor.CloseInherited()
+	err := monitor.CloseInherited()
+	if err == nil {
+		s.Log, err = audit.Open("pk-bash", s.Audit, s.NamedRoots())
+	}
+	return cli.Invalid(err)
 }
 
 // request is the one command of a call without a loop.
@@ -131,6 +142,7 @@ func (t *turn) one() (*shell.Result, error) {
 	if result != nil {
 		result.ID, result.Command = t.request.ID, t.request.Command
 	}
+	t.recordEnd(result)
 	return result, err
 }
 
@@ -155,8 +167,8 @@ func (t *turn) result() (*shell.Result, error) {
 	return t.failedOr(result, t.conclude(j, result))
 }
 
-// approved prepares the command, and asks the user. It returns a result if the command may
-// not run.
+// approved prepares the command, asks the user and records that it begins. It returns a result
+// if the command may not run.
 func (t *turn) approved() (*job, *shell.Result, error) {
 	j, err := t.prepareUnless()
 	if err != nil {
@@ -164,10 +176,13 @@ func (t *turn) approved() (*job, *shell.Result, error) {
 	}
 	t.job = j
 	yes, reason, err := t.confirm(j.question, j)
-	if err != nil || yes {
+	switch {
+	case err != nil:
 		return j, nil, err
+	case !yes:
+		return j, declined(reason), nil
 	}
-	return j, declined(reason), nil
+	return j, nil, t.recordBegin(j)
 }
 
 // declined returns the result after a no.

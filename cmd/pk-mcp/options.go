@@ -38,6 +38,8 @@ Workspace, for commands and files alike:
       --deny-read PATTERN    matches are not read
       --allow-write PATTERN  only matches are written
       --no-protect           protect nothing by default
+      --audit FILE           append a record of each command, and of each operation
+                             that changes files, to FILE; or do nothing
       --policy FILE          take options of this kind and the next from a file
   -z, --zero                 lists end their records in NUL
 
@@ -80,15 +82,17 @@ type options struct {
 	files    []string // for pk-fs
 }
 
-func command() *cli.Command {
-	o := &options{state: "cwd"}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
+	o.state = "cwd"
 	list := []cli.Option{
 		cli.Switch(&o.ask, "ask", ""),
 		cli.Switch(&o.yes, "yes", "y"),
 		cli.Func(o.setState, "state", ""),
 	}
 	w := new(cli.WorkspaceFlags)
-	for _, option := range append(w.WithPolicy(append(w.Options(), w.RuleOptions()...)), cli.Switch(new(bool), "zero", "z")) {
+	for _, option := range append(w.WithPolicy(append(append(w.Options(), w.RuleOptions()...), w.AuditOption())), cli.Switch(new(bool), "zero", "z")) {
 		if option.Long != "no-alias-tmp" { // /tmp is the same for both in any case
 			list = append(list, handedOn(option, &o.shell, &o.files))
 		}

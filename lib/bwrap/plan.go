@@ -83,6 +83,7 @@ type Plan struct {
 	Filter      []byte         // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int          // descriptors of the caller's that the command gets
 	Limits      string         // what the command may use, as options; "" for no limit
+	Policy      []Flag         // options that policies gave, for Flags
 	Rlimits     []setup.Rlimit // of each process
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given

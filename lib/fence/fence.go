@@ -22,10 +22,12 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/overlay"
+	"pikuri/lib/passwd"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -62,6 +64,10 @@ type Config struct {
 	RunAs        int             // the project's owner, if root became that user
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
+
+	// Pinned says that variables and files of the user show no tool chains beyond those in
+	// the home.
+	Pinned bool
 
 	Tell bool // the plan is told of, and nothing will be changed
 
@@ -304,6 +310,9 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
 	own := toolchain.UserFile(host)
 	if _, err := os.Lstat(own); err == nil {
+		if f.Pinned {
+			return t, &bwrap.Refusal{Reason: fmt.Sprintf("cannot use %q: the machine's policy is mandatory", own), Advice: "move it away, or use --no-toolchains"}
+		}
 		if err := confine.RefuseWritable("take the list", own, f.Roots, "keep it outside"); err != nil {
 			return t, err
 		}
@@ -311,6 +320,9 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	table, err := toolchain.LoadFor(host)
 	if err != nil {
 		return t, err
+	}
+	if f.Pinned {
+		host = pinned(passwd.Find(passwd.Users, os.Getuid()).Home)
 	}
 	present, absent := table.Survey(host)
 	t.present = present
@@ -325,6 +337,20 @@ func (f *Fence) lookForTools() (t tools, err error) {
 		}
 	}
 	return t, nil
+}
+
+// pinned is the machine for a user whose variables show nothing beyond the home.
+func pinned(home string) toolchain.Host {
+	home = filepath.Clean(home)
+	return toolchain.Host{Home: home, Getenv: func(name string) string {
+		v := os.Getenv(name)
+		first, _, _ := strings.Cut(v, ":") // of a list
+		inHome := len(home) > len("/") && fsat.Within(filepath.Clean(first), home)
+		if name != "PATH" && filepath.IsAbs(first) && !inHome {
+			return ""
+		}
+		return v
+	}}
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and

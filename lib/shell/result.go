@@ -285,6 +285,20 @@ func (r *Result) JSON() ([]byte, error) {
 	return Object(rec)
 }
 
+// Summary returns the fields of JSON, but for the command, its output and the request.
+func (r *Result) Summary() (map[string]json.RawMessage, error) {
+	line, err := r.JSON()
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	err = json.Unmarshal(line, &fields)
+	for _, name := range []string{"id", "event", "job", "command", "command_base64", "output", "output_base64", "output_bytes", "next", "more", "cwd"} {
+		delete(fields, name)
+	}
+	return fields, err
+}
+
 // Object encodes v as JSON, with a newline.
 func Object(v any) ([]byte, error) {
 	var line bytes.Buffer

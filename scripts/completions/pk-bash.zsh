@@ -30,6 +30,8 @@ _arguments -s -S -A '-*' \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
+	'--audit[append records to a file]:file:_files' \
+	'--audit-check[find what was changed in records]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \

@@ -8,7 +8,7 @@ _pk_mcp() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy)
+	--readable | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --audit)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -29,7 +29,7 @@ _pk_mcp() {
 		--session --temp --overlay --overlay-from --trial --no-toolchains
 		--net --allow-host --allow-host-from --publish --connect
 		--env-inherit --pass-env --setenv --no-protect --require
-		--allow-nested --memory --pids --cpu-time --file-size --bwrap
+		--allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
 		--policy --deny --deny-read --allow-write -z
 		--zero -h --help --version --json
 	' -- "$cur")

@@ -12,6 +12,7 @@ _arguments -s -S \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
+	'--audit[append records to a file]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \
