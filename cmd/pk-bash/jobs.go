@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/shell"
 )
 
@@ -142,6 +143,9 @@ func (l *loop) hello(t *turn) {
 	}
 	if name := l.sessionName(); name != "" {
 		fields["session"] = name
+	}
+	if repo, ok := gitconfig.Around(l.root); ok && repo.WorkTree != l.root && !l.Unfenced {
+		fields["repository"] = repo.WorkTree
 	}
 	l.object(t, fields)
 }

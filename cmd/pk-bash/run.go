@@ -346,16 +346,21 @@ func (s *session) undo(j *job, result *shell.Result) {
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 
-// blocked looks for what made a failed command fail. A gate has told of hosts already.
+// blocked looks for what made a failed command fail, and for what is lost with it. A gate
+// has told of hosts already.
 func (j *job) blocked(r *shell.Result) []blocked.Fact {
-	if r.Status == 0 && r.Pipeline == nil {
-		return nil
-	}
 	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}
-	return c.Find(string(r.Output))
+	var facts []blocked.Fact
+	if r.Status != 0 || r.Pipeline != nil {
+		facts = c.Find(string(r.Output))
+	}
+	if left := j.fence.Left(); len(left) > 0 {
+		facts = append(facts, c.Lost(left)...)
+	}
+	return facts[:min(len(facts), blocked.Most)]
 }
 
 // nameLimit says which limit stopped the command, if one did. A SIGKILL of ours

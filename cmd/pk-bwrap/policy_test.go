@@ -34,7 +34,7 @@ func TestMandatoryPolicy(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/.env", "secret\n")
 	b.Mkdir(t, b.Home+"/go/pkg/mod")
-	const machine = "mandatory\nnet none\ndeny **/.env\nuser-may bwrap\n"
+	const machine = "mandatory\nnet none\ndeny **/.env\nuser-may bwrap\nallow-write **\n"
 	for _, row := range []struct {
 		name    string
 		env     []string
@@ -46,6 +46,7 @@ func TestMandatoryPolicy(t *testing.T) {
 		{"tightened", nil, "pk-bwrap --deny x --net none -- true", 0, ""},
 		{"network", nil, "pk-bwrap --net host -- true", 125, `option "--net": the machine's policy is mandatory ("/etc/pikuri/policy", line 1)`},
 		{"a readable root", nil, "pk-bwrap --readable /srv -- true", 125, `option "--readable"`},
+		{"a further pattern", nil, "pk-bwrap --allow-write x -- true", 125, `option "--allow-write"`},
 		{"protection", nil, "pk-bwrap --no-protect -- true", 125, `option "--no-protect"`},
 		{"a descriptor", nil, "pk-bwrap --pass-fd 0 -- true", 125, `option "--pass-fd"`},
 		{"the environment", nil, "pk-bwrap --env-inherit -- true", 125, `option "--env-inherit"`},

@@ -146,4 +146,12 @@ func TestAuditFileInARoot(t *testing.T) {
 		assert.Contains(t, stderr, fmt.Sprintf("cannot use audit file %q: it lies in %q\n", name, filepath.Dir(name)))
 		assert.NoFileExists(t, name)
 	}
+	seen, list := filepath.Join(filepath.Dir(project), "seen"), filepath.Join(filepath.Dir(project), "list")
+	require.NoError(t, os.Mkdir(seen, 0o700))
+	require.NoError(t, os.WriteFile(list, []byte(seen+"\n"), 0o600))
+	for _, args := range [][]string{{"write", "f"}, {"--loop"}} {
+		status, _, stderr := run("new\n", append([]string{"--readable-from", list, "--audit", seen + "/audit"}, args...)...)
+		assert.Equal(t, 2, status)
+		assert.Contains(t, stderr, "cannot use audit file")
+	}
 }

@@ -257,6 +257,9 @@ func (l *Log) mended() (end, error) {
 		remark = Record{Event: Gap, Error: "no valid " + headSuffix + " file was there: records before this one may be missing"}
 	case known.size > size || known.seq > last.seq && last.whole:
 		remark = Record{Event: Gap, Error: fmt.Sprintf("the file ended with record %d, and record %d had been written", last.seq, known.seq)}
+	case last.whole && known.seq == last.seq: // it was changed, and the next record must not follow on it
+		last.hash = known.hash
+		return last.end, nil
 	case last.whole:
 		return last.end, nil // its writer was killed before it wrote the head
 	}

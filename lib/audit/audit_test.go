@@ -229,6 +229,18 @@ func TestWritingAfterACut(t *testing.T) {
 	}
 }
 
+// A change of the last line stays visible when records follow.
+func TestWritingAfterAnEdit(t *testing.T) {
+	for _, text := range []string{`"B"`, `"a longer text"`} {
+		name := file(t)
+		all := appended(t, name, "a", "b")
+		all[1] = strings.Replace(all[1], `"b"`, text, 1)
+		require.NoError(t, os.WriteFile(name, []byte(strings.Join(all, "")), 0o600))
+		appended(t, name, "c")
+		assert.Equal(t, []string{"3: it does not follow on the line before, record 2: one of both was changed"}, findings(t, name))
+	}
+}
+
 // A writer was killed within its write, after it, or between the newline and the remark of
 // the next writer.
 func TestWritingAfterAKill(t *testing.T) {

@@ -35,6 +35,9 @@ func (m Mount) access() Access {
 	case OpOverlay:
 		return Overlaid
 	case OpEmpty:
+		if m.Sealed {
+			return ReadOnly
+		}
 		return Scratch
 	case OpMask:
 		if m.Data != nil {

@@ -48,6 +48,7 @@ type Mount struct {
 	Dir    bool   // OpMask: a directory is hidden, not a file
 	Blank  bool   // OpMask: the file seems to hold Data, which may be empty: tools stop at a file that they cannot read
 	Perms  string // octal: of what the mount makes anew
+	Sealed bool   // OpEmpty: nothing can be written once all mounts in it are made
 	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
 

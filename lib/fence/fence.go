@@ -103,6 +103,7 @@ type Fence struct {
 	layers       []*gitdir.Layer
 	trial        []*trial.Root
 	report       *os.File // the gate's records, or nil
+	told         *os.File // what the command has left in the empty home, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
 
@@ -159,9 +160,11 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
-	if f.report != nil {
-		errs = append(errs, f.report.Close())
-		f.report = nil
+	for _, file := range []**os.File{&f.report, &f.told} {
+		if *file != nil {
+			errs = append(errs, (*file).Close())
+			*file = nil
+		}
 	}
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
@@ -474,6 +477,12 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
+	fd, err := fsat.Memfd("pk-told", nil)
+	if err != nil {
+		return monitor.Config{}, fmt.Errorf("cannot make a file: %w", err)
+	}
+	f.told = os.NewFile(uintptr(fd), "told")
+	c.Told = f.told
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.File())
@@ -490,7 +499,6 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if f.Limits.Zero() {
 		return c, nil
 	}
-	var err error
 	if f.box, err = limits.Prepare(f.Limits); err == nil {
 		c.Cgroup = f.box.Cgroup()
 	}

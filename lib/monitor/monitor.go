@@ -41,6 +41,7 @@ type Config struct {
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
 	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
 	Report   *os.File    // where the gate of the network tells of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
@@ -214,6 +215,9 @@ func (l *launch) prepare() (err error) {
 	}
 	for _, f := range l.Held {
 		d.Held = append(d.Held, l.give(f))
+	}
+	if l.Told != nil {
+		d.Told, l.job.Told = l.give(l.Told), l.Plan.Vanishing()
 	}
 	if l.Note != nil {
 		d.Note = l.give(l.Note)
