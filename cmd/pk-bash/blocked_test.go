@@ -143,6 +143,11 @@ func TestBlocked(t *testing.T) {
 			{"git", "git status", ""},
 			{"git, elsewhere", "git -C /tmp status", ""},
 		}},
+		{"a trial", []string{"--trial", "--session", "trial"}, []failure{
+			{"removed by the command", "rm main.c; cat main.c", ""},
+			{"removed by the command before", "cat main.c", ""},
+			{"outside of the trial", "cat ~/data/set.csv", set},
+		}},
 		{"without a network", []string{"--net", "none"}, []failure{
 			{"curl", "echo 'curl: (6) Could not resolve host: pypi.org'; exit 6", "no network: pypi.org (option --net none); --net allow --allow-host pypi.org allows it"},
 			{"python", `python3 -c 'import socket; socket.getaddrinfo("pypi.org", 443)'`, "no network: (option --net none)"},
