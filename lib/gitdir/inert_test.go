@@ -224,6 +224,29 @@ func TestTwoCommands(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
+// A command has left processes, which make a repository when all other commands have ended. The
+// note of one of these was older and due.
+func TestKeptBesideOthers(t *testing.T) {
+	g := newGround(t)
+	ended, other := g.begin(), g.begin()
+	_, err := ended.End()
+	require.NoError(t, err)
+	kept := g.begin()
+	_, err = kept.Keep()
+	require.NoError(t, err)
+	_, err = other.End()
+	require.NoError(t, err)
+	g.settle()
+	g.sh(`repo a; arm a/.git`)
+	made, err := kept.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"a/.git", "a/.git/HEAD"}, g.names(made))
+	assert.False(t, g.runs("a", "status"))
+	notes, err := notesIn(g.state)
+	require.NoError(t, err)
+	assert.Empty(t, notes)
+}
+
 // A command begins between another one's look at the tree and its search.
 func TestLookBeforeACommand(t *testing.T) {
 	g := newGround(t)
