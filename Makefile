@@ -15,7 +15,8 @@ bashdir = $(PREFIX)/share/bash-completion/completions
 zshdir = $(PREFIX)/share/zsh/site-functions
 fishdir = $(PREFIX)/share/fish/vendor_completions.d
 unitdir = $(PREFIX)/share/systemd/user
-export GO PREFIX DESTDIR BIN bindir mandir bashdir zshdir fishdir unitdir
+policydir = $(PREFIX)/share/pikuri/policies
+export GO PREFIX DESTDIR BIN bindir mandir bashdir zshdir fishdir unitdir policydir
 
 # Without git or its history, the version says so. VERSION=1.2.3 overrides it.
 # The length of the commit is given: else it depends on what else the clone holds.

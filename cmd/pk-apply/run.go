@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
+	"pikuri/lib/shell"
 	"pikuri/lib/trial"
 )
 
@@ -37,6 +39,8 @@ it never lands. No command of the trial may run.
       --redo                 land again what --undo has put back
       --overwrite            land what the project has changed meanwhile, too
       --links                land links that lead out of the project, too
+      --audit FILE           append a record of each path that lands to FILE, or
+                             land nothing
   -n, --dry-run              print what would land, change nothing
   -z, --zero                 records end in NUL, in the list too
       --json                 a JSON object a line; with --from the list is that
@@ -55,16 +59,22 @@ Examples:
 // options of pk-apply.
 type options struct {
 	trialflags.Options
+	machine                                                 cli.WorkspaceFlags // of its policy only the audit file counts
 	from                                                    string
 	all, discard, undo, redo, overwrite, dryRun, zero, json bool
 }
 
 func command() *cli.Command {
 	o := &options{}
+	w := &o.machine
+	audit := w.AuditOption()
+	w.Trusting = true // a project's policy does not say what its owner may land
+	w.WithPolicy(append(append(w.Options(), w.RuleOptions()...), audit))
 	return &cli.Command{
-		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true,
+		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true, Workspace: w,
 		Options: append(o.Options.Options(),
 			cli.Text(&o.from, "from", "").PathOrStdin(),
+			audit,
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),
 			cli.Switch(&o.undo, "undo", ""),
@@ -120,7 +130,11 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	w := &work{options: o, ctx: ctx, trial: t, out: bufio.NewWriter(ctx.Stdout), list: list}
-	err = errors.Join(w.run(), t.Close())
+	if err = w.recordBegin(); err == nil {
+		err = w.run()
+		w.recordEnd(err)
+	}
+	err = errors.Join(err, t.Close())
 	if ferr := w.out.Flush(); ferr != nil {
 		err = errors.Join(err, fmt.Errorf("cannot write: %w", ferr))
 	}
@@ -187,6 +201,8 @@ type work struct {
 	list   []reviewed
 	above  map[string]bool // directories above the paths of the list
 	status int
+	log    *audit.Log // of --audit
+	begin  uint64     // number of the record of this call
 }
 
 func (w *work) run() error {
@@ -439,7 +455,7 @@ func (w *work) report(i trial.Item, err error) {
 	}
 	remark := ""
 	if i.Repository && !w.discard {
-		remark = "inert: pk-fs git-adopt " + bare(filepath.Dir(filepath.Join(i.Root.Path, i.Path)))
+		remark = "inert: pk-fs git-adopt " + shell.JoinWords([]string{filepath.Dir(filepath.Join(i.Root.Path, i.Path))})
 	}
 	if i.New.IsDir() || i.New.Mode == 0 && i.Old.IsDir() {
 		name = strings.TrimSuffix(name, "/") + "/"
@@ -447,16 +463,8 @@ func (w *work) report(i trial.Item, err error) {
 	w.line(trialflags.Letter(i), name, remark)
 }
 
-// bare is a path as a word of a shell.
-func bare(path string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%"
-	if strings.Trim(path, plain) == "" {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-}
-
 func (w *work) line(letter, name, remark string) {
+	w.recordLanding(letter, name, nil)
 	if w.json {
 		r := result{Change: letter, Done: !w.dryRun}
 		r.Path, r.PathBytes = cli.TextOrBytes(strings.TrimSuffix(name, "/"))
@@ -475,6 +483,7 @@ func (w *work) line(letter, name, remark string) {
 
 func (w *work) fail(name string, err error) {
 	w.status = cli.StatusRefused
+	w.recordLanding("", name, err)
 	verb := "land"
 	switch {
 	case w.discard:

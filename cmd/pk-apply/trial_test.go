@@ -66,6 +66,32 @@ var scenes = []scene{
 		sameTree(t, tree(t, direct), tree(t, g.Project))
 		g.done(t)
 	}},
+	{"records of what lands", "a: 1; b: 1", func(t *testing.T, g *ground) {
+		g.trial(t, `echo 2 >a; echo 2 >b; echo n >c`)
+		g.host(t, "echo mine >b")
+		name := g.Audit(t)
+		g.apply(t, "--audit", name, "--dry-run", "--all")
+		assert.NoFileExists(t, name)
+		g.apply(t, "--audit", name, "a", "b")
+		got := g.apply(t, "--audit", g.Project+"/audit", "c")
+		assert.Contains(t, got.Stderr, "cannot use audit file")
+		assert.NoFileExists(t, g.Project+"/c", "it landed without a record")
+		g.apply(t, "--audit", name, "--discard", "--all")
+		var list []string
+		for _, r := range clitest.Records(t, name) {
+			line := fmt.Sprint(r["event"], " ", r["operation"], " ", r["begin"])
+			files, _ := r["files"].([]any)
+			for _, f := range files {
+				line += fmt.Sprint(" ", f.(map[string]any)["change"], " ", f.(map[string]any)["path"])
+			}
+			list = append(list, line)
+		}
+		assert.Equal(t, []string{
+			"begin apply <nil> <nil> a <nil> b", "landing apply 1 M a", "refused apply 1 <nil> b", "end apply 1",
+			"begin discard <nil>", "landing discard 5 M b", "landing discard 5 A c", "end discard 5",
+		}, list)
+		g.done(t)
+	}},
 	{"false deletion", "d/x: 1; d/sub/y: 1; e/z: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `rm -r d; mkdir d; echo n >d/n; rm -r e`)
 		g.host(t, `echo mine >d/user; echo mine >d/sub/user; mkdir d/own; echo mine >d/own/f; echo mine >e/user`)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -34,10 +35,14 @@ func TestBlocked(t *testing.T) {
 	require.NoError(t, os.Symlink(b.Home+"/data/set.csv", b.Project+"/link.csv"))
 	require.NoError(t, os.Symlink(b.Home+"/none", b.Project+"/dangling"))
 
+	b.Mkdir(t, b.Home+"/repo/sub/deep")
+	require.NoError(t, exec.Command("git", "init", "-q", b.Home+"/repo").Run())
 	const (
+		beside   = " (nothing beside a root is shown, or can be written)"
+		lost     = ", which is lost with the command (empty home)"
 		set      = "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"
 		data     = "~/data is not shown (empty home); --readable ~/data shows it"
-		sibling  = "~/src/sibling is not shown (empty home); --readable ~/src/sibling shows it"
+		sibling  = "~/src/sibling is not shown" + beside + "; --readable ~/src/sibling shows it"
 		tool     = "~/bin/mytool is not shown (empty home); --readable ~/bin shows it"
 		env      = `~/src/project/.env is masked (--deny ".env")`
 		keys     = `~/src/project/keys is masked (--deny "keys")`
@@ -64,7 +69,7 @@ func TestBlocked(t *testing.T) {
 			{"a private file", "cat ~/private.key", "~/private.key is not shown (empty home)"},
 			{"a sibling", "ls ../sibling", sibling},
 			{"a sibling, from below", "cd sub && ls ../../sibling", ""}, // the directory that it ran in is not known
-			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown (empty home); --readable ~/src/sibling/file shows it"},
+			{"a file of a sibling", "cat ../sibling/file", "~/src/sibling/file is not shown" + beside + "; --readable ~/src/sibling/file shows it"},
 			{"a sibling, cd", "cd ../sibling", sibling},
 			{"a sibling, make", "make -C ../sibling", sibling},
 			{"a link that leads out", "cat link.csv", set},
@@ -72,7 +77,6 @@ func TestBlocked(t *testing.T) {
 			{"test -e says nothing", "test -e ~/data/set.csv", ""},
 			{"python", `python3 -c 'open("HOME/data/set.csv")'`, set},
 			{"perl", `perl -e 'open(F, "HOME/data/set.csv") or die "cannot open HOME/data/set.csv: $!\n"'`, set},
-			{"the compiler's -I", "gcc -c -include HOME/data/set.csv main.c", set},
 			{"source", ". ~/.bashrc", "~/.bashrc is not shown (empty home)"},
 			{"a program of the home", "mytool", tool},
 			{"a program of the home, by its path", "~/bin/mytool", "~/bin/mytool is not shown (empty home); --readable ~/bin/mytool shows it"},
@@ -113,7 +117,36 @@ func TestBlocked(t *testing.T) {
 			{"a listing that is no complaint", "echo HOME/data/set.csv; exit 1", ""},
 			{"a command that went well", "echo 'cannot open HOME/data/set.csv'", ""},
 			{"escapes of a terminal", `printf 'cannot open \x1b[31mHOME/data/set.csv\x1b[0m\n'; exit 1`, set},
+			{"a new sibling", "echo x >../new", "~/src/new is read-only" + beside + "; --writable ~/src allows it"},
+			{"a sibling that the host has, written", "mkdir ../sibling", "~/src/sibling is read-only" + beside + "; --writable ~/src/sibling allows it"},
+			{"a work tree beside the project", "git init -q 2>&1; git -c user.name=x -c user.email=x commit -q --allow-empty -m x; git worktree add ../tree 2>&1 | tail -1; false",
+				"~/src/tree/.git is read-only" + beside + "; --writable ~/src allows it"},
+			{"the project, renamed", "mv ../project ../other", "~/src/other is read-only" + beside + "; --writable ~/src allows it"},
+			{"lost: a file of the user's", "echo x >>~/.bashrc", "wrote ~/.bashrc" + lost},
+			{"lost: a new file", "echo x >~/result.txt", "wrote ~/result.txt" + lost},
+			{"lost: a directory that the host has", "mkdir -p ~/data/new", "wrote ~/data" + lost + "; --writable ~/data keeps it"},
+			{"lost: a program", "mkdir -p ~/.local/bin && cp /bin/true ~/.local/bin/prog", "wrote ~/.local/bin/prog" + lost},
+			{"lost: a name that is made to deceive", `touch ~/"$(printf 'a\n\033[2Jfence: b')"`, `wrote "HOME/a\n\x1b[2Jfence: b"` + lost},
+			{"a failure, and a loss", "cd ~; touch a; echo 'cannot open HOME/data/set.csv'; false", set + "\nwrote ~/a" + lost},
+			{"caches and settings", "mkdir -p ~/.cache/x ~/.config/y ~/.npm ~/.m2; touch ~/.state ~/.config/z", ""},
+			{"a home that is closed", "touch ~/b; chmod 0 ~", "wrote ~/b" + lost},
+			{"a link in place of a directory", "mkdir -p ~/.local ~/.cargo; ln -s /usr/bin ~/.local/bin; mkfifo ~/.cargo/bin", ""},
+			{"the scratch directory", "touch /tmp/x", ""},
 			{"a session directory", "ls ~/.cache/pikuri", ""},
+		}},
+		{"below the top of a repository", []string{"-C", b.Home + "/repo/sub/deep"}, []failure{
+			{"git", "git status", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
+			{"git, told where", "git -C .. log", "~/repo/.git is not shown (empty home); -C ~/repo shows it"},
+			{"something else", "echo not a repository; false", ""},
+		}},
+		{"below the top of a repository that is shown", []string{"-C", b.Home + "/repo/sub/deep", "--readable", b.Home + "/repo"}, []failure{
+			{"git", "git status", ""},
+			{"git, elsewhere", "git -C /tmp status", ""},
+		}},
+		{"a trial", []string{"--trial", "--session", "trial"}, []failure{
+			{"removed by the command", "rm main.c; cat main.c", ""},
+			{"removed by the command before", "cat main.c", ""},
+			{"outside of the trial", "cat ~/data/set.csv", set},
 		}},
 		{"without a network", []string{"--net", "none"}, []failure{
 			{"curl", "echo 'curl: (6) Could not resolve host: pypi.org'; exit 6", "no network: pypi.org (option --net none); --net allow --allow-host pypi.org allows it"},
@@ -147,5 +180,15 @@ func TestBlocked(t *testing.T) {
 				assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
 			}
 		})
+	}
+}
+
+func TestHelloNamesTheRepositoryAround(t *testing.T) {
+	b := clitest.NewBox(t)
+	sub := b.Project + "/sub"
+	b.Mkdir(t, sub)
+	require.NoError(t, exec.Command("git", "init", "-q", b.Project).Run())
+	for options, want := range map[string]any{sub: b.Project, b.Project: nil} {
+		assert.Equal(t, want, answers(t, b, `{"op":"hello"}`, "-C", options)[0]["repository"])
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -67,13 +68,17 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 	case err != nil:
 		return false, "", err
 	case a.given:
+		t.asked = a.source
 		return a.yes, "", nil
 	case a.program != "":
 		if a.program, err = findProgram(a.program, j.workspace); err != nil {
 			return false, "", err
 		}
 	}
-	yes, reason, err = t.ask(q, j, a.program)
+	t.asked = cmp.Or(a.program, "terminal")
+	if yes, reason, err = t.ask(q, j, a.program); err == nil {
+		err = t.recordAnswer(q, j, yes, reason)
+	}
 	switch {
 	case !errors.Is(err, shell.ErrNoTerminal):
 		return yes, reason, err

@@ -145,8 +145,15 @@ func (s *session) describeState() string {
 
 func (s *session) describeProcesses() string {
 	const ends = "Processes in the background end with their command"
-	if s.loop {
-		return ends + ": start a server as a job, and end it as one. Commands do not see each other's processes."
+	const unseen = " Commands do not see each other's processes."
+	const outlive = "Processes in the background outlive their command: the result names them and the file of their further output. "
+	switch {
+	case s.background && s.loop:
+		return outlive + "A kill of the job that left them ends them, and the end of the session does." + unseen
+	case s.background:
+		return outlive + "The user ends them." + unseen
+	case s.loop:
+		return ends + ": start a server as a job, and end it as one." + unseen
 	}
 	return ends + ", servers included."
 }

@@ -68,11 +68,11 @@ func TestWhatTheCommandLeft(t *testing.T) {
 	b := clitest.NewBox(t)
 	const begun = "until [ $(cat /proc/[0-9]*/comm 2>/dev/null | grep -c sleep) = %d ]; do :; done" // a child has the name of its parent at first
 	for _, test := range []struct{ name, command, note string }{
-		{"in the background", "sleep 1000 & sleep 1000 & " + fmt.Sprintf(begun, 2), `ended with the command: "sleep 1000" (2 processes); a job of --loop runs on` + "\n"},
-		{"a daemon", "(setsid -f setsid -f bash -c 'exec -a \"d\x1b[1m\" sleep 1000 >/dev/null 2>&1'); " + fmt.Sprintf(begun, 1), `ended with the command: "d\x1b[1m 1000" (1 process); a job of --loop runs on` + "\n"},
+		{"in the background", "sleep 1000 & sleep 1000 & " + fmt.Sprintf(begun, 2), `ended with the command: "sleep 1000" (2 processes); use a job of --loop, or --keep-background` + "\n"},
+		{"a daemon", "(setsid -f setsid -f bash -c 'exec -a \"d\x1b[1m\" sleep 1000 >/dev/null 2>&1'); " + fmt.Sprintf(begun, 1), `ended with the command: "d\x1b[1m 1000" (1 process); use a job of --loop, or --keep-background` + "\n"},
 		{"that has been waited for", "sleep 0 & wait; true | cat", ""},
 		{"none", "true", ""},
-		{"four names", "for n in 1 2 3 4; do sleep 100$n & done; " + fmt.Sprintf(begun, 4), `ended with the command: "sleep 1001", "sleep 1002", "sleep 1003" (4 processes); a job of --loop runs on` + "\n"},
+		{"four names", "for n in 1 2 3 4; do sleep 100$n & done; " + fmt.Sprintf(begun, 4), `ended with the command: "sleep 1001", "sleep 1002", "sleep 1003" (4 processes); use a job of --loop, or --keep-background` + "\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := run(t, b, test.command)

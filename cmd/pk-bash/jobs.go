@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"pikuri/lib/cli"
-	sessiondir "pikuri/lib/session"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/shell"
 )
 
@@ -141,10 +141,11 @@ func (l *loop) hello(t *turn) {
 		"version": cli.VersionOf(version), "ops": shell.Ops(), "root": l.root, "jobs": maxJobs,
 		"max_timeout": int(shell.MaxTimeout.Seconds()), "state": l.keep,
 	}
-	if name := l.SessionName(); name != "" {
+	if name := l.sessionName(); name != "" {
 		fields["session"] = name
-	} else if l.Loop != nil { // of the loop's own, which another program may join as long
-		fields["session"] = strings.TrimPrefix(l.Loop.Name(), sessiondir.Prefix)
+	}
+	if repo, ok := gitconfig.Around(l.root); ok && repo.WorkTree != l.root && !l.Unfenced {
+		fields["repository"] = repo.WorkTree
 	}
 	l.object(t, fields)
 }
@@ -167,6 +168,25 @@ func (l *loop) listed() []*background {
 	return slices.Clone(l.jobs)
 }
 
+// ending returns the channel that is closed when nothing of the job runs any more, as far as
+// is known by now.
+func (b *background) ending() <-chan struct{} {
+	if b.hasEnded() && b.turn.super != nil {
+		return b.gone
+	}
+	return b.done
+}
+
+// isOver reports whether the job has ended and all that it left has, too.
+func (b *background) isOver() bool {
+	select {
+	case <-b.ending():
+		return true
+	default:
+		return false
+	}
+}
+
 func (b *background) hasEnded() bool {
 	select {
 	case <-b.done:
@@ -187,7 +207,7 @@ func (l *loop) register(b *background) error {
 	}
 	ended := 0
 	for _, other := range l.jobs {
-		if other.hasEnded() {
+		if other.isOver() {
 			ended++
 		}
 	}
@@ -195,7 +215,7 @@ func (l *loop) register(b *background) error {
 		return fmt.Errorf("%d jobs are running, and that is the most: end one first", maxJobs)
 	}
 	l.jobs = slices.DeleteFunc(l.jobs, func(other *background) bool {
-		forget := ended >= maxEnded && other.hasEnded()
+		forget := ended >= maxEnded && other.isOver()
 		if forget {
 			ended--
 			other.text.Discard()
@@ -235,6 +255,7 @@ func (l *loop) start(t *turn, started func()) (*shell.Result, error) {
 		}
 	}
 	if result != nil {
+		t.recordEnd(result)
 		t.cleanUp()
 		result.Command = t.request.Command
 		return result, nil
@@ -316,6 +337,9 @@ func (l *loop) follow(b *background, j *job) {
 		j.ahead()
 	}
 	result := b.super.Wait()
+	if b.super.Stays() {
+		b.turn.staysOn(b.super, j)
+	}
 	b.pipe.Close()
 	b.text.Close()
 	b.resume = b.text.Finish(result, l.head, l.tail)
@@ -324,6 +348,7 @@ func (l *loop) follow(b *background, j *job) {
 		result, _ = b.turn.failed(err)
 	}
 	l.keepState(b.turn, result)
+	b.turn.recordEnd(result)
 	result.Job = b.id
 	b.result = result
 	close(b.done)
@@ -344,7 +369,9 @@ func (b *background) output(since int64, most int) *shell.Result {
 	answer := &shell.Result{Outcome: shell.Running, Job: b.id}
 	if ended {
 		copied := *b.result
-		answer = &copied
+		if answer = &copied; b.isOver() {
+			answer.Background, answer.Staying, answer.BackgroundLog = nil, 0, ""
+		}
 	}
 	text, first, next := b.text.Read(since, most)
 	answer.Output, answer.Next, answer.Omitted = text, &next, max(first-since, 0)
@@ -400,7 +427,11 @@ func (l *loop) input(t *turn, b *background) error {
 	if b.hasEnded() {
 		return fmt.Errorf("job %q has ended", b.id)
 	}
+	t.entry = b.turn.entry
 	if err := l.confirmInput(t, b); err != nil {
+		return err
+	}
+	if err := t.recordInput(b); err != nil {
 		return err
 	}
 	data := []byte(t.request.Bytes)
@@ -451,18 +482,19 @@ func (b *background) resize(size shell.Size) error {
 
 // kill sends a signal. After SIGTERM it sends SIGKILL. After both, it waits for the end.
 func (l *loop) kill(t *turn, b *background) *shell.Result {
+	ending := b.ending()
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM:
 		b.turn.end(syscall.SIGTERM)
 	default:
 		select {
 		case b.turn.asides <- t.request.Signal:
-		case <-b.done:
+		case <-ending:
 		}
 	}
 	switch t.request.Signal {
 	case 0, syscall.SIGTERM, syscall.SIGKILL:
-		<-b.done
+		<-ending
 	}
 	return l.read(t, b)
 }
@@ -510,8 +542,15 @@ func (l *loop) reset(jobs bool) {
 	for _, b := range all {
 		b.turn.end(syscall.SIGTERM)
 	}
+	stayers := l.stayers()
+	for _, t := range stayers {
+		t.end(syscall.SIGTERM)
+	}
 	for _, b := range all {
 		<-b.gone
+	}
+	for _, t := range stayers {
+		<-t.gone
 	}
 }
 
@@ -525,6 +564,7 @@ type listedJob struct {
 	Description string        `json:"description,omitempty"`
 	Outcome     shell.Outcome `json:"outcome"`
 	ExitStatus  *int          `json:"exit_status,omitempty"`
+	Background  []string      `json:"background,omitempty"`
 	DurationMS  int64         `json:"duration_ms"`
 	OutputBytes int64         `json:"output_bytes"`
 }
@@ -538,6 +578,9 @@ func (l *loop) answerList(t *turn) {
 		}
 		if b.hasEnded() {
 			one.Outcome, one.ExitStatus, one.DurationMS = b.result.Outcome, &b.result.Status, b.result.Duration.Milliseconds()
+			if !b.isOver() {
+				one.Background = b.result.Background
+			}
 		}
 		if len(one.Command) > mostListed {
 			one.Command = strings.ToValidUTF8(one.Command[:mostListed], "") + "..."

@@ -87,6 +87,7 @@ type loop struct {
 
 	mu      sync.Mutex
 	turns   []*turn // requests that are not answered yet
+	staying []*turn // requests without an operation that have left processes running
 	jobs    []*background
 	started int // jobs so far, for their names
 	state   shell.State
@@ -206,6 +207,9 @@ func (l *loop) wait(hurried bool) {
 		for _, b := range l.listed() {
 			<-b.gone
 		}
+		for _, t := range l.stayers() {
+			<-t.gone
+		}
 		close(ended)
 		l.busy.Wait()
 		close(answered)
@@ -240,7 +244,7 @@ const lastAnswers = time.Second
 func (l *loop) interrupt(sig syscall.Signal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, t := range l.turns {
+	for _, t := range slices.Concat(l.turns, l.staying) {
 		t.end(sig)
 	}
 	for _, b := range l.jobs {
@@ -386,7 +390,7 @@ func (l *loop) answer(q queued) error {
 	}
 	t := q.turn
 	defer l.drop(t)
-	defer t.cleanUp()
+	defer l.cleanUp(t)
 	l.begin(t)
 	result, err := t.one()
 	if result == nil { // a signal came
@@ -403,6 +407,32 @@ func (l *loop) answer(q queued) error {
 	l.keepState(t, result)
 	t.ended.Store(true)
 	return l.sendResult(result)
+}
+
+// cleanUp cleans up after a request without an operation. It does not wait for processes
+// that stay.
+func (l *loop) cleanUp(t *turn) {
+	if t.super == nil {
+		t.cleanUp()
+		return
+	}
+	t.gone = make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.staying = append(l.staying, t)
+	go func() {
+		t.cleanUp()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.staying = slices.DeleteFunc(l.staying, func(other *turn) bool { return other == t })
+		close(t.gone)
+	}()
+}
+
+func (l *loop) stayers() []*turn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.staying)
 }
 
 // cancelled returns the result of a request that was cancelled before it ran.

@@ -18,11 +18,12 @@ const help = `Usage: pk-bash [OPTION]... [--] COMMAND
        pk-bash [OPTION]... -c COMMAND
        pk-bash [OPTION]... --loop
        pk-bash [OPTION]... --describe
+       pk-bash --audit-check FILE [--json]
 
 Runs COMMAND, one argument as for bash -c, in the sandbox of pk-bwrap: asks on
 the terminal, gives it a time limit, and prints the command, its output and its
 exit status. With - as COMMAND it is read from standard input. Nothing that
-COMMAND starts outlives it.
+COMMAND starts outlives it, unless --keep-background says so.
 
 Running:
   -c, --command COMMAND      the same as the operand
@@ -41,6 +42,10 @@ Running:
                              beside other commands
       --state none|cwd|env   with --loop: what a command hands on to the next, its
                              working directory, or exported variables too
+      --keep-background      what COMMAND leaves running runs on until the loop
+                             ends, or with --session until pk-sweep ends it
+      --audit-check FILE     find what was changed in, or cut off, the records of
+                             --audit, and run nothing: 1 if something was
       --describe             print what these options mean for a command, in words
                              for a model, and run nothing
 
@@ -104,8 +109,11 @@ type options struct {
 	wrap        string
 	wrapWords   []string
 	loop        bool
-	tell        bool       // --describe
+	tell        bool // --describe
+	auditCheck  string
 	keep        shell.Keep // --state
+	background  bool       // --keep-background
+	stay        *stay      // this process stays with that; or nil
 	json, raw   bool
 	zero        bool
 	status      *os.File // --status-fd
@@ -128,14 +136,17 @@ func newOptions() *options {
 	return o
 }
 
-func command() *cli.Command {
-	o := newOptions()
+func command() *cli.Command { return newOptions().asCommand() }
+
+// asCommand returns the command that fills these options.
+func (o *options) asCommand() *cli.Command {
 	return &cli.Command{
-		Name:    "pk-bash",
-		Version: version,
-		Help:    help,
-		Wraps:   true,
-		JSON:    &o.json,
+		Name:      "pk-bash",
+		Version:   version,
+		Help:      help,
+		Wraps:     true,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
 		Options: append(o.Options.Options(),
 			cli.Func(o.setCommand, "command", "c"),
 			cli.Int(&o.timeout, 1, int(shell.MaxTimeout.Seconds()), "timeout", ""),
@@ -148,7 +159,9 @@ func command() *cli.Command {
 			cli.Func(o.setWrap, "wrap", ""),
 			cli.Switch(&o.loop, "loop", ""),
 			cli.Func(o.setState, "state", ""),
+			cli.Switch(&o.background, "keep-background", ""),
 			cli.Switch(&o.tell, "describe", ""),
+			cli.Func(named(&o.auditCheck), "audit-check", ""),
 			cli.Switch(&o.raw, "raw", ""),
 			cli.Func(o.setStatus, "status-fd", ""),
 			cli.Int(&o.head, 0, 64<<20, "head", ""),
@@ -159,7 +172,7 @@ func command() *cli.Command {
 			cli.Switch(&o.noFollow, "no-follow", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
-		Hidden: sandboxflags.Modes(),
+		Hidden: append(sandboxflags.Modes(), stayMode()),
 		Action: o.run,
 	}
 }
@@ -237,6 +250,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.yes && o.confirmer != "", "--yes", "--confirm-command"},
 		{o.no && o.confirmer != "", "--no", "--confirm-command"},
 		{o.noSandbox && o.wrap != "", "--no-sandbox", "--wrap"},
+		{o.background && o.noSandbox, "--keep-background", "--no-sandbox"},
+		{o.background && o.wrap != "", "--keep-background", "--wrap"},
 		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
 		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
@@ -244,6 +259,9 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.log != "" && o.raw && !o.object(), "--log", "--raw"},
 		{o.follow && o.noFollow, "--follow", "--no-follow"},
 		{o.follow && o.raw && !o.object(), "--follow", "--raw"},
+		{o.auditCheck != "" && o.loop, "--audit-check", "--loop"},
+		{o.auditCheck != "" && o.tell, "--audit-check", "--describe"},
+		{o.auditCheck != "" && o.given, "--audit-check", "-c"},
 		{o.loop && o.given, "--loop", "-c"},
 		{o.loop && o.description != "", "--loop", "--description"},
 	} {
@@ -255,6 +273,8 @@ func (o *options) check(ctx *cli.Context) error {
 	switch {
 	case keeps && !o.loop:
 		return cli.Usage("--state needs --loop")
+	case o.background && !o.loop && !o.Trial && o.SessionName() == "":
+		return cli.WithHint(cli.Usage("--keep-background needs a session to keep processes in"), "--session NAME makes one or joins it")
 	case keeps && o.wrap != "":
 		return cli.Usage("--state cannot be used with --wrap")
 	case o.tell && (o.given || len(ctx.Args) > 0):
@@ -265,7 +285,9 @@ func (o *options) check(ctx *cli.Context) error {
 		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
 	case o.loop && o.ListsFromStdin():
 		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
-	case o.loop, o.tell:
+	case o.auditCheck != "" && len(ctx.Args) > 0:
+		return cli.Usage("--audit-check cannot be used with the operand %q", ctx.Args[0])
+	case o.loop, o.tell, o.auditCheck != "":
 	case o.given && len(ctx.Args) > 0:
 		return cli.Usage("-c cannot be used with the operand %q", ctx.Args[0])
 	case !o.given && len(ctx.Args) == 0:

@@ -33,6 +33,7 @@ type job struct {
 	fence     *sandboxflags.Fence // nil without a sandbox of ours
 	ahead     func()              // starts the set-up program of the next command; nil for none
 	logKept   bool
+	log       *os.File // of processes that stay; nil for none
 	undo      []func() error
 }
 
@@ -109,7 +110,7 @@ func (s *session) open(j *job) error {
 	}
 	j.later(func() error { opened.Close(); return nil })
 	j.workspace, j.question.Where = opened, opened.ProjectRoot()
-	return nil
+	return cli.Invalid(s.Log.CheckOutside(opened.Roots()))
 }
 
 // noTerminal refuses a terminal without a sandbox.
@@ -191,6 +192,9 @@ func (t *turn) sandboxed(j *job) error {
 	}
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
+	if t.background && t.request.TTY == nil { // the end of bash hangs its terminal up
+		j.keep()
+	}
 	if f.Trial {
 		j.question.Fence += ", a trial: changes stay in the session until pk-apply"
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/blocked"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
@@ -51,13 +52,18 @@ type turn struct {
 	before  <-chan struct{}
 	written func()
 
-	withdrawn chan struct{} // closed when an operation is cancelled
-	ended     atomic.Bool   // the command has
-	claimed   atomic.Bool   // by the goroutine that runs it, or that cancels it
-	cancelled atomic.Bool
-	seq       int // its place among the commands whose state is kept; 0 for none
-	began     shell.State
-	keep      shell.Keep
+	withdrawn  chan struct{} // closed when an operation is cancelled
+	ended      atomic.Bool   // the command has
+	claimed    atomic.Bool   // by the goroutine that runs it, or that cancels it
+	cancelled  atomic.Bool
+	seq        int               // its place among the commands whose state is kept; 0 for none
+	asked      string            // who has allowed or declined it
+	entry      uint64            // number of the record that it begins; 0 before, and without --audit
+	unrecorded bool              // a record could not be written
+	super      *shell.Supervisor // of processes that run on after the command; nil for none
+	gone       chan struct{}     // closed when these have ended
+	began      shell.State
+	keep       shell.Keep
 }
 
 func (s *session) newTurn(request shell.Request) *turn {
@@ -68,6 +74,9 @@ func (s *session) newTurn(request shell.Request) *turn {
 func (o *options) run(ctx *cli.Context) error {
 	if err := o.check(ctx); err != nil {
 		return err
+	}
+	if o.auditCheck != "" {
+		return o.checkAudit(ctx)
 	}
 	s := &session{options: o, ctx: ctx, signals: make(chan os.Signal, 8)}
 	if o.tell {
@@ -82,6 +91,9 @@ func (o *options) run(ctx *cli.Context) error {
 		}
 		return errors.Join(newLoop(s).run(), s.endLoop())
 	}
+	if o.background && o.stay == nil {
+		return runInSecond()
+	}
 	request, err := o.request(ctx)
 	if err != nil {
 		return err
@@ -94,9 +106,9 @@ func (o *options) run(ctx *cli.Context) error {
 	result, err := t.one()
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
-	signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Reset(endSignals...)
 	if result != nil {
-		if rerr := s.report(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
+		if rerr := t.finish(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
 			err = rerr
 		}
 	}
@@ -104,12 +116,20 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
-// prepareProcess closes what the command must not inherit, and asks for the
-// signals.
+// prepareProcess closes what the command must not inherit, opens the audit file, and asks
+// for the signals.
 func (s *session) prepareProcess() error {
-	signal.Notify(s.signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
-		syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
-	return monitor.CloseInherited()
+	signal.Notify(s.signals, syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
+	if s.stay != nil {
+		s.stay.listen(s.signals)
+	} else {
+		signal.Notify(s.signals, endSignals...)
+	}
+	err := monitor.CloseInherited()
+	if err == nil {
+		s.Log, err = audit.Open("pk-bash", s.Audit, s.NamedRoots())
+	}
+	return cli.Invalid(err)
 }
 
 // request is the one command of a call without a loop.
@@ -131,6 +151,7 @@ func (t *turn) one() (*shell.Result, error) {
 	if result != nil {
 		result.ID, result.Command = t.request.ID, t.request.Command
 	}
+	t.recordEnd(result)
 	return result, err
 }
 
@@ -145,18 +166,25 @@ func (t *turn) result() (*shell.Result, error) {
 	if err := j.begin(t.session); err != nil {
 		return t.failed(err)
 	}
-	result, err := j.Run()
+	super, err := j.Start()
+	var result *shell.Result
+	if err == nil {
+		result = super.Wait()
+	}
 	if j.live != nil {
 		_ = j.live.Close()
 	}
 	if err != nil {
 		return t.failed(err)
 	}
+	if super.Stays() {
+		t.staysOn(super, j)
+	}
 	return t.failedOr(result, t.conclude(j, result))
 }
 
-// approved prepares the command, and asks the user. It returns a result if the command may
-// not run.
+// approved prepares the command, asks the user and records that it begins. It returns a result
+// if the command may not run.
 func (t *turn) approved() (*job, *shell.Result, error) {
 	j, err := t.prepareUnless()
 	if err != nil {
@@ -164,10 +192,13 @@ func (t *turn) approved() (*job, *shell.Result, error) {
 	}
 	t.job = j
 	yes, reason, err := t.confirm(j.question, j)
-	if err != nil || yes {
+	switch {
+	case err != nil:
 		return j, nil, err
+	case !yes:
+		return j, declined(reason), nil
 	}
-	return j, declined(reason), nil
+	return j, nil, t.recordBegin(j)
 }
 
 // declined returns the result after a no.
@@ -179,8 +210,8 @@ func declined(reason string) *shell.Result {
 	return &shell.Result{Outcome: shell.Declined, Status: cli.StatusNotExec, Error: why}
 }
 
-// cleanUp releases the resources of the command. It waits at most cleanUpTime, and leaves
-// the rest of a large tree to the next sweep.
+// cleanUp releases the resources of the command. It waits for processes that stay, else at
+// most cleanUpTime, and leaves the rest of a large tree to the next sweep.
 func (t *turn) cleanUp() {
 	t.cleaning.Lock()
 	defer t.cleaning.Unlock()
@@ -196,12 +227,16 @@ func (t *turn) cleanUp() {
 		fence.SweepInPassing()
 		done <- err
 	}()
+	late := time.After(cleanUpTime)
+	if t.super != nil {
+		late = nil
+	}
 	select {
 	case err := <-done:
 		if err != nil {
 			t.ctx.Report(fmt.Errorf("cannot clean up: %w", err))
 		}
-	case <-time.After(cleanUpTime):
+	case <-late:
 	}
 	t.job = nil
 }
@@ -314,33 +349,43 @@ func (t *turn) conclude(j *job, result *shell.Result) error {
 
 // undo moves planted files out of the project. Where that fails, the result says
 // so, whatever the command's own status was.
-func (s *session) undo(j *job, result *shell.Result) {
+func (t *turn) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
 	if j.fence.Trial {
 		result.Trial = strings.TrimPrefix(j.fence.Fence.Session.Name(), sessiondir.Prefix)
 	}
-	done, err := j.fence.End()
+	result.Fenced = true
+	end := j.fence.End
+	if result.Staying > 0 {
+		end, result.EndedBy = j.fence.Keep, t.endedBy(strings.TrimPrefix(j.fence.Fence.Session.Name(), sessiondir.Prefix))
+	}
+	done, err := end()
 	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
 	result.Fence = j.blocked(result)
 	if err == nil {
 		return
 	}
-	s.ctx.Report(err)
+	t.ctx.Report(err)
 	result.Error = cmp.Or(result.Error, err.Error())
 	result.Status = cli.StatusFailed
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 
-// blocked looks for what made a failed command fail. A gate has told of hosts already.
+// blocked looks for what made a failed command fail, and for what is lost with it. A gate
+// has told of hosts already.
 func (j *job) blocked(r *shell.Result) []blocked.Fact {
-	if r.Status == 0 && r.Pipeline == nil {
-		return nil
-	}
 	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}
-	return c.Find(string(r.Output))
+	var facts []blocked.Fact
+	if r.Status != 0 || r.Pipeline != nil {
+		facts = c.Find(string(r.Output))
+	}
+	if left := j.fence.Left(); len(left) > 0 {
+		facts = append(facts, c.Lost(left)...)
+	}
+	return facts[:min(len(facts), blocked.Most)]
 }
 
 // nameLimit says which limit stopped the command, if one did. A SIGKILL of ours

@@ -78,7 +78,10 @@ func TestCommands(t *testing.T) {
 	for _, mode := range modes {
 		// A process that has just begun has the name of its parent.
 		name := regexp.MustCompile(`command: "[^"]*"`)
-		const survivor = "ended with the command: \"sleep 1000\" (1 process); a job of --loop runs on\n"
+		survivor := "ended with the command: \"sleep 1000\" (1 process); use a job of --loop\n"
+		if mode.options == nil {
+			survivor = strings.Replace(survivor, "loop", "loop, or --keep-background", 1)
+		}
 		for _, test := range []struct {
 			name, command string
 			status        int

@@ -8,19 +8,23 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
 	"pikuri/lib/monitor"
+	"pikuri/lib/visible"
 )
 
 const help = `Usage: pk-bwrap [OPTION]... [--] COMMAND [ARG]...
        pk-bwrap [OPTION]... --print [-z|--json] [--] [COMMAND [ARG]...]
        pk-bwrap [OPTION]... --explain [--json] [--] [PATH]...
        pk-bwrap [OPTION]... --check [--json]
+       pk-bwrap [-C DIR] --trust-project
 
 Runs COMMAND in a sandbox (bubblewrap) that shows the workspace, the system's
 programs, the tool chains and nothing else of the machine. Only the workspace's
@@ -52,7 +56,10 @@ Other:
                              decided; without PATH, the whole plan
       --check                attack such a sandbox from inside, and tell which of the
                              guarantees hold on this machine; 1 if one does not
-      --json                 the same as lines of JSON, with the three above
+      --trust-project        have the policy of the project, .pk/policy, read from
+                             now on, as it is; and print it
+      --json                 the same as lines of JSON, with --print, --explain and
+                             --check
   -z, --zero                 lists and --print end their records in NUL
   -h, --help                 this text
       --version [--json]     the version
@@ -82,16 +89,18 @@ func command() *cli.Command { return new(options).command() }
 func (o *options) command() *cli.Command {
 	o.Zero = &o.zero
 	return &cli.Command{
-		Name:    "pk-bwrap",
-		Version: version,
-		Help:    help,
-		Wraps:   true,
-		JSON:    &o.json,
+		Name:      "pk-bwrap",
+		Version:   version,
+		Help:      help,
+		Wraps:     true,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
 		Options: append(o.Options.Options(),
 			cli.Switch(&o.print, "print", ""),
 			cli.Switch(&o.explain, "explain", ""),
 			cli.List(&o.hosts, "host", ""),
 			cli.Switch(&o.check, "check", ""),
+			cli.Switch(&o.Trusting, "trust-project", ""),
 			cli.Switch(&o.zero, "zero", "z"),
 		),
 		Action: o.run,
@@ -110,14 +119,23 @@ func (o *options) run(ctx *cli.Context) error {
 	if err := o.validate(ctx); err != nil {
 		return err
 	}
+	if o.Trusting {
+		return o.TrustProject(ctx)
+	}
 	if o.check {
 		return o.runCheck(ctx)
 	}
 	o.Runs = !o.print && !o.explain
 	o.Tell = o.print || o.explain
+	var err error
+	if o.Runs {
+		if o.Log, err = audit.Open("pk-bwrap", o.Audit, o.NamedRoots()); err != nil {
+			return cli.Invalid(err)
+		}
+	}
 	f, err := o.Open(ctx)
 	if err != nil {
-		return err
+		return o.refused(ctx, nil, err)
 	}
 	if o.print || o.explain {
 		return errors.Join(o.tell(ctx, f), f.Close())
@@ -134,8 +152,13 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		err = f.Ready(ctx.Args[0])
 	}
 	if err != nil {
-		return errors.Join(withQuoteHint(err, ctx.Args), f.Close())
+		return errors.Join(o.refused(ctx, f, withQuoteHint(err, ctx.Args)), f.Close())
 	}
+	begin, err := o.recordBegin(ctx, f)
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	begun := time.Now()
 	status, death, err := attend(f, ctx.Args, streams)
 	done, merr := f.End()
 	for _, line := range done.Git {
@@ -151,6 +174,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 		ctx.Report(merr)
 		status, death = cli.StatusFailed, 0
 	}
+	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr}, done)
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
@@ -210,6 +234,8 @@ func (o *options) validate(ctx *cli.Context) error {
 		return cli.Usage("--check cannot be used with --print")
 	case o.check && o.explain:
 		return cli.Usage("--check cannot be used with --explain")
+	case o.Trusting && (o.print || o.explain || o.check || o.json || o.zero || len(ctx.Args) > 0):
+		return cli.Usage("--trust-project goes with a project root, and nothing else")
 	case o.check && len(ctx.Args) > 0:
 		return cli.Usage("--check takes no operands, and got %q", ctx.Args[0])
 	case o.json && o.zero:
@@ -218,7 +244,7 @@ func (o *options) validate(ctx *cli.Context) error {
 		return cli.Usage("--json goes with --print, --explain, --check or --version")
 	case len(o.hosts) > 0 && (!o.explain || o.json || len(ctx.Args) > 0):
 		return cli.Usage("--host goes with --explain, without --json and PATHs")
-	case len(ctx.Args) == 0 && !o.print && !o.explain && !o.check:
+	case len(ctx.Args) == 0 && !o.print && !o.explain && !o.check && !o.Trusting:
 		return cli.Usage("no command given")
 	}
 	return nil
@@ -252,6 +278,9 @@ var colours = map[bwrap.Access]cli.Colour{
 func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 	palette := cli.Colours(ctx.Stdout, os.Getenv)
 	paint := func(what bwrap.Access, text string) string { return palette.Paint(colours[what], text) }
+	for _, l := range o.PolicyLines() {
+		plan.Policy = append(plan.Policy, bwrap.Flag{Text: visible.Text(l.Text), Rule: "policy " + l.Source})
+	}
 	var lines []string
 	for _, path := range ctx.Args {
 		v := plan.Explain(path)

@@ -610,17 +610,3 @@ func TestMountSinceTheSessionBegan(t *testing.T) {
 	got := clitest.Finish(t, cmd)
 	assert.Equal(t, clitest.Outcome{Stdout: data + " is a mountpoint\n"}, got)
 }
-
-// The kernel does not write the disk when the layers of a repository are unmounted, and
-// the next command can mount them.
-func TestLayersAreVolatile(t *testing.T) {
-	b := clitest.NewBox(t)
-	out, err := exec.Command("git", "init", "-q", b.Project).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for _, options := range [][]string{nil, {"--session", "s"}} {
-		for range 2 {
-			got := b.Run(t, "pk-bwrap", append(options, "--", "grep", "-c", "/project/.git .* overlay .*volatile", "/proc/self/mountinfo")...)
-			assert.Equal(t, clitest.Outcome{Stdout: "1\n"}, got, options)
-		}
-	}
-}

@@ -16,9 +16,9 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// shell is an interactive shell on a terminal, as a user has it. Its pk-bwrap is
+// shellSession is an interactive shell on a terminal, as a user has it. Its pk-bwrap is
 // the one under test.
-type shell struct {
+type shellSession struct {
 	*clitest.Box
 	fd    int
 	user  *os.File // the user's side of the terminal
@@ -28,7 +28,7 @@ type shell struct {
 // shownTime bounds the wait for output.
 const shownTime = 10 * time.Second
 
-func newShell(t *testing.T) *shell {
+func newShell(t *testing.T) *shellSession {
 	t.Helper()
 	notIgnored(t)
 	b := clitest.NewBox(t)
@@ -36,7 +36,7 @@ func newShell(t *testing.T) *shell {
 	fd, err := unix.Dup(int(user.Fd()))
 	require.NoError(t, err)
 	require.NoError(t, unix.SetNonblock(fd, true)) // for deadlines
-	s := &shell{Box: b, fd: fd, user: os.NewFile(uintptr(fd), "terminal")}
+	s := &shellSession{Box: b, fd: fd, user: os.NewFile(uintptr(fd), "terminal")}
 	t.Cleanup(func() { s.user.Close() })
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
 	cmd.Dir, cmd.Env = b.Project, append(b.Command("pk-bwrap").Env, "PS1=ready:", "TERM=dumb", "HISTFILE=")
@@ -54,14 +54,14 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-func (s *shell) typed(t *testing.T, keys string) {
+func (s *shellSession) typed(t *testing.T, keys string) {
 	t.Helper()
 	_, err := s.user.Write([]byte(keys))
 	require.NoError(t, err)
 }
 
 // wait reads until text is shown, and returns what came before it.
-func (s *shell) wait(t *testing.T, text string) string {
+func (s *shellSession) wait(t *testing.T, text string) string {
 	t.Helper()
 	require.NoError(t, s.user.SetReadDeadline(time.Now().Add(shownTime)))
 	buf := make([]byte, 4096)
@@ -77,7 +77,7 @@ func (s *shell) wait(t *testing.T, text string) string {
 }
 
 // run types a command and returns its output.
-func (s *shell) run(t *testing.T, command string) string {
+func (s *shellSession) run(t *testing.T, command string) string {
 	t.Helper()
 	s.typed(t, command+"\n")
 	return strings.ReplaceAll(s.wait(t, "ready:"), "\r\n", "\n")

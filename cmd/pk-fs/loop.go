@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
 	"pikuri/lib/edit"
@@ -51,28 +52,36 @@ type loop struct {
 	opened *cli.Opened
 	w      *work
 	out    *json.Encoder
+	log    *audit.Log
 }
 
 // fields are the fields of an answer.
 type fields map[string]any
 
 type operation struct {
-	name string
-	run  func(*work, *jsonline.Object) (fields, error)
+	name    string
+	run     func(*work, *jsonline.Object) (fields, error)
+	changes []string // fields with the paths that it changes
 }
 
 var operations []operation
 
 func init() { // hello lists them
 	operations = []operation{
-		{"hello", (*work).hello}, {"read", (*work).readPart}, {"write", (*work).writeAll}, {"edit", (*work).editText}, {"grep", (*work).grepText},
-		{"glob", (*work).globPaths}, {"ls", (*work).list}, {"stat", (*work).statFields}, {"mkdir", (*work).mkdirOp}, {"mv", (*work).mvOp},
-		{"rm", (*work).rmOp}, {"patch", (*work).patchFiles},
+		{name: "hello", run: (*work).hello}, {name: "read", run: (*work).readPart}, {"write", (*work).writeAll, []string{"path"}},
+		{"edit", (*work).editText, []string{"path"}}, {name: "grep", run: (*work).grepText}, {name: "glob", run: (*work).globPaths},
+		{name: "ls", run: (*work).list}, {name: "stat", run: (*work).statFields}, {"mkdir", (*work).mkdirOp, []string{"path"}},
+		{"mv", (*work).mvOp, []string{"from", "to"}}, {"rm", (*work).rmOp, []string{"path"}}, {name: "patch", run: (*work).patchFiles},
 	}
 }
 
 func (o *options) loop(ctx *cli.Context) error {
 	l := &loop{o: o, ctx: ctx, out: cli.JSON(ctx.Stdout)}
+	var err error
+	if l.log, err = o.openRecords(); err != nil {
+		return err
+	}
+	defer l.log.Close()
 	defer l.close()
 	if err := l.open(); err != nil {
 		return err
@@ -124,7 +133,10 @@ func (l *loop) open() (err error) {
 	if l.opened, err = l.o.Open(l.ctx); err != nil {
 		return err
 	}
-	l.w = &work{options: l.o, ctx: l.ctx, confined: l.opened.Workspace, views: map[string]workspace.Workspace{}}
+	if err := l.log.CheckOutside(l.opened.Roots()); err != nil {
+		return cli.Invalid(err)
+	}
+	l.w = &work{options: l.o, ctx: l.ctx, confined: l.opened.Workspace, views: map[string]workspace.Workspace{}, records: l.log}
 	if l.o.violations != "" {
 		if err := l.w.logTo(l.o.violations); err != nil {
 			return cli.Invalid(err)
@@ -158,9 +170,26 @@ func (l *loop) answer(line []byte) (id json.RawMessage, answer fields, err error
 	if err := l.ready(); err != nil {
 		return id, nil, err
 	}
-	answer, err = operations[at].run(l.w, request)
+	answer, err = l.perform(operations[at], request)
 	l.rest()
 	return id, answer, err
+}
+
+// perform performs an operation, and records one that changes files.
+func (l *loop) perform(o operation, request *jsonline.Object) (answer fields, err error) {
+	if o.changes == nil {
+		return o.run(l.w, request)
+	}
+	var paths []string
+	for _, name := range o.changes {
+		path, _ := request.Text(name)
+		paths = append(paths, path)
+	}
+	err = l.w.change(o.name, "", paths, func() (err error) {
+		answer, err = o.run(l.w, request)
+		return err
+	})
+	return answer, err
 }
 
 // rest releases a trial until the next request.

@@ -38,7 +38,16 @@ func (w *work) at(verb, typed string, req confine.Request) (*operand, error) {
 		w.refusal(verb, typed, err)
 		return nil, err
 	}
-	root := w.confined.RootOf(where, req.Mode)
+	p, err := w.within(where, req.Mode)
+	if err == nil {
+		p.typed = typed
+	}
+	return p, err
+}
+
+// within returns the operand for a place that Lookup has found.
+func (w *work) within(where string, mode confine.Mode) (*operand, error) {
+	root := w.confined.RootOf(where, mode)
 	if root == nil {
 		return nil, fmt.Errorf("internal error: %q is in no root", where)
 	}
@@ -53,7 +62,7 @@ func (w *work) at(verb, typed string, req confine.Request) (*operand, error) {
 	case where != root.Path:
 		below = strings.TrimPrefix(where[len(root.Path):], "/")
 	}
-	return &operand{ws, below, typed, root.Path}, nil
+	return &operand{Workspace: ws, path: below, root: root.Path}, nil
 }
 
 // The requests of verbs.
@@ -192,7 +201,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case w.logger == nil:
 		return
 	case ruled:
-		record.Kind, record.Reason, record.Pattern = workspace.ViolatedPolicy, denial.Error(), denial.Rule.Pattern.String()
+		record.Kind, record.Reason, record.Pattern = workspace.ViolatedPolicy, denial.Error(), denial.Pattern()
 	case errors.Is(err, confine.ErrNotAllowed):
 		record.Kind, record.Reason = workspace.ViolatedPolicy, confine.ErrNotAllowed.Error()
 	case errors.Is(err, confine.ErrManyNames):

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/confine"
@@ -107,6 +108,8 @@ Workspace:
                              repeatable
       --policy FILE          take options of this kind from a file, one a line
       --violations FILE      append what is refused to FILE, as JSON lines
+      --audit FILE           append a record of each operation that changes files
+                             to FILE, or change nothing
 
       --loop                 answer requests: JSON lines on standard input, one
                              JSON line each on standard output
@@ -157,12 +160,13 @@ func (o *options) command() *cli.Command {
 		o.Shown = o.view.Shown
 	}
 	return &cli.Command{
-		Name:    "pk-fs",
-		Version: version,
-		Help:    help,
-		JSON:    &o.json,
-		Verb:    true,
-		Hidden:  sandbox.Modes(),
+		Name:      "pk-fs",
+		Version:   version,
+		Help:      help,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
+		Verb:      true,
+		Hidden:    sandbox.Modes(),
 		Options: append(append(o.policyOptions(),
 			cli.Func(o.setViolations, "violations", ""),
 			cli.Switch(&o.zero, "zero", "z"),
@@ -174,7 +178,7 @@ func (o *options) command() *cli.Command {
 
 // policyOptions are those that describe a workspace, and can stand in a policy.
 func (o *options) policyOptions() []cli.Option {
-	return o.WithPolicy(append(o.WorkspaceFlags.Options(), o.RuleOptions()...))
+	return o.WithPolicy(append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...), o.AuditOption()))
 }
 
 // verbOptions are those that not every verb takes. It is noted that they were
@@ -234,6 +238,7 @@ type verb struct {
 	lists       bool // its answers are records, so that -z means something
 	stdin       bool // reads standard input
 	stable      bool // has --sync anyway
+	changes     bool // changes the files that its operands name
 	check       func(*textFlags) error
 	run         func(*work) error
 }
@@ -247,18 +252,18 @@ var verbs = []verb{
 	{name: "grep", least: 1, operands: "PATTERN [PATH]...", options: []string{"--ignore-case", "--fixed", "--before", "--after", "--context", "--files-only", "--glob", "--limit"}, json: true, run: (*work).grep},
 	{name: "stat", least: 1, operands: "PATH...", json: true, lists: true, run: (*work).stat},
 	{name: "exists", least: 1, operands: "PATH...", json: true, run: (*work).exists},
-	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, run: (*work).write},
-	{name: "edit", least: 1, most: 1, operands: "PATH", options: []string{"--old", "--old-from", "--new", "--new-from", "--all", "--if-unchanged"}, json: true, stdin: true, stable: true, check: (*textFlags).check, run: (*work).edit},
+	{name: "write", least: 1, most: 1, operands: "PATH", options: []string{"--atomic", "--exclusive", "--if-unchanged", "--sync"}, json: true, stdin: true, changes: true, run: (*work).write},
+	{name: "edit", least: 1, most: 1, operands: "PATH", options: []string{"--old", "--old-from", "--new", "--new-from", "--all", "--if-unchanged"}, json: true, stdin: true, stable: true, check: (*textFlags).check, changes: true, run: (*work).edit},
 	{name: "patch", most: -1, options: []string{"--from", "--dry-run"}, json: true, lists: true, stdin: true, stable: true, run: (*work).patch},
-	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, run: (*work).append},
-	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).cp},
-	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, run: (*work).mv},
-	{name: "rm", least: 1, operands: "PATH...", options: []string{"--recursive", "--force", "--sync"}, run: (*work).rm},
-	{name: "mkdir", least: 1, operands: "DIR...", options: []string{"--sync"}, run: (*work).mkdir},
-	{name: "git-clone", least: 2, most: 2, operands: "URL DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitClone},
-	{name: "git-pull", least: 1, most: 1, operands: "DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, run: (*work).gitPull},
+	{name: "append", least: 1, most: 1, operands: "PATH", options: []string{"--sync"}, stdin: true, changes: true, run: (*work).append},
+	{name: "cp", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, changes: true, run: (*work).cp},
+	{name: "mv", least: 2, most: 2, operands: "SOURCE DEST", options: []string{"--sync"}, changes: true, run: (*work).mv},
+	{name: "rm", least: 1, operands: "PATH...", options: []string{"--recursive", "--force", "--sync"}, changes: true, run: (*work).rm},
+	{name: "mkdir", least: 1, operands: "DIR...", options: []string{"--sync"}, changes: true, run: (*work).mkdir},
+	{name: "git-clone", least: 2, most: 2, operands: "URL DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, changes: true, run: (*work).gitClone},
+	{name: "git-pull", least: 1, most: 1, operands: "DIR", options: []string{"--protocol", "--pass-env", "--timeout", "--sync"}, changes: true, run: (*work).gitPull},
 	{name: "git-head", least: 1, most: 1, operands: "DIR", run: (*work).gitHead},
-	{name: "git-adopt", least: 1, most: 1, operands: "DIR", run: (*work).gitAdopt},
+	{name: "git-adopt", least: 1, most: 1, operands: "DIR", changes: true, run: (*work).gitAdopt},
 }
 
 func verbNames() []string {
@@ -286,19 +291,34 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	o.sync = o.sync || v.stable
+	records, err := o.openRecords()
+	if err != nil {
+		return err
+	}
+	defer records.Close()
 	opened, err := o.Open(ctx)
 	if err != nil {
 		return err
 	}
 	defer opened.Close()
-	w := &work{options: o, ctx: ctx, confined: opened.Workspace, args: ctx.Args[1:], views: map[string]workspace.Workspace{}}
+	if err := records.CheckOutside(opened.Roots()); err != nil {
+		return cli.Invalid(err)
+	}
+	w := &work{options: o, ctx: ctx, confined: opened.Workspace, args: ctx.Args[1:], views: map[string]workspace.Workspace{}, records: records}
 	defer w.close()
 	if o.violations != "" {
 		if err := w.logTo(o.violations); err != nil {
 			return cli.Invalid(err)
 		}
 	}
-	err = v.run(w)
+	switch {
+	case !v.changes:
+		err = v.run(w)
+	case v.name == "git-clone":
+		err = w.change(v.name, w.args[0], w.args[1:], func() error { return v.run(w) })
+	default:
+		err = w.change(v.name, "", w.args, func() error { return v.run(w) })
+	}
 	if last := w.finish(); last != nil {
 		if err != nil {
 			ctx.Report(err)
@@ -371,6 +391,8 @@ type work struct {
 	opened   []*workspace.LocalWorkspace
 	logger   workspace.ViolationLogger
 	log      *failing
+	records  *audit.Log // of --audit
+	failures error      // of the operands of a verb
 	refused  bool
 	answered *answers
 }
@@ -393,7 +415,7 @@ func (w *work) each(do func(path string) error) error {
 				return fatal
 			}
 			w.ctx.Report(err)
-			w.refused = true
+			w.refused, w.failures = true, errors.Join(w.failures, err)
 		}
 	}
 	return nil

@@ -255,7 +255,9 @@ func (w *work) checked(text string) (*edit.Plan, error) {
 	return plan, w.unpatched(err)
 }
 
-func (w *work) landed(plan *edit.Plan) error { return w.unpatched(plan.Apply(context.Background())) }
+func (w *work) landed(plan *edit.Plan) error {
+	return w.change("patch", "", changed(plan), func() error { return w.unpatched(plan.Apply(context.Background())) })
+}
 
 // unpatched logs a refusal.
 func (w *work) unpatched(err error) error {

@@ -74,12 +74,15 @@ func (s *server) forModel(r *result, typed, cwd string) *result {
 			shown.Error = notClean
 		}
 	}
-	shown.Git, shown.Ended = nil, nil
+	shown.Git, shown.Ended, shown.Background = nil, nil, nil
 	for _, line := range r.Git {
 		shown.Git = append(shown.Git, s.inside(advice.ReplaceAllString(line, ""), typed))
 	}
 	for _, line := range r.Ended {
 		shown.Ended = append(shown.Ended, s.inside(line, line))
+	}
+	for _, line := range r.Background {
+		shown.Background = append(shown.Background, s.inside(line, line))
 	}
 	shown.Network = slices.Clone(r.Network)
 	for i, c := range shown.Network {

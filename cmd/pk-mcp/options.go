@@ -20,7 +20,10 @@ that runs.
 Server:
       --ask                  ask through the client before each command; without
                              it, the client is meant to ask its user
+      --confirm-command PROGRAM
+                             have PROGRAM answer, as for pk-bash
   -y, --yes                  do not ask, the default
+      --no-keep-background   end what a command leaves running with the command
       --state none|cwd|env   what lasts from command to command: nothing, the
                              working directory (default), or also the environment
 
@@ -38,6 +41,8 @@ Workspace, for commands and files alike:
       --deny-read PATTERN    matches are not read
       --allow-write PATTERN  only matches are written
       --no-protect           protect nothing by default
+      --audit FILE           append a record of each command, and of each operation
+                             that changes files, to FILE; or do nothing
       --policy FILE          take options of this kind and the next from a file
   -z, --zero                 lists end their records in NUL
 
@@ -74,21 +79,27 @@ Examples:
 
 // options of pk-mcp.
 type options struct {
-	ask, yes bool
-	state    string
-	shell    []string // for pk-bash
-	files    []string // for pk-fs
+	ask, yes  bool
+	confirmer string // --confirm-command
+	ends      bool   // --no-keep-background
+	state     string
+	shell     []string // for pk-bash
+	files     []string // for pk-fs
 }
 
-func command() *cli.Command {
-	o := &options{state: "cwd"}
+func command() *cli.Command { return new(options).command() }
+
+func (o *options) command() *cli.Command {
+	o.state = "cwd"
 	list := []cli.Option{
 		cli.Switch(&o.ask, "ask", ""),
 		cli.Switch(&o.yes, "yes", "y"),
+		cli.Text(&o.confirmer, "confirm-command", ""),
+		cli.Switch(&o.ends, "no-keep-background", ""),
 		cli.Func(o.setState, "state", ""),
 	}
 	w := new(cli.WorkspaceFlags)
-	for _, option := range append(w.WithPolicy(append(w.Options(), w.RuleOptions()...)), cli.Switch(new(bool), "zero", "z")) {
+	for _, option := range append(w.WithPolicy(append(append(w.Options(), w.RuleOptions()...), w.AuditOption())), cli.Switch(new(bool), "zero", "z")) {
 		if option.Long != "no-alias-tmp" { // /tmp is the same for both in any case
 			list = append(list, handedOn(option, &o.shell, &o.files))
 		}

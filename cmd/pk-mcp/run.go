@@ -20,6 +20,8 @@ func (o *options) run(ctx *cli.Context) error {
 		return cli.Usage("extra operand %q", ctx.Args[0])
 	case o.ask && o.yes:
 		return cli.Usage("--ask cannot be used with --yes")
+	case o.confirmer != "" && (o.ask || o.yes):
+		return cli.Usage("--confirm-command cannot be used with --ask or --yes")
 	}
 	shell, err := findProgram("pk-bash")
 	if err != nil {
@@ -31,7 +33,15 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	loop := append([]string{shell, "--loop", "--yes", "--no-log", "--state=" + o.state, fmt.Sprintf("--timeout=%d", defaultTimeout)}, o.shell...)
+	loop := append([]string{shell, "--loop", "--no-log", "--state=" + o.state, fmt.Sprintf("--timeout=%d", defaultTimeout)}, o.shell...)
+	if o.confirmer != "" {
+		loop = append(loop, "--confirm-command="+o.confirmer)
+	} else {
+		loop = append(loop, "--yes")
+	}
+	if !o.ends {
+		loop = append(loop, "--keep-background")
+	}
 	c := newChildren(loop, append([]string{files, "--loop"}, o.files...), ctx.Stderr)
 	defer c.close()
 	told := make(chan description, 1)

@@ -254,3 +254,31 @@ func TestTypeScriptClients(t *testing.T) {
 	got := clitest.Finish(t, cmd)
 	assert.Equal(t, "sdk 1: ok\nclient 2, legacy: ok\nclient 2, auto: ok\n", got.Stdout, got.Stderr)
 }
+
+// A server that a command has left runs on until bash_kill, unless the user wants it to end
+// with the command.
+func TestBackgroundIsKept(t *testing.T) {
+	b := clitest.NewBox(t)
+	clitest.Need(t, "python3")
+	const serve = "python3 -Su -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & until exec 3<>/dev/tcp/127.0.0.1/8000; do :; done 2>/dev/null; echo up"
+	r := newReal(t, b, nil, "--net", "none")
+	got := call(t, r.ClientSession, "bash", fields{"command": serve})
+	id, _ := got.Meta["pk/result"].(map[string]any)["shell_id"].(string)
+	assert.Regexp(t, `^up\n\nleft running: .*http.server 8000 --bind 127.0.0.1 \(1\); bash_kill with shell_id `+id+` ends it; its further output is in /tmp/background-.*\.log\nexit status: 0\n$`, textOf(got))
+	assert.Contains(t, r.says(t, "bash", fields{"command": `exec 3<>/dev/tcp/127.0.0.1/8000; printf 'GET / HTTP/1.0\r\n\r\n' >&3; head -n 1 <&3`}), "200 OK")
+	assert.Contains(t, r.says(t, "bash_list", nil), id+": exited 0, its background runs, ")
+	assert.Equal(t, "exit status: 0\n", r.says(t, "bash_kill", fields{"shell_id": id}))
+	assert.Contains(t, r.says(t, "bash", fields{"command": "exec 3<>/dev/tcp/127.0.0.1/8000"}), "Connection refused")
+	assert.Equal(t, "no jobs\n", r.says(t, "bash_list", nil))
+
+	r = newReal(t, b, nil, "--no-keep-background")
+	assert.Regexp(t, `ended with the command: .*sleep 1000.* \(1\); run_in_background is for what is to stay\n`, r.says(t, "bash", fields{"command": "sleep 1000 &"}))
+}
+
+func TestProgramThatAnswers(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Script(t, filepath.Dir(b.Project)+"/answer", `case $(cat) in *yes*) exit 0;; esac; exit 1`+"\n")
+	r := newReal(t, b, nil, "--confirm-command", filepath.Dir(b.Project)+"/answer")
+	assert.Contains(t, r.says(t, "bash", fields{"command": "echo yes"}), "yes\n")
+	assert.Contains(t, r.says(t, "bash", fields{"command": "echo other"}), "declined: user declined")
+}

@@ -54,6 +54,9 @@ type result struct {
 	Pipeline     []int    `json:"pipeline"`
 	Survivors    int      `json:"survivors"`
 	Ended        []string `json:"ended"`
+	Background   []string `json:"background"`
+	Staying      int      `json:"background_count"`
+	Log          string   `json:"background_log"`
 	MovedAside   []struct {
 		From string `json:"from"`
 	} `json:"moved_aside"`
@@ -379,7 +382,7 @@ func (s *server) bashList(ctx context.Context, _ *mcp.CallToolRequest, _ struct{
 	defer s.mu.Unlock()
 	for _, j := range answer.Jobs {
 		id := idOf(j.Job, number)
-		if j.Outcome == running || s.known[id] {
+		if j.Outcome == running || len(j.Background) > 0 || s.known[id] {
 			text += j.line(id)
 		}
 	}
@@ -392,14 +395,18 @@ func (s *server) bashList(ctx context.Context, _ *mcp.CallToolRequest, _ struct{
 // jobLine is an element of the list of pk-bash.
 type jobLine struct {
 	Job, Command, Description, Outcome string
-	ExitStatus                         *int  `json:"exit_status"`
-	DurationMS                         int64 `json:"duration_ms"`
+	ExitStatus                         *int     `json:"exit_status"`
+	DurationMS                         int64    `json:"duration_ms"`
+	Background                         []string // that run on after it
 }
 
 func (j jobLine) line(id string) string {
 	state := j.Outcome
 	if j.Outcome == "exited" && j.ExitStatus != nil {
 		state = fmt.Sprintf("exited %d", *j.ExitStatus)
+	}
+	if len(j.Background) > 0 {
+		state += ", its background runs"
 	}
 	what, _, more := strings.Cut(cmp.Or(j.Description, j.Command), "\n")
 	if more {
@@ -435,6 +442,9 @@ func (s *server) tell(r *result, number int, note, typed, cwd string) *mcp.CallT
 	}
 	for _, n := range r.notes() {
 		text += n + "\n"
+	}
+	if r.Staying > 0 && r.Outcome != running {
+		text += r.left(id) + "\n"
 	}
 	if r.Outcome == running {
 		text += fmt.Sprintf("still running: shell_id %s; bash_output reads on, bash_kill ends it\n", id)
@@ -520,6 +530,15 @@ func (r *result) notes() []string {
 		note("ended with the command: %s (%d); run_in_background is for what is to stay", cmp.Or(strings.Join(r.Ended, ", "), "processes"), r.Survivors)
 	}
 	return notes
+}
+
+// left names the processes that run on after their command.
+func (r *result) left(id string) string {
+	text := fmt.Sprintf("left running: %s (%d); bash_kill with shell_id %s ends it", strings.Join(r.Background, ", "), r.Staying, id)
+	if r.Log != "" {
+		text += "; its further output is in " + r.Log
+	}
+	return text
 }
 
 // maxConnections bounds the connections in a result.

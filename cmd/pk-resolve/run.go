@@ -83,11 +83,12 @@ func (o *options) command() *cli.Command {
 		o.Shown = new(trialflags.View).Shown
 	}
 	return &cli.Command{
-		Name:    "pk-resolve",
-		Version: version,
-		Help:    help,
-		JSON:    &o.json,
-		Hidden:  session.Modes(),
+		Name:      "pk-resolve",
+		Version:   version,
+		Help:      help,
+		JSON:      &o.json,
+		Workspace: &o.WorkspaceFlags,
+		Hidden:    session.Modes(),
 		Options: append(o.policyOptions(),
 			cli.Switch(&o.read, "read", ""),
 			cli.Switch(&o.write, "write", ""),

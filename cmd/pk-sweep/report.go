@@ -72,6 +72,22 @@ func (r *reporter) base(path string) {
 	}
 }
 
+// endBackground ends what the sessions keep running. A monitor that was killed there leaves
+// its work to recover.
+func (r *reporter) endBackground(base string) {
+	for _, name := range r.sessions {
+		ended, err := session.EndBackground(base, name)
+		if err != nil {
+			r.status = cli.StatusRefused
+			r.ctx.Report(err)
+		}
+		if r.verbose {
+			fmt.Fprintf(r.out, "ended what %d commands of session %q had left running\n", ended, name)
+		}
+	}
+	r.recover(base)
+}
+
 func (r *reporter) result(u session.Result) {
 	r.total.add(u)
 	switch {

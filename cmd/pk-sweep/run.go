@@ -26,6 +26,8 @@ What to remove:
                              (default 7d)
       --all                  whatever the age
       --session NAME         this session, whatever its age; repeatable
+      --background           with --session: remove nothing, but end what
+                             commands of pk-bash have left running there
       --discard              trials too that hold changes: pk-diff shows them
       --base DIR             look in DIR instead; repeatable (default
                              $XDG_CACHE_HOME/pikuri, else ~/.cache/pikuri)
@@ -38,7 +40,7 @@ Options:
       --version [--json]     the version
 
 Exit status: 0 done, also when there was nothing to do; 1 something could not be
-removed, or a named session is in use; 2 called wrongly.
+removed or ended, or a named session is in use; 2 called wrongly.
 
 Examples:
   pk-sweep --dry-run --verbose --all
@@ -51,6 +53,7 @@ type options struct {
 	age             bool // --older-than was given
 	sessions, bases []string
 	verbose, json   bool
+	background      bool
 	sweep           session.SweepOptions
 }
 
@@ -66,6 +69,7 @@ func command() *cli.Command {
 			cli.Switch(&o.sweep.All, "all", ""),
 			cli.List(&o.sessions, "session", ""),
 			cli.List(&o.bases, "base", ""),
+			cli.Switch(&o.background, "background", ""),
 			cli.Switch(&o.sweep.Discard, "discard", ""),
 			cli.Switch(&o.sweep.DryRun, "dry-run", "n"),
 			cli.Switch(&o.verbose, "verbose", "v"),
@@ -119,6 +123,10 @@ func (o *options) check(args []string) error {
 		return cli.Usage("--older-than cannot be used with --session, which removes whatever the age")
 	case o.sweep.All && len(o.sessions) > 0:
 		return cli.Usage("--all cannot be used with --session")
+	case o.background && len(o.sessions) == 0:
+		return cli.Usage("--background needs --session")
+	case o.background && (o.sweep.DryRun || o.sweep.Discard || o.json):
+		return cli.Usage("--background removes nothing: it cannot be used with --dry-run, --discard or --json")
 	}
 	for _, name := range o.sessions {
 		if err := session.CheckName(name); err != nil {
@@ -159,6 +167,10 @@ func (o *options) run(ctx *cli.Context) error {
 	out := bufio.NewWriter(ctx.Stdout)
 	r := &reporter{options: o, ctx: ctx, out: out}
 	for _, base := range o.bases {
+		if o.background {
+			r.endBackground(base)
+			continue
+		}
 		if !o.sweep.DryRun {
 			r.recover(base)
 		}

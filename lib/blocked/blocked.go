@@ -28,6 +28,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/session"
 	"pikuri/lib/toolchain"
@@ -144,7 +145,7 @@ func (c Command) search() *search {
 
 // Messages in which programs complain of a path or a host.
 var (
-	complains = regexp.MustCompile(`(?i:no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	complains = regexp.MustCompile(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
 	readOnly  = regexp.MustCompile(`(?i)read-only file ?system|EROFS`)
 	busy      = regexp.MustCompile(`(?i)resource busy|EBUSY`)
 	creates   = regexp.MustCompile(`(?i)creat|touch|writ|\bsav`)
@@ -164,6 +165,9 @@ func (s *search) line(line string) {
 		}
 		s.offline(host)
 		return
+	}
+	if strings.Contains(line, "not a git repository") {
+		s.repository()
 	}
 	for word, named := range words(line) {
 		if s.words++; s.words > maxWords || len(s.found) >= Most {
@@ -200,6 +204,21 @@ func (s *search) offline(host string) {
 	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
 	if host != "" {
 		f.Option = "--net allow --allow-host " + host
+	}
+	s.add(f)
+}
+
+// repository finds the repository around the project root.
+func (s *search) repository() {
+	repo, ok := gitconfig.Around(s.Plan.Chdir)
+	name := filepath.Join(repo.WorkTree, ".git")
+	v := s.Plan.Explain(name)
+	if !ok || repo.WorkTree == s.Plan.Chdir || v.Access != bwrap.Absent || !s.inView(name) {
+		return
+	}
+	f := Fact{Path: name, Word: ".git", Access: NotShown, Rule: v.Rule}
+	if s.writable(repo.WorkTree) != "" {
+		f.Option = "-C " + bwrap.Quoted(repo.WorkTree)
 	}
 	s.add(f)
 }
@@ -360,7 +379,7 @@ func (s *search) unwritable(v bwrap.Verdict, m bwrap.Mount) (Fact, bool) {
 		f.Access = Protected
 	case bwrap.OpReadOnly:
 		f.Option = s.widened(v.Place, m)
-	case "":
+	case "", bwrap.OpEmpty:
 		f.Option = s.writable(there)
 	case bwrap.OpCopy, bwrap.OpData:
 	default:

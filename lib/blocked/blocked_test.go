@@ -61,7 +61,7 @@ func scene(t *testing.T) (c Command, home string) {
 	for _, dir := range []string{"project/deep", "data", "tools", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
 	}
-	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f"} {
+	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f", ".ssh/config"} {
 		require.NoError(t, os.WriteFile(filepath.Join(home, file), nil, 0o644))
 	}
 	require.NoError(t, os.WriteFile(home+"/tools/mytool", nil, 0o755))
@@ -91,6 +91,7 @@ func TestFind(t *testing.T) {
 		{"masked", "cat: secret: Permission denied", "~/project/secret is masked (--deny secret)"},
 		{"behind a mask", "cat: secret/x: Not a directory error", "~/project/secret is masked (--deny secret)"},
 		{"credentials", "cat: HOME/.ssh/id: No such file or directory", "~/.ssh/id is not shown (empty home)"},
+		{"credentials that all may read", "cat HOME/.ssh/config: No such file or directory\ncannot open HOME/.ssh/config", "~/.ssh/config is not shown (empty home)"},
 		{"a private file", "cat: HOME/private: No such file or directory", "~/private is not shown (empty home)"},
 		{"session directories", "cat: HOME/.cache/pikuri/workspace-x/f: No such file or directory", ""},
 		{"read-only by the plan", "touch: HOME/project/new: Read-only file system", "~/project/new is read-only (project root); --writable ~/project allows it"},

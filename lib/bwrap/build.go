@@ -534,6 +534,7 @@ func (b *builder) defaults() error {
 		b.add(Mount{Op: OpEmpty, Dest: "/tmp", Perms: "1777", Size: tmpSize, Rule: "default: empty /tmp"})
 	}
 	b.shieldTmp()
+	b.sealParents()
 	return b.arrange()
 }
 
@@ -543,6 +544,8 @@ func (b *builder) arrange() error {
 	b.plan.Mounts = merge(b.plan.Mounts)
 	return nil
 }
+
+const shieldRule = "default: a root lies below it"
 
 // shieldTmp puts an empty directory over an entry of the session tmp where a root
 // lies deeper below /tmp. A command of the session may have left a symbolic link
@@ -555,9 +558,60 @@ func (b *builder) shieldTmp() {
 		rest, below := strings.CutPrefix(m.Dest, "/tmp/")
 		top, _, deeper := strings.Cut(rest, "/")
 		if below && deeper && !b.taken("/tmp/"+top) {
-			b.add(Mount{Op: OpEmpty, Dest: "/tmp/" + top, Perms: "0755", Size: tmpSize, Rule: "default: a root lies below it"})
+			b.add(Mount{Op: OpEmpty, Dest: "/tmp/" + top, Perms: "0755", Size: tmpSize, Rule: shieldRule})
 		}
 	}
+}
+
+// sealParents makes the directory around a root read-only where it would be a part of the
+// empty home or of /tmp: "git worktree add ../x" must not succeed for nothing. A hidden
+// directory such as ~/.config, and one in which a tool chain lies, stay writable: tools
+// write there.
+func (b *builder) sealParents() {
+	for i, r := range b.Roots {
+		dir := filepath.Dir(r.Path)
+		around, ok := cover(b.plan.Mounts, dir)
+		if i > 0 && !r.Writable || !ok || around.Op != OpEmpty || b.usedByTools(dir) || strings.HasPrefix(strings.TrimPrefix(dir, b.links.canonical(b.user.home)+"/"), ".") {
+			continue
+		}
+		sealed := Mount{Op: OpEmpty, Dest: dir, Perms: "0755", Size: sealedSize, Sealed: true, Rule: "default: nothing beside a root is shown, or can be written"}
+		switch {
+		case around.Dest != dir:
+			b.add(sealed)
+		case around.Rule == shieldRule:
+			at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == dir })
+			b.plan.Mounts[at] = sealed
+		}
+	}
+}
+
+// sealedSize is enough for mount points.
+const sealedSize = 1 << 20
+
+// usedByTools reports whether something other than roots and links lies in a directory.
+func (b *builder) usedByTools(dir string) bool {
+	return slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool {
+		return m.Dest != dir && fsat.Within(m.Dest, dir) && !slices.ContainsFunc(b.Roots, func(r confine.Root) bool { return fsat.Within(m.Dest, r.Path) }) && m.Op != OpLink && !m.Sealed
+	})
+}
+
+const homeRule = "default: empty home"
+
+// Vanishing lists directories of the empty home in which users expect files to stay: the
+// home itself, and those in which tools install programs.
+func (p *Plan) Vanishing() []string {
+	at := slices.IndexFunc(p.Mounts, func(m Mount) bool { return m.Op == OpEmpty && m.Rule == homeRule })
+	if at < 0 {
+		return nil
+	}
+	list := []string{p.Mounts[at].Dest}
+	for _, name := range []string{".local/bin", ".local/lib", ".cargo/bin", "go/bin"} {
+		dir := filepath.Join(list[0], name)
+		if m, _ := cover(p.Mounts, dir); m.Dest == list[0] { // else it is shown
+			list = append(list, dir)
+		}
+	}
+	return list
 }
 
 // homeMounts makes the home empty and writable, and with it the directories
@@ -574,7 +628,7 @@ func (b *builder) homeMounts() []Mount {
 			}
 		}
 	}
-	empty(b.user.home, "default: empty home")
+	empty(b.user.home, homeRule)
 	for _, name := range []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"} {
 		dir := filepath.Clean(b.getenv(name))
 		if filepath.IsAbs(dir) && !fsat.Within(dir, "/proc") && !fsat.Within(dir, "/dev") && !fsat.Within(dir, b.user.home) && !fsat.Within(dir, "/tmp") && !fsat.Within("/usr", dir) && !fsat.Within("/etc", dir) {

@@ -169,7 +169,11 @@ func (r row) key() kin {
 func (p *Plan) rows(ops ...Op) []row {
 	var rows []row
 	for _, m := range p.Mounts {
-		if !slices.Contains(ops, m.Op) {
+		op := m.Op
+		if m.Sealed {
+			op = OpReadOnly
+		}
+		if !slices.Contains(ops, op) {
 			continue
 		}
 		what := Quoted(m.Dest)

@@ -35,6 +35,9 @@ func (m Mount) access() Access {
 	case OpOverlay:
 		return Overlaid
 	case OpEmpty:
+		if m.Sealed {
+			return ReadOnly
+		}
 		return Scratch
 	case OpMask:
 		if m.Data != nil {
@@ -130,7 +133,7 @@ func (p *Plan) Flags() []Flag {
 	for _, fd := range p.PassFDs {
 		flags = append(flags, Flag{fmt.Sprintf("descriptor %d", fd), "option --pass-fd"})
 	}
-	return append(flags,
+	flags = append(flags,
 		Flag{"--cap-drop ALL", "default: no capabilities"},
 		Flag{"--new-session", "default: the caller's terminal cannot be typed into"},
 		Flag{"--die-with-parent", "default: nothing outlives pk"},
@@ -138,6 +141,7 @@ func (p *Plan) Flags() []Flag {
 		Flag{"abstract sockets", "default: none of outside, where the kernel can (Linux 6.12)"},
 		Flag{"read-only /", "default: nothing is written beside what is shown"},
 	)
+	return append(flags, p.Policy...)
 }
 
 // Flag is one property of the sandbox.

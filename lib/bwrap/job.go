@@ -70,6 +70,9 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 		s.Op, s.From, s.Access = setup.Link, m.Source, ""
 	case OpEmpty:
 		s.Op, s.Perms, s.Size, s.Access = setup.Empty, octal(m.Perms), m.Size, ""
+		if m.Sealed {
+			s.Access = setup.ReadOnly
+		}
 	case OpDev:
 		s.Op, s.Size, s.Access = setup.Dev, m.Size, setup.ReadOnly
 	case OpMask:

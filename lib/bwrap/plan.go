@@ -48,6 +48,7 @@ type Mount struct {
 	Dir    bool   // OpMask: a directory is hidden, not a file
 	Blank  bool   // OpMask: the file seems to hold Data, which may be empty: tools stop at a file that they cannot read
 	Perms  string // octal: of what the mount makes anew
+	Sealed bool   // OpEmpty: nothing can be written once all mounts in it are made
 	Size   int64  // OpEmpty and OpDev: the most it may hold, in bytes
 	Rule   string // what caused it, for people
 
@@ -83,6 +84,7 @@ type Plan struct {
 	Filter      []byte         // what bwrap --seccomp takes; nil where no filter is known
 	PassFDs     []int          // descriptors of the caller's that the command gets
 	Limits      string         // what the command may use, as options; "" for no limit
+	Policy      []Flag         // options that policies gave, for Flags
 	Rlimits     []setup.Rlimit // of each process
 	Watched     []Watch
 	Unprotected bool     // --no-protect was given

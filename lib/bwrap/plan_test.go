@@ -356,6 +356,33 @@ func TestAHomeThroughALinkKeepsItsName(t *testing.T) {
 	assert.Equal(t, OpEmpty, home.Op)
 }
 
+func TestParentsOfRootsAreSealed(t *testing.T) {
+	for _, test := range []struct{ name, project, tool, want string }{
+		{"in the home", "project", "", ""},
+		{"deeper", "src/a/project", "", "src/a"},
+		{"a hidden directory", ".config/project", "", ""},
+		{"beside a tool chain", "go/project", "go/bin", ""},
+		{"above a tool chain", "go/src/project", "go/bin", "go/src"},
+	} {
+		base := tree(t, "home/"+test.project+"/", "home/"+test.tool+"/")
+		o := options(base)
+		o.Roots[0].Path = base + "/home/" + test.project
+		if test.tool != "" {
+			o.Toolchains = append(o.Toolchains, toolchain.Entry{Kind: toolchain.Readable, Tool: "x", Path: base + "/home/" + test.tool})
+		}
+		p, err := New(o)
+		require.NoError(t, err)
+		var sealed []string
+		for _, m := range p.Mounts {
+			if m.Sealed {
+				sealed = append(sealed, strings.TrimPrefix(m.Dest, base+"/home/"))
+				assert.Equal(t, ReadOnly, p.Explain(m.Dest).Access)
+			}
+		}
+		assert.Equal(t, test.want, strings.Join(sealed, " "), test.name)
+	}
+}
+
 func TestRootMayNotEnterWhatItCouldNotEnterInside(t *testing.T) {
 	mine := unix.Stat_t{Uid: uint32(os.Geteuid()), Mode: 0o100700}
 	theirs := unix.Stat_t{Uid: 12345, Gid: 12345, Mode: 0o100700}

@@ -49,9 +49,18 @@ func (b *builder) protect() error {
 
 // hidden reports whether no part of the plan shows the host's path.
 func (b *builder) hidden(path string) bool {
-	return !slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool {
-		return m.showsHost() && fsat.Within(path, m.Source)
-	})
+	_, shown := b.plan.Shows(path)
+	return !shown
+}
+
+// Shows returns the rule of a mount that holds the host's path. A mask may lie over it there.
+func (p *Plan) Shows(path string) (rule string, shown bool) {
+	for _, m := range p.Mounts {
+		if m.showsHost() && fsat.Within(path, m.Source) {
+			return m.Rule, true
+		}
+	}
+	return "", false
 }
 
 // writableAbove lists the mounts through which the host's path can be written:

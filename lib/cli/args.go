@@ -49,9 +49,9 @@ func (c *Command) readLong(flags *cli.Context, arg string, rest []string) ([]str
 	case !o.Value && hasValue:
 		return nil, Usage("option %q takes no value", "--"+name)
 	case o.Value && !hasValue:
-		return setNext(flags, o, "--"+name, rest)
+		return c.setNext(flags, o, "--"+name, rest)
 	}
-	return rest, set(flags, o, value)
+	return rest, c.set(flags, o, value)
 }
 
 // readShort sets the options in -q, -qz, -Cdir or -C dir.
@@ -63,26 +63,33 @@ func (c *Command) readShort(flags *cli.Context, arg string, rest []string) ([]st
 		case !ok:
 			return nil, c.unknown(arg)
 		case o.Value && value == "":
-			return setNext(flags, o, "-"+short, rest)
+			return c.setNext(flags, o, "-"+short, rest)
 		case o.Value:
-			return rest, set(flags, o, value)
+			return rest, c.set(flags, o, value)
 		}
-		if err := set(flags, o, ""); err != nil {
+		if err := c.set(flags, o, ""); err != nil {
 			return nil, err
 		}
 	}
 	return rest, nil
 }
 
-func setNext(flags *cli.Context, o Option, typed string, rest []string) ([]string, error) {
+func (c *Command) setNext(flags *cli.Context, o Option, typed string, rest []string) ([]string, error) {
 	if len(rest) == 0 {
 		return nil, Usage("option %q needs a value", typed)
 	}
-	return rest[1:], set(flags, o, rest[0])
+	return rest[1:], c.set(flags, o, rest[0])
 }
 
-func set(flags *cli.Context, o Option, value string) error {
-	if err := flags.Set(o.Long, value); err != nil {
+func (c *Command) set(flags *cli.Context, o Option, value string) error {
+	var err error
+	if c.Workspace != nil {
+		err = c.Workspace.permit(users, o, value)
+	}
+	if err == nil {
+		err = flags.Set(o.Long, value)
+	}
+	if err != nil {
 		return Usage("option %q: %w", "--"+o.Long, err)
 	}
 	return nil

@@ -45,6 +45,10 @@ type Command struct {
 	// the others take the option for --version --json alone.
 	JSON *bool
 
+	// Workspace is for commands that take a policy, and has that of the machine and that
+	// of the project read too.
+	Workspace *WorkspaceFlags
+
 	// Hidden are the modes in which the command starts itself again. Their names
 	// are no options: one counts as the first argument only, and --help does not
 	// list it.
@@ -54,6 +58,7 @@ type Command struct {
 	Action func(*Context) error
 
 	help, version, versionJSON bool
+	broken                     error // of the machine's policy
 }
 
 // Context holds the operands and the three streams. Stdout carries the product
@@ -147,6 +152,10 @@ func (c *Command) app(ctx *Context) *cli.App {
 		SkipFlagParsing: true,
 		ExitErrHandler:  func(*cli.Context, error) {},
 		Before: func(flags *cli.Context) (err error) {
+			// --help helps to mend a policy.
+			if c.Workspace != nil {
+				c.broken = c.Workspace.readMachine()
+			}
 			ctx.Args, err = c.readOptions(flags, flags.Args().Slice())
 			return err
 		},
@@ -165,8 +174,15 @@ func (c *Command) dispatch(ctx *Context) error {
 		return err
 	case c.version:
 		return c.printVersion(ctx)
+	case c.broken != nil:
+		return Invalid(c.broken)
 	case c.versionJSON && *c.JSON:
 		return Usage("--json goes with --version only")
+	}
+	if c.Workspace != nil {
+		if err := c.Workspace.readProject(ctx); err != nil {
+			return Invalid(err)
+		}
 	}
 	return c.Action(ctx)
 }

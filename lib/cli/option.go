@@ -16,8 +16,9 @@ type Option struct {
 	Short string // one letter, or ""
 	Value bool   // takes a value
 
-	set  func(string) error
-	path pathUse
+	set      func(string) error
+	path     pathUse
+	tightens func(string) bool // nil: each value of a tightening option does
 }
 
 // pathUse tells how a policy reads a relative value.
@@ -34,6 +35,13 @@ func (o Option) Path() Option { o.path = isPath; return o }
 
 // PathOrStdin marks one whose value may also be "-", for standard input.
 func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
+
+// Tightens has tells say which values of a tightening option take away from what was
+// allowed before; see classOf.
+func (o Option) Tightens(tells func(value string) bool) Option { o.tightens = tells; return o }
+
+// Narrower tells whether a value of a tightening option tightens now.
+func (o Option) Narrower(value string) bool { return o.tightens == nil || o.tightens(value) }
 
 // Noted has note called when the option was given, and its value taken.
 func (o Option) Noted(note func()) Option {

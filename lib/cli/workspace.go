@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"pikuri/lib/confine"
 	"pikuri/lib/pattern"
@@ -23,9 +24,14 @@ type WorkspaceFlags struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
+	// Trusting leaves the policy of the project out: it is to be trusted first.
+	Trusting bool
+
 	// Trial makes the session a trial. Unfenced says that the command's changes cannot be
 	// kept in one.
 	Trial, Unfenced bool
+
+	Audit string // the file for records, "" for none
 
 	// LateSession keeps Open from making the directory of a new session: for a
 	// command that plans, and may refuse, before it makes anything.
@@ -45,6 +51,11 @@ type WorkspaceFlags struct {
 	rules    confine.Rules
 	policies []policy
 	source   string // the line of the policy that is being read, "" outside
+
+	lasting  []Option // that a policy can give
+	lines    []PolicyLine
+	machine  machine
+	narrowed bool // an outer policy has --allow-write
 }
 
 // rootOption is one --readable, --writable, --readable-from or
@@ -86,18 +97,37 @@ func (w *WorkspaceFlags) Options() []Option {
 	}
 }
 
+// AuditOption returns the option of the commands that record what they do.
+func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
+
+// NamedRoots returns where the project root and the roots of the options lie, but for those
+// of lists.
+func (w *WorkspaceFlags) NamedRoots() (roots []string) {
+	for _, r := range append(slices.Clone(w.roots), rootOption{value: w.Project()}) {
+		if t, err := confine.Follow(r.value); err == nil && !r.list {
+			roots = append(roots, t.Place)
+		}
+	}
+	return roots
+}
+
 // RuleOptions returns the options that narrow a workspace, for commands that
 // enforce them: a rule that is accepted and not enforced is worse than none.
 func (w *WorkspaceFlags) RuleOptions() []Option {
 	return []Option{
 		w.rule(&w.rules.Deny, "deny"),
 		w.rule(&w.rules.DenyRead, "deny-read"),
-		w.rule(&w.rules.AllowWrite, "allow-write"),
+		// A further pattern allows more, so only the outermost may give any.
+		w.rule(&w.rules.AllowWrite, "allow-write").Tightens(func(string) bool { return !w.narrowed }),
 	}
 }
 
 func (w *WorkspaceFlags) rule(dst *[]confine.Rule, long string) Option {
 	return Func(func(v string) error {
+		if strings.HasPrefix(v, "~/") || strings.HasPrefix(v, "$HOME/") {
+			err := fmt.Errorf("%q: patterns begin at each root, and not at the home", v)
+			return WithHint(err, "for a directory of that name: [%s]%s; anywhere: **/%s", v[:1], v[1:], v[strings.Index(v, "/")+1:])
+		}
 		p, err := pattern.Compile(v)
 		if err != nil {
 			return err

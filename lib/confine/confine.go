@@ -96,6 +96,7 @@ func Open(cfg Config) (*Workspace, error) {
 // open is Open with a choice of system calls.
 func open(cfg Config, opener fsat.Opener) (*Workspace, error) {
 	w := &Workspace{allowAll: cfg.AllowAll, narrow: cfg.Rules, gitToo: cfg.GitDirs, home: cfg.Home, view: view{opener: opener}}
+	w.narrow.Protect = bothPlaces(cfg.Protect)
 	claims := cfg.claims()
 	var trails []Trail
 	for _, c := range claims {

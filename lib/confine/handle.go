@@ -81,7 +81,7 @@ func (w *Workspace) Permits(where string, mode Mode) error {
 // OpenRoot, and none in that of another root.
 func (w *Workspace) PermitsAll(root Root) bool {
 	inside := func(s shownDir) bool { return s.path != root.Path && fsat.Within(s.path, root.Path) }
-	return root.Writable && len(w.narrow.Deny)+len(w.narrow.DenyRead)+len(w.narrow.AllowWrite) == 0 &&
+	return root.Writable && len(w.narrow.Deny)+len(w.narrow.DenyRead)+len(w.narrow.AllowWrite)+len(w.narrow.Protect) == 0 &&
 		!slices.ContainsFunc(w.view.shown, inside)
 }
 

@@ -22,6 +22,24 @@ type Rules struct {
 	Deny       []Rule // paths that one of them covers are neither read nor written
 	DenyRead   []Rule // paths that one of them covers are not read
 	AllowWrite []Rule // if there are any, only paths that one of them matches are written
+
+	Protect []Protected
+}
+
+// Protected is a path that is not written, and nothing below it.
+type Protected struct {
+	Path   string // absolute
+	Source string // as in Rule
+}
+
+// bothPlaces adds the places that protected paths lead to.
+func bothPlaces(list []Protected) []Protected {
+	var both []Protected
+	for _, p := range list {
+		trail, _ := Follow(p.Path) // as far as it can be followed
+		both = append(both, Protected{path.Clean(p.Path), p.Source}, Protected{trail.Place, p.Source})
+	}
+	return both
 }
 
 // Reasons to refuse a path because of rules, beside a Denial.
@@ -35,7 +53,8 @@ type Denial struct {
 	Rule Rule
 
 	option string
-	beyond bool // it forbids the place that the path leads to
+	path   string // of --protect, which has no pattern
+	beyond bool   // it forbids the place that the path leads to
 }
 
 func (d *Denial) Error() string {
@@ -46,9 +65,17 @@ func (d *Denial) Error() string {
 	return fmt.Sprintf("%s covers %s", d.rule(), what)
 }
 
+// Pattern is the pattern of the rule, or the path of --protect.
+func (d *Denial) Pattern() string {
+	if d.Rule.Pattern == nil {
+		return d.path
+	}
+	return d.Rule.Pattern.String()
+}
+
 // rule names the rule as its user knows it.
 func (d *Denial) rule() string {
-	text := fmt.Sprintf("%s %q", d.option, d.Rule.Pattern)
+	text := fmt.Sprintf("%s %q", d.option, d.Pattern())
 	if d.Rule.Source != "" {
 		text += " of " + d.Rule.Source
 	}
@@ -58,6 +85,11 @@ func (d *Denial) rule() string {
 // rules applies the rules to a path as it was typed, or to its place (beyond).
 // They do not concern a path outside every root.
 func (w *Workspace) rules(name string, beyond bool, mode Mode) error {
+	for _, p := range w.narrow.Protect {
+		if mode == Write && fsat.Within(name, p.Path) {
+			return &Denial{Rule: Rule{Source: p.Source}, option: "--protect", path: p.Path, beyond: beyond}
+		}
+	}
 	writable, allowed := false, mode == Read || len(w.narrow.AllowWrite) == 0
 	for _, r := range w.roots {
 		below, inside := r.relative(name, beyond)
@@ -127,7 +159,7 @@ func (r heldRoot) relative(name string, resolved bool) (below string, inside boo
 
 // rulesOnWriting reports whether a rule restricts writing.
 func (w *Workspace) rulesOnWriting() bool {
-	return len(w.narrow.Deny)+len(w.narrow.AllowWrite) > 0
+	return len(w.narrow.Deny)+len(w.narrow.AllowWrite)+len(w.narrow.Protect) > 0
 }
 
 // singular refuses to write a file with several hard links if there are rules: a

@@ -22,10 +22,12 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
 	"pikuri/lib/overlay"
+	"pikuri/lib/passwd"
 	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 	"pikuri/lib/setup"
@@ -63,6 +65,10 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
+	// Pinned says that variables and files of the user show no tool chains beyond those in
+	// the home.
+	Pinned bool
+
 	Tell bool // the plan is told of, and nothing will be changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
@@ -97,6 +103,7 @@ type Fence struct {
 	layers       []*gitdir.Layer
 	trial        []*trial.Root
 	report       *os.File // the gate's records, or nil
+	told         *os.File // what the command has left in the empty home, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
 
@@ -153,9 +160,11 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
-	if f.report != nil {
-		errs = append(errs, f.report.Close())
-		f.report = nil
+	for _, file := range []**os.File{&f.report, &f.told} {
+		if *file != nil {
+			errs = append(errs, (*file).Close())
+			*file = nil
+		}
 	}
 	for _, l := range f.layers {
 		errs = append(errs, l.Close())
@@ -304,6 +313,9 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
 	own := toolchain.UserFile(host)
 	if _, err := os.Lstat(own); err == nil {
+		if f.Pinned {
+			return t, &bwrap.Refusal{Reason: fmt.Sprintf("cannot use %q: the machine's policy is mandatory", own), Advice: "move it away, or use --no-toolchains"}
+		}
 		if err := confine.RefuseWritable("take the list", own, f.Roots, "keep it outside"); err != nil {
 			return t, err
 		}
@@ -311,6 +323,9 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	table, err := toolchain.LoadFor(host)
 	if err != nil {
 		return t, err
+	}
+	if f.Pinned {
+		host = pinned(passwd.Find(passwd.Users, os.Getuid()).Home)
 	}
 	present, absent := table.Survey(host)
 	t.present = present
@@ -325,6 +340,20 @@ func (f *Fence) lookForTools() (t tools, err error) {
 		}
 	}
 	return t, nil
+}
+
+// pinned is the machine for a user whose variables show nothing beyond the home.
+func pinned(home string) toolchain.Host {
+	home = filepath.Clean(home)
+	return toolchain.Host{Home: home, Getenv: func(name string) string {
+		v := os.Getenv(name)
+		first, _, _ := strings.Cut(v, ":") // of a list
+		inHome := len(home) > len("/") && fsat.Within(filepath.Clean(first), home)
+		if name != "PATH" && filepath.IsAbs(first) && !inHome {
+			return ""
+		}
+		return v
+	}}
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and
@@ -448,6 +477,12 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
+	fd, err := fsat.Memfd("pk-told", nil)
+	if err != nil {
+		return monitor.Config{}, fmt.Errorf("cannot make a file: %w", err)
+	}
+	f.told = os.NewFile(uintptr(fd), "told")
+	c.Told = f.told
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.File())
@@ -464,7 +499,6 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if f.Limits.Zero() {
 		return c, nil
 	}
-	var err error
 	if f.box, err = limits.Prepare(f.Limits); err == nil {
 		c.Cgroup = f.box.Cgroup()
 	}
@@ -568,6 +602,19 @@ func (f *Fence) End() (quarantine.Report, error) {
 	if base, berr := session.Base(os.Getenv); berr == nil {
 		f.recover(base) // a sandbox that was dying when this one was planned has ended
 	}
+	return r, errors.Join(gerr, err)
+}
+
+// Keep does the work of End when the command has ended, and other processes of its sandbox
+// run on. End has to follow.
+func (f *Fence) Keep() (quarantine.Report, error) {
+	if f.stop != nil {
+		f.stop()
+		defer f.land()
+	}
+	told, gerr := f.each((*gitdir.Run).Keep)
+	r, err := f.note.Keep()
+	r.Git = append(told, r.Git...)
 	return r, errors.Join(gerr, err)
 }
 

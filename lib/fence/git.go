@@ -285,8 +285,14 @@ func (f *Fence) beginGit() error {
 
 // endGit makes unusable for the host what the command has made, and says so.
 func (f *Fence) endGit() (told []string, err error) {
+	told, err = f.each((*gitdir.Run).End)
+	f.runs = nil
+	return told, err
+}
+
+func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []string, err error) {
 	for _, run := range f.runs {
-		made, rerr := run.End()
+		made, rerr := end(run)
 		err = errors.Join(err, rerr)
 		for _, m := range made {
 			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
@@ -296,7 +302,6 @@ func (f *Fence) endGit() (told []string, err error) {
 			}
 		}
 	}
-	f.runs = nil
 	return told, err
 }
 
@@ -413,6 +418,11 @@ func (f *Fence) started(root string) {
 	if f.Trial {
 		return // it lands when somebody says so
 	}
+	f.land()
+}
+
+// land lands the command's work every second, until stop is called.
+func (f *Fence) land() {
 	stop, stopped := make(chan bool), make(chan bool)
 	go func() {
 		defer close(stopped)

@@ -10,6 +10,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/monitor"
+	"pikuri/lib/setup"
 )
 
 // network returns the network of the sandbox, or nil where bwrap makes it: the host's,
@@ -46,13 +47,21 @@ func (f *Fence) openReport(c *monitor.Config) error {
 // Connections returns the gate's records of the time in which the command ran, in a
 // session those of the commands beside it as well. Call it once the command has ended.
 func (f *Fence) Connections() []gate.Record {
-	if f.report == nil {
+	return records[gate.Record](f.report)
+}
+
+// Left returns what the command has left in directories that are gone with it
+// (Plan.Vanishing). Call it once the command has ended.
+func (f *Fence) Left() []setup.Entry { return records[setup.Entry](f.told) }
+
+// records reads what the set-up program has written to a file.
+func records[T any](file *os.File) (list []T) {
+	if file == nil {
 		return nil
 	}
-	var list []gate.Record
-	for records := json.NewDecoder(io.NewSectionReader(f.report, 0, math.MaxInt64)); ; {
-		var r gate.Record
-		if records.Decode(&r) != nil {
+	for lines := json.NewDecoder(io.NewSectionReader(file, 0, math.MaxInt64)); ; {
+		var r T
+		if lines.Decode(&r) != nil {
 			return list
 		}
 		list = append(list, r)

@@ -330,7 +330,7 @@ func TestSilentTLS(t *testing.T) {
 			rec := record()
 			assert.Equal(t, row.want, rec.Verdict, row.name)
 			assert.Contains(t, rec.Reason, row.reason, row.name)
-			assert.InDelta(t, firstTime.Seconds(), time.Since(begin).Seconds(), 5, row.name)
+			assert.Greater(t, time.Since(begin), firstTime*9/10, row.name)
 		})
 	}
 	for _, check := range checks {
@@ -377,7 +377,7 @@ func TestSlowHead(t *testing.T) {
 			assert.Contains(t, string(text), "HTTP/1.1 408 ")
 			assert.Equal(t, before != "", strings.Contains(string(text), "204"))
 			assert.Equal(t, "the header fields did not come in time", record().Reason)
-			assert.InDelta(t, firstTime.Seconds(), time.Since(begin).Seconds(), 5)
+			assert.Greater(t, time.Since(begin), firstTime*9/10)
 		})
 	}
 	for _, check := range checks {
@@ -387,7 +387,7 @@ func TestSlowHead(t *testing.T) {
 
 // An idle connection ends, but not while the server is still answering.
 func TestIdle(t *testing.T) {
-	const idle, answers = 200 * time.Millisecond, 8
+	const idle, answers = 2 * time.Second, 3
 	var err error
 	var waited time.Duration
 	_, record := relayed(t, func(s *server, c *net.TCPConn, rec *Record) {
@@ -406,5 +406,5 @@ func TestIdle(t *testing.T) {
 	})
 	record()
 	assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	assert.InDelta(t, ((answers/2 + 1) * idle).Seconds(), waited.Seconds(), idle.Seconds())
+	assert.Greater(t, waited, answers*idle/2+idle/2)
 }

@@ -125,11 +125,16 @@ func (l *Layer) ForgetLocks() {
 // LandLast lands once the command has ended. told are lines for people about changes
 // that did not land as the command may expect. Work that cannot land now lands with the
 // next command that uses the layer.
-func (l *Layer) LandLast() (told []string) {
+func (l *Layer) LandLast() (told []string) { return l.landEnded(true) }
+
+// LandKept is LandLast for a layer that processes of the command still use.
+func (l *Layer) LandKept() (told []string) { return l.landEnded(false) }
+
+func (l *Layer) landEnded(tidy bool) (told []string) {
 	if l.File() == nil {
 		return nil // Reopen has found that the host's git directory is gone
 	}
-	if err := l.land(true, true); err != nil {
+	if err := l.land(true, tidy); err != nil {
 		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
 	}
 	return l.lander.told

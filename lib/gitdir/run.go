@@ -171,9 +171,29 @@ func (r *Run) End() ([]Inert, error) {
 		return nil, err
 	}
 	defer unlock()
-	done, err := sweepDue(r.state, r.note.Name())
-	return done, errors.Join(overlapping(err, r.List.root), r.note.Close(), r.own.Close())
+	err = r.note.Chmod(0o600) // after Keep
+	done, serr := sweepDue(r.state, r.note.Name())
+	return done, errors.Join(err, overlapping(serr, r.List.root), r.note.Close(), r.own.Close())
 }
+
+// Keep does the work of End when the command has ended, and other processes of its sandbox
+// run on. From now on, they do not keep the End of other commands from doing its work: a
+// server would do so for days. End has to follow.
+func (r *Run) Keep() ([]Inert, error) {
+	unlock, err := lock(r.state)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := r.note.Chmod(keptMode); err != nil {
+		return nil, err
+	}
+	done, err := sweepDue(r.state, r.note.Name())
+	return done, overlapping(err, r.List.root)
+}
+
+// keptMode is the mode of the note of a command that has ended and left processes.
+const keptMode = 0o400
 
 // Recover does the work that killed commands have left.
 func Recover(state string) ([]Inert, error) {
@@ -246,6 +266,8 @@ type note struct {
 	begun      int64
 	runs       bool
 	dies       bool // its monitor was killed, and the kernel is ending its sandbox
+	kept       bool // it has ended, and processes of its sandbox run on
+	stays      bool // these have not ended
 }
 
 type notes []note
@@ -266,6 +288,11 @@ func (ns notes) since(root string) int64 {
 
 func (ns notes) running(root string) bool {
 	return slices.ContainsFunc(ns, func(n note) bool { return n.runs && overlap(n.root, root) })
+}
+
+// withoutKept leaves out the commands that have ended and left processes.
+func (ns notes) withoutKept() notes {
+	return slices.DeleteFunc(slices.Clone(ns), func(n note) bool { return n.kept })
 }
 
 func notesIn(state string) (notes, error) {
@@ -306,7 +333,7 @@ func readNote(name string) (note, error) {
 	runs := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 	lock := unix.Flock_t{Type: unix.F_RDLCK}
 	dies := runs && unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock) == nil && lock.Type == unix.F_UNLCK
-	return note{name, string(root), info.ModTime().UnixNano(), runs, dies}, nil
+	return note{file: name, root: string(root), begun: info.ModTime().UnixNano(), runs: runs, dies: dies, kept: info.Mode().Perm() == keptMode}, nil
 }
 
 // deathTime bounds the wait for a sandbox whose monitor was killed. The kernel takes
@@ -366,16 +393,17 @@ func sweepDue(state, ending string) ([]Inert, error) {
 	var errs []error
 	swept := map[string]bool{}
 	for i := range all {
-		all[i].runs = all[i].runs && all[i].file != ending
-		if all[i].dies && all[i].runs {
+		if all[i].dies {
 			all[i].awaitDeath()
 		}
+		all[i].stays = all[i].kept && all[i].runs
+		all[i].runs = all[i].runs && all[i].file != ending
 	}
 	for _, n := range all {
 		if n.runs || swept[n.root] {
 			continue
 		}
-		if all.running(n.root) {
+		if all.withoutKept().running(n.root) {
 			errs = append(errs, all.merge(n))
 			continue
 		}
@@ -387,7 +415,7 @@ func sweepDue(state, ending string) ([]Inert, error) {
 			continue
 		}
 		for _, o := range all {
-			if o.root == n.root {
+			if o.root == n.root && !o.stays {
 				errs = append(errs, os.Remove(o.file))
 			}
 		}

@@ -22,9 +22,10 @@ func TestTable(t *testing.T) {
 		for _, path := range []string{r.Path, r.Needs} {
 			assert.True(t, path == "" || filepath.IsLocal(path) && filepath.Clean(path) == path && path != ".", path)
 		}
-		assert.True(t, strings.HasPrefix(strings.TrimPrefix(r.Source, "unchecked "), "https://"), "%s: %s", r.Path, r.Source)
+		source := strings.TrimPrefix(r.Source, "unchecked ")
+		assert.True(t, strings.HasPrefix(source, "https://") || r.Tool == "pk", "%s: %s", r.Path, r.Source)
 	}
-	for _, path := range []string{".envrc", ".mcp.json", ".claude/settings.json", ".vscode/tasks.json", ".codex", ".idea/runConfigurations"} {
+	for _, path := range []string{".envrc", ".mcp.json", ".claude/settings.json", ".vscode/tasks.json", ".codex", ".pk", ".idea/runConfigurations"} {
 		assert.True(t, seen[path], path)
 	}
 	for _, path := range []string{"Makefile", "package.json", "CLAUDE.md", ".env", ".gitmodules", ".git"} {

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type Config struct {
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
 	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
 	Report   *os.File    // where the gate of the network tells of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
@@ -215,6 +217,9 @@ func (l *launch) prepare() (err error) {
 	for _, f := range l.Held {
 		d.Held = append(d.Held, l.give(f))
 	}
+	if l.Told != nil {
+		d.Told, l.job.Told = l.give(l.Told), l.Plan.Vanishing()
+	}
 	if l.Note != nil {
 		d.Note = l.give(l.Note)
 	}
@@ -373,6 +378,45 @@ func (s *Sandbox) Hold() { process{s.bwrap, s.pid}.send(unix.SIGSTOP) }
 
 // LetGo continues that bwrap, so the sandbox ends with its command.
 func (s *Sandbox) LetGo() { process{s.bwrap, s.pid}.send(unix.SIGCONT) }
+
+// HeldStatus waits for the exit status of a command that has ended in a sandbox on hold. It
+// reports false if the status cannot be determined.
+//
+// bwrap's init writes the status plus one to an eventfd(2), and the stopped bwrap does not
+// read it. An eventfd of the caller's, which --pass-fd handed on, is not close-on-exec.
+func (s *Sandbox) HeldStatus() (status syscall.WaitStatus, ok bool) {
+	for limit := time.Now().Add(reportTime); time.Now().Before(limit); time.Sleep(time.Millisecond) {
+		files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", s.bwrap))
+		if err != nil || len(files) == 0 {
+			return 0, false
+		}
+		for _, name := range files {
+			text, _ := os.ReadFile(name)
+			var pos, flags, mount, inode, count int
+			n, _ := fmt.Sscanf(string(text), "pos: %d\nflags: %o\nmnt_id: %d\nino: %d\neventfd-count: %x", &pos, &flags, &mount, &inode, &count)
+			if n == 5 && flags&unix.O_CLOEXEC != 0 && count > 0 {
+				return syscall.WaitStatus((count - 1) << 8), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// AwaitProcesses returns when the last process in a sandbox on hold has ended, and bwrap's
+// init with it.
+func (s *Sandbox) AwaitProcesses() {
+	for _, p := range descendants(s.bwrap) {
+		if p.parent != s.bwrap {
+			continue
+		}
+		if init, err := unix.PidfdOpen(p.pid, 0); err == nil {
+			fds := []unix.PollFd{{Fd: int32(init), Events: unix.POLLIN}}
+			for _, err = unix.Poll(fds, -1); err == unix.EINTR; _, err = unix.Poll(fds, -1) {
+			}
+			unix.Close(init)
+		}
+	}
+}
 
 // Left lists the command lines of the command's running processes.
 func (s *Sandbox) Left() []string { return commandLines(s.inside()) }

@@ -18,16 +18,8 @@ type Layers struct {
 	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
 }
 
-// volatileMark is a directory that the kernel makes in a work directory, with a file in
-// it. While it is there, no overlay can be mounted with that work directory.
-const volatileMark = "work/incompat/volatile"
-
 // Mount makes an overlay over an open directory, as a detached mount. Directories are
 // named by descriptors, since the options know escapes that a path may contain.
-//
-// The overlay is volatile: without it the kernel writes the whole file system of the upper
-// layer to the disk when the overlay is unmounted, at the end of each command. After a
-// crash of the machine a layer may lack the last writes, as any directory may.
 func (l *Layers) Mount(lower int) (int, error) {
 	upper, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Upper, unix.O_PATH, 0, fsat.NoLinks)
 	if err != nil {
@@ -39,16 +31,12 @@ func (l *Layers) Mount(lower int) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(work)
-	_ = unix.Unlinkat(work, volatileMark+"/dirty", 0)
-	if err := unix.Unlinkat(work, volatileMark, unix.AT_REMOVEDIR); err != nil && err != unix.ENOENT {
-		return -1, &os.PathError{Op: "rmdir", Path: filepath.Join(l.Work, volatileMark), Err: err}
-	}
 	source := l.Source
 	if source == "" {
 		source = "pk"
 	}
 	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, [][2]string{
-		{"source", source}, {"userxattr"}, {"volatile"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", fsat.Path(upper)}, {"workdir", fsat.Path(work)},
+		{"source", source}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", fsat.Path(upper)}, {"workdir", fsat.Path(work)},
 	})
 }
 

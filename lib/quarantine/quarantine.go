@@ -192,6 +192,21 @@ type Report struct {
 // End does what the note says. The note stays if something of it cannot be done:
 // the next command tries again.
 func (n *Note) End() (Report, error) {
+	r, err := n.do((*gitdir.Layer).LandLast)
+	if n.file == nil {
+		return r, err
+	}
+	if err == nil {
+		err = os.Remove(n.path)
+	}
+	return r, errors.Join(err, n.file.Close())
+}
+
+// Keep does what the note says when the command has ended, and other processes of its
+// sandbox run on. End has to follow.
+func (n *Note) Keep() (Report, error) { return n.do((*gitdir.Layer).LandKept) }
+
+func (n *Note) do(land func(*gitdir.Layer) []string) (Report, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
@@ -229,15 +244,9 @@ func (n *Note) End() (Report, error) {
 	}
 	r := Report{Moved: moved}
 	for _, l := range n.Layers {
-		r.Git = append(r.Git, l.LandLast()...)
+		r.Git = append(r.Git, land(l)...)
 	}
-	if n.file == nil {
-		return r, err
-	}
-	if err == nil {
-		err = os.Remove(n.path)
-	}
-	return r, errors.Join(err, n.file.Close())
+	return r, err
 }
 
 // later reports whether a file came after the sandbox had ended.

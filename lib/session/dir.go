@@ -9,7 +9,7 @@
 // # Locks
 //
 // A session directory that anybody has locked is in use and stays. There are
-// four locks, taken in this order:
+// five locks, the first four taken in this order:
 //
 //	what                lock      held by                        how long
 //	base                shared    a command that opens a          some system calls
@@ -23,11 +23,14 @@
 //	.mounting           exclusive a command that starts the       until that is done
 //	                              keeper or mounts an overlay
 //	.keeper             exclusive the keeper                      as long as it lives
+//	.background         exclusive a process that stays with what  as long as it lives
+//	                    (a byte)  a command left running
 //
 // The first three are locks of flock(2). The one on the session directory belongs
 // to an open file description, which the command hands to its set-up program
-// (Locked). That outlives all processes of the sandbox. The lock on .keeper is one
-// of fcntl(2), whose holder the kernel names: no process ID is ever written down.
+// (Locked). That outlives all processes of the sandbox. The locks on .keeper
+// and .background are those of fcntl(2), whose holder the kernel names: no process ID is ever
+// written down.
 //
 // Nobody waits for a lock while holding a later one, but the keeper: it holds
 // .keeper, which nobody who holds the others waits for without bound. Each wait ends when the

@@ -138,7 +138,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told}
 	for i := range d.Held {
 		places = append(places, &d.Held[i])
 	}
@@ -165,6 +165,7 @@ type run struct {
 	pty     [2]int // the sandbox's own terminal: master, slave
 	root    string // the tree
 	joining chan joined
+	tree    int        // the same, open, if there is something to tell of it
 	link    *gate.Link // to the gate of the sandbox's network, or nil
 }
 
@@ -306,6 +307,11 @@ func (r *run) make(session map[string]int) error {
 	}
 	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
 		return err
+	}
+	if r.job.FDs.Told > 0 {
+		if r.tree, err = unix.Open(r.root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
 	}
 	// The tree's own mounts are nodev where they have to be.
 	words = append([]string{"--dev-bind", r.root, "/"}, words...)
@@ -504,6 +510,7 @@ func (r *run) wait() int {
 	}
 	r.noteEnd()
 	r.report()
+	r.tell()
 	if ws.Signaled() {
 		return 128 + int(ws.Signal())
 	}

@@ -44,6 +44,10 @@ type Job struct {
 
 	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
 
+	// Told are directories of which the set-up program tells in the end, with the file
+	// FDs.Told, what is in them.
+	Told []string `json:"told,omitempty"`
+
 	// Net is the network of the sandbox, if it is neither the host's nor, by an option
 	// of bwrap, a loopback of its own.
 	Net *gate.Config `json:"net,omitempty"`
@@ -71,6 +75,7 @@ type Descriptors struct {
 	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
 	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: nobody shares it
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
+	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }
@@ -108,7 +113,7 @@ type Mount struct {
 	// plan was made. The zero value checks nothing.
 	Inode Inode `json:"inode,omitzero"`
 
-	Access  Access `json:"access,omitempty"`  // Bind, Keep, Dev
+	Access  Access `json:"access,omitempty"`  // Bind, Keep, Dev; ReadOnly for Empty: in the end
 	Perms   uint32 `json:"perms,omitempty"`   // Empty, Copy, File, Overlay without From
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File

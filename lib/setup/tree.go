@@ -28,6 +28,7 @@ type tree struct {
 	blanks    int               // how many files there cover others
 	layered   map[string]string // Layer.Upper -> where its overlay is in the tree
 	fresh     []uint64
+	sealed    []int // mounts that become read-only in the end
 	own       []Inode
 	sources   []int // by mount: what it shows, cloned or opened; -1 for none
 	console   int   // a terminal that is shown as /dev/console, or another file
@@ -81,18 +82,23 @@ func build(j *Job, terminals int, session func(string) (int, error)) (string, er
 }
 
 // finish makes the mount point of /proc, which bwrap mounts, and then makes the root
-// directory read-only. bwrap's --remount-ro would read the table of mounts once more.
+// directory and what is sealed read-only. bwrap's --remount-ro would read the table of mounts once more.
 func (t *tree) finish(writable bool) error {
 	proc, err := t.makeAll("/proc")
 	if err != nil {
 		return err
 	}
 	unix.Close(proc)
-	if writable {
-		return nil
+	if !writable {
+		t.sealed = append(t.sealed, t.root)
 	}
-	set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	return os.NewSyscallError("mount_setattr", unix.MountSetattr(t.root, "", unix.AT_EMPTY_PATH, &set))
+	for _, mount := range t.sealed {
+		set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &set); err != nil {
+			return os.NewSyscallError("mount_setattr", err)
+		}
+	}
+	return nil
 }
 
 // console is the standard output of the command, unless it has a terminal of the
@@ -269,6 +275,9 @@ func (t *tree) mount(m Mount, source int) error {
 	}
 	defer unix.Close(mount)
 	t.forget()
+	if m.Op == Empty && m.Access == ReadOnly {
+		t.sealed = append(t.sealed, dup(mount))
+	}
 	return moveTo(mount, at)
 }
 

@@ -52,6 +52,8 @@ type gate struct {
 	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
+	keeps    bool                 // what bash leaves runs on
+	kept     chan keptCommand     // gets the command, if it left something
 }
 
 // Numbers at which the command has the files of a gate. Shells use descriptors up
@@ -81,6 +83,7 @@ func newGate(j *Job) (*gate, error) {
 	g := &gate{
 		ours: os.NewFile(uintptr(pair[0]), "gate"), theirs: os.NewFile(uintptr(pair[1]), "gate"),
 		done: make(chan struct{}), ready: make(chan monitor.Running, 1), keep: j.Keep, dir: j.Dir != "" || j.State.Dir != "",
+		keeps: j.Background != nil, kept: make(chan keptCommand, 1),
 	}
 	if j.Fence != nil {
 		g.env = j.Fence.Plan.Env
@@ -215,9 +218,23 @@ func (g *gate) hold() {
 			}
 		}
 		g.leftover = g.look(sandbox)
+		if g.keeps && len(g.leftover) > 0 && !g.asked.Load() {
+			if status, ok := sandbox.HeldStatus(); ok {
+				g.kept <- keptCommand{g.leftover, status}
+				g.leftover = nil
+				sandbox.AwaitProcesses()
+			}
+		}
 		sandbox.LetGo()
 		close(g.looked)
 	}()
+}
+
+// keptCommand is a command that has ended, and the command lines of its processes, which
+// have not.
+type keptCommand struct {
+	left   []string
+	status syscall.WaitStatus
 }
 
 // look lists the processes that bash has left. It gives them endingTime to end.
@@ -292,6 +309,14 @@ func stagesIn(text string) []int {
 		stages = append(stages, int(n))
 	}
 	return stages
+}
+
+// shut ends the listening after all that bash said, although processes that it left may
+// have its socket.
+func (g *gate) shut() {
+	if raw, err := g.ours.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
 }
 
 // exit asks the kernel how bash ended. It knows that only once bash has, and older

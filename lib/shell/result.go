@@ -59,12 +59,18 @@ type Result struct {
 	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
 	Survivors int       // processes that had to be ended after the command
 	Ended     []string  // the command lines of these, each once
+	Fenced    bool      // it ran in a sandbox of pk's
+	Staying   int       // processes that run on
 	State     *State    // that the command left; nil if that is not known
 	NoDir     bool      // the directory to begin in was not there
 	Left      int       // processes that could not be ended
 	Held      bool      // a process that the command did not start has the output open
 	WriteErr  error     // the first failure to write the output on
 	Interrupt os.Signal // that came from outside while it ran; nil for none
+
+	Background    []string // the command lines of processes that run on, each once
+	BackgroundLog string   // where their output goes, as commands see it; "" for nowhere
+	EndedBy       string   // what ends them
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
 	Git        []string           // what of the command's work with git is not as it may expect
@@ -137,8 +143,10 @@ func (r *Result) notes() string {
 	if r.Outcome == TimedOut && r.Total == 0 {
 		note("no output; standard input is /dev/null")
 	}
-	if line := r.ended(); line != "" {
-		note("%s", line)
+	for _, line := range []string{r.ended(), r.staying()} {
+		if line != "" {
+			note("%s", line)
+		}
 	}
 	if r.Left > 0 {
 		note("could not end %s", count(r.Left, "process", "processes"))
@@ -164,13 +172,14 @@ func (r *Result) FenceLines() []string {
 // maxEnded bounds the command lines in a result.
 const maxEnded = 3
 
-// note adds the command lines of processes that ended with the command.
-func (r *Result) note(lines []string) {
+// note adds the command lines of processes to a list.
+func note(list, lines []string) []string {
 	for _, line := range lines {
-		if line = oneLine(line); !slices.Contains(r.Ended, line) && len(r.Ended) < maxEnded {
-			r.Ended = append(r.Ended, line)
+		if line = oneLine(line); !slices.Contains(list, line) && len(list) < maxEnded {
+			list = append(list, line)
 		}
 	}
+	return list
 }
 
 // ended names the processes that ended with the command, "" if there were none.
@@ -178,11 +187,31 @@ func (r *Result) ended() string {
 	if r.Survivors == 0 {
 		return ""
 	}
-	names := ""
-	if len(r.Ended) > 0 {
-		names = ": \"" + strings.Join(r.Ended, "\", \"") + "\""
+	instead := ""
+	if r.Fenced {
+		instead = ", or --keep-background"
 	}
-	return fmt.Sprintf("ended with the command%s (%s); a job of --loop runs on", names, count(r.Survivors, "process", "processes"))
+	return fmt.Sprintf("ended with the command%s (%s); use a job of --loop%s", named(r.Ended), count(r.Survivors, "process", "processes"), instead)
+}
+
+// staying names the processes that run on, "" if there are none.
+func (r *Result) staying() string {
+	if r.Staying == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("left running%s (%s); %s", named(r.Background), count(r.Staying, "process", "processes"), r.EndedBy)
+	if r.BackgroundLog != "" {
+		line += "; further output: " + r.BackgroundLog
+	}
+	return line
+}
+
+// named lists command lines after a colon.
+func named(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return ": \"" + strings.Join(lines, "\", \"") + "\""
 }
 
 func count(n int, one, many string) string {
@@ -227,6 +256,9 @@ type record struct {
 	Pipeline      []int            `json:"pipeline,omitempty"`
 	Survivors     int              `json:"survivors,omitempty"`
 	Ended         []string         `json:"ended,omitempty"`
+	Background    []string         `json:"background,omitempty"`
+	Staying       int              `json:"background_count,omitempty"`
+	BackgroundLog string           `json:"background_log,omitempty"`
 	Left          int              `json:"left,omitempty"`
 	Held          bool             `json:"held,omitempty"`
 	MovedAside    []movedRecord    `json:"moved_aside,omitempty"`
@@ -251,7 +283,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Event: r.Event, Job: r.Job, Outcome: r.Outcome, Limit: r.Limit, Next: r.Next, More: r.More, Cwd: strings.ToValidUTF8(r.Cwd, string(utf8.RuneError)),
-		Survivors: r.Survivors, Ended: r.Ended, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network, Fence: r.Fence,
+		Survivors: r.Survivors, Ended: r.Ended, Background: r.Background, Staying: r.Staying, BackgroundLog: r.BackgroundLog, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network, Fence: r.Fence,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	if r.Outcome != Running {
@@ -283,6 +315,20 @@ func (r *Result) JSON() ([]byte, error) {
 		rec.Outcome, rec.OmittedBytes, rec.SkippedBytes = "", 0, r.Omitted
 	}
 	return Object(rec)
+}
+
+// Summary returns the fields of JSON, but for the command, its output and the request.
+func (r *Result) Summary() (map[string]json.RawMessage, error) {
+	line, err := r.JSON()
+	if err != nil {
+		return nil, err
+	}
+	fields := map[string]json.RawMessage{}
+	err = json.Unmarshal(line, &fields)
+	for _, name := range []string{"id", "event", "job", "command", "command_base64", "output", "output_base64", "output_bytes", "next", "more", "cwd"} {
+		delete(fields, name)
+	}
+	return fields, err
 }
 
 // Object encodes v as JSON, with a newline.

@@ -31,7 +31,7 @@ func TestObservation(t *testing.T) {
 		{"notes", Result{Outcome: Exited, Command: "x", Pipeline: []int{1, 0}, Survivors: 1, Ended: []string{"sleep 9"}, Left: 2, Held: true, Folded: 3, Limit: "memory", Error: "odd\n",
 			MovedAside: []quarantine.Moved{{From: "/p/.git/hooks/x\n", To: "/u/x"}}},
 			"$ x\n\nstopped by the limit: memory\nodd\\n\nmoved aside: /p/.git/hooks/x\\n, which a program outside would run, is now /u/x\npipeline: 1 0\n" +
-				"ended with the command: \"sleep 9\" (1 process); a job of --loop runs on\ncould not end 2 processes\nsomething else holds the output open; what it writes is lost\n" +
+				"ended with the command: \"sleep 9\" (1 process); use a job of --loop\ncould not end 2 processes\nsomething else holds the output open; what it writes is lost\n" +
 				"(3 control sequences removed)\nexit status: 0\n"},
 		{"output that forges the end", Result{Outcome: TimedOut, Command: "x", Timeout: time.Second, Total: 9, Output: []byte("a\n\nexit status: 0\n"), Status: 124, Sent: []syscall.Signal{15}},
 			"Error: command timed out after 1s (sent SIGTERM).\n\n$ x\na\n\nexit status: 0\n\nexit status: 124\n"},

@@ -1,13 +1,16 @@
 package shell
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -49,6 +52,11 @@ type Job struct {
 	State State  // that it begins with; Gated jobs only
 	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
 
+	// Background keeps the processes that the command leaves running, with a Fence and
+	// without a Terminal. It returns the log of their output, nil for none. If Background is
+	// nil, these processes end with the command.
+	Background func() *Log
+
 	Timeout   time.Duration         // 0: none
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
 	Signals   <-chan os.Signal      // passed on to the command, which is to end
@@ -83,15 +91,32 @@ func (j *Job) Start() (*Supervisor, error) {
 	return s, nil
 }
 
-// Wait waits for the job and leaves no process behind.
+// Wait waits for the job and leaves no process behind, unless Stays reports that: then Rest
+// has to be called.
 func (s *Supervisor) Wait() *Result {
-	defer s.close()
-	s.wait()
+	if s.wait(s.job.Timeout); !s.stays {
+		defer s.close()
+	}
 	s.hear()
 	s.drain()
 	s.result.Duration = time.Since(s.begun)
 	s.conclude()
-	return s.result
+	r := s.result
+	if s.stays {
+		s.result = new(Result) // of Rest, which nobody asks for
+	}
+	return r
+}
+
+// Stays reports whether processes of the command run on after Wait.
+func (s *Supervisor) Stays() bool { return s.stays }
+
+// Rest waits for the end of these processes. The job's Signals and Asides go to them.
+func (s *Supervisor) Rest() {
+	defer s.close()
+	s.wait(0)
+	s.stays = false
+	s.drain()
 }
 
 // Terminal returns the user's side of the command's terminal, nil if it has none. It is
@@ -111,11 +136,13 @@ type Supervisor struct {
 	ran   bool // bwrap reported the command's status: it did start
 	ended bool // the main process has
 	late  bool // the time ran out
+	stays bool // the main process has ended, and others of the command run on
 }
 
 // pipe carries one stream of the command to a writer.
 type pipe struct {
 	r    *os.File
+	to   io.Writer
 	last chan struct{} // one value for each read
 	done chan struct{}
 	err  error // of writing; to be read after done
@@ -260,9 +287,14 @@ func (s *Supervisor) connect() (streams [3]*os.File, err error) {
 }
 
 func (s *Supervisor) read(r *os.File, to io.Writer) {
-	p := &pipe{r: r, last: make(chan struct{}, 1), done: make(chan struct{})}
+	p := &pipe{r: r, last: make(chan struct{}, 1)}
 	s.pipes = append(s.pipes, p)
-	go p.carry(to)
+	p.begin(to)
+}
+
+func (p *pipe) begin(to io.Writer) {
+	p.to, p.done = to, make(chan struct{})
+	go p.carry()
 }
 
 func dup(f *os.File) (*os.File, error) {
@@ -287,9 +319,9 @@ const readSize = 128 << 10
 
 // carry always reads on, also when the bytes have no reader any more: a full
 // pipe would stop the command.
-func (p *pipe) carry(to io.Writer) {
+func (p *pipe) carry() {
 	defer close(p.done)
-	buf := make([]byte, readSize)
+	to, buf := p.to, make([]byte, readSize)
 	for {
 		n, err := p.r.Read(buf)
 		if n > 0 && to != nil {
@@ -309,15 +341,27 @@ func (p *pipe) carry(to io.Writer) {
 
 // wait returns when nothing of the command is left, or nothing that can be
 // ended.
-func (s *Supervisor) wait() {
+func (s *Supervisor) wait(timeout time.Duration) {
 	var clock, kill, stuck <-chan time.Time
-	if s.job.Timeout > 0 {
-		timer := time.NewTimer(s.job.Timeout)
+	if timeout > 0 {
+		timer := time.NewTimer(timeout)
 		defer timer.Stop()
 		clock = timer.C
 	}
+	var kept chan keptCommand
+	if s.gate != nil {
+		kept = s.gate.kept
+	}
 	for {
 		select {
+		case k := <-kept:
+			if len(s.result.Sent) == 0 { // else a signal came meanwhile, and is to end them
+				s.stays, s.ran = true, true
+				s.status(k.status)
+				s.result.Background = note(nil, k.left)
+				s.result.Staying = len(k.left)
+				return
+			}
 		case e, ok := <-s.command.Events():
 			if !ok {
 				s.lost()
@@ -365,7 +409,7 @@ func (s *Supervisor) wait() {
 func (s *Supervisor) note(e monitor.Event) (last bool) {
 	if e.Kind == monitor.Done {
 		s.result.Survivors, s.result.Left, s.result.Usage = e.Ended, e.Left, e.Usage
-		s.result.note(e.Commands)
+		s.result.Ended = note(s.result.Ended, e.Commands)
 		return true
 	}
 	s.ended, s.ran = true, e.Ran
@@ -412,6 +456,9 @@ func (s *Supervisor) hear() {
 	if s.gate == nil {
 		return
 	}
+	if s.stays {
+		s.gate.shut()
+	}
 	select {
 	case <-s.gate.done:
 	case <-time.After(drainQuiet):
@@ -431,12 +478,77 @@ func (s *Supervisor) drain() {
 	if s.late || len(s.result.Sent) > 0 {
 		patience = time.After(drainLimit)
 	}
+	if s.stays {
+		s.divert()
+		return
+	}
 	for _, p := range s.pipes {
 		if s.await(p, &patience) && s.result.WriteErr == nil {
 			s.result.WriteErr = p.err
 		}
 		p.r.Close()
 	}
+}
+
+// divert sends the output of processes that stay to their log, and what is in the pipes so
+// far to the command's output.
+func (s *Supervisor) divert() {
+	log := s.job.Background()
+	var to io.Writer
+	if log != nil {
+		s.result.BackgroundLog = filepath.Join("/tmp", filepath.Base(log.file.Name()))
+		to = &sharedLog{log: log}
+	}
+	for _, p := range s.pipes {
+		_ = p.r.SetReadDeadline(past)
+		select {
+		case <-p.done:
+		case <-s.job.Signals: // the reader of our output is slow
+			continue
+		}
+		p.empty()
+		s.result.WriteErr = cmp.Or(s.result.WriteErr, p.err)
+		_ = p.r.SetReadDeadline(time.Time{})
+		p.begin(to)
+	}
+}
+
+// empty carries what is in the pipe, and does not wait for more.
+func (p *pipe) empty() {
+	raw, err := p.r.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		buf := make([]byte, pipeSize) // as much as was there when the command ended
+		for room := buf; len(room) > 0; {
+			n, err := unix.Read(int(fd), room)
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 {
+				buf = buf[:len(buf)-len(room)]
+				break
+			}
+			room = room[n:]
+		}
+		if len(buf) > 0 && p.err == nil {
+			_, p.err = p.to.Write(buf)
+		}
+	})
+}
+
+// sharedLog is a Log that several pipes write to.
+type sharedLog struct {
+	mu  sync.Mutex
+	log *Log
+}
+
+func (l *sharedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log.write(p)
+	return len(p), nil
 }
 
 // await reports whether the pipe was carried to its end.
@@ -497,9 +609,12 @@ func (s *Supervisor) fromGate() {
 		}
 		r.Pipeline = failedStages(s.gate.stages, r.Status)
 		r.State, r.NoDir = s.gate.state, s.gate.noDir
+		if s.stays {
+			return
+		}
 		if left := s.gate.left(); len(left) > 0 {
 			r.Survivors = len(left)
-			r.note(left)
+			r.Ended = note(r.Ended, left)
 		}
 	}
 	if fenced && !told && r.Signal == 0 && r.Status > 128 && strings.HasPrefix(signalName(syscall.Signal(r.Status-128)), "SIG") {

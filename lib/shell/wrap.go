@@ -8,6 +8,18 @@ import (
 	"strings"
 )
 
+// JoinWords makes a line for a shell of words: SplitWords returns them again.
+func JoinWords(words []string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%"
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		if quoted[i] = word; word == "" || strings.Trim(word, plain) != "" {
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(quoted, " ")
+}
+
 // SplitWords splits text into words as a shell does, and expands nothing: quotes
 // and backslashes keep characters together, and $, *, ~ are themselves. Characters
 // that would make more than one command of it in a shell are refused unless quoted.

@@ -9,6 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func TestJoinWords(t *testing.T) {
+	words := []string{"plain/word-1", "", "a b", "it's", "$HOME", "a\nb", "\\", "\xff", "*", "=x"}
+	assert.Equal(t, `plain/word-1 '' 'a b' 'it'\''s' '$HOME' 'a`+"\nb' '\\' '\xff' '*' '=x'", JoinWords(words))
+	back, err := SplitWords(JoinWords(words))
+	assert.NoError(t, err)
+	assert.Equal(t, words, back)
+}
+
 func TestSplitWords(t *testing.T) {
 	for _, test := range []struct {
 		name, in string

@@ -4,7 +4,7 @@ _pk_apply() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
 	case $prev in
 	--session) return ;;
-	--from)
+	--from | --audit)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -12,7 +12,7 @@ _pk_apply() {
 	esac
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
-			--session --from --all --discard --undo --redo --overwrite --links
+			--session --from --audit --all --discard --undo --redo --overwrite --links
 			-n --dry-run -z --zero --json -h --help --version
 		' -- "$cur")
 		return

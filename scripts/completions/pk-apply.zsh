@@ -9,6 +9,7 @@ _arguments -s -S \
 	'(--from --all --discard --overwrite *)--undo[put back what the last landing replaced]' \
 	'(--from --all --discard --overwrite --undo *)--redo[land again what --undo has put back]' \
 	'(--discard --undo --redo)--overwrite[land conflicts too]' \
+	'--audit[append records to a file]:file:_files' \
 	'--links[land links that lead out of the project]' \
 	'(-n --dry-run)'{-n,--dry-run}'[print what would land]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \

@@ -8,7 +8,7 @@ _pk_bash() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --log)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --audit | --audit-check | --log)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -32,13 +32,13 @@ _pk_bash() {
 	if [[ $cur == -* ]]; then
 		mapfile -t COMPREPLY < <(compgen -W '
 			-c --command --timeout --kill-after --description -y --yes -n --no
-			--confirm-command --no-sandbox --wrap --loop --state --describe --json --raw --status-fd --head
+			--confirm-command --no-sandbox --wrap --loop --state --keep-background --describe --json --raw --status-fd --head
 			--tail --log --no-log --follow --no-follow -C --project-root
 			--readable --writable --readable-from --writable-from --session --temp
 			--no-alias-tmp -z --zero --overlay --overlay-from --trial --no-toolchains --net
 			--allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
+			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap --audit --audit-check
 			-h --help --version --policy --deny --deny-read --allow-write
 		' -- "$cur")
 		return

@@ -12,6 +12,7 @@ _arguments -s -S -A '-*' \
 	'--wrap[run behind another program]:prefix: ' \
 	'--loop[answer requests from standard input]' \
 	'--state[what a command hands on to the next]:state:(none cwd env)' \
+	'--keep-background[keep what a command leaves running]' \
 	'--describe[print what holds for a command, for a model]' \
 	'--no-sandbox[run without a sandbox]' \
 	'--json[print one JSON object]' \
@@ -30,6 +31,8 @@ _arguments -s -S -A '-*' \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
+	'--audit[append records to a file]:file:_files' \
+	'--audit-check[find what was changed in records]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \

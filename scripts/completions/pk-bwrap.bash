@@ -8,7 +8,7 @@ _pk_bwrap() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy)
+	--readable | --protect | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --audit)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -25,9 +25,9 @@ _pk_bwrap() {
 			--session --temp --no-alias-tmp --overlay --overlay-from --trial --no-toolchains
 			--net --allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap
-			--print --explain --host --check --policy --deny --deny-read --allow-write -z
-			--zero -h --help --version --json
+			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
+			--print --explain --host --check --trust-project --policy --deny --deny-read
+			--allow-write -z --zero -h --help --version --json
 		' -- "$cur")
 		return
 	fi

@@ -9,6 +9,7 @@ _arguments -s -S -A '-*' \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
+	'--audit[append records to a file]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \
@@ -40,6 +41,7 @@ _arguments -s -S -A '-*' \
 	'--explain[tell what is shown at a path, and why]' \
 	'*--host[with --explain: which rule decides about a host]:value: ' \
 	'--check[attack a sandbox, and tell what holds]' \
+	'--trust-project[have the policy of the project read]' \
 	'(-z --zero)'{-z,--zero}'[records end in NUL]' \
 	'(-h --help)'{-h,--help}'[print a summary]' \
 	'--version[print the version]' \

@@ -11,7 +11,7 @@ _pk_fs() {
 		fi
 		case $word in
 		-C | --project-root | --readable | --writable | --readable-from | --writable-from | --session | --temp | --deny | \
-			--deny-read | --allow-write | --policy | --violations | --if-unchanged | --old | --new | \
+			--deny-read | --allow-write | --policy | --violations | --audit | --if-unchanged | --old | --new | \
 			--old-from | --new-from | --from | --lines | --head | --tail | \
 			-B | --before | -A | --after | --context | --glob | --limit | --protocol | --pass-env | --timeout) skip=1 ;;
 		-*) ;;
@@ -24,7 +24,7 @@ _pk_fs() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --policy | --violations | --old-from | --new-from | --from | --)
+	--readable | --readable-from | --writable-from | --policy | --violations | --audit | --old-from | --new-from | --from | --)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 		return
@@ -44,7 +44,7 @@ _pk_fs() {
 		mapfile -t COMPREPLY < <(compgen -W '
 			-C --project-root --readable --writable --readable-from --writable-from
 			--session --temp --no-alias-tmp --no-protect --deny --deny-read --allow-write
-			--policy --violations --atomic --exclusive --if-unchanged --old --new
+			--policy --violations --audit --atomic --exclusive --if-unchanged --old --new
 			--old-from --new-from --all --from --dry-run --lines --head --tail -n --number
 			-i --ignore-case -F --fixed -B --before -A --after --context -l --files-only --glob --limit --sync
 			-r --recursive -f --force --json -z --zero --protocol --pass-env --timeout

@@ -38,6 +38,7 @@ _arguments -s -S \
 	'*--deny[neither read nor write what a pattern covers]:pattern:' \
 	'*--deny-read[do not read what a pattern covers]:pattern:' \
 	'*--allow-write[write only what a pattern matches]:pattern:' \
+	'--audit[append records to a file]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'--violations[append what is refused to a file]:file:_files' \
 	'--atomic[write, never a part]' \

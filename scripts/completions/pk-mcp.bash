@@ -8,9 +8,13 @@ _pk_mcp() {
 		mapfile -t COMPREPLY < <(compgen -d -- "$cur")
 		return
 		;;
-	--readable | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy)
+	--readable | --readable-from | --writable-from | --overlay-from | --allow-host-from | --bwrap | --policy | --audit)
 		compopt -o filenames
 		mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+		return
+		;;
+	--confirm-command)
+		mapfile -t COMPREPLY < <(compgen -c -- "$cur")
 		return
 		;;
 	--net)
@@ -24,12 +28,12 @@ _pk_mcp() {
 	--session | --pass-env | --setenv | --allow-host | --publish | --connect | --deny | --deny-read | --allow-write | --require | --memory | --pids | --cpu-time | --file-size) return ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W '
-		--ask -y --yes --state
+		--ask --confirm-command -y --yes --no-keep-background --state
 		-C --project-root --readable --writable --readable-from --writable-from
 		--session --temp --overlay --overlay-from --trial --no-toolchains
 		--net --allow-host --allow-host-from --publish --connect
 		--env-inherit --pass-env --setenv --no-protect --require
-		--allow-nested --memory --pids --cpu-time --file-size --bwrap
+		--allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
 		--policy --deny --deny-read --allow-write -z
 		--zero -h --help --version --json
 	' -- "$cur")

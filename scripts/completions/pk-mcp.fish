@@ -2,7 +2,9 @@
 
 complete -c pk-mcp -f
 complete -c pk-mcp -l ask -d 'Ask through the client before each command'
+complete -c pk-mcp -l confirm-command -x -a '(__fish_complete_command)' -d 'Have a program answer'
 complete -c pk-mcp -s y -l yes -d 'Do not ask'
+complete -c pk-mcp -l no-keep-background -d 'End what a command leaves running'
 complete -c pk-mcp -l state -x -a 'none cwd env' -d 'What lasts from command to command'
 complete -c pk-mcp -s C -l project-root -x -a '(__fish_complete_directories)' -d 'The project root'
 complete -c pk-mcp -l readable -r -F -d 'A further root, not writable'
@@ -11,6 +13,7 @@ complete -c pk-mcp -l readable-from -r -F -d 'Readable roots from a list'
 complete -c pk-mcp -l writable-from -r -F -d 'Writable roots from a list'
 complete -c pk-mcp -l session -x -d 'Join a session'
 complete -c pk-mcp -l temp -x -a '(__fish_complete_directories)' -d 'Use a directory as the session tmp'
+complete -c pk-mcp -l audit -r -F -d 'Append records to a file'
 complete -c pk-mcp -l policy -r -F -d 'Take options from a file'
 complete -c pk-mcp -l deny -x -d 'Neither read nor write what matches'
 complete -c pk-mcp -l deny-read -x -d 'Do not read what matches'

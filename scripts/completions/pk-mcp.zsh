@@ -2,8 +2,10 @@
 # zsh completion for pk-mcp. It never runs the command.
 
 _arguments -s -S \
-	'(-y --yes)--ask[ask through the client before each command]' \
-	'(--ask)'{-y,--yes}'[do not ask]' \
+	'(-y --yes --confirm-command)--ask[ask through the client before each command]' \
+	'(-y --yes --ask)--confirm-command[have a program answer]:program:_command_names -e' \
+	'(--ask --confirm-command)'{-y,--yes}'[do not ask]' \
+	'--no-keep-background[end what a command leaves running]' \
 	'--state[what lasts from command to command]:state:(none cwd env)' \
 	'(-C --project-root)'{-C,--project-root}'[the project root]:directory:_files -/' \
 	'*--readable[a further root, not writable]:path:_files' \
@@ -12,6 +14,7 @@ _arguments -s -S \
 	'*--writable-from[writable roots from a list]:path:_files' \
 	'--session[join a session]:value: ' \
 	'--temp[use a directory as the session tmp]:directory:_files -/' \
+	'--audit[append records to a file]:file:_files' \
 	'*--policy[take options from a file]:file:_files' \
 	'*--deny[neither read nor write what matches]:value: ' \
 	'*--deny-read[do not read what matches]:value: ' \

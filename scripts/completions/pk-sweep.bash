@@ -5,7 +5,7 @@ _pk_sweep() {
 	--older-than) mapfile -t COMPREPLY < <(compgen -W '1h 12h 1d 3d 7d 2w' -- "$cur") ;;
 	--base) mapfile -t COMPREPLY < <(compgen -d -- "$cur") ;;
 	--session) ;;
-	*) mapfile -t COMPREPLY < <(compgen -W '--older-than --all --session --discard --base --dry-run -n --verbose -v --json --help -h --version' -- "$cur") ;;
+	*) mapfile -t COMPREPLY < <(compgen -W '--older-than --all --session --background --discard --base --dry-run -n --verbose -v --json --help -h --version' -- "$cur") ;;
 	esac
 }
 complete -F _pk_sweep pk-sweep

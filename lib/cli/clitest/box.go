@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"hash/crc32"
 	"os"
@@ -203,4 +204,32 @@ func Listing(t testing.TB, dir string) string {
 		t.Fatal(err)
 	}
 	return out.String()
+}
+
+// Audit returns the name of an audit file that no command of the box sees.
+func (b *Box) Audit(t testing.TB) string {
+	t.Helper()
+	dir := filepath.Join(filepath.Dir(b.Project), "records")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "audit")
+}
+
+// Records returns the records of an audit file.
+func Records(t testing.TB, name string) []map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []map[string]any
+	for line := range strings.Lines(string(text)) {
+		var r map[string]any
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		list = append(list, r)
+	}
+	return list
 }

@@ -22,6 +22,11 @@ func Consistent(t *testing.T, c *cli.Command, words ...string) {
 	completion := func(shell string) string {
 		return read(t, root, "scripts", "completions", c.Name+"."+shell)
 	}
+	for _, name := range c.OptionNames() {
+		if long, ok := strings.CutPrefix(name, "--"); ok && len(cli.Classes(long)) != 1 {
+			t.Errorf("option %q is in the lists %q of lib/cli/authority.go, and has to be in one", name, cli.Classes(long))
+		}
+	}
 	for _, problem := range disagreements(registered(c, words), texts{
 		help: c.Help,
 		man:  read(t, root, "man", c.Name+".1"),

@@ -21,11 +21,16 @@ const (
 	netAllow = "allow"
 )
 
+// setNet sets the network. With none, the hosts that a policy allows are not reached, and
+// a policy that says none drops those of the command line too.
 func (o *Options) setNet(v string) error {
 	if !slices.Contains([]string{netHost, netNone, netAllow}, v) {
 		return fmt.Errorf("%q is not one of host, none and allow", v)
 	}
 	o.net = v
+	if v == netNone {
+		o.allowHosts = slices.DeleteFunc(o.allowHosts, func(h listed) bool { return h.policy != "" || o.Source() != "" })
+	}
 	return nil
 }
 
@@ -70,7 +75,7 @@ func (o *Options) network(ctx *cli.Context) (*gate.Config, error) {
 	if c.Rules, err = o.hostRules(ctx); err != nil {
 		return nil, cli.Invalid(err)
 	}
-	if c.Allow {
+	if c.Allow && !o.Pinned() { // a proxy is one host more
 		c.Proxy, err = gate.FindProxy(os.Getenv)
 	}
 	return c, err
@@ -101,6 +106,9 @@ func (o *Options) hostRules(ctx *cli.Context) (hostrule.Rules, error) {
 
 // hostSet returns a set of the user's own.
 func (o *Options) hostSet(name string) (hostrule.Rules, error) {
+	if o.Pinned() {
+		return nil, fmt.Errorf("the set %q is the user's own, and the machine's policy is mandatory", name)
+	}
 	o.hostSets = hostrule.SetsFile(os.Getenv("HOME"), os.Getenv)
 	sets, err := hostrule.LoadSets(o.hostSets)
 	if err != nil {

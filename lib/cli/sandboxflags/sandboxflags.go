@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
@@ -40,6 +42,10 @@ type Options struct {
 	Runs bool
 	Next *monitor.Ahead
 
+	// Log is the file of --audit, which Open refuses if the sandbox shows it; or nil. The
+	// caller opens it before Open, after which root can be another user.
+	Log *audit.Log
+
 	overlays     []listed
 	noToolchains bool
 	net          string // of --net; "" stands for host
@@ -58,8 +64,9 @@ type Options struct {
 
 // listed is the value of an option such as --overlay or, as a list, --overlay-from.
 type listed struct {
-	value string
-	list  bool
+	value  string
+	list   bool
+	policy string // the line of a policy that gave it, or ""
 }
 
 // SandboxHelp is what --help says of the sandbox options, the same in each
@@ -95,6 +102,8 @@ const SandboxHelp = `Sandbox:
       --file-size SIZE       how large a file it may write, at least 4K
       --bwrap PATH           the bwrap to use (default: root's own in /usr/bin,
                              /bin or /usr/local/bin)
+      --audit FILE           append a record of each command to FILE, or run
+                             nothing
 `
 
 // Options returns the options, to be added to a command's own.
@@ -106,13 +115,13 @@ func (o *Options) Options() []cli.Option {
 // Lasting returns the options that can stand in a policy.
 func (o *Options) Lasting() []cli.Option {
 	return append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...),
-		listedIn(&o.overlays, "overlay", false).Path(),
-		listedIn(&o.overlays, "overlay-from", true).PathOrStdin(),
+		o.listedIn(&o.overlays, "overlay", false).Path(),
+		o.listedIn(&o.overlays, "overlay-from", true).PathOrStdin(),
 		cli.Switch(&o.Trial, "trial", ""),
 		cli.Switch(&o.noToolchains, "no-toolchains", ""),
-		cli.Func(o.setNet, "net", ""),
-		listedIn(&o.allowHosts, "allow-host", false),
-		listedIn(&o.allowHosts, "allow-host-from", true).PathOrStdin(),
+		cli.Func(o.setNet, "net", "").Tightens(func(v string) bool { return v == netNone }),
+		o.listedIn(&o.allowHosts, "allow-host", false),
+		o.listedIn(&o.allowHosts, "allow-host-from", true).PathOrStdin(),
 		port(&o.publish, "publish"),
 		port(&o.connect, "connect"),
 		cli.Switch(&o.env.Inherit, "env-inherit", ""),
@@ -126,6 +135,7 @@ func (o *Options) Lasting() []cli.Option {
 		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
 		limit(&o.limits.FileSize, limits.ParseSize, "file-size"),
 		cli.Text(&o.bwrap, "bwrap", "").Path(),
+		o.AuditOption(),
 	)
 }
 
@@ -167,17 +177,20 @@ func (o *Options) passFD(v string) error {
 	return nil
 }
 
-// limit is an option whose value parse understands.
-func limit[T any](dst *T, parse func(string) (T, error), long string) cli.Option {
+// limit is an option whose value parse understands. A lower limit tightens.
+func limit[T int64 | time.Duration](dst *T, parse func(string) (T, error), long string) cli.Option {
 	return cli.Func(func(v string) (err error) {
 		*dst, err = parse(v)
 		return err
-	}, long, "")
+	}, long, "").Tightens(func(v string) bool {
+		n, err := parse(v)
+		return err != nil || *dst == 0 || n <= *dst
+	})
 }
 
-func listedIn(dst *[]listed, long string, list bool) cli.Option {
+func (o *Options) listedIn(dst *[]listed, long string, list bool) cli.Option {
 	return cli.Func(func(v string) error {
-		*dst = append(*dst, listed{v, list})
+		*dst = append(*dst, listed{v, list, o.Source()})
 		return nil
 	}, long, "")
 }
@@ -241,6 +254,9 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 		}
 		f.Fence, err = fence.New(c)
 	}
+	if err == nil {
+		err = f.refuseShown(o.Log)
+	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -252,7 +268,7 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
 		Overlays: overlays, NoToolchains: o.noToolchains, AllowNested: o.allowNested,
 		Protect: o.protect, NoProtect: o.NoProtect, Require: o.require, PassFDs: o.passFDs,
-		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell,
+		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell, Pinned: o.Pinned(),
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
 	c.Trial = o.Trial || opened.Session != nil && opened.Session.Trial()

@@ -8,7 +8,7 @@ import (
 	"pikuri/lib/cli"
 )
 
-// cli.SandboxOnly lists exactly the sandbox options of this package, except protect.
+// cli.SandboxOnly lists exactly the sandbox options of this package, except protect and audit.
 func TestSandboxOnly(t *testing.T) {
 	options := func(list []cli.Option) map[string]bool {
 		m := map[string]bool{}
@@ -19,7 +19,7 @@ func TestSandboxOnly(t *testing.T) {
 	}
 	o := new(Options)
 	want := options(o.Lasting())
-	for name := range options(append(o.WorkspaceFlags.Options(), o.RuleOptions()...)) {
+	for name := range options(append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...), o.AuditOption())) {
 		delete(want, name)
 	}
 	delete(want, "protect")

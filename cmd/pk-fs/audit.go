@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+
+	"pikuri/lib/audit"
+	"pikuri/lib/cli"
+	"pikuri/lib/edit"
+	"pikuri/lib/workspace"
+)
+
+// maxAudited bounds the files that are read for their hash in the records of --audit.
+const maxAudited = 64 << 20
+
+// outcome is how an operation has ended, in its record.
+type outcome struct {
+	Outcome string `json:"outcome"` // done or failed
+	Kind    string `json:"kind,omitempty"`
+}
+
+// openRecords opens the file of --audit; nil without the option.
+func (o *options) openRecords() (*audit.Log, error) {
+	log, err := audit.Open("pk-fs", o.Audit, o.NamedRoots())
+	return log, cli.Invalid(err)
+}
+
+// change does what changes the files at paths, and records that it begins, and how it ended.
+// Without the first record nothing is changed. about is the operand that is no path, or "".
+func (w *work) change(operation, about string, paths []string, do func() error) error {
+	if w.records == nil {
+		return do()
+	}
+	r := audit.Record{Event: audit.Begin, Operation: operation, Session: w.SessionName()}
+	r.SetProject(w.confined.ProjectRoot())
+	r.SetCommand(about)
+	for _, typed := range paths {
+		f := audit.File{Before: w.hash(typed)}
+		f.Path, f.PathBytes = cli.TextOrBytes(typed)
+		r.Files = append(r.Files, f)
+	}
+	var err error
+	if r.Begin, err = w.records.Append(r); err != nil {
+		return err
+	}
+	w.failures = nil
+	err = do()
+	r.Event, r.Result = audit.End, outcome{Outcome: "done"}
+	if failed := errors.Join(err, w.failures); failed != nil {
+		r.Error, r.Result = failed.Error(), outcome{"failed", kindOf(failed)}
+	}
+	for i, typed := range paths {
+		r.Files[i].After = w.hash(typed)
+	}
+	if _, lost := w.records.Append(r); lost != nil {
+		w.ctx.Report(lost)
+	}
+	return err
+}
+
+// changed returns the paths of a patch.
+func changed(plan *edit.Plan) (paths []string) {
+	for _, c := range plan.Files() {
+		paths = append(paths, c.Path)
+		if c.To != "" {
+			paths = append(paths, c.To)
+		}
+	}
+	return paths
+}
+
+// hash returns the SHA-256 of a file: "" for none, and for one that cannot be read or is too
+// long.
+func (w *work) hash(typed string) string {
+	where, err := w.confined.Lookup(typed, toRead)
+	if err != nil {
+		return ""
+	}
+	p, err := w.within(where, toRead.Mode)
+	if err != nil {
+		return ""
+	}
+	f, err := workspace.Open(context.Background(), p.Workspace, p.path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if n, err := io.Copy(sum, io.LimitReader(f, maxAudited+1)); err != nil || n > maxAudited {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

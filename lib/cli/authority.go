@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// level is whose an option is.
+type level int
+
+const (
+	machines level = iota // the machine's policy may say anything
+	users                 // the command line, and the policies that it names
+	projects              // the policy of the project may only tighten
+)
+
+// machineFile is the policy of the machine.
+var machineFile = "/etc/pikuri/policy"
+
+// The options of all commands, by what they do to what a command may do. An option that
+// is in none of the lists is taken for a widening one.
+const (
+	// A tightening option takes away; Option.Tightens tells which of its values do.
+	tightening = `allow-write cpu-time deny deny-read file-size memory net no-toolchains pids protect require trial`
+
+	// A widening option may allow more than there was without it.
+	widening = `allow-all allow-host allow-host-from allow-nested bwrap connect env-inherit links no-protect
+		no-sandbox overlay overlay-from pass-env pass-fd protocol publish readable readable-from setenv temp
+		wrap writable writable-from`
+
+	// A neutral option says what to do, and not what may be done. The machine's word counts
+	// if it has said one.
+	neutral = `absent after all ask atomic audit audit-check base before check command confirm-command context describe description
+		background discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
+		if-unchanged ignore-case json keep-background kill-after limit lines log loop name-only new new-from no no-alias-tmp no-keep-background
+		no-follow no-log no-pager number old old-from older-than overwrite patch physical policy print project
+		project-root quiet raw read recursive redo session stat state status-fd stdin sync tail timeout tool
+		trace trust-project undo verbose version violations write yes zero`
+)
+
+// environment stands in user-may for the variables and files of the user that widen.
+const environment = "environment"
+
+func among(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
+
+// Classes tells what an option does, by the lists that have its long name: it should be one.
+func Classes(name string) []string {
+	var found []string
+	for _, c := range []struct{ name, list string }{{"tightening", tightening}, {"widening", widening}, {"neutral", neutral}} {
+		if among(c.list, name) {
+			found = append(found, c.name)
+		}
+	}
+	return found
+}
+
+// machine is what the machine's policy says about options of others.
+type machine struct {
+	mandatory string   // the line that says so, or ""
+	may       []string // what users may do all the same
+	gave      []string // its own options
+}
+
+func (r *reader) setMandatory(string) error { r.machine.mandatory = r.source; return nil }
+
+// reopen lets users give options that a mandatory policy would refuse.
+func (r *reader) reopen(names string) error {
+	for _, name := range strings.Fields(names) {
+		if name != environment && len(Classes(name)) == 0 {
+			return fmt.Errorf("%q is not an option", name)
+		}
+		r.machine.may = append(r.machine.may, name)
+	}
+	return nil
+}
+
+// permit refuses an option that would widen what an outer policy allows.
+func (w *WorkspaceFlags) permit(by level, o Option, value string) error {
+	m := w.machine
+	free := by == users && (m.mandatory == "" || slices.Contains(m.may, o.Long))
+	switch {
+	case by == machines, free, o.Long == includes:
+		return nil
+	case among(tightening, o.Long) && o.Narrower(value):
+		return nil
+	case by == projects:
+		return fmt.Errorf("the policy of a project may only tighten")
+	case among(neutral, o.Long) && !slices.Contains(m.gave, o.Long):
+		return nil
+	}
+	err := fmt.Errorf("the machine's policy is mandatory (%s), and only options that tighten it can be used", m.mandatory)
+	return WithHint(err, "its administrator can allow this one there: user-may %s", o.Long)
+}
+
+// Pinned reports whether variables and files of the user may show nothing more.
+func (w *WorkspaceFlags) Pinned() bool {
+	return w.machine.mandatory != "" && !slices.Contains(w.machine.may, environment)
+}
+
+// readMachine reads the machine's policy, if there is one.
+func (w *WorkspaceFlags) readMachine() error {
+	if _, err := os.Lstat(machineFile); os.IsNotExist(err) {
+		return nil
+	}
+	err := w.reader(machines).file(machineFile)
+	w.narrowed = len(w.rules.AllowWrite) > 0
+	return err
+}
+
+// checkMachine refuses a policy of the machine that somebody but root could have written.
+func checkMachine(file *os.File, place string) error {
+	dir, err := os.Stat(filepath.Dir(place))
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	for _, at := range []struct {
+		name string
+		os.FileInfo
+	}{{place, info}, {filepath.Dir(place), dir}} {
+		if uid := at.Sys().(*syscall.Stat_t).Uid; uid != 0 || at.Mode().Perm()&0o022 != 0 {
+			err := fmt.Errorf("%q is not root's alone (owner %d, mode %04o)", at.name, uid, at.Mode().Perm())
+			return WithHint(err, "chown root %q; chmod go-w %q", at.name, at.name)
+		}
+	}
+	return nil
+}

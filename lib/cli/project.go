@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/usertable"
+)
+
+// projectFile is the policy of a project, below its root.
+const projectFile = ".pk/policy"
+
+// project is a project's policy, and the row that trusts it.
+type project struct {
+	policy
+	text string
+	path string // of the project root, every link followed
+	row  string // path, device and inode of the project root, SHA-256 of the text
+}
+
+// loadProject reads the policy of the project. Without one, the text is "".
+func (w *WorkspaceFlags) loadProject() (project, error) {
+	root, err := confine.Follow(w.Project())
+	if err != nil {
+		return project{}, nil // Open reports it
+	}
+	var st unix.Stat_t
+	name := filepath.Join(root.Place, projectFile)
+	if _, err := os.Lstat(name); os.IsNotExist(err) || unix.Stat(root.Place, &st) != nil {
+		return project{}, nil
+	}
+	p, text, err := loadPolicy(name, projects)
+	row := fmt.Sprintf("%q\t%d:%d\t%x", root.Place, st.Dev, st.Ino, sha256.Sum256([]byte(text)))
+	return project{p, text, root.Place, row}, err
+}
+
+// trusted is the table of policies that the user trusts.
+func trusted() string { return usertable.Path(os.Getenv("HOME"), os.Getenv, "trusted-projects") }
+
+// readProject reads the policy of the project if the user trusts it.
+func (w *WorkspaceFlags) readProject(ctx *Context) error {
+	p, err := w.loadProject()
+	if err != nil || p.text == "" || w.Trusting {
+		if err != nil && !w.Trusting {
+			ctx.Warn("the project's policy is not used: %v", err)
+		}
+		return nil
+	}
+	table, err := usertable.Read(trusted())
+	if err != nil {
+		return err
+	}
+	known := false
+	for _, row := range usertable.Rows(table) {
+		if row == p.row {
+			return w.useProject(p)
+		}
+		known = known || strings.HasPrefix(row, fmt.Sprintf("%q\t", p.path))
+	}
+	if !known {
+		ctx.Warn("the project's policy is not used, since you have not trusted it: read %q, then pk-bwrap --trust-project", p.name)
+		return nil
+	}
+	return WithHint(fmt.Errorf("the project's policy %q has changed since you trusted it", p.name), "read it, then pk-bwrap -C %q --trust-project", p.path)
+}
+
+// useProject takes the options of a project's policy. It lies in a writable root, but the
+// table of trusted content must not.
+func (w *WorkspaceFlags) useProject(p project) error {
+	if file := trusted(); file != "" {
+		trail, _ := confine.Follow(file)
+		w.policies = append(w.policies, policy{name: file, trail: trail})
+	}
+	w.narrowed = len(w.rules.AllowWrite) > 0
+	return w.reader(projects).read(p.policy, p.text)
+}
+
+// TrustProject has the policy of the project read from now on, and prints it.
+func (w *WorkspaceFlags) TrustProject(ctx *Context) error {
+	p, err := w.loadProject()
+	if err == nil && p.text == "" {
+		err = fmt.Errorf("there is no %q in %q", projectFile, w.Project())
+	}
+	before := len(w.lines)
+	if err == nil {
+		err = w.useProject(p)
+	}
+	if err != nil {
+		return Invalid(fmt.Errorf("cannot trust the project's policy: %w", err))
+	}
+	for _, line := range w.lines[before:] {
+		if err := WriteRecord(ctx.Stdout, line.Text, false, true); err != nil {
+			return err
+		}
+	}
+	if err := appendRow(trusted(), p.row); err != nil {
+		return fmt.Errorf("cannot record that you trust the project's policy: %w", err)
+	}
+	return nil
+}
+
+// appendRow adds a row to a table of the user's, in one write.
+func appendRow(file, row string) error {
+	if file == "" {
+		return errors.New("the home is not known: set HOME")
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	text, err := usertable.Read(file)
+	if err != nil || slices.Contains(strings.Split(text, "\n"), row) {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("\n" + row + "\n") // the last row may lack its end
+	return errors.Join(err, f.Close())
+}

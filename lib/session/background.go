@@ -1,0 +1,106 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// backgroundFile is locked by the processes that stay with what commands left running, a byte
+// by each. The locks are those of fcntl(2), as the keeper's.
+const backgroundFile = ".background"
+
+const (
+	// maxBackground bounds the commands of a session that leave something running.
+	maxBackground = 1024
+
+	// backgroundWait bounds the wait for one of them. It is longer than the longest time
+	// between SIGTERM and SIGKILL.
+	backgroundWait = 11 * time.Minute
+)
+
+// Stay says that this process stays with what a command left running, until it ends or the
+// file is closed. SIGTERM has to end what it stays with.
+func (d *Dir) Stay() (*os.File, error) {
+	f, err := openOwn(d.dir, backgroundFile, unix.O_RDWR|unix.O_CREAT)
+	if err != nil {
+		return nil, err
+	}
+	for at := range int64(maxBackground) {
+		err = unix.FcntlFlock(f.Fd(), unix.F_SETLK, &unix.Flock_t{Type: unix.F_WRLCK, Start: at, Len: 1})
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot lock %q in the session directory: %w", backgroundFile, err)
+	}
+	return f, nil
+}
+
+// EndBackground ends what commands of the session called name have left running, waits for
+// that, and returns how many commands these were.
+func EndBackground(base, name string) (ended int, err error) {
+	in, err := openBase(base)
+	if err == nil {
+		defer in.Close()
+		var dir, f *os.File
+		if dir, err = openPrivate(in, Prefix+name); err == nil {
+			defer dir.Close()
+			f, err = openOwn(dir, backgroundFile, unix.O_RDONLY)
+		}
+		if err == nil {
+			defer f.Close()
+			ended, err = endHolders(f)
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return ended, fmt.Errorf("cannot end the background of session %q: %w", name, err)
+	}
+	return ended, nil
+}
+
+// endHolders ends the processes that have a part of f locked, one after another.
+func endHolders(f *os.File) (ended int, err error) {
+	for range maxBackground {
+		pid, err := holderOf(f)
+		if errors.Is(err, ErrElsewhere) {
+			err = errors.New("its monitor runs in another process namespace")
+		}
+		if err != nil || pid == 0 {
+			return ended, err
+		}
+		if err := endHolder(f, pid); err != nil {
+			return ended, err
+		}
+		ended++
+	}
+	return ended, errors.New("more and more commands leave something running")
+}
+
+func endHolder(f *os.File, pid int) error {
+	n, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		defer unix.Close(n)
+		if again, herr := holderOf(f); herr != nil || again != pid {
+			return herr // it has just ended
+		}
+		err = unix.PidfdSendSignal(n, unix.SIGTERM, nil, 0)
+	}
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
+	case !AwaitEnd(n, backgroundWait):
+		return fmt.Errorf("process %d does not end", pid)
+	}
+	return nil
+}
