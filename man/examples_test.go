@@ -70,11 +70,20 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 // special are the examples that are neither a transcript nor a script, by page
 // and first line: what they are, and how they are tried.
 var special = map[string]func(*testing.T, *scene, example){
-	"man/pk-bash.1: SHELL = pk-bash":                                                                                   makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
-	"man/pk-bash.1: $ pk-bash -y --net none --loop":                                                                    conversation,
-	"man/pk-fs.1: report.txt: $(SOURCES)":                                                                              makefile("SOURCES = src/main.c counter\n"),
-	"man/pk-fs.1: import json, subprocess":                                                                             python("path, text = 'notes/made/up', 'hi'\n", "assert names == ['report.py'], names\nassert pk_fs('cat', path) == b'hi'\n"),
-	"man/pk-net.7: pk-bwrap --net none --publish 3000 --connect 5432 -- make":                                          elsewhere("cmd/pk-bwrap tries these options in a network of its own: the ports may be in use here"),
+	"man/pk-bash.1: SHELL = pk-bash":                makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
+	"man/pk-bash.1: $ pk-bash -y --net none --loop": conversation,
+	"man/pk-fs.1: report.txt: $(SOURCES)":           makefile("SOURCES = src/main.c counter\n"),
+	"man/pk-fs.1: import json, subprocess":          python("path, text = 'notes/made/up', 'hi'\n", "assert names == ['report.py'], names\nassert pk_fs('cat', path) == b'hi'\n"),
+	"man/pk-nested.7: docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined IMAGE": elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: podman run --security-opt unmask=ALL IMAGE":                                                                                  elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: the container may not make namespaces; start the container with --security-opt ...":                                          elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: parts of /proc are hidden (\"/proc/bus\"), so no other can be mounted; start the container with ...":                         elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: spec:": elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: \"securityOpt\": [\"seccomp=unconfined\", \"apparmor=unconfined\", \"systempaths=unconfined\"]":       elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: pk-bash -y --net none --allow-nested 'python3 -m http.server --bind 127.0.0.1 8000 & server=$!":       elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: import { chromium } from 'playwright-core'":                                                           elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-nested.7: pk-bash -y --session bazel --allow-nested 'bazel --batch build --spawn_strategy=linux-sandbox //...'": elsewhere("make engines tries it, or the page says that it was not tried"),
+	"man/pk-net.7: pk-bwrap --net none --publish 3000 --connect 5432 -- make":                                               elsewhere("cmd/pk-bwrap tries these options in a network of its own: the ports may be in use here"),
 	"man/pk-net.7: # set\trule\tprivate":                                                                               file(".config/pikuri/hosts.tsv"),
 	"man/pk-policy.5: # What the agent may do to the application.":                                                     file("policies/app"),
 	"man/pk-sweep.1: 17 4 * * *  pk-sweep":                                                                             crontab,
@@ -82,7 +91,7 @@ var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-patterns.7: .B \"pattern         path              matches  covers\"":                                      elsewhere("lib/pattern reads this table from the page"),
 	"man/pk-patterns.7: .B \"pattern         what is wrong\"":                                                          elsewhere("lib/pattern reads this table from the page"),
 	"README.md: make try     # installs bubblewrap if it is missing, builds, runs a real project's tests in the fence": targets,
-	"README.md: make build":                                                                                            targets,
+	"README.md: make build": targets,
 }
 
 // TestExamples runs all that the pages show.
