@@ -86,6 +86,7 @@ var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-nested.7: #!/bin/bash":                                                                                     elsewhere("scripts/engines runs one like it"),
 	"man/pk-net.7: pk-bwrap --net none --publish 3000 --connect 5432 -- make":                                          elsewhere("cmd/pk-bwrap tries these options in a network of its own: the ports may be in use here"),
 	"man/pk-net.7: # set\trule\tprivate":                                                                               file(".config/pikuri/hosts.tsv"),
+	"man/pk-policy.5: # /etc/pikuri/policy":                                                                            elsewhere("cmd/pk-bwrap tries the policy of a machine in a mount namespace of its own"),
 	"man/pk-policy.5: # What the agent may do to the application.":                                                     file("policies/app"),
 	"man/pk-sweep.1: 17 4 * * *  pk-sweep":                                                                             crontab,
 	"man/pk-sweep.1: 17 4 * * *  XDG_CACHE_HOME=/var/scratch/me pk-sweep":                                              crontab,
