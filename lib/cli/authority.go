@@ -101,6 +101,12 @@ func (w *WorkspaceFlags) Pinned() bool {
 	return w.machine.mandatory != "" && !slices.Contains(w.machine.may, environment)
 }
 
+// Closed reports whether the machine's policy refuses an option, named long, that users
+// give to widen what it allows.
+func (w *WorkspaceFlags) Closed(name string) bool {
+	return w.machine.mandatory != "" && among(widening, name) && !slices.Contains(w.machine.may, name)
+}
+
 // readMachine reads the machine's policy, if there is one.
 func (w *WorkspaceFlags) readMachine() error {
 	if _, err := os.Lstat(machineFile); os.IsNotExist(err) {
