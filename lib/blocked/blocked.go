@@ -105,7 +105,7 @@ type Command struct {
 func (c Command) Find(output string) []Fact {
 	s := c.search()
 	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
-		if !complains.MatchString(line) {
+		if !complains().MatchString(line) {
 			continue
 		}
 		s.line(line)
@@ -145,22 +145,28 @@ func (c Command) search() *search {
 
 // Messages in which programs complain of a path or a host.
 var (
-	complains = regexp.MustCompile(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = regexp.MustCompile(`(?i)read-only file ?system|EROFS`)
-	busy      = regexp.MustCompile(`(?i)resource busy|EBUSY`)
-	creates   = regexp.MustCompile(`(?i)creat|touch|writ|\bsav`)
-	missing   = regexp.MustCompile(`(?i)no such file|not found|ENOENT`)
-	noNetwork = regexp.MustCompile(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
-	hostName  = regexp.MustCompile(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
-	quoted    = regexp.MustCompile("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
-	number    = regexp.MustCompile(`^[0-9]+$`)
+	complains = pattern(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	readOnly  = pattern(`(?i)read-only file ?system|EROFS`)
+	busy      = pattern(`(?i)resource busy|EBUSY`)
+	creates   = pattern(`(?i)creat|touch|writ|\bsav`)
+	missing   = pattern(`(?i)no such file|not found|ENOENT`)
+	noNetwork = pattern(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
+	hostName  = pattern(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	quoted    = pattern("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
+	number    = pattern(`^[0-9]+$`)
 )
+
+// pattern compiles a regular expression at its first use: few commands of those that link
+// this package need one.
+func pattern(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 // line looks at the words of one line.
 func (s *search) line(line string) {
-	if noNetwork.MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
+	if noNetwork().MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
 		host := ""
-		if match := hostName.FindStringSubmatch(line); match != nil {
+		if match := hostName().FindStringSubmatch(line); match != nil {
 			host = match[1]
 		}
 		s.offline(host)
@@ -176,7 +182,7 @@ func (s *search) line(line string) {
 		if word == "" || len(word) > maxWord {
 			continue
 		}
-		if !strings.Contains(word, "/") && missing.MatchString(line) {
+		if !strings.Contains(word, "/") && missing().MatchString(line) {
 			s.program(word)
 		}
 		if !named {
@@ -227,7 +233,7 @@ func (s *search) repository() {
 // stands in quotes, or before a colon ("cat: NAME: Permission denied").
 func words(line string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
-		for _, match := range quoted.FindAllStringSubmatch(line, -1) {
+		for _, match := range quoted().FindAllStringSubmatch(line, -1) {
 			if !yield(match[1]+match[2], true) {
 				return
 			}
@@ -238,7 +244,7 @@ func words(line string) iter.Seq2[string, bool] {
 				if at := strings.IndexByte(word, '/'); at > 0 && word[0] == '-' {
 					word = word[at:] // -I/opt/include
 				}
-				named := i > 0 && j == len(parts)-1 && strings.HasSuffix(token, ":") && !number.MatchString(word)
+				named := i > 0 && j == len(parts)-1 && strings.HasSuffix(token, ":") && !number().MatchString(word)
 				if !yield(strings.TrimRight(word, ".!?"), named || strings.Contains(word, "/")) {
 					return
 				}
@@ -295,12 +301,12 @@ func (s *search) path(path, line string) (Fact, bool) {
 	switch {
 	case v.Access == bwrap.Hidden:
 		return Fact{Path: v.Mount, Access: Masked, Rule: m.Rule}, true
-	case busy.MatchString(line):
+	case busy().MatchString(line):
 		return s.fixed(v.Place)
-	case readOnly.MatchString(line):
+	case readOnly().MatchString(line):
 		return s.unwritable(v, m)
 	case v.Access != bwrap.Absent || showsHost(m):
-	case creates.MatchString(line):
+	case creates().MatchString(line):
 		return s.noDirectory(v.Place)
 	case s.inView(v.Place):
 		return s.notShown(v.Place, v), true
