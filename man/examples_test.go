@@ -93,6 +93,7 @@ var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-patterns.7: .B \"pattern         path              matches  covers\"":                                      elsewhere("lib/pattern reads this table from the page"),
 	"man/pk-patterns.7: .B \"pattern         what is wrong\"":                                                          elsewhere("lib/pattern reads this table from the page"),
 	"README.md: make try     # installs bubblewrap if it is missing, builds, runs a real project's tests in the fence": targets,
+	"README.md: go mod init agent":                                                                                     elsewhere("make test builds the program and runs it"),
 	"README.md: make build":                                                                                            targets,
 }
 
