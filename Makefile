@@ -1,6 +1,6 @@
 # make build, try, test, bench, bench-check, install, install-timer, install-crontab,
-# uninstall, race, fuzz, vuln, cover, deb, deb-check, strangers, reproducible,
-# clean.
+# uninstall, race, fuzz, vuln, cover, deb, deb-check, strangers, engines,
+# reproducible, clean.
 # GNU make 4.3 or newer; recipes are POSIX sh.
 
 PREFIX = /usr/local
@@ -27,7 +27,7 @@ VERSION := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null 
 VCS := $(shell git status >/dev/null 2>&1 && echo true || echo false)
 
 .DELETE_ON_ERROR:
-.PHONY: build try test bench bench-check install install-timer install-crontab uninstall race fuzz vuln cover deb deb-check strangers reproducible clean
+.PHONY: build try test bench bench-check install install-timer install-crontab uninstall race fuzz vuln cover deb deb-check strangers engines reproducible clean
 
 # Go knows best what is up to date. The tag keeps a documentation generator out
 # of the binaries, and its start-up time with it.
@@ -82,6 +82,10 @@ deb-check:
 # From a clone to make try and make test in fresh Debians, as an ordinary user.
 strangers:
 	@scripts/strangers
+
+# An array of fenced jobs under Slurm. It needs Debian's Slurm, and no root.
+engines: build
+	@scripts/engines
 
 # Beside make test: races, 30 s for each parser, known holes, and what no test
 # reaches.

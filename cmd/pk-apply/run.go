@@ -16,6 +16,7 @@ import (
 	"pikuri/lib/cli/trialflags"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/overlay"
+	"pikuri/lib/passwd"
 	"pikuri/lib/session"
 	"pikuri/lib/shell"
 	"pikuri/lib/trial"
@@ -73,7 +74,7 @@ func command() *cli.Command {
 	return &cli.Command{
 		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true, Workspace: w,
 		Options: append(o.Options.Options(),
-			cli.Text(&o.from, "from", "").PathOrStdin(),
+			cli.Text(&o.from, "from", "").PathOrStdin().FromInput(),
 			audit,
 			cli.Switch(&o.all, "all", ""),
 			cli.Switch(&o.discard, "discard", ""),
@@ -122,6 +123,9 @@ func (o *options) run(ctx *cli.Context) error {
 		return err
 	}
 	list, err := o.list(ctx)
+	if err == nil && o.machine.Pinned() {
+		err = checkBase()
+	}
 	if err != nil {
 		return cli.Invalid(err)
 	}
@@ -140,6 +144,19 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	if err == nil {
 		err = cli.Exit(w.status)
+	}
+	return err
+}
+
+// checkBase refuses sessions that variables choose, under a mandatory policy of the machine.
+// A command could write a directory like those, with any place of the home as a root.
+func checkBase() error {
+	home := passwd.Find(passwd.Users, os.Getuid()).Home
+	own, err := session.Base(func(name string) string { return map[string]string{"HOME": home}[name] })
+	base, berr := session.Base(os.Getenv)
+	if err = errors.Join(err, berr); err == nil && base != own {
+		err = fmt.Errorf("cannot use the sessions in %q: the machine's policy is mandatory", base)
+		err = cli.WithHint(err, "those in %q can be used; its administrator can allow others there: user-may environment", own)
 	}
 	return err
 }

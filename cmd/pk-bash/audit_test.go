@@ -96,7 +96,7 @@ func TestAuditOfALoop(t *testing.T) {
 func TestNothingRunsWithoutARecord(t *testing.T) {
 	b := clitest.NewBox(t)
 	name := b.Audit(t)
-	require.NoError(t, os.WriteFile(name, []byte(strings.Repeat("\n", 1<<20)), 0o600))
+	require.NoError(t, os.WriteFile(name, []byte("{\"time\":\""+strings.Repeat("\n", 1<<20)), 0o600))
 	for _, args := range [][]string{{"pk-bash", "-y", "--audit", name, "touch witness"}, {"pk-bwrap", "--audit", name, "--", "touch", "witness"}} {
 		cmd := b.Command(args[0], args[1:]...)
 		limited := exec.Command("bash", append([]string{"-c", `ulimit -f 1024; exec "$@"`, "bash"}, cmd.Args...)...)
@@ -106,6 +106,29 @@ func TestNothingRunsWithoutARecord(t *testing.T) {
 		assert.Equal(t, fmt.Sprintf("%s: cannot write to audit file %q: file too large\n", args[0], name), got.Stderr)
 		assert.NoFileExists(t, b.Project+"/witness")
 	}
+}
+
+// A command of a loop is recorded, though an earlier one was refused because it would have
+// seen the file.
+func TestAuditAfterARefusal(t *testing.T) {
+	b := clitest.NewBox(t)
+	name := b.Audit(t)
+	link, other := b.Home+"/link", b.Home+"/other"
+	b.Mkdir(t, other)
+	require.NoError(t, os.Symlink(other, link))
+	c := dial(t, b, "-y", "--audit", name, "--readable", link)
+	require.Equal(t, "exited", c.ask(`{"command":"true"}`)["outcome"])
+	for _, to := range []string{filepath.Dir(name), other} {
+		require.NoError(t, os.Remove(link))
+		require.NoError(t, os.Symlink(to, link))
+		c.ask(`{"command":"echo %s"}`, filepath.Base(to))
+	}
+	require.NoError(t, c.close())
+	assert.Equal(t, []string{
+		"begin command=true asked=--yes", "end asked=--yes begin=1 exited 0",
+		"begin command=echo other asked=--yes", "end asked=--yes begin=3 exited 0",
+	}, eventsOf(t, name))
+	whole(t, b, name)
 }
 
 func TestAuditFilesThatACommandSees(t *testing.T) {

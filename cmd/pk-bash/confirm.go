@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
@@ -20,6 +21,9 @@ type answerer struct {
 	program string // "" for the terminal
 	source  string // the option or variable that says so, "" for none
 }
+
+// programVariable names the program that answers.
+const programVariable = "PK_CONFIRM_COMMAND"
 
 // named returns the answerer that the call names: options win over variables.
 func (o *options) named(getenv func(string) string) (answerer, error) {
@@ -35,8 +39,8 @@ func (o *options) named(getenv func(string) string) (answerer, error) {
 		return answerer{given: true, yes: env == "yes", source: "PK_CONFIRM"}, nil
 	case env != "":
 		return answerer{}, cli.Usage("variable PK_CONFIRM: %q is neither \"yes\" nor \"no\"", env)
-	case getenv("PK_CONFIRM_COMMAND") != "":
-		return answerer{program: getenv("PK_CONFIRM_COMMAND"), source: "PK_CONFIRM_COMMAND"}, nil
+	case getenv(programVariable) != "":
+		return answerer{program: getenv(programVariable), source: programVariable}, nil
 	}
 	return answerer{}, nil
 }
@@ -64,6 +68,9 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 	if err == nil {
 		a, err = pinned(a, pin)
 	}
+	if err == nil && t.Pinned() {
+		err = refuseVariable(a, pin)
+	}
 	switch {
 	case err != nil:
 		return false, "", err
@@ -88,6 +95,21 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 		err = fmt.Errorf("%w: use --yes, or --confirm-command", err)
 	}
 	return false, "", cli.WithStatus(cli.StatusNotExec, err)
+}
+
+// refuseVariable refuses a program that a variable names, itself or by its file: the program
+// runs on the host, and the machine's policy is mandatory.
+func refuseVariable(a answerer, pin shell.Pin) error {
+	from := pin.Source
+	switch {
+	case a.program == "":
+		return nil
+	case !pin.Set() && a.source == programVariable:
+		from = programVariable
+	case !pin.Set() || slices.Contains(shell.PinFiles(func(string) string { return "" }), pin.Source):
+		return nil
+	}
+	return fmt.Errorf("the program %q of %s cannot be used: the machine's policy is mandatory", a.program, from)
 }
 
 // readPin reads the user's file that allows one answerer only. A file that a command

@@ -243,8 +243,8 @@ func TestCIExample(t *testing.T) {
 	p.Script(t, p.commands+"/sudo", "echo \"$@\"\n[ \"$1\" != tee ] || cat\n")
 	p.Write(t, filepath.Dir(p.Project)+"/pk/Makefile", "build:\n\t@echo built\n")
 	assert.Equal(t, "apt-get update\napt-get install -y --no-install-recommends bubblewrap\n"+
-		"tee /etc/apparmor.d/bwrap\nabi <abi/4.0>,\nprofile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\n"+
-		"apparmor_parser -r /etc/apparmor.d/bwrap\nbuilt\nmake -C ../pk install\n",
+		"tee /etc/apparmor.d/pk\nabi <abi/4.0>,\nprofile pk /{usr/bin/bwrap,usr/local/bin/pk-*} flags=(unconfined) { userns, }\n"+
+		"apparmor_parser -r /etc/apparmor.d/pk\nbuilt\nmake -C ../pk install\n",
 		regexp.MustCompile("(?m)^make: .*\n").ReplaceAllString(step("Install the fence").Stdout, ""))
 	got := step("Say what holds here")
 	assert.Equal(t, 0, got.Status, got.Stdout+got.Stderr)

@@ -361,7 +361,7 @@ func (t *turn) undo(j *job, result *shell.Result) {
 	}
 	done, err := end()
 	result.MovedAside, result.Git, result.Network = done.Moved, done.Git, j.fence.Connections()
-	result.Fence = j.blocked(result)
+	result.Fence = j.blocked(result, t.Closed)
 	if err == nil {
 		return
 	}
@@ -373,8 +373,8 @@ func (t *turn) undo(j *job, result *shell.Result) {
 
 // blocked looks for what made a failed command fail, and for what is lost with it. A gate
 // has told of hosts already.
-func (j *job) blocked(r *shell.Result) []blocked.Fact {
-	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv}
+func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
+	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}

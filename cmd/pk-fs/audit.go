@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 
 	"pikuri/lib/audit"
@@ -28,9 +29,26 @@ func (o *options) openRecords() (*audit.Log, error) {
 	return log, cli.Invalid(err)
 }
 
+// refusedBy refuses an operation that a sandbox with the same policy would not do.
+func (w *work) refusedBy(operation string) error {
+	remote := operation == "git-clone" || operation == "git-pull"
+	switch {
+	case w.TrialBy != "" && !w.view.Active():
+		err := fmt.Errorf("cannot %s: policy %s says trial, and the session is none", operation, w.TrialBy)
+		return cli.WithHint(err, "--session NAME, as pk-bash names it")
+	case w.OfflineBy != "" && remote:
+		err := fmt.Errorf("cannot %s with the network of the host: policy %s says another", operation, w.OfflineBy)
+		return cli.WithHint(err, "run git in the sandbox: pk-bash")
+	}
+	return nil
+}
+
 // change does what changes the files at paths, and records that it begins, and how it ended.
 // Without the first record nothing is changed. about is the operand that is no path, or "".
 func (w *work) change(operation, about string, paths []string, do func() error) error {
+	if err := w.refusedBy(operation); err != nil {
+		return err
+	}
 	if w.records == nil {
 		return do()
 	}

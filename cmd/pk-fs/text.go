@@ -46,7 +46,7 @@ func (f *textFlag) options(name string) []cli.Option {
 	}
 	return []cli.Option{
 		given(name, func(v string) { f.text = v }),
-		given(name+"-from", func(v string) { f.file = v }),
+		given(name+"-from", func(v string) { f.file = v }).FromInput(),
 	}
 }
 
@@ -96,7 +96,7 @@ func (t *textFlags) options() []cli.Option {
 		cli.Func(t.setHead, "head", ""),
 		cli.Func(t.setTail, "tail", ""),
 		cli.Switch(&t.numbers, "number", "n"),
-		cli.Text(&t.from, "from", ""),
+		cli.Text(&t.from, "from", "").FromInput(),
 		cli.Switch(&t.dryRun, "dry-run", ""),
 	)
 }

@@ -39,14 +39,18 @@ type Log struct {
 	program, user string
 	uid           int
 
+	// above are the file and the directories above it, as root finds them; see CheckOutside.
+	above []unix.Stat_t
+
 	mu         sync.Mutex
 	file, head *os.File
-	inside     bool // a command can see it: nothing is written
+	inside     error // a command would see it; nil if none does
 }
 
 // Open opens the file called name for the records of program, and makes it if it is
-// missing; the name "" is for no file. It refuses a file that another user could have put there, and makes none in one
-// of the roots that the caller knows already; see CheckOutside.
+// missing; the name "" is for no file. It refuses a file that another user could have put
+// there, and a file with other content than records. It makes none in one of the roots that
+// the caller knows already; see CheckOutside.
 func Open(program, name string, roots []string) (*Log, error) {
 	if name == "" {
 		return nil, nil
@@ -84,10 +88,56 @@ func (l *Log) open() error {
 	if l.file, err = openOwn(dir, path.Base(l.trail.Place), flags|unix.O_APPEND); err != nil {
 		return err
 	}
-	if l.head, err = openOwn(dir, path.Base(l.trail.Place)+headSuffix, flags); err != nil {
+	isNew, err := checkBegin(l.file)
+	if err != nil {
+		return err
+	}
+	if l.head, err = openOwn(dir, path.Base(l.trail.Place)+headSuffix, flags); err == nil && isNew {
+		err = checkHead(l.head)
+	}
+	if err != nil {
 		return fmt.Errorf("its %s file: %w", headSuffix, err)
 	}
+	return l.look()
+}
+
+// look remembers which files are above: root cannot look at its own directories any more
+// once it has become the owner of a project.
+func (l *Log) look() error {
+	for at := l.trail.Place; at != "/"; at = path.Dir(at) {
+		var st unix.Stat_t
+		if err := unix.Lstat(at, &st); err != nil {
+			return err
+		}
+		l.above = append(l.above, st)
+	}
 	return nil
+}
+
+// recordBegins is how each record begins, a torn one too.
+const recordBegins = `{"time":"`
+
+// checkBegin refuses a file that begins otherwise than records do. A shell would run
+// commands that are appended to its start-up file.
+func checkBegin(f *os.File) (isNew bool, err error) {
+	text := make([]byte, len(recordBegins))
+	n, err := f.ReadAt(text, 0)
+	if err != nil && err != io.EOF {
+		return false, err
+	}
+	if !strings.HasPrefix(recordBegins, string(text[:n])) {
+		return false, errors.New("it has other content than records")
+	}
+	return n == 0, nil
+}
+
+// checkHead refuses a file that is not the head of a log, and would be written over.
+func checkHead(f *os.File) error {
+	size, err := sizeOf(f)
+	if _, ok := readHead(f); err == nil && size > 0 && !ok {
+		err = errors.New("it has other content than the number and the hash of a record")
+	}
+	return err
 }
 
 // openOwn opens a regular file with one name that nobody else can write.
@@ -148,6 +198,9 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 	if l == nil {
 		return nil
 	}
+	l.mu.Lock()
+	l.inside = nil
+	l.mu.Unlock()
 	var paths []string
 	for _, r := range roots {
 		paths = append(paths, r.Path)
@@ -157,9 +210,9 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 		paths = append(paths, t.Place)
 	}
 	root, inside := l.trail.LiesIn(paths)
-	for at := l.trail.Place; !inside && at != "/"; at = path.Dir(at) {
-		var st unix.Stat_t
-		if err := unix.Lstat(at, &st); err != nil {
+	for n, at := 0, l.trail.Place; !inside && at != "/"; n, at = n+1, path.Dir(at) {
+		st := l.above[n]
+		if err := unix.Lstat(at, &st); err != nil && err != unix.EACCES {
 			return fmt.Errorf("cannot use audit file %q: %w", l.name, err)
 		}
 		for _, r := range roots {
@@ -175,12 +228,13 @@ func (l *Log) CheckOutside(roots []confine.Root) error {
 }
 
 // Within is the error that a command could read or change the file, since it lies in where.
-// Nothing is written to it any more.
+// Nothing is written to it until CheckOutside finds it outside again.
 func (l *Log) Within(where string) error {
+	err := &insideError{fmt.Sprintf("cannot use audit file %q: it lies in %s", l.name, where)}
 	l.mu.Lock()
-	l.inside = true
+	l.inside = err
 	l.mu.Unlock()
-	return &insideError{fmt.Sprintf("cannot use audit file %q: it lies in %s", l.name, where)}
+	return err
 }
 
 type insideError struct{ text string }
@@ -208,8 +262,11 @@ func (l *Log) Append(r Record) (seq uint64, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.inside {
-		return 0, nil
+	if l.inside != nil && r.Event == Refused {
+		return 0, nil // the caller reports the cause itself
+	}
+	if l.inside != nil {
+		return 0, l.inside
 	}
 	if err = flock(l.file, unix.LOCK_EX); err == nil {
 		defer flock(l.file, unix.LOCK_UN)

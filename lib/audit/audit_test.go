@@ -298,6 +298,12 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"a directory", "is a directory", func(_ *testing.T, name string) error { return os.Mkdir(name, 0o700) }},
 		{"a FIFO", "it is not a regular file", func(_ *testing.T, name string) error { return unix.Mkfifo(name, 0o600) }},
+		{"a shell's start-up file", "it has other content than records", func(_ *testing.T, name string) error {
+			return os.WriteFile(name, []byte("alias ll='ls -l'\n"), 0o600)
+		}},
+		{"a head that is another file", "its .head file: it has other content than the number and the hash of a record", func(_ *testing.T, name string) error {
+			return os.WriteFile(name+headSuffix, []byte("notes\n"), 0o600)
+		}},
 		{"two names", "it has 2 hard links", func(t *testing.T, name string) error {
 			appended(t, name)
 			return os.Link(name, name+".2")
@@ -369,6 +375,69 @@ func TestCheckOutside(t *testing.T) {
 		assert.Equal(t, test.ok, err == nil, "%+v: %v", test, err)
 	}
 	assert.NoError(t, (*Log)(nil).CheckOutside(roots(dir)))
+}
+
+// Another file than one of records is left as it is.
+func TestOtherFilesStay(t *testing.T) {
+	name := file(t)
+	require.NoError(t, os.WriteFile(name, []byte("notes\n"), 0o600))
+	_, err := Open("pk-test", name, nil)
+	require.Error(t, err)
+	assert.NoFileExists(t, name+headSuffix)
+	name = file(t)
+	require.NoError(t, os.WriteFile(name+headSuffix, []byte("notes\n"), 0o600))
+	_, err = Open("pk-test", name, nil)
+	require.Error(t, err)
+	assert.Equal(t, []string{"notes\n"}, lines(t, name+headSuffix))
+}
+
+// The disk was full when the first record was written.
+func TestTornFirstRecord(t *testing.T) {
+	name := file(t)
+	require.NoError(t, os.WriteFile(name, []byte(recordBegins+"2026-"), 0o600))
+	assert.Len(t, appended(t, name, "true"), 3)
+}
+
+// A command that would see the file does not run, and leaves no gap in the records of others.
+func TestInsideForAWhile(t *testing.T) {
+	name := file(t)
+	l, err := Open("pk-test", name, nil)
+	require.NoError(t, err)
+	defer l.Close()
+	require.Error(t, l.CheckOutside([]confine.Root{{Path: filepath.Dir(name), Dir: true}}))
+	seq, err := l.Append(Record{Event: Refused})
+	assert.NoError(t, err)
+	assert.Zero(t, seq)
+	for _, e := range []Event{Begin, End, Question, Input, Landing} {
+		_, err = l.Append(Record{Event: e})
+		assert.ErrorContains(t, err, "it lies in", e)
+	}
+	require.NoError(t, l.CheckOutside(nil))
+	seq, err = l.Append(Record{Event: Begin})
+	assert.NoError(t, err)
+	assert.Equal(t, uint64(1), seq)
+}
+
+// Root has opened a file in a directory of its own, and has become the owner of a project.
+func TestCheckOutsideWithoutPermission(t *testing.T) {
+	name := file(t)
+	l, err := Open("pk-test", name, nil)
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, os.Chmod(filepath.Dir(name), 0))
+	defer os.Chmod(filepath.Dir(name), 0o700) //nolint:errcheck // the clean-up of the directory fails then
+	assert.NoError(t, l.CheckOutside(nil))
+	dir := l.above[1]
+	assert.Error(t, l.CheckOutside([]confine.Root{{Path: "/elsewhere", Dir: true, Dev: dir.Dev, Ino: dir.Ino}}))
+}
+
+func TestCheckTakesFilesOnly(t *testing.T) {
+	name := file(t)
+	require.NoError(t, unix.Mkfifo(name, 0o600))
+	for _, other := range []string{name, filepath.Dir(name), os.DevNull} {
+		err := Check(other, func(Finding) {})
+		assert.EqualError(t, err, fmt.Sprintf("cannot check audit file %q: it is not a regular file", other))
+	}
 }
 
 func TestNoLog(t *testing.T) {

@@ -20,11 +20,18 @@ type Finding struct {
 // Check reads the file called name and reports each place where it is not as pk has written
 // it. Records that are appended meanwhile are not looked at.
 func Check(name string, report func(Finding)) error {
-	f, err := os.Open(name)
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO
 	if err != nil {
 		return cannotCheck(name, err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		return cannotCheck(name, err)
+	}
 	c := checker{end: origin, report: report}
 	head, err := os.Open(name + headSuffix)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -34,7 +41,7 @@ func Check(name string, report func(Finding)) error {
 	if err := flock(f, unix.LOCK_SH); err != nil {
 		return cannotCheck(name, err)
 	}
-	info, err := f.Stat()
+	info, err = f.Stat()
 	if head != nil {
 		c.known, c.hasHead = readHead(head)
 	}

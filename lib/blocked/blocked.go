@@ -23,13 +23,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/hostrule"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/mountinfo"
+	"pikuri/lib/pattern"
 	"pikuri/lib/session"
 	"pikuri/lib/toolchain"
 )
@@ -63,6 +68,7 @@ const Most = 5
 // Bounds of the work. A word costs some system calls for each of its components.
 const (
 	maxWords = 300
+	maxSteps = 3000 // names in all words
 	maxWord  = 1024
 	maxText  = 64 << 10 // of the end of the output
 )
@@ -99,21 +105,34 @@ type Command struct {
 	Plan   *bwrap.Plan
 	Dirs   []string            // working directories, as called in the sandbox; the first is that of the start
 	Getenv func(string) string // the caller's environment
+	Closed func(string) bool   // reports whether the machine's policy refuses an option; nil: none
 }
 
 // Find returns what ran into the fence, by the kept output of a command that failed.
 func (c Command) Find(output string) []Fact {
 	s := c.search()
 	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
-		if !complains.MatchString(line) {
+		if !complains().MatchString(line) {
 			continue
 		}
 		s.line(line)
-		if s.words > maxWords || len(s.found) >= Most {
+		if s.done() {
 			break
 		}
 	}
 	return s.found
+}
+
+func (s *search) done() bool {
+	return s.words > maxWords || s.steps > maxSteps || len(s.found) >= Most
+}
+
+// complaint is what a line says. It is found out once for all words of the line, which
+// may be long.
+type complaint struct{ readOnly, busy, creates, missing bool }
+
+func read(line string) complaint {
+	return complaint{readOnly().MatchString(line), busy().MatchString(line), creates().MatchString(line), missing().MatchString(line)}
 }
 
 // search is the work on one command.
@@ -123,6 +142,7 @@ type search struct {
 	base    string   // of the session directories; "" for none
 	hidden  []string // directories of the caller's PATH that are not shown
 	words   int
+	steps   int
 	found   []Fact
 	secrets func() func(path string) bool
 }
@@ -145,22 +165,28 @@ func (c Command) search() *search {
 
 // Messages in which programs complain of a path or a host.
 var (
-	complains = regexp.MustCompile(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = regexp.MustCompile(`(?i)read-only file ?system|EROFS`)
-	busy      = regexp.MustCompile(`(?i)resource busy|EBUSY`)
-	creates   = regexp.MustCompile(`(?i)creat|touch|writ|\bsav`)
-	missing   = regexp.MustCompile(`(?i)no such file|not found|ENOENT`)
-	noNetwork = regexp.MustCompile(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
-	hostName  = regexp.MustCompile(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
-	quoted    = regexp.MustCompile("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
-	number    = regexp.MustCompile(`^[0-9]+$`)
+	complains = lazy(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
+	readOnly  = lazy(`(?i)read-only file ?system|EROFS`)
+	busy      = lazy(`(?i)resource busy|EBUSY`)
+	creates   = lazy(`(?i)creat|touch|writ|\bsav`)
+	missing   = lazy(`(?i)no such file|not found|ENOENT`)
+	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
+	hostName  = lazy(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
+	number    = lazy(`^[0-9]+$`)
 )
+
+// lazy compiles a regular expression at its first use: few commands of those that link
+// this package need one.
+func lazy(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 // line looks at the words of one line.
 func (s *search) line(line string) {
-	if noNetwork.MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
+	if noNetwork().MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
 		host := ""
-		if match := hostName.FindStringSubmatch(line); match != nil {
+		if match := hostName().FindStringSubmatch(line); match != nil {
 			host = match[1]
 		}
 		s.offline(host)
@@ -169,21 +195,24 @@ func (s *search) line(line string) {
 	if strings.Contains(line, "not a git repository") {
 		s.repository()
 	}
+	says := read(line)
 	for word, named := range words(line) {
-		if s.words++; s.words > maxWords || len(s.found) >= Most {
+		s.words++
+		s.steps += strings.Count(word, "/")
+		if s.done() {
 			return
 		}
 		if word == "" || len(word) > maxWord {
 			continue
 		}
-		if !strings.Contains(word, "/") && missing.MatchString(line) {
+		if !strings.Contains(word, "/") && says.missing {
 			s.program(word)
 		}
 		if !named {
 			continue
 		}
 		for _, path := range s.places(word) {
-			if f, ok := s.path(path, line); ok {
+			if f, ok := s.path(path, says); ok {
 				f.Word = word
 				s.add(f)
 				break
@@ -193,6 +222,10 @@ func (s *search) line(line string) {
 }
 
 func (s *search) add(f Fact) {
+	closed := func(word string) bool { return strings.HasPrefix(word, "--") && s.Closed(word[2:]) }
+	if s.Closed != nil && slices.ContainsFunc(strings.Fields(f.Option), closed) {
+		f.Option = ""
+	}
 	same := func(o Fact) bool { return o.Path == f.Path && o.Host == f.Host && o.Access == f.Access }
 	if len(s.found) < Most && !slices.ContainsFunc(s.found, same) {
 		s.found = append(s.found, f)
@@ -202,7 +235,7 @@ func (s *search) add(f Fact) {
 // offline: the plan has no network, whatever host was meant.
 func (s *search) offline(host string) {
 	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
-	if host != "" {
+	if _, err := hostrule.Parse(host); err == nil {
 		f.Option = "--net allow --allow-host " + host
 	}
 	s.add(f)
@@ -218,7 +251,7 @@ func (s *search) repository() {
 	}
 	f := Fact{Path: name, Word: ".git", Access: NotShown, Rule: v.Rule}
 	if s.writable(repo.WorkTree) != "" {
-		f.Option = "-C " + bwrap.Quoted(repo.WorkTree)
+		f.Option = option("-C", repo.WorkTree)
 	}
 	s.add(f)
 }
@@ -227,7 +260,7 @@ func (s *search) repository() {
 // stands in quotes, or before a colon ("cat: NAME: Permission denied").
 func words(line string) iter.Seq2[string, bool] {
 	return func(yield func(string, bool) bool) {
-		for _, match := range quoted.FindAllStringSubmatch(line, -1) {
+		for _, match := range quoted().FindAllStringSubmatch(line, -1) {
 			if !yield(match[1]+match[2], true) {
 				return
 			}
@@ -238,7 +271,7 @@ func words(line string) iter.Seq2[string, bool] {
 				if at := strings.IndexByte(word, '/'); at > 0 && word[0] == '-' {
 					word = word[at:] // -I/opt/include
 				}
-				named := i > 0 && j == len(parts)-1 && strings.HasSuffix(token, ":") && !number.MatchString(word)
+				named := i > 0 && j == len(parts)-1 && strings.HasSuffix(token, ":") && !number().MatchString(word)
 				if !yield(strings.TrimRight(word, ".!?"), named || strings.Contains(word, "/")) {
 					return
 				}
@@ -272,12 +305,13 @@ func (s *search) program(name string) {
 	}
 	for _, dir := range s.hidden {
 		path := filepath.Join(dir, name)
-		if unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) != nil || !s.inView(path) {
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() || unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS) != nil || !s.inView(path) {
 			continue
 		}
 		f := s.notShown(path, s.Plan.Explain(path))
-		if f.Option != "" {
-			f.Option = s.readable(dir)
+		if f.Option != "" && s.mayShow(dir) {
+			f.Option = option("--readable", dir)
 		}
 		f.Word = name
 		s.add(f)
@@ -286,21 +320,21 @@ func (s *search) program(name string) {
 }
 
 // path holds a path against the plan and the host.
-func (s *search) path(path, line string) (Fact, bool) {
+func (s *search) path(path string, says complaint) (Fact, bool) {
 	v := s.Plan.Explain(path)
-	if s.base != "" && fsat.Within(v.Place, s.base) {
+	if s.base != "" && fsat.Within(v.Place, s.base) || mountsByName(s.Plan.Table(), v.Place) {
 		return Fact{}, false
 	}
 	m := s.mount(v.Mount)
 	switch {
 	case v.Access == bwrap.Hidden:
 		return Fact{Path: v.Mount, Access: Masked, Rule: m.Rule}, true
-	case busy.MatchString(line):
+	case says.busy:
 		return s.fixed(v.Place)
-	case readOnly.MatchString(line):
+	case says.readOnly:
 		return s.unwritable(v, m)
 	case v.Access != bwrap.Absent || showsHost(m):
-	case creates.MatchString(line):
+	case says.creates:
 		return s.noDirectory(v.Place)
 	case s.inView(v.Place):
 		return s.notShown(v.Place, v), true
@@ -391,14 +425,33 @@ func (s *search) unwritable(v bwrap.Verdict, m bwrap.Mount) (Fact, bool) {
 // widened is the option for a place in a tree that is shown read-only.
 func (s *search) widened(place string, m bwrap.Mount) string {
 	switch below := strings.TrimPrefix(place, m.Dest+"/"); {
+	case m.Root && strings.Contains(m.Rule, "--allow-write") && (below == place || existing(place) != place):
+		return "" // the rule is for what is there
 	case m.Root && strings.Contains(m.Rule, "--allow-write"):
-		return "--allow-write " + bwrap.Quoted(below)
+		return option("--allow-write", pattern.Quote(below))
 	case m.Root:
 		return s.writable(m.Dest)
 	case strings.HasPrefix(m.Rule, "toolchain ") && !slices.Contains(s.Plan.Degraded, m.Dest) && !s.secrets()(m.Dest):
-		return "--overlay " + bwrap.Quoted(m.Dest)
+		return option("--overlay", m.Dest)
 	}
 	return ""
+}
+
+// option is an option as a shell takes it: the name may be the command's choice, and the
+// user may type the line. It is "" if the name could not be read where it is shown.
+func option(name, operand string) string {
+	safe := func(r rune) bool {
+		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) || strings.ContainsRune("/._-+:,@%", r)
+	}
+	switch {
+	case !utf8.ValidString(operand) || strings.ContainsFunc(operand, func(r rune) bool { return !unicode.IsPrint(r) || r == '\'' }):
+		return ""
+	case strings.HasPrefix(operand, "-"):
+		return ""
+	case !strings.ContainsFunc(operand, func(r rune) bool { return !safe(r) }):
+		return name + " " + operand
+	}
+	return name + " '" + operand + "'"
 }
 
 // existing is the innermost part of path that the host has.
@@ -422,7 +475,22 @@ func (s *search) inView(path string) bool {
 	if err != nil {
 		return false
 	}
-	return ours(filepath.Dir(path)) && ours(trail.Place)
+	// A link of the host's may lead to what is hidden.
+	real := s.Plan.Explain(filepath.Join(trail.Place, filepath.Base(path)))
+	secret := real.Access == bwrap.Hidden || s.base != "" && fsat.Within(real.Place, bwrap.Canonical(s.base))
+	return !secret && ours(filepath.Dir(path)) && ours(trail.Place)
+}
+
+// mountsByName reports whether the kernel would look elsewhere for a name at path, which
+// the command has chosen: a server of that name could learn what the command knows.
+func mountsByName(table []mountinfo.Mount, path string) bool {
+	var around mountinfo.Mount
+	for _, m := range table {
+		if fsat.Within(path, m.Point) && len(m.Point) >= len(around.Point) {
+			around = m
+		}
+	}
+	return path != around.Point && slices.Contains([]string{"autofs", "afs"}, around.Type)
 }
 
 // ours reports whether a directory and all above it belong to root or to the user, or are
@@ -447,16 +515,29 @@ func (s *search) readable(path string) string {
 	if err != nil || !info.IsDir() && (!info.Mode().IsRegular() || info.Mode()&0o004 == 0) || !s.mayShow(path) {
 		return ""
 	}
-	return "--readable " + bwrap.Quoted(path)
+	if info.IsDir() && (info.Mode()&0o005 != 0o005 || s.keepsSettings(path) || s.keepsSettings(bwrap.Canonical(path))) {
+		return ""
+	}
+	return option("--readable", path)
+}
+
+// ofServices are directories in which services keep settings and data.
+var ofServices = []string{"/etc", "/var/backups", "/var/lib", "/var/log", "/var/mail", "/var/spool"}
+
+// keepsSettings reports whether a directory is one of settings and data of programs, which
+// may be credentials. No list knows them all.
+func (s *search) keepsSettings(dir string) bool {
+	within := func(top string) bool { return fsat.Within(dir, top) }
+	return strings.Contains(dir, "/.") || slices.ContainsFunc(ofServices, within) && !within(s.home)
 }
 
 // writable is the option that shows a directory writable, "" if pk refuses it.
 func (s *search) writable(dir string) string {
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
+	if err != nil || !info.IsDir() || s.keepsSettings(dir) || s.keepsSettings(bwrap.Canonical(dir)) || confine.DeniedRoot(bwrap.Canonical(dir), s.home) || !s.mayShow(dir) {
 		return ""
 	}
-	return "--writable " + bwrap.Quoted(dir)
+	return option("--writable", dir)
 }
 
 func (s *search) mayShow(path string) bool {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/mountinfo"
 )
 
 func TestWords(t *testing.T) {
@@ -84,7 +85,7 @@ func TestFind(t *testing.T) {
 		{"an absolute path", "cat: HOME/data/set.csv: No such file or directory", "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"},
 		{"with a tilde", "cannot open ~/data", "~/data is not shown (empty home); --readable ~/data shows it"},
 		{"relative", "cannot open ../data", "~/data is not shown (empty home); --readable ~/data shows it"},
-		{"a space in quotes", "cannot open 'HOME/data/with space'", "\"HOME/data/with space\" is not shown (empty home); --readable \"HOME/data/with space\" shows it"},
+		{"a space in quotes", "cannot open 'HOME/data/with space'", "\"HOME/data/with space\" is not shown (empty home); --readable 'HOME/data/with space' shows it"},
 		{"not on the host either", "cat: HOME/data/none: No such file or directory", ""},
 		{"no complaint", "read HOME/data/set.csv", ""},
 		{"shown", "cat: HOME/project/deep: failed", ""},
@@ -148,4 +149,97 @@ func TestBounds(t *testing.T) {
 	}
 	assert.Len(t, c.Find(long.String()), Most)
 	assert.Empty(t, c.Find(strings.Repeat("error /none\n", maxWords)+long.String()))
+}
+
+// A name that the command has chosen stands in an option that the user may type.
+func TestOptionsForTheShell(t *testing.T) {
+	for operand, want := range map[string]string{
+		"/a/b-c_d.e":    "--x /a/b-c_d.e",
+		"/a b":          "--x '/a b'",
+		"/a$(id)`id`;&": "--x '/a$(id)`id`;&'",
+		"*":             "--x '*'",
+		"~root":         "--x '~root'",
+		"/ä":            "--x '/ä'",
+		"it's":          "",
+		"-x":            "",
+		"a\nb":          "",
+		"a\u202eb":      "",
+		"a\xff":         "",
+	} {
+		assert.Equal(t, want, option("--x", operand), operand)
+	}
+}
+
+func TestAllowWrite(t *testing.T) {
+	c, home := scene(t)
+	c.Plan.Mounts[2].Rule = "project root; writable where --allow-write says"
+	require.NoError(t, os.WriteFile(home+"/project/*", nil, 0o644))
+	require.NoError(t, os.WriteFile(home+"/project/kept", nil, 0o644))
+	for output, want := range map[string]string{
+		"cannot write './kept': Read-only file system": "--allow-write kept",
+		"cannot write './*': Read-only file system":    `--allow-write '\*'`,
+		"cannot write './new': Read-only file system":  "",
+		"cannot write './.': Read-only file system":    "",
+	} {
+		facts := c.Find(output)
+		require.Len(t, facts, 1, output)
+		assert.Equal(t, want, facts[0].Option, output)
+	}
+}
+
+func TestLinksToWhatIsHidden(t *testing.T) {
+	c, home := scene(t)
+	require.NoError(t, os.MkdirAll(home+"/project/keys", 0o755))
+	require.NoError(t, os.WriteFile(home+"/project/keys/name", nil, 0o644))
+	c.Plan.Mounts = append(c.Plan.Mounts, bwrap.Mount{Op: bwrap.OpMask, Dir: true, Dest: home + "/project/keys", Rule: "--deny keys"})
+	require.NoError(t, os.Symlink("project", home+"/link"))
+	require.NoError(t, os.Symlink(".cache/pikuri", home+"/sessions"))
+	for _, path := range []string{"link/keys/name", "link/secret", "sessions/workspace-x", "sessions/workspace-x/f"} {
+		assert.Empty(t, c.Find("cannot open "+home+"/"+path), path)
+	}
+	assert.Len(t, c.Find("cannot open "+home+"/link/deep"), 1)
+}
+
+func TestNoOptionForSettings(t *testing.T) {
+	c, home := scene(t)
+	require.NoError(t, os.MkdirAll(home+"/.wallet/data", 0o755))
+	require.NoError(t, os.Chmod(home+"/closed", 0o750))
+	for _, path := range []string{home + "/.wallet", home + "/.wallet/data", home + "/closed"} {
+		facts := c.Find("cannot open " + path)
+		require.Len(t, facts, 1, path)
+		assert.Empty(t, facts[0].Option, path)
+	}
+	facts := c.Find("cannot open /etc/ssl")
+	require.Len(t, facts, 1)
+	assert.Empty(t, facts[0].Option)
+}
+
+func TestOptionThatPkRefuses(t *testing.T) {
+	c, home := scene(t)
+	for _, host := range []string{"10.0.0.1", "1.2", "a.-b", "a.example-"} {
+		assert.Empty(t, c.Find("Could not resolve host: " + host)[0].Option, host)
+	}
+	c.Closed = func(name string) bool { return name == "readable" || name == "allow-host" }
+	assert.Empty(t, c.Find("cannot open " + home + "/data")[0].Option)
+	assert.Empty(t, c.Find("Could not resolve host: a.example.com")[0].Option)
+	assert.NotEmpty(t, c.Find("cp: cannot create regular file '" + home + "/data/new'")[0].Option)
+}
+
+func TestProgramIsAFile(t *testing.T) {
+	c, home := scene(t)
+	require.NoError(t, os.MkdirAll(home+"/tools/lib", 0o755))
+	assert.Empty(t, c.Find("bash: ..: command not found\nbash: lib: command not found"))
+}
+
+func TestDeepNamesAreBounded(t *testing.T) {
+	c, home := scene(t)
+	deep := "error " + strings.Repeat("a/", maxWord/2) + "\n"
+	assert.Empty(t, c.Find(strings.Repeat(deep, maxSteps/(maxWord/2)+1)+"cannot open "+home+"/data"))
+}
+
+func TestMountsByName(t *testing.T) {
+	table := []mountinfo.Mount{{Point: "/", Type: "ext4"}, {Point: "/net", Type: "autofs"}, {Point: "/home", Type: "autofs"}, {Point: "/home/me", Type: "nfs"}, {Point: "/afs", Type: "afs"}}
+	for path, want := range map[string]bool{"/": false, "/net": false, "/network": false, "/net/host/x": true, "/home/me/x": false, "/home/you": true, "/afs/cell": true} {
+		assert.Equal(t, want, mountsByName(table, path), path)
+	}
 }

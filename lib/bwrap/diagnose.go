@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ func Diagnose(message string) error {
 // host has the facts about a machine on which bwrap failed.
 type host struct {
 	bwrap     string
+	programs  string // the pattern of AppArmor for the programs that start bwrap
 	root      bool
 	off       string // the first kind of namespaces whose number is 0, or ""
 	clone     string // kernel.unprivileged_userns_clone
@@ -36,6 +38,7 @@ type host struct {
 func readHost(bwrap string) *host {
 	h := &host{
 		bwrap:     bwrap,
+		programs:  programs(),
 		root:      os.Geteuid() == 0,
 		clone:     knob("kernel/unprivileged_userns_clone"),
 		apparmor:  knob("kernel/apparmor_restrict_unprivileged_userns"),
@@ -85,9 +88,10 @@ func kernelKind(version, distribution string) (wsl1 string, gvisor bool) {
 }
 
 // bwrapIsInit reports whether the first process is bwrap's, by its command line.
+// In a container, the first process may be pk-bwrap.
 func bwrapIsInit(cmdline []byte) bool {
 	words := bytes.Split(cmdline, []byte{0})
-	return bytes.HasSuffix(words[0], []byte("bwrap")) || len(words) > 1 && string(words[1]) == "--args"
+	return filepath.Base(string(words[0])) == "bwrap" || len(words) > 1 && string(words[1]) == "--args"
 }
 
 // The lines to type, where more than one ailment has the same cure.
@@ -99,6 +103,8 @@ const (
 	// gone.
 	dockerFlags = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
 	podmanFlags = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
+	// The filter of Podman 3.2 and later lets bwrap get as far as /proc.
+	podmanProc  = "start the container with --security-opt unmask=ALL"
 	podSpec     = "in the pod: hostUsers: false, and in the container's securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"
 	nspawnFlags = "let the container make namespaces and mount a proc of its own (no seccomp filter, nothing mounted below /proc)"
 )
@@ -123,7 +129,10 @@ var ailments = []ailment{
 	}},
 	{anyOf("Unexpected capabilities"), always(
 		"the caller has capabilities; start it with: setpriv --inh-caps=-all --ambient-caps=-all --bounding-set=-all")},
-	{func(h *host, said string) bool { return h.inside && deniesNamespace(said) }, always(
+	{func(h *host, said string) bool {
+		// A sandbox without --allow-nested denies the namespace, and not its maps.
+		return h.inside && deniesNamespace(said) && !deniesMap(h, said)
+	}, always(
 		"this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested")},
 	{func(h *host, _ string) bool { return h.off != "" }, func(h *host) string {
 		return h.kind("%s namespaces are off; ", h.off) + h.where() + fmt.Sprintf(setting, "user.max_"+h.off+"_namespaces", "15000")
@@ -132,12 +141,16 @@ var ailments = []ailment{
 		return "only root may make user namespaces; " + h.where() + fmt.Sprintf(setting, "kernel.unprivileged_userns_clone", "1")
 	}},
 	{func(h *host, said string) bool { return h.apparmor == "1" && deniesUse(said) }, func(h *host) string {
-		return "AppArmor denies user namespaces; " + h.where() + profileLine(h.bwrap)
+		return "AppArmor denies user namespaces; " + h.where() + h.profile()
 	}},
 	{anyOf("does not support user namespaces", "CONFIG_USER_NS"), always(
 		"this kernel was built without user namespaces; boot one with CONFIG_USER_NS=y, as every distribution has")},
 	{anyOf("mount proc"), func(h *host) string {
-		return "parts of /proc are hidden" + h.maskedBy() + ", so no other can be mounted; " + h.flags("unmount what is mounted below /proc")
+		advice := h.flags("unmount what is mounted below /proc")
+		if h.container == "podman" {
+			advice = podmanProc
+		}
+		return "parts of /proc are hidden" + h.maskedBy() + ", so no other can be mounted; " + advice
 	}},
 	{anyOf("make / slave"), func(h *host) string {
 		return "mounting is denied, by a filter or by Landlock; " + h.flags("start it outside that sandbox")
@@ -149,7 +162,7 @@ var ailments = []ailment{
 		return h.filtered && deniesUse(said) && !strings.Contains(said, "ENOSPC")
 	}, always(
 		"a system call filter denies namespaces; in a systemd unit: RestrictNamespaces=no, and no SystemCallFilter= without @mount")},
-	{anyOf("uid map", "gid map"), always(
+	{deniesMap, always(
 		"this user cannot be mapped from here, as in a user namespace that does not know it; start it outside, or as an ordinary user")},
 	{anyOf("ENOSPC", "nesting depth"), always(
 		"no more namespaces are allowed; this is too deep in other sandboxes, or as root: sysctl user.max_user_namespaces=15000")},
@@ -167,9 +180,12 @@ func anyOf(parts ...string) func(*host, string) bool {
 
 func always(advice string) func(*host) string { return func(*host) string { return advice } }
 
+// deniesMap: bwrap was refused the ids of its user namespace.
+var deniesMap = anyOf("uid map", "gid map")
+
 // deniesNamespace: bwrap was refused a user namespace.
 func deniesNamespace(said string) bool {
-	return anyOf("No permissions to create", "namespace failed", "uid map", "gid map")(nil, said)
+	return anyOf("No permissions to create", "namespace failed")(nil, said) || deniesMap(nil, said)
 }
 
 // deniesUse: bwrap made one, and was refused its use.
@@ -249,10 +265,21 @@ func (h *host) flags(otherwise string) string {
 	return nspawnFlags
 }
 
-// profileLine makes a profile for this bwrap alone. The setting that frees
-// every program is not proposed.
-func profileLine(bwrap string) string {
-	return fmt.Sprintf("as root: printf 'abi <abi/4.0>,\\nprofile bwrap %s flags=(unconfined) { userns, }\\n' >/etc/apparmor.d/bwrap && apparmor_parser -r /etc/apparmor.d/bwrap", bwrap)
+// profile makes a profile for bwrap and for the programs that start it: unshare(1)
+// makes the user namespace, and keeps the profile of the program that runs it. The
+// setting that frees every program is not proposed.
+func (h *host) profile() string {
+	return fmt.Sprintf("as root: printf 'abi <abi/4.0>,\\nprofile pk /{%s,%s} flags=(unconfined) { userns, }\\n' >/etc/apparmor.d/pk && apparmor_parser -r /etc/apparmor.d/pk",
+		strings.TrimPrefix(h.bwrap, "/"), strings.TrimPrefix(h.programs, "/"))
+}
+
+// programs returns the commands of pk, or the program that uses lib/sandbox.
+func programs() string {
+	self, _ := os.Executable()
+	if dir, name := filepath.Split(self); strings.HasPrefix(name, "pk-") {
+		return dir + "pk-*"
+	}
+	return self
 }
 
 func firstLine(s string) string {

@@ -26,7 +26,7 @@ const (
 // The whole advice, for what was read of a machine and what bwrap said on it.
 func TestEveryAilmentHasALineToType(t *testing.T) {
 	const (
-		appArmor = `as root: printf 'abi <abi/4.0>,\nprofile bwrap /usr/bin/bwrap flags=(unconfined) { userns, }\n' >/etc/apparmor.d/bwrap && apparmor_parser -r /etc/apparmor.d/bwrap`
+		appArmor = `as root: printf 'abi <abi/4.0>,\nprofile pk /{usr/bin/bwrap,usr/local/bin/pk-*} flags=(unconfined) { userns, }\n' >/etc/apparmor.d/pk && apparmor_parser -r /etc/apparmor.d/pk`
 		docker   = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
 		podman   = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
 		pod      = "in the pod: hostUsers: false, and in the container's securityContext: {procMount: Unmasked, seccompProfile: {type: Unconfined}, appArmorProfile: {type: Unconfined}}"
@@ -51,9 +51,9 @@ func TestEveryAilmentHasALineToType(t *testing.T) {
 			"only root may make user namespaces; as root: echo kernel.unprivileged_userns_clone=1 >/etc/sysctl.d/60-userns.conf && sysctl --system"},
 		{"the same setting, and another cause", host{clone: "0", root: true}, saidProc,
 			"parts of /proc are hidden, so no other can be mounted; unmount what is mounted below /proc"},
-		{"Ubuntu's AppArmor", host{bwrap: "/usr/bin/bwrap", apparmor: "1"}, saidUID,
+		{"Ubuntu's AppArmor", host{bwrap: "/usr/bin/bwrap", programs: "/usr/local/bin/pk-*", apparmor: "1"}, saidUID,
 			"AppArmor denies user namespaces; " + appArmor},
-		{"the same, seen later", host{bwrap: "/usr/bin/bwrap", apparmor: "1"}, saidLoopback,
+		{"the same, seen later", host{bwrap: "/usr/bin/bwrap", programs: "/usr/local/bin/pk-*", apparmor: "1"}, saidLoopback,
 			"AppArmor denies user namespaces; " + appArmor},
 		{"docker's filter", host{container: "docker", filtered: true}, saidNo,
 			"the container may not make namespaces; " + docker},
@@ -61,8 +61,8 @@ func TestEveryAilmentHasALineToType(t *testing.T) {
 			"the container may not make namespaces; " + docker},
 		{"docker's /proc", host{container: "docker", masked: "/proc/kcore"}, saidProc,
 			`parts of /proc are hidden ("/proc/kcore"), so no other can be mounted; ` + docker},
-		{"podman's /proc", host{container: "podman", masked: "/proc/acpi"}, saidProc,
-			`parts of /proc are hidden ("/proc/acpi"), so no other can be mounted; ` + podman},
+		{"podman's /proc", host{container: "podman", filtered: true, masked: "/proc/acpi"}, saidProc,
+			`parts of /proc are hidden ("/proc/acpi"), so no other can be mounted; start the container with --security-opt unmask=ALL`},
 		{"podman's filter", host{container: "podman", filtered: true}, saidNo,
 			"the container may not make namespaces; " + podman},
 		{"kubernetes", host{container: "kubernetes", filtered: true}, saidNo,
@@ -83,6 +83,8 @@ func TestEveryAilmentHasALineToType(t *testing.T) {
 			"this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested"},
 		{"inside one whose limit is seen", host{inside: true, nested: true, off: "user"}, saidEnospc,
 			"this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested"},
+		{"root inside a sandbox of pk's root", host{inside: true, nested: true, root: true}, saidUIDEPERM,
+			"this user cannot be mapped from here, as in a user namespace that does not know it; start it outside, or as an ordinary user"},
 		{"a user namespace around", host{nested: true}, saidUIDEPERM,
 			"this user cannot be mapped from here, as in a user namespace that does not know it; start it outside, or as an ordinary user"},
 		{"too deep", host{nested: true}, saidEnospc,
@@ -160,6 +162,7 @@ func TestInitOfASandboxIsKnown(t *testing.T) {
 		"":                         false,
 		"/usr/bin/bwrap\x00--args\x009\x00--\x00make\x00":       true,
 		"/proc/self/fd/200\x00--args\x009\x00--\x00make\x00":    true,
+		"/usr/bin/pk-bwrap\x00--\x00make\x00":                   false,
 		"/opt/x/bwrap\x00--ro-bind\x00/\x00/\x00":               true,
 		"/usr/lib/systemd/systemd\x00--switched-root\x00--args": false,
 	} {

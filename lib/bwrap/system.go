@@ -24,7 +24,7 @@ var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32
 // packages that live outside /usr. Nothing else of /etc is there: not shadow,
 // no keys, no configuration of services. testdata/etc.tsv has the reason for each entry.
 var etcAllowed = []string{
-	"ImageMagick-*", "OpenCL", "R", "alternatives", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d",
+	"ImageMagick-*", "OpenCL", "R", "alternatives", "bazel/bazelrc", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d",
 	"crypto-policies", "dpkg/origins", "fonts", "gai.conf", "ghostscript", "glvnd", "groff", "groovy", "gtk-3.0", "host.conf", "hosts",
 	"inputrc", "java", "java-*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "libpaper.d",
 	"locale.alias", "locale.conf", "localtime", "magic", "manpath.config",

@@ -27,19 +27,20 @@ const (
 	// A tightening option takes away; Option.Tightens tells which of its values do.
 	tightening = `allow-write cpu-time deny deny-read file-size memory net no-toolchains pids protect require trial`
 
-	// A widening option may allow more than there was without it.
-	widening = `allow-all allow-host allow-host-from allow-nested bwrap connect env-inherit links no-protect
-		no-sandbox overlay overlay-from pass-env pass-fd protocol publish readable readable-from setenv temp
-		wrap writable writable-from`
+	// A widening option may allow more than there was without it, or has pk itself run a
+	// program, or write a file, anywhere.
+	widening = `allow-all allow-host allow-host-from allow-nested audit bwrap confirm-command connect env-inherit links log
+		no-protect no-sandbox overlay overlay-from pass-env pass-fd protocol publish readable readable-from setenv temp
+		violations wrap writable writable-from`
 
-	// A neutral option says what to do, and not what may be done. The machine's word counts
-	// if it has said one.
-	neutral = `absent after all ask atomic audit audit-check base before check command confirm-command context describe description
+	// A neutral option says what to do, and not what may be done; Option.Tightens tells which
+	// of its values do. The machine's word counts if it has said one.
+	neutral = `absent after all ask atomic audit-check base before check command context describe description
 		background discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
-		if-unchanged ignore-case json keep-background kill-after limit lines log loop name-only new new-from no no-alias-tmp no-keep-background
-		no-follow no-log no-pager number old old-from older-than overwrite patch physical policy print project
-		project-root quiet raw read recursive redo session stat state status-fd stdin sync tail timeout tool
-		trace trust-project undo verbose version violations write yes zero`
+		if-unchanged ignore-case json keep-background kill-after limit lines loop name-only new new-from no
+		no-alias-tmp no-keep-background no-follow no-log no-pager number old old-from older-than overwrite patch
+		physical policy print project project-root quiet raw read recursive redo session stat state status-fd stdin
+		sync tail timeout tool trace trust-project undo verbose version write yes zero`
 )
 
 // environment stands in user-may for the variables and files of the user that widen.
@@ -89,7 +90,7 @@ func (w *WorkspaceFlags) permit(by level, o Option, value string) error {
 		return nil
 	case by == projects:
 		return fmt.Errorf("the policy of a project may only tighten")
-	case among(neutral, o.Long) && !slices.Contains(m.gave, o.Long):
+	case among(neutral, o.Long) && o.Narrower(value) && !slices.Contains(m.gave, o.Long):
 		return nil
 	}
 	err := fmt.Errorf("the machine's policy is mandatory (%s), and only options that tighten it can be used", m.mandatory)
@@ -99,6 +100,12 @@ func (w *WorkspaceFlags) permit(by level, o Option, value string) error {
 // Pinned reports whether variables and files of the user may show nothing more.
 func (w *WorkspaceFlags) Pinned() bool {
 	return w.machine.mandatory != "" && !slices.Contains(w.machine.may, environment)
+}
+
+// Closed reports whether the machine's policy refuses an option, named long, that users
+// give to widen what it allows.
+func (w *WorkspaceFlags) Closed(name string) bool {
+	return w.machine.mandatory != "" && among(widening, name) && !slices.Contains(w.machine.may, name)
 }
 
 // readMachine reads the machine's policy, if there is one.

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +19,7 @@ func governed(t *testing.T, machine string) (*Command, *WorkspaceFlags) {
 	machineFile = t.TempDir() + "/none"
 	t.Cleanup(func() { machineFile = "/etc/pikuri/policy" })
 	w := &WorkspaceFlags{}
-	options := append(append(w.Options(), w.RuleOptions()...), Switch(&w.AllowAll, "allow-all", ""))
+	options := append(append(w.Options(), w.RuleOptions()...), Switch(&w.AllowAll, "allow-all", ""), w.AuditOption(), Text(new(string), "from", "").FromInput())
 	c := &Command{Name: "pk-sample", Workspace: w, Options: w.WithPolicy(options), Action: func(*Context) error { return nil }}
 	require.NoError(t, w.reader(machines).read(policy{name: "/m"}, machine))
 	w.narrowed = len(w.rules.AllowWrite) > 0
@@ -42,6 +44,10 @@ func TestMandatory(t *testing.T) {
 		{"allow-write, a further one", "mandatory\nallow-write m\n", "--allow-write x", `option "--allow-write"`},
 		{"allow-write, allowed", "mandatory\nallow-write m\nuser-may allow-write\n", "--allow-write x", ""},
 		{"neutral", "mandatory\n", "-C /x --session s", ""},
+		{"a file that pk writes", "mandatory\n", "--audit /x", `option "--audit"`},
+		{"a file that pk writes, allowed", "mandatory\nuser-may audit\n", "--audit /x", ""},
+		{"a file that pk reads", "mandatory\n", "--from /x", `option "--from"`},
+		{"standard input", "mandatory\n", "--from -", ""},
 		{"neutral, and the machine has said", "mandatory\nproject-root /m\n", "-C /x", `option "--project-root"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -195,6 +201,39 @@ func TestProjectPolicyMayOnlyTighten(t *testing.T) {
 		assert.Contains(t, stderr, `/proj/.pk/policy", line 2: `, line)
 		assert.NoFileExists(t, dir+"/home/.config/pikuri/trusted-projects")
 	}
+}
+
+// A policy that was trusted is still asked for when it cannot be read any more. If it is gone,
+// the user has removed it.
+func TestTrustedProjectPolicyThatIsNoneNow(t *testing.T) {
+	dir := projectWith(t, "deny x\n")
+	file := dir + "/proj/" + projectFile
+	status, _, stderr := runIn(t, dir, nil)
+	require.Equal(t, 0, status, stderr)
+	for _, now := range []struct {
+		name string
+		make func() error
+		why  string
+	}{
+		{"an empty file", func() error { return os.WriteFile(file, nil, 0o600) }, "trusted it\n"},
+		{"a long file", func() error { return os.WriteFile(file, make([]byte, maxPolicy+1), 0o600) }, "trusted it: it is longer than"},
+		{"a directory", func() error { return os.Mkdir(file, 0o700) }, "trusted it: it is not a file"},
+		{"a FIFO", func() error { return syscall.Mkfifo(file, 0o600) }, "trusted it: it is not a file"},
+		{"a loop", func() error { return os.Symlink("policy", file) }, "trusted it: too many levels"},
+		{"below a file", func() error {
+			return errors.Join(os.Remove(filepath.Dir(file)), os.WriteFile(filepath.Dir(file), nil, 0o600))
+		}, "trusted it: not a directory"},
+	} {
+		require.NoError(t, os.RemoveAll(file))
+		require.NoError(t, now.make())
+		status, _, stderr = runIn(t, dir, func(*WorkspaceFlags, *Context) error { t.Error("ran"); return nil })
+		assert.Equal(t, 2, status, now.name)
+		assert.Contains(t, stderr, "the project's policy \""+file+"\" has changed since you "+now.why, now.name)
+	}
+	require.NoError(t, os.Remove(filepath.Dir(file)))
+	status, _, stderr = runIn(t, dir, func(*WorkspaceFlags, *Context) error { return nil })
+	assert.Equal(t, 0, status)
+	assert.Empty(t, stderr)
 }
 
 // A project's policy that is no plain file, or is missing, is none.

@@ -37,11 +37,15 @@ func (o Option) Path() Option { o.path = isPath; return o }
 func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
 
 // Tightens has tells say which values of a tightening option take away from what was
-// allowed before; see classOf.
+// allowed before, and which of a neutral one allow no more than that; see Classes.
 func (o Option) Tightens(tells func(value string) bool) Option { o.tightens = tells; return o }
 
-// Narrower tells whether a value of a tightening option tightens now.
+// Narrower tells whether a value of a tightening or neutral option allows no more now.
 func (o Option) Narrower(value string) bool { return o.tightens == nil || o.tightens(value) }
+
+// FromInput marks a neutral option that names a file to read, which can be any: it allows no
+// more if that is standard input.
+func (o Option) FromInput() Option { return o.Tightens(func(v string) bool { return v == "-" }) }
 
 // Noted has note called when the option was given, and its value taken.
 func (o Option) Noted(note func()) Option {

@@ -21,6 +21,9 @@ const (
 
 	// maxIncludes is how deep policies include each other.
 	maxIncludes = 8
+
+	// maxPolicies is how many are read. Ten lines that include, eight deep, would be 10^8.
+	maxPolicies = 256
 )
 
 // policy is a file that options were read from.
@@ -68,6 +71,8 @@ func (r *reader) file(name string) error {
 		err = errors.New("it includes itself")
 	case len(r.within) > maxIncludes:
 		err = fmt.Errorf("more than %d policies include each other", maxIncludes)
+	case len(r.policies) >= maxPolicies:
+		err = fmt.Errorf("there are more than %d policies", maxPolicies)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read policy %q: %w", name, err)
@@ -242,7 +247,14 @@ func (w *WorkspaceFlags) elsewhere() []Option {
 		return nil
 	}, "protect", "").Path()
 	unrecorded := Func(func(string) error { return nil }, "audit", "") // pk-resolve changes nothing
-	return append(SandboxOnly(), protect, unrecorded, Switch(new(bool), "allow-all", ""))
+	net := Func(func(v string) error {
+		if w.OfflineBy = w.source; v == "host" {
+			w.OfflineBy = ""
+		}
+		return nil
+	}, "net", "").Tightens(func(v string) bool { return v == "none" })
+	trial := Option{Long: "trial", set: func(string) error { w.TrialBy = w.source; return nil }}
+	return slices.Concat([]Option{net, trial, protect, unrecorded, Switch(new(bool), "allow-all", "")}, SandboxOnly())
 }
 
 // SandboxOnly returns the options of lib/cli/sandboxflags that affect only the sandbox, not

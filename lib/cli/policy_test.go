@@ -90,6 +90,14 @@ func TestPolicyLines(t *testing.T) {
 	}
 }
 
+func TestManyPolicies(t *testing.T) {
+	leaf := writePolicy(t, "")
+	var w WorkspaceFlags
+	err := w.readPolicy(writePolicy(t, strings.Repeat("include "+leaf+"\n", maxPolicies)))
+	assert.ErrorContains(t, err, "there are more than 256 policies")
+	assert.NoError(t, new(WorkspaceFlags).readPolicy(writePolicy(t, strings.Repeat("include "+leaf+"\n", maxPolicies-1))))
+}
+
 func TestTypoInAPolicy(t *testing.T) {
 	var w WorkspaceFlags
 	var stderr strings.Builder

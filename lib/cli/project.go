@@ -26,7 +26,7 @@ type project struct {
 	row  string // path, device and inode of the project root, SHA-256 of the text
 }
 
-// loadProject reads the policy of the project. Without one, the text is "".
+// loadProject reads the policy of the project. Without one, the path is "".
 func (w *WorkspaceFlags) loadProject() (project, error) {
 	root, err := confine.Follow(w.Project())
 	if err != nil {
@@ -47,11 +47,8 @@ func trusted() string { return usertable.Path(os.Getenv("HOME"), os.Getenv, "tru
 
 // readProject reads the policy of the project if the user trusts it.
 func (w *WorkspaceFlags) readProject(ctx *Context) error {
-	p, err := w.loadProject()
-	if err != nil || p.text == "" || w.Trusting {
-		if err != nil && !w.Trusting {
-			ctx.Warn("the project's policy is not used: %v", err)
-		}
+	p, unfit := w.loadProject()
+	if p.path == "" || w.Trusting {
 		return nil
 	}
 	table, err := usertable.Read(trusted())
@@ -60,16 +57,24 @@ func (w *WorkspaceFlags) readProject(ctx *Context) error {
 	}
 	known := false
 	for _, row := range usertable.Rows(table) {
-		if row == p.row {
+		if row == p.row && unfit == nil {
 			return w.useProject(p)
 		}
 		known = known || strings.HasPrefix(row, fmt.Sprintf("%q\t", p.path))
 	}
-	if !known {
+	switch {
+	case known:
+		err := fmt.Errorf("the project's policy %q has changed since you trusted it", filepath.Join(p.path, projectFile))
+		if unfit != nil {
+			err = fmt.Errorf("%w: %w", err, unfit)
+		}
+		return WithHint(err, "read it, then pk-bwrap -C %q --trust-project", p.path)
+	case unfit != nil:
+		ctx.Warn("the project's policy is not used: %v", unfit)
+	case p.text != "":
 		ctx.Warn("the project's policy is not used, since you have not trusted it: read %q, then pk-bwrap --trust-project", p.name)
-		return nil
 	}
-	return WithHint(fmt.Errorf("the project's policy %q has changed since you trusted it", p.name), "read it, then pk-bwrap -C %q --trust-project", p.path)
+	return nil
 }
 
 // useProject takes the options of a project's policy. It lies in a writable root, but the

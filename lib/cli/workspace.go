@@ -31,6 +31,10 @@ type WorkspaceFlags struct {
 	// kept in one.
 	Trial, Unfenced bool
 
+	// TrialBy and OfflineBy are the lines of policies that say trial, and net none or net
+	// allow, for commands that make no sandbox; "" if none does.
+	TrialBy, OfflineBy string
+
 	Audit string // the file for records, "" for none
 
 	// LateSession keeps Open from making the directory of a new session: for a

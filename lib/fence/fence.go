@@ -20,6 +20,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
 	"pikuri/lib/gate"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
@@ -65,8 +66,8 @@ type Config struct {
 	Bwrap        string          // "": the system's
 	Env          bwrap.EnvPolicy // Caller nil: this process's environment
 
-	// Pinned says that variables and files of the user show no tool chains beyond those in
-	// the home.
+	// Pinned says that variables of the user show no file, and files of the user no tool
+	// chains.
 	Pinned bool
 
 	Tell bool // the plan is told of, and nothing will be changed
@@ -342,18 +343,30 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	return t, nil
 }
 
-// pinned is the machine for a user whose variables show nothing beyond the home.
+// pinned is the machine for a user whose variables show nothing: all is where it is without
+// them. PATH tells only which tools there are.
 func pinned(home string) toolchain.Host {
-	home = filepath.Clean(home)
-	return toolchain.Host{Home: home, Getenv: func(name string) string {
-		v := os.Getenv(name)
-		first, _, _ := strings.Cut(v, ":") // of a list
-		inHome := len(home) > len("/") && fsat.Within(filepath.Clean(first), home)
-		if name != "PATH" && filepath.IsAbs(first) && !inHome {
-			return ""
+	return toolchain.Host{Home: filepath.Clean(home), Getenv: func(name string) string {
+		if name == "PATH" {
+			return os.Getenv(name)
 		}
-		return v
+		return ""
 	}}
+}
+
+// gitenv looks up variables for the user's configuration of git, of which lists of ignored
+// files and attributes are copied whole.
+func (f *Fence) gitenv() gitconfig.Getenv {
+	if !f.Pinned {
+		return os.LookupEnv
+	}
+	home := passwd.Find(passwd.Users, os.Getuid()).Home
+	return func(name string) (string, bool) {
+		if name != "HOME" || home == "" {
+			return "", false
+		}
+		return home, true
+	}
 }
 
 // Ready refuses what this machine or the caller's streams do not allow, makes and

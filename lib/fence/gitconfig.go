@@ -1,7 +1,6 @@
 package fence
 
 import (
-	"os"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ func (f *Fence) gitHome(project string) func(func(string) bool) bwrap.Home {
 		if f.wholeIndex {
 			set = gitconfig.WholeIndex
 		}
-		c := gitconfig.Compose(project, os.LookupEnv, has, set...)
+		c := gitconfig.Compose(project, f.gitenv(), has, set...)
 		home := bwrap.Home{Warnings: slices.Concat(c.Notes, c.Missing)}
 		add := func(name string, data []byte, what string) {
 			if data != nil {

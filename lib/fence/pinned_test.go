@@ -7,19 +7,23 @@ import (
 )
 
 func TestPinned(t *testing.T) {
-	for _, row := range []struct{ home, value, want string }{
-		{"/home/u", "/home/u/go", "/home/u/go"},
-		{"/home/u", "/home/u/go:/srv/go", "/home/u/go:/srv/go"}, // the table takes the first
-		{"/home/u", "/srv/go:/home/u/go", ""},
-		{"/home/u", "/home/u/../v", ""},
-		{"/home/u", "/home/user", ""},
-		{"/home/u", "1.2", "1.2"},
-		{"/", "/srv/go", ""}, // the home of a system account
-		{"", "/srv/go", ""},  // no account
-	} {
-		t.Setenv("PK_TEST_MOVES", row.value)
-		assert.Equal(t, row.want, pinned(row.home).Getenv("PK_TEST_MOVES"), "%q in %q", row.value, row.home)
+	for _, value := range []string{"/home/u/go", "/home/u/go:/srv/go", "/srv/go", "1.2", ""} {
+		t.Setenv("PK_TEST_MOVES", value)
+		assert.Empty(t, pinned("/home/u").Getenv("PK_TEST_MOVES"), "%q", value)
 	}
 	t.Setenv("PATH", "/srv/bin")
 	assert.Equal(t, "/srv/bin", pinned("/home/u").Getenv("PATH"))
+	assert.Equal(t, "/home/u", pinned("/home/u/").Home)
+}
+
+func TestPinnedGit(t *testing.T) {
+	t.Setenv("GIT_CONFIG_COUNT", "1")
+	t.Setenv("HOME", "/home/other")
+	for _, f := range []*Fence{{Config: Config{Pinned: true}}, {}} {
+		value, set := f.gitenv()("GIT_CONFIG_COUNT")
+		assert.Equal(t, !f.Pinned, set)
+		assert.Equal(t, !f.Pinned, value != "")
+		home, _ := f.gitenv()("HOME")
+		assert.Equal(t, !f.Pinned, home == "/home/other")
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -54,10 +55,10 @@ func Paths(home string, getenv func(string) string) []string {
 // its lines. It returns nil for a file of another kind, one that cannot be read, and one
 // of which nothing is left.
 func Read(path string) (kept []byte, all bool) {
-	keys := pipKeys
+	keys, continues := pipKeys, true
 	switch filepath.Base(path) {
 	case "npmrc", ".npmrc":
-		keys = npmKeys
+		keys, continues = npmKeys, false
 	case "pip.conf":
 	default:
 		return nil, false
@@ -66,7 +67,7 @@ func Read(path string) (kept []byte, all bool) {
 	if err != nil || len(text) > maxSize || !utf8.Valid(text) {
 		return nil, false
 	}
-	kept, all = reduce(string(text), keys)
+	kept, all = reduce(string(text), keys, continues)
 	return kept, all
 }
 
@@ -83,9 +84,14 @@ func readFile(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxSize+1))
 }
 
-// reduce keeps the lines with these keys. In pip's files the lines of a value that are
-// indented belong to the key above. Comments go: they may hold a former password.
-func reduce(text string, keys []string) (kept []byte, all bool) {
+// reduce keeps the lines with these keys. In pip's files an indented line continues the
+// value above; npm has no such lines. Comments go, also those behind a value: they may
+// hold a former password. It keeps nothing of a text with other control characters than
+// ends of lines: npm and pip end a line at a carriage return too.
+func reduce(text string, keys []string, continues bool) (kept []byte, all bool) {
+	if strings.ContainsFunc(strings.ReplaceAll(text, "\r\n", "\n"), func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) {
+		return nil, false
+	}
 	all = true
 	settings, keeps := 0, false
 	for line := range strings.Lines(text) {
@@ -95,13 +101,18 @@ func reduce(text string, keys []string) (kept []byte, all bool) {
 		case trimmed == "":
 			continue
 		case trimmed[0] == '[' && trimmed[len(trimmed)-1] == ']':
+			if strings.ContainsAny(trimmed, ":=@") { // npm would take it for a setting
+				return nil, false
+			}
 			keeps = false
 			kept = append(kept, line...)
 			continue
 		case trimmed[0] == '#' || trimmed[0] == ';':
 			all = false
 			continue
-		case line[0] != ' ' && line[0] != '\t':
+		case continues && (line[0] == ' ' || line[0] == '\t'):
+			keeps = keeps && !isSetting
+		default:
 			keeps = isSetting && known(strings.TrimSpace(key), keys)
 		}
 		keeps = keeps && !hasSecret(trimmed)
@@ -124,24 +135,35 @@ func known(key string, keys []string) bool {
 	return slices.Contains(keys, key) || isScope && strings.HasPrefix(scope, "@") && !strings.Contains(scope, "/")
 }
 
-// longWord is the length from which a word with a digit in it counts as a token, which
-// some registries take in the path of a URL.
+// longWord is the length from which a word counts as a token, if it has a digit in it or
+// many capitals. Some registries take a token in the path of a URL.
 const longWord = 12
 
-// hasSecret reports whether a line may name a user, or hold a token.
+// hasSecret reports whether a line may name a user, hold a token or end in a comment. A
+// password may end with any byte, so each "@" but that of a scope counts as the end of one.
 func hasSecret(line string) bool {
-	for i := range line {
-		if line[i] == '@' && i > 0 && !strings.ContainsRune(" \t=\"'", rune(line[i-1])) {
-			return true
-		}
+	if strings.ContainsAny(line[1:], "@#;") {
+		return true
 	}
-	_, url, ok := strings.Cut(line, "://")
+	line = strings.ReplaceAll(line, `\`, "/")
+	_, path, ok := strings.Cut(line, "://")
+	if _, value, _ := strings.Cut(line, "="); !ok { // npm knows "//host" as well
+		path, ok = strings.CutPrefix(strings.TrimLeft(value, " \t\"'"), "//")
+	}
 	if !ok {
 		return false
 	}
-	_, path, _ := strings.Cut(url, "/")
+	_, path, _ = strings.Cut(path, "/")
 	words := strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune("/ \t\"'", r) })
-	return strings.ContainsAny(path, "?#&;%") || slices.ContainsFunc(words, func(word string) bool {
-		return len(word) >= longWord && strings.ContainsAny(word, "0123456789")
-	})
+	return strings.ContainsAny(path, "?&%") || slices.ContainsFunc(words, isToken)
+}
+
+func isToken(word string) bool {
+	capitals := 0
+	for _, r := range word {
+		if unicode.IsUpper(r) {
+			capitals++
+		}
+	}
+	return len(word) >= longWord && (strings.ContainsAny(word, "0123456789") || 4*capitals >= len(word))
 }

@@ -25,6 +25,9 @@ func (v *View) Close() {
 	}
 }
 
+// Active reports whether the session is a trial.
+func (v *View) Active() bool { return v.view != nil }
+
 // Shown is for cli.WorkspaceFlags.
 func (v *View) Shown(d *session.Dir, roots []confine.Root) (map[string]*os.File, error) {
 	if !d.Trial() {
