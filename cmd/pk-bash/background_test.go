@@ -232,3 +232,45 @@ func TestWorkOfTheBackground(t *testing.T) {
 	landed("late")
 	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--session", "s", "--background"))
 }
+
+// A file at a protected name was there when a command began, as the work of another one, whose
+// end takes it away. The command then makes it again.
+func TestPlantedAgain(t *testing.T) {
+	b := clitest.NewBox(t)
+	c := dial(t, b, "-y")
+	plant := func(name, before, after string) (end func()) {
+		job := c.start(fmt.Sprintf("%s : >%[2]s-on; until [ -e %[2]s-go ]; do sleep 0.01; done; %[3]s", before, name, after), "")
+		awaitFile(t, filepath.Join(b.Project, name+"-on"))
+		return func() {
+			b.Write(t, filepath.Join(b.Project, name+"-go"), "")
+			got := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
+			assert.Equal(t, "exited", got["outcome"])
+			assert.NotEmpty(t, got["moved_aside"])
+			assert.NoFileExists(t, b.Project+"/.mcp.json")
+		}
+	}
+	first := plant("first", "echo x >.mcp.json;", "")
+	second := plant("second", "", "echo x >.mcp.json")
+	first()
+	second()
+	require.NoError(t, c.close())
+}
+
+// A caller may have it ignore signals, as nohup(1) does.
+func TestIgnoredSignals(t *testing.T) {
+	b := clitest.NewBox(t)
+	for _, options := range [][]string{nil, {"--session", "s", "--keep-background"}} {
+		for _, name := range []string{"ready", "go"} {
+			require.NoError(t, os.RemoveAll(filepath.Join(b.Project, name)))
+		}
+		cmd := b.Command("pk-bash", append(append([]string{"-y"}, options...), "--", ": >ready; until [ -e go ]; do sleep 0.01; done")...)
+		cmd.Args = append([]string{"sh", "-c", `trap '' HUP INT; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
+		require.NoError(t, cmd.Start())
+		awaitFile(t, filepath.Join(b.Project, "ready"))
+		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		b.Write(t, filepath.Join(b.Project, "go"), "")
+		assert.NoError(t, cmd.Wait(), options)
+	}
+}

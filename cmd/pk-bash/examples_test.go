@@ -73,7 +73,7 @@ func TestNoExampleIsUntried(t *testing.T) {
 			names = append(names, e.Name())
 		}
 	}
-	assert.Equal(t, []string{"Makefile", "agent.mjs", "agent.py", "audit-ship", "ci.yml", "loop.mjs", "loop.py", "loop.sh", "mcp", "pre-push", "pretooluse.py"}, names)
+	assert.Equal(t, []string{"Makefile", "agent.mjs", "agent.py", "audit-ship", "ci.yml", "embed", "loop.mjs", "loop.py", "loop.sh", "mcp", "pre-push", "pretooluse.py"}, names)
 }
 
 // A program in any language can drive the loop.

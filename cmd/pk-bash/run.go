@@ -123,7 +123,7 @@ func (s *session) prepareProcess() error {
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		signal.Notify(s.signals, endSignals...)
+		notify(s.signals)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {

@@ -81,7 +81,7 @@ func TestAuditWhenKilledAtRandomMoments(t *testing.T) {
 func TestMandatoryAudit(t *testing.T) {
 	b := clitest.NewBox(t)
 	name := b.Audit(t)
-	machine := "mandatory\naudit " + name + "\nuser-may bwrap\n"
+	machine := "mandatory\naudit " + name + "\nuser-may bwrap environment\n"
 	for _, call := range [][]string{
 		{"pk-bwrap", "--", "true"}, {"pk-bash", "-y", "true"}, {"pk-fs", "mkdir", "d"}, {"pk-apply", "--session", "s", "--all"}, {"pk-resolve", "d"},
 	} {

@@ -543,7 +543,7 @@ func (f *Fence) beginNote() {
 		f.note = new(quarantine.Note)
 		return
 	}
-	n := quarantine.Note{Layers: f.layers}
+	n, seen, others := quarantine.Note{Layers: f.layers}, []string(nil), f.otherNotes()
 	for _, w := range f.Plan.Watched {
 		if w.Link == "" {
 			n.Names = append(n.Names, w.Path)
@@ -553,6 +553,7 @@ func (f *Fence) beginNote() {
 	}
 	for _, m := range f.Plan.Mounts {
 		if m.Op == bwrap.OpProtect {
+			seen = append(seen, m.Source)
 			linked, err := quarantine.LinkedBelow(m.Source)
 			if err != nil {
 				f.Warn("%v", err)
@@ -580,6 +581,7 @@ func (f *Fence) beginNote() {
 	} else {
 		n.Session = session.Reserve("").Name()
 	}
+	n.Inherit(others, seen)
 	f.note = &n
 	if n.Empty() {
 		return
@@ -593,6 +595,19 @@ func (f *Fence) beginNote() {
 	} else {
 		f.Warn("if this process is killed, files that the command plants stay: %v", err)
 	}
+}
+
+// otherNotes returns the notes of commands that run now.
+func (f *Fence) otherNotes() []quarantine.Note {
+	base, err := session.Base(os.Getenv)
+	if err != nil {
+		return nil // no command has a note
+	}
+	others, err := quarantine.Others(base)
+	if err != nil {
+		f.Warn("files that a command beside this one plants may stay: %v", err)
+	}
+	return others
 }
 
 // End is called once the command has ended. It lands the command's work in git

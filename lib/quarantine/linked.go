@@ -64,8 +64,9 @@ func read(name string, st *unix.Stat_t) ([]byte, bool) {
 	return content, err == nil && fsat.SameInode(now, st)
 }
 
-// changed reports whether the file was written. Another inode at its name is the
-// host's doing: the name is a mount point for the command.
+// changed reports whether the file was written. Another inode at its name was put there on
+// the host: the command can replace it only after that, when the kernel has taken away the
+// mount that covered it.
 func (l Linked) changed() bool {
 	var st unix.Stat_t
 	if unix.Lstat(l.Path, &st) != nil || st.Dev != l.Dev || st.Ino != l.Ino {

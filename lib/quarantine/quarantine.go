@@ -94,7 +94,7 @@ func Begin(base string, n Note) (*Note, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.Above, n.base = missingAbove(n.Names), base
+	n.Above, n.base = append(n.Above, missingAbove(n.Names)...), base
 	dir := filepath.Join(base, journal)
 	if err := session.MakeDir(unix.AT_FDCWD, dir); err != nil {
 		return nil, fmt.Errorf("cannot make the journal: %w", err)
@@ -282,6 +282,87 @@ func (m Mode) restore() {
 	if unix.Fstat(fd, &st) == nil && st.Dev == m.Dev && st.Ino == m.Ino && st.Mode&0o022&^m.Mode != 0 {
 		_ = fsat.Chmod(fd, st.Mode&0o7777&^0o022|m.Mode&0o022)
 	}
+}
+
+// Others returns the notes in the journal of a base, for Inherit. Call it before the rest of a
+// new note is collected: the work of a command that is not among them is undone by then.
+func Others(base string) ([]Note, error) {
+	base, err := trusted(base)
+	var names []os.DirEntry
+	if err == nil {
+		names, err = os.ReadDir(filepath.Join(base, journal))
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the journal in %q: %w", base, err)
+	}
+	var list []Note
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(base, journal, name.Name()))
+		if errors.Is(err, os.ErrNotExist) || strings.HasPrefix(name.Name(), unready) {
+			continue // it has ended, or not begun
+		}
+		var n Note
+		if err == nil {
+			err = setup.Decode(text, &n)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %q in the journal: %w", name.Name(), err)
+		}
+		list = append(list, n)
+	}
+	return list, nil
+}
+
+// Inherit takes over from the notes of other commands what they say of the same places. What
+// is there now may be the work of these commands. Their End takes it away, and the mount that
+// protects it goes with it. seen are files that are protected because they are there.
+func (n *Note) Inherit(others []Note, seen []string) {
+	for _, name := range seen {
+		_, err := os.Lstat(name)
+		if err != nil || slices.ContainsFunc(others, func(o Note) bool { return slices.Contains(o.Names, name) }) {
+			n.Names = append(n.Names, name)
+		}
+	}
+	for _, o := range others {
+		n.Links = slices.DeleteFunc(n.Links, func(l Link) bool { return n.planned(l.Path, o) })
+		for i, l := range n.Links {
+			if at := slices.IndexFunc(o.Links, func(ol Link) bool { return ol.Path == l.Path }); at >= 0 {
+				n.Links[i] = o.Links[at]
+			}
+		}
+		for i, m := range n.Modes {
+			if at := slices.IndexFunc(o.Modes, func(om Mode) bool { return om.Dev == m.Dev && om.Ino == m.Ino }); at >= 0 {
+				n.Modes[i].Mode &^= 0o022 &^ o.Modes[at].Mode
+			}
+		}
+		for i, l := range n.Linked {
+			if at := slices.IndexFunc(o.Linked, func(ol Linked) bool { return ol.Path == l.Path && ol.Dev == l.Dev && ol.Ino == l.Ino }); at >= 0 {
+				n.Linked[i] = o.Linked[at]
+			}
+		}
+	}
+}
+
+// planned reports whether there was nothing at a link, as another note says, and has the names
+// there, or behind it, taken away.
+func (n *Note) planned(link string, o Note) bool {
+	switch {
+	case slices.Contains(o.Names, link):
+		n.Names = append(n.Names, link)
+	case slices.Contains(o.Above, link):
+		n.Above = append(n.Above, link)
+		for _, name := range o.Names {
+			if strings.HasPrefix(name, link+"/") {
+				n.Names = append(n.Names, name)
+			}
+		}
+	default:
+		return false
+	}
+	return true
 }
 
 // Recover does the work that killed commands have left in the journal of a base.

@@ -211,3 +211,85 @@ func tick(t *testing.T, dir string) {
 	for begun := now(); now() == begun; {
 	}
 }
+
+// A command begins while the work of another one lies at a protected place, and does the same
+// there once the other has ended: that takes its own away, and the protection with it.
+func TestInherit(t *testing.T) {
+	write := func(t *testing.T, name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
+	link := func(t *testing.T, target, name string) {
+		require.NoError(t, os.RemoveAll(name))
+		require.NoError(t, os.Symlink(target, name))
+	}
+	for _, test := range []struct {
+		name   string
+		first  func(p string) Note                 // what is there before both
+		plant  func(t *testing.T, p string)        // by each
+		second func(p string) (n Note, s []string) // what the second one finds
+		right  func(t *testing.T, p string)
+	}{
+		{"a file", func(p string) Note { return Note{Names: []string{p + "/f"}} },
+			func(t *testing.T, p string) { write(t, p+"/f", "evil") },
+			func(p string) (Note, []string) { return Note{}, []string{p + "/f"} },
+			func(t *testing.T, p string) { assert.NoFileExists(t, p+"/f") }},
+		{"a link", func(p string) Note { return Note{Names: []string{p + "/f"}} },
+			func(t *testing.T, p string) { link(t, "evil", p+"/f") },
+			func(p string) (Note, []string) { return Note{Links: []Link{{p + "/f", "evil"}}}, nil },
+			func(t *testing.T, p string) { assert.NoFileExists(t, p+"/f") }},
+		{"a link above", func(p string) Note { return Note{Names: []string{p + "/d/f"}} },
+			func(t *testing.T, p string) {
+				require.NoError(t, os.MkdirAll(p+"/evil", 0o700))
+				write(t, p+"/evil/f", "")
+				link(t, "evil", p+"/d")
+			},
+			func(p string) (Note, []string) {
+				return Note{Links: []Link{{p + "/d", "evil"}}}, []string{p + "/evil/f"}
+			},
+			func(t *testing.T, p string) { assert.NoFileExists(t, p+"/d/f") }},
+		{"a link that was there", func(p string) Note { return Note{Links: []Link{{p + "/l", "good"}}} },
+			func(t *testing.T, p string) { link(t, "evil", p+"/l") },
+			func(p string) (Note, []string) { return Note{Links: []Link{{p + "/l", "evil"}}}, nil },
+			func(t *testing.T, p string) {
+				target, err := os.Readlink(p + "/l")
+				require.NoError(t, err)
+				assert.Equal(t, "good", target)
+			}},
+		{"a mode", func(p string) Note { m, _ := ModeOf(p); return Note{Modes: []Mode{m}} },
+			func(t *testing.T, p string) { require.NoError(t, os.Chmod(p, 0o777)) },
+			func(p string) (Note, []string) { m, _ := ModeOf(p); return Note{Modes: []Mode{m}}, nil },
+			func(t *testing.T, p string) {
+				m, err := ModeOf(p)
+				require.NoError(t, err)
+				assert.Zero(t, m.Mode&0o022)
+			}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			base, project := ground(t)
+			begin := func(n Note) *Note {
+				n.Session = "workspace-x"
+				begun, err := Begin(base, n)
+				require.NoError(t, err)
+				return begun
+			}
+			end := func(n *Note) {
+				_, err := n.End()
+				require.NoError(t, err)
+			}
+			link(t, "good", project+"/l")
+			first := begin(test.first(project))
+			test.plant(t, project)
+			others, err := Others(base)
+			require.NoError(t, err)
+			n, seen := test.second(project)
+			n.Inherit(others, seen)
+			second := begin(n)
+			end(first)
+			test.right(t, project)
+			test.plant(t, project)
+			end(second)
+			test.right(t, project)
+		})
+	}
+	others, err := Others(t.TempDir() + "/missing")
+	assert.NoError(t, err)
+	assert.Empty(t, others)
+}
