@@ -19,11 +19,11 @@ import (
 )
 
 // With --keep-background and without --loop, pk-bash runs the command in a second process,
-// which stays as the monitor of what the command leaves running. The first process, which the
+// which stays as the monitor of the background processes. The first process, which the
 // caller waits for, passes signals on, and ends with the status of the command.
 //
 // Both are in the process group of the caller, so that the second can ask on the terminal.
-// A signal of the terminal reaches both: the second takes only those that the first passes
+// A signal of the terminal reaches both: the second takes only signals that the first passes
 // on.
 const stayOption = "--pk-stay"
 
@@ -215,7 +215,7 @@ func (j *job) openBackgroundLog() (*os.File, error) {
 	return os.OpenFile(filepath.Join(j.fence.Fence.Tmp, name), flags, 0o600) // of a loop's own session
 }
 
-// staysOn makes the clean-up wait for processes that stay, and then do what remains at their
+// staysOn makes the clean-up wait for processes that stay, and then do the rest at their
 // end.
 func (t *turn) staysOn(super *shell.Supervisor, j *job) {
 	t.super = super
@@ -228,7 +228,7 @@ func (t *turn) staysOn(super *shell.Supervisor, j *job) {
 	})
 }
 
-// endedBy says what ends the processes that stay.
+// endedBy says how the processes that stay are ended.
 func (t *turn) endedBy(session string) string {
 	switch {
 	case !t.loop:
