@@ -123,7 +123,7 @@ func (s *session) prepareProcess() error {
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		notify(s.signals)
+		signal.Notify(s.signals, endSignals...)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {

@@ -29,16 +29,6 @@ const stayOption = "--pk-stay"
 
 var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
-// notify asks for the signals that end a command, except those that the caller ignores, as
-// nohup(1) does.
-func notify(signals chan<- os.Signal) {
-	for _, sig := range endSignals {
-		if !signal.Ignored(sig) {
-			signal.Notify(signals, sig)
-		}
-	}
-}
-
 // stay is the second process. The first closes its end of control when it is killed.
 type stay struct {
 	control   *os.File
@@ -84,7 +74,7 @@ func runInSecond() error {
 		return fmt.Errorf("cannot make a socket: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	notify(signals)
+	signal.Notify(signals, endSignals...)
 	_, err = unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0)
 	pid := 0
 	if err == nil {
@@ -123,7 +113,7 @@ func runInSecond() error {
 // listen takes the signals that the first process passes on. If that was killed, the command
 // ends, as it does when pk-bash is killed without --keep-background.
 func (y *stay) listen(signals chan<- os.Signal) {
-	notify(make(chan os.Signal, 1))
+	signal.Notify(make(chan os.Signal, 1), endSignals...)
 	go func() {
 		for {
 			said := []byte{byte(syscall.SIGKILL)}
@@ -145,7 +135,7 @@ func (y *stay) listen(signals chan<- os.Signal) {
 // detach lets the first process end with that status, and gives up all that this one has of
 // the caller's. Messages go to the log, if there is one.
 func (y *stay) detach(status int, signals chan<- os.Signal, log *os.File) error {
-	notify(signals)
+	signal.Notify(signals, endSignals...)
 	y.detached.Store(true)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
