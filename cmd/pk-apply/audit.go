@@ -6,7 +6,7 @@ import (
 	"pikuri/lib/confine"
 )
 
-// operation is what the call does, in its records.
+// operation names the call in its records.
 func (w *work) operation() string {
 	switch {
 	case w.discard:
@@ -25,7 +25,7 @@ func (w *work) record(event audit.Event) audit.Record {
 	return r
 }
 
-// recordBegin records what is named to land. Without the record nothing lands.
+// recordBegin records the operands. Without the record nothing lands.
 func (w *work) recordBegin() (err error) {
 	if w.machine.Audit == "" || w.dryRun {
 		return nil
@@ -85,7 +85,7 @@ func (w *work) recordEnd(err error) {
 	w.append(r)
 }
 
-// append writes a record of what is done already. A failure does not undo it.
+// append records a change that is made. A failure does not undo it.
 func (w *work) append(r audit.Record) {
 	if _, err := w.log.Append(r); err != nil {
 		w.ctx.Report(err)

@@ -69,7 +69,7 @@ func command() *cli.Command {
 	o := &options{}
 	w := &o.machine
 	audit := w.AuditOption()
-	w.Trusting = true // a project's policy does not say what its owner may land
+	w.Trusting = true // a project's policy does not bind its owner
 	w.WithPolicy(append(append(w.Options(), w.RuleOptions()...), audit))
 	return &cli.Command{
 		Name: "pk-apply", Version: version, Help: help, JSON: &o.json, Interspersed: true, Workspace: w,

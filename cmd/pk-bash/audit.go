@@ -50,7 +50,7 @@ func (t *turn) record(event audit.Event, j *job) audit.Record {
 		r.Cwd = j.question.Where
 	}
 	if event != audit.Begin {
-		r.Guarantees = nil // those that held are in the result
+		r.Guarantees = nil // the result has them
 	}
 	r.Begin, r.Asked, r.Session, r.Unfenced = t.entry, t.asked, t.sessionName(), t.noSandbox || t.wrap != ""
 	return r
@@ -110,7 +110,7 @@ func (t *turn) recordEnd(result *shell.Result) {
 	}
 }
 
-// recordAnswer records what a person or a program has answered about a command, or about
+// recordAnswer records the answer of a person or a program about a command, or about
 // input.
 func (t *turn) recordAnswer(q shell.Question, j *job, yes bool, reason string) error {
 	if t.Log == nil {
@@ -126,7 +126,7 @@ func (t *turn) recordAnswer(q shell.Question, j *job, yes bool, reason string) e
 	return err
 }
 
-// recordInput records what a job is about to read, which a shell or an interpreter executes.
+// recordInput records text for a job, which a shell or an interpreter executes.
 func (t *turn) recordInput(b *background) error {
 	if t.Log == nil {
 		return nil

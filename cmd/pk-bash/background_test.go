@@ -255,22 +255,3 @@ func TestPlantedAgain(t *testing.T) {
 	second()
 	require.NoError(t, c.close())
 }
-
-// A caller may have it ignore signals, as nohup(1) does.
-func TestIgnoredSignals(t *testing.T) {
-	b := clitest.NewBox(t)
-	for _, options := range [][]string{nil, {"--session", "s", "--keep-background"}} {
-		for _, name := range []string{"ready", "go"} {
-			require.NoError(t, os.RemoveAll(filepath.Join(b.Project, name)))
-		}
-		cmd := b.Command("pk-bash", append(append([]string{"-y"}, options...), "--", ": >ready; until [ -e go ]; do sleep 0.01; done")...)
-		cmd.Args = append([]string{"sh", "-c", `trap '' HUP INT; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
-		cmd.Path = "/bin/sh"
-		require.NoError(t, cmd.Start())
-		awaitFile(t, filepath.Join(b.Project, "ready"))
-		require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
-		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-		b.Write(t, filepath.Join(b.Project, "go"), "")
-		assert.NoError(t, cmd.Wait(), options)
-	}
-}

@@ -57,7 +57,7 @@ type turn struct {
 	claimed    atomic.Bool   // by the goroutine that runs it, or that cancels it
 	cancelled  atomic.Bool
 	seq        int               // its place among the commands whose state is kept; 0 for none
-	asked      string            // who has allowed or declined it
+	asked      string            // the person or program that has allowed or declined it
 	entry      uint64            // number of the record that it begins; 0 before, and without --audit
 	unrecorded bool              // a record could not be written
 	super      *shell.Supervisor // of processes that run on after the command; nil for none
@@ -123,7 +123,7 @@ func (s *session) prepareProcess() error {
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		notify(s.signals)
+		signal.Notify(s.signals, endSignals...)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {
@@ -371,7 +371,7 @@ func (t *turn) undo(j *job, result *shell.Result) {
 	result.Guarantees = slices.DeleteFunc(result.Guarantees, func(name string) bool { return name == "protect" })
 }
 
-// blocked looks for what made a failed command fail, and for what is lost with it. A gate
+// blocked looks for the cause of a failure, and for files that are lost with the command. A gate
 // has told of hosts already.
 func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
 	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed}

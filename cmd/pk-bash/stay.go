@@ -19,25 +19,15 @@ import (
 )
 
 // With --keep-background and without --loop, pk-bash runs the command in a second process,
-// which stays as the monitor of what the command leaves running. The first process, which the
+// which stays as the monitor of the background processes. The first process, which the
 // caller waits for, passes signals on, and ends with the status of the command.
 //
 // Both are in the process group of the caller, so that the second can ask on the terminal.
-// A signal of the terminal reaches both: the second takes only those that the first passes
+// A signal of the terminal reaches both: the second takes only signals that the first passes
 // on.
 const stayOption = "--pk-stay"
 
 var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
-
-// notify asks for the signals that end a command, except those that the caller ignores, as
-// nohup(1) does.
-func notify(signals chan<- os.Signal) {
-	for _, sig := range endSignals {
-		if !signal.Ignored(sig) {
-			signal.Notify(signals, sig)
-		}
-	}
-}
 
 // stay is the second process. The first closes its end of control when it is killed.
 type stay struct {
@@ -84,7 +74,7 @@ func runInSecond() error {
 		return fmt.Errorf("cannot make a socket: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	notify(signals)
+	signal.Notify(signals, endSignals...)
 	_, err = unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0)
 	pid := 0
 	if err == nil {
@@ -123,7 +113,7 @@ func runInSecond() error {
 // listen takes the signals that the first process passes on. If that was killed, the command
 // ends, as it does when pk-bash is killed without --keep-background.
 func (y *stay) listen(signals chan<- os.Signal) {
-	notify(make(chan os.Signal, 1))
+	signal.Notify(make(chan os.Signal, 1), endSignals...)
 	go func() {
 		for {
 			said := []byte{byte(syscall.SIGKILL)}
@@ -145,7 +135,7 @@ func (y *stay) listen(signals chan<- os.Signal) {
 // detach lets the first process end with that status, and gives up all that this one has of
 // the caller's. Messages go to the log, if there is one.
 func (y *stay) detach(status int, signals chan<- os.Signal, log *os.File) error {
-	notify(signals)
+	signal.Notify(signals, endSignals...)
 	y.detached.Store(true)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -215,7 +205,7 @@ func (j *job) openBackgroundLog() (*os.File, error) {
 	return os.OpenFile(filepath.Join(j.fence.Fence.Tmp, name), flags, 0o600) // of a loop's own session
 }
 
-// staysOn makes the clean-up wait for processes that stay, and then do what remains at their
+// staysOn makes the clean-up wait for processes that stay, and then do the rest at their
 // end.
 func (t *turn) staysOn(super *shell.Supervisor, j *job) {
 	t.super = super
@@ -228,7 +218,7 @@ func (t *turn) staysOn(super *shell.Supervisor, j *job) {
 	})
 }
 
-// endedBy says what ends the processes that stay.
+// endedBy says how the processes that stay are ended.
 func (t *turn) endedBy(session string) string {
 	switch {
 	case !t.loop:

@@ -40,7 +40,7 @@ type ended struct {
 	death    syscall.Signal
 	duration time.Duration
 	failed   error // it did not run
-	left     error // what it left could not be undone
+	left     error // its files could not be moved aside, or its work not land
 }
 
 // recordEnd records how the command has ended.
@@ -70,7 +70,7 @@ func (o *options) recordEnd(ctx *cli.Context, f *sandboxflags.Fence, begin uint6
 	o.append(ctx, r)
 }
 
-// append writes a record of what cannot be refused any more.
+// append records an end, which cannot be refused.
 func (o *options) append(ctx *cli.Context, r audit.Record) {
 	if _, err := o.Log.Append(r); err != nil {
 		ctx.Report(err)

@@ -43,7 +43,7 @@ func (w *work) refusedBy(operation string) error {
 	return nil
 }
 
-// change does what changes the files at paths, and records that it begins, and how it ended.
+// change changes the files at paths, and records the begin and the end.
 // Without the first record nothing is changed. about is the operand that is no path, or "".
 func (w *work) change(operation, about string, paths []string, do func() error) error {
 	if err := w.refusedBy(operation); err != nil {

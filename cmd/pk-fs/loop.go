@@ -175,7 +175,7 @@ func (l *loop) answer(line []byte) (id json.RawMessage, answer fields, err error
 	return id, answer, err
 }
 
-// perform performs an operation, and records one that changes files.
+// perform performs an operation, and records it if it changes files.
 func (l *loop) perform(o operation, request *jsonline.Object) (answer fields, err error) {
 	if o.changes == nil {
 		return o.run(l.w, request)

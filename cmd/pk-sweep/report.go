@@ -72,7 +72,7 @@ func (r *reporter) base(path string) {
 	}
 }
 
-// endBackground ends what the sessions keep running. A monitor that was killed there leaves
+// endBackground ends the background of the sessions. A monitor that was killed there leaves
 // its work to recover.
 func (r *reporter) endBackground(base string) {
 	for _, name := range r.sessions {

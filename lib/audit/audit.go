@@ -1,4 +1,4 @@
-// Package audit appends records of what the commands of pk did to a file, and finds out
+// Package audit appends records of the commands of pk to a file, and finds out
 // later whether the file is still whole.
 //
 // Each record is a line of JSON with the SHA-256 of the line before. A second file, with
@@ -140,7 +140,7 @@ func checkHead(f *os.File) error {
 	return err
 }
 
-// openOwn opens a regular file with one name that nobody else can write.
+// openOwn opens a regular file with one name that no other user can write.
 func openOwn(dir int, name string, flags int) (*os.File, error) {
 	fd, err := fsat.Openat(dir, name, flags, 0o600)
 	if err != nil {
@@ -165,7 +165,7 @@ func openOwn(dir int, name string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// own refuses what another user than root and the caller can write. In a sticky directory
+// own refuses a file that another user than root and the caller can write. In a sticky directory
 // another user can be the first to make the file.
 func own(st *unix.Stat_t) error {
 	switch {
@@ -241,7 +241,7 @@ type insideError struct{ text string }
 
 func (e *insideError) Error() string { return e.text }
 
-// Hint is what to do instead.
+// Hint is the remedy.
 func (e *insideError) Hint() string { return "keep it where no command can see it" }
 
 // end is where the chain of records ends.
@@ -364,7 +364,7 @@ func readHead(f *os.File) (e end, ok bool) {
 	return e, n == 3
 }
 
-// sizeOf returns the size of the file. It refuses a file without a name, which nobody would
+// sizeOf returns the size of the file. It refuses a file without a name, which no reader would
 // find, and one with two.
 func sizeOf(f *os.File) (int64, error) {
 	var st unix.Stat_t

@@ -26,7 +26,7 @@ const (
 	Gap      Event = "gap"      // records before this one are missing
 )
 
-// Record is one line of the file, as pk-audit(5) documents it. What does not apply is left
+// Record is one line of the file, as pk-audit(5) documents it. Fields that do not apply are left
 // out. A Log sets the fields up to Pid.
 type Record struct {
 	Time    string `json:"time"`
@@ -52,7 +52,7 @@ type Record struct {
 	Operation     string   `json:"operation,omitempty"`
 	Files         []File   `json:"files,omitempty"`
 	Unfenced      bool     `json:"unfenced,omitempty"` // pk makes no sandbox for it
-	Asked         string   `json:"asked,omitempty"`    // who allowed or declined it
+	Asked         string   `json:"asked,omitempty"`    // the person or program that allowed or declined it
 	Answer        string   `json:"answer,omitempty"`
 	Reason        string   `json:"reason,omitempty"`
 	Guarantees    []string `json:"guarantees,omitempty"`

@@ -49,7 +49,7 @@ type Fact struct {
 	Option string `json:"option,omitempty"` // that would allow it; "" for none
 }
 
-// Access says what the fence did.
+// Access is the kind of refusal.
 type Access string
 
 // The kinds of access.
@@ -108,7 +108,7 @@ type Command struct {
 	Closed func(string) bool   // reports whether the machine's policy refuses an option; nil: none
 }
 
-// Find returns what ran into the fence, by the kept output of a command that failed.
+// Find returns the refusals of the fence, by the kept output of a command that failed.
 func (c Command) Find(output string) []Fact {
 	s := c.search()
 	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
@@ -127,7 +127,7 @@ func (s *search) done() bool {
 	return s.words > maxWords || s.steps > maxSteps || len(s.found) >= Most
 }
 
-// complaint is what a line says. It is found out once for all words of the line, which
+// complaint is the meaning of a line. It is found out once for all words of the line, which
 // may be long.
 type complaint struct{ readOnly, busy, creates, missing bool }
 
@@ -232,7 +232,7 @@ func (s *search) add(f Fact) {
 	}
 }
 
-// offline: the plan has no network, whatever host was meant.
+// offline: the plan has no network, so the host does not matter.
 func (s *search) offline(host string) {
 	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
 	if _, err := hostrule.Parse(host); err == nil {
@@ -373,7 +373,7 @@ func (s *search) mount(place string) (found bwrap.Mount) {
 }
 
 // showsHost reports whether paths below the mount are the same on the host. The command
-// may have removed what is not there.
+// may have removed a path that is missing.
 func showsHost(m bwrap.Mount) bool {
 	switch m.Op {
 	case bwrap.OpReadOnly, bwrap.OpWritable, bwrap.OpOverlay, bwrap.OpProtect:
@@ -426,7 +426,7 @@ func (s *search) unwritable(v bwrap.Verdict, m bwrap.Mount) (Fact, bool) {
 func (s *search) widened(place string, m bwrap.Mount) string {
 	switch below := strings.TrimPrefix(place, m.Dest+"/"); {
 	case m.Root && strings.Contains(m.Rule, "--allow-write") && (below == place || existing(place) != place):
-		return "" // the rule is for what is there
+		return "" // the rule is for existing names
 	case m.Root && strings.Contains(m.Rule, "--allow-write"):
 		return option("--allow-write", pattern.Quote(below))
 	case m.Root:
@@ -475,7 +475,7 @@ func (s *search) inView(path string) bool {
 	if err != nil {
 		return false
 	}
-	// A link of the host's may lead to what is hidden.
+	// A link of the host's may lead to a hidden file.
 	real := s.Plan.Explain(filepath.Join(trail.Place, filepath.Base(path)))
 	secret := real.Access == bwrap.Hidden || s.base != "" && fsat.Within(real.Place, bwrap.Canonical(s.base))
 	return !secret && ours(filepath.Dir(path)) && ours(trail.Place)

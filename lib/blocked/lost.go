@@ -14,7 +14,7 @@ import (
 // stateFiles end the names of files that tools write for themselves.
 var stateFiles = []string{"_history", "-hsts", "hst", ".viminfo"}
 
-// Lost returns what the command has written into the empty home, and will miss: files and
+// Lost returns the losses of a command that wrote into the empty home: files and
 // directories that are not hidden, hidden files that the user has as well, and installed
 // programs. Caches and settings are directories that are hidden.
 func (c Command) Lost(left []setup.Entry) []Fact {

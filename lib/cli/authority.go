@@ -21,7 +21,7 @@ const (
 // machineFile is the policy of the machine.
 var machineFile = "/etc/pikuri/policy"
 
-// The options of all commands, by what they do to what a command may do. An option that
+// The options of all commands, by their effect on the permissions of a command. An option that
 // is in none of the lists is taken for a widening one.
 const (
 	// A tightening option takes away; Option.Tightens tells which of its values do.
@@ -33,7 +33,7 @@ const (
 		no-protect no-sandbox overlay overlay-from pass-env pass-fd protocol publish readable readable-from setenv temp
 		violations wrap writable writable-from`
 
-	// A neutral option says what to do, and not what may be done; Option.Tightens tells which
+	// A neutral option gives a task, and no permission; Option.Tightens tells which
 	// of its values do. The machine's word counts if it has said one.
 	neutral = `absent after all ask atomic audit-check base before check command context describe description
 		background discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
@@ -48,7 +48,7 @@ const environment = "environment"
 
 func among(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
 
-// Classes tells what an option does, by the lists that have its long name: it should be one.
+// Classes returns the lists that have the long name of an option: it should be one.
 func Classes(name string) []string {
 	var found []string
 	for _, c := range []struct{ name, list string }{{"tightening", tightening}, {"widening", widening}, {"neutral", neutral}} {
@@ -59,10 +59,10 @@ func Classes(name string) []string {
 	return found
 }
 
-// machine is what the machine's policy says about options of others.
+// machine has the machine's policy about options of others.
 type machine struct {
 	mandatory string   // the line that says so, or ""
-	may       []string // what users may do all the same
+	may       []string // options that users may give all the same
 	gave      []string // its own options
 }
 
@@ -79,7 +79,7 @@ func (r *reader) reopen(names string) error {
 	return nil
 }
 
-// permit refuses an option that would widen what an outer policy allows.
+// permit refuses an option that would widen the permissions of an outer policy.
 func (w *WorkspaceFlags) permit(by level, o Option, value string) error {
 	m := w.machine
 	free := by == users && (m.mandatory == "" || slices.Contains(m.may, o.Long))
@@ -103,7 +103,7 @@ func (w *WorkspaceFlags) Pinned() bool {
 }
 
 // Closed reports whether the machine's policy refuses an option, named long, that users
-// give to widen what it allows.
+// give to widen its permissions.
 func (w *WorkspaceFlags) Closed(name string) bool {
 	return w.machine.mandatory != "" && among(widening, name) && !slices.Contains(w.machine.may, name)
 }
@@ -118,7 +118,7 @@ func (w *WorkspaceFlags) readMachine() error {
 	return err
 }
 
-// checkMachine refuses a policy of the machine that somebody but root could have written.
+// checkMachine refuses a policy of the machine that another user than root could have written.
 func checkMachine(file *os.File, place string) error {
 	dir, err := os.Stat(filepath.Dir(place))
 	if err != nil {

@@ -56,7 +56,7 @@ type reader struct {
 	*WorkspaceFlags
 	level   level
 	options []Option
-	within  []string // places of the file that is being read, and of those that include it
+	within  []string // places of the file that is being read, and of the files that include it
 }
 
 func (w *WorkspaceFlags) reader(l level) *reader {
@@ -129,7 +129,7 @@ func loadPolicy(name string, l level) (policy, string, error) {
 // place is the file's location, every link followed.
 func (p policy) place() string { return p.trail.Place }
 
-// line does what one line says.
+// line applies one line.
 func (r *reader) line(p policy, line string) error {
 	if line == "" || line[0] == '#' {
 		return nil

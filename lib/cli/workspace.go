@@ -101,7 +101,7 @@ func (w *WorkspaceFlags) Options() []Option {
 	}
 }
 
-// AuditOption returns the option of the commands that record what they do.
+// AuditOption returns the option of the commands that write records.
 func (w *WorkspaceFlags) AuditOption() Option { return name(&w.Audit, "audit", "").Path() }
 
 // NamedRoots returns where the project root and the roots of the options lie, but for those

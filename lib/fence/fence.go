@@ -86,7 +86,7 @@ type Fence struct {
 	Bwrap bwrap.Binary
 
 	table      []mountinfo.Mount // of this process
-	checkHost  func() error      // what keeps this machine from fencing
+	checkHost  func() error      // why this machine cannot make a sandbox, or nil
 	made       *session.Dir      // from Reserved
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
@@ -104,7 +104,7 @@ type Fence struct {
 	layers       []*gitdir.Layer
 	trial        []*trial.Root
 	report       *os.File // the gate's records, or nil
-	told         *os.File // what the command has left in the empty home, or nil
+	told         *os.File // names of the files that the command has left in the empty home, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
 

@@ -50,11 +50,11 @@ func (f *Fence) Connections() []gate.Record {
 	return records[gate.Record](f.report)
 }
 
-// Left returns what the command has left in directories that are gone with it
+// Left returns the files of the command in directories that are gone with it
 // (Plan.Vanishing). Call it once the command has ended.
 func (f *Fence) Left() []setup.Entry { return records[setup.Entry](f.told) }
 
-// records reads what the set-up program has written to a file.
+// records reads a file that the set-up program has written.
 func records[T any](file *os.File) (list []T) {
 	if file == nil {
 		return nil

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"pikuri/lib/gitdir/refs"
 
 	"github.com/stretchr/testify/require"
 )
@@ -99,16 +102,7 @@ func (g ground) sh(script string) {
 
 // settle waits until the clock of the file system tells a change from those before.
 func (g ground) settle() {
-	now := func() int64 {
-		f, err := os.CreateTemp(filepath.Dir(g.root), "")
-		require.NoError(g, err)
-		defer os.Remove(f.Name())
-		info, err := f.Stat()
-		require.NoError(g, err)
-		require.NoError(g, f.Close())
-		return info.ModTime().UnixNano()
-	}
-	for begun := now(); now() == begun; {
+	for begun := time.Now(); !refs.Now().After(begun); {
 	}
 }
 

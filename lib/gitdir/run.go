@@ -425,7 +425,7 @@ func sweepDue(state, ending string) ([]Inert, error) {
 
 // merge removes a note if an older one of the same root is due: commands that overlap
 // for days leave one. A command that has left processes still needs its own: it would be
-// the only trace of what these make once the older root was swept.
+// the only trace of their repositories once the older root was swept.
 func (ns notes) merge(n note) error {
 	if n.stays {
 		return nil

@@ -1,7 +1,7 @@
 // Package passwd looks up accounts in files in the format of passwd(5) and group(5).
 //
 // It replaces os/user: os/user.LookupId answers for the caller's own uid with $USER and
-// $HOME if /etc/passwd lacks it, so whoever chooses the environment would choose the
+// $HOME if /etc/passwd lacks it, so the environment would choose the
 // home. Users that only a directory service knows are not found: without C there is no
 // way to ask one.
 package passwd

@@ -202,7 +202,7 @@ func (n *Note) End() (Report, error) {
 	return r, errors.Join(err, n.file.Close())
 }
 
-// Keep does what the note says when the command has ended, and other processes of its
+// Keep does the work of the note when the command has ended, and other processes of its
 // sandbox run on. End has to follow.
 func (n *Note) Keep() (Report, error) { return n.do((*gitdir.Layer).LandKept) }
 
@@ -316,7 +316,7 @@ func Others(base string) ([]Note, error) {
 	return list, nil
 }
 
-// Inherit takes over from the notes of other commands what they say of the same places. What
+// Inherit takes over from the notes of other commands their entries of the same places. A file that
 // is there now may be the work of these commands. Their End takes it away, and the mount that
 // protects it goes with it. seen are files that are protected because they are there.
 func (n *Note) Inherit(others []Note, seen []string) {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundFile is locked by the processes that stay with what commands left running, a byte
+// backgroundFile is locked by the processes that stay with the background of commands, a byte
 // by each. The locks are those of fcntl(2), as the keeper's.
 const backgroundFile = ".background"
 
@@ -22,8 +22,8 @@ const (
 	backgroundWait = 11 * time.Minute
 )
 
-// Stay says that this process stays with what a command left running, until it ends or the
-// file is closed. SIGTERM has to end what it stays with.
+// Stay says that this process stays with the background of a command, until it ends or the
+// file is closed. SIGTERM has to end the background.
 func (d *Dir) Stay() (*os.File, error) {
 	f, err := openOwn(d.dir, backgroundFile, unix.O_RDWR|unix.O_CREAT)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *Dir) Stay() (*os.File, error) {
 	return f, nil
 }
 
-// EndBackground ends what commands of the session called name have left running, waits for
+// EndBackground ends the background of the commands of the session called name, waits for
 // that, and returns how many commands these were.
 func EndBackground(base, name string) (ended int, err error) {
 	in, err := openBase(base)

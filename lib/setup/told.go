@@ -19,7 +19,7 @@ type Entry struct {
 	Dir  bool   `json:"dir,omitempty"`
 }
 
-// tell writes what the command has left in the directories of Job.Told, one JSON object
+// tell writes the names of the files in the directories of Job.Told, one JSON object
 // a line. All its processes have ended. No symbolic link of theirs is followed, and no
 // file is opened.
 func (r *run) tell() {

@@ -82,7 +82,7 @@ func build(j *Job, terminals int, session func(string) (int, error)) (string, er
 }
 
 // finish makes the mount point of /proc, which bwrap mounts, and then makes the root
-// directory and what is sealed read-only. bwrap's --remount-ro would read the table of mounts once more.
+// directory and the sealed directories read-only. bwrap's --remount-ro would read the table of mounts once more.
 func (t *tree) finish(writable bool) error {
 	proc, err := t.makeAll("/proc")
 	if err != nil {

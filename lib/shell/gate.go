@@ -52,7 +52,7 @@ type gate struct {
 	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
-	keeps    bool                 // what bash leaves runs on
+	keeps    bool                 // the background of bash runs on
 	kept     chan keptCommand     // gets the command, if it left something
 }
 

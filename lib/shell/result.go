@@ -70,13 +70,13 @@ type Result struct {
 
 	Background    []string // the command lines of processes that run on, each once
 	BackgroundLog string   // where their output goes, as commands see it; "" for nowhere
-	EndedBy       string   // what ends them
+	EndedBy       string   // the event or command that ends them
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
 	Git        []string           // what of the command's work with git is not as it may expect
 	Trial      string             // session that keeps the changes; "" where they were made in the project
 	Network    []network.Record   // connections through the gate, and what it refused
-	Fence      []blocked.Fact     // what of it ran into the fence
+	Fence      []blocked.Fact     // refusals of the fence
 	Guarantees []string           // that held while it ran
 
 	Error string // why it did not run, or another error
@@ -160,7 +160,7 @@ func (r *Result) notes() string {
 	return b.String()
 }
 
-// FenceLines says what ran into the fence.
+// FenceLines returns the refusals of the fence in words.
 func (r *Result) FenceLines() []string {
 	var lines []string
 	for _, f := range r.Fence {

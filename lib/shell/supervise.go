@@ -103,7 +103,7 @@ func (s *Supervisor) Wait() *Result {
 	s.conclude()
 	r := s.result
 	if s.stays {
-		s.result = new(Result) // of Rest, which nobody asks for
+		s.result = new(Result) // of Rest, which has no reader
 	}
 	return r
 }
@@ -490,7 +490,7 @@ func (s *Supervisor) drain() {
 	}
 }
 
-// divert sends the output of processes that stay to their log, and what is in the pipes so
+// divert sends the output of processes that stay to their log, and the content of the pipes so
 // far to the command's output.
 func (s *Supervisor) divert() {
 	log := s.job.Background()
@@ -513,7 +513,7 @@ func (s *Supervisor) divert() {
 	}
 }
 
-// empty carries what is in the pipe, and does not wait for more.
+// empty carries the content of the pipe, and does not wait for more.
 func (p *pipe) empty() {
 	raw, err := p.r.SyscallConn()
 	if err != nil {

@@ -20,7 +20,7 @@ func (f *Fence) refuseShown(log *audit.Log) error {
 	return cli.Invalid(err)
 }
 
-// Record returns a record with what is known of the sandbox; f is nil before there is one.
+// Record returns a record with the facts about the sandbox; f is nil before there is one.
 func (o *Options) Record(event audit.Event, f *Fence) audit.Record {
 	r := audit.Record{Event: event, Session: o.SessionName()}
 	if f == nil {
