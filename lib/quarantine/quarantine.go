@@ -288,10 +288,10 @@ func (m Mode) restore() {
 // new note is collected: the work of a command that is not among them is undone by then.
 func Others(base string) ([]Note, error) {
 	base, err := trusted(base)
-	var names []os.DirEntry
-	if err == nil {
-		names, err = os.ReadDir(filepath.Join(base, journal))
+	if err != nil {
+		return nil, nil // no command has a note there: see Begin
 	}
+	names, err := os.ReadDir(filepath.Join(base, journal))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
