@@ -149,9 +149,9 @@ func TestBlocked(t *testing.T) {
 			{"outside of the trial", "cat ~/data/set.csv", set},
 		}},
 		{"without a network", []string{"--net", "none"}, []failure{
-			{"curl", "echo 'curl: (6) Could not resolve host: pypi.org'; exit 6", "no network: pypi.org (option --net none); --net allow --allow-host pypi.org allows it"},
-			{"python", `python3 -c 'import socket; socket.getaddrinfo("pypi.org", 443)'`, "no network: (option --net none)"},
-			{"npm", "echo 'npm ERR! getaddrinfo ENOTFOUND registry.npmjs.org'; exit 1", "no network: registry.npmjs.org (option --net none); --net allow --allow-host registry.npmjs.org allows it"},
+			{"curl", "echo 'curl: (6) Could not resolve host: index.corp.test'; exit 6", "no network: index.corp.test (option --net none); --net allow --allow-host index.corp.test allows it"},
+			{"python", `python3 -c 'import socket; socket.getaddrinfo("index.corp.test", 443)'`, "no network: (option --net none)"},
+			{"npm", "echo 'npm ERR! getaddrinfo ENOTFOUND registry.corp.test'; exit 1", "no network: registry.corp.test (option --net none); --net allow --allow-host registry.corp.test allows it"},
 			{"an address of its own", "false", ""},
 		}},
 		{"with a network", nil, []failure{
