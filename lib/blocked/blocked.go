@@ -39,10 +39,14 @@ import (
 	"pikuri/lib/toolchain"
 )
 
-// Fact is a path or a host that the command could not reach, or a file that is lost.
+// Fact is a path or a host that the command could not reach, or a file that is lost. A
+// record in JSON sets the twins in base64, of names that are not UTF-8.
 type Fact struct {
-	Path   string `json:"path,omitempty"` // as called in the sandbox
-	Word   string `json:"word,omitempty"` // of the output that led to it
+	Path       string `json:"path,omitempty"` // as called in the sandbox
+	PathBase64 string `json:"path_base64,omitempty"`
+	Word       string `json:"word,omitempty"` // of the output that led to it
+	WordBase64 string `json:"word_base64,omitempty"`
+
 	Host   string `json:"host,omitempty"`
 	Access Access `json:"access"`
 	Rule   string `json:"rule,omitempty"`   // of the plan
@@ -129,10 +133,16 @@ func (s *search) done() bool {
 
 // complaint is the meaning of a line. It is found out once for all words of the line, which
 // may be long.
-type complaint struct{ readOnly, busy, creates, missing bool }
+type complaint struct {
+	readOnly, busy, creates, missing bool
+
+	other bool // a cause that a name which is not there cannot have
+}
 
 func read(line string) complaint {
-	return complaint{readOnly().MatchString(line), busy().MatchString(line), creates().MatchString(line), missing().MatchString(line)}
+	says := complaint{readOnly: readOnly().MatchString(line), busy: busy().MatchString(line), creates: creates().MatchString(line), missing: missing().MatchString(line)}
+	says.other = !says.missing && !says.readOnly && other().MatchString(line)
+	return says
 }
 
 // search is the work on one command.
@@ -166,11 +176,13 @@ func (c Command) search() *search {
 // Messages in which programs complain of a path or a host.
 var (
 	complains = lazy(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = lazy(`(?i)read-only file ?system|EROFS`)
-	busy      = lazy(`(?i)resource busy|EBUSY`)
+	readOnly  = lazy(`(?i)read-only file ?system|\bEROFS\b`)
+	busy      = lazy(`(?i)resource busy|\bEBUSY\b`)
 	creates   = lazy(`(?i)creat|touch|writ|\bsav`)
-	missing   = lazy(`(?i)no such file|not found|ENOENT`)
-	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
+	missing   = lazy(`(?i)no such file|not found|\bENOENT\b`)
+	noFile    = lazy(`(?i)no such file|\bENOENT\b`)
+	other     = lazy(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
+	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
 	hostName  = lazy(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
 	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
 	number    = lazy(`^[0-9]+$`)
@@ -195,7 +207,8 @@ func (s *search) line(line string) {
 	if strings.Contains(line, "not a git repository") {
 		s.repository()
 	}
-	says := read(line)
+	says, before := read(line), len(s.found)
+	var names []string
 	for word, named := range words(line) {
 		s.words++
 		s.steps += strings.Count(word, "/")
@@ -205,20 +218,46 @@ func (s *search) line(line string) {
 		if word == "" || len(word) > maxWord {
 			continue
 		}
-		if !strings.Contains(word, "/") && says.missing {
+		if !strings.Contains(word, "/") && says.missing && (named || isProgram(word, line)) {
 			s.program(word)
 		}
-		if !named {
-			continue
+		if named {
+			s.word(word, line, says)
+			names = append(names, word)
 		}
+	}
+	for _, word := range names {
 		for _, path := range s.places(word) {
-			if f, ok := s.path(path, says); ok {
-				f.Word = word
-				s.add(f)
-				break
+			if says.missing && len(s.found) == before {
+				s.around(word, path)
 			}
 		}
 	}
+}
+
+// word looks at a word that may be a path. One like /home is often no path but an address
+// of a web server: such a line has to say that a file is missing.
+func (s *search) word(word, line string, says complaint) {
+	for _, path := range s.places(word) {
+		if filepath.Dir(path) == "/" && !noFile().MatchString(line) {
+			continue
+		}
+		if f, ok := s.path(path, says); ok {
+			f.Word = word
+			s.add(f)
+			return
+		}
+	}
+}
+
+// isProgram reports whether a line complains that a word is no program.
+func isProgram(word, line string) bool {
+	for _, text := range []string{word + " not found", word + " ENOENT", "not found: " + word, "directory - " + word} {
+		if strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *search) add(f Fact) {
@@ -226,7 +265,10 @@ func (s *search) add(f Fact) {
 	if s.Closed != nil && slices.ContainsFunc(strings.Fields(f.Option), closed) {
 		f.Option = ""
 	}
-	same := func(o Fact) bool { return o.Path == f.Path && o.Host == f.Host && o.Access == f.Access }
+	same := func(o Fact) bool {
+		below := o.Access == NotShown && o.Option != "" && fsat.Within(f.Path, o.Path)
+		return o.Access == f.Access && (o.Path == f.Path && o.Host == f.Host || below)
+	}
 	if len(s.found) < Most && !slices.ContainsFunc(s.found, same) {
 		s.found = append(s.found, f)
 	}
@@ -235,7 +277,7 @@ func (s *search) add(f Fact) {
 // offline: the plan has no network, so the host does not matter.
 func (s *search) offline(host string) {
 	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
-	if _, err := hostrule.Parse(host); err == nil {
+	if _, err := hostrule.Parse(host); err == nil && !strings.HasSuffix(host, ".invalid") { // RFC 6761: there is none
 		f.Option = "--net allow --allow-host " + host
 	}
 	s.add(f)
@@ -327,6 +369,8 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	}
 	m := s.mount(v.Mount)
 	switch {
+	case v.Access == bwrap.Hidden && says.missing && v.Place == v.Mount && !m.Blank:
+		return Fact{}, false // it is there, and cannot be opened
 	case v.Access == bwrap.Hidden:
 		return Fact{Path: v.Mount, Access: Masked, Rule: m.Rule}, true
 	case says.busy:
@@ -336,10 +380,25 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	case v.Access != bwrap.Absent || showsHost(m):
 	case says.creates:
 		return s.noDirectory(v.Place)
-	case s.inView(v.Place):
+	case !says.other && s.inView(v.Place) && mayUse(v.Place):
 		return s.notShown(v.Place, v), true
 	}
 	return Fact{}, false
+}
+
+// around finds the directory of a name that neither the host has. A line does not say
+// whether the command wanted to read it or to make it, but its directory is not shown
+// either way. A directory of settings is no fact: programs look there for what few users have.
+func (s *search) around(word, path string) {
+	dir := filepath.Dir(s.Plan.Explain(path).Place)
+	v := s.Plan.Explain(dir)
+	if v.Access != bwrap.Absent || showsHost(s.mount(v.Mount)) || !s.inView(dir) || !mayUse(dir) {
+		return
+	}
+	if f := s.notShown(dir, v); f.Option != "" {
+		f.Word = filepath.Dir(word)
+		s.add(f)
+	}
 }
 
 // noDirectory finds the directory that a command needed to make a file: the path, or what
@@ -355,6 +414,14 @@ func (s *search) noDirectory(path string) (Fact, bool) {
 	f := s.notShown(v.Place, v)
 	f.Option = s.writable(v.Place)
 	return f, true
+}
+
+// mayUse asks the host. Where the user can neither read, write nor run a file there, the
+// fence is not the cause.
+func mayUse(path string) bool {
+	return slices.ContainsFunc([]uint32{unix.R_OK, unix.W_OK, unix.X_OK}, func(mode uint32) bool {
+		return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) == nil
+	})
 }
 
 // mayWrite asks the host.

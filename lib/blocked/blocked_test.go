@@ -68,6 +68,7 @@ func scene(t *testing.T) (c Command, home string) {
 	require.NoError(t, os.WriteFile(home+"/tools/mytool", nil, 0o755))
 	require.NoError(t, os.WriteFile(home+"/.ssh/id", nil, 0o600))
 	require.NoError(t, os.WriteFile(home+"/private", nil, 0o600))
+	require.NoError(t, os.Symlink("nowhere", home+"/dangling"))
 	project := home + "/project"
 	plan := &bwrap.Plan{Chdir: project, Mounts: []bwrap.Mount{
 		{Op: bwrap.OpReadOnly, Source: "/usr", Dest: "/usr", Rule: "system"},
@@ -86,7 +87,16 @@ func TestFind(t *testing.T) {
 		{"with a tilde", "cannot open ~/data", "~/data is not shown (empty home); --readable ~/data shows it"},
 		{"relative", "cannot open ../data", "~/data is not shown (empty home); --readable ~/data shows it"},
 		{"a space in quotes", "cannot open 'HOME/data/with space'", "\"HOME/data/with space\" is not shown (empty home); --readable 'HOME/data/with space' shows it"},
-		{"not on the host either", "cat: HOME/data/none: No such file or directory", ""},
+		{"not on the host either", "cat: HOME/none: No such file or directory", ""},
+		{"not on the host either, in a directory that is not shown", "cat: HOME/data/none: No such file or directory", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"not on the host either, among settings", "cat: HOME/.ssh/none: No such file or directory", ""},
+		{"a cause that a missing name cannot have", "open HOME/data/set.csv: permission denied", ""},
+		{"a link that leads nowhere, outside", "cat: HOME/dangling: No such file or directory", ""},
+		{"below another", "cannot open HOME/data\ncannot open HOME/data/set.csv", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"another .env, in a directory that is not known", "cat: secret: No such file or directory", ""},
+		{"an error's name that ends as another's", "FileNotFoundError: [Errno 2] No such file or directory: 'HOME/data/set.csv'", "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"},
+		{"an address of a web server", "Error: GET /opt 404 Not Found", ""},
+		{"no network, and no such host", "lookup nonesuch.invalid: no such host", "no network: nonesuch.invalid (option --net none)"},
 		{"no complaint", "read HOME/data/set.csv", ""},
 		{"shown", "cat: HOME/project/deep: failed", ""},
 		{"masked", "cat: secret: Permission denied", "~/project/secret is masked (--deny secret)"},
@@ -97,6 +107,8 @@ func TestFind(t *testing.T) {
 		{"session directories", "cat: HOME/.cache/pikuri/workspace-x/f: No such file or directory", ""},
 		{"read-only by the plan", "touch: HOME/project/new: Read-only file system", "~/project/new is read-only (project root); --writable ~/project allows it"},
 		{"a program", "bash: line 1: mytool: command not found", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a program, as node says", "Error: spawn mytool ENOENT", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a word that is also a program", "error: package foo not found by mytool", ""},
 		{"a program that nobody has", "bash: line 1: nonesuch: command not found", ""},
 		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
 		{"no network", "curl: (6) Could not resolve host: a.example.com", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
@@ -121,6 +133,8 @@ func TestReadOnlyOnTheHost(t *testing.T) {
 	require.NoError(t, os.WriteFile(home+"/project/kept", nil, 0o444))
 	assert.Empty(t, c.Find("touch: kept: Read-only file system"))
 	assert.Empty(t, c.Find("touch: /proc/version: Read-only file system"))
+	require.NoError(t, os.Chmod(home+"/private", 0))
+	assert.Empty(t, c.Find("cat: "+home+"/private: No such file or directory"))
 }
 
 // Root could look into the directories of all users.

@@ -19,6 +19,7 @@ type Shell func(script string, fenced bool, options ...string) (string, bool)
 type view struct {
 	There    bool
 	Readable bool
+	Runs     bool   // a file can be executed, a directory searched
 	Writable bool   // it, or the innermost directory that exists
 	Mount    bool   // a mount point, or one lies below
 	Content  string // a checksum, of a directory that of its names
@@ -32,6 +33,7 @@ look() {
 	until [ -e "$d" ] || [ "$d" = / ]; do d=${d%/*}; d=${d:-/}; done
 	if [ -e "$1" ] || [ -L "$1" ]; then s=t; fi
 	if [ -r "$1" ]; then s=${s}r; fi
+	if [ -x "$1" ]; then s=${s}x; fi
 	if [ -w "$d" ]; then s=${s}w; fi
 	case $(while read -r _ _ _ _ at _; do printf ' %b/' "$at"; done </proc/self/mountinfo) in *" $1/"*) s=${s}m ;; esac
 	if [ -f "$1" ] && [ -r "$1" ]; then s="$s $(cksum <"$1")"; fi
@@ -54,7 +56,7 @@ func views(run Shell, facts []blocked.Fact, fenced bool, options ...string) ([]v
 	for i, line := range lines {
 		flags, content, _ := strings.Cut(line, " ")
 		has := func(flag string) bool { return strings.Contains(flags, flag) }
-		list[i] = view{has("t"), has("r"), has("w"), has("m"), content}
+		list[i] = view{has("t"), has("r"), has("x"), has("w"), has("m"), content}
 	}
 	return list, true
 }
@@ -106,6 +108,8 @@ func wrong(f blocked.Fact, host, fence view, run Shell) string {
 		switch {
 		case !host.There:
 			return "the host does not have it"
+		case !host.Readable && !host.Runs && !host.Writable:
+			return "the host refuses it as well"
 		case fence.There:
 			return "it is shown"
 		}
