@@ -115,16 +115,27 @@ type Command struct {
 // Find returns the refusals of the fence, by the kept output of a command that failed.
 func (c Command) Find(output string) []Fact {
 	s := c.search()
-	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
-		if !complains().MatchString(line) {
-			continue
-		}
-		s.line(line)
+	lines := slices.Collect(strings.Lines(output[max(0, len(output)-maxText):]))
+	for _, line := range slices.Backward(lines) { // the cause is near the end
 		if s.done() {
 			break
 		}
+		if n := len(s.found); complains().MatchString(line) {
+			s.line(line)
+			slices.Reverse(s.found[n:])
+		}
 	}
-	return s.found
+	slices.Reverse(s.found)
+	return outermost(s.found)
+}
+
+// outermost leaves out what the option of another fact shows as well.
+func outermost(found []Fact) []Fact {
+	return slices.DeleteFunc(slices.Clone(found), func(f Fact) bool {
+		return f.Access == NotShown && slices.ContainsFunc(found, func(o Fact) bool {
+			return o.Access == NotShown && o.Option != "" && o.Path != f.Path && fsat.Within(f.Path, o.Path)
+		})
+	})
 }
 
 func (s *search) done() bool {
@@ -183,7 +194,7 @@ var (
 	noFile    = lazy(`(?i)no such file|\bENOENT\b`)
 	other     = lazy(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
 	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
-	hostName  = lazy(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	hostName  = lazy(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
 	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
 	number    = lazy(`^[0-9]+$`)
 )
@@ -265,10 +276,7 @@ func (s *search) add(f Fact) {
 	if s.Closed != nil && slices.ContainsFunc(strings.Fields(f.Option), closed) {
 		f.Option = ""
 	}
-	same := func(o Fact) bool {
-		below := o.Access == NotShown && o.Option != "" && fsat.Within(f.Path, o.Path)
-		return o.Access == f.Access && (o.Path == f.Path && o.Host == f.Host || below)
-	}
+	same := func(o Fact) bool { return o.Path == f.Path && o.Host == f.Host && o.Access == f.Access }
 	if len(s.found) < Most && !slices.ContainsFunc(s.found, same) {
 		s.found = append(s.found, f)
 	}

@@ -18,11 +18,11 @@ import (
 )
 
 // outside is what a user has beside projects, and what their commands ask for.
-const outside = `mkdir -p ~/include ~/lib ~/data ~/bin ~/.config/app ~/.m2 ~/.cargo ~/.ssh ~/opt ~/.cache/app ~/other
+const outside = `mkdir -p ~/include ~/lib ~/data ~/.local/bin ~/.config/app ~/.m2 ~/.cargo ~/.ssh ~/opt ~/.cache/app ~/other
 	printf 'int outside;\n' >~/include/outside.h
 	printf 'a,b\n' >~/data/set.csv
 	printf 'color = true\n' >~/.config/app/rc
-	printf '#!/bin/sh\necho generated\n' >~/bin/generate && chmod +x ~/bin/generate
+	printf '#!/bin/sh\necho generated\n' >~/.local/bin/generate && chmod +x ~/.local/bin/generate
 	printf '{"name":"other","version":"1.0.0"}\n' >~/other/package.json
 	printf '[package]\nname = "other"\nversion = "0.1.0"\nedition = "2021"\n' >~/other/Cargo.toml && mkdir ~/other/src && touch ~/other/src/lib.rs
 	printf 'module example.com/other\n' >~/other/go.mod && printf 'package other\n' >~/other/other.go
@@ -70,7 +70,7 @@ var attempts = []struct {
 	{"hello", []string{
 		`./configure -q && make -s && ./hello && make -s check >log 2>&1 && tail -n 3 log`,
 		`./configure -q && make -s install`,
-		`./configure --prefix=$HOME/opt CC=$HOME/bin/generate`,
+		`./configure --prefix=$HOME/opt CC=$HOME/.local/bin/generate`,
 		`./configure -q && rm src/hello.c && make -s`,
 		`./configure --build=nonesuch --cache-file=$HOME/.cache/app/config`,
 	}},
@@ -153,7 +153,7 @@ var attempts = []struct {
 		`printf 'package uuid\nimport ("os"; "testing")\nfunc TestX(t *testing.T) { if _, err := os.ReadFile(os.Getenv("HOME") + "/data/set.csv"); err != nil { t.Fatal(err) } }\n' >x_test.go && go test -run TestX`,
 		`printf 'package uuid\nimport "testing"\nfunc TestX(t *testing.T) { t.Error("open /home/x: permission denied, got /etc/shadow: no such file or directory") }\n' >x_test.go && go test -run TestX`,
 		`printf 'package uuid\nimport ("net"; "testing")\nfunc TestX(t *testing.T) { if _, err := net.LookupHost("nonesuch.invalid"); err != nil { t.Fatal(err) } }\n' >x_test.go && go test -run TestX`,
-		`go build -o ~/bin/uuid && go install ./...`,
+		`go build -o ~/opt/uuid && go install ./...`,
 		`go generate -run x && printf 'package uuid\n//go:generate generate\n' >x.go && go generate`,
 		`golangci-lint run`,
 	}},
@@ -258,13 +258,85 @@ func TestFenceOnProjects(t *testing.T) {
 				host := m.command("bash", "-c", command)
 				said, _ := host.CombinedOutput()
 				got := m.judge(t, start, command)
-				if status := host.ProcessState.ExitCode(); status != got.Status && len(got.Fence) == 0 {
+				status := host.ProcessState.ExitCode()
+				if status != got.Status && len(got.Fence) == 0 && !strings.Contains(command, "sqlite3") { // it names no path
 					t.Errorf("%s\nhost: %d %s\nfence: %d %s %s", command, status, said, got.Status, got.Output, got.Error)
 				}
 				if got.Status != 0 {
 					m.judge(t, start, command, "--net", "none")
 				}
 			}
+		})
+	}
+}
+
+// TestUsersSettings runs commands in projects as users have them, with settings of their own:
+// the fence ends them as the host does, with the same output, or it says why.
+func TestUsersSettings(t *testing.T) {
+	const (
+		user  = `git config --global user.name Ada && git config --global user.email ada@build.example && git init -q -b main && git commit -q --allow-empty -m first; `
+		wheel = `python3 -c '
+import zipfile
+with zipfile.ZipFile("hello-1.0-py3-none-any.whl", "w") as w:
+    w.writestr("hello.py", "print(\"hello\")\n")
+    w.writestr("hello-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n")
+    w.writestr("hello-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    w.writestr("hello-1.0.dist-info/RECORD", "")'
+		`
+		install = `python3 -m venv v && v/bin/pip -q --disable-pip-version-check install hello && v/bin/python -m hello`
+	)
+	for _, test := range []struct {
+		name, host, dir, command string
+		says                     string // the fence, where it ends otherwise
+	}{
+		{"npmrc", `printf 'registry=` + npmRegistry + `\n//127.0.0.1:4873/npm/:_authToken=` + secret + `\nfund=false\naudit=false\nsave-exact=true\n' >~/.npmrc; echo '{}' >package.json`, "",
+			`npm install --silent ms && node -p 'require("ms")("1m")' && cat package.json`, ""},
+		{"pip.conf, wheels in the project", wheel + `mkdir -p ~/.config/pip && printf "[global]\nno-index = true\nfind-links = $PWD\n" >~/.config/pip/pip.conf`, "", install, ""},
+		{"pip.conf, wheels in the home", `mkdir -p ~/wheels && cd ~/wheels; ` + wheel + `mkdir -p ~/.config/pip && printf "[global]\nno-index = true\nfind-links = $HOME/wheels\n" >~/.config/pip/pip.conf`, "", install,
+			"~/wheels is not shown (empty home); --readable ~/wheels shows it"},
+		{"global ignore and attributes", user + `printf '.env.local\n' >~/.ignored; git config --global core.excludesFile '~/.ignored'; git config --global core.autocrlf input
+			printf 'a\r\n' >a; echo x >.env.local`, "", `git add -A 2>/dev/null && git commit -qm second && git ls-tree -r HEAD && git status --short`, ""},
+		{"LFS", user + `git lfs install >/dev/null; git lfs track '*.bin' >/dev/null; git add .gitattributes; git commit -qm track; echo large >a.bin`, "",
+			`git add a.bin && git commit -qm second && git cat-file -p HEAD:a.bin && rm a.bin && git checkout -q a.bin && cat a.bin && git lfs ls-files && git status --short`, ""},
+		{"a linked worktree", user + `git worktree add -q ~/tree -b topic`, "tree",
+			`echo x >x && git add x && git commit -qm second && git log --format=%s topic && git -C . status --short && git rev-parse --git-common-dir`, ""},
+		{"a project behind a link", `mkdir -p ~/disk/real && ln -s disk ~/work && cd ~/work/real && printf 'all:\n\t@echo $(CURDIR); cat %s/work/real/f\n' ~ >Makefile && echo x >f`, "work/real",
+			`make -s && pwd -P && cat ~/disk/real/f`, ""},
+		{"husky", user + `mkdir -p .husky/_ && git config core.hooksPath .husky/_ && printf '#!/bin/sh\necho checked\n' >.husky/_/pre-commit && chmod +x .husky/_/pre-commit && git add . && git commit -qm husky >/dev/null`, "",
+			`git commit --allow-empty -qm second && git log --format=%s`, ""},
+		{"a devcontainer, read", `mkdir .devcontainer && echo '{"image": "x"}' >.devcontainer/devcontainer.json`, "", `cat .devcontainer/devcontainer.json`, ""},
+		{"a devcontainer, changed", `mkdir .devcontainer && echo '{"image": "x"}' >.devcontainer/devcontainer.json`, "", `echo '{}' >.devcontainer/devcontainer.json`,
+			"~/project/.devcontainer/devcontainer.json is protected (VS Code: initializeCommand, and mounts of the host)"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m := newMachine(t)
+			m.serving = test.name == "npmrc"
+			m.host(t, test.host)
+			fresh := filepath.Join(filepath.Dir(m.home), "fresh")
+			copyTree(t, m.home, fresh)
+			start := func() {
+				writable(m.home)
+				require.NoError(t, os.RemoveAll(m.home))
+				copyTree(t, fresh, m.home)
+			}
+			dir := m.userHome() + "/" + test.dir
+			if test.dir == "" {
+				dir = m.project()
+			}
+			host := m.command("bash", "-c", "cd "+dir+"\n"+test.command)
+			host.Env = append(host.Env, "GIT_AUTHOR_DATE=@0 +0000", "GIT_COMMITTER_DATE=@0 +0000")
+			said, _ := host.CombinedOutput()
+			got := m.judge(t, start, test.command, "-C", dir)
+			if test.says == "" {
+				assert.Equal(t, string(said), got.Output)
+				assert.Equal(t, host.ProcessState.ExitCode(), got.Status)
+				assert.Empty(t, got.Fence)
+				return
+			}
+			assert.NotEqual(t, host.ProcessState.ExitCode(), got.Status)
+			require.NotEmpty(t, got.Fence, got.Output)
+			assert.Equal(t, test.says, got.Fence[0].Line(m.userHome()))
 		})
 	}
 }
@@ -288,7 +360,7 @@ func TestFenceOnRecipes(t *testing.T) {
 			if r.name == "go, a module" {
 				m.warmGo(t)
 			}
-			m.host(t, outside+r.host)
+			m.host(t, outside+r.host+"\nprintf 'fetch-retries=0\\n' >>.npmrc") // npm waits minutes
 			m.serving = false
 			fresh := filepath.Join(filepath.Dir(m.home), "fresh")
 			copyTree(t, m.home, fresh)
@@ -299,7 +371,7 @@ func TestFenceOnRecipes(t *testing.T) {
 			}
 			for _, command := range []string{r.first, r.again} {
 				for _, options := range [][]string{{"--net", "none"}, {"--no-toolchains"}} {
-					m.judge(t, start, command, options...)
+					m.judge(t, start, command+"\nfalse", options...) // some print their log and go on
 				}
 			}
 		})
