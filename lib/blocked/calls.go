@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/trace"
 )
 
@@ -28,15 +29,25 @@ func (s *search) calls() {
 	}
 }
 
+// passing are places where programs look in passing: git has its settings from pk, and
+// runtimes ask /sys about the machine.
+var passing = []string{"/etc/gitconfig", "/sys"}
+
 func (s *search) call(f trace.Failure) {
-	if f.Address.IsValid() {
+	missing := f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR
+	within := func(place string) bool { return fsat.Within(string(f.Path), place) }
+	switch {
+	case f.Address.IsValid():
 		s.connection(f)
 		return
+	case missing && slices.ContainsFunc(passing, within):
+		return
 	}
-	missing := f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR
 	says := complaint{readOnly: f.Errno == unix.EROFS, busy: f.Errno == unix.EBUSY, creates: missing && f.Creates, missing: missing}
 	fact, ok := s.path(string(f.Path), says)
+	around := func(o Fact) bool { return o.Access == fact.Access && fsat.Within(o.Path, fact.Path) }
 	switch {
+	case ok && slices.ContainsFunc(s.found, around): // a program that makes directories asks for each
 	case ok:
 		s.add(fact)
 	case missing && slices.Contains(s.inside, filepath.Dir(string(f.Path))):

@@ -332,7 +332,7 @@ func (r *run) make(session map[string]int) error {
 	}
 	if failed := r.job.FDs.Failed; failed > 0 {
 		if r.tracer, err = trace.Start(r.pid, failed); err != nil {
-			return &failure{err, "leave --trace out, or allow ptrace(2): kernel.yama.ptrace_scope is 3, or a container forbids it"}
+			return &failure{err, "leave --trace out: a debugger or a --trace around this holds the command, or ptrace(2) is forbidden (kernel.yama.ptrace_scope)"}
 		}
 	}
 	return first.become()

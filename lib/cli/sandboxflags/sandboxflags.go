@@ -98,7 +98,7 @@ const SandboxHelp = `Sandbox:
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
       --trace                find what the fence refused by the system calls that
-                             failed, too, and not only by the output
+                             failed, too
       --memory SIZE          memory of all its processes together, such as 2G
       --pids N               how many processes and threads it may have at once
       --cpu-time SECONDS     processor time of each process
