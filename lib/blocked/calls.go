@@ -22,7 +22,7 @@ func (s *search) calls() {
 			if len(s.found) == Most {
 				return
 			}
-			if is := f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR; is == missing {
+			if f.Missing() == missing {
 				s.call(f)
 			}
 		}
@@ -34,23 +34,22 @@ func (s *search) calls() {
 var passing = []string{"/etc/gitconfig", "/sys"}
 
 func (s *search) call(f trace.Failure) {
-	missing := f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR
 	within := func(place string) bool { return fsat.Within(string(f.Path), place) }
 	switch {
 	case f.Address.IsValid():
 		s.connection(f)
 		return
-	case missing && slices.ContainsFunc(passing, within):
+	case f.Missing() && slices.ContainsFunc(passing, within):
 		return
 	}
-	says := complaint{readOnly: f.Errno == unix.EROFS, busy: f.Errno == unix.EBUSY, creates: missing && f.Creates, missing: missing}
+	says := complaint{readOnly: f.Errno == unix.EROFS, busy: f.Errno == unix.EBUSY, creates: f.Missing() && f.Creates, missing: f.Missing()}
 	fact, ok := s.path(string(f.Path), says)
 	around := func(o Fact) bool { return o.Access == fact.Access && fsat.Within(o.Path, fact.Path) }
 	switch {
 	case ok && slices.ContainsFunc(s.found, around): // a program that makes directories asks for each
 	case ok:
 		s.add(fact)
-	case missing && slices.Contains(s.inside, filepath.Dir(string(f.Path))):
+	case f.Missing() && slices.Contains(s.inside, filepath.Dir(string(f.Path))):
 		s.program(filepath.Base(string(f.Path)))
 	}
 }

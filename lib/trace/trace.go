@@ -38,9 +38,15 @@ type Failure struct {
 	Number  int            // in the order of the calls
 }
 
+// Missing reports whether there was no such name. The kernel says EISDIR if a call is to
+// make a file at a name that ends in a slash.
+func (f Failure) Missing() bool {
+	return f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR || f.Errno == unix.EISDIR
+}
+
 // answers are the errors that a sandbox may be the cause of.
 var answers = []unix.Errno{
-	unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY,
+	unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.EACCES, unix.EPERM, unix.EROFS, unix.EBUSY,
 	unix.ENETUNREACH, unix.EHOSTUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.ECONNREFUSED,
 }
 
@@ -277,7 +283,7 @@ func (t *Tracer) note(f Failure) {
 	}
 	slot := &t.counts[0]
 	at := *slot % refusals
-	if f.Errno == unix.ENOENT || f.Errno == unix.ENOTDIR {
+	if f.Missing() {
 		slot = &t.counts[1]
 		at = refusals + *slot%searches
 	}
