@@ -171,10 +171,10 @@ func TestTracedProcesses(t *testing.T) {
 	assert.Regexp(t, `(?s)\n\['0'\]\n.*stopped True\ncontinued True\nexited 7\nkilled 9\n$`, got.Stdout)
 
 	for command, want := range map[string]string{
-		"kill -9 $$":                          `"outcome":"signaled","exit_status":137`,
-		"kill -TERM $$":                       `"outcome":"signaled","exit_status":143`,
+		"kill -9 $$":                           `"outcome":"signaled","exit_status":137`,
+		"kill -TERM $$":                        `"outcome":"signaled","exit_status":143`,
 		"sleep 1000 & " + awaitName + "exit 4": `"survivors":1`,
-		"trap 'exit 6' TERM; sleep 1000":      `"outcome":"timed-out"`,
+		"trap 'exit 6' TERM; sleep 1000":       `"outcome":"timed-out"`,
 	} {
 		options := []string{"--trace", "--json"}
 		if strings.Contains(command, "trap") {

@@ -3,6 +3,7 @@ package blocked
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -30,7 +31,7 @@ func (s *search) calls() {
 }
 
 // passing are places where programs look in passing: git has its settings from pk, and
-// runtimes ask /sys about the machine.
+// runtimes ask /sys about the machine. Python does without its caches.
 var passing = []string{"/etc/gitconfig", "/sys"}
 
 func (s *search) call(f trace.Failure) {
@@ -39,7 +40,7 @@ func (s *search) call(f trace.Failure) {
 	case f.Address.IsValid():
 		s.connection(f)
 		return
-	case f.Missing() && slices.ContainsFunc(passing, within):
+	case f.Missing() && slices.ContainsFunc(passing, within), strings.Contains(string(f.Path), "/__pycache__"):
 		return
 	}
 	says := complaint{readOnly: f.Errno == unix.EROFS, busy: f.Errno == unix.EBUSY, creates: f.Missing() && f.Creates, missing: f.Missing()}

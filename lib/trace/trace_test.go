@@ -229,8 +229,8 @@ func TestManyFailures(t *testing.T) {
 	got, status := traced(t, "many")
 	assert.Equal(t, 7, status.ExitStatus())
 	assert.Equal(t, `ENOENT "/none/2999"`, got[0])
-	assert.Contains(t, got, `EBUSY "/proc"`)
 	assert.LessOrEqual(t, len(got), refusals+searches)
+	assert.Regexp(t, `^E[A-Z]+ "/proc"$`, got[len(got)-1]) // the oldest, and no name that is missing
 }
 
 func TestDeathBySignal(t *testing.T) {
