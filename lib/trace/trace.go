@@ -99,7 +99,13 @@ func Start(pid, to int) (*Tracer, error) {
 }
 
 // Wait returns how the first process ended.
-func (t *Tracer) Wait() syscall.WaitStatus { return <-t.ended }
+func (t *Tracer) Wait() syscall.WaitStatus {
+	ws, ok := <-t.ended
+	if !ok {
+		return syscall.WaitStatus(unix.SIGKILL) // something else has waited for it
+	}
+	return ws
+}
 
 func ptrace(request, pid int, addr, data uintptr) error {
 	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, data, 0, 0); errno != 0 {
@@ -110,6 +116,7 @@ func ptrace(request, pid int, addr, data uintptr) error {
 
 // follow waits for the processes, to the end of the last.
 func (t *Tracer) follow() {
+	defer close(t.ended)
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, unix.WALL|unix.WNOTHREAD, nil)
