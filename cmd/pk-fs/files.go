@@ -222,7 +222,7 @@ func (w *work) copy(verb string, from, to *operand) error {
 	if err != nil {
 		return w.failed(verb, from.typed, err)
 	}
-	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Perm: info.Mode().Perm(), Sync: w.sync})
+	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Sparse: workspace.Sparse(info), Perm: info.Mode().Perm(), Sync: w.sync})
 	if err != nil {
 		return w.failed(verb, to.typed, err)
 	}

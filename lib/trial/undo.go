@@ -114,9 +114,9 @@ func (u *undo) copy(ctx context.Context, ws *workspace.LocalWorkspace, rel, hash
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(out, sum), in)
-	if err := errors.Join(err, out.Close()); err != nil {
+	sum, sparse := sha256.New(), &fsat.Sparse{File: out}
+	_, err = io.Copy(io.MultiWriter(sparse, sum), in)
+	if err := errors.Join(err, sparse.End(), out.Close()); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != hash {

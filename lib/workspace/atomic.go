@@ -31,13 +31,14 @@ const (
 	maxSweep = 200_000
 )
 
-// atomicFile is an unfinished file beside its place. It is locked: one that is not
-// was left by a crash, and the next write there removes it.
+// atomicFile is an unfinished file in the directory of its place. It has a name from the
+// beginning only where the file system, or a missing /proc, gives no choice. It is locked:
+// an unfinished name without a lock was left by a crash, and the next write removes it.
 type atomicFile struct {
 	inPlace
 	w    *LocalWorkspace
 	p    *place // kept open until the end
-	temp string
+	temp string // "": none so far
 	opts WriteOptions
 }
 
@@ -81,9 +82,14 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	}
 	f := &atomicFile{w: w, p: p, opts: opts}
 	f.inPlace = inPlace{ctx: ctx, path: path, limit: w.conf.maxFileSize, sync: opts.Sync}
-	f.temp, f.file, err = makeTemp(p.dir, tempFile(p.dir, uint32(perm)))
+	if f.file = w.makeUnnamed(p.dir, uint32(perm)); f.file == nil {
+		f.temp, f.file, err = makeTemp(p.dir, tempFile(p.dir, uint32(perm)))
+	}
 	if err != nil {
 		return nil, err
+	}
+	if opts.Sparse {
+		f.sparse = &fsat.Sparse{File: f.file}
 	}
 	return f, nil
 }
@@ -116,6 +122,20 @@ func (p *place) regular() (*unix.Stat_t, error) {
 		return nil, err
 	}
 	return st, isRegular(st)
+}
+
+// makeUnnamed makes an empty file without a name, and locks it for the time when it has
+// one. It returns nil where that is not possible.
+func (w *LocalWorkspace) makeUnnamed(dir int, perm uint32) *os.File {
+	if w.tree.noUnnamed {
+		return nil
+	}
+	fd, err := fsat.OpenUnnamed(dir, perm)
+	if err != nil {
+		return nil
+	}
+	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	return os.NewFile(uintptr(fd), "")
 }
 
 // makeTemp makes an empty file, or a directory, that is locked.
@@ -189,6 +209,11 @@ func (f *atomicFile) publish() error {
 			return err
 		}
 	}
+	if f.sparse != nil {
+		if err := f.sparse.End(); err != nil {
+			return err
+		}
+	}
 	if f.sync {
 		if err := f.file.Sync(); err != nil {
 			return err
@@ -232,10 +257,30 @@ func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
 
 // rename gives the file its name.
 func (f *atomicFile) rename() error {
+	if f.temp == "" {
+		name := newTemp()
+		if f.opts.Exclusive {
+			name = f.p.name
+		}
+		if err := f.link(name); err != nil || f.opts.Exclusive {
+			return err
+		}
+		f.temp = name
+	}
 	if !f.opts.Exclusive {
 		return unix.Renameat(f.p.dir, f.temp, f.p.dir, f.p.name)
 	}
 	return renameNew(f.p.dir, f.temp, f.p.name)
+}
+
+func (f *atomicFile) link(name string) error {
+	raw, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var linked error
+	err = raw.Control(func(fd uintptr) { linked = fsat.Link(int(fd), f.p.dir, name) })
+	return errors.Join(err, linked)
 }
 
 // renameNew renames an entry to a name that must be free: otherwise EEXIST.
@@ -264,9 +309,12 @@ func (f *atomicFile) Abort() error {
 	if f.file == nil {
 		return nil
 	}
-	st, err := statFile(f.file)
-	if err == nil && fsat.Names(f.p.dir, f.temp, st) {
-		err = unix.Unlinkat(f.p.dir, f.temp, 0)
+	var err error
+	if f.temp != "" {
+		var st *unix.Stat_t
+		if st, err = statFile(f.file); err == nil && fsat.Names(f.p.dir, f.temp, st) {
+			err = unix.Unlinkat(f.p.dir, f.temp, 0)
+		}
 	}
 	err = errors.Join(err, f.file.Close())
 	f.file = nil

@@ -22,8 +22,9 @@ import (
 
 // children are what this test binary does when it runs itself.
 var children = map[string]func(args []string) error{
-	"write for ever": writeForEver,
-	"fill a disk":    fillDisk,
+	"write for ever":              func(args []string) error { return writeForEver(args, false) },
+	"write for ever, with a name": func(args []string) error { return writeForEver(args, true) },
+	"fill a disk":                 fillDisk,
 }
 
 func TestMain(m *testing.M) {
@@ -53,10 +54,13 @@ func version(n int) []byte {
 	return []byte(strings.Repeat(strconv.Itoa(n%10), 200_000+n%10))
 }
 
-func writeForEver(args []string) error {
+func writeForEver(args []string, named bool) error {
 	w, err := workspace.NewLocalWorkspace(args[0])
 	if err != nil {
 		return err
+	}
+	if named {
+		workspace.WithoutUnnamed(w)
 	}
 	for n := 0; ; n++ {
 		if err := workspace.AtomicWrite(ctx, w, "f", version(n)); err != nil {
@@ -71,6 +75,12 @@ func writeForEver(args []string) error {
 // W12: whoever is killed in the middle of an atomic write leaves the old content or
 // the new, and nothing else that outlives the next write.
 func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
+	for _, role := range []string{"write for ever", "write for ever, with a name"} {
+		t.Run(role, func(t *testing.T) { killWriters(t, role) })
+	}
+}
+
+func killWriters(t *testing.T, role string) {
 	rounds := 8
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
 		rounds = n
@@ -78,7 +88,7 @@ func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
 	w, root := local(t)
 	leftovers := 0
 	for range rounds {
-		cmd := child(t, "write for ever", root)
+		cmd := child(t, role, root)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
@@ -112,9 +122,44 @@ func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
 	t.Logf("%d of %d were killed in the middle", leftovers, rounds)
 }
 
+// A process that is killed, by a signal that it can catch or not, leaves no name behind.
+func TestUnfinishedFileHasNoName(t *testing.T) {
+	for _, opts := range []workspace.WriteOptions{{Atomic: true}, {Atomic: true, Exclusive: true}} {
+		w, root := local(t)
+		out, err := workspace.Create(ctx, w, "f", opts)
+		require.NoError(t, err)
+		fmt.Fprint(out, "text")
+		entries, err := os.ReadDir(root)
+		require.NoError(t, err)
+		assert.Empty(t, entries)
+		require.NoError(t, out.Close())
+		entries, err = os.ReadDir(root)
+		require.NoError(t, err)
+		assert.Len(t, entries, 1)
+	}
+}
+
+// The copy of a sparse file takes no space: a command could fill the host's disk otherwise.
+func TestCopyKeepsHoles(t *testing.T) {
+	w, root := onDisk(t)
+	require.NoError(t, os.WriteFile(root+"/f", []byte("x"), 0o640))
+	require.NoError(t, os.Truncate(root+"/f", 64<<20))
+	require.NoError(t, workspace.Copy(ctx, w, "f", "g"))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(root+"/g", &st))
+	assert.EqualValues(t, 64<<20, st.Size)
+	assert.Less(t, st.Blocks, int64(1024))
+	sum, err := workspace.Hash(ctx, w, "f")
+	require.NoError(t, err)
+	same, err := workspace.Hash(ctx, w, "g")
+	require.NoError(t, err)
+	assert.Equal(t, sum, same)
+}
+
 // What somebody else is still writing is no leftover.
 func TestSweepLeavesLiveFilesAlone(t *testing.T) {
 	w, root := local(t)
+	workspace.WithoutUnnamed(w)
 	out, err := workspace.Create(ctx, w, "f", workspace.WriteOptions{Atomic: true})
 	require.NoError(t, err)
 	fmt.Fprint(out, "text")

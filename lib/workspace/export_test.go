@@ -6,5 +6,8 @@ func WithoutOpenat2(w *LocalWorkspace) { w.tree.opener.Openat2 = false }
 // WithoutExchange has a workspace do as on a file system without RENAME_EXCHANGE.
 func WithoutExchange(w *LocalWorkspace) { w.tree.noExchange = true }
 
+// WithoutUnnamed has a workspace do as on a file system without O_TMPFILE.
+func WithoutUnnamed(w *LocalWorkspace) { w.tree.noUnnamed = true }
+
 // AtSteps calls fn at each step of a Swap.
 func AtSteps(w *LocalWorkspace, fn func(step string)) { w.tree.step = fn }

@@ -151,8 +151,8 @@ func Hash(ctx context.Context, ws Workspace, path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Copy copies a file and its permissions. dst is replaced in one step, like
-// AtomicWrite does, and may be src itself. Both are to be files in ws, so a
+// Copy copies a file and its permissions, and keeps holes. dst is replaced in one step,
+// like AtomicWrite does, and may be src itself. Both are to be files in ws, so a
 // ScopedWorkspace asks for reading src and for writing dst.
 func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	from, err := Open(ctx, ws, src)
@@ -164,7 +164,7 @@ func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	if err != nil {
 		return failedTo("copy", src, dst, err)
 	}
-	to, err := Create(ctx, ws, dst, WriteOptions{Atomic: true, Perm: info.Mode().Perm()})
+	to, err := Create(ctx, ws, dst, WriteOptions{Atomic: true, Sparse: Sparse(info), Perm: info.Mode().Perm()})
 	if err != nil {
 		return failedTo("copy", src, dst, err)
 	}

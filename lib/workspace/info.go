@@ -27,6 +27,12 @@ func newInfo(name string, st *unix.Stat_t) *fileInfo {
 	return &fileInfo{name, st.Size, fileMode(st.Mode), time.Unix(st.Mtim.Unix()), st}
 }
 
+// Sparse reports whether a file on disk takes less space than its size.
+func Sparse(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*unix.Stat_t)
+	return ok && st.Blocks*512 < st.Size // stat(2): blocks of 512 bytes
+}
+
 // kinds are the types of files, as the kernel and as Go has them.
 var kinds = map[uint32]fs.FileMode{
 	unix.S_IFREG:  0,

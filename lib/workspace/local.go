@@ -41,9 +41,10 @@ type tree struct {
 
 	swept sweeps
 
-	// Tests set these: to do as on a file system without RENAME_EXCHANGE, and to
-	// stop a swap between two steps.
+	// Tests set these: to do as on a file system without RENAME_EXCHANGE, or without
+	// O_TMPFILE, and to stop a swap between two steps.
 	noExchange bool
+	noUnnamed  bool
 	step       func(string)
 }
 
@@ -173,7 +174,7 @@ func (w *LocalWorkspace) below(fd int, where string) *LocalWorkspace {
 	sub := &LocalWorkspace{
 		tree: newTree(fd, filepath.Join(w.tree.path, where), filepath.Join(w.tree.given, where)), conf: w.conf,
 	}
-	sub.tree.opener, sub.tree.noExchange, sub.tree.step = w.tree.opener, w.tree.noExchange, w.tree.step
+	sub.tree.opener, sub.tree.noExchange, sub.tree.noUnnamed, sub.tree.step = w.tree.opener, w.tree.noExchange, w.tree.noUnnamed, w.tree.step
 	for _, guard := range w.guards {
 		sub.guards = append(sub.guards, func(a Access) error {
 			a.Path = join(where, a.Path)

@@ -282,6 +282,7 @@ func TestPermissions(t *testing.T) {
 // An unfinished file is nobody's to read until it has its mode.
 func TestUnfinishedFileIsPrivate(t *testing.T) {
 	w, root := local(t)
+	workspace.WithoutUnnamed(w)
 	require.NoError(t, os.WriteFile(root+"/f", nil, 0o600))
 	out, err := w.Create(ctx, "f", workspace.WriteOptions{Atomic: true})
 	require.NoError(t, err)

@@ -237,9 +237,12 @@ func (s *swap) prepare(content io.Reader) (err error) {
 	if s.next.Kind == KindDir {
 		return nil
 	}
-	out := &inPlace{ctx: s.ctx, file: s.file, limit: s.w.conf.maxFileSize}
+	out := &inPlace{ctx: s.ctx, file: s.file, limit: s.w.conf.maxFileSize, sparse: &fsat.Sparse{File: s.file}}
 	sum := sha256.New()
 	if s.next.Size, err = io.Copy(io.MultiWriter(out, sum), content); err != nil {
+		return err
+	}
+	if err := out.sparse.End(); err != nil {
 		return err
 	}
 	s.at("filled")

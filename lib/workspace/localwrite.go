@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -262,6 +263,16 @@ type inPlace struct {
 	limit int64    // 0: none
 	whole bool     // each Write is one write(2)
 	sync  bool
+
+	sparse *fsat.Sparse // of a new file; nil: zeros are written
+}
+
+// to is where the bytes go.
+func (f *inPlace) to() io.Writer {
+	if f.sparse != nil {
+		return f.sparse
+	}
+	return f.file
 }
 
 // measure finds out where writing begins.
@@ -292,7 +303,7 @@ func (f *inPlace) Write(data []byte) (written int, err error) {
 		if !f.whole {
 			piece = data[:min(len(data), chunk)]
 		}
-		n, err := f.file.Write(piece)
+		n, err := f.to().Write(piece)
 		written += n
 		f.size += int64(n)
 		if err != nil {

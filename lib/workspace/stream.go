@@ -62,6 +62,10 @@ type WriteOptions struct {
 	// storage, where there is any.
 	Sync bool
 
+	// Sparse, which goes with Atomic, leaves pieces of 4096 zero bytes out of a file on
+	// disk. The copy of a sparse file then takes no more space than the file does.
+	Sparse bool
+
 	// Perm are the permissions of a new file, less the umask; 0 for the usual
 	// ones. Other bits are ignored.
 	Perm fs.FileMode

@@ -96,6 +96,31 @@ func RenameFresh(from int, oldName string, to int, newName string) error {
 	return err
 }
 
+// OpenUnnamed makes a file without a name (O_TMPFILE) in a directory, for writing. It is
+// gone when the process ends, however it ends, unless Link has given it a name. Without
+// /proc, and on NFS and some other file systems, it fails.
+func OpenUnnamed(dir int, mode uint32) (int, error) {
+	fd, err := Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE, mode)
+	if err != nil {
+		return -1, err
+	}
+	var st, again unix.Stat_t
+	err = errors.Join(unix.Fstat(fd, &st), unix.Stat(Path(fd), &again))
+	if err == nil && !SameInode(&st, &again) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Link gives a file of OpenUnnamed a name: EEXIST if it is taken.
+func Link(fd, dir int, name string) error {
+	return unix.Linkat(unix.AT_FDCWD, Path(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+}
+
 // Exchange swaps two names.
 func Exchange(from int, oldName string, to int, newName string) error {
 	return unix.Renameat2(from, oldName, to, newName, unix.RENAME_EXCHANGE)
