@@ -60,9 +60,9 @@ func script(r *rand.Rand, lines int) string {
 	return out.String() + "true"
 }
 
-// Random commands in a trial, and in a sandbox on a copy: pk-diff lists the differences of the two
-// trees, and after pk-apply there are none. Between the commands, some of the changes
-// land, and the user makes files of his own. PK_SEED is the first of PK_ROUNDS.
+// Random commands in a trial, and in a sandbox on a copy: pk-diff lists the differences of the
+// two trees, and after pk-apply there are none. Between the commands, some of the changes
+// land, and the user makes files. PK_SEED is the seed of the first of PK_ROUNDS.
 func TestFuzz(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	first, err := strconv.ParseUint(os.Getenv("PK_SEED"), 10, 64)

@@ -65,7 +65,7 @@ func TestGuardIsForPkItself(t *testing.T) {
 	}
 }
 
-// Many at a time, each killed at some moment. PK_ROUNDS is how many.
+// Many commands at a time, each killed at a random moment. PK_ROUNDS sets their number.
 func TestKilledAtAnyMoment(t *testing.T) {
 	b := clitest.NewBox(t)
 	rounds := 16

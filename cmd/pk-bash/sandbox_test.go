@@ -331,7 +331,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// Each refusal is said once on standard error, with --raw too.
+// Each refusal is printed once on standard error, with --raw too.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, test := range []struct {

@@ -339,8 +339,8 @@ var shown = map[string]string{
 	"poison a cache of the host":                       unfenced,
 }
 
-// closed are the attacks of which a machine may keep everybody but root, or
-// everybody, without any sandbox.
+// closed are the attacks that a machine may prevent without any sandbox, for users
+// other than root or for all.
 func closed() map[string]bool {
 	root := os.Getuid() == 0
 	yama := knob("kernel/yama/ptrace_scope")

@@ -15,7 +15,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// openUp lets anybody reach dir.
+// openUp lets every user reach dir.
 func openUp(t *testing.T, dir string) {
 	t.Helper()
 	for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {

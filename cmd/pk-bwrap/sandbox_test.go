@@ -71,7 +71,7 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, got.Stdout, "_authToken=s3cret")
 }
 
-// alone is said of a repository that the command has made.
+// alone is the warning about a repository that the command has made.
 func alone(repository string) string {
 	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
 }

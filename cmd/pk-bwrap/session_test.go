@@ -502,7 +502,7 @@ func TestKeeperIsOutOfReach(t *testing.T) {
 	assert.Equal(t, before.Size(), after.Size())
 }
 
-// The stage works in a copy of the keeper's mounts, and leaves none in them.
+// The set-up program works in a copy of the keeper's mounts, and leaves none in them.
 func TestKeeperGathersNoMounts(t *testing.T) {
 	b := cachedBox(t)
 	b.Write(t, b.Project+"/.git/config", "")

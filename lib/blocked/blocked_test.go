@@ -112,7 +112,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A refusal that the command would have got on the host is none of the fence.
+// A refusal that the command would have got on the host too is not the fence's.
 func TestReadOnlyOnTheHost(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may write every file")

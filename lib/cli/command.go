@@ -18,8 +18,8 @@ import (
 // Mode is a job for which a command starts itself again.
 type Mode = hidden.Mode
 
-// ErrOwnUse is the error of a mode that was called by anybody but the command
-// itself.
+// ErrOwnUse is the error of a mode that another program than the command itself
+// has called.
 var ErrOwnUse = hidden.ErrOwnUse
 
 // Command is one pk command.

@@ -27,7 +27,7 @@ func (r Root) Contains(path string) bool {
 
 // heldRoot is a root with its descriptor. The descriptor keeps the kernel from
 // giving the inode number to another file, so a root that was removed and made
-// again is known to be another one.
+// again has another number.
 type heldRoot struct {
 	Root
 	fd      int

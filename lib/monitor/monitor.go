@@ -113,10 +113,9 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. It closes the mount namespace of the Keeper; the other
-// files of c stay the caller's, and can be closed when it returns. The error says
-// why there is none; it matches *bwrap.Unavailable if this machine does not allow
-// one.
+// Start starts a sandbox. It closes the mount namespace of the Keeper. The other
+// files of c stay the caller's, and can be closed when it returns. The error matches
+// *bwrap.Unavailable if this machine does not allow a sandbox.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
@@ -237,7 +236,7 @@ func (l *launch) prepare() (err error) {
 	return nil
 }
 
-// passFiles hands on the streams and the files of the command.
+// passFiles passes the streams and the files of the command on.
 func (l *launch) passFiles() error {
 	d := &l.job.FDs
 	d.Terminal = l.Terminal

@@ -25,7 +25,7 @@ import (
 )
 
 // The test binary runs itself as root of namespaces of its own, where it mounts
-// overlays. It is told the directories to make them in.
+// overlays in the directories of this variable.
 const placesVariable = "PK_OVERLAY_PLACES"
 
 func TestMain(m *testing.M) {
@@ -409,7 +409,7 @@ func (g *generator) fill() {
 	}
 }
 
-// device makes a device 0:0, which the kernel allows everybody outside of overlays.
+// device makes a device 0:0, which the kernel allows all users outside of overlays.
 func (g *generator) device() { _ = unix.Mknod(g.path(), unix.S_IFCHR, 0) }
 
 // work does n things, some by several threads.

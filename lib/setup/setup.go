@@ -175,7 +175,7 @@ const selfFD = "/proc/self/fd/"
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 
 // insideOwnNamespace tells a user namespace that maps one user from the
-// machine's own, in which the mounts would be everybody's.
+// machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
 	ids, err := os.ReadFile("/proc/self/uid_map")

@@ -346,8 +346,8 @@ func (t *tree) blank(data []byte) (int, error) {
 }
 
 // writeFile makes a file of the tree. Nothing is forked meanwhile: the gate's process would
-// have a copy of the descriptor until it execs, and no mount with a file that is open for
-// writing can be made read-only (EBUSY).
+// have a copy of the descriptor until it execs. The kernel makes no mount read-only that
+// has a file open for writing (EBUSY).
 func writeFile(dir int, name string, perms uint32, fill func(fd int) error) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
