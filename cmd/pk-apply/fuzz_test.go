@@ -27,7 +27,7 @@ func script(r *rand.Rand, lines int) string {
 		return strings.Join(parts, "/")
 	}
 	dirModes, modes := []string{"755", "700"}, []string{"755", "644", "600", "444"}
-	if os.Getuid() == 0 { // who lands what a command has closed
+	if os.Getuid() == 0 { // root lands files that a command has closed
 		dirModes, modes = append(dirModes, "500", "600", "000"), append(modes, "000")
 	}
 	var out strings.Builder

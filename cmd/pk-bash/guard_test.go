@@ -84,7 +84,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				if !assert.NoError(t, cmd.Start()) {
 					return
 				}
-				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // the moment is what is tried
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // a random moment
 				assert.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
 				free(t, filepath.Join(b.Project, lock))

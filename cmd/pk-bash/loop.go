@@ -170,7 +170,7 @@ func (l *loop) run() error {
 			if current == nil || current.ended.Load() {
 				if stuck.IsZero() {
 					stuck = time.Now()
-				} else if time.Since(stuck) > lastAnswers { // nobody reads it
+				} else if time.Since(stuck) > lastAnswers { // it has no reader
 					if current != nil {
 						current.cleanUp()
 					}

@@ -522,7 +522,7 @@ func TestASignalAtAnyMoment(t *testing.T) {
 	for i := range 30 {
 		cmd := b.Command("pk-bash", "-y", "--kill-after", "600", "sleep 1000")
 		require.NoError(t, cmd.Start())
-		time.Sleep(time.Duration(i) * time.Millisecond) // the moment is what is tried
+		time.Sleep(time.Duration(i) * time.Millisecond) // a different moment each time
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		_ = cmd.Wait() // and not after ten minutes
 		assert.NotEqual(t, 0, cmd.ProcessState.ExitCode())

@@ -395,7 +395,7 @@ func TestExplanationIsTrue(t *testing.T) {
 		}
 		if path == "src/deep/x.key" {
 			assert.Equal(t, "hidden", verdict.Access)
-			want = "absent" // what lies in a hidden directory
+			want = "absent" // the contents of a hidden directory
 		}
 		assert.Equal(t, want+"\n", truth.Stdout, "%s: %s", path, truth.Stderr)
 	}

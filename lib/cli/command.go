@@ -26,7 +26,7 @@ var ErrOwnUse = hidden.ErrOwnUse
 type Command struct {
 	Name    string // "pk-resolve"
 	Version string // set by the linker; "" means: ask the build info
-	Help    string // what --help prints, verbatim
+	Help    string // the text of --help, verbatim
 	Options []Option
 
 	// Wraps is set by commands that run another command and pass its status

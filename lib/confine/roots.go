@@ -16,7 +16,7 @@ type Root struct {
 	Path     string // resolved
 	Writable bool
 	Dir      bool
-	Dev, Ino uint64 // what Path named when the workspace was opened
+	Dev, Ino uint64 // of the file that Path named when the workspace was opened
 	Name     string // as it was given, for messages
 }
 

@@ -41,7 +41,7 @@ type loader struct {
 	// file and not the reading, and no file is read twice.
 	every   bool
 	visited map[string]bool
-	targets []Entry // every: what includes name, as absolute paths
+	targets []Entry // every: the targets of includes, as absolute paths
 
 	entries  []Entry
 	closed   []string // files that may not be read

@@ -155,7 +155,7 @@ type run struct {
 	made    int
 	long    map[string]bool // the lists of ignored files that were told to be too long
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the fields below
 	moved sync.Cond
 	next  int // the batch whose output is written
 	ready map[int]*batch

@@ -41,7 +41,7 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
-	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
 	Report   *os.File    // where the gate of the network tells of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
@@ -66,7 +66,7 @@ type Placed struct {
 type Keeper struct {
 	Pid         int
 	User, Mount *os.File
-	Lock        *os.File // what it has locked
+	Lock        *os.File // its locked file
 }
 
 // Event tells of a command. Exited comes first, then Done. A channel that is

@@ -45,8 +45,8 @@ type round struct {
 	Seed         uint64
 	Upper, Lower string
 	Want         []record // by a comparison of whole trees
-	Inside       string   // what is wrong in a namespace that reads everything
-	Stale        string   // what the mounted overlay showed, and a new mount does not
+	Inside       string   // the fault found in a namespace that reads everything
+	Stale        string   // entries that the mounted overlay showed, and a new mount does not
 }
 
 // record is the part of a Change that a comparison of trees knows.

@@ -41,7 +41,7 @@ const (
 	User        Level = "user"        // files in the user's home
 	System      Level = "system"      // files of the machine
 	Default     Level = "default"     // files of the tool itself
-	Project     Level = "project"     // files that the project has, and with it whoever wrote it
+	Project     Level = "project"     // files of the project, written by anyone who can change it
 )
 
 // Source is a place that names a host.
@@ -67,7 +67,7 @@ type Machine struct {
 	// any host in them.
 	WithProject bool
 
-	root string // for tests: what stands in front of the paths of the system
+	root string // for tests: the prefix of the system's paths
 }
 
 // readers are the tools, by the names that the table of tool chains has for them.
