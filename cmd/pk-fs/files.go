@@ -345,8 +345,8 @@ func (w *work) gitHead() error {
 	})
 }
 
-// gitAdopt answers with the git directory, and names on standard error what did not
-// come with it.
+// gitAdopt prints the git directory, and names on standard error the parts that were
+// left out.
 func (w *work) gitAdopt() error {
 	typed := w.args[0]
 	where, err := w.confined.Lookup(typed, confine.Request{Mode: confine.Write, Existing: true})
