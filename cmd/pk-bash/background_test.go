@@ -88,7 +88,7 @@ func TestKeptServer(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{}, b.Run(t, "pk-sweep", "--session", "s", "--background"))
 }
 
-// Each way to end what a command has left, and each way in which it leaves nothing.
+// Each way to end a command's background processes, and each in which none is left.
 func TestEndOfBackground(t *testing.T) {
 	b := clitest.NewBox(t)
 	lock := b.Project + "/held"

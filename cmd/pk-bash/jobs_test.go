@@ -648,7 +648,7 @@ func quoted(text string) string {
 	return string(line)
 }
 
-// What is asked about is where the command begins, and which variables it finds changed.
+// The question names the command's directory, and the variables that earlier ones changed.
 func TestStateIsAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/sub")
@@ -704,7 +704,7 @@ func TestInputInOrder(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// Operations that wait keep the loop from nothing else: it ends when it is told to.
+// Operations that wait do not block the loop: it ends on request.
 func TestManyOperationsThatWait(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

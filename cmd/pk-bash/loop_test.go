@@ -73,7 +73,7 @@ func TestLoop(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			// Whatever the line was, the next one is answered.
+			// After any line, the next one is answered.
 			got := answers(t, b, test.in+"\n"+`{"id":"next","command":"true"}`)
 			require.Len(t, got, 2)
 			assert.Equal(t, test.want, got[0])

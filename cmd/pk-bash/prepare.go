@@ -22,7 +22,7 @@ import (
 	"pikuri/lib/shell"
 )
 
-// job is a shell.Job and what is to be undone when it is over.
+// job is a shell.Job and the state to undo when it is over.
 type job struct {
 	shell.Job
 	question  shell.Question
@@ -158,7 +158,7 @@ func (t *turn) wrapped(j *job) (err error) {
 }
 
 // refuseReplaceable refuses a program that a command could replace: it would
-// decide what happens to the next one.
+// decide about the next command.
 func refuseReplaceable(what, program string, opened *cli.Opened) error {
 	root, ok := confine.LiesIn(program, confine.WritablePaths(opened.Roots()))
 	if !ok {
@@ -289,7 +289,7 @@ func (j *job) openLog() (*os.File, error) {
 }
 
 // newLive shows the output on standard error while the command runs: all of it,
-// unless what is shown at the end goes to the same terminal.
+// unless the result goes to the same terminal.
 func (s *session) newLive(timeout time.Duration) *shell.Live {
 	file, ok := s.ctx.Stderr.(*os.File)
 	if !ok || s.noFollow || !s.follow && !cli.Terminal(file) {

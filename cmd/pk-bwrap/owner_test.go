@@ -27,7 +27,7 @@ func openUp(t *testing.T, dir string) {
 	}
 }
 
-// Root works in somebody's project as that somebody. An ordinary user cannot
+// Root works in another user's project as that user. An ordinary user cannot
 // become another: for him the test is that nothing changes.
 func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	b := clitest.NewBox(t)
@@ -57,8 +57,8 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	}
 }
 
-// What root prints there is the owner's line too: run as root, it would be a
-// sandbox in which root could write to the host's /proc/sys.
+// The line that root prints there is the owner's line too: run as root, it would make
+// a sandbox in which root could write to the host's /proc/sys.
 func TestThePrintedLineIsTheOwners(t *testing.T) {
 	b := clitest.NewBox(t)
 	want := os.Getuid()

@@ -171,7 +171,7 @@ func (c *child) await(ctx context.Context, answered <-chan line, answer any) err
 	}
 }
 
-// abandon ends the job of a start whose answer nobody waits for any more. The answer may
+// abandon ends the job of a start whose caller waits no more for the answer. The answer may
 // be on its way, and then a withdrawal comes too late: the job has to be ended by the name
 // that the answer gives it.
 func (c *child) abandon(id string, answered <-chan line) {

@@ -365,7 +365,7 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 			assert.Equal(t, []string{"/project", "/elsewhere", "/evil"}, asked)
 			assert.NoFileExists(t, ran)
 
-			// One that is not there any more gives way to the project root.
+			// A directory that is not there any more gives way to the project root.
 			asked = nil
 			call(t, c, "bash", fields{"command": "cd /gone", "cwd": "/"})
 			assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "echo ran"})), "ran\n")

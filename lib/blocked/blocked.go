@@ -342,8 +342,8 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	return Fact{}, false
 }
 
-// noDirectory finds the directory that a command needed to make a file: the path, or what
-// holds it.
+// noDirectory finds the directory that a command needed to make a file: the path, or its
+// parent.
 func (s *search) noDirectory(path string) (Fact, bool) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		path = filepath.Dir(path)
@@ -481,8 +481,8 @@ func (s *search) inView(path string) bool {
 	return !secret && ours(filepath.Dir(path)) && ours(trail.Place)
 }
 
-// mountsByName reports whether the kernel would look elsewhere for a name at path, which
-// the command has chosen: a server of that name could learn what the command knows.
+// mountsByName reports whether the kernel would ask a server for a name at path. The
+// command has chosen the name: the server could learn the command's secrets from it.
 func mountsByName(table []mountinfo.Mount, path string) bool {
 	var around mountinfo.Mount
 	for _, m := range table {

@@ -46,8 +46,8 @@ func TestSwappingAttacker(t *testing.T) {
 	})
 }
 
-// goOn says how long to go on with an attack: for that long, and until it has shown
-// what it is to show, which on a busy machine may take a hundred times that.
+// goOn says whether to go on with an attack: for that long, and until it has shown
+// its effect, which on a busy machine may take a hundred times that.
 func goOn(begun time.Time, least time.Duration, shown bool) bool {
 	passed := time.Since(begun)
 	return passed < least || !shown && passed < time.Minute

@@ -20,8 +20,8 @@ type index struct {
 // need few; one where each line is in thousands of places is made to take long.
 const maxTries = 1 << 27
 
-// prime is the modulus of the hashes. With a base that nobody knows, no text can be made
-// whose parts have the same one.
+// prime is the modulus of the hashes. Their base is random: no author of a text can give
+// two parts of it the same hash.
 const prime = 1<<61 - 1
 
 func mulAdd(a, b, c uint64) uint64 {

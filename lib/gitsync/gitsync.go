@@ -5,9 +5,9 @@
 // (hooks, filters, a file system monitor, a transport) and, by links and by a .git
 // that is a file, where git writes. No list of those settings is complete. So git
 // never runs in a repository of the workspace: it runs in a directory of its own,
-// on what it got from the network, and the result is moved or copied into the
-// workspace like any other file. The branch, the commit and the address of a
-// repository are read as data.
+// on data from the network, and the result is moved or copied into the workspace
+// like any other file. The branch, the commit and the address of a repository are
+// read as data.
 //
 // A program that uses this package has to begin its main function with
 // sandbox.Main.

@@ -52,8 +52,8 @@ type Output interface {
 	// Write receives texts in the order of the files. An error ends the search.
 	Write(text []byte) error
 
-	// Failed is told of what cannot be read or searched, and with ErrIgnoreList of a list of
-	// ignored files that is not applied, once. An error ends the search.
+	// Failed is called for a file that cannot be searched, and once, with ErrIgnoreList,
+	// for a list of ignored files that is not applied. An error ends the search.
 	Failed(path string, err error) error
 }
 

@@ -160,7 +160,7 @@ func start(c Config) (*Sandbox, error) {
 	return s, nil
 }
 
-// launch is what Start works on.
+// launch is the state of Start.
 type launch struct {
 	Config
 	job     *setup.Job
@@ -296,8 +296,8 @@ func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
 	return nil
 }
 
-// explain replaces the loss of the set-up program by what was said on its
-// standard error, by it or by unshare(1).
+// explain replaces the loss of the set-up program by the message that it, or
+// unshare(1), wrote to standard error.
 func (s *Sandbox) explain(err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -325,7 +325,7 @@ func (s *Sandbox) watch() {
 	case <-time.After(reportTime): // a process elsewhere holds the pipe
 		s.status.Close()
 	}
-	// A bwrap that was killed reports nothing. One that fails exits with 1.
+	// A killed bwrap reports nothing. A failing one exits with 1.
 	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
 	s.events <- e
 	s.events <- Event{Kind: Done, Usage: usage}
@@ -356,7 +356,7 @@ func (s *Sandbox) awaitBwrap() {
 	}
 }
 
-// reported reads what bwrap reports, and returns whether it started the command.
+// reported reads bwrap's reports, and returns whether bwrap started the command.
 func reported(status *os.File) bool {
 	defer status.Close()
 	ran := false
@@ -586,7 +586,7 @@ func listen(r *os.File) *said {
 	return s
 }
 
-// text waits for the end of what is said.
+// text returns the output when it has ended.
 func (s *said) text() string {
 	<-s.done
 	s.mu.Lock()

@@ -24,7 +24,7 @@ type Linked struct {
 	Whole    bool   `json:"whole,omitempty"` // Content is the file's
 }
 
-// Limits of what is looked at and kept.
+// Limits of the search and of each copy.
 const (
 	maxLinked  = 1 << 20 // bytes of a file that are kept
 	maxEntries = 4096    // below one protected directory

@@ -18,14 +18,14 @@ import (
 // Moved is a file that was moved to the quarantine.
 type Moved struct{ From, To string }
 
-// Limits of what is copied when it cannot be renamed.
+// Limits of copying, which replaces a rename that fails.
 const (
 	maxDepth = 64
 	maxBytes = 64 << 20
 )
 
-// Move moves those of names that exist into the directory into, which is made
-// when it is missing, and returns what was moved where. names are absolute and
+// Move moves those of names that exist into the directory into, which it makes
+// if missing, and returns their old and new paths. names are absolute and
 // lead through no symbolic link; another process may go on changing the
 // directories around them.
 //

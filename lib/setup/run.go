@@ -451,8 +451,8 @@ func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, er
 	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
 }
 
-// Lower sets the limit for this process and those that it starts, for good. A
-// limit that was lower already stays.
+// Lower sets the limit for this process and its children, for good. A limit that was
+// lower already stays.
 func (l Rlimit) Lower() error {
 	limit, err := l.lowered()
 	if err != nil {
@@ -517,7 +517,7 @@ func (r *run) wait() int {
 	return ws.ExitStatus()
 }
 
-// report writes what the gate has to report, one JSON object a line.
+// report writes the records of the gate, one JSON object a line.
 func (r *run) report() {
 	if r.link == nil {
 		return

@@ -68,7 +68,7 @@ func Ask(q Question, stop <-chan struct{}) (bool, error) {
 	}
 }
 
-// terminal is one that a question is asked on.
+// terminal is the terminal on which a question is asked.
 type terminal struct {
 	file  *os.File
 	raw   interface{ Control(func(uintptr)) error }

@@ -230,7 +230,7 @@ func (r *Result) sent() string {
 	return strings.Join(names, ", then ")
 }
 
-// record is the JSON form of a Result; what does not apply is left out.
+// record is the JSON form of a Result, without fields that do not apply.
 type record struct {
 	ID            json.RawMessage  `json:"id,omitempty"`
 	Event         string           `json:"event,omitempty"`

@@ -38,10 +38,10 @@ func Consistent(t *testing.T, c *cli.Command, words ...string) {
 	}
 }
 
-// texts are what a person, or a shell, learns of a command from.
+// texts are the descriptions of a command for people and for shells.
 type texts struct{ help, man, bash, zsh, fish string }
 
-// told is what one source tells: each option as it is typed, with whether it
+// told is the content of one source: each option as it is typed, with whether it
 // takes a value, and the words.
 type told struct {
 	options map[string]bool
@@ -57,7 +57,7 @@ func registered(c *cli.Command, words []string) told {
 	return r
 }
 
-// disagreements says what a text tells that is not so, or does not tell.
+// disagreements lists the false statements and the omissions of each text.
 func disagreements(r told, x texts) []string {
 	var problems []string
 	for _, source := range []struct {
@@ -111,14 +111,14 @@ var (
 	typed = regexp.MustCompile(`(^|[\s,\[|('/{*])(--?[a-zA-Z][a-z-]*)`)
 	// A word in capitals behind an option stands for its value; so does a choice.
 	valued = regexp.MustCompile(`--?[a-zA-Z][a-z-]*\s+([A-Z]+|[a-z]+\|[a-z|]+)`)
-	// "  -x, --long VALUE  what it does": an entry of the list of options.
+	// "  -x, --long VALUE  its effect": an entry of the list of options.
 	entry = regexp.MustCompile(`(?m)^ +(-\w, |    )--[^\n]*`)
-	// "  word OPERAND...   what it does".
+	// "  word OPERAND...   its effect".
 	verbLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)(?: [A-Z\[]\S*)*  +\S`)
 )
 
-// toldByHelp: an option that is mentioned anywhere has to exist. What takes a
-// value is told by the list of options.
+// toldByHelp: an option that is mentioned anywhere has to exist. The list of
+// options tells which take a value.
 func toldByHelp(help string) told {
 	r := told{options: map[string]bool{}}
 	for _, m := range typed.FindAllStringSubmatch(help, -1) {
@@ -133,8 +133,8 @@ func toldByHelp(help string) told {
 	return r
 }
 
-// heading takes in "-x, --long VALUE": the value is that of both, and those that
-// stand beside them with values of their own.
+// heading reads "-x, --long VALUE": both names take the value, and so do other
+// names on the line.
 func (r told) heading(line string) {
 	line, _, _ = strings.Cut(strings.TrimSpace(line), "  ")
 	var names []string
@@ -183,8 +183,8 @@ var (
 	single    = regexp.MustCompile(`\[\[ \$prev == (--?\S+) \]\]`)
 )
 
-// toldByBash: an option is one that is offered. One with a value is looked for
-// in every `case`, since behind it something else is to be offered.
+// toldByBash: an option is a name that is offered. One with a value must be in
+// every `case`, since the word after it is completed otherwise.
 func toldByBash(text string, want told) told {
 	text = strings.ReplaceAll(text, "\\\n", "")
 	r := told{options: map[string]bool{}}
@@ -238,8 +238,8 @@ func inAll(blocks [][]string, name string) bool {
 
 func (r told) has(name string) bool { _, ok := r.options[name]; return ok }
 
-// mention takes in names that a text has in passing, which does not tell of the
-// option, but must not be of one that there is not.
+// mention reads names that a text has in passing. They do not describe an
+// option, but the option must exist.
 func (r told) mention(want told, names []string) {
 	for _, name := range names {
 		if word.MatchString(strings.TrimLeft(name, "-")) && !want.has(name) {

@@ -35,7 +35,7 @@ func Terminal(t testing.TB) (user, tty *os.File) {
 }
 
 // OnTerminal runs cmd to its end with both of its output streams on a terminal,
-// and returns what that showed, sequences and all.
+// and returns the output, with its escape sequences.
 func OnTerminal(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	user, tty := Terminal(t)

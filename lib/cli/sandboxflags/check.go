@@ -22,7 +22,7 @@ func (o *Options) Owner() (uid, gid int) {
 
 // Stage puts a project that was made for a check in the place of the one that
 // the options name, and a second writable root beside it, in which .git is a
-// link. What would be protected behind that link must not make bwrap follow it.
+// link. bwrap must not follow that link to a protected path behind it.
 func (o *Options) Stage(project, second string) {
 	o.ProjectRoot = project
 	o.AddWritable(second)

@@ -52,7 +52,7 @@ func port(dst *[]uint16, long string) cli.Option {
 	}, long, "")
 }
 
-// network is what the command reaches, or nil where --net says all of it.
+// network is the network that the options allow, or nil for the host's or none.
 func (o *Options) network(ctx *cli.Context) (*gate.Config, error) {
 	ports := len(o.publish)+len(o.connect) > 0
 	switch {

@@ -69,7 +69,7 @@ type listed struct {
 	policy string // the line of a policy that gave it, or ""
 }
 
-// SandboxHelp is what --help says of the sandbox options, the same in each
+// SandboxHelp is the text of --help about the sandbox options, the same in each
 // command that has them.
 const SandboxHelp = `Sandbox:
       --overlay DIR          a root that looks writable; writes stay in the
@@ -162,7 +162,7 @@ func (o *Options) addProtected(v string) error {
 	return nil
 }
 
-// passFD looks at the descriptor at once, while what is open is the caller's.
+// passFD checks the descriptor at once, while all open files are the caller's.
 func (o *Options) passFD(v string) error {
 	fd, err := strconv.Atoi(v)
 	if err != nil {

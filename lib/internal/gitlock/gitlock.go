@@ -99,7 +99,7 @@ func create(name string) (*os.File, error) {
 }
 
 func mark(f *os.File) error {
-	// Some network file systems have no flock: then nobody takes the file over.
+	// Some network file systems have no flock: then no process takes the file over.
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	_, err := f.WriteString(marker)
 	return err

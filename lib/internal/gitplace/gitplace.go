@@ -1,11 +1,11 @@
 // Package gitplace knows git's rules for names of files and refs. It tells which paths
 // of a tree lie in git directories, where a file makes git on the host run or follow
-// what it says. Tools that write for somebody else refuse them.
+// its content. Tools that write on behalf of an agent refuse them.
 package gitplace
 
 import "strings"
 
-// Named reports whether one of the names in a path is one that git takes for .git.
+// Named reports whether git takes one of the names in a path for .git.
 func Named(path string) bool {
 	for name := range strings.SplitSeq(path, "/") {
 		if isDotGit(name) {

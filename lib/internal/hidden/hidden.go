@@ -69,8 +69,8 @@ func (m Mode) run(args []string) error {
 
 // DispatchSelf is Dispatch for programs whose options are not pk's. argv includes
 // argument zero. A mode counts only if that is a path below /proc/self or begins with the
-// title of a mode, which is how a program starts itself and how nobody else starts it. So the program can
-// have an option with the name of a mode.
+// title of a mode: so a program starts itself, and ordinary callers do not. So the
+// program can have an option with the name of a mode.
 func DispatchSelf(argv []string, modes ...Mode) func() error {
 	titled := func(m Mode) bool { return m.Title != "" && strings.HasPrefix(argv[0], m.Title) }
 	if len(argv) == 0 || !strings.HasPrefix(argv[0], "/proc/self/") && !slices.ContainsFunc(modes, titled) {

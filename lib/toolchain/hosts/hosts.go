@@ -25,15 +25,15 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// The bounds of what is read: these files are small, and some of them are written by
-// people that nobody trusts.
+// The limits of reading: these files are small, and some have an untrusted
+// author.
 const (
 	maxFile  = 1 << 20
 	maxFiles = 256 // of one pattern
 	maxNotes = 64
 )
 
-// Level says who decides what a place says.
+// Level says which authority wrote a setting.
 type Level string
 
 // The levels.
@@ -58,7 +58,7 @@ type Entry struct {
 	Sources []Source      // in the order in which they were read, each once
 }
 
-// Machine is what decides where the tools look.
+// Machine holds the facts that decide where the tools look.
 type Machine struct {
 	Home    string   // "" if unknown
 	Environ []string // NAME=VALUE
@@ -97,8 +97,8 @@ func Tools() []string {
 }
 
 // Survey returns the hosts that the tools are configured to reach, sorted by name and
-// port, each once; tools that wants refuses are not looked at. The notes tell what
-// was left out and why, one line each. Neither has a user's name or password.
+// port, each once; it skips tools that wants refuses. Each note names an omission and
+// its reason, on one line. Neither result has a user's name or password.
 func Survey(m Machine, wants func(tool string) bool) ([]Entry, []string) {
 	s := &survey{Machine: m, env: map[string]string{}, found: map[string]*Entry{}}
 	for _, kv := range m.Environ {
@@ -164,8 +164,8 @@ type layer struct {
 	values map[string][]string
 }
 
-// pick returns what the strongest layer gives for a key. Layers of the project add
-// to that: they take nothing away from what works without them.
+// pick returns the values of a key in the strongest layer. Layers of the project add
+// to them and replace none.
 func pick(layers []*layer, key string) []setting {
 	var picked []setting
 	found := false
@@ -194,7 +194,7 @@ func keys(layers []*layer) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// beyondProject tells that somebody else than the project gives one of the settings.
+// beyondProject reports whether a source outside the project gives one of the settings.
 func beyondProject(settings []setting) bool {
 	return slices.ContainsFunc(settings, func(v setting) bool { return v.from.Level != Project })
 }
@@ -207,7 +207,7 @@ func (s *survey) variable(name, key string) *layer {
 	return &layer{Source{s.tool, Environment, "$" + name}, map[string][]string{key: {s.env[name]}}}
 }
 
-// file is what a file holds.
+// file is the text of a file and its source.
 type file struct {
 	text string
 	from Source
@@ -221,9 +221,9 @@ func (f *file) layer(parse func(text string) map[string][]string) *layer {
 	return &layer{f.from, parse(f.text)}
 }
 
-// read reads a file; nil if it does not exist or must not count. A file that lies in
-// the project is the project's, whoever names it: a command of the sandbox writes
-// there.
+// read reads a file; nil if it does not exist or must not count. A file in the
+// project has the level Project even if a user's setting names it: a command of the
+// sandbox can write there.
 func (s *survey) read(level Level, path string) *file {
 	if !filepath.IsAbs(path) {
 		return nil

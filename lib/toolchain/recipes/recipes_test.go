@@ -12,8 +12,8 @@ import (
 	"pikuri/lib/toolchain/toolchaintest"
 )
 
-// A recipe builds something with a real tool, twice in one session. What the
-// first command has written to caches is there for the second.
+// A recipe builds something with a real tool, twice in one session. The second
+// command finds the caches that the first has written.
 type recipe struct {
 	name  string
 	host  string // what the user did before, outside: the project, and caches that exist

@@ -33,8 +33,8 @@ func TestNothingPlantedIsSeen(t *testing.T) {
 	const search = `grep -rlsF ` + secret + ` / --exclude-dir=proc --exclude-dir=sys || [ $? = 2 ]`
 	assert.Equal(t, clitest.Outcome{}, m.fenced(t, search))
 
-	// What is masked can be read, and is empty: yarn gives up on a file that is
-	// there and that it may not read.
+	// A masked file is empty and readable: yarn gives up on an existing file that
+	// it may not read.
 	blank := m.fenced(t, `cat /usr/etc/npmrc ~/.nvm/versions/node/x/etc/npmrc && ! echo x 2>/dev/null >/usr/etc/npmrc`)
 	assert.Equal(t, clitest.Outcome{}, blank)
 
