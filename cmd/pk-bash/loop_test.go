@@ -73,7 +73,7 @@ func TestLoop(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			// Whatever the line was, the next one is answered.
+			// After any line, the next one is answered.
 			got := answers(t, b, test.in+"\n"+`{"id":"next","command":"true"}`)
 			require.Len(t, got, 2)
 			assert.Equal(t, test.want, got[0])
@@ -260,8 +260,8 @@ func TestWrap(t *testing.T) {
 	assert.Equal(t, 0, got.Status)
 }
 
-// In a session /tmp is the playground, and a project below the host's has no name
-// but a relative one.
+// In a session /tmp is the session tmp: a project below the host's /tmp has only a
+// relative name.
 func TestLogInAProjectBelowTmp(t *testing.T) {
 	b := clitest.NewBox(t)
 	dir, err := os.MkdirTemp("/tmp", "pk-log-")

@@ -52,7 +52,7 @@ const bare = "--unshare-user --unshare-all --share-net --setenv OWN in-argv " + 
 
 const host = "--ro-bind / / --dev /dev --proc /proc"
 
-// ground is what the attacks are made on.
+// ground is the target of the attacks.
 type ground struct {
 	*clitest.Box
 	outside, lib, cache string
@@ -151,15 +151,15 @@ func (g *ground) fill(script string) string {
 		"PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
 }
 
-// environment is what the caller has: secrets, and code.
+// environment is the caller's: it has secrets, and variables that carry code.
 func (g *ground) environment() []string {
 	return append([]string{"HOME=" + g.Home, "PATH=" + os.Getenv("PATH")},
 		"API_TOKEN=hunter2", "BASH_ENV="+g.Project+"/evil.sh", "PROXY=http://u:hunter2@h/")
 }
 
 // withKey becomes its arguments, in a session keyring of their own. A user has
-// room for so many, and those of commands that have ended count until the kernel
-// has collected them, of which it tells nobody: it tries again for a while.
+// room for so many, and those of ended commands count until the kernel has
+// collected them, without a notification: it tries again for a while.
 var withKey = fmt.Sprintf(`@s = ("user", "pk-attack", "in");
 	for (1 .. 1000) {
 		last if $ok = syscall(%d, 1, 0) >= 0 && syscall(%d, $s[0], $s[1], $s[2], 2, -3) >= 0;
@@ -417,7 +417,7 @@ func TestAttacks(t *testing.T) {
 	attackAll(t, newGround(t, false), attacks)
 }
 
-// What guards a project in a home is mounted in the home's tree.
+// The guards of a project in a home are mounts in the home's tree.
 func TestAttacksInAHome(t *testing.T) {
 	guards := []string{"a mask", "a pin", "a read-only root", "it is mounted on itself read-only", "it is mounted read-only", layer}
 	inside := slices.DeleteFunc(slices.Clone(attacks), func(a attack) bool { return !slices.Contains(guards, a.guard) })

@@ -60,7 +60,7 @@ func (w *work) notItself(verb string, p *operand) error {
 	if err == nil && isStream(w.ctx.Stdin, info) {
 		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
 	}
-	return nil // opening it reports what is wrong with the path
+	return nil // opening it reports the error of the path
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to
@@ -222,7 +222,7 @@ func (w *work) copy(verb string, from, to *operand) error {
 	if err != nil {
 		return w.failed(verb, from.typed, err)
 	}
-	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Perm: info.Mode().Perm(), Sync: w.sync})
+	out, err := workspace.Create(ctx, to.Workspace, to.path, workspace.WriteOptions{Atomic: true, Sparse: workspace.Sparse(info), Perm: info.Mode().Perm(), Sync: w.sync})
 	if err != nil {
 		return w.failed(verb, to.typed, err)
 	}
@@ -345,8 +345,8 @@ func (w *work) gitHead() error {
 	})
 }
 
-// gitAdopt answers with the git directory, and names on standard error what did not
-// come with it.
+// gitAdopt prints the git directory, and names on standard error the parts that were
+// left out.
 func (w *work) gitAdopt() error {
 	typed := w.args[0]
 	where, err := w.confined.Lookup(typed, confine.Request{Mode: confine.Write, Existing: true})

@@ -75,7 +75,7 @@ func (a *answers) write(r record, path string) error {
 	return a.failed(a.json.Encode(r))
 }
 
-// line writes an answer as a record. One that would be read as two is refused, and
+// line writes an answer as a record. It refuses an answer that would be read as two, and
 // the others are still written.
 func (a *answers) line(text string) error {
 	if a.terminal || strings.IndexByte(text, a.end) >= 0 {
@@ -306,7 +306,7 @@ func permissions(m fs.FileMode) uint32 {
 	return bits
 }
 
-// kind is a word for what a file is.
+// kind is a word for the type of a file.
 func kind(m fs.FileMode) string {
 	switch {
 	case m == 0:

@@ -132,8 +132,8 @@ func (w *work) settings() []workspace.Option {
 	return settings
 }
 
-// permit applies the rules to a place in a root, and refuses one that has to be
-// looked at elsewhere: a root in this one that another directory stands for.
+// permit applies the rules to a place in a root. It refuses a place in a root below this
+// one that another directory replaces.
 func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	where, mode := top, confine.Read
 	if a.Path != "." {
@@ -207,7 +207,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case errors.Is(err, confine.ErrManyNames):
 		record.Kind, record.Reason = workspace.ViolatedHardLinks, confine.ErrManyNames.Error()
 	case confined && isSystem(refused.Err):
-		return // it is missing, or cannot be reached: nobody refused it
+		return // it is missing, or cannot be reached: no rule refused it
 	case confined:
 		record.Kind, record.Reason = workspace.ViolatedRoot, refused.Reason()
 	case errors.Is(err, workspace.ErrNotRegular):

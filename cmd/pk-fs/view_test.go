@@ -112,7 +112,7 @@ var actions = []struct {
 	{args: "--readable {base} ls {base}/proj/d", stdout: "f\ng\n"},
 }
 
-// after is what the shown project has then, beside cloned.
+// after lists the files of the shown project then, beside cloned.
 const after = "a b abs back copy d d/f d/g inner inner/g link made made/f moved new out renamed renamed/x x x/y x/y/z"
 
 func (v viewer) act(t *testing.T) {

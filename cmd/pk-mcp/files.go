@@ -70,7 +70,7 @@ func (s *server) file(ctx context.Context, f fields, text func(*answer) (string,
 	return said(note+shown, meta), nil
 }
 
-// fileTime bounds the wait for pk-fs once nobody wants its answer any more.
+// fileTime bounds the wait for pk-fs once the caller has cancelled.
 const fileTime = 2 * time.Second
 
 // askFiles sends a request to pk-fs. It answers one at a time, and cannot withdraw one: if

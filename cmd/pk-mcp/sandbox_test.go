@@ -212,7 +212,7 @@ func TestAskWhere(t *testing.T) {
 	assert.Equal(t, "Error: refused: "+notAllowed, r.says(t, "bash", fields{"command": "true", "cwd": "."}))
 }
 
-// What the programs refuse ends the start.
+// A refusal of one of the programs ends the start.
 func TestRefusals(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, row := range []struct {

@@ -108,7 +108,7 @@ func arguments(c confinetest.Case, base string) []string {
 }
 
 // coprocess asks, waits for the answer, changes the tree, and asks again: no
-// answer may come from what was remembered before the change.
+// answer may come from a cache of the tree before the change.
 func coprocess(t *testing.T, bin string) {
 	base := confinetest.Tree(t, "proj/d/f", "out/f")
 	cmd := exec.CommandContext(t.Context(), bin, "-C", base+"/proj", "--stdin")

@@ -124,8 +124,8 @@ func readRecord(input *bufio.Reader, end byte) (string, error) {
 	return "", errLongRecord
 }
 
-// eager reads all that has arrived, not only what the kernel hands over at
-// once: a pipe holds 64 KiB, and a directory is looked up once for each buffer.
+// eager reads all input that has arrived, not only that of one read(2): a pipe holds
+// 64 KiB, and a directory is looked up once for each buffer.
 type eager struct {
 	file *os.File
 	err  error // met after something was read, for the next time

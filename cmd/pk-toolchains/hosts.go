@@ -11,7 +11,7 @@ import (
 	"pikuri/lib/toolchain/hosts"
 )
 
-// hostRecord is what --json says of one port of a host.
+// hostRecord is the --json record of one port of a host.
 type hostRecord struct {
 	Kind     string       `json:"kind"`
 	Rule     string       `json:"rule"`
@@ -29,8 +29,8 @@ type hostSource struct {
 	Variable string      `json:"variable,omitempty"`
 }
 
-// hosts prints the hosts that tools are configured to reach, and warns of what it
-// leaves out.
+// hosts prints the hosts that tools are configured to reach, and warns of
+// omissions.
 func (o *options) hosts(p *printer, _ string) error {
 	known := hosts.Tools()
 	if err := o.checkTools(known, fmt.Sprintf("hosts knows %s", strings.Join(known, ", "))); err != nil {

@@ -175,7 +175,7 @@ func allows(w *Workspace, path string, req Request) bool {
 	return err == nil
 }
 
-// opened checks the answer against what the kernel opens, where it opens it.
+// opened compares the answer with the file that the kernel opens, if it opens one.
 func opened(t *testing.T, path, where string) {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -211,7 +211,7 @@ func askRealpath(t *testing.T, answers map[string]string) {
 var randomNames = []string{"a", "b", "c", "l", "m", "proj", "ro", "out"}
 
 // grow adds directories, files and links at random: inside and outside, in
-// chains and circles, absolute and relative, to what exists and what does not.
+// chains and circles, absolute and relative, to existing and missing targets.
 func grow(t *testing.T, random *rand.Rand, base string) {
 	t.Helper()
 	dirs := []string{base, base + "/proj", base + "/proj", base + "/rw", base + "/ro", base + "/out"}

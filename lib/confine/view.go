@@ -21,7 +21,7 @@ type view struct {
 	opener fsat.Opener
 }
 
-// shownDir is a directory and what stands for it.
+// shownDir is a directory and its replacement.
 type shownDir struct {
 	path string
 	fd   int

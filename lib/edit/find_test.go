@@ -14,7 +14,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// TestFindAgainstAModel: the places are those that comparing everywhere finds.
+// TestFindAgainstAModel: find agrees with comparing at every place.
 func TestFindAgainstAModel(t *testing.T) {
 	letters := []string{"a\n", "b\n", "a \n", " a\n", "b\r\n", "-\n", "\u2013\n", "\n", "a"}
 	some := func(n int) (lines []string) {

@@ -187,7 +187,7 @@ func TestRepositoryOfAnotherUser(t *testing.T) {
 	assert.Contains(t, h.read(h.compose()), "user.name")
 }
 
-// FuzzFormat writes what was parsed, and asks git and Parse.
+// FuzzFormat formats parsed entries, and compares how git and Parse read the result.
 func FuzzFormat(f *testing.F) {
 	for _, text := range corpus {
 		f.Add([]byte(text))

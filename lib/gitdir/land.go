@@ -99,6 +99,11 @@ func (o *landed) stay(rel, format string, args ...any) {
 	}
 }
 
+func quoted(names []string) string {
+	all := fmt.Sprintf("%q", names)
+	return strings.ReplaceAll(all[1:len(all)-1], `" "`, `", "`)
+}
+
 func (o *landed) keeps(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(rel, kept) })
 }
@@ -678,10 +683,10 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		return nil
 	}
 	if slices.ContainsFunc(stays, decidesRepository) {
-		out.tell("the configuration of %q; it is dropped, with all of the layer's configuration", stays)
+		out.tell("the configuration %s; it is dropped, with all of the layer's configuration", quoted(stays))
 		stays = nil
 	} else if len(stays) > 0 {
-		out.stay(rel, "the configuration of %q", stays)
+		out.stay(rel, "the configuration %s", quoted(stays))
 	}
 	now, err := os.ReadFile(file)
 	out.Files[rel] = digestOf(text)

@@ -179,3 +179,11 @@ func TestFileChangesBelow(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{"modules/s/m/config", "worktrees/wt/MERGE_HEAD", "worktrees/wt/index"}, names)
 }
+
+// A line names each thing of the configuration that does not land.
+func TestConfigurationThatStaysIsNamed(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .`)
+	l := g.mount(g.root+"-layers", `git config a.b c; git config 'd.x" "y.e' f`)
+	assert.Equal(t, []string{`the configuration "a.b", "d.x\" \"y.e"; it stays in the sandbox`}, g.landed(l))
+}

@@ -47,7 +47,7 @@ func (r *reader) line() string {
 	return l
 }
 
-// parse reads what Write and git write for complete changes.
+// parse reads complete patches of Write and of git.
 func parse(t testing.TB, patch string) []section {
 	t.Helper()
 	var all []section

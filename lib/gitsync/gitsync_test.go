@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// gitWorld is a repository to clone from, a workspace, and what must not be
+// gitWorld is a repository to clone from, a workspace, and files that must not be
 // touched.
 type gitWorld struct {
 	*testing.T
@@ -91,7 +91,7 @@ func (g *gitWorld) advance() {
 		printf 'n\nl' >"$(printf 'new\nline')"; git add -A; git commit -qm two`)
 }
 
-// pristine keeps a clone that is behind, to be copied.
+// pristine keeps a clone that is behind the origin, for tests to copy.
 func (g *gitWorld) pristine() {
 	g.Helper()
 	g.clone()

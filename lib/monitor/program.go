@@ -128,7 +128,7 @@ func startProgram(user *os.File, gate bool) (*program, error) {
 		if gate {
 			line = append(line, setup.GateWord)
 		}
-		// os.StartProcess would start a process more, to learn what the kernel can do.
+		// os.StartProcess would start another process, to test the kernel's features.
 		pid, err = syscall.ForkExec(path, line, &syscall.ProcAttr{
 			Dir: "/", Env: []string{"LC_ALL=C", "GOMAXPROCS=1"}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 		})

@@ -28,7 +28,7 @@ import (
 	"pikuri/lib/setup"
 )
 
-// Note is what remains to be done when a command has ended.
+// Note lists the work to do when a command has ended.
 type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
 	Links   []Link   `json:"links,omitempty"`
@@ -57,9 +57,9 @@ func (n *Note) Empty() bool {
 }
 
 // Lock is the locked note, or nil. A process that inherits it keeps others from
-// doing what the note says; the set-up program does so until the sandbox has
-// ended, and then takes the permission to write away from the note: its ctime is
-// the time of the end.
+// carrying out the note. The set-up program holds it until the sandbox has ended, and
+// then takes the permission to write away from the note: its ctime is the time of
+// the end.
 func (n *Note) Lock() *os.File {
 	if n == nil {
 		return nil
@@ -139,7 +139,7 @@ func missingAbove(names []string) []string {
 	return list
 }
 
-// ways remembers what lies at directories above names: many names share them.
+// ways remembers the state of directories above names: many names share them.
 type ways map[string]way
 
 type way struct {
@@ -160,7 +160,7 @@ func (w ways) to(dir string) way {
 			at.missing = true
 		case err == nil && !info.IsDir():
 			at.blocked = dir
-		} // what cannot be looked at may be a directory
+		} // on an error it may be a directory
 	}
 	w[dir] = at
 	return at
@@ -183,14 +183,14 @@ func (n *Note) planted(name string, w ways) string {
 	return name
 }
 
-// Report says what was done.
+// Report is the result of carrying out a note.
 type Report struct {
 	Moved []Moved
-	Git   []string // what did not land as the command may expect, a line each
+	Git   []string // changes that did not land as the command may expect, a line each
 }
 
-// End does what the note says. The note stays if something of it cannot be done:
-// the next command tries again.
+// End carries out the note. The note stays if a part of it fails: the next command
+// tries again.
 func (n *Note) End() (Report, error) {
 	r, err := n.do((*gitdir.Layer).LandLast)
 	if n.file == nil {

@@ -1,5 +1,5 @@
 // Package shell runs one shell command for an agent: it asks, supervises,
-// captures what the command says and tells how it ended.
+// captures the output and tells how the command ended.
 package shell
 
 import (
@@ -21,7 +21,7 @@ const (
 	// MaxCommand is the most bytes that one command may have.
 	MaxCommand = 16 << 20
 
-	// maxArgument is what the kernel takes as one argument, less its NUL.
+	// maxArgument is the longest argument that the kernel takes, less its NUL.
 	maxArgument = 128<<10 - 1
 )
 

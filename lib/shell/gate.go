@@ -16,17 +16,17 @@ import (
 	"pikuri/lib/monitor"
 )
 
-// A gate is a socket between the shell and this program, for two things that
-// cannot be known otherwise.
+// A gate is a socket between the shell and this program, for two facts that have no
+// other source.
 //
-// bwrap exits with status 137 for a command that was killed by signal 9, and for
-// one that exits with 137. Since Linux 6.15 the kernel tells the two apart, through
-// a pidfd that was opened before the process ended. So bash, before it looks at the
-// command, says hello and waits: the kernel adds the sender's process ID to the
+// bwrap exits with status 137 both for a command that was killed by signal 9 and
+// for a command that exits with 137. Since Linux 6.15 the kernel tells the two apart,
+// through a pidfd that was opened before the process ended. So bash, before it reads
+// the command, says hello and waits: the kernel adds the sender's process ID to the
 // message, and this program opens its pidfd. The command cannot forge any of this.
 //
 // The other is how the stages of the last pipeline ended, which bash knows when
-// it exits. It says so in a trap, which is set only where the command may hold a
+// it exits. It reports that in a trap, which is set only where the command may hold a
 // pipeline: bash becomes the last program of a command only if there is no trap,
 // and a program that crashes looks different in the two cases. A command can lie
 // here, but only about itself.
@@ -49,7 +49,7 @@ type gate struct {
 	env      []string // of bash, before it reads the script
 	isBegun  bool
 	ready    chan monitor.Running // the command, once it is started; closed without one
-	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
+	looked   chan struct{}        // closed once the remaining processes are known; nil without such a check
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
 	keeps    bool                 // the background of bash runs on
@@ -103,8 +103,8 @@ func newGate(j *Job) (*gate, error) {
 	return g, nil
 }
 
-// gateScript is what bash reads first. Nothing of it is left when the command
-// begins: no variable, no function, no descriptor but the one that the trap
+// gateScript is the script that bash reads first. Nothing of it is left when the
+// command begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
 // is not seen by set -x.
 //
@@ -142,7 +142,7 @@ func (g *gate) placed() []monitor.Placed {
 // readsScript returns the environment variable that makes bash read the script.
 func readsScript() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
 
-// handedOver closes what only the command needs.
+// handedOver closes the files that only the command needs.
 func (g *gate) handedOver() {
 	g.theirs.Close()
 	if g.script != nil {

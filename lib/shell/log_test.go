@@ -148,7 +148,7 @@ func TestLive(t *testing.T) {
 	assert.Equal(t, `a\x1b[2K\u{202E}`+"\n", out.String())
 }
 
-// Nobody has to wait for a terminal that was stopped.
+// A stopped terminal does not block the writer.
 func TestLiveNeverBlocks(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ $ ls
 `, q.Text())
 }
 
-// What is shown of one line, on a terminal of 20 columns.
+// The text of one line on a terminal of 20 columns.
 func TestQuestionRows(t *testing.T) {
 	for _, test := range []struct{ name, command, want string }{
 		{"short", "ls", "$ ls\n"},

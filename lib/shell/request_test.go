@@ -19,8 +19,8 @@ var allFields = []string{
 	"input", "input_base64", "eof", "rows", "cols", "signal", "request", "jobs",
 }
 
-// FuzzRequest holds what is accepted to what another reader of JSON makes of it:
-// the command that runs is the one that was sent, and no field is passed over.
+// FuzzRequest compares accepted requests with another reader of JSON: the command
+// that runs is the one that was sent, and no field is ignored.
 func FuzzRequest(f *testing.F) {
 	for _, line := range []string{
 		`{"command":"ls"}`,

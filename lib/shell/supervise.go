@@ -19,8 +19,8 @@ import (
 	"pikuri/lib/monitor"
 )
 
-// Limits of waiting. A command has ended when its process has; these bound
-// what comes after.
+// Limits of waiting. A command has ended when its process has; these bound the work
+// after that.
 const (
 	drainQuiet = 200 * time.Millisecond // a held pipe that is silent this long has said it all
 	drainLimit = time.Second            // for a reader that is slow, once the time is over
@@ -38,7 +38,7 @@ var past = time.Unix(1, 0)
 type Job struct {
 	Fence   *monitor.Config // its streams are set here
 	Cmd     *exec.Cmd       // path, arguments, environment, directory
-	Command string          // what the shell runs
+	Command string          // the command line for the shell
 	Gated   bool            // the shell has GateEnv in its environment
 	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
@@ -48,7 +48,7 @@ type Job struct {
 	// nil for no terminal.
 	Terminal *Size
 
-	Keep  Keep   // what is told of the command's state when it ends
+	Keep  Keep   // which part of the command's state is reported when it ends
 	State State  // that it begins with; Gated jobs only
 	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
 
@@ -225,7 +225,7 @@ func (size Size) Set(terminal *os.File) error {
 	return errors.Join(err, cerr)
 }
 
-// files are what the command gets besides its streams.
+// files are the command's files besides its streams.
 func (s *Supervisor) files() (files []monitor.Placed, err error) {
 	if s.job.Gated {
 		if s.gate, err = newGate(s.job); err != nil {
@@ -305,8 +305,8 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// widen makes a pipe larger. A user who has many of them is refused, and does
-// with less.
+// widen makes a pipe larger. The kernel refuses that to a user with many pipes; the
+// size then stays.
 func widen(pipe *os.File) {
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
@@ -450,8 +450,8 @@ func (s *Supervisor) status(ws syscall.WaitStatus) {
 	}
 }
 
-// hear waits for what the gate has to say. Everybody who could hold its other end
-// has ended; but a descriptor can be handed on.
+// hear waits for the messages of the gate. All processes that inherited its other end
+// have ended; but a descriptor can be passed on.
 func (s *Supervisor) hear() {
 	if s.gate == nil {
 		return
@@ -594,8 +594,8 @@ func (s *Supervisor) conclude() {
 	r.Sent = slices.Compact(r.Sent)
 }
 
-// fromGate corrects what bwrap says by what the kernel and bash say. A bwrap
-// reports the death by a signal as a status, like a shell; on a kernel that
+// fromGate corrects bwrap's report by those of the kernel and bash. bwrap
+// reports death by a signal as a status, like a shell; on a kernel that
 // does not tell the two apart, such a status is taken for a signal.
 func (s *Supervisor) fromGate() {
 	r, fenced, told := s.result, s.job.Fence != nil, false

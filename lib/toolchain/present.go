@@ -41,12 +41,12 @@ type Absence struct {
 
 // Present returns the rows of the table that exist on the host, in the order of
 // the table and each path once: as a file if the row names one, else as a
-// directory. Links to such are kept as they are: a PATH that names the link would
-// not find its target.
+// directory. A symbolic link to one keeps its own path: a PATH that names the link
+// would not find its target.
 //
-// It leaves out a row that a variable moves to a dangerous place: one that shows a
-// home, the top of a system directory, a place in never.txt or a credential of any
-// row, by its name or through links.
+// It leaves out a row that a variable moves to a dangerous place. Such a place
+// shows a home, the top of a system directory, a place in never.txt or a
+// credential of any row, by its name or through links.
 func (t Table) Present(h Host) []Entry {
 	entries, _ := t.Survey(h)
 	return entries
@@ -141,7 +141,7 @@ func (s *survey) row(r *Row) {
 	}
 }
 
-// unfit returns the reason why an existing file is not one that the row names, or "".
+// unfit returns the reason why an existing file does not fit the row, or "".
 func (r *Row) unfit(path string) string {
 	info, err := os.Stat(path)
 	switch {

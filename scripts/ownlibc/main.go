@@ -1,9 +1,9 @@
 // Ownlibc, copied to DIR/NAME, starts DIR/root/usr/bin/NAME on the C library
 // that is unpacked below DIR/root, where the machine's own is too old for it.
 //
-// It is no shell script, because a shell leaves traces in what it starts: dash
-// an open descriptor of the script, bash variables in the environment. Both
-// would be found inside a sandbox, and taken for leaks.
+// It is no shell script, because a shell leaves traces in its children: dash
+// an open descriptor of the script, bash variables in the environment. A test
+// would find both inside a sandbox, and report them as leaks.
 package main
 
 import (

@@ -73,7 +73,7 @@ func (l *log) test(e event) *test {
 	return l.tests[key]
 }
 
-// printPackageLine prints what belongs to no test. The bare PASS is dropped,
+// printPackageLine prints output outside of tests. The bare PASS is dropped,
 // as `go test` does.
 func (l *log) printPackageLine(e event) {
 	if e.Output != "PASS\n" {
@@ -101,7 +101,7 @@ func withoutProgress(output string) string {
 	return kept.String()
 }
 
-// endPackage shows what tests that never ended had to say, and counts a
+// endPackage shows the output of tests that never ended, and counts a
 // package that failed without a failing test (it did not compile, or crashed)
 // as one failure.
 func (l *log) endPackage(e event) {

@@ -76,7 +76,7 @@ func count(all []result) counts {
 	return c
 }
 
-// anywhere is the test, in whatever row and however it ended.
+// anywhere is the test, in any row and with any result.
 func (r result) anywhere() result { return result{pkg: r.pkg, test: r.test} }
 
 // name is how the test is called in the tally.

@@ -70,7 +70,7 @@ type listed struct {
 	policy string // the line of a policy that gave it, or ""
 }
 
-// SandboxHelp is what --help says of the sandbox options, the same in each
+// SandboxHelp is the text of --help about the sandbox options, the same in each
 // command that has them.
 const SandboxHelp = `Sandbox:
       --overlay DIR          a root that looks writable; writes stay in the
@@ -166,7 +166,7 @@ func (o *Options) addProtected(v string) error {
 	return nil
 }
 
-// passFD looks at the descriptor at once, while what is open is the caller's.
+// passFD checks the descriptor at once, while all open files are the caller's.
 func (o *Options) passFD(v string) error {
 	fd, err := strconv.Atoi(v)
 	if err != nil {
@@ -302,8 +302,8 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	return c, nil
 }
 
-// nameTrial names a session for a trial that was given none, and says its name: the
-// changes are to be found again.
+// nameTrial names the session of a trial without one, and prints the name: the user has
+// to find the changes again.
 func (o *Options) nameTrial(ctx *cli.Context) {
 	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
 		return

@@ -99,14 +99,14 @@ func create(name string) (*os.File, error) {
 }
 
 func mark(f *os.File) error {
-	// Some network file systems have no flock: then nobody takes the file over.
+	// Some network file systems have no flock: then no process takes the file over.
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	_, err := f.WriteString(marker)
 	return err
 }
 
-// takeOver opens a lock file that a process of ours left when it was killed. nil: the
-// file is none.
+// takeOver opens a lock file that a killed process of pk left. It returns nil for any
+// other file.
 func takeOver(name string) *os.File {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -173,8 +173,8 @@ func forbiddenInRef(r rune) bool {
 	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
 }
 
-// IsBranch reports whether a branch can have this name, which git-branch(1) knows it
-// by: no "@", and none that begins with a dash.
+// IsBranch reports whether a branch can have this name, as git-branch(1) takes it:
+// not "@", and no dash at the beginning.
 func IsBranch(name string) bool {
 	const longest = 1024
 	return len(name) <= longest && name != "@" && !strings.HasPrefix(name, "-") && CheckRef("refs/heads/"+name) == nil
