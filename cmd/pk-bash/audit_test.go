@@ -180,7 +180,7 @@ func TestAuditCheck(t *testing.T) {
 	assert.Contains(t, got.Stderr, "no such file or directory")
 }
 
-// Each record is handed on once, and again if the program fails.
+// The example passes each record on once, and again if the program fails.
 func TestAuditShipExample(t *testing.T) {
 	p := newPlayground(t)
 	name := p.Audit(t)

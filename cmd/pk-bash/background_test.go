@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// holds is a command that leaves a process. That has the file "held" locked.
+// holds is a command that leaves a process with a lock on the file "held".
 const holds = "exec 8>held; flock -s 8; sleep 1000 & " + awaitName
 
 // awaitName waits until a process in the background has its own name. At first it has that of bash.
@@ -201,8 +201,8 @@ func TestBackgroundOfALoop(t *testing.T) {
 	}
 }
 
-// Work with git lands, files at protected names are moved away and new repositories are made
-// inert when the command has ended, when a later command has, and when the background has.
+// When the command has ended, a later command has ended, and the background has ended, work
+// with git lands, files at protected names are moved away, new repositories are made inert.
 func TestWorkOfTheBackground(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)

@@ -15,9 +15,9 @@ import (
 	"pikuri/lib/gitdir/gittest"
 )
 
-// gitGround is a place for one test with a repository: a project, a home, and
-// beside them a directory that no command may change and one where a program that
-// the command made leaves a file when the host runs it.
+// gitGround holds one test with a repository: a project, a home, a directory that no
+// command may change, and a directory for witnesses. A program that the command made
+// leaves a file there when the host runs it.
 type gitGround struct {
 	*clitest.Box
 	dir, out, witness string

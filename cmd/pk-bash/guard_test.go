@@ -65,7 +65,7 @@ func TestGuardIsForPkItself(t *testing.T) {
 	}
 }
 
-// Many at a time, each killed at some moment. PK_ROUNDS is how many.
+// Many commands at a time, each killed at a random moment. PK_ROUNDS sets their number.
 func TestKilledAtAnyMoment(t *testing.T) {
 	b := clitest.NewBox(t)
 	rounds := 16
@@ -84,7 +84,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				if !assert.NoError(t, cmd.Start()) {
 					return
 				}
-				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // the moment is what is tried
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // a random moment
 				assert.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
 				free(t, filepath.Join(b.Project, lock))

@@ -436,7 +436,7 @@ func (l *loop) input(t *turn, b *background) error {
 	}
 	data := []byte(t.request.Bytes)
 	if t.request.EOF && b.turn.request.TTY != nil {
-		data = append(data, 4) // what a terminal takes for the end of input, unless a program has changed that
+		data = append(data, 4) // a terminal's default character for the end of input
 	}
 	_ = to.SetWriteDeadline(time.Now().Add(inputTime))
 	n, err := to.Write(data)

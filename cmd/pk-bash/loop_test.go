@@ -260,8 +260,8 @@ func TestWrap(t *testing.T) {
 	assert.Equal(t, 0, got.Status)
 }
 
-// In a session /tmp is the playground, and a project below the host's has no name
-// but a relative one.
+// In a session /tmp is the session tmp: a project below the host's /tmp has only a
+// relative name.
 func TestLogInAProjectBelowTmp(t *testing.T) {
 	b := clitest.NewBox(t)
 	dir, err := os.MkdirTemp("/tmp", "pk-log-")

@@ -388,8 +388,8 @@ func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact 
 	return facts[:min(len(facts), blocked.Most)]
 }
 
-// nameLimit says which limit stopped the command, if one did. A SIGKILL of ours
-// is none.
+// nameLimit says which limit stopped the command, if one did. pk-bash's own SIGKILL
+// does not count.
 func nameLimit(r *shell.Result, box *limits.Box, used time.Duration) {
 	death := r.Signal
 	if slices.Contains(r.Sent, syscall.SIGKILL) {

@@ -331,7 +331,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// Each refusal is said once on standard error, with --raw too.
+// Each refusal is printed once on standard error, with --raw too.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, test := range []struct {
@@ -522,7 +522,7 @@ func TestASignalAtAnyMoment(t *testing.T) {
 	for i := range 30 {
 		cmd := b.Command("pk-bash", "-y", "--kill-after", "600", "sleep 1000")
 		require.NoError(t, cmd.Start())
-		time.Sleep(time.Duration(i) * time.Millisecond) // the moment is what is tried
+		time.Sleep(time.Duration(i) * time.Millisecond) // a different moment each time
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		_ = cmd.Wait() // and not after ten minutes
 		assert.NotEqual(t, 0, cmd.ProcessState.ExitCode())

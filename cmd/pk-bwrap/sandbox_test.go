@@ -71,7 +71,7 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, got.Stdout, "_authToken=s3cret")
 }
 
-// alone is said of a repository that the command has made.
+// alone is the warning about a repository that the command has made.
 func alone(repository string) string {
 	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
 }
@@ -412,7 +412,7 @@ func TestTooManyArguments(t *testing.T) {
 // it.
 func TestInsideASandbox(t *testing.T) {
 	b := clitest.NewBox(t)
-	bwrap := filepath.Dir(b.Bwrap) // with what lies beside it
+	bwrap := filepath.Dir(b.Bwrap) // with the files beside it
 	nested := []string{"--readable", b.Bin, "--", b.Bin + "/pk-bwrap", "--bwrap", b.Bwrap, "--no-toolchains", "--", "echo", "in"}
 	if bwrap != "/usr/bin" {
 		nested = append([]string{"--readable", bwrap}, nested...)
@@ -423,7 +423,7 @@ func TestInsideASandbox(t *testing.T) {
 	assert.Regexp(t, `^pk-bwrap: cannot make a sandbox: .*\npk-bwrap: hint: (this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested|no more namespaces are allowed.*)\n$`, got.Stderr)
 
 	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
-	if os.Getuid() == 0 { // the kernel lets nobody without capabilities map uid 0
+	if os.Getuid() == 0 { // without capabilities the kernel does not let a process map uid 0
 		assert.Equal(t, 125, got.Status)
 		assert.Contains(t, got.Stderr, "cannot make a sandbox: setting up uid map")
 		return

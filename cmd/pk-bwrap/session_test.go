@@ -502,7 +502,7 @@ func TestKeeperIsOutOfReach(t *testing.T) {
 	assert.Equal(t, before.Size(), after.Size())
 }
 
-// The stage works in a copy of the keeper's mounts, and leaves none in them.
+// The set-up program works in a copy of the keeper's mounts, and leaves none in them.
 func TestKeeperGathersNoMounts(t *testing.T) {
 	b := cachedBox(t)
 	b.Write(t, b.Project+"/.git/config", "")
@@ -591,7 +591,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}
 		got := clitest.Finish(t, cmd)
-		if args[0] != "--pk-keeper-start" { // that one tells who started it, on a descriptor
+		if args[0] != "--pk-keeper-start" { // it reports to its caller, on a descriptor
 			assert.Equal(t, 125, got.Status, args)
 			assert.NotEmpty(t, got.Stderr, args)
 		}

@@ -60,7 +60,7 @@ func (w *work) notItself(verb string, p *operand) error {
 	if err == nil && isStream(w.ctx.Stdin, info) {
 		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
 	}
-	return nil // opening it reports what is wrong with the path
+	return nil // opening it reports the error of the path
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to

@@ -207,7 +207,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case errors.Is(err, confine.ErrManyNames):
 		record.Kind, record.Reason = workspace.ViolatedHardLinks, confine.ErrManyNames.Error()
 	case confined && isSystem(refused.Err):
-		return // it is missing, or cannot be reached: nobody refused it
+		return // it is missing, or cannot be reached: no rule refused it
 	case confined:
 		record.Kind, record.Reason = workspace.ViolatedRoot, refused.Reason()
 	case errors.Is(err, workspace.ErrNotRegular):

@@ -285,7 +285,7 @@ func checkVersion(r *jsonrpc.Request, id json.RawMessage) *problem {
 		if json.Unmarshal(params["protocolVersion"], &asked) != nil {
 			return wrong(id, jsonrpc.CodeInvalidParams, "the protocolVersion is not a string")
 		}
-		if asked == batchVersion { // who speaks it speaks the one before
+		if asked == batchVersion { // a client that speaks it speaks the version before too
 			params["protocolVersion"], _ = json.Marshal(beforeBatches)
 			r.Params, _ = json.Marshal(params)
 		}

@@ -53,8 +53,8 @@ const (
 )
 
 // forModel returns a result of pk-bash as the model may see it. All messages of a result
-// pass here. Those that are not known to be about the call itself may quote the user's
-// files, and options that the model cannot give: they go to standard error instead.
+// pass here. Those not known to be about the call may quote the user's files, and
+// options that the model cannot give: they go to standard error instead.
 func (s *server) forModel(r *result, typed, cwd string) *result {
 	shown := *r
 	switch {

@@ -10,7 +10,7 @@ import (
 // program is a child that pk-mcp starts again when it has ended.
 type program struct {
 	name  string
-	lost  string // what is gone when it has ended, for the model; "" for nothing
+	lost  string // the state that is lost when it has ended, for the model; "" for none
 	start func() (*child, error)
 
 	endTime time.Duration // it has so long to end when its input has

@@ -343,8 +343,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A command runs in the directory that the user was asked about, or the user is asked
-// anew: another command may have moved the working directory unseen.
+// A command runs in the directory of the question. If another command has moved the
+// working directory meanwhile, the server asks anew.
 func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {

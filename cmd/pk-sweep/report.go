@@ -144,7 +144,7 @@ func (t *total) add(u session.Result) {
 	switch u.Action {
 	case session.Kept:
 		t.kept++
-		return // the total is of what goes
+		return // the total counts removed directories
 	case session.Failed:
 		t.failed++
 	default:

@@ -70,7 +70,7 @@ func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	if labelled {
 		r = r.labelled(e.Path)
 	}
-	if p.json { // what costs a look at the machine
+	if p.json { // these fields take system calls
 		for _, l := range e.Links() {
 			var out link
 			out.Path, out.Bytes = cli.TextOrBytes(l.Place)

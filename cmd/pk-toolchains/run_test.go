@@ -65,7 +65,7 @@ func rules(t *testing.T, list, end string) string {
 	rules, err := hostrule.FromList("-", strings.Split(list, end), nil)
 	require.NoError(t, err)
 	var own hostrule.Rules
-	for _, r := range rules { // without what the machine that runs the test has
+	for _, r := range rules { // without the hosts of the machine that runs the test
 		if strings.HasSuffix(r.Name, ".test") {
 			own = append(own, r)
 		}
@@ -128,7 +128,7 @@ func TestCheckFindsWhatIsNotMasked(t *testing.T) {
 	require.NotEmpty(t, toolchaintest.Plant(t, home, table, "secret\n"))
 
 	args := []string{"--check"}
-	for _, r := range table.Rows() { // what the machine that runs the test has is its own business
+	for _, r := range table.Rows() { // other paths depend on the machine that runs the test
 		if strings.HasPrefix(r.Path, "~/") {
 			args = append(args, "--tool", r.Tool)
 		}

@@ -1,10 +1,10 @@
-// Package audit appends records of the commands of pk to a file, and finds out
-// later whether the file is still whole.
+// Package audit appends records of the commands of pk to a file, and checks whether
+// the file is whole.
 //
 // Each record is a line of JSON with the SHA-256 of the line before. A second file, with
-// .head at the end of its name, has the place and the hash of the last line, so that a cut
-// at the end is seen. Both are out of reach of a sandbox. Neither is safe from a process
-// of the same user outside of any sandbox: it can write both anew.
+// .head at the end of its name, has the place and the hash of the last line, and so shows
+// a cut at the end. No sandbox can reach either. A process of the same user outside of any
+// sandbox can write both anew.
 package audit
 
 import (

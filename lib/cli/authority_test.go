@@ -236,7 +236,7 @@ func TestTrustedProjectPolicyThatIsNoneNow(t *testing.T) {
 	assert.Empty(t, stderr)
 }
 
-// A project's policy that is no plain file, or is missing, is none.
+// A project's policy that is missing or not a plain file does not count.
 func TestProjectPolicyThatIsNone(t *testing.T) {
 	dir := projectWith(t, "")
 	file := dir + "/proj/" + projectFile

@@ -100,9 +100,9 @@ func Func(set func(string) error, long, short string) Option {
 
 // The rest makes an Option a flag of urfave/cli, and the value of that flag.
 //
-// The flags of urfave/cli itself are not used. They work out their names with
-// regular expressions whenever they are asked, and all are asked for each one:
-// for the options of pk-bash that took a millisecond in v2.27.7.
+// The flags of urfave/cli itself are not used. They compute their names with regular
+// expressions at each use, and urfave/cli uses all names for each one: for the options
+// of pk-bash that took a millisecond in v2.27.7.
 
 // Apply registers the option under both of its names.
 func (o Option) Apply(s *flag.FlagSet) error {

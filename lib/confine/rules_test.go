@@ -32,7 +32,7 @@ var ruled = []struct {
 	rules []string
 	input string
 	mode  Mode
-	want  string // the answer below the base, or what the refusal ends with
+	want  string // the answer below the base, or the end of the refusal
 }{
 	{"denied, reading", []string{"deny secret"}, "secret/key", Read, `--deny "secret" covers it`},
 	{"denied, writing", []string{"deny secret"}, "secret/key", Write, `--deny "secret" covers it`},

@@ -46,7 +46,7 @@ type stop struct {
 	place   string
 	target  string // of a link, otherwise ""
 	missing bool   // or it cannot be looked at
-	rest    int    // the length of what is left to walk
+	rest    int    // the length of the rest of the path
 }
 
 func (w *walker) walk() (string, error) {

@@ -40,7 +40,7 @@ import (
 // protects the files that git runs, and shares the host's network.
 type Config struct {
 	Roots  []confine.Root            // the project root first
-	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Origin func(confine.Root) string // the origin of a root, for people; or nil
 	Rules  confine.Rules
 	Tmp    string // seen as /tmp; "" for an empty one
 

@@ -212,7 +212,7 @@ func (f *Fence) gitState() string {
 		return nowhere
 	}
 	state := filepath.Join(base, session.GitDir)
-	for _, dir := range []string{base, state} { // nobody else's, to which a link might lead
+	for _, dir := range []string{base, state} { // refuse those of another user, to which a link might lead
 		var st unix.Stat_t
 		err := unix.Lstat(dir, &st)
 		if err == nil && (int(st.Uid) != os.Geteuid() || dir == state && st.Mode&unix.S_IFMT != unix.S_IFDIR) || err != nil && err != unix.ENOENT {
@@ -416,7 +416,7 @@ func (f *Fence) started(root string) {
 		r.Started()
 	}
 	if f.Trial {
-		return // it lands when somebody says so
+		return // it lands with pk-apply
 	}
 	f.land()
 }

@@ -107,8 +107,8 @@ func kindOf(key string) kind {
 	return leftOut
 }
 
-// isVariable reports whether a key can be written. One of the environment may hold
-// anything, and a NUL in a file makes the end of a subsection the name.
+// isVariable reports whether a key can be written. A key from the environment may hold
+// any bytes, and after a NUL in a file the end of a subsection becomes the name.
 func isVariable(key string) bool {
 	section, sub, name, _ := splitKey(key)
 	for _, c := range []byte(section + name) {

@@ -69,7 +69,7 @@ func (n *namer) entry(e Entry) {
 		if !ok || dir == "" {
 			return
 		}
-		if filepath.Base(dir) == "_" { // husky's hooks run what lies beside them
+		if filepath.Base(dir) == "_" { // husky's hooks run files beside this directory
 			n.name(filepath.Dir(dir), "git runs hooks in it: "+e.Key)
 		}
 		n.name(dir, "git runs hooks in it: "+e.Key)

@@ -14,7 +14,7 @@ const maxURL = 2048
 type remoteURL struct {
 	scheme string // "" for the form user@host:path
 	user   string
-	path   string // empty, or what follows the host
+	path   string // empty, or the text after the host
 }
 
 // parseURL accepts https, http, ssh and git URLs, and [user@]host:path. It refuses

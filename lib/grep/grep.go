@@ -103,10 +103,10 @@ func Check(q Query) error {
 // A file with a NUL byte is binary: Search reads it up to the block with the first NUL
 // byte.
 //
-// The first MiB of a line is searched; at most 2000 bytes are given out. A line is not
-// searched if its length times the size of the compiled expression is over a bound, which
-// a MiB times 127 instructions is within; then Output.Failed is told ErrLongLine for the
-// file.
+// Search searches the first MiB of a line, and reports at most 2000 bytes. It does not
+// search a line if its length times the size of the compiled expression is over a bound.
+// A MiB times 127 instructions is within the bound. Output.Failed then gets ErrLongLine
+// for the file.
 //
 // Search ends some seconds after ctx does, at the latest, with its error.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
@@ -155,7 +155,7 @@ type run struct {
 	made    int
 	long    map[string]bool // the lists of ignored files that were told to be too long
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the fields below
 	moved sync.Cond
 	next  int // the batch whose output is written
 	ready map[int]*batch

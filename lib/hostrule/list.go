@@ -10,7 +10,7 @@ import (
 )
 
 // Lookup returns the rules of a set by its name: Sets.Rules, or a function that
-// loads the sets when one is asked for.
+// loads the sets at its first call.
 type Lookup func(set string) (Rules, error)
 
 // From reads the value of an option or a line of a list: a rule, or "@NAME" for the

@@ -41,7 +41,7 @@ type Config struct {
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
-	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
 	Report   *os.File    // where the gate of the network tells of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
@@ -66,7 +66,7 @@ type Placed struct {
 type Keeper struct {
 	Pid         int
 	User, Mount *os.File
-	Lock        *os.File // what it has locked
+	Lock        *os.File // its locked file
 }
 
 // Event tells of a command. Exited comes first, then Done. A channel that is
@@ -113,10 +113,9 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. It closes the mount namespace of the Keeper; the other
-// files of c stay the caller's, and can be closed when it returns. The error says
-// why there is none; it matches *bwrap.Unavailable if this machine does not allow
-// one.
+// Start starts a sandbox. It closes the mount namespace of the Keeper. The other
+// files of c stay the caller's, and can be closed when it returns. The error matches
+// *bwrap.Unavailable if this machine does not allow a sandbox.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
@@ -237,7 +236,7 @@ func (l *launch) prepare() (err error) {
 	return nil
 }
 
-// passFiles hands on the streams and the files of the command.
+// passFiles passes the streams and the files of the command on.
 func (l *launch) passFiles() error {
 	d := &l.job.FDs
 	d.Terminal = l.Terminal

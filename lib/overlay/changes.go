@@ -426,7 +426,7 @@ func inLower(err error) error { return fmt.Errorf("cannot read it in the lower l
 
 func permissions(f File) uint32 {
 	if f.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return 0 // nobody reads them
+		return 0 // the caller does not use them
 	}
 	return f.Mode & 0o7777
 }

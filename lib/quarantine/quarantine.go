@@ -160,7 +160,7 @@ func (w ways) to(dir string) way {
 			at.missing = true
 		case err == nil && !info.IsDir():
 			at.blocked = dir
-		} // what cannot be looked at may be a directory
+		} // on an error it may be a directory
 	}
 	w[dir] = at
 	return at
@@ -186,7 +186,7 @@ func (n *Note) planted(name string, w ways) string {
 // Report is the result of carrying out a note.
 type Report struct {
 	Moved []Moved
-	Git   []string // what did not land as the command may expect, a line each
+	Git   []string // changes that did not land as the command may expect, a line each
 }
 
 // End carries out the note. The note stays if a part of it fails: the next command

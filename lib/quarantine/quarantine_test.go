@@ -222,9 +222,9 @@ func TestInherit(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		first  func(p string) Note                 // what is there before both
+		first  func(p string) Note                 // the state before both
 		plant  func(t *testing.T, p string)        // by each
-		second func(p string) (n Note, s []string) // what the second one finds
+		second func(p string) (n Note, s []string) // the state that the second one finds
 		right  func(t *testing.T, p string)
 	}{
 		{"a file", func(p string) Note { return Note{Names: []string{p + "/f"}} },

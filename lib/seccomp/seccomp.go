@@ -135,11 +135,11 @@ var sockets = []refusal{
 	// ping uses the ICMP protocols.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_INET, unix.AF_INET6), isNot(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP,
 		unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP)}},
-	// NETLINK_ROUTE tells addresses and routes: getaddrinfo, getifaddrs, Go's net
-	// package, libuv and ip(8) use it. The others tell about the host: ss reads
-	// /proc instead of NETLINK_SOCK_DIAG, programs that log to NETLINK_AUDIT take
-	// the error for a kernel without it, and the devices that libudev and Chromium
-	// watch by NETLINK_KOBJECT_UEVENT are not in the sandbox.
+	// NETLINK_ROUTE lists addresses and routes: getaddrinfo, getifaddrs, Go's net
+	// package, libuv and ip(8) use it. The others describe the host. ss reads /proc
+	// instead of NETLINK_SOCK_DIAG. Programs that log to NETLINK_AUDIT take the error for a
+	// kernel without it. The devices that libudev and Chromium watch by
+	// NETLINK_KOBJECT_UEVENT are not in the sandbox.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_NETLINK), isNot(2, unix.NETLINK_ROUTE)}},
 }
 

@@ -34,7 +34,7 @@ type call struct {
 // first is a first process that is being prepared.
 type first struct {
 	calls   []call
-	pins    runtime.Pinner // what calls point to, by number
+	pins    runtime.Pinner // memory of the arguments of calls
 	control *os.File
 	ruleset int // of Landlock, or -1
 }

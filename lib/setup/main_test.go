@@ -51,7 +51,7 @@ func start(t *testing.T, before string, j *Job) (stdout, stderr string) {
 	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", before+` exec "$@"`, "sh", self, option, string(text))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	_ = cmd.Run() // the caller looks at what was said
+	_ = cmd.Run() // the caller checks the output
 	return out.String(), said.String()
 }
 

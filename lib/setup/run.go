@@ -210,9 +210,9 @@ func (r *run) start() error {
 }
 
 // makeInSession makes the sandbox on a thread of its own, which has a copy of the
-// host's mounts, while the main thread enters the mount namespace of the session: its
-// keeper, if it is killed, finds it again there. The thread lives as long as this
-// process, since bwrap dies with it.
+// host's mounts. The main thread enters the mount namespace of the session: if the keeper
+// is killed, the next command finds the namespace through this process. The thread lives
+// as long as this process, since bwrap dies with it.
 func (r *run) makeInSession() error {
 	type taken struct {
 		mounts map[string]int
@@ -331,7 +331,7 @@ func (r *run) make(session map[string]int) error {
 	return first.become()
 }
 
-// joined is a connection to the gate, or why there is none.
+// joined is a connection to the gate, or the error of joining it.
 type joined struct {
 	link *gate.Link
 	err  error

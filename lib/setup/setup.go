@@ -73,7 +73,7 @@ type Descriptors struct {
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
 	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
 	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
-	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: nobody shares it
+	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: it is not shared
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
@@ -175,7 +175,7 @@ const selfFD = "/proc/self/fd/"
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 
 // insideOwnNamespace tells a user namespace that maps one user from the
-// machine's own, in which the mounts would be everybody's.
+// machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
 	ids, err := os.ReadFile("/proc/self/uid_map")

@@ -23,7 +23,7 @@ const cue = "Run it (y/N)? "
 
 // Input that was typed or pasted before the question is discarded until none has
 // come for settleQuiet: a paste arrives in pieces. After settleLimit the question
-// is asked in any case.
+// comes in any case.
 const (
 	settleQuiet = 100 * time.Millisecond
 	settleLimit = 2 * time.Second
@@ -68,7 +68,7 @@ func Ask(q Question, stop <-chan struct{}) (bool, error) {
 	}
 }
 
-// terminal is the terminal on which a question is asked.
+// terminal is the terminal of a question.
 type terminal struct {
 	file  *os.File
 	raw   interface{ Control(func(uintptr)) error }

@@ -49,7 +49,7 @@ type gate struct {
 	env      []string // of bash, before it reads the script
 	isBegun  bool
 	ready    chan monitor.Running // the command, once it is started; closed without one
-	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
+	looked   chan struct{}        // closed once the remaining processes are known; nil without such a check
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
 	keeps    bool                 // the background of bash runs on

@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/visible"
 )
 
-// Question describes a command that the user is asked about.
+// Question describes a command to the user, for a yes or a no.
 type Question struct {
 	Command     string
 	Description string   // "" for none

@@ -41,7 +41,7 @@ type Result struct {
 	ID       json.RawMessage // of the request, nil for none
 	Command  string
 	Outcome  Outcome
-	Status   int            // what pk-bash exits with
+	Status   int            // the exit status of pk-bash
 	Signal   syscall.Signal // that ended it; 0 for none
 	Sent     []syscall.Signal
 	Limit    string // the limit that stopped it, as its option is called; "" for none
@@ -49,7 +49,7 @@ type Result struct {
 	Timeout  time.Duration
 	Usage    syscall.Rusage // of all its processes together
 
-	Output    []byte // what was kept; visible, unless Raw
+	Output    []byte // the kept part; visible, unless Raw
 	Raw       bool
 	Total     int64  // bytes that the command wrote
 	Omitted   int64  // bytes that are not in Output
@@ -73,9 +73,9 @@ type Result struct {
 	EndedBy       string   // the event or command that ends them
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
-	Git        []string           // what of the command's work with git is not as it may expect
+	Git        []string           // changes with git that are not as the command may expect
 	Trial      string             // session that keeps the changes; "" where they were made in the project
-	Network    []network.Record   // connections through the gate, and what it refused
+	Network    []network.Record   // connections through the gate, and its refusals
 	Fence      []blocked.Fact     // refusals of the fence
 	Guarantees []string           // that held while it ran
 

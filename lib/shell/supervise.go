@@ -38,7 +38,7 @@ var past = time.Unix(1, 0)
 type Job struct {
 	Fence   *monitor.Config // its streams are set here
 	Cmd     *exec.Cmd       // path, arguments, environment, directory
-	Command string          // what the shell runs
+	Command string          // the command line for the shell
 	Gated   bool            // the shell has GateEnv in its environment
 	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
@@ -48,7 +48,7 @@ type Job struct {
 	// nil for no terminal.
 	Terminal *Size
 
-	Keep  Keep   // what is told of the command's state when it ends
+	Keep  Keep   // which part of the command's state is reported when it ends
 	State State  // that it begins with; Gated jobs only
 	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
 

@@ -20,9 +20,9 @@ func (o *Options) Owner() (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
-// Stage puts a project that was made for a check in the place of the one that
-// the options name, and a second writable root beside it, in which .git is a
-// link. bwrap must not follow that link to a protected path behind it.
+// Stage replaces the project that the options name by one made for a check. It adds
+// a second writable root beside it, in which .git is a link. bwrap must not follow that
+// link to a protected path behind it.
 func (o *Options) Stage(project, second string) {
 	o.ProjectRoot = project
 	o.AddWritable(second)

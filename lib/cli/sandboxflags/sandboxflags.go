@@ -298,8 +298,8 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	return c, nil
 }
 
-// nameTrial names a session for a trial that was given none, and says its name: the
-// changes are to be found again.
+// nameTrial names the session of a trial without one, and prints the name: the user has
+// to find the changes again.
 func (o *Options) nameTrial(ctx *cli.Context) {
 	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
 		return

@@ -105,8 +105,8 @@ func mark(f *os.File) error {
 	return err
 }
 
-// takeOver opens a lock file that a process of ours left when it was killed. nil: the
-// file is none.
+// takeOver opens a lock file that a killed process of pk left. It returns nil for any
+// other file.
 func takeOver(name string) *os.File {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -62,8 +62,8 @@ func Read(file string) (string, error) {
 	return string(text), err
 }
 
-// Rows returns the rows of a text by the number of their line. Empty lines and
-// lines that begin with "#" are none.
+// Rows returns the rows of a text by the number of their line. It skips empty lines and
+// lines that begin with "#".
 func Rows(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		number := 0

@@ -99,9 +99,9 @@ func (s *survey) words(settings []setting) {
 	}
 }
 
-// expand puts variables of the environment in the place of ${NAME}. Those that are not
-// set stay: they make no host. A file of the project gets none: it could have the
-// value of a secret printed as part of a name.
+// expand replaces ${NAME} by variables of the environment. Unset variables stay: they make
+// no host. In a file of the project nothing is replaced: it could have the value of a
+// secret printed as part of a name.
 func (s *survey) expand(f *file, value string) string {
 	var b strings.Builder
 	for {

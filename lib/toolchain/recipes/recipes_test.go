@@ -16,10 +16,10 @@ import (
 // command finds the caches that the first has written.
 type recipe struct {
 	name  string
-	host  string // what the user did before, outside: the project, and caches that exist
+	host  string // the user's work before, outside: the project, and caches that exist
 	first string // inside, with registries on the loopback
 	again string // inside, with no network at all
-	want  string // what both print
+	want  string // the output of both
 }
 
 // npmProject needs two packages, one of them for its program only.

@@ -52,7 +52,7 @@ func TestPlanStaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, project string
-		without       []string // what testroot has planted in, as no usual machine has
+		without       []string // files that testroot has planted in, unlike a usual machine
 	}{
 		{"no repository, and credentials in the system", "", nil},
 		{"a repository", "git init -q", []string{"/usr/etc", "/usr/local/etc", "/etc/java-17-openjdk/management"}},
