@@ -249,7 +249,7 @@ func (h *host) maskedBy() string {
 }
 
 // flags returns the options with which a container of this kind can make a sandbox, or
-// the advice for a machine that is no container.
+// the advice for a machine that is not a container.
 func (h *host) flags(otherwise string) string {
 	switch h.container {
 	case "docker":

@@ -174,7 +174,7 @@ func (f *fileChanges) config(r *repository, upper int) error {
 	return nil
 }
 
-// digestOrNone is "" for a missing file: an empty one is no index and no configuration of
+// digestOrNone is "" for a missing file: an empty one is not an index and no configuration of
 // a repository.
 func digestOrNone(data []byte) string {
 	if len(data) == 0 {

@@ -22,7 +22,7 @@ import (
 )
 
 // states are the last entry that pk has put at a path, and, until that is confirmed, the
-// one before: it is still there if pk was killed. Such an entry is no change of the
+// one before: it is still there if pk was killed. Such an entry is not a change of the
 // user's.
 type states struct{ entries []workspace.Entry }
 
