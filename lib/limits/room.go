@@ -313,7 +313,7 @@ func notWritable(dir string, err error) error {
 }
 
 // bounds are the files of a cgroup that limit it, with their content when there
-// is not a limit.
+// is no limit.
 var bounds = map[string]string{
 	"memory.max": "max", "memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "cpuset.cpus": "", pidsMax: "max",
 }
