@@ -219,7 +219,7 @@ func taskFork(args []string) error {
 		}
 		if pid == 0 {
 			for {
-				_, _, _ = syscall.RawSyscall(syscall.SYS_PAUSE, 0, 0, 0)
+				_, _, _ = syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 			}
 		}
 		pids = append(pids, pid)
