@@ -233,8 +233,8 @@ func TestWorkOfTheBackground(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--session", "s", "--background"))
 }
 
-// A file at a protected name was there when a command began, as the work of another one, whose
-// end takes it away. The command then makes it again.
+// A command finds a file at a protected name, made by another command, whose end moves the
+// file away. The command then makes it again.
 func TestPlantedAgain(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

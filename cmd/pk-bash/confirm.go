@@ -45,7 +45,7 @@ func (o *options) named(getenv func(string) string) (answerer, error) {
 	return answerer{}, nil
 }
 
-// pinned holds the call to the user's file, which may allow one answerer only. A no
+// pinned applies the user's file, which may allow one answerer only. A no
 // is always allowed.
 func pinned(a answerer, pin shell.Pin) (answerer, error) {
 	switch {

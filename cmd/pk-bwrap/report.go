@@ -110,7 +110,7 @@ func (r report) count(s state) int {
 	return n
 }
 
-// status is 1 where the eye sees a no.
+// status is 1 if a guarantee fails.
 func (r report) status() int {
 	if r.count(fails) > 0 {
 		return cli.StatusRefused

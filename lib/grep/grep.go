@@ -80,7 +80,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxTold is how many bytes of an expression an error has.
+// maxTold bounds the bytes of an expression in an error.
 const maxTold = 200
 
 // ErrBinary is a file that was named, and is binary.

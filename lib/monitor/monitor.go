@@ -69,8 +69,8 @@ type Keeper struct {
 	Lock        *os.File // its locked file
 }
 
-// Event tells of a command. Exited comes first, then Done. A channel that is
-// closed without Done says that the process between was killed.
+// Event tells of a command. Exited comes first, then Done. A channel that is closed
+// without Done means that the set-up program or the guard was killed.
 type Event struct {
 	Kind     Kind
 	Status   syscall.WaitStatus // Exited

@@ -169,7 +169,7 @@ func decode(text []byte) (*Job, error) {
 	return j, nil
 }
 
-// selfFD is where a descriptor is a path.
+// selfFD is the directory in which a descriptor has a path.
 const selfFD = "/proc/self/fd/"
 
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }

@@ -339,7 +339,7 @@ func (p *pipe) carry() {
 	}
 }
 
-// wait returns when nothing of the command is left, or nothing that can be
+// wait returns when no process of the command is left, or none that can be
 // ended.
 func (s *Supervisor) wait(timeout time.Duration) {
 	var clock, kill, stuck <-chan time.Time
@@ -417,8 +417,8 @@ func (s *Supervisor) note(e monitor.Event) (last bool) {
 	return false
 }
 
-// lost ends everything when the process between was killed and did not do so; most
-// likely a command without a sandbox has killed it.
+// lost ends all processes after the guard was killed, most likely by a command without a
+// sandbox.
 func (s *Supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
