@@ -201,8 +201,8 @@ func TestBackgroundOfALoop(t *testing.T) {
 	}
 }
 
-// When the command has ended, a later command has ended, and the background has ended, work
-// with git lands, files at protected names are moved away, new repositories are made inert.
+// Work with git lands, files at protected names are moved away and new repositories are made
+// inert three times: at the end of the command, of a later command, and of the background.
 func TestWorkOfTheBackground(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)

@@ -19,7 +19,7 @@ type answerer struct {
 	given   bool // yes or no is the answer
 	yes     bool
 	program string // "" for the terminal
-	source  string // the option or variable that says so, "" for none
+	source  string // the option or variable that names it, "" for none
 }
 
 // programVariable names the program that answers.

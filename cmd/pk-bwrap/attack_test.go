@@ -33,7 +33,7 @@ type attack struct {
 	name, guard string
 	script      string
 	options     []string
-	inGit       bool // it is in if a file of the host's git directory has changed, and not if the script says so
+	inGit       bool // a changed file of the host's git directory is the success, and not the output
 	without     edit
 	plain       string // options of a plain bwrap
 	user        string // "root" or "user": whom the guard is for; "" for both

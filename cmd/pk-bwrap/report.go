@@ -22,7 +22,7 @@ type state string
 const (
 	holds state = "ok"
 	fails state = "no"
-	off   state = "off" // an option, or the lack of one, says so
+	off   state = "off" // by an option, or for lack of one
 )
 
 // verdict is one guarantee, judged. Its fields are those of the JSON.

@@ -19,7 +19,7 @@ type program struct {
 	child  *child
 	starts int
 	over   bool   // it is not started any more
-	owed   string // a note that the model was not told yet
+	owed   string // a note that the model has not seen yet
 }
 
 // get returns a running child and its number. If it is not the child of the last call, note

@@ -28,7 +28,7 @@ type server struct {
 
 	mu    sync.Mutex
 	known map[string]bool // shell_ids that the model has been given
-	cwd   string          // that it has been told
+	cwd   string          // the working directory that the model has seen
 	at    string          // where the next command begins, as far as is known
 }
 

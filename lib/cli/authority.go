@@ -61,7 +61,7 @@ func Classes(name string) []string {
 
 // machine holds the machine's rules about options from elsewhere.
 type machine struct {
-	mandatory string   // the line that says so, or ""
+	mandatory string   // the line that makes it mandatory, or ""
 	may       []string // options that users may give all the same
 	gave      []string // its own options
 }

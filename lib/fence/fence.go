@@ -70,7 +70,7 @@ type Config struct {
 	// chains.
 	Pinned bool
 
-	Tell bool // the plan is told of, and nothing will be changed
+	Tell bool // the plan is only described: nothing is changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.

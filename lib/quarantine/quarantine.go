@@ -36,7 +36,7 @@ type Note struct {
 	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
-	Layers []*gitdir.Layer `json:"layers,omitempty"` // from which work is to land
+	Layers []*gitdir.Layer `json:"layers,omitempty"` // whose work lands
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -45,7 +45,7 @@ type Note struct {
 	base  string         // without links; "" if there is none
 	path  string         // of the note
 	file  *os.File       // locked
-	until *unix.Timespec // when the sandbox ended, if a killed monitor's set-up program told
+	until *unix.Timespec // the end of the sandbox, if a killed monitor's set-up program noted it
 }
 
 // Link is a symbolic link that a command can replace.

@@ -54,7 +54,7 @@ type Result struct {
 	Total     int64  // bytes that the command wrote
 	Omitted   int64  // bytes that are not in Output
 	Folded    int64  // control sequences and lines drawn over that are not in it
-	Log       string // the file that has it all, "" for none
+	Log       string // the file with all of it, "" for none
 	LogErr    error
 	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
 	Survivors int       // processes that had to be ended after the command

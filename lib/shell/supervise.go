@@ -59,7 +59,7 @@ type Job struct {
 
 	Timeout   time.Duration         // 0: none
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
-	Signals   <-chan os.Signal      // passed on to the command, which is to end
+	Signals   <-chan os.Signal      // passed on to the command, to end it
 	Asides    <-chan syscall.Signal // passed on, and nothing follows
 }
 
@@ -355,7 +355,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 	for {
 		select {
 		case k := <-kept:
-			if len(s.result.Sent) == 0 { // else a signal came meanwhile, and is to end them
+			if len(s.result.Sent) == 0 { // else a signal came meanwhile, which ends them
 				s.stays, s.ran = true, true
 				s.status(k.status)
 				s.result.Background = note(nil, k.left)

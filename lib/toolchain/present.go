@@ -34,7 +34,7 @@ type Entry struct {
 // Absence is a row that shows nothing on a host.
 type Absence struct {
 	Row      *Row
-	Path     string // where it was looked for; "" if that cannot be told
+	Path     string // the expected path; "" if it is unknown
 	Variable string
 	Reason   string
 }
@@ -205,7 +205,7 @@ func (e Entry) Settings(project string) []string {
 // location is where a row's path is on a host.
 type location struct {
 	pattern   string
-	variable  string // the template that says so, or ""
+	variable  string // the template of the variable, or ""
 	elsewhere bool   // which is not the default
 }
 

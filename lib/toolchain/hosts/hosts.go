@@ -41,7 +41,7 @@ const (
 	User        Level = "user"        // files in the user's home
 	System      Level = "system"      // files of the machine
 	Default     Level = "default"     // files of the tool itself
-	Project     Level = "project"     // files of the project, written by anyone who can change it
+	Project     Level = "project"     // files of the project, which may have any author
 )
 
 // Source is a place that names a host.
