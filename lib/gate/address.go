@@ -11,7 +11,7 @@ import (
 	"pikuri/lib/internal/rtnetlink"
 )
 
-// prefixes that are no hosts of the internet (the IANA special-purpose address
+// prefixes that are not hosts of the internet (the IANA special-purpose address
 // registries). A name that resolves to one of them would lead to services of this machine
 // or of its network, which trust every client that reaches them.
 var (

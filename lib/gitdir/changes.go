@@ -174,8 +174,8 @@ func (f *fileChanges) config(r *repository, upper int) error {
 	return nil
 }
 
-// digestOrNone is "" for a missing file: an empty one is no index and no configuration of
-// a repository.
+// digestOrNone is "" for a missing file: an empty one is neither an index nor a
+// repository's configuration.
 func digestOrNone(data []byte) string {
 	if len(data) == 0 {
 		return ""

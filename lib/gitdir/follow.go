@@ -127,7 +127,7 @@ func hasHead(dir int) (bool, error) {
 	return ok, nil
 }
 
-// ignoreKind drops the error of a HEAD that is no file: to git there is none then.
+// ignoreKind drops the error of a HEAD that is not a file: to git there is none then.
 func ignoreKind(err error) error {
 	if errors.Is(err, overlay.ErrNotRegular) {
 		return nil

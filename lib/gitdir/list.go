@@ -691,7 +691,7 @@ func (l *List) trusts(gitDir string) bool {
 // the one before.
 const magic = "pk list of git directories 1\n"
 
-// openList reads the list of a root, or begins one. A file that is no list counts as
+// openList reads the list of a root, or begins one. A file that is not a list counts as
 // none.
 func openList(root, file string) (*List, error) {
 	l := newList(root, file)

@@ -95,7 +95,7 @@ func (t *tidy) prune(dir int, name, rel string) {
 	})
 }
 
-// stay leaves a name for the next command. An empty directory is no change.
+// stay leaves a name for the next command. An empty directory is not a change.
 func (t *tidy) stay(dir int, name, rel string) {
 	if unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) != nil {
 		t.stays = append(t.stays, rel)

@@ -37,7 +37,7 @@ type BwrapConfig struct {
 	Session string
 
 	// Trial makes the session a trial: changes that commands make in the roots stay in the
-	// session, until pk-apply lands them. A Session that exists and is no trial is refused.
+	// session, until pk-apply lands them. A Session that exists and is not a trial is refused.
 	Trial bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.

@@ -109,7 +109,7 @@ func launch(args []string) error {
 	return cmd.Start()
 }
 
-// keeper is a keeper with its session directory. It is no user of the directory.
+// keeper is a keeper with its session directory. It does not count as a user of the directory.
 type keeper struct {
 	base, dir, own *os.File
 	name           string

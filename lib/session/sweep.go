@@ -239,7 +239,7 @@ func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
 	return false, nil
 }
 
-// lookAt finds entries that are no session directory of this user, without opening them.
+// lookAt finds entries that are not session directories of this user, without opening them.
 func (s *sweep) lookAt(name string) Reason {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(fd(s.base), name, &st, unix.AT_SYMLINK_NOFOLLOW); {

@@ -22,8 +22,8 @@ import (
 )
 
 // states are the last entry that pk has put at a path, and, until that is confirmed, the
-// one before: it is still there if pk was killed. Such an entry is no change of the
-// user's.
+// one before: it is still there if pk was killed. Such an entry does not count as
+// the user's change.
 type states struct{ entries []workspace.Entry }
 
 func (s states) matches(now workspace.Entry) bool {

@@ -388,8 +388,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A landed entry is no change of the user's, and its deletion in the trial is one of the
-// trial's.
+// A landed entry does not count as the user's change. Its deletion in the trial is the
+// trial's change.
 func TestLanded(t *testing.T) {
 	s := newStage(t, "f: 1", "keep: 1")
 	s.command(t, "f: 2", "n: 1", "keep: 2")

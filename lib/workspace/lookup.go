@@ -48,7 +48,7 @@ type lookup struct {
 	blame string // the path at which it failed, "" for the current directory
 }
 
-// locate finds the place of a path. With follow, its last name is no link, unless it has
+// locate finds the place of a path. With follow, its last name is not a link, unless it has
 // just become one.
 func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) {
 	l := lookup{w: w, at: w.tree.fd, rest: rel}

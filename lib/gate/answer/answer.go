@@ -41,7 +41,7 @@ type Found struct {
 // truncated. For TCP the caller reads and writes the length before each message.
 //
 // lookup is called once for the name in a question, of any type and class. It gets the
-// name in lower case, without a trailing dot. Names that are no host names, that is
+// name in lower case, without a trailing dot. Names that are not host names, that is
 // labels of letters, digits, "-" and "_", do not exist, and lookup is not called.
 //
 // The only records are A and AAAA, of class IN. Other questions about a name that

@@ -93,7 +93,7 @@ func (f *forwarder) looksLikeHTTP() error {
 type headLines struct {
 	f     *forwarder
 	left  int // bytes
-	count int // of lines, the first of which is no field
+	count int // of lines, the first of which is not a field
 }
 
 func (l *headLines) next() (string, error) {

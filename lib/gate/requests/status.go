@@ -17,7 +17,7 @@ const (
 // with io.Copy. Responses with the status 100 to 199 are not the first response, but 101
 // is.
 //
-// The status is 0 if src is no HTTP/1 server. The error is io.EOF if src ends before
+// The status is 0 if src is not an HTTP/1 server. The error is io.EOF if src ends before
 // the status is known, or one of src or dst.
 func FirstStatus(dst io.Writer, src io.Reader) (status int, err error) {
 	var s statusFinder

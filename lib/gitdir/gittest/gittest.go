@@ -39,7 +39,7 @@ var gitDirOf = regexp.MustCompile(`(?s)^((?:modules/[^/]+/|worktrees/[^/]+/)*)(.
 
 // Lasting lists the content of a git directory without the names that may land. Two lists
 // are equal if a command changed nothing else. Of the names that may land it lists those
-// that are no plain file or directory, or can carry a command.
+// that are not plain files or directories, or can carry a command.
 func Lasting(t testing.TB, gitDir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -48,7 +48,7 @@ func NewRandom(t testing.TB, seed uint64, outside string, gitDirs ...string) *Ra
 	return r
 }
 
-// Names that git knows, and some that it must not know.
+// Names that git knows, and others.
 var names = []string{
 	"HEAD", "index", "config", "config.worktree", "packed-refs", "shallow", "commondir", "gitdir", "description", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE",
 	"MERGE_RR", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "AUTO_MERGE", "SQUASH_MSG", "COMMIT_EDITMSG", "BISECT_LOG", "BISECT_START", "BISECT_TERMS", "BISECT_NAMES", "BISECT_RUN", "NOTES_EDITMSG",

@@ -36,7 +36,7 @@ type Change struct {
 	start     string     // the ID with which the command started, as far as the logs show; may be empty
 }
 
-// Refused is an entry of the layer that is no valid change. The name may hold any bytes
+// Refused is an entry of the layer that is not a valid change. The name may hold any bytes
 // of a file's name.
 type Refused struct{ Name, Reason string }
 
@@ -111,7 +111,7 @@ func Now() time.Time {
 	return time.Unix(ts.Unix())
 }
 
-// value is the value of a ref. The zero value is no ref.
+// value is the value of a ref. The zero value means that there is no ref.
 type value struct{ id, target string }
 
 func (v value) String() string {

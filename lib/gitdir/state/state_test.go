@@ -704,7 +704,7 @@ func TestHostFiles(t *testing.T) {
 	})
 }
 
-// TestHostileFiles are no regular files, or too large.
+// TestHostileFiles are not regular files, or too large.
 func TestHostileFiles(t *testing.T) {
 	s := newScene(t, "sha1")
 	s.begin()
