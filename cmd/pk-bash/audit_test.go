@@ -108,8 +108,8 @@ func TestNothingRunsWithoutARecord(t *testing.T) {
 	}
 }
 
-// A command of a loop is recorded, though an earlier one was refused because it would have
-// seen the file.
+// A command of a loop is recorded, even if the loop has refused an earlier one that would
+// have seen the file.
 func TestAuditAfterARefusal(t *testing.T) {
 	b := clitest.NewBox(t)
 	name := b.Audit(t)

@@ -201,8 +201,8 @@ func TestBackgroundOfALoop(t *testing.T) {
 	}
 }
 
-// When the command has ended, a later command has ended, and the background has ended, work
-// with git lands, files at protected names are moved away, new repositories are made inert.
+// Work with git lands, files at protected names are moved away and new repositories are made
+// inert three times: at the end of the command, of a later command, and of the background.
 func TestWorkOfTheBackground(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
@@ -233,8 +233,8 @@ func TestWorkOfTheBackground(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--session", "s", "--background"))
 }
 
-// A file at a protected name was there when a command began, as the work of another one, whose
-// end takes it away. The command then makes it again.
+// A command finds a file at a protected name, made by another command, whose end moves the
+// file away. The command then makes it again.
 func TestPlantedAgain(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

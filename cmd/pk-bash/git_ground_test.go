@@ -152,7 +152,7 @@ func (g *gitGround) commits(t *testing.T, dir string) []string {
 	return strings.Fields(g.patient(t, dir, "git rev-list --all --reflog; git rev-list HEAD 2>/dev/null"))
 }
 
-// evilIndexes are by name in tools. Their blobs are tools/evil, and for a link the
+// evilIndexes are index files by their name in tools. Their blobs are tools/evil, and for a link the
 // text "../out".
 func evilIndexes(g *gitGround) map[string][]byte {
 	evil, link := gittest.BlobID("#!/bin/sh\n"+evilBody(g)), gittest.BlobID("../out")

@@ -44,8 +44,8 @@ func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// Without a sandbox a command can kill the process that watches over it. It does
-// not get away with that.
+// Without a sandbox a command can kill its guard. The monitor then ends its
+// processes.
 func TestKilledGuard(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := run(t, b, `exec 8>held; flock -s 8; setsid sleep 1000 & (setsid bash -c 'trap "" TERM HUP INT; sleep 1000' &); sleep 0.05; echo hi; kill -9 $PPID; sleep 1000`, "--no-sandbox")

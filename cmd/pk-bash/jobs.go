@@ -168,8 +168,8 @@ func (l *loop) listed() []*background {
 	return slices.Clone(l.jobs)
 }
 
-// ending returns the channel that is closed when nothing of the job runs any more, as far as
-// is known by now.
+// ending returns a channel that is closed when no known process of the job runs any
+// more.
 func (b *background) ending() <-chan struct{} {
 	if b.hasEnded() && b.turn.super != nil {
 		return b.gone

@@ -231,8 +231,8 @@ func (j *job) begin(s *session) error {
 	return nil
 }
 
-// newLog is the log of the output: the file that was asked for, or one in the
-// session directory that is made when something is cut.
+// newLog is the log of the output: the requested file, or one in the session directory
+// that is made when text is omitted.
 func (j *job) newLog(s *session) (*shell.Log, error) {
 	if s.noLog {
 		return nil, nil
@@ -247,8 +247,8 @@ func (j *job) newLog(s *session) (*shell.Log, error) {
 	return shell.NewLogFile(shell.MaxLog, file), nil
 }
 
-// createLog opens the file of --log. Where a command can write it may have put a
-// link, or may put one now.
+// createLog opens the file of --log. A command that can write there may have put a
+// link in its place, or may put one now.
 func (j *job) createLog(name string) (*os.File, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {

@@ -110,8 +110,8 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 	return err
 }
 
-// tellRefusal tells of a sandbox that is refused or cannot be made, which is a
-// finding. Other errors are the caller's mistakes.
+// tellRefusal prints that a sandbox is refused or cannot be made, which is a finding.
+// Other errors are the caller's mistakes.
 func tellRefusal(ctx *cli.Context, err error) error {
 	_, refused := errors.AsType[*bwrap.Refusal](err)
 	_, unavailable := errors.AsType[*bwrap.Unavailable](err)

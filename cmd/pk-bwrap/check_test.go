@@ -386,7 +386,7 @@ func attackUnfenced(t *testing.T, b *clitest.Box, temporary string) map[string]p
 	})
 }
 
-// attackWeak runs it in a sandbox in which it may do everything, to things that
+// attackWeak runs the probe in a sandbox in which it may do everything, to objects that
 // are not the machine's.
 func attackWeak(t *testing.T, b *clitest.Box, temporary string) map[string]probe.Outcome {
 	t.Helper()

@@ -427,7 +427,7 @@ func TestPlanAsJSON(t *testing.T) {
 }
 
 // Nothing in a git directory is opened past its layer, and nothing lands where the
-// options say that it is not to be written.
+// options forbid writing.
 func TestRulesInAGitDirectory(t *testing.T) {
 	const commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x"
 	for _, test := range []struct {

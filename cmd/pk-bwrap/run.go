@@ -332,7 +332,7 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // half a line is none
+	var out bytes.Buffer // buffered: an error prints no part of the line
 	for _, word := range line {
 		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err

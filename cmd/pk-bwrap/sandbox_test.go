@@ -466,7 +466,7 @@ func TestAHiddenFileThatTheSessionRemoved(t *testing.T) {
 	assert.FileExists(t, b.Home+"/.ccache/ccache.conf")
 }
 
-// The sandbox itself holds the session as in use, for pk-bwrap has become it.
+// While a command runs, the monitor and the set-up program hold the session as in use.
 func TestASessionInUseIsNotSwept(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bwrap", "--session", "s", "--", "bash", "-c", "echo ready; read _; cat /tmp/f")
@@ -527,8 +527,8 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
-// From an open directory there is a way to its parent, and so out. No process
-// in the sandbox may hold one, its init included.
+// An open directory leads to its parent, and so out. No process in the sandbox
+// may hold one, its init included.
 func TestNoProcessInsideHoldsADirectory(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/.cache/go-build")
@@ -701,8 +701,8 @@ func realBwrap(t *testing.T, b *clitest.Box) []byte {
 	return nil
 }
 
-// The session's lock is out of the command's reach, so that it can neither drop
-// it nor break the session for others.
+// No command can reach the session's lock, so it can neither drop the lock nor break the
+// session for others.
 func TestInitHoldsNoFileOfTheHost(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := inside(t, b, `for f in /proc/1/fd/*; do

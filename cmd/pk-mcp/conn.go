@@ -262,7 +262,7 @@ func once(object json.RawMessage, fields map[string]json.RawMessage) error {
 	return o.End()
 }
 
-// usable reports whether an id can be given back as it came. The SDK keeps a number as
+// usable reports whether the server can return an id unchanged. The SDK keeps a number as
 // an int64, by way of a float64.
 func usable(id json.RawMessage) bool {
 	const exact = 1 << 53

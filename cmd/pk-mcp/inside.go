@@ -45,7 +45,7 @@ func (s *server) inside(message, typed string) string {
 	return strings.TrimPrefix(message, ": ")
 }
 
-// Texts for the model in the place of messages about how this server is set up.
+// Texts for the model that replace messages about the setup of this server.
 const (
 	notAllowed = "the user's settings do not let this server run commands; see standard error of pk-mcp"
 	noFence    = "no sandbox can be made for commands; see standard error of pk-mcp"

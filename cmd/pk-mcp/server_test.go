@@ -374,7 +374,7 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	}
 }
 
-// A question is made when it is its turn.
+// The server makes a question when its turn has come.
 func TestQuestionsInTurn(t *testing.T) {
 	t.Parallel()
 	s := fake(t, true)

@@ -76,7 +76,7 @@ type connection struct {
 
 const running = "running"
 
-// maxAsked bounds how often a call asks, as the working directory may move each time.
+// maxAsked bounds the questions of a call, as the working directory may move each time.
 const maxAsked = 3
 
 // bash starts a job, and waits for its end or for a while. The command runs in the
@@ -551,8 +551,8 @@ func (c connection) line() string {
 	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
 }
 
-// line tells of a fact in the words of the command's output. The path may come from the
-// host, and the option is not the model's to give.
+// line formats a fact in the words of the command's output. The path may come from the
+// host, and the model cannot give the option.
 func (f fact) line() string {
 	text := fmt.Sprintf("fence: %q is %s in the sandbox", f.Word, f.Access)
 	switch {

@@ -376,7 +376,7 @@ func (s *search) noDirectory(path string) (Fact, bool) {
 	return f, true
 }
 
-// mayWrite asks the host.
+// mayWrite reports whether the host lets the user write.
 func mayWrite(path string) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 }

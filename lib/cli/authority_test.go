@@ -203,7 +203,7 @@ func TestProjectPolicyMayOnlyTighten(t *testing.T) {
 	}
 }
 
-// A policy that was trusted is still asked for when it cannot be read any more. If it is gone,
+// A trusted policy that cannot be read any more is an error. A policy that is gone is none:
 // the user has removed it.
 func TestTrustedProjectPolicyThatIsNoneNow(t *testing.T) {
 	dir := projectWith(t, "deny x\n")

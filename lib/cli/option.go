@@ -36,8 +36,8 @@ func (o Option) Path() Option { o.path = isPath; return o }
 // PathOrStdin marks one whose value may also be "-", for standard input.
 func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
 
-// Tightens has tells say which values of a tightening option take away from the earlier
-// permissions, and which of a neutral one allow no more than these; see Classes.
+// Tightens sets tells, which reports whether a value of a tightening option takes permissions
+// away, or a value of a neutral one allows no more than before; see Classes.
 func (o Option) Tightens(tells func(value string) bool) Option { o.tightens = tells; return o }
 
 // Narrower tells whether a value of a tightening or neutral option allows no more now.

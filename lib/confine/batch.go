@@ -13,7 +13,7 @@ import (
 // reading.
 //
 // In every request, a path that ends in a slash names a directory or a missing
-// file: ENOTDIR if there is another file, as the kernel has it.
+// file. For any other file the error is ENOTDIR, as in the kernel.
 type Request struct {
 	Mode     Mode
 	Physical bool // take ".." as the kernel does, not lexically

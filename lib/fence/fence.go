@@ -71,7 +71,7 @@ type Config struct {
 
 	Trace bool // note system calls that fail, for Failed
 
-	Tell bool // the plan is told of, and nothing will be changed
+	Tell bool // the plan is only described: nothing is changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.
@@ -345,8 +345,8 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	return t, nil
 }
 
-// pinned is the machine for a user whose variables show nothing: all is where it is without
-// them. PATH tells only which tools there are.
+// pinned describes the machine without the user's variables: files are at their default
+// places. PATH decides only which tools exist.
 func pinned(home string) toolchain.Host {
 	return toolchain.Host{Home: filepath.Clean(home), Getenv: func(name string) string {
 		if name == "PATH" {

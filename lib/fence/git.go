@@ -170,8 +170,8 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	return at.repos, f.cover(at.unpopulated)
 }
 
-// cover adds to the submodules that get a layer, and makes their directories. Nothing
-// of a root that is one would land.
+// cover adds unpopulated submodules to those that get a layer, and makes their directories.
+// It refuses a root that is one: nothing of it would land.
 func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
 	if f.Trial {
 		return nil // pk-apply lands no repository there
@@ -315,8 +315,8 @@ func gitAdvice(err error) string {
 }
 
 // OpenLayers opens a layer over each git directory: the session's, or one of the
-// command's own. Sandbox does it, after the user was asked: others of the session wait
-// until the sandbox is made.
+// command's own. Sandbox calls it after the question to the user, since other commands
+// of the session then wait until the sandbox is made.
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err

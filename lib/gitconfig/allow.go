@@ -50,7 +50,7 @@ var (
 	urlKeys = `http.proxy lfs.url lfs.pushurl`
 	urlSubs = `url.*.insteadof url.*.pushinsteadof`
 
-	// stops are of a data section, and make git stop or complain where a file or
+	// stops are keys of data sections that make git stop or complain if a file or
 	// program is missing.
 	stops = `blame.ignorerevsfile log.showsignature`
 )

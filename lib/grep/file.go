@@ -37,11 +37,11 @@ type searcher struct {
 
 	path    func() string // of the file
 	named   string
-	done    int                                         // the part of buf before it was given out, or will not be
+	done    int                                         // the part of buf before it was printed, or will not be
 	counted int                                         // where in buf the line with number begins
 	number  int64                                       // of that line
-	owed    int                                         // lines after a match that are still to be given out
-	begun   bool                                        // something of the file was given out
+	owed    int                                         // lines after a match, not yet printed
+	begun   bool                                        // a line of the file was printed
 	emit    func(l Line, group, match bool) (more bool) // match: the first line of one
 }
 

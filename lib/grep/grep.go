@@ -35,7 +35,7 @@ type Query struct {
 type Place struct {
 	Workspace workspace.Workspace
 	Path      string // in the workspace
-	Shown     string // as it is told
+	Shown     string // its name in results
 
 	// For a directory. Ignore holds git's rules. Other returns the place through which to
 	// search a directory below, nil for this place.
@@ -80,7 +80,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxTold is how many bytes of an expression an error has.
+// maxTold bounds the bytes of an expression in an error.
 const maxTold = 200
 
 // ErrBinary is a file that was named, and is binary.
@@ -153,7 +153,7 @@ type run struct {
 	room    chan struct{}
 	filling *batch
 	made    int
-	long    map[string]bool // the lists of ignored files that were told to be too long
+	long    map[string]bool // the lists of ignored files that were reported as too long
 
 	mu    sync.Mutex // guards the fields below
 	moved sync.Cond

@@ -35,7 +35,7 @@ type Config struct {
 	Bwrap bwrap.Binary
 	Argv  []string
 
-	Streams  [3]*os.File // standard input, output and error; nil stands for /dev/null
+	Streams  [3]*os.File // standard input, output and error; nil means /dev/null
 	Terminal []int       // which of them get a terminal of the sandbox's own
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
@@ -44,7 +44,7 @@ type Config struct {
 	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
 	Failed   *os.File    // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
-	Report   *os.File    // where the gate of the network tells of connections; or nil
+	Report   *os.File    // receives the gate's records of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
@@ -70,8 +70,8 @@ type Keeper struct {
 	Lock        *os.File // its locked file
 }
 
-// Event tells of a command. Exited comes first, then Done. A channel that is
-// closed without Done says that the process between was killed.
+// Event tells of a command. Exited comes first, then Done. A channel that is closed
+// without Done means that the set-up program or the guard was killed.
 type Event struct {
 	Kind     Kind
 	Status   syscall.WaitStatus // Exited

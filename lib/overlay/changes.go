@@ -271,7 +271,7 @@ func (w *walk) entries(p *pair) error {
 	return nil
 }
 
-// lost is why a directory that was closed is not found again.
+// lost is the error of a directory that was closed and is not found again.
 func (p *pair) lost() error {
 	for _, d := range []*dir{p.up, p.low} {
 		if d != nil && d.lost != nil {

@@ -14,7 +14,7 @@ import (
 type Layers struct {
 	Upper  string `json:"upper"`
 	Work   string `json:"work"`
-	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
+	Source string `json:"source,omitempty"` // of the mount: the session's keeper recognizes it by that
 	Fresh  bool   `json:"fresh,omitempty"`  // no command uses the overlay: one that is mounted is stale
 }
 

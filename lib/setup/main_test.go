@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script stands for bwrap: a shell that looks at the tree, which is its argument
+// script replaces bwrap: a shell that checks the tree, which is its argument
 // $TREE, and gets the command as "$@".
 const script = `#!/bin/sh
 shift 3

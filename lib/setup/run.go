@@ -552,8 +552,8 @@ func (r *run) report() {
 	_ = fsat.Fill(to, text)
 }
 
-// noteEnd tells by the ctime of a note, which can no longer be written, when the
-// sandbox has ended.
+// noteEnd takes the write permission away from a note: its ctime is then the time of the
+// sandbox's end.
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)

@@ -118,7 +118,7 @@ type Mount struct {
 	Perms   uint32 `json:"perms,omitempty"`   // Empty, Copy, File, Overlay without From
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File
-	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
+	Session string `json:"session,omitempty"` // Overlay: its path in the session's mount namespace
 
 	// Layer is the layers of an Overlay on disk. With Session, the set-up program mounts
 	// the overlay there if it is not mounted yet; mounts of one upper layer elsewhere in
@@ -170,7 +170,7 @@ func decode(text []byte) (*Job, error) {
 	return j, nil
 }
 
-// selfFD is where a descriptor is a path.
+// selfFD is the directory in which a descriptor has a path.
 const selfFD = "/proc/self/fd/"
 
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }

@@ -110,8 +110,8 @@ func (j *Job) console() int {
 	return int(FilesAt(j.FDs.Passed)[1])
 }
 
-// failed names the mount and, for the errors that a user can do something about,
-// the remedy.
+// failed names the mount and, for errors that a user can mend, the
+// remedy.
 func failed(m Mount, err error) error {
 	hint := ""
 	switch {

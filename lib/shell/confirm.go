@@ -100,7 +100,7 @@ func (t *terminal) ask(q Question, stop <-chan struct{}) (bool, error) {
 	if _, err := t.file.WriteString(q.render(width, reversed)); err != nil {
 		return false, fmt.Errorf("cannot write to the terminal: %w", err)
 	}
-	// After the question is shown: an earlier answer is to another question.
+	// After the question is shown: an earlier answer belongs to another question.
 	t.settle(stop)
 	for {
 		if _, err := t.file.WriteString(cue); err != nil {

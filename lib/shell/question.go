@@ -19,7 +19,7 @@ type Question struct {
 	Where       string   // project root
 	Fence       string   // one line: how it will run
 	Timeout     int      // in seconds; 0 for none
-	Input       string   // the running command that is to read Command; "" if that is to run
+	Input       string   // the running command that will read Command; "" if Command will run
 	Carried     []string // variables that earlier commands have changed
 }
 

@@ -21,7 +21,7 @@ import (
 	"pikuri/lib/visible"
 )
 
-// Outcome is how a command ended.
+// Outcome is the kind of end of a command.
 type Outcome string
 
 // The outcomes.
@@ -54,7 +54,7 @@ type Result struct {
 	Total     int64  // bytes that the command wrote
 	Omitted   int64  // bytes that are not in Output
 	Folded    int64  // control sequences and lines drawn over that are not in it
-	Log       string // the file that has it all, "" for none
+	Log       string // the file with all of it, "" for none
 	LogErr    error
 	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
 	Survivors int       // processes that had to be ended after the command
@@ -88,9 +88,9 @@ type Result struct {
 	Cwd   string // where the next command begins; "" if that is not kept
 }
 
-// Observation is the result as a reader of a conversation wants it: the
-// command, its output, its status. It is safe to show on a terminal. Its first
-// and its last line are never the command's.
+// Observation is the result for a reader of a conversation: the command, its
+// output, its status. It is safe to show on a terminal. The command cannot
+// choose its first and its last line.
 func (r *Result) Observation() string {
 	switch r.Outcome {
 	case Declined, Refused, SandboxFailed:

@@ -59,7 +59,7 @@ type Job struct {
 
 	Timeout   time.Duration         // 0: none
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
-	Signals   <-chan os.Signal      // passed on to the command, which is to end
+	Signals   <-chan os.Signal      // passed on to the command, to end it
 	Asides    <-chan syscall.Signal // passed on, and nothing follows
 }
 
@@ -339,7 +339,7 @@ func (p *pipe) carry() {
 	}
 }
 
-// wait returns when nothing of the command is left, or nothing that can be
+// wait returns when no process of the command is left, or none that can be
 // ended.
 func (s *Supervisor) wait(timeout time.Duration) {
 	var clock, kill, stuck <-chan time.Time
@@ -355,7 +355,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 	for {
 		select {
 		case k := <-kept:
-			if len(s.result.Sent) == 0 { // else a signal came meanwhile, and is to end them
+			if len(s.result.Sent) == 0 { // else a signal came meanwhile, which ends them
 				s.stays, s.ran = true, true
 				s.status(k.status)
 				s.result.Background = note(nil, k.left)
@@ -417,8 +417,8 @@ func (s *Supervisor) note(e monitor.Event) (last bool) {
 	return false
 }
 
-// lost ends everything when the process between was killed and did not do so; most
-// likely a command without a sandbox has killed it.
+// lost ends all processes after the guard was killed, most likely by a command without a
+// sandbox.
 func (s *Supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {

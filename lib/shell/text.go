@@ -25,7 +25,7 @@ const (
 // of the line is then a separate line.
 type Text struct {
 	mu      sync.Mutex
-	fold    *Fold  // nil: the bytes are given out as they come
+	fold    *Fold  // nil: Read returns the bytes as they came
 	partial []byte // of a character
 	head    []byte
 	tail    store

@@ -9,8 +9,8 @@ import (
 	"pikuri/lib/bwrap"
 )
 
-// Owner returns as whom a command runs in the project that the options name:
-// the caller, or the project's owner, whom root becomes.
+// Owner returns the user of a command in the project that the options name: the
+// caller or, if the caller is root, the project's owner.
 func (o *Options) Owner() (uid, gid int) {
 	uid, gid = os.Geteuid(), os.Getegid()
 	var st unix.Stat_t

@@ -31,7 +31,7 @@ type Options struct {
 	// --session nor --temp is given.
 	Scratch bool
 
-	Tell bool // the plan is told of, and nothing is run
+	Tell bool // the plan is only described: nothing runs
 
 	// Loop is a session directory for several calls of Open, in the place of a
 	// scratch one; or nil.
@@ -48,7 +48,7 @@ type Options struct {
 
 	overlays     []listed
 	noToolchains bool
-	net          string // of --net; "" stands for host
+	net          string // of --net; "" means host
 	allowHosts   []listed
 	hostSets     string // file of the user's sets, if one was asked for
 	publish      []uint16

@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// marker begins each lock file of ours. git never reads lock files. The process that
+// marker begins each lock file of pk. git never reads lock files. The process that
 // holds the lock has an flock(2) on it as well, which ends with the process.
 const marker = "locked by pk\n"
 
@@ -61,7 +61,7 @@ func Acquire(file string, deadline time.Time) (*Lock, error) {
 	}
 }
 
-// Sweep removes the lock of a process of ours that was killed, and its temporary file.
+// Sweep removes the lock of a killed process of pk, and its temporary file.
 func Sweep(file string) {
 	if f := takeOver(file + ".lock"); f != nil {
 		os.Remove(temporary(file))

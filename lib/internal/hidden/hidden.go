@@ -21,7 +21,7 @@ import (
 type Mode struct {
 	Name  string                    // the first argument, such as "--pk-guard"
 	Run   func(args []string) error // args follow the name
-	Title string                    // how argument zero begins, for ps(1); "" stands for a path
+	Title string                    // the beginning of argument zero, for ps(1); "" for a path
 }
 
 // Status is the error of a mode that ends with an exit status, and has nothing to

@@ -1,6 +1,6 @@
 // Package rtnetlink makes the interfaces, addresses and routes of a network namespace
-// that this program has made. Each request is one message of rtnetlink(7), so a
-// library that also reads the tables of a host would be most of its own weight.
+// that this program has made. Each request is one message of rtnetlink(7). A library
+// would mostly be code to read the tables of a host.
 package rtnetlink
 
 import (

@@ -41,7 +41,7 @@ const (
 	User        Level = "user"        // files in the user's home
 	System      Level = "system"      // files of the machine
 	Default     Level = "default"     // files of the tool itself
-	Project     Level = "project"     // files of the project, written by anyone who can change it
+	Project     Level = "project"     // files of the project, which may have any author
 )
 
 // Source is a place that names a host.
@@ -132,7 +132,7 @@ type survey struct {
 	unsaid int // notes beyond maxNotes
 }
 
-// note tells of something that is left out, each once.
+// note adds a note about an omission, each once.
 func (s *survey) note(format string, args ...any) {
 	text := s.tool + ": " + fmt.Sprintf(format, args...)
 	switch {
@@ -144,12 +144,12 @@ func (s *survey) note(format string, args ...any) {
 	}
 }
 
-// noDefault tells that an installed tool reaches something that is not known here.
+// noDefault notes that an installed tool has a default that the package does not know.
 func (s *survey) noDefault(what string) {
 	s.note("no %s is configured: its built-in default is not known here", what)
 }
 
-// setting is a value that a tool is given, and where.
+// setting is a value of a tool's configuration, and its source.
 type setting struct {
 	value string
 	from  Source

@@ -61,7 +61,7 @@ func hasPort(host string) bool {
 	return i > strings.LastIndexByte(host, ']') && i+1 < len(host)
 }
 
-// add adds a rule with its port, or notes why it can be none.
+// add adds a rule with its port, or notes why there is none.
 func (s *survey) add(v setting) {
 	rule, err := hostrule.Parse(v.value)
 	if err != nil {

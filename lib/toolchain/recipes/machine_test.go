@@ -103,8 +103,8 @@ func (m *machine) innerBwrap() string { return bwrapDir + "/" + filepath.Base(m.
 
 func (m *machine) project() string { return m.userHome() + "/project" }
 
-// mount shows a directory of the host in the machine, to be written to. There
-// has to be a directory in its place.
+// mount shows a directory of the host in the machine, writable. A directory must exist
+// in its place.
 func (m *machine) mount(host, inside string) {
 	m.mounts = append(m.mounts, "--bind", host, inside)
 }

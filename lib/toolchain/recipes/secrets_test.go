@@ -47,7 +47,7 @@ func TestNothingPlantedIsSeen(t *testing.T) {
 	assert.Equal(t, m.text("visible\tnvm\t{home}/.nvm/versions/node/x/etc/npmrc\n1\n"), m.host(t, `pk-toolchains --check || echo $?`))
 }
 
-// TestPlanStaysSmall: every bind makes bwrap read the list of mounts again.
+// TestPlanStaysSmall: each mount costs every sandbox time.
 func TestPlanStaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
