@@ -254,7 +254,7 @@ func (s *search) line(line string) {
 	for _, word := range names {
 		for _, path := range s.places(word) {
 			if says.missing && len(s.found) == before {
-				s.around(word, path)
+				s.parent(word, path)
 			}
 		}
 	}
@@ -379,13 +379,24 @@ func (s *search) program(name string) {
 			continue
 		}
 		f := s.notShown(path, s.Plan.Explain(path))
-		if f.Option != "" && s.mayShow(dir) {
+		switch real := bwrap.Canonical(path); {
+		case !fsat.Within(real, bwrap.Canonical(dir)) && s.Plan.Explain(real).Access == bwrap.Absent:
+			f.Option = s.readable(around(dir, real)) // npm's programs are links
+		case f.Option != "" && s.mayShow(dir):
 			f.Option = option("--readable", dir)
 		}
 		f.Word = name
 		s.add(f)
 		return
 	}
+}
+
+// around is the innermost directory that holds both paths.
+func around(dir, path string) string {
+	for !fsat.Within(path, dir) {
+		dir = filepath.Dir(dir)
+	}
+	return dir
 }
 
 // path compares a path with the plan and the host.
@@ -413,10 +424,10 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	return Fact{}, false
 }
 
-// around finds the directory of a name that neither the host has. A line does not say
+// parent finds the directory of a name that neither the host has. A line does not say
 // whether the command wanted to read it or to make it, but its directory is not shown
 // either way. A directory of settings is no fact: programs look there for what few users have.
-func (s *search) around(word, path string) {
+func (s *search) parent(word, path string) {
 	dir := filepath.Dir(s.Plan.Explain(path).Place)
 	v := s.Plan.Explain(dir)
 	if v.Access != bwrap.Absent || showsHost(s.mount(v.Mount)) || !s.inView(dir) || !mayUse(dir) {

@@ -59,7 +59,7 @@ func scene(t *testing.T) (c Command, home string) {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	for _, dir := range []string{"project/deep", "data", "tools", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
+	for _, dir := range []string{"project/deep", "data", "tools", "prefix/bin", "prefix/lib", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
 	}
 	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f", ".ssh/config"} {
@@ -69,6 +69,9 @@ func scene(t *testing.T) (c Command, home string) {
 	require.NoError(t, os.WriteFile(home+"/.ssh/id", nil, 0o600))
 	require.NoError(t, os.WriteFile(home+"/private", nil, 0o600))
 	require.NoError(t, os.Symlink("nowhere", home+"/dangling"))
+	require.NoError(t, os.WriteFile(home+"/prefix/lib/program", nil, 0o755))
+	require.NoError(t, os.Symlink("../lib/program", home+"/prefix/bin/installed"))
+	require.NoError(t, os.Symlink("../prefix/lib/program", home+"/tools/linked"))
 	project := home + "/project"
 	plan := &bwrap.Plan{Chdir: project, Mounts: []bwrap.Mount{
 		{Op: bwrap.OpReadOnly, Source: "/usr", Dest: "/usr", Rule: "system"},
@@ -76,7 +79,7 @@ func scene(t *testing.T) (c Command, home string) {
 		{Op: bwrap.OpReadOnly, Source: project, Dest: project, Rule: "project root", Root: true},
 		{Op: bwrap.OpMask, Dest: project + "/secret", Rule: "--deny secret"},
 	}}
-	env := map[string]string{"HOME": home, "PATH": home + "/tools:/usr/bin"}
+	env := map[string]string{"HOME": home, "PATH": home + "/tools:" + home + "/prefix/bin:/usr/bin"}
 	return Command{Plan: plan, Dirs: []string{project}, Getenv: func(name string) string { return env[name] }}, home
 }
 
@@ -108,6 +111,8 @@ func TestFind(t *testing.T) {
 		{"read-only by the plan", "touch: HOME/project/new: Read-only file system", "~/project/new is read-only (project root); --writable ~/project allows it"},
 		{"a program", "bash: line 1: mytool: command not found", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
 		{"a program, as node says", "Error: spawn mytool ENOENT", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a program that is a link", "bash: line 1: linked: command not found", "~/tools/linked is not shown (empty home)"},
+		{"a program in a prefix", "bash: line 1: installed: command not found", "~/prefix/bin/installed is not shown (empty home); --readable ~/prefix shows it"},
 		{"a word that is also a program", "error: package foo not found by mytool", ""},
 		{"a program that nobody has", "bash: line 1: nonesuch: command not found", ""},
 		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
