@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -182,6 +184,35 @@ func TestSignalsArePassedOn(t *testing.T) {
 			_ = cmd.Wait()
 			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+// Under nohup(1), a terminal that goes away ends no command.
+func TestIgnoredHangup(t *testing.T) {
+	b := clitest.NewBox(t)
+	for name, options := range map[string][]string{
+		"sandboxed": nil, "without a sandbox": {"--no-sandbox"}, "keep background": {"--keep-background", "--session", "s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proceed := filepath.Join(b.Project, "go")
+			cmd := b.Command("pk-bash", append(options, "-y", "--raw", `echo ready; until [ -e go ]; do sleep 0.02; done; echo done`)...)
+			cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+			cmd.Path = "/bin/sh"
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			reader := bufio.NewReader(out)
+			line, err := reader.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "ready\n", line)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+			require.NoError(t, os.WriteFile(proceed, nil, 0o644))
+			rest, err := io.ReadAll(reader)
+			require.NoError(t, err)
+			assert.Equal(t, "done\n", string(rest))
+			assert.NoError(t, cmd.Wait())
+			require.NoError(t, os.Remove(proceed))
 		})
 	}
 }
