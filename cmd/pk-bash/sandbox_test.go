@@ -18,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -184,6 +185,33 @@ func TestSignalsArePassedOn(t *testing.T) {
 			_ = cmd.Wait()
 			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+// A signal that comes while a reader does not take the last output is in the status: the
+// output is not whole.
+func TestSignalCutsOutput(t *testing.T) {
+	b := clitest.NewBox(t)
+	for name, options := range map[string][]string{
+		"sandboxed": nil, "without a sandbox": {"--no-sandbox"}, "keep background": {"--keep-background", "--session", "s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := filepath.Join(b.Project, "ended")
+			require.NoError(t, unix.Mkfifo(ended, 0o666))
+			cmd := b.Command("pk-bash", append(options, "-y", "--raw", `yes | head -c 120000; sleep 1000 & echo >ended`)...)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = os.ReadFile(ended)
+			require.NoError(t, err)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			state, err := cmd.Process.Wait()
+			require.NoError(t, err)
+			assert.Equal(t, 143, state.ExitCode())
+			require.NoError(t, out.Close())
+			require.NoError(t, os.Remove(ended))
+			_ = b.Run(t, "pk-sweep", "--session", "s", "--background")
 		})
 	}
 }
