@@ -686,3 +686,12 @@ func TestTooFewDescriptors(t *testing.T) {
 	b.Run(t, "pk-sweep", "--session", "s")
 	assert.Empty(t, umbrellas(t, b))
 }
+
+// A command that survives SIGXCPU dies of SIGKILL, and only its processor time tells which
+// limit that was.
+func TestProcessorTimeNamesTheLimit(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, `trap "" XCPU; while :; do :; done`, "--cpu-time", "1", "--json")
+	assert.Equal(t, 137, got.Status)
+	assert.Contains(t, got.Stdout, `"limit":"cpu-time"`)
+}

@@ -30,7 +30,9 @@ type ExecResult struct {
 	Survivors int // processes that had to be ended when the command was over
 }
 
-// Usage is that of the command and of everything it started.
+// Usage is that of the command and of everything it started. In a sandbox it is a lower
+// bound: bwrap ends with the command, and the kernel drops the times of processes that it
+// has not reaped by then.
 type Usage struct {
 	User, System time.Duration
 	MaxRSS       int64 // bytes, of the largest process

@@ -47,7 +47,7 @@ type Result struct {
 	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
-	Usage    syscall.Rusage // of all its processes together
+	Usage    syscall.Rusage // of all its processes, except in a sandbox those that were ended with it
 
 	Output    []byte // what was kept; visible, unless Raw
 	Raw       bool
