@@ -14,7 +14,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// failure is a command that people run, and what of it ran into the fence.
+// failure is a common command, and its parts that ran into the fence.
 type failure struct{ name, command, want string }
 
 // TestBlocked runs a table of failures with several sets of options, each in

@@ -40,7 +40,7 @@ type ended struct {
 	death    syscall.Signal
 	duration time.Duration
 	failed   error // it did not run
-	left     error // its files could not be moved aside, or its work not land
+	left     error // its files could not be moved to the quarantine, or its work not land
 }
 
 // recordEnd records how the command has ended.

@@ -188,7 +188,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	return cli.Exit(status)
 }
 
-// withQuoteHint adds what to type instead of a whole command line in quotes.
+// withQuoteHint adds the command line to type instead of one word in quotes.
 func withQuoteHint(err error, args []string) error {
 	line := args[0]
 	_, missing := errors.AsType[*bwrap.NotFound](err)
@@ -222,7 +222,7 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	return status, death, err
 }
 
-// errNotMade follows on what bwrap has said on standard error.
+// errNotMade follows bwrap's own message on standard error.
 var errNotMade = errors.New("bwrap could not make the sandbox")
 
 // validate refuses combinations that mean nothing, before anything is opened.
@@ -250,7 +250,7 @@ func (o *options) validate(ctx *cli.Context) error {
 	return nil
 }
 
-// tell prints what would be run, instead of running it.
+// tell prints the plan, instead of running it.
 func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	switch {
 	case len(o.hosts) > 0:
@@ -263,7 +263,7 @@ func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	return o.printPlan(ctx, f)
 }
 
-// colours tell what of the host is open from what is closed or not the host's.
+// colours distinguish open paths of the host from closed ones and from the sandbox's own.
 var colours = map[bwrap.Access]cli.Colour{
 	bwrap.Title:     cli.Title,
 	bwrap.Writable:  cli.Open,
@@ -300,7 +300,7 @@ func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 	return writeLines(ctx, lines)
 }
 
-// explainHosts tells what becomes of connections to hosts.
+// explainHosts prints whether connections to hosts are allowed.
 func explainHosts(ctx *cli.Context, plan *bwrap.Plan, hosts []string) error {
 	if plan.Gate == nil || !plan.Gate.Allow {
 		return cli.Usage("--host needs --net allow: without it no rule decides about hosts")
@@ -326,7 +326,7 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // half a line is none
+	var out bytes.Buffer // buffered: an error prints no part of the line
 	for _, word := range line {
 		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err

@@ -3,15 +3,15 @@
 //
 // The words of the output are only questions. A fact follows from the plan and the
 // host: a path exists on the host and is not in the sandbox; or the host lets the user
-// write where the plan does not. Where the host would have refused as well, and where
-// nothing is on the host either, there is no fact.
+// write where the plan does not. If the host would have refused as well, or has
+// nothing there either, there is no fact.
 //
-// The words are the command's to choose, and a model reads the facts. So a command can
+// The command chooses the words, and a model reads the facts. So a command can
 // learn which names the user can see on the host, and no other fact. It learns nothing of
 // names behind a mask, behind --deny and --deny-read, among the session directories, or
 // below a directory that another user has closed, also if the caller is root.
 //
-// No option is named that pk refuses, or that shows credentials.
+// The facts name no option that pk refuses, or that shows credentials.
 package blocked
 
 import (
@@ -319,7 +319,7 @@ func (s *search) program(name string) {
 	}
 }
 
-// path holds a path against the plan and the host.
+// path compares a path with the plan and the host.
 func (s *search) path(path string, says complaint) (Fact, bool) {
 	v := s.Plan.Explain(path)
 	if s.base != "" && fsat.Within(v.Place, s.base) || mountsByName(s.Plan.Table(), v.Place) {
@@ -342,8 +342,8 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	return Fact{}, false
 }
 
-// noDirectory finds the directory that a command needed to make a file: the path, or what
-// holds it.
+// noDirectory finds the directory that a command needed to make a file: the path, or its
+// parent.
 func (s *search) noDirectory(path string) (Fact, bool) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		path = filepath.Dir(path)
@@ -357,7 +357,7 @@ func (s *search) noDirectory(path string) (Fact, bool) {
 	return f, true
 }
 
-// mayWrite asks the host.
+// mayWrite reports whether the host lets the user write.
 func mayWrite(path string) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 }
@@ -481,8 +481,8 @@ func (s *search) inView(path string) bool {
 	return !secret && ours(filepath.Dir(path)) && ours(trail.Place)
 }
 
-// mountsByName reports whether the kernel would look elsewhere for a name at path, which
-// the command has chosen: a server of that name could learn what the command knows.
+// mountsByName reports whether the kernel would ask a server for a name at path. The
+// command has chosen the name: the server could learn the command's secrets from it.
 func mountsByName(table []mountinfo.Mount, path string) bool {
 	var around mountinfo.Mount
 	for _, m := range table {
@@ -494,7 +494,7 @@ func mountsByName(table []mountinfo.Mount, path string) bool {
 }
 
 // ours reports whether a directory and all above it belong to root or to the user, or are
-// open to everybody.
+// open to all users.
 func ours(dir string) bool {
 	for {
 		var st unix.Stat_t

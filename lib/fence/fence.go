@@ -1,7 +1,7 @@
 // Package fence makes the plan of a sandbox from a Config, joins it to its session,
-// and prepares what the monitor needs: limits, the note for the quarantine, the
-// session directory. It is the one plan-maker: for pk-bwrap and pk-bash, whose
-// options become a Config, and for lib/sandbox.
+// and prepares the monitor's work: limits, the note for the quarantine, the session
+// directory. It is the one plan-maker: for pk-bwrap and pk-bash, whose options become
+// a Config, and for lib/sandbox.
 package fence
 
 import (
@@ -36,11 +36,11 @@ import (
 	"pikuri/lib/trial"
 )
 
-// Config is what a sandbox is made from. The zero value shows the workspace and
-// the system, protects what git runs, and shares the host's network.
+// Config describes a sandbox. The zero value shows the workspace and the system,
+// protects the files that git runs, and shares the host's network.
 type Config struct {
 	Roots  []confine.Root            // the project root first
-	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Origin func(confine.Root) string // the origin of a root, for people; or nil
 	Rules  confine.Rules
 	Tmp    string // seen as /tmp; "" for an empty one
 
@@ -70,7 +70,7 @@ type Config struct {
 	// chains.
 	Pinned bool
 
-	Tell bool // the plan is told of, and nothing will be changed
+	Tell bool // the plan is only described: nothing is changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.
@@ -152,7 +152,7 @@ func (f *Fence) begin() error {
 }
 
 // Close gives back the session, removes one without a name that Sandbox made, and
-// removes what limits the command.
+// removes the limits on the command.
 func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
@@ -274,7 +274,7 @@ func (f *Fence) rlimits() []setup.Rlimit {
 	return set
 }
 
-// protected lists what is protected by name, and by default.
+// protected lists the paths to protect: those of Protect, and the defaults.
 func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, error) {
 	var list []bwrap.Protected
 	for _, p := range f.Protect {
@@ -343,8 +343,8 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	return t, nil
 }
 
-// pinned is the machine for a user whose variables show nothing: all is where it is without
-// them. PATH tells only which tools there are.
+// pinned describes the machine without the user's variables: files are at their default
+// places. PATH decides only which tools exist.
 func pinned(home string) toolchain.Host {
 	return toolchain.Host{Home: filepath.Clean(home), Getenv: func(name string) string {
 		if name == "PATH" {
@@ -369,7 +369,7 @@ func (f *Fence) gitenv() gitconfig.Getenv {
 	}
 }
 
-// Ready refuses what this machine or the caller's streams do not allow, makes and
+// Ready refuses a plan that this machine or the caller's streams do not allow, makes and
 // joins the session, and looks for the command in the sandbox. From here on a keeper
 // may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
@@ -394,8 +394,8 @@ func (f *Fence) Ready(name string) error {
 	return f.Plan.FindCommand(name) // the session may have brought it
 }
 
-// join gives the plan the overlays of its session, in which what is written
-// stays for the session's next command.
+// join gives the plan the overlays of its session, in which writes stay for the
+// session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
 	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 && f.Plan.Gate == nil && !f.Trial {
@@ -518,8 +518,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	return c, err
 }
 
-// recover does what killed commands have left undone. An error is a warning: the
-// next command tries again.
+// recover finishes the work that killed commands left undone. An error is a warning:
+// the next command tries again.
 func (f *Fence) recover(base string) {
 	if _, err := os.Stat(base); err != nil {
 		return // no command has begun there
@@ -536,8 +536,8 @@ func (f *Fence) recover(base string) {
 	}
 }
 
-// beginNote notes what is to be undone when the command has ended. Without a cache
-// directory nothing can be noted for the case that this process is killed.
+// beginNote records the work to do when the command has ended. Without a cache
+// directory there is no record for the case that this process is killed.
 func (f *Fence) beginNote() {
 	if f.Trial { // nothing of the host's has been written
 		f.note = new(quarantine.Note)
@@ -613,7 +613,7 @@ func (f *Fence) otherNotes() []quarantine.Note {
 // End is called once the command has ended. It lands the command's work in git
 // directories, moves files that have appeared at protected names to the quarantine, and
 // restores protected files that the command wrote by another hard link. On an error, a
-// tool on the host may run what the command has left: the caller must not report
+// tool on the host may run files that the command has left: the caller must not report
 // success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
@@ -659,16 +659,16 @@ func makeBase() (string, error) {
 	return base, err
 }
 
-// SweepInPassing removes what sessions have left long ago, at most once an hour.
-// Call it when all has been reported.
+// SweepInPassing removes old remains of sessions, at most once an hour. Call it after
+// the last report.
 func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
 		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age) })
 	}
 }
 
-// LeftOut lists what a line that the plan prints does not do. The monitor's own work
-// (signals, the terminal, files that are moved to the quarantine) is never in it.
+// LeftOut lists the parts of the plan that its printed line leaves out. The monitor's own
+// work (signals, the terminal, moving files to the quarantine) is never in it.
 func (f *Fence) LeftOut() []string {
 	var list []string
 	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
@@ -692,5 +692,5 @@ func (f *Fence) LeftOut() []string {
 	return list
 }
 
-// Box is what holds the command to its limits, or nil.
+// Box is the cgroup with the command's limits, or nil.
 func (f *Fence) Box() *limits.Box { return f.box }

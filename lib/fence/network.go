@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/setup"
 )
 
-// network returns the network of the sandbox, or nil where bwrap makes it: the host's,
-// or a loopback that nobody shares. The commands of a session share their loopback.
+// network returns the network of the sandbox, or nil if bwrap makes it: the host's, or
+// an unshared loopback. The commands of a session share their loopback.
 func (f *Fence) network() *gate.Config {
 	switch {
 	case !f.NoNet:

@@ -35,15 +35,15 @@ type Config struct {
 	Bwrap bwrap.Binary
 	Argv  []string
 
-	Streams  [3]*os.File // standard input, output and error; nil stands for /dev/null
+	Streams  [3]*os.File // standard input, output and error; nil means /dev/null
 	Terminal []int       // which of them get a terminal of the sandbox's own
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
-	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
-	Report   *os.File    // where the gate of the network tells of connections; or nil
+	Report   *os.File    // receives the gate's records of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
@@ -66,11 +66,11 @@ type Placed struct {
 type Keeper struct {
 	Pid         int
 	User, Mount *os.File
-	Lock        *os.File // what it has locked
+	Lock        *os.File // its locked file
 }
 
-// Event tells of a command. Exited comes first, then Done. A channel that is
-// closed without Done says that the process between was killed.
+// Event tells of a command. Exited comes first, then Done. A channel that is closed
+// without Done means that the set-up program or the guard was killed.
 type Event struct {
 	Kind     Kind
 	Status   syscall.WaitStatus // Exited
@@ -113,10 +113,9 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. It closes the mount namespace of the Keeper; the other
-// files of c stay the caller's, and can be closed when it returns. The error says
-// why there is none; it matches *bwrap.Unavailable if this machine does not allow
-// one.
+// Start starts a sandbox. It closes the mount namespace of the Keeper. The other
+// files of c stay the caller's, and can be closed when it returns. The error matches
+// *bwrap.Unavailable if this machine does not allow a sandbox.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
@@ -160,7 +159,7 @@ func start(c Config) (*Sandbox, error) {
 	return s, nil
 }
 
-// launch is what Start works on.
+// launch is the state of Start.
 type launch struct {
 	Config
 	job     *setup.Job
@@ -237,7 +236,7 @@ func (l *launch) prepare() (err error) {
 	return nil
 }
 
-// passFiles hands on the streams and the files of the command.
+// passFiles passes the streams and the files of the command on.
 func (l *launch) passFiles() error {
 	d := &l.job.FDs
 	d.Terminal = l.Terminal
@@ -296,8 +295,8 @@ func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
 	return nil
 }
 
-// explain replaces the loss of the set-up program by what was said on its
-// standard error, by it or by unshare(1).
+// explain replaces the loss of the set-up program by the message that it, or
+// unshare(1), wrote to standard error.
 func (s *Sandbox) explain(err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
@@ -325,7 +324,7 @@ func (s *Sandbox) watch() {
 	case <-time.After(reportTime): // a process elsewhere holds the pipe
 		s.status.Close()
 	}
-	// A bwrap that was killed reports nothing. One that fails exits with 1.
+	// A killed bwrap reports nothing. A failing one exits with 1.
 	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
 	s.events <- e
 	s.events <- Event{Kind: Done, Usage: usage}
@@ -356,7 +355,7 @@ func (s *Sandbox) awaitBwrap() {
 	}
 }
 
-// reported reads what bwrap reports, and returns whether it started the command.
+// reported reads bwrap's reports, and returns whether bwrap started the command.
 func reported(status *os.File) bool {
 	defer status.Close()
 	ran := false
@@ -586,7 +585,7 @@ func listen(r *os.File) *said {
 	return s
 }
 
-// text waits for the end of what is said.
+// text returns the output when it has ended.
 func (s *said) text() string {
 	<-s.done
 	s.mu.Lock()

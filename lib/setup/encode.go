@@ -14,12 +14,12 @@ import (
 // no argument can hold.
 const base64Mark = "\x00"
 
-// Warm has encoding/json look at the types of a Job. That takes as long as encoding a
-// Job, or decoding it.
+// Warm has encoding/json inspect the types of a Job. The first inspection takes as long
+// as encoding or decoding a Job.
 func Warm() { _, _ = json.Marshal(new(Job)) }
 
-// Encode is json.Marshal that keeps every byte of a string. v points to what is to
-// be encoded.
+// Encode is json.Marshal that keeps every byte of a string. v points to the value to
+// encode.
 func Encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil || !bytes.Contains(text, []byte(`\ufffd`)) { // json writes the other bytes so

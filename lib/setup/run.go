@@ -210,9 +210,9 @@ func (r *run) start() error {
 }
 
 // makeInSession makes the sandbox on a thread of its own, which has a copy of the
-// host's mounts, while the main thread enters the mount namespace of the session: its
-// keeper, if it is killed, finds it again there. The thread lives as long as this
-// process, since bwrap dies with it.
+// host's mounts. The main thread enters the mount namespace of the session: if the keeper
+// is killed, the next command finds the namespace through this process. The thread lives
+// as long as this process, since bwrap dies with it.
 func (r *run) makeInSession() error {
 	type taken struct {
 		mounts map[string]int
@@ -331,7 +331,7 @@ func (r *run) make(session map[string]int) error {
 	return first.become()
 }
 
-// joined is a connection to the gate, or why there is none.
+// joined is a connection to the gate, or the error of joining it.
 type joined struct {
 	link *gate.Link
 	err  error
@@ -451,8 +451,8 @@ func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, er
 	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
 }
 
-// Lower sets the limit for this process and those that it starts, for good. A
-// limit that was lower already stays.
+// Lower sets the limit for this process and its children, for good. A limit that was
+// lower already stays.
 func (l Rlimit) Lower() error {
 	limit, err := l.lowered()
 	if err != nil {
@@ -517,7 +517,7 @@ func (r *run) wait() int {
 	return ws.ExitStatus()
 }
 
-// report writes what the gate has to report, one JSON object a line.
+// report writes the records of the gate, one JSON object a line.
 func (r *run) report() {
 	if r.link == nil {
 		return
@@ -538,8 +538,8 @@ func (r *run) report() {
 	_ = fsat.Fill(to, text)
 }
 
-// noteEnd tells by the ctime of a note, which can no longer be written, when the
-// sandbox has ended.
+// noteEnd takes the write permission away from a note: its ctime is then the time of the
+// sandbox's end.
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)

@@ -13,27 +13,27 @@ import (
 )
 
 const (
-	// maxTemps is how many names are tried for an unfinished file. The names are
-	// random; only a file that is swept while it is made needs another.
+	// maxTemps bounds the names tried for an unfinished file. The names are random; a new one
+	// is needed only if a sweep removes the file while it is made.
 	maxTemps = 8
 
-	// lockPatience is how long a conditional write waits for another one. Every
-	// process that can read the directory can hold the lock; then this write fails.
+	// lockPatience is the time for which a conditional write waits for another one. Every
+	// process that can read the directory can hold the lock; then the write fails.
 	lockPatience = 10 * time.Second
 
-	// sweepAgain is the time between two sweeps of a directory, and maxSwept the
-	// number of directories that are remembered.
+	// sweepAgain is the time between two sweeps of a directory, and maxSwept the number of
+	// directories that are remembered.
 	sweepAgain = time.Minute
 	maxSwept   = 1024
 
-	// maxSweep is how many entries a sweep looks at, in some 50 ms. In a larger
+	// maxSweep is the number of entries that a sweep reads, in some 50 ms. In a larger
 	// directory, leftovers of a crash may stay.
 	maxSweep = 200_000
 )
 
 // atomicFile is an unfinished file in the directory of its place. It has a name from the
-// beginning only where the file system, or a missing /proc, gives no choice. It is locked:
-// an unfinished name without a lock was left by a crash, and the next write removes it.
+// beginning only if the file system, or a missing /proc, gives no choice. It is locked: a
+// crash left each unfinished name without a lock, and the next write removes it.
 type atomicFile struct {
 	inPlace
 	w    *LocalWorkspace
@@ -52,7 +52,7 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	if err := p.own(w.tree.fd); err != nil {
 		return nil, err
 	}
-	// Replacing leaves other names of a file alone: they are not asked about.
+	// A replacement leaves other names of a file alone, so the guards do not see them.
 	err = w.ask(Access{Path: p.path, Write: true})
 	if err == nil && opts.IfHash != "" {
 		err = w.ask(Access{Path: p.path}) // the answer tells about the content
@@ -78,7 +78,7 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	w.sweep(ctx, p.dir, parent(p.path))
 	perm := opts.Perm
 	if old != nil {
-		perm = 0o600 // until it is finished, whatever it will be then
+		perm = 0o600 // until it is finished, with any final mode
 	}
 	f := &atomicFile{w: w, p: p, opts: opts}
 	f.inPlace = inPlace{ctx: ctx, path: path, limit: w.conf.maxFileSize, sync: opts.Sync}
@@ -125,7 +125,7 @@ func (p *place) regular() (*unix.Stat_t, error) {
 }
 
 // makeUnnamed makes an empty file without a name, and locks it for the time when it has
-// one. It returns nil where that is not possible.
+// one. It returns nil if that is not possible.
 func (w *LocalWorkspace) makeUnnamed(dir int, perm uint32) *os.File {
 	if w.tree.noUnnamed {
 		return nil
@@ -166,8 +166,8 @@ func tempFile(dir int, perm uint32) func(name string) (int, error) {
 	}
 }
 
-// Close puts the file in its place. The order is content, attributes, stable
-// storage, name.
+// Close puts the file in its place. The order is content, attributes, stable storage,
+// name.
 func (f *atomicFile) Close() error {
 	if f.file == nil {
 		return nil
@@ -228,9 +228,9 @@ func (f *atomicFile) publish() error {
 }
 
 // resemble gives a new file or directory a mode, and the owner of the one that it
-// replaces where that is possible; old may be nil. If the group differs, it gets no
-// permissions: they were meant for another group. A directory keeps the
-// set-group-ID bit that it has from its parent.
+// replaces if that is possible; old may be nil. If the group differs, it gets no
+// permissions: they were meant for another group. A directory keeps the set-group-ID bit
+// of its parent.
 func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -289,8 +289,8 @@ func renameNew(dir int, from, to string) error {
 	if err != unix.EINVAL && err != unix.ENOSYS {
 		return err
 	}
-	// A file system without it can still refuse a second link. A directory has
-	// none, and replaces at most an empty directory.
+	// Without it, a file system can still refuse a second link. A directory has none, and
+	// replaces at most an empty directory.
 	switch err := unix.Linkat(dir, from, dir, to, 0); err {
 	case nil:
 		return unix.Unlinkat(dir, from, 0)
@@ -353,7 +353,7 @@ func (f *atomicFile) unchanged() error {
 	return err
 }
 
-// lockDir makes other conditional writes in a directory wait.
+// lockDir excludes other conditional writes in a directory.
 func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// children are what this test binary does when it runs itself.
+// children are the roles in which this test binary runs itself.
 var children = map[string]func(args []string) error{
 	"write for ever":              func(args []string) error { return writeForEver(args, false) },
 	"write for ever, with a name": func(args []string) error { return writeForEver(args, true) },
@@ -49,7 +49,7 @@ func child(t *testing.T, role string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// version is a content that is seen to be whole.
+// version is a content that shows whether it is complete.
 func version(n int) []byte {
 	return []byte(strings.Repeat(strconv.Itoa(n%10), 200_000+n%10))
 }
@@ -72,8 +72,8 @@ func writeForEver(args []string, named bool) error {
 	}
 }
 
-// W12: whoever is killed in the middle of an atomic write leaves the old content or
-// the new, and nothing else that outlives the next write.
+// An atomic write that is killed leaves the old content or the new, and nothing else that
+// outlives the next write.
 func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
 	for _, role := range []string{"write for ever", "write for ever, with a name"} {
 		t.Run(role, func(t *testing.T) { killWriters(t, role) })
@@ -94,7 +94,7 @@ func killWriters(t *testing.T, role string) {
 		require.NoError(t, cmd.Start())
 		_, err = bufio.NewReader(out).ReadString('\n')
 		require.NoError(t, err)
-		time.Sleep(rand.N(5 * time.Millisecond)) // the moment is to be any
+		time.Sleep(rand.N(5 * time.Millisecond)) // a random moment
 		require.NoError(t, cmd.Process.Kill())
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
@@ -156,7 +156,7 @@ func TestCopyKeepsHoles(t *testing.T) {
 	assert.Equal(t, sum, same)
 }
 
-// What somebody else is still writing is no leftover.
+// A sweep leaves the unfinished file of a living writer alone.
 func TestSweepLeavesLiveFilesAlone(t *testing.T) {
 	w, root := local(t)
 	workspace.WithoutUnnamed(w)
@@ -175,8 +175,8 @@ func TestSweepLeavesLiveFilesAlone(t *testing.T) {
 	assert.Equal(t, "text", string(data))
 }
 
-// W12: what is planted under the name of an unfinished file is not followed, and
-// nothing that is beyond it is touched.
+// No operation follows a link planted under the name of an unfinished file, or changes
+// its target.
 func TestPlantedTempsAreHarmless(t *testing.T) {
 	w, root := local(t)
 	outside := filepath.Dir(root) + "/outside"
@@ -206,7 +206,7 @@ func TestPlantedTempsAreHarmless(t *testing.T) {
 	require.NoError(t, w.RemoveAll(ctx, filepath.Base(name("D"))))
 }
 
-// W12: a failure removes the unfinished file.
+// A failure removes the unfinished file.
 func TestFailedAtomicWriteLeavesNothing(t *testing.T) {
 	w, root := local(t, workspace.WithMaxFileSize(10))
 	require.NoError(t, w.Write(ctx, "f", []byte("old")))
@@ -222,7 +222,7 @@ func TestFailedAtomicWriteLeavesNothing(t *testing.T) {
 	assert.Len(t, entries, 1)
 }
 
-// W13: on a full disk, an atomic write leaves the old content, and no litter.
+// On a full disk, an atomic write leaves the old content, and no litter.
 func TestFullDiskKeepsOldContent(t *testing.T) {
 	cmd := child(t, "fill a disk", t.TempDir())
 	cmd.SysProcAttr = ownMounts()

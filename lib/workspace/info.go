@@ -33,7 +33,7 @@ func Sparse(info fs.FileInfo) bool {
 	return ok && st.Blocks*512 < st.Size // stat(2): blocks of 512 bytes
 }
 
-// kinds are the types of files, as the kernel and as Go has them.
+// kinds maps the kernel's file types to Go's.
 var kinds = map[uint32]fs.FileMode{
 	unix.S_IFREG:  0,
 	unix.S_IFDIR:  fs.ModeDir,
@@ -58,7 +58,7 @@ func fileMode(raw uint32) fs.FileMode {
 	return mode
 }
 
-// isRegular refuses what is not a regular file.
+// isRegular refuses all but regular files.
 func isRegular(st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -69,7 +69,7 @@ func isRegular(st *unix.Stat_t) error {
 	return ErrNotRegular
 }
 
-// links is how many names a file has, 0 for what is none.
+// links is the number of names of a regular file, 0 for other types.
 func links(st *unix.Stat_t) uint64 {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0

@@ -31,7 +31,7 @@ type Options struct {
 	// --session nor --temp is given.
 	Scratch bool
 
-	Tell bool // the plan is told of, and nothing is run
+	Tell bool // the plan is only described: nothing runs
 
 	// Loop is a session directory for several calls of Open, in the place of a
 	// scratch one; or nil.
@@ -48,7 +48,7 @@ type Options struct {
 
 	overlays     []listed
 	noToolchains bool
-	net          string // of --net; "" stands for host
+	net          string // of --net; "" means host
 	allowHosts   []listed
 	hostSets     string // file of the user's sets, if one was asked for
 	publish      []uint16
@@ -69,7 +69,7 @@ type listed struct {
 	policy string // the line of a policy that gave it, or ""
 }
 
-// SandboxHelp is what --help says of the sandbox options, the same in each
+// SandboxHelp is the text of --help about the sandbox options, the same in each
 // command that has them.
 const SandboxHelp = `Sandbox:
       --overlay DIR          a root that looks writable; writes stay in the
@@ -162,7 +162,7 @@ func (o *Options) addProtected(v string) error {
 	return nil
 }
 
-// passFD looks at the descriptor at once, while what is open is the caller's.
+// passFD checks the descriptor at once, while all open files are the caller's.
 func (o *Options) passFD(v string) error {
 	fd, err := strconv.Atoi(v)
 	if err != nil {
@@ -298,8 +298,8 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	return c, nil
 }
 
-// nameTrial names a session for a trial that was given none, and says its name: the
-// changes are to be found again.
+// nameTrial names the session of a trial without one, and prints the name: the user has
+// to find the changes again.
 func (o *Options) nameTrial(ctx *cli.Context) {
 	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
 		return

@@ -73,7 +73,7 @@ func Names(dir int, name string, st *unix.Stat_t) bool {
 }
 
 // Path is a name for an open file that the kernel resolves to that file itself,
-// whatever has its name by now. It needs /proc.
+// even if another file has its name by now. It needs /proc.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Chmod changes the mode of an open file. Unlike fchmod(2), it takes an O_PATH
@@ -86,7 +86,7 @@ func RenameNoReplace(from int, oldName string, to int, newName string) error {
 	return unix.Renameat2(from, oldName, to, newName, unix.RENAME_NOREPLACE)
 }
 
-// RenameFresh is RenameNoReplace for a new name that nobody else uses: a file
+// RenameFresh is RenameNoReplace for a new name that no other process uses: a file
 // system that cannot keep that promise may replace it.
 func RenameFresh(from int, oldName string, to int, newName string) error {
 	err := RenameNoReplace(from, oldName, to, newName)
