@@ -75,8 +75,7 @@ func Join(c Config, dir int) (*Link, error) {
 // errGone means that there is no gate, or that it has just ended.
 var errGone = errors.New("the gate has ended")
 
-// address is the address of the socket in an open directory, whose path may have any
-// length.
+// address names the socket in an open directory, whose path may have any length.
 func address(dir int) *unix.SockaddrUnix {
 	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName)}
 }

@@ -38,9 +38,8 @@ const (
 )
 
 // report gathers the records of one user of the gate. The command chooses most of their
-// content, and could hide one among many. So records that differ only in time and size
-// are merged, the number of the others is bounded for each verdict, and omitted ones are
-// counted.
+// content, and could hide one among many: so records that differ only in time and size are
+// merged, others are bounded for each verdict, and omitted ones counted.
 type report struct {
 	mu     sync.Mutex
 	places map[Record]int // by the fields that are compared

@@ -75,9 +75,8 @@ const firstTime = 10 * time.Second
 
 const unrecognizedName = 112 // of the alerts of TLS (RFC 6066, 3)
 
-// relayTLS relays a connection if its TLS hello has the name for which it was opened.
-// Otherwise the client could ask a server with the certificates of several names for
-// another one.
+// relayTLS relays a connection whose TLS hello has the name for which it was opened. A server
+// with several certificates could be asked for another name.
 func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
 	_ = c.SetDeadline(time.Now().Add(firstTime))
 	name, hello, err := clienthello.Read(c)

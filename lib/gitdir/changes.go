@@ -100,8 +100,7 @@ func (l *Layer) FileChanges() ([]FileChange, error) {
 	return f.list, err
 }
 
-// fileChanges is one call of FileChanges. It visits the names that lander.repository
-// lands.
+// fileChanges is one call of FileChanges, for the names that a lander lands.
 type fileChanges struct {
 	*lander
 	out  *landed // its record, which is not saved

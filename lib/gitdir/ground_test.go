@@ -133,8 +133,7 @@ func (g ground) command(fn func()) []Inert {
 	return made
 }
 
-// repos lists the repositories that Find returns: work trees, or git directories without
-// one, below the root.
+// repos lists the result of Find, below the root: work trees, or bare git directories.
 func (g ground) repos(r *Run) []string {
 	g.Helper()
 	repos, _, err := Find(g.root, r.List)

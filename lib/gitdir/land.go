@@ -464,8 +464,7 @@ func (r *repository) readShallow(upper int) error {
 	return nil
 }
 
-// maxShallow bounds the file shallow, which usually has a line of 41 bytes for each
-// branch.
+// maxShallow bounds the file shallow: usually 41 bytes for each branch.
 const maxShallow = 16 << 20
 
 // landGit lands the directory up of the upper layer in git, the host's git directory or

@@ -686,9 +686,8 @@ func (l *List) trusts(gitDir string) bool {
 	return !changed
 }
 
-// The file of a list: a line of magic, then strings and numbers, each string after its
-// length. Paths of directories begin with the length of the prefix that they share with
-// the one before.
+// The file of a list: a line of magic, then strings and numbers, each string after its length.
+// Each directory's path begins with the length shared with the last one.
 const magic = "pk list of git directories 1\n"
 
 // openList reads the list of a root, or begins one. A file that is not a list counts as

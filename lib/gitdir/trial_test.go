@@ -34,8 +34,7 @@ func (g ground) landed(l *Layer) []string {
 	return told
 }
 
-// Between the commands of a trial, none of which lands anything, the user works on the
-// host.
+// The user works on the host between commands of a trial, of which nothing lands.
 func TestTrialKeepsStaged(t *testing.T) {
 	const refresh, stage = `git update-index --refresh -q || :; git update-index --force-write-index`, `echo y >y; git add y`
 	for _, row := range []struct {
@@ -102,8 +101,7 @@ func TestTrialKeepsIndexOfRebase(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// FileChanges lists the changes beside references that would land, and none once they
-// have landed.
+// FileChanges lists changes beside references, and none once they have landed.
 func TestFileChanges(t *testing.T) {
 	for _, row := range []struct {
 		name, script, host string

@@ -103,8 +103,7 @@ func (c BwrapConfig) reserve() (*session.Reserved, error) {
 	return &s, nil
 }
 
-// join makes config the one of a command in the session. leave ends the use of the
-// session.
+// join makes config that of a command in the session. leave ends its use.
 func (r *BwrapRunner) join(config *fence.Config) (leave func() error, err error) {
 	nothing := func() error { return nil }
 	switch {

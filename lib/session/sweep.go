@@ -287,8 +287,7 @@ func (s *sweep) explainOpen(err error, r *Result) {
 	}
 }
 
-// judgeAge keeps a session directory that is too young. The remains of a killed sweep are
-// judged already.
+// judgeAge keeps young directories, but not the remains of a killed sweep.
 func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	if s.Now == nil {
 		return // Dir.Remove: its own, of any age

@@ -272,8 +272,7 @@ func (l *lookup) follow(name, target string) error {
 	return nil
 }
 
-// leave goes up. Leaving a directory reveals that it exists, so the guards must allow
-// reading it.
+// leave goes up. That reveals that the directory exists, so it counts as reading.
 func (l *lookup) leave() error {
 	if len(l.names) == 0 {
 		if l.above < len(l.w.tree.names) {

@@ -34,8 +34,7 @@ import (
 	"pikuri/lib/internal/rtnetlink"
 )
 
-// Addresses of the servers. Two are public ones, which these tests never reach on the
-// internet.
+// Addresses of the servers. Two are public; the tests never reach their owners.
 const (
 	Public  = "93.184.215.14"
 	Public6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"

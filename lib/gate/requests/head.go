@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	// maxHead bounds a head, and the trailer fields, and maxFields the number of fields.
-	// Servers accept 8 to 64 KiB, and 100 fields or more. A client may leave many heads
-	// unfinished.
+	// maxHead bounds a head, and the trailer fields, and maxFields their number. Servers accept 8
+	// to 64 KiB, and 100 fields or more. A client may leave many unfinished.
 	maxHead   = 16 << 10
 	maxFields = 100
 

@@ -12,10 +12,9 @@ const (
 	statusLine = len("HTTP/1.1 101") // the end of the status
 )
 
-// FirstStatus copies src, the server, to dst, the client, until it knows the status of
-// the first response, and returns that. It changes nothing and holds nothing back: go on
-// with io.Copy. Responses with the status 100 to 199 are not the first response, but 101
-// is.
+// FirstStatus copies src, the server, to dst, the client, until it knows the status of the
+// first response, and returns that. It changes nothing and holds nothing back: go on with
+// io.Copy. A status of 100 to 199, except 101, is not the first response.
 //
 // The status is 0 if src is not an HTTP/1 server. The error is io.EOF if src ends before
 // the status is known, or one of src or dst.

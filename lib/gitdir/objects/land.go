@@ -91,8 +91,7 @@ const (
 	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )
 
-// Bounds of a landing that publishes each object in a file of its own; larger ones go
-// into a pack.
+// Bounds of publishing objects in files of their own; more go into a pack.
 const (
 	maxLooseObjects = 200
 	maxLooseBytes   = 32 << 20

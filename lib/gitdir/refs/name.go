@@ -64,8 +64,7 @@ func remoteHead(name string) (string, bool) {
 	return prefix, ok && strings.HasPrefix(name, remotes) && strings.HasSuffix(prefix, "/") && len(prefix) > len(remotes)
 }
 
-// checkTarget returns the reason why a symbolic ref of a command may not have this
-// target.
+// checkTarget refuses targets that a symbolic ref of a command may not have.
 func checkTarget(name, target string) error {
 	prefix, ok := remoteHead(name)
 	if name == head {
