@@ -253,6 +253,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.background && o.noSandbox, "--keep-background", "--no-sandbox"},
 		{o.background && o.wrap != "", "--keep-background", "--wrap"},
 		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
+		{o.Trace && o.noSandbox, "--trace", "--no-sandbox"},
+		{o.Trace && o.wrap != "", "--trace", "--wrap"},
 		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
 		{o.log != "" && o.loop, "--log", "--loop"},

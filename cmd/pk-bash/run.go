@@ -374,14 +374,15 @@ func (t *turn) undo(j *job, result *shell.Result) {
 // blocked looks for the cause of a failure, and for files that are lost with the command. A gate
 // has told of hosts already.
 func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
-	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed}
+	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed, Failed: j.fence.Failed()}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}
-	var facts []blocked.Fact
+	output := ""
 	if r.Status != 0 || r.Pipeline != nil {
-		facts = c.Find(string(r.Output))
+		output = string(r.Output)
 	}
+	facts := c.Find(output)
 	if left := j.fence.Left(); len(left) > 0 {
 		facts = append(facts, c.Lost(left)...)
 	}

@@ -268,7 +268,7 @@ func SandboxOnly() []Option {
 	} {
 		list = append(list, Func(skip, name, ""))
 	}
-	for _, name := range []string{"trial", "no-toolchains", "env-inherit", "allow-nested"} {
+	for _, name := range []string{"trial", "no-toolchains", "env-inherit", "allow-nested", "trace"} {
 		list = append(list, Switch(new(bool), name, ""))
 	}
 	return list

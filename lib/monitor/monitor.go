@@ -43,6 +43,7 @@ type Config struct {
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
 	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
+	Failed   *os.File    // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
 	Report   *os.File    // receives the gate's records of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
@@ -218,6 +219,9 @@ func (l *launch) prepare() (err error) {
 	}
 	if l.Told != nil {
 		d.Told, l.job.Told = l.give(l.Told), l.Plan.Vanishing()
+	}
+	if l.Failed != nil {
+		d.Failed = l.give(l.Failed)
 	}
 	if l.Note != nil {
 		d.Note = l.give(l.Note)

@@ -42,13 +42,15 @@ import (
 //
 // There are filters for amd64 and arm64. Elsewhere the error matches
 // errors.ErrUnsupported.
-func Filter(nested bool) ([]byte, error) {
+func Filter(nested bool) ([]byte, error) { return encode(policy(nested)) }
+
+func encode(rules []rule, calls ...tracedCall) ([]byte, error) {
 	abis, ok := families[runtime.GOARCH]
 	if !ok {
 		return nil, fmt.Errorf("no system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
 	var out bytes.Buffer
-	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, policy(nested))); err != nil {
+	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, rules, calls...)); err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	return out.Bytes(), nil

@@ -76,6 +76,7 @@ type Descriptors struct {
 	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: it is not shared
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
+	Failed     int      `json:"failed,omitempty"`      // where failed system calls go; the filter is one of seccomp.Tracing then
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }
