@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/setup"
 )
 
@@ -197,13 +198,13 @@ func (l *launch) prepare() (err error) {
 	if err := l.passFiles(); err != nil {
 		return err
 	}
-	read, write, err := os.Pipe()
+	fd, err := fsat.Memfd("pk-status", nil)
 	if err != nil {
-		return fmt.Errorf("cannot make a pipe: %w", err)
+		return fmt.Errorf("cannot make a file: %w", err)
 	}
-	l.status = read
+	l.status = os.NewFile(uintptr(fd), "status")
 	d := &l.job.FDs
-	d.Status = l.give(l.own(write))
+	d.Status = l.give(l.status)
 	program, err := l.Bwrap.Copy()
 	if err != nil {
 		return err
@@ -311,28 +312,21 @@ func (s *Sandbox) Events() <-chan Event { return s.events }
 // watch waits for the end of the sandbox.
 func (s *Sandbox) watch() {
 	defer close(s.events)
-	ran := make(chan bool, 1)
-	go func() { ran <- reported(s.status) }()
+	defer s.status.Close()
 	status, usage, err := s.wait()
 	s.awaitBwrap()
 	s.control.Close()
 	if err != nil {
 		return
 	}
-	e := Event{Kind: Exited, Status: status}
-	select {
-	case e.Ran = <-ran:
-	case <-time.After(reportTime): // a process elsewhere holds the pipe
-		s.status.Close()
-	}
 	// A bwrap that was killed reports nothing. One that fails exits with 1.
-	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
+	e := Event{Kind: Exited, Status: status, Ran: reported(s.status) || status.Signaled() || status.ExitStatus() > 128}
 	s.events <- e
 	s.events <- Event{Kind: Done, Usage: usage}
 }
 
 const (
-	// reportTime bounds the wait for a report whose writers have all ended.
+	// reportTime bounds the wait for the status of a command that has ended.
 	reportTime = time.Second
 
 	// killedTime bounds the wait for a sandbox whose set-up program was killed.
@@ -356,20 +350,15 @@ func (s *Sandbox) awaitBwrap() {
 	}
 }
 
-// reported reads what bwrap reports, and returns whether it started the command.
+// reported tells from the report of bwrap, in lines of JSON, whether it started the command.
 func reported(status *os.File) bool {
-	defer status.Close()
-	ran := false
-	for decoder := json.NewDecoder(status); ; {
-		var line struct {
-			Exit *int `json:"exit-code"`
-		}
-		if decoder.Decode(&line) != nil {
-			return ran
-		}
-		ran = ran || line.Exit != nil
-	}
+	text := make([]byte, maxReport)
+	n, _ := status.ReadAt(text, 0)
+	return bytes.Contains(text[:n], []byte(`"exit-code"`))
 }
+
+// maxReport bounds the report of bwrap: process IDs, namespaces, an exit status.
+const maxReport = 4096
 
 // Hold stops the first process of a PID namespace, a bwrap, until LetGo. Without that, this
 // bwrap would end the remaining processes when the command ends. Nothing in the sandbox

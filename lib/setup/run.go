@@ -46,6 +46,7 @@ func main(args []string) error {
 		err = r.start()
 	}
 	if err != nil {
+		r.abandon()
 		answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
 		if f, ok := errors.AsType[*failure](err); ok {
 			answer.Hint = f.hint
@@ -276,8 +277,8 @@ func (j *Job) enterSession() (map[string]int, error) {
 	return mounts, nil
 }
 
-// make starts the first process of the sandbox, builds the tree meanwhile, and has that
-// process become bwrap.
+// make builds the tree of the sandbox. Meanwhile the first process becomes bwrap, which
+// waits for its options.
 func (r *run) make(session map[string]int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
@@ -289,23 +290,29 @@ func (r *run) make(session map[string]int) error {
 			return fmt.Errorf("cannot make a terminal: %w", err)
 		}
 	}
-	options, err := fsat.Memfd("pk-options", nil)
+	options, err := newOptions()
 	if err != nil {
 		return err
 	}
+	defer options.close()
 	files := r.files()
 	words, argv, err := r.arguments(&files, options)
 	if err != nil {
 		return err
 	}
+	t, err := stage(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil })
+	if err != nil {
+		return err
+	}
+	r.root = t.path()
 	var first *first
 	if r.job.Net == nil {
-		if first, err = r.startFirst(files, argv, -1); err != nil {
+		if first, err = r.startFirst(files, argv, t.proc(), -1); err != nil {
 			return err
 		}
 		defer first.close()
 	}
-	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
+	if err := t.build(r.job); err != nil {
 		return err
 	}
 	if r.job.FDs.Told > 0 {
@@ -313,22 +320,60 @@ func (r *run) make(session map[string]int) error {
 			return err
 		}
 	}
-	// The tree's own mounts are nodev where they have to be.
-	words = append([]string{"--dev-bind", r.root, "/"}, words...)
-	if err := fsat.Fill(options, []byte(strings.Join(words, "\x00")+"\x00")); err != nil {
-		return err
-	}
 	if r.job.Net != nil { // the gate makes the network meanwhile
 		network, err := r.network()
 		if err != nil {
 			return err
 		}
-		if first, err = r.startFirst(files, argv, network); err != nil {
+		if first, err = r.startFirst(files, argv, t.proc(), network); err != nil {
 			return err
 		}
 		defer first.close()
 	}
-	return first.become()
+	if err := first.become(); err != nil {
+		return err
+	}
+	if err := unix.Mount(t.proc(), "/proc", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("cannot mount proc: %w", err)
+	}
+	// The tree's own mounts are nodev where they have to be.
+	return options.give(append([]string{"--dev-bind", r.root, "/"}, words...))
+}
+
+// options is a socket from which bwrap reads its options. A bwrap that reads an end of
+// file before its last option would run the command without a sandbox, so the death of
+// this process must not be one: bwrap has the other end of the socket as well
+// (--sync-fd, which it closes for the command), and the end of file is a shutdown(2).
+type options struct{ read, write int }
+
+func newOptions() (*options, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a socket: %w", err)
+	}
+	return &options{pair[0], pair[1]}, nil
+}
+
+// give sends all options. A bwrap that has ended needs none.
+func (o *options) give(words []string) error {
+	unix.Close(o.read) // a bwrap that ends closes the last one
+	o.read = -1
+	for text := []byte(strings.Join(words, "\x00") + "\x00"); len(text) > 0; {
+		n, err := unix.SendmsgN(o.write, text, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EPIPE {
+			return nil
+		}
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("cannot give bwrap its options: %w", err)
+		}
+		text = text[max(n, 0):]
+	}
+	return os.NewSyscallError("shutdown", unix.Shutdown(o.write, unix.SHUT_WR))
+}
+
+func (o *options) close() {
+	unix.Close(o.read)
+	unix.Close(o.write)
 }
 
 // joined is a connection to the gate, or why there is none.
@@ -434,10 +479,10 @@ func place(files *[]uintptr, fd int) string {
 }
 
 // arguments are those of bwrap, with the files that it needs besides those of the
-// command. It reads its options from a file: the list of processes shows the command,
+// command. It reads its options from a socket: the list of processes shows the command,
 // and not the plan. words are those options, but for the tree.
-func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, err error) {
-	words = slices.Clone(r.job.Options)
+func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, err error) {
+	words = append(slices.Clone(r.job.Options), "--sync-fd", place(files, from.write))
 	if status := r.job.FDs.Status; status > 0 {
 		words = append(words, "--json-status-fd", place(files, status))
 	}
@@ -448,7 +493,7 @@ func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, er
 		}
 		words = append(words, "--seccomp", place(files, filter))
 	}
-	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
+	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--"}, r.job.Argv...), nil
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A
@@ -502,12 +547,7 @@ func (r *run) wait() int {
 			r.kill()
 		}()
 	}
-	var ws syscall.WaitStatus
-	for {
-		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
+	ws := r.reap()
 	r.noteEnd()
 	r.report()
 	r.tell()
@@ -543,6 +583,23 @@ func (r *run) report() {
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)
+	}
+}
+
+// abandon ends the first process of a sandbox that cannot be made.
+func (r *run) abandon() {
+	if r.pid > 0 {
+		r.kill()
+		r.reap()
+	}
+}
+
+// reap waits for the end of bwrap.
+func (r *run) reap() (ws syscall.WaitStatus) {
+	for {
+		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+			return ws
+		}
 	}
 }
 
