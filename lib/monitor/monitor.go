@@ -11,7 +11,6 @@ package monitor
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +26,7 @@ import (
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/wire"
 	"pikuri/lib/setup"
 )
 
@@ -268,16 +268,16 @@ func (l *launch) passFiles() error {
 
 // handOver sends the job and takes the answer.
 func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
-	text, err := setup.Encode(job)
+	text, err := wire.Message(job)
 	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
+		return err
 	}
 	var rights []int
 	for _, f := range files {
 		rights = append(rights, int(f.Fd()))
 	}
 	// The answer says more about a set-up program that has ended meanwhile.
-	err = send(s.control, append(text, '\n'), unix.UnixRights(rights...))
+	err = send(s.control, text, unix.UnixRights(rights...))
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("cannot hand over the sandbox with its %d files: %w", len(files), err)
 	}
@@ -511,9 +511,9 @@ func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) 
 		return answer, nil, err
 	}
 	var text []byte
-	buf, oob := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
+	buf, oob := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(4))
 	cerr := raw.Control(func(fd uintptr) {
-		for !bytes.HasSuffix(text, []byte("\n")) && err == nil && len(text) < maxAnswer {
+		for !wire.Whole(text) && err == nil && len(text) < maxAnswer {
 			var n, space int
 			n, space, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 			switch {
@@ -531,7 +531,8 @@ func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) 
 	if err = errors.Join(err, cerr); err != nil {
 		return answer, nil, err
 	}
-	return answer, master, json.Unmarshal(text, &answer)
+	err = wire.Decode(text, &answer)
+	return answer, master, err
 }
 
 func terminalIn(oob []byte) *os.File {

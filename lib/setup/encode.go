@@ -14,10 +14,6 @@ import (
 // no argument can hold.
 const base64Mark = "\x00"
 
-// Warm has encoding/json look at the types of a Job. That takes as long as encoding a
-// Job, or decoding it.
-func Warm() { _, _ = json.Marshal(new(Job)) }
-
 // Encode is json.Marshal that keeps every byte of a string. v points to what is to
 // be encoded.
 func Encode(v any) ([]byte, error) {

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/internal/wire"
 	"pikuri/lib/session"
 )
 
@@ -80,16 +80,15 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	Warm() // the monitor still plans
-	line, files, err := receiveLine(controlFD)
+	text, files, err := receiveMessage(controlFD)
+	j := new(Job)
+	if err == nil {
+		err = wire.Decode(text, j)
+	}
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
-	j, err := decode(line)
-	if err == nil {
-		err = j.FDs.open(files)
-	}
-	return j, control, err
+	return j, control, j.FDs.open(files)
 }
 
 // checkStreams refuses a standard stream that is a directory: an open directory
@@ -107,10 +106,10 @@ func checkStreams() error {
 // maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
 const maxFiles = 253
 
-// receiveLine reads a line from a socket, and the files that come with it.
-func receiveLine(socket int) (line []byte, files []int, err error) {
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
-	for !bytes.HasSuffix(line, []byte("\n")) {
+// receiveMessage reads a message from a socket, and the files that come with it.
+func receiveMessage(socket int) (text []byte, files []int, err error) {
+	buf, oob := make([]byte, 16<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
+	for !wire.Whole(text) {
 		n, control, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
@@ -121,7 +120,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		line = append(line, buf[:n]...)
+		text = append(text, buf[:n]...)
 		messages, err := unix.ParseSocketControlMessage(oob[:control])
 		if err != nil {
 			return nil, nil, err
@@ -134,7 +133,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 			files = append(files, fds...)
 		}
 	}
-	return line, files, nil
+	return text, files, nil
 }
 
 // open replaces the places of files in a message by their descriptors.
@@ -175,7 +174,7 @@ func (r *run) answer(a Answer) {
 	if r.control == nil {
 		return
 	}
-	line, err := json.Marshal(a)
+	text, err := wire.Message(&a)
 	if err != nil {
 		return
 	}
@@ -184,7 +183,7 @@ func (r *run) answer(a Answer) {
 		rights = unix.UnixRights(r.pty[0])
 	}
 	// A monitor that was killed needs no answer.
-	_ = unix.Sendmsg(controlFD, append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL)
+	_ = unix.Sendmsg(controlFD, text, rights, nil, unix.MSG_NOSIGNAL)
 }
 
 // start makes the sandbox.

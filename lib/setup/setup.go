@@ -30,7 +30,8 @@ const option = "--pk-setup"
 // it knows its Job, which has a Job.Net that nobody shares.
 const GateWord = "gate"
 
-// Job describes one sandbox. It travels as JSON: Encode, Decode.
+// Job describes one sandbox. It travels as a message of lib/internal/wire; in a printed
+// line it is JSON (Encode, Decode).
 type Job struct {
 	Mounts    []Mount  `json:"mounts"` // parents before children
 	Unchanged []Inode  `json:"unchanged,omitempty"`
@@ -150,14 +151,14 @@ func (i Inode) checked() bool { return i != Inode{} }
 // below is a place relative to the root of the tree.
 func below(place string) string { return filepath.Clean("/" + place)[1:] }
 
-// Answer is what the set-up program tells its monitor, as one line of JSON:
-// first whether bwrap was started, and by which process.
+// Answer is what the set-up program tells its monitor: whether bwrap was started, and by
+// which process.
 type Answer struct {
-	Pid   int    `json:"pid,omitempty"`   // bwrap, as the monitor sees it
-	Root  string `json:"root,omitempty"`  // where the set-up program sees the sandbox's root
-	Error string `json:"error,omitempty"` // nothing was started
-	Hint  string `json:"hint,omitempty"`
-	Again bool   `json:"again,omitempty"` // the session's keeper has ended: try again
+	Pid   int    // bwrap, as the monitor sees it
+	Root  string // where the set-up program sees the sandbox's root
+	Error string // nothing was started
+	Hint  string
+	Again bool // the session's keeper has ended: try again
 }
 
 // decode reads a job.
