@@ -52,6 +52,10 @@ type Config struct {
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
 
+	// Gone, if it is not nil, counts the set-up program until the kernel has taken away
+	// the mounts of the sandbox, which can be after its last event.
+	Gone *sync.WaitGroup
+
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
 	Rejoin func() (*Keeper, error)
@@ -154,7 +158,10 @@ func start(c Config) (*Sandbox, error) {
 		k.Mount.Close()
 	}
 	s.events = make(chan Event, 2)
-	go s.watch()
+	if c.Gone != nil {
+		c.Gone.Add(1)
+	}
+	go s.watch(c.Gone)
 	if c.Started != nil {
 		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
 	}
@@ -309,20 +316,34 @@ func (s *Sandbox) explain(err error) error {
 // Events tells of the command.
 func (s *Sandbox) Events() <-chan Event { return s.events }
 
-// watch waits for the end of the sandbox.
-func (s *Sandbox) watch() {
-	defer close(s.events)
-	defer s.status.Close()
-	status, usage, err := s.wait()
-	s.awaitBwrap()
-	s.control.Close()
-	if err != nil {
-		return
+// watch waits for the end of the sandbox, and then for that of the set-up program.
+func (s *Sandbox) watch(gone *sync.WaitGroup) {
+	var e setup.Ended
+	killed := wire.Read(s.control, &e) != nil
+	status, usage := syscall.WaitStatus(e.Status<<8), e.Usage
+	var err error
+	if killed {
+		status, usage, err = s.wait()
+		s.awaitBwrap()
 	}
-	// A bwrap that was killed reports nothing. One that fails exits with 1.
-	e := Event{Kind: Exited, Status: status, Ran: reported(s.status) || status.Signaled() || status.ExitStatus() > 128}
-	s.events <- e
-	s.events <- Event{Kind: Done, Usage: usage}
+	if err == nil {
+		// A bwrap that was killed reports nothing. One that fails exits with 1.
+		ran := reported(s.status) || status.Signaled() || status.ExitStatus() > 128
+		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
+		s.events <- Event{Kind: Done, Usage: usage}
+	}
+	close(s.events)
+	s.status.Close()
+	if !killed {
+		_, _, _ = s.wait()
+	}
+	if s.pidfd >= 0 {
+		unix.Close(s.pidfd)
+	}
+	s.control.Close()
+	if gone != nil {
+		gone.Done()
+	}
 }
 
 const (
@@ -340,7 +361,6 @@ func (s *Sandbox) awaitBwrap() {
 	if s.pidfd < 0 {
 		return
 	}
-	defer unix.Close(s.pidfd)
 	_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	for limit := time.Now().Add(killedTime); time.Now().Before(limit); {

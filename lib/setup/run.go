@@ -169,21 +169,23 @@ type run struct {
 	link    *gate.Link // to the gate of the sandbox's network, or nil
 }
 
-// answer tells the monitor, if there is one.
+// answer tells the monitor whether there is a sandbox.
 func (r *run) answer(a Answer) {
-	if r.control == nil {
-		return
-	}
-	text, err := wire.Message(&a)
-	if err != nil {
-		return
-	}
 	var rights []byte
 	if r.pty[0] > 0 {
 		rights = unix.UnixRights(r.pty[0])
 	}
-	// A monitor that was killed needs no answer.
-	_ = unix.Sendmsg(controlFD, text, rights, nil, unix.MSG_NOSIGNAL)
+	r.say(&a, rights)
+}
+
+// say sends a message to the monitor, if there is one. One that was killed needs none.
+func (r *run) say(v any, rights []byte) {
+	if r.control == nil {
+		return
+	}
+	if text, err := wire.Message(v); err == nil {
+		_ = unix.Sendmsg(controlFD, text, rights, nil, unix.MSG_NOSIGNAL)
+	}
 }
 
 // start makes the sandbox.
@@ -550,10 +552,13 @@ func (r *run) wait() int {
 	r.noteEnd()
 	r.report()
 	r.tell()
+	e := Ended{Status: ws.ExitStatus()}
 	if ws.Signaled() {
-		return 128 + int(ws.Signal())
+		e.Status = 128 + int(ws.Signal())
 	}
-	return ws.ExitStatus()
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &e.Usage)
+	r.say(&e, nil)
+	return e.Status
 }
 
 // report writes what the gate has to report, one JSON object a line.

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
@@ -159,6 +160,14 @@ type Answer struct {
 	Error string // nothing was started
 	Hint  string
 	Again bool // the session's keeper has ended: try again
+}
+
+// Ended is the last message to the monitor: all processes of the sandbox have ended. The
+// kernel takes its mounts away while this process ends, which takes as long as the work that
+// the monitor has to do then.
+type Ended struct {
+	Status int            // exit status of this process
+	Usage  syscall.Rusage // of the processes of the sandbox together
 }
 
 // decode reads a job.
