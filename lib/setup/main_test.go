@@ -25,9 +25,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script stands for bwrap: a shell that looks at the tree, which is its argument
-// $TREE, and gets the command as "$@".
+// script stands for bwrap: a shell that waits for the end of its options, and then looks
+// at the tree with the command.
 const script = `#!/bin/sh
+cat <&"$2" >/dev/null
 shift 3
 cd /mnt/root && eval "$1"
 `
