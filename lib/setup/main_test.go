@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 // at the tree with the command.
 const script = `#!/bin/sh
 cat <&"$2" >/dev/null
-shift 3
+shift 5
 cd /mnt/root && eval "$1"
 `
 

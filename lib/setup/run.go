@@ -343,8 +343,9 @@ func (r *run) make(session map[string]int) error {
 
 // options is a socket from which bwrap reads its options. A bwrap that reads an end of
 // file before its last option would run the command without a sandbox, so the death of
-// this process must not be one: bwrap has the other end of the socket as well
-// (--sync-fd, which it closes for the command), and the end of file is a shutdown(2).
+// this process must not be one: bwrap has the other end of the socket as well, and the end
+// of file is a shutdown(2). Then bwrap reads from that other end, which has nothing to say,
+// and closes both.
 type options struct{ read, write int }
 
 func newOptions() (*options, error) {
@@ -483,7 +484,7 @@ func place(files *[]uintptr, fd int) string {
 // command. It reads its options from a socket: the list of processes shows the command,
 // and not the plan. words are those options, but for the tree.
 func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, err error) {
-	words = append(slices.Clone(r.job.Options), "--sync-fd", place(files, from.write))
+	words = slices.Clone(r.job.Options)
 	if status := r.job.FDs.Status; status > 0 {
 		words = append(words, "--json-status-fd", place(files, status))
 	}
@@ -494,7 +495,7 @@ func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, 
 		}
 		words = append(words, "--seccomp", place(files, filter))
 	}
-	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--"}, r.job.Argv...), nil
+	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--args", place(files, from.write), "--"}, r.job.Argv...), nil
 }
 
 // Lower sets the limit for this process and those that it starts, for good. A
