@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -62,4 +63,30 @@ func inode(t *testing.T, path string) Inode {
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(path, &st))
 	return Inode{Path: path, Dev: st.Dev, Ino: st.Ino}
+}
+
+// A bwrap without its options would run the command without a sandbox, whatever ended the
+// set-up program.
+func TestKilledBeforeOptions(t *testing.T) {
+	program := t.TempDir() + "/bwrap"
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho begun\nread -r _ <&$2\necho started\n"), 0o755))
+	j := &Job{Program: program, Argv: []string{"true"}, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	for i := range 700 { // takes a while
+		j.Mounts = append(j.Mounts, Mount{Op: Empty, At: fmt.Sprintf("/%d", i), Perms: 0o700})
+	}
+	j.Mounts = append(j.Mounts, Mount{Op: "refused", At: "/x"}) // should it come that far
+	job, err := json.Marshal(j)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("unshare", "--user", "--map-root-user", self, option, string(job))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, _ = out.Read(make([]byte, 64)) // begun, or it was faster
+	_ = cmd.Process.Kill()
+	rest, err := io.ReadAll(out)
+	require.NoError(t, err)
+	_ = cmd.Wait()
+	require.Empty(t, string(rest))
 }
