@@ -447,7 +447,7 @@ func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 			options := filepath.Join(temporary, "options")
 			// Any other descriptor may be one that the options name.
 			b := fakeBwrap(t, b, test.before+`
-sed -z '`+test.sed+`' </proc/self/fd/$2 >`+options+`
+sed -z '`+test.sed+`' <&$2 >`+options+`
 eval "exec $2<`+options+`"
 exec '`+b.Bwrap+`' "$@"`)
 			verdicts, status := checked(t, b)

@@ -531,9 +531,10 @@ func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) 
 		return answer, nil, err
 	}
 	var text []byte
-	buf, oob := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(4))
+	oob := make([]byte, unix.CmsgSpace(4))
 	cerr := raw.Control(func(fd uintptr) {
-		for !wire.Whole(text) && err == nil && len(text) < maxAnswer {
+		for rest := wire.Rest(nil); rest > 0 && err == nil && len(text) < maxAnswer; rest = wire.Rest(text) {
+			buf := make([]byte, min(rest, maxAnswer))
 			var n, space int
 			n, space, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 			switch {

@@ -108,9 +108,10 @@ const maxFiles = 253
 
 // receiveMessage reads a message from a socket, and the files that come with it.
 func receiveMessage(socket int) (text []byte, files []int, err error) {
-	buf, oob := make([]byte, 16<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
-	for !wire.Whole(text) {
-		n, control, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	for rest := wire.Rest(nil); rest > 0; rest = wire.Rest(text) {
+		text = slices.Grow(text, rest)
+		n, control, _, _, err := unix.Recvmsg(socket, text[len(text):len(text)+rest], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -120,7 +121,7 @@ func receiveMessage(socket int) (text []byte, files []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		text = append(text, buf[:n]...)
+		text = text[:len(text)+n]
 		messages, err := unix.ParseSocketControlMessage(oob[:control])
 		if err != nil {
 			return nil, nil, err

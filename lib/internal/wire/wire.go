@@ -7,6 +7,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,27 +24,29 @@ func Message(v any) ([]byte, error) {
 	return text, err
 }
 
-// Whole reports whether a message has been received to its end.
-func Whole(text []byte) bool {
-	return len(text) >= header && uint64(len(text)-header) >= uint64(binary.BigEndian.Uint32(text))
+// Rest is how many bytes have to be read next of a message of which text has been read. It
+// is 0 at the end. Not one byte more may be read: it would be of the next message.
+func Rest(text []byte) int {
+	if len(text) < header {
+		return header - len(text)
+	}
+	return max(0, header+int(binary.BigEndian.Uint32(text))-len(text))
 }
 
 // Read reads a message from a connection into what v points to.
 func Read(r io.Reader, v any) error {
-	var size [header]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return err
+	var text bytes.Buffer
+	for rest := Rest(nil); rest > 0; rest = Rest(text.Bytes()) {
+		if _, err := io.CopyN(&text, r, int64(rest)); err != nil {
+			return err
+		}
 	}
-	text, err := io.ReadAll(io.LimitReader(r, int64(binary.BigEndian.Uint32(size[:]))))
-	if err != nil {
-		return err
-	}
-	return Decode(append(size[:], text...), v)
+	return Decode(text.Bytes(), v)
 }
 
 // Decode decodes a message into what v points to. An empty slice becomes nil.
 func Decode(text []byte, v any) error {
-	if !Whole(text) {
+	if Rest(text) > 0 {
 		return errCut
 	}
 	d := decoder{text: text[header:]}

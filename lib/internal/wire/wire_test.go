@@ -38,12 +38,14 @@ func TestMessage(t *testing.T) {
 	for name, want := range map[string]outer{"nothing": {}, "everything": full()} {
 		text, err := Message(&want)
 		require.NoError(t, err, name)
-		assert.True(t, Whole(text), name)
-		var got, read outer
+		var got, read, second outer
 		require.NoError(t, Decode(text, &got), name)
 		assert.Equal(t, want, got, name)
-		require.NoError(t, Read(bytes.NewReader(append(text, "more"...)), &read), name)
+		both := bytes.NewReader(append(text, text...))
+		require.NoError(t, Read(both, &read), name)
 		assert.Equal(t, want, read, name)
+		require.NoError(t, Read(both, &second), name)
+		assert.Equal(t, want, second, name)
 	}
 }
 
@@ -52,7 +54,8 @@ func TestMessageIsCut(t *testing.T) {
 	text, err := Message(&v)
 	require.NoError(t, err)
 	for n := range text {
-		assert.False(t, Whole(text[:n]), n)
+		assert.Equal(t, n < header, n+Rest(text[:n]) == header, n)
+		assert.Equal(t, n >= header, n+Rest(text[:n]) == len(text), n)
 		assert.Error(t, Decode(text[:n], new(outer)), n)
 		assert.Error(t, Read(bytes.NewReader(text[:n]), new(outer)), n)
 		if n >= header { // the length is that of the rest
