@@ -446,8 +446,9 @@ func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 			}
 			options := filepath.Join(temporary, "options")
 			// Any other descriptor may be one that the options name.
-			b := fakeBwrap(t, b, test.before+`
+			b := fakeBwrap(t, b, `
 sed -z '`+test.sed+`' <&$2 >`+options+`
+`+test.before+`
 eval "exec $2<`+options+`"
 exec '`+b.Bwrap+`' "$@"`)
 			verdicts, status := checked(t, b)

@@ -46,14 +46,19 @@ func (l *Layers) Mount(lower int) (int, error) {
 	if l.Volatile {
 		options = append(options, [2]string{"volatile"})
 	}
-	if err := unmark(work); err != nil {
+	if err := unmark(work); err != nil { // a set-up program was killed
 		return -1, err
 	}
-	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
+	mount, err := fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
+	if err == nil {
+		err = unmark(work)
+	}
+	return mount, err
 }
 
-// unmark removes the mark that the kernel leaves in the work directory of a volatile
-// overlay. With it, no overlay can be mounted there.
+// unmark removes the mark that the kernel makes in the work directory of a volatile
+// overlay, and looks at when the next overlay is mounted: it refuses that one. The mark is in
+// directories without permissions, which rm(1) cannot remove.
 func unmark(work int) error {
 	const mark = "work/incompat/volatile"
 	err := unix.Unlinkat(work, mark+"/dirty", 0)
