@@ -46,19 +46,22 @@ func (l *Layers) Mount(lower int) (int, error) {
 	if l.Volatile {
 		options = append(options, [2]string{"volatile"})
 	}
-	if err := unmark(work); err != nil { // a set-up program was killed
+	if err := unmark(work); err != nil { // a set-up program was killed before Unmark
 		return -1, err
 	}
-	mount, err := fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
-	if err == nil {
-		err = unmark(work)
-	}
-	return mount, err
+	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
 }
 
-// unmark removes the mark that the kernel makes in the work directory of a volatile
-// overlay, and looks at when the next overlay is mounted: it refuses that one. The mark is in
+// Unmark removes the mark that the kernel makes in the work directory of a volatile
+// overlay that it mounts. With the mark, it would refuse the next one. The mark is in
 // directories without permissions, which rm(1) cannot remove.
+func (l *Layers) Unmark() {
+	if work, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Work, unix.O_PATH, 0, fsat.NoLinks); err == nil {
+		_ = unmark(work) // Mount tries again
+		unix.Close(work)
+	}
+}
+
 func unmark(work int) error {
 	const mark = "work/incompat/volatile"
 	err := unix.Unlinkat(work, mark+"/dirty", 0)

@@ -209,6 +209,11 @@ func (r *run) start() error {
 	}
 	r.answer(Answer{Pid: r.pid, Root: r.root})
 	r.letGo()
+	for _, m := range r.job.Mounts { // while bwrap works
+		if m.Layer != nil && m.Layer.Volatile {
+			m.Layer.Unmark()
+		}
+	}
 	return nil
 }
 
