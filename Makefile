@@ -1,6 +1,6 @@
 # make build, try, test, bench, bench-check, install, install-timer, install-crontab,
-# uninstall, race, fuzz, vuln, cover, deb, deb-check, strangers, engines,
-# reproducible, clean.
+# uninstall, race, fuzz, vuln, cover, dist, dist-check, deb, deb-check, strangers,
+# engines, reproducible, clean.
 # GNU make 4.3 or newer; recipes are POSIX sh.
 
 PREFIX = /usr/local
@@ -18,16 +18,19 @@ unitdir = $(PREFIX)/share/systemd/user
 policydir = $(PREFIX)/share/pikuri/policies
 export GO PREFIX DESTDIR BIN bindir mandir bashdir zshdir fishdir unitdir policydir
 
-# Without git or its history, the version says so. VERSION=1.2.3 overrides it.
-# The length of the commit is given: else it depends on what else the clone holds.
-VERSION := $(shell git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo devel)
+# A release's source says its version in .version, a clone has git's. Without both
+# it is "devel". VERSION=1.2.3 overrides it. The length of the commit is given: else
+# it depends on what else the clone holds.
+ifndef VERSION
+VERSION := $(patsubst v%,%,$(shell cat .version 2>/dev/null || git describe --tags --always --dirty --abbrev=12 2>/dev/null || echo devel))
+endif
 
 # Go refuses to build in a tree whose git it cannot read (somebody else's clone,
 # an export); the commit is then left out.
 VCS := $(shell git status >/dev/null 2>&1 && echo true || echo false)
 
 .DELETE_ON_ERROR:
-.PHONY: build try test bench bench-check install install-timer install-crontab uninstall race fuzz vuln cover deb deb-check strangers engines reproducible clean
+.PHONY: build try test bench bench-check install install-timer install-crontab uninstall race fuzz vuln cover dist dist-check deb deb-check strangers engines reproducible clean
 
 # Go knows best what is up to date. The tag keeps a documentation generator out
 # of the binaries, and its start-up time with it.
@@ -73,11 +76,19 @@ install-crontab:
 uninstall:
 	@scripts/install nothing
 
+# A release in bin/dist: source, programs, packages, sums. VERSION=1.2.3 names it.
+dist:
+	@scripts/dist
+
 deb:
-	@scripts/deb
+	@scripts/dist deb
+
+# What a release holds, installed, used and removed in fresh Debians.
+dist-check:
+	@scripts/dist-check
 
 deb-check:
-	@scripts/deb-check
+	@scripts/dist-check --kinds deb
 
 # From a clone to make try and make test in fresh Debians, as an ordinary user.
 strangers:

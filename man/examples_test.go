@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// before prepares what the examples of a page take for granted.
+// before makes the files and sessions that the examples of a page assume.
 var before = map[string]func(*testing.T, *scene){
 	"man/pk-git.7": func(t *testing.T, s *scene) {
 		script := `export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a
@@ -68,7 +68,7 @@ pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse
 }
 
 // special are the examples that are neither a transcript nor a script, by page
-// and first line: what they are, and how they are tried.
+// and first line, each with the function that tries it.
 var special = map[string]func(*testing.T, *scene, example){
 	"man/pk-bash.1: SHELL = pk-bash":                makefile("all:\n\t@test \"$$PK_BASH\" = 1\n"),
 	"man/pk-bash.1: $ pk-bash -y --net none --loop": conversation,
@@ -129,7 +129,7 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
-	// What is declared above and not in a page any more has to go.
+	// A special example or a stand-in that no page uses any more has to go.
 	if os.Getenv("PK_TEST_BWRAP") != "" && !t.Failed() {
 		for name := range special {
 			assert.True(t, tried[name], "no page has the example %q", name)
@@ -140,8 +140,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// transcript runs what stands behind each $ in one shell, and holds what follows
-// against what comes.
+// transcript runs the commands after each $ in one shell, and compares their
+// output with the lines of the page.
 func transcript(t *testing.T, s *scene, e example) {
 	sh := s.shell(t)
 	for rest := e.lines; len(rest) > 0; {
@@ -152,7 +152,7 @@ func transcript(t *testing.T, s *scene, e example) {
 		if output == "" {
 			got = nil
 		}
-		// Some lines make one: count what the page has after the same was done to it.
+		// shown may join lines: count the lines of the page after the same change.
 		rest = rest[1:]
 		shown := s.lines(rest)
 		require.Equal(t, strings.Join(got, "\n"), strings.Join(shown[:min(len(got), len(shown))], "\n"), command)
@@ -192,7 +192,7 @@ func conversation(t *testing.T, s *scene, e example) {
 	}
 }
 
-// lines are those of a page without what varies.
+// lines are the lines of a page, with marks in place of the varying text.
 func (s *scene) lines(lines []string) []string {
 	if len(lines) == 0 {
 		return nil
@@ -248,7 +248,7 @@ func crontab(t *testing.T, s *scene, e example) {
 	assert.Equal(t, clitest.Outcome{}, got)
 }
 
-// targets has make say what it would do: that it can do it is for other tests.
+// targets has make print its commands (-n): other tests run the targets.
 func targets(t *testing.T, s *scene, e example) {
 	got := s.run(t, "bash", "-ec", "cd '"+clitest.Root(t)+"'; export MAKEFLAGS=n\n"+e.text())
 	require.Equal(t, 0, got.Status, got.Stdout+got.Stderr)

@@ -1,4 +1,4 @@
-// Package man tests what the manual pages and the README show: each example is
+// Package man tests the examples of the manual pages and the README: each is
 // read from the page and run against the real binaries.
 package man
 
@@ -22,7 +22,7 @@ type example struct {
 	lines []string
 }
 
-// name is what an example is called in lists: its page and its first line.
+// name is the name of an example in lists: its page and its first line.
 func (e example) name() string { return e.page + ": " + e.lines[0] }
 
 func (e example) text() string { return strings.Join(e.lines, "\n") + "\n" }
@@ -52,7 +52,7 @@ func pages(t *testing.T) []string {
 	return list
 }
 
-// examples finds those of a page: what stands between .EX and .EE, between .nf
+// examples finds those of a page: the text between .EX and .EE, between .nf
 // and .fi, or in a README between fences.
 func examples(t *testing.T, page string) []example {
 	t.Helper()
@@ -87,5 +87,5 @@ var (
 	fences     = regexp.MustCompile("^```")
 )
 
-// unroff turns a line of a page into what its reader sees.
+// unroff renders a line of a page as plain text.
 var unroff = strings.NewReplacer(`\fB`, "", `\fI`, "", `\fR`, "", `\&`, "", `\e`, `\`, `\-`, "-", `\(aq`, "'", `\(ti`, "~", `\(ha`, "^").Replace

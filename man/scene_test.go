@@ -21,7 +21,7 @@ import (
 )
 
 // tree is the home in which the examples of a page are run: that of the user
-// `me`, who works in ~/src/app.
+// `me`, with the working directory ~/src/app.
 var tree = []struct{ path, content string }{
 	{"src/app/Makefile", "all:\n\t@echo built\n" +
 		"test:\n\t@test -e ~/.cache/ccache/main.o || { echo compiling main.c; touch ~/.cache/ccache/main.o; }\n\t@echo 2 tests passed\n"},
@@ -46,8 +46,8 @@ var tree = []struct{ path, content string }{
 	{".cache/ccache/stats", ""},
 }
 
-// standIns are what the examples call and no test can: each does the part that
-// pk sees of it.
+// standIns replace programs that examples call and a test cannot: each does only
+// the part that pk sees.
 var standIns = map[string]struct{ why, body string }{
 	"docker":      {"takes an engine and a container", `while [ "$1" != bash ]; do shift; done; exec "$@"`},
 	"kubectl":     {"takes a cluster", `while [ "$1" != -- ]; do shift; done; shift; exec "$@"`},
@@ -88,7 +88,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// environ is what the examples find. Who is asked says yes.
+// environ is the environment of the examples. The answer to questions is yes.
 func (s *scene) environ() []string {
 	return []string{"HOME=" + s.Home, "PATH=" + s.path, "LC_ALL=C", "TERM=dumb", "PK_CONFIRM=yes", "PYTHONDONTWRITEBYTECODE=1",
 		"TMPDIR=" + filepath.Dir(s.Home), "path=notes/today", "script=echo hi"}
@@ -102,7 +102,7 @@ func (s *scene) run(t *testing.T, argv ...string) clitest.Outcome {
 	return clitest.Finish(t, cmd)
 }
 
-// session makes one that was last used so long ago.
+// session makes a session that was last used so long ago.
 func (s *scene) session(t *testing.T, name string, age time.Duration) string {
 	t.Helper()
 	got := s.run(t, "pk-bash", "-y", "--session", name, "true")
@@ -150,8 +150,8 @@ func (s *scene) shell(t *testing.T) *shell {
 	return &shell{t: t, commands: commands, output: bufio.NewReader(output)}
 }
 
-// do runs one command and returns what it wrote, on either stream, and its
-// status, which is also what $? is for the next one.
+// do runs one command and returns its output, on either stream, and its
+// status, which is also $? for the next command.
 func (sh *shell) do(command string) (output string, status int) {
 	sh.t.Helper()
 	const mark = "\x1e"
@@ -166,7 +166,7 @@ func (sh *shell) do(command string) (output string, status int) {
 	return strings.TrimSuffix(output, mark), status
 }
 
-// varies is what may be different each time, and what stands for it.
+// varies lists the text that differs from run to run, and its mark.
 var varies = []struct {
 	what *regexp.Regexp
 	mark string
@@ -180,7 +180,7 @@ var varies = []struct {
 }
 
 // shown is a text with the scene's home under the name that the pages have for
-// it, and without what varies.
+// it, and with marks in place of the varying text.
 func (s *scene) shown(text string) string {
 	text = strings.ReplaceAll(text, s.walk(s.Home), s.walk("/home/me"))
 	text = strings.ReplaceAll(text, s.Home, "/home/me")

@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// record is what scripts/transcript asks for.
+// record is the flag that scripts/transcript sets.
 var record = flag.Bool("record", false, "write transcript.svg instead of comparing")
 
 // recorded are the commands of the README's picture, in a clone of scripts/demo.
@@ -34,8 +34,8 @@ const prompt = "\x1b[1m~/src/roman$\x1b[m "
 
 var seconds = regexp.MustCompile(`\d+\.\d+s|\(cached\)`)
 
-// TestTranscript: what the picture in the README shows is what the commands show
-// now, on a terminal, but for the time they take.
+// TestTranscript: the picture in the README is the present output of its commands
+// on a terminal, but for the time they take.
 func TestTranscript(t *testing.T) {
 	s := newScene(t)
 	s.Project = s.Home + "/src/roman"
@@ -61,7 +61,7 @@ func TestTranscript(t *testing.T) {
 	assert.NoError(t, xml.Unmarshal(old, new(struct{})))
 }
 
-// What a column and a line take, in the units of the picture.
+// The size of a column and a line, in the units of the picture.
 const (
 	columnWidth = 8.43
 	lineHeight  = 19
@@ -88,7 +88,7 @@ text { font: 14px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 // classes are the colours that the commands use, by the sequence that begins them.
 var classes = map[string]string{"1": "bold", "32": "green", "33": "yellow", "36": "cyan"}
 
-// draw makes a picture of what a terminal showed. What it cannot draw fails.
+// draw makes a picture of a terminal's output. Text that it cannot draw is a failure.
 func draw(t *testing.T, screen string) string {
 	t.Helper()
 	var body strings.Builder

@@ -24,7 +24,8 @@ base_of() {
 		sed -E -n "s,^'(.*/)dists/($suites)/(main/.*/Packages|InRelease).*,\1,p" | head -n 1
 }
 
-# open_apt ROOT SUITE makes an apt root and fetches the lists of packages. What
+# open_apt ROOT SUITE makes an apt root and fetches the lists of packages, of this
+# machine's architecture or of $architecture. What
 # apt says goes to ROOT/log.
 open_apt() {
 	rm -rf -- "$1"
@@ -37,7 +38,7 @@ open_apt() {
 
 sources() {
 	local arch signed main security
-	arch=$(dpkg --print-architecture)
+	arch=${architecture:-$(dpkg --print-architecture)}
 	signed=$(keyring)
 	main=$(base_of main)
 	security=$(base_of security)

@@ -9,7 +9,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// gitState is what a user sees of a repository.
+// gitState prints the state of a repository as a user sees it.
 const gitState = `
 	git fsck --full 2>&1 | grep -vE '^(dangling|unreachable|notice)' || :
 	git log --exclude='refs/pk/*' --all --graph --decorate-refs-exclude='refs/pk/*' --format='%H%d %s'
@@ -17,7 +17,7 @@ const gitState = `
 	git diff; git diff --cached; git ls-files -s; git symbolic-ref -q HEAD || :`
 
 // Work with git in a trial leaves the host's repository as it is. Once it has landed, the
-// repository is what the same commands make of it without a trial.
+// repository is the same as after these commands without a trial.
 func TestGit(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	for i, s := range []struct {
@@ -65,7 +65,7 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// A repository that the trial clones is not one for the host until somebody adopts it.
+// The host sees no repository in the trial's clone until the user adopts it.
 func TestClone(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	if !clitest.Turn(1) {

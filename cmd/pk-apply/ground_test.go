@@ -123,7 +123,7 @@ func (g *ground) apply(t *testing.T, args ...string) clitest.Outcome {
 	return g.Run(t, "pk-apply", append([]string{"--session", sessionName}, args...)...)
 }
 
-// changes asserts what pk-diff lists: lines, with " | " between the columns.
+// changes asserts the output of pk-diff: lines, with " | " between the columns.
 func (g *ground) changes(t *testing.T, want ...string) {
 	t.Helper()
 	got := g.diff(t)
@@ -168,8 +168,8 @@ func columns(out string) []string {
 
 var all = []string{"--all"}
 
-// done asserts that nothing is left to land, and that a second landing says so by
-// silence.
+// done asserts that nothing is left to land, and that a second landing prints
+// nothing.
 func (g *ground) done(t *testing.T) {
 	t.Helper()
 	assert.Equal(t, clitest.Outcome{}, g.diff(t))
@@ -190,8 +190,8 @@ func tree(t *testing.T, dir string) []string {
 	return listing(t, dir, false)
 }
 
-// manifest is tree with inodes, times and git directories: it changes with whatever
-// changes. The number of links, and with it the ctime, is left out in git directories: a
+// manifest is tree with inodes, times and git directories: any change of a file changes
+// it. The number of links, and with it the ctime, is left out in git directories: a
 // session holds the index by a link.
 func manifest(t *testing.T, dir string) []string {
 	t.Helper()

@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// rounds is how many rounds there are in this pass, of those in all four.
+// rounds is the number of rounds in this pass; all is that of the four passes.
 func rounds(all int) int {
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
 		return n
@@ -74,7 +74,7 @@ func TestSavedWhileItLands(t *testing.T) {
 	}
 }
 
-// A process exchanges a directory for a link while files land below: one that leads out,
+// A process exchanges a directory for a link while files land below: a link to outside,
 // or to another directory of the project. Nothing changes there.
 func TestLinkPlantedWhileItLands(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
@@ -105,8 +105,8 @@ func TestLinkPlantedWhileItLands(t *testing.T) {
 	}
 }
 
-// A landing is killed at any moment, several times. The next one ends where one that was
-// not killed ends.
+// A landing is killed at any moment, several times. The next one has the result of a
+// landing that was not killed.
 func TestKilled(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	const script = `for n in $(seq 12); do echo 2 >>m$n; rm d/x$n; mkdir -p n$n/m; echo n >n$n/m/f; chmod 700 c$n; echo 2 >big$n; done

@@ -383,7 +383,7 @@ func (w *work) git(s *trialflags.Selection) error {
 	return nil
 }
 
-// landGit lands from the layer of one git directory, and returns what has not landed.
+// landGit lands from the layer of one git directory, and returns the parts that stay.
 func (w *work) landGit(l *gitdir.Layer) (left []string, err error) {
 	if w.dryRun {
 		return nil, nil
@@ -463,7 +463,7 @@ type result struct {
 	Reason    string `json:"reason,omitempty"`
 }
 
-// report tells what became of an item.
+// report prints the result for an item.
 func (w *work) report(i trial.Item, err error) {
 	name := w.trial.Name(i)
 	if err != nil {
@@ -493,7 +493,7 @@ func (w *work) line(letter, name, remark string) {
 		record += "\t" + remark
 	}
 	if strings.Contains(name, "\n") && !w.zero {
-		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed, whatever its name
+		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed: quote the name
 	}
 	_ = cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)) // a failed write comes back from Flush
 }

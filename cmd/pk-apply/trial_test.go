@@ -754,7 +754,7 @@ var scenes = []scene{
 // sum is the hash of a text.
 func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
-// sortedAs returns what is wanted if the lines are the same in another order.
+// sortedAs returns want if the lines are the same in another order.
 func sortedAs(lines []string, want ...string) []string {
 	if len(without(lines, want))+len(without(want, lines)) == 0 {
 		return want
@@ -762,7 +762,7 @@ func sortedAs(lines []string, want ...string) []string {
 	return lines
 }
 
-// held is a command that has said that it is ready, and ends when its input does.
+// held is a command that has printed that it is ready, and ends when its input does.
 type held struct {
 	cmd *exec.Cmd
 	in  io.Closer
@@ -796,7 +796,7 @@ func (h *held) end(t *testing.T) {
 }
 
 // namespace runs a script in the project, as the same user in namespaces with more
-// mounts, and kills what it leaves.
+// mounts, and kills the processes that it leaves.
 func (g *ground) namespace(t *testing.T, mounts, script string) clitest.Outcome {
 	t.Helper()
 	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec", mounts+`

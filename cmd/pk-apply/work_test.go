@@ -14,8 +14,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// Work of an hour or a minute in a trial: the host is untouched while it lasts, and has
-// what doing it directly makes once it has landed.
+// Work of an hour or a minute in a trial: meanwhile the host's files stay, and once it has
+// landed they are the same as after the same work without a trial.
 func TestWork(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	goRoot := os.Getenv("PK_TEST_GOROOT")

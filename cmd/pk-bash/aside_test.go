@@ -11,8 +11,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// Nothing can be mounted on what is not there. What a command puts there, and git
-// on the host would run, is gone when pk-bash is done, and not lost.
+// A missing path cannot be a mount point. A file that a command makes there, and git on
+// the host would run, is moved to the quarantine when pk-bash is done.
 func TestWhatAppearsIsMovedAside(t *testing.T) {
 	b := clitest.NewBox(t)
 	for name, text := range map[string]string{"HEAD": "ref: refs/heads/main\n", "config": "[core]\n", "objects/x": "", "refs/x": ""} {

@@ -156,7 +156,7 @@ func TestPinThatOthersCouldWrite(t *testing.T) {
 	assert.Contains(t, run(t, b, "true").Stderr, "it is not a file")
 }
 
-// ask starts a command on a terminal and returns what was shown when it ended.
+// ask starts a command on a terminal and returns the terminal's text when it ended.
 func ask(t *testing.T, b *clitest.Box, talk func(*terminal), args ...string) (shown string, status int) {
 	t.Helper()
 	cmd := b.Command("pk-bash", args...)
@@ -168,13 +168,13 @@ func ask(t *testing.T, b *clitest.Box, talk func(*terminal), args ...string) (sh
 	return user.screen.String(), cmd.ProcessState.ExitCode()
 }
 
-// What is pasted ahead, however slowly it arrives, answers nothing.
+// Text pasted before the question, however slowly it arrives, answers nothing.
 func TestPastedAheadIsNoAnswer(t *testing.T) {
 	b := clitest.NewBox(t)
 	_, status := ask(t, b, func(user *terminal) {
 		user.type_(strings.Repeat("y\n", 1000))
 		user.await("$ touch in")
-		user.type_("y\ny\n") // the question is there, and nobody can have read it
+		user.type_("y\ny\n") // the question is there, and no user can have read it
 		user.await("Run it (y/N)? ")
 		user.type_("\n")
 	}, "touch in")
@@ -223,8 +223,8 @@ func TestTheCommandCannotAnswer(t *testing.T) {
 	assert.NoFileExists(t, b.Project+"/in")
 }
 
-// A program that draws its own screen has turned off what lines need; it finds
-// its terminal as it was.
+// A program that draws its own screen has turned off line mode; it finds its
+// terminal as it was.
 func TestTerminalIsLeftAsItWas(t *testing.T) {
 	b := clitest.NewBox(t)
 	program := script(t, b, "raw", `stty -icanon -echo -icrnl </dev/tty

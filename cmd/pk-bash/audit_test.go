@@ -14,8 +14,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// eventsOf lists of each record its event, its command, who was asked and the number of the
-// record that it begins with.
+// eventsOf lists of each record its event, its command, the authority that answered and the
+// number of its begin record.
 func eventsOf(t *testing.T, name string) []string {
 	t.Helper()
 	var list []string
@@ -108,8 +108,8 @@ func TestNothingRunsWithoutARecord(t *testing.T) {
 	}
 }
 
-// A command of a loop is recorded, though an earlier one was refused because it would have
-// seen the file.
+// A command of a loop is recorded, even if the loop has refused an earlier one that would
+// have seen the file.
 func TestAuditAfterARefusal(t *testing.T) {
 	b := clitest.NewBox(t)
 	name := b.Audit(t)
@@ -180,7 +180,7 @@ func TestAuditCheck(t *testing.T) {
 	assert.Contains(t, got.Stderr, "no such file or directory")
 }
 
-// Each record is handed on once, and again if the program fails.
+// The example passes each record on once, and again if the program fails.
 func TestAuditShipExample(t *testing.T) {
 	p := newPlayground(t)
 	name := p.Audit(t)

@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// playground is where the examples of scripts/examples are tried.
+// playground is a box for the examples of scripts/examples.
 type playground struct {
 	*clitest.Box
 	examples string
@@ -43,8 +43,8 @@ func (p *playground) run(t *testing.T, stdin string, argv ...string) clitest.Out
 	return clitest.Finish(t, cmd)
 }
 
-// python is the interpreter itself: what is called python3 can be a shell script
-// that looks for it, each time.
+// python is the interpreter itself: python3 can be a shell script that looks for it,
+// each time.
 var python = sync.OnceValue(func() string {
 	path, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *playground) example(t *testing.T, stdin, interpreter, name string, args
 	return p.run(t, stdin, append(argv, args...)...)
 }
 
-// Whoever adds an example adds a test, and the name here.
+// Each example needs a test, and its name here.
 func TestNoExampleIsUntried(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Join(clitest.Root(t), "scripts", "examples"))
 	require.NoError(t, err)
@@ -195,7 +195,7 @@ func TestPrePushExample(t *testing.T) {
 	does("config", "pk.prePush", "false")
 	does("push", "-q", "origin", ":before")
 
-	// The fence keeps what it stands on.
+	// The fence protects the hook and its setting.
 	got = p.Run(t, "pk-bash", "-y", "echo >.git/hooks/pre-push; git config pk.prePush true")
 	assert.Equal(t, 0, got.Status, got.Stderr)
 	kept, err := os.ReadFile(p.Project + "/.git/hooks/pre-push")
@@ -207,7 +207,7 @@ func TestPrePushExample(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// steps finds what a workflow runs, by the names of its steps.
+// steps returns the scripts of a workflow, by the names of its steps.
 func steps(t *testing.T, workflow string) map[string]string {
 	t.Helper()
 	found, name, indent := map[string]string{}, "", ""
@@ -239,7 +239,7 @@ func TestCIExample(t *testing.T) {
 		p.Write(t, script, run[name])
 		return p.run(t, "", "bash", "--noprofile", "--norc", "-eo", "pipefail", script)
 	}
-	// It installs, and gives bwrap a profile: a stand-in says what.
+	// It installs, and gives bwrap a profile: a stand-in prints the commands.
 	p.Script(t, p.commands+"/sudo", "echo \"$@\"\n[ \"$1\" != tee ] || cat\n")
 	p.Write(t, filepath.Dir(p.Project)+"/pk/Makefile", "build:\n\t@echo built\n")
 	assert.Equal(t, "apt-get update\napt-get install -y --no-install-recommends bubblewrap\n"+
@@ -261,7 +261,7 @@ func TestCIExample(t *testing.T) {
 	assert.Equal(t, 2, step("Test").Status)
 }
 
-// hooked is what the hook makes of a call.
+// hooked is the hook's answer to a call.
 type hooked struct {
 	HookSpecificOutput struct {
 		HookEventName      string         `json:"hookEventName"`
@@ -281,7 +281,7 @@ func (p *playground) hook(t *testing.T, call map[string]any, args ...string) hoo
 	return h
 }
 
-// What the hook answers does what the command would have done.
+// The command in the hook's answer has the same effect as the original.
 func TestPreToolUseExampleQuotes(t *testing.T) {
 	p := newPlayground(t)
 	p.Write(t, p.Project+"/a b", "")
@@ -346,7 +346,7 @@ func TestPreToolUseExample(t *testing.T) {
 	denied["tool_name"] = "Write"
 	assert.Equal(t, "deny", p.hook(t, denied, "--allow", "--strict").HookSpecificOutput.PermissionDecision)
 
-	// What cannot be fenced does not run; what is no command is not its business.
+	// A command that cannot be fenced does not run; other tools are let through.
 	for _, test := range []struct {
 		name, call string
 		status     int

@@ -19,10 +19,9 @@ import (
 	"pikuri/lib/gitdir/gittest"
 )
 
-// A gitAttack is what a command does to a repository so that the host's git runs,
-// follows or loses something. None succeeds: after it the user's git is used all over
-// the project, and the only accepted outcomes are that nothing of the command's making
-// ran and nothing outside changed.
+// A gitAttack changes a repository so that the host's git runs, follows or loses
+// something. None succeeds. Afterwards the test uses git all over the project: no
+// program that the command made may run, and no file outside may change.
 type gitAttack struct {
 	name string
 	// before runs on the host, in the project.
@@ -236,8 +235,8 @@ var gitAttacks = []gitAttack{
 	{name: "hooks directory planted before pk-bash is killed", before: `git config core.hooksPath .husky/_`, killed: true, commands: []string{`mkdir -p .husky/_; cp EVIL .husky/_/pre-commit; cp EVIL .husky/_/post-checkout; ` + wait, `true`}},
 }
 
-// gitProbe is what a user does in a directory. Each line may fail, if what is there is
-// no repository that the host's git accepts; none may run a program.
+// gitProbe is a user's everyday git in a directory. Each line may fail, if there is no
+// repository that the host's git accepts; none may run a program.
 const gitProbe = `
 	git status; git log --oneline -2; git diff; git diff --cached
 	git -c core.quotePath=false ls-files -s | head -3`

@@ -14,8 +14,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// A gitScene is everyday work with git: lines, each a command of its own. In the
-// sandbox they do what they do outside.
+// A gitScene is everyday work with git: lines, each a command of its own. They have
+// the same effect in the sandbox and outside.
 type gitScene struct {
 	name string
 	// before runs on the host, in the project, in each copy.
@@ -80,7 +80,7 @@ var gitScenes = []gitScene{
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 
-// gitState is what a user sees of a repository, but for what pk keeps there.
+// gitState prints the state of a repository as a user sees it, without pk's own refs.
 const gitState = `
 	git fsck --full 2>&1 | grep -vE '^(dangling|unreachable|notice)'
 	git log --exclude='refs/pk/*' --all --graph --decorate-refs-exclude='refs/pk/*' --format='%H%d %s'
@@ -250,7 +250,7 @@ func TestAdviceForValuesThatWereKept(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	for i, test := range []struct {
 		name, before, command, host string
-		advice, then                string // then: what the user does before, and with what it must agree
+		advice, then                string // then: commands of the user, before and after the advice
 	}{
 		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
 		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},

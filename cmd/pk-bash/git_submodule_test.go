@@ -11,7 +11,7 @@ import (
 )
 
 // A submodule that only commands have populated works in each of them, and the host
-// sees nothing of it. One that the host has populated is as any other.
+// sees nothing of it. Once the host populates it, it is an ordinary submodule.
 func TestSubmoduleThatCommandsPopulate(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	for _, session := range [][]string{{"--session", "populates"}, nil} {

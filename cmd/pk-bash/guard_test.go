@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// free waits until nobody holds the lock.
+// free waits until no process holds the lock.
 func free(t *testing.T, lock string) {
 	t.Helper()
 	f, err := os.OpenFile(lock, os.O_RDONLY|os.O_CREATE, 0o600)
@@ -26,8 +26,8 @@ func free(t *testing.T, lock string) {
 	assert.NoError(t, syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
 }
 
-// Whoever is killed, nothing of the command is left: not what left its session,
-// nor what ignores signals.
+// After SIGKILL of pk-bash no process of the command is left, even if it left its
+// session or ignores signals.
 func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
@@ -44,8 +44,8 @@ func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// Without a sandbox a command can kill the process that watches over it. It does
-// not get away with that.
+// Without a sandbox a command can kill its guard. The monitor then ends its
+// processes.
 func TestKilledGuard(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := run(t, b, `exec 8>held; flock -s 8; setsid sleep 1000 & (setsid bash -c 'trap "" TERM HUP INT; sleep 1000' &); sleep 0.05; echo hi; kill -9 $PPID; sleep 1000`, "--no-sandbox")
@@ -65,7 +65,7 @@ func TestGuardIsForPkItself(t *testing.T) {
 	}
 }
 
-// Many at a time, each killed at some moment. PK_ROUNDS is how many.
+// Many commands at a time, each killed at a random moment. PK_ROUNDS sets their number.
 func TestKilledAtAnyMoment(t *testing.T) {
 	b := clitest.NewBox(t)
 	rounds := 16
@@ -84,7 +84,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				if !assert.NoError(t, cmd.Start()) {
 					return
 				}
-				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // the moment is what is tried
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // a random moment
 				assert.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
 				free(t, filepath.Join(b.Project, lock))
@@ -92,8 +92,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	// One killed while it started its guard may have a child that has not become
-	// the guard yet, and holds what the killed one held.
+	// A pk-bash killed while it started its guard may have a child that has not become
+	// the guard yet, and holds its parent's locks.
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.Equal(c, clitest.Outcome{}, b.Run(t, "pk-sweep", "--all"))
 		assert.Empty(c, umbrellas(t, b))

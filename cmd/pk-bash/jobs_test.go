@@ -620,8 +620,8 @@ func TestJobsAreApart(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A command can say that it has left any state. That is data: nothing of it runs, and the
-// next command, its status and its time are not another one's.
+// A command can forge its final state. The state is data: nothing of it runs, and it
+// cannot replace the next command, its status or its time.
 func TestForgedState(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/forge.py", `import os, sys
@@ -648,7 +648,7 @@ func quoted(text string) string {
 	return string(line)
 }
 
-// What is asked about is where the command begins, and which variables it finds changed.
+// The question names the command's directory, and the variables that earlier ones changed.
 func TestStateIsAskedAbout(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Project+"/sub")
@@ -704,7 +704,7 @@ func TestInputInOrder(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// Operations that wait keep the loop from nothing else: it ends when it is told to.
+// Operations that wait do not block the loop: it ends on request.
 func TestManyOperationsThatWait(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

@@ -1,5 +1,5 @@
-// Pk-bash asks, runs one shell command under a time limit and reports what
-// happened.
+// Pk-bash asks, runs one shell command under a time limit and reports the
+// result.
 package main
 
 import "os"

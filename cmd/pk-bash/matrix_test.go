@@ -16,14 +16,14 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// nasty are commands that hang, leak, lie or drown those who run them. Each is
+// nasty are commands that hang, leak, lie or drown their caller. Each is
 // run with two seconds of time and one more until SIGKILL, holding a lock that
-// nobody may hold afterwards.
+// no process may hold afterwards.
 var nasty = []struct {
 	name, command string
 	outcome       string
 	status        int
-	output        string // what the output has to hold
+	output        string // a part of the output
 }{
 	{"background child that holds the pipe", "echo hi; sleep 1000 & echo done", "exited", 0, "hi\ndone\n"},
 	{"background child with its output elsewhere", "sleep 1000 >/dev/null 2>&1 & echo done", "exited", 0, "done\n"},
@@ -89,8 +89,8 @@ time.sleep(0.05); print("done")'`, "exited", 0, "done\n"},
 	{"long command", "# " + strings.Repeat("x", 200<<10) + "\necho long; exit 9", "exited", 9, "long\n"},
 }
 
-// grace is what ending one takes at most, beyond its time and the pause before
-// SIGKILL: on a machine that does other things as well, or on an idle one with
+// grace bounds the time that ending a command takes, beyond its time and the pause
+// before SIGKILL: on a machine that does other things as well, or on an idle one with
 // PK_GRACE=1s and -parallel 1.
 func grace() time.Duration {
 	if given, err := time.ParseDuration(os.Getenv("PK_GRACE")); err == nil {

@@ -24,7 +24,7 @@ import (
 	"pikuri/lib/shell"
 )
 
-// session is what the commands of one call have in common: one command, or
+// session is the common state of the commands of one call: one command, or
 // those of a loop.
 type session struct {
 	*options
@@ -116,8 +116,8 @@ func (o *options) run(ctx *cli.Context) error {
 	return err
 }
 
-// prepareProcess closes what the command must not inherit, opens the audit file, and asks
-// for the signals.
+// prepareProcess closes the descriptors that the command must not inherit, opens the audit
+// file, and asks for the signals.
 func (s *session) prepareProcess() error {
 	signal.Notify(s.signals, syscall.SIGPIPE) // a reader that has gone ends the command, as in any pipeline
 	if s.stay != nil {
@@ -144,7 +144,7 @@ func (o *options) request(ctx *cli.Context) (r shell.Request, err error) {
 }
 
 // one runs one command: refuse, prepare, ask, run, clean up. The result is nil
-// if a signal came first; else it is to be reported, and then the error, which
+// if a signal came first; else the caller reports it, and then the error, which
 // says why nothing was run.
 func (t *turn) one() (*shell.Result, error) {
 	result, err := t.result()
@@ -265,9 +265,9 @@ func (s *session) failed(err error) (*shell.Result, error) {
 	return result, err
 }
 
-// prepareUnless prepares, unless a signal comes: a list may be a pipe that nobody
-// writes to. Once all has been read, things are made, and to be removed again: that
-// is waited for.
+// prepareUnless prepares, unless a signal comes: a list may be a pipe without a
+// writer. Once all lists have been read, prepare makes files, and a signal waits
+// until these are made and removed again.
 func (t *turn) prepareUnless() (*job, error) {
 	type prepared struct {
 		job *job
@@ -309,7 +309,7 @@ func (t *turn) prepareUnless() (*job, error) {
 	}
 }
 
-// makingTime bounds the wait for what is made, on a machine that hangs.
+// makingTime bounds the wait for prepare, on a machine that hangs.
 const makingTime = 30 * time.Second
 
 // died is how a program ends that a signal ends.
@@ -348,7 +348,7 @@ func (t *turn) conclude(j *job, result *shell.Result) error {
 }
 
 // undo moves planted files out of the project. Where that fails, the result says
-// so, whatever the command's own status was.
+// so, even if the command succeeded.
 func (t *turn) undo(j *job, result *shell.Result) {
 	result.Guarantees = j.fence.Plan.Holding()
 	if j.fence.Trial {
@@ -374,22 +374,23 @@ func (t *turn) undo(j *job, result *shell.Result) {
 // blocked looks for the cause of a failure, and for files that are lost with the command. A gate
 // has told of hosts already.
 func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
-	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed}
+	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed, Failed: j.fence.Failed()}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}
-	var facts []blocked.Fact
+	output := ""
 	if r.Status != 0 || r.Pipeline != nil {
-		facts = c.Find(string(r.Output))
+		output = string(r.Output)
 	}
+	facts := c.Find(output)
 	if left := j.fence.Left(); len(left) > 0 {
 		facts = append(facts, c.Lost(left)...)
 	}
 	return facts[:min(len(facts), blocked.Most)]
 }
 
-// nameLimit says which limit stopped the command, if one did. A SIGKILL of ours
-// is none.
+// nameLimit says which limit stopped the command, if one did. pk-bash's own SIGKILL
+// does not count.
 func nameLimit(r *shell.Result, box *limits.Box, used time.Duration) {
 	death := r.Signal
 	if slices.Contains(r.Sent, syscall.SIGKILL) {

@@ -26,7 +26,7 @@ func run(t *testing.T, b *clitest.Box, command string, options ...string) clites
 	return b.Run(t, "pk-bash", append(append([]string{"-y"}, options...), "--", command)...)
 }
 
-// umbrellas lists what pk has left in the cache.
+// umbrellas lists the session directories in the cache.
 func umbrellas(t *testing.T, b *clitest.Box) []string {
 	t.Helper()
 	left, err := filepath.Glob(b.Home + "/.cache/pikuri/*workspace*")
@@ -35,7 +35,7 @@ func umbrellas(t *testing.T, b *clitest.Box) []string {
 }
 
 // leash hands the command a descriptor that pk-bash must not pass on. When the
-// read ends, pk-bash has ended and nobody else has it.
+// read ends, pk-bash has ended and no other process has it.
 func leash(t *testing.T, cmd *exec.Cmd) (allGone func()) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -186,7 +186,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
-// The cuts are between lines, and what was cut is in a log that outlives the
+// The cuts are between lines, and the omitted text is in a log that outlives the
 // command.
 func TestLongOutputIsCut(t *testing.T) {
 	b := clitest.NewBox(t)
@@ -331,7 +331,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// Each refusal is said once on standard error, with --raw too.
+// Each refusal is printed once on standard error, with --raw too.
 func TestRefusalsAreSaidOnce(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, test := range []struct {
@@ -522,7 +522,7 @@ func TestASignalAtAnyMoment(t *testing.T) {
 	for i := range 30 {
 		cmd := b.Command("pk-bash", "-y", "--kill-after", "600", "sleep 1000")
 		require.NoError(t, cmd.Start())
-		time.Sleep(time.Duration(i) * time.Millisecond) // the moment is what is tried
+		time.Sleep(time.Duration(i) * time.Millisecond) // a different moment each time
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 		_ = cmd.Wait() // and not after ten minutes
 		assert.NotEqual(t, 0, cmd.ProcessState.ExitCode())
@@ -530,7 +530,7 @@ func TestASignalAtAnyMoment(t *testing.T) {
 	assert.Empty(t, umbrellas(t, b))
 }
 
-// Nobody reads what the command writes without end.
+// The command writes without end, and the output has no reader.
 func TestAReaderThatStallsDoesNotStopTheClock(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
@@ -571,7 +571,7 @@ func TestWithoutBash(t *testing.T) {
 	}
 }
 
-// A program that reads the result need not ask again what held.
+// The result lists the guarantees that held, so that its reader need not ask again.
 func TestWhatHeldIsToldInJSON(t *testing.T) {
 	b := clitest.NewBox(t)
 	held := func(options ...string) []string {

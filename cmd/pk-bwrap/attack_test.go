@@ -21,20 +21,19 @@ import (
 	"pikuri/lib/setup"
 )
 
-// An attack is a script that prints "in" when it has got its object, or changes the
-// host's git directory. It must not,
-// because of the guard that it names. So it is run twice: by pk-bwrap, and
-// without the guard, where it has to succeed. The second run is that of the
-// printed line, whose job was edited. Guards that the set-up program puts on every
-// job are in no job: there the second run is a plain bwrap.
+// An attack is a script that prints "in" when it succeeds, or changes the host's git
+// directory. The guard that it names must prevent that. So the test runs it twice: in
+// pk-bwrap, and without the guard, where it has to succeed. The second run is that of
+// the printed line, with the guard taken out of its job. Guards that the set-up program
+// puts on every job are in no job: there the second run is a plain bwrap.
 //
-// Where removing one guard lets nothing through, another stands behind it, or the
+// Where an attack without its guard still fails, another guard stands behind it, or the
 // kernel does; alone says which.
 type attack struct {
 	name, guard string
 	script      string
 	options     []string
-	inGit       bool // it is in if a file of the host's git directory has changed, and not if the script says so
+	inGit       bool // a changed file of the host's git directory is the success, and not the output
 	without     edit
 	plain       string // options of a plain bwrap
 	user        string // "root" or "user": whom the guard is for; "" for both
@@ -52,7 +51,7 @@ const bare = "--unshare-user --unshare-all --share-net --setenv OWN in-argv " + 
 
 const host = "--ro-bind / / --dev /dev --proc /proc"
 
-// ground is what the attacks are made on.
+// ground is the target of the attacks.
 type ground struct {
 	*clitest.Box
 	outside, lib, cache string
@@ -151,15 +150,15 @@ func (g *ground) fill(script string) string {
 		"PORT", fmt.Sprint(g.port), "ABSTRACT", g.abstract, "PROJECT", g.Project).Replace(script)
 }
 
-// environment is what the caller has: secrets, and code.
+// environment is the caller's: it has secrets, and variables that carry code.
 func (g *ground) environment() []string {
 	return append([]string{"HOME=" + g.Home, "PATH=" + os.Getenv("PATH")},
 		"API_TOKEN=hunter2", "BASH_ENV="+g.Project+"/evil.sh", "PROXY=http://u:hunter2@h/")
 }
 
 // withKey becomes its arguments, in a session keyring of their own. A user has
-// room for so many, and those of commands that have ended count until the kernel
-// has collected them, of which it tells nobody: it tries again for a while.
+// room for so many, and those of ended commands count until the kernel has
+// collected them, without a notification: it tries again for a while.
 var withKey = fmt.Sprintf(`@s = ("user", "pk-attack", "in");
 	for (1 .. 1000) {
 		last if $ok = syscall(%d, 1, 0) >= 0 && syscall(%d, $s[0], $s[1], $s[2], 2, -3) >= 0;
@@ -417,7 +416,7 @@ func TestAttacks(t *testing.T) {
 	attackAll(t, newGround(t, false), attacks)
 }
 
-// What guards a project in a home is mounted in the home's tree.
+// The guards of a project in a home are mounts in the home's tree.
 func TestAttacksInAHome(t *testing.T) {
 	guards := []string{"a mask", "a pin", "a read-only root", "it is mounted on itself read-only", "it is mounted read-only", layer}
 	inside := slices.DeleteFunc(slices.Clone(attacks), func(a attack) bool { return !slices.Contains(guards, a.guard) })

@@ -31,8 +31,8 @@ import (
 //	the sandbox  an ordinary pk-bwrap with the options of the check, which runs the third
 //	the probe    attacks from inside
 //
-// What the sandbox inherits from the check (a descriptor, a key, a terminal, a
-// variable) it gets as from any careless caller.
+// The sandbox inherits descriptors, a key, a terminal and variables from the check, as
+// from any careless caller.
 
 // sandboxOption is the mode of the second process. TARGETS and the options follow.
 const sandboxOption = "--pk-check"
@@ -40,7 +40,7 @@ const sandboxOption = "--pk-check"
 // probePath is where the probe is in its sandbox, and in no other.
 const probePath = "/.pk-probe"
 
-// self is this program, whatever becomes of the file.
+// self is this program, even if its file is replaced.
 const self = "/proc/self/exe"
 
 // checkTime bounds the whole: the attacks take some ten milliseconds.
@@ -53,7 +53,7 @@ func checkModes(stdin io.Reader, stdout, stderr io.Writer) []cli.Mode {
 	}})
 }
 
-// opening is what the sandbox tells before it starts, or instead.
+// opening is the sandbox's report before it starts, or instead.
 type opening struct {
 	Bwrap      string
 	RunAs      int // the project's owner, whom root became
@@ -86,7 +86,7 @@ func (o *options) startProbe(ctx *cli.Context, t *probe.Targets) error {
 	return errors.Join(err, f.Close())
 }
 
-// runProbe tells what is promised, and runs the probe in the sandbox.
+// runProbe prints the promised guarantees, and runs the probe in the sandbox.
 func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Targets) error {
 	t.Home, t.Passed = os.Getenv("HOME"), f.Plan.PassFDs
 	if slices.ContainsFunc(f.Plan.Vars, func(v bwrap.Var) bool { return v.Name == t.Variable && strings.HasPrefix(v.Rule, "option ") }) {
@@ -105,13 +105,13 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 		_, _, err = attend(f, []string{probePath, probe.Option, t.Argument()}, streams)
 	}
 	if errors.Is(err, errNotMade) {
-		return nil // read finds what bwrap said
+		return nil // read finds bwrap's message
 	}
 	return err
 }
 
-// tellRefusal tells of a sandbox that is refused or cannot be made, which is a
-// finding. Other errors are the caller's mistakes.
+// tellRefusal prints that a sandbox is refused or cannot be made, which is a finding.
+// Other errors are the caller's mistakes.
 func tellRefusal(ctx *cli.Context, err error) error {
 	_, refused := errors.AsType[*bwrap.Refusal](err)
 	_, unavailable := errors.AsType[*bwrap.Unavailable](err)
@@ -171,7 +171,7 @@ func (o *options) sceneParent() string {
 	return os.TempDir()
 }
 
-// found is what came of the attacks.
+// found is the result of the attacks.
 type found struct {
 	opening
 	results []probe.Result
@@ -201,8 +201,8 @@ func (o *options) attack(limit context.Context, ctx *cli.Context, scene *probe.S
 	return o.read(ctx, scene, stdout.Bytes(), stderr.String())
 }
 
-// read makes sense of what the sandbox said: how it was to be, or that it is
-// refused, even at the last moment; and behind that, the results of the probe.
+// read parses the output of the sandbox: its opening, or its refusal, even at the last
+// moment; and after that, the results of the probe.
 func (o *options) read(ctx *cli.Context, scene *probe.Scene, stdout []byte, stderr string) (found, error) {
 	f, opened := found{}, false
 	for line := range bytes.Lines(stdout) {
@@ -218,14 +218,14 @@ func (o *options) read(ctx *cli.Context, scene *probe.Scene, stdout []byte, stde
 		f.Refused, f.Advice = no.Error(), cli.HintOf(no)
 		return f, nil
 	}
-	_, err := io.WriteString(ctx.Stderr, stderr) // warnings, or what is wrong with the call
+	_, err := io.WriteString(ctx.Stderr, stderr) // warnings, or a usage error
 	if !opened {
 		err = errors.Join(err, cli.Exit(cli.StatusFailed))
 	}
 	return f, err
 }
 
-// lastLine is what ended a program; what came before are warnings.
+// lastLine is the error that ended a program; the lines before are warnings.
 func lastLine(s string) string {
 	s = strings.TrimSpace(s)
 	return s[strings.LastIndexByte(s, '\n')+1:]

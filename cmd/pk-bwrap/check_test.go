@@ -21,8 +21,8 @@ import (
 	"pikuri/lib/probe"
 )
 
-// checkBox is a box whose temporary directory is its own, so that what a check
-// leaves there is seen.
+// checkBox is a box with a temporary directory of its own, in which a test sees
+// the files that a check leaves.
 func checkBox(t *testing.T) (b *clitest.Box, temporary string) {
 	t.Helper()
 	b = clitest.NewBox(t)
@@ -123,12 +123,12 @@ pk-bwrap: hint: make it first, or name an existing directory
 `}, got)
 }
 
-// In somebody else's project, root is checked as that somebody.
+// In another user's project, root is checked as that user.
 func TestChecksAsTheProjectsOwner(t *testing.T) {
 	b, _ := checkBox(t)
 	want := ""
 	if os.Getuid() == 0 {
-		const owner = 54399 // nobody has it
+		const owner = 54399 // no user has it
 		require.NoError(t, os.Chown(b.Project, owner, owner))
 		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))
 		openUp(t, b.Project)
@@ -151,8 +151,8 @@ func fakeBwrap(t *testing.T, b *clitest.Box, script string) *clitest.Box {
 	return &faked
 }
 
-// A bwrap that shows more than it is told to. --args is taken first, so that
-// what is added comes last.
+// A bwrap that shows more than its options say. --args is taken first, so that
+// the added options come last.
 func TestAnAttackThatGetsThroughIsReported(t *testing.T) {
 	b, temporary := checkBox(t)
 	b = fakeBwrap(t, b, `options=
@@ -208,7 +208,7 @@ func TestMachinesWithoutASandbox(t *testing.T) {
 			got := faked.Run(t, "pk-bwrap", "--check")
 			assert.Equal(t, 1, got.Status)
 			assert.Empty(t, got.Stderr)
-			_, rest, _ := strings.Cut(got.Stdout, "\n\n") // behind what names the machine
+			_, rest, _ := strings.Cut(got.Stdout, "\n\n") // after the lines about the machine
 			assert.Equal(t, test.want, rest)
 			assert.Empty(t, clitest.Listing(t, temporary)[len(temporary+" drwxr-xr-x\n"):])
 		})
@@ -269,10 +269,10 @@ func TestAnInterruptedCheckLeavesNothing(t *testing.T) {
 	assert.Empty(t, clitest.Listing(t, temporary)[len(temporary+" drwxr-xr-x\n"):])
 }
 
-// Where an attack is shown to work. One that fails everywhere would find nothing
-// in a sandbox either.
+// The places where an attack is shown to work. An attack that fails everywhere would
+// find nothing in a sandbox either.
 const (
-	unfenced = "unfenced"     // without a sandbox, for everybody
+	unfenced = "unfenced"     // without a sandbox, for every user
 	byRoot   = "by root"      // without one, for root alone; others have no right to it
 	weak     = "weak"         // in a sandbox that was given too much
 	old      = "old"          // while an old bwrap makes a sandbox
@@ -339,8 +339,8 @@ var shown = map[string]string{
 	"poison a cache of the host":                       unfenced,
 }
 
-// closed are the attacks of which a machine may keep everybody but root, or
-// everybody, without any sandbox.
+// closed are the attacks that a machine may prevent without any sandbox, for users
+// other than root or for all.
 func closed() map[string]bool {
 	root := os.Getuid() == 0
 	yama := knob("kernel/yama/ptrace_scope")
@@ -386,7 +386,7 @@ func attackUnfenced(t *testing.T, b *clitest.Box, temporary string) map[string]p
 	})
 }
 
-// attackWeak runs it in a sandbox in which it may do everything, to things that
+// attackWeak runs the probe in a sandbox in which it may do everything, to objects that
 // are not the machine's.
 func attackWeak(t *testing.T, b *clitest.Box, temporary string) map[string]probe.Outcome {
 	t.Helper()
@@ -423,8 +423,8 @@ func attackScene(t *testing.T, b *clitest.Box, temporary string, prepare func(*p
 	return outcomes
 }
 
-// A bwrap that leaves out one guard, or does the opposite: exactly what the
-// guard is there for is answered with no.
+// A bwrap that leaves out one guard, or does the opposite: exactly the guarantees of
+// that guard fail.
 func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 	b, temporary := checkBox(t)
 	for _, test := range []struct {
@@ -445,7 +445,7 @@ func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 				return // this machine has a second guard
 			}
 			options := filepath.Join(temporary, "options")
-			// Any other descriptor may be one that the options name.
+			// The options may name any other descriptor.
 			b := fakeBwrap(t, b, `
 sed -z '`+test.sed+`' <&$2 >`+options+`
 `+test.before+`

@@ -14,13 +14,13 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// listDevices names what is in /dev but for shm, whose mode the two disagree about:
-// kind, mode, numbers, size of what is no directory, where links lead, and whether
-// it is a mount of its own.
+// listDevices names the entries of /dev but for shm, whose mode the two disagree about:
+// kind, mode, numbers, size of files, targets of links, and whether the entry is a
+// mount of its own.
 const listDevices = `cd /dev; find . -mindepth 1 ! -path './shm*' | LC_ALL=C sort | while read -r f; do
 	stat -c '%n %F %a %t:%T' "$f"; readlink "$f"; mountpoint -q "$f" && grep -o " /dev/${f#./} [^ ]*" /proc/self/mountinfo; done; true`
 
-// What the stage makes of /dev is what bwrap makes of it.
+// The /dev of the set-up program is the same as bwrap's.
 func TestDevicesAreThoseOfBwrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	bwrap := []string{"--unshare-user", "--unshare-pid", "--ro-bind", "/usr", "/usr", "--dev", "/dev", "--proc", "/proc"}
@@ -46,8 +46,8 @@ func TestTheTerminalHasAName(t *testing.T) {
 	}
 }
 
-// A device that somebody has put into what is shown cannot be opened, whatever it
-// is shown by. Only root can put one there.
+// A device inside a root, an overlay or a mask cannot be opened, by whichever kind of
+// mount it is shown. Only root can put one there.
 func TestDevicesOpenInDevAlone(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, options := range [][]string{nil, {"--session", "s"}} {
@@ -76,8 +76,8 @@ func TestDevicesOpenInDevAlone(t *testing.T) {
 	}
 }
 
-// Each /dev/pts counts from zero: the number of the caller's terminal is that of
-// somebody else's in another.
+// Each /dev/pts counts from zero: in another one, the number of the caller's terminal
+// is that of another terminal.
 func TestATerminalOfAnotherMachineIsNoConsole(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, options := range []string{"", "--session s --overlay " + b.Project + "/laid"} {
@@ -114,7 +114,7 @@ func TestAFileIsNoDevice(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{Status: 125, Stderr: "pk-bwrap: cannot make a sandbox: cannot show \"/dev\": /dev/tty: it is not a character device\n"}, got)
 }
 
-// What is mounted on the host while a command runs would be seen as it is there:
+// A mount that the host makes while a command runs would be seen as it is there:
 // writable, with devices.
 func TestMountsOfTheHostDoNotCome(t *testing.T) {
 	b := clitest.NewBox(t)
@@ -144,7 +144,7 @@ func elsewhere(b *clitest.Box, script string) *exec.Cmd {
 // asWords is a command of pk, for a shell.
 func asWords(b *clitest.Box, name string) string { return strings.Join(b.Command(name).Args, " ") }
 
-// A circle of links where git's own files should be stops nobody.
+// A circle of links in the place of git's own files does not prevent a start.
 func TestACircleOfLinksInTheRepository(t *testing.T) {
 	b := clitest.NewBox(t)
 	out, err := exec.Command("git", "init", "-q", b.Project).CombinedOutput()

@@ -70,7 +70,7 @@ func TestAttacksOnTheFilter(t *testing.T) {
 	attackAll(t, newGround(t, false), filterAttacks())
 }
 
-// TestModesOfEverydayTools pins what the man page says of tools that set modes.
+// TestModesOfEverydayTools pins the man page's statements about tools that set modes.
 func TestModesOfEverydayTools(t *testing.T) {
 	b := clitest.NewBox(t)
 	in := func(script string) clitest.Outcome { return b.Run(t, "pk-bwrap", "--", "sh", "-c", script) }

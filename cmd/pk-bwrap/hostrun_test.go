@@ -25,8 +25,8 @@ func opened(t *testing.T) *clitest.Box {
 	return b
 }
 
-// Whatever the command does, a tool on the host finds at the names of the table what
-// was there before.
+// After any command, a tool on the host finds the earlier files at the names of the
+// table.
 func TestWhatTheHostRunsFromAProject(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -88,7 +88,7 @@ func TestWhatTheHostRunsFromAProject(t *testing.T) {
 	}
 }
 
-// seen is what a tool of the host finds at the names that are tried.
+// seen is the content that a tool of the host finds at the tested names.
 func seen(t *testing.T, project string) map[string]string {
 	found := map[string]string{}
 	for _, name := range []string{".envrc", ".mcp.json", ".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/x", ".claude/hooks/deep/x", ".zed/tasks.json", ".vscode/tasks.json"} {

@@ -12,7 +12,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// What lib/limits does is tested there; these show that it is asked.
+// The tests of lib/limits test the limits; these show that the commands set them.
 func TestLimitsHoldInTheSandbox(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, name := range []string{"pk-bwrap", "pk-bash"} {
@@ -45,7 +45,7 @@ func TestLimitsThatAreNoneAreRefused(t *testing.T) {
 	}
 }
 
-// The caller may have a limit of its own, below what pk would copy.
+// The caller may have a limit of its own, below the size of a file that pk copies.
 func TestTheCallersLimitOnTheSizeOfFiles(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bwrap", "--", "sh", "-c", "cat /etc/services >/dev/null && ulimit -f")

@@ -55,8 +55,8 @@ func netBox(t *testing.T, w *gatetest.World) *clitest.Box {
 	return b
 }
 
-// act runs the client with options of pk-bwrap, and returns its lines, and what pk-bwrap
-// says.
+// act runs the client with options of pk-bwrap, and returns its lines, and pk-bwrap's
+// diagnostics.
 func act(t *testing.T, b *clitest.Box, options []string, words ...string) (lines []string, said string) {
 	t.Helper()
 	args := append(options, "--setenv", clientWords+"="+strings.Join(words, "\n"), "--setenv", clientRoots+"="+b.Project+"/roots.pem",
@@ -149,7 +149,7 @@ func TestNetworkByName(t *testing.T) {
 	})
 }
 
-// A session has one network: what one command opens on the loopback, another reaches.
+// A session has one network: a command reaches a port that another one opened on loopback.
 func TestNetworkOfASession(t *testing.T) {
 	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
@@ -366,7 +366,7 @@ func awaitNoGate(t *testing.T) {
 	}
 }
 
-// The caller's own proxy is asked to connect, and gets the name.
+// The gate connects through the caller's own proxy, and gives it the name.
 func TestNetworkThroughAProxy(t *testing.T) {
 	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {

@@ -15,7 +15,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// openUp lets anybody reach dir.
+// openUp lets every user reach dir.
 func openUp(t *testing.T, dir string) {
 	t.Helper()
 	for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
@@ -27,11 +27,11 @@ func openUp(t *testing.T, dir string) {
 	}
 }
 
-// Root works in somebody's project as that somebody. An ordinary user cannot
+// Root works in another user's project as that user. An ordinary user cannot
 // become another: for him the test is that nothing changes.
 func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	b := clitest.NewBox(t)
-	const owner = 54399 // nobody has it
+	const owner = 54399 // no user has it
 	want := os.Getuid()
 	if want == 0 {
 		want = owner
@@ -57,8 +57,8 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	}
 }
 
-// What root prints there is the owner's line too: run as root, it would be a
-// sandbox in which root could write to the host's /proc/sys.
+// The line that root prints there is the owner's line too: run as root, it would make
+// a sandbox in which root could write to the host's /proc/sys.
 func TestThePrintedLineIsTheOwners(t *testing.T) {
 	b := clitest.NewBox(t)
 	want := os.Getuid()

@@ -16,13 +16,13 @@ import (
 	"pikuri/lib/probe"
 )
 
-// state is what a check says of a guarantee.
+// state is the verdict of a check on a guarantee.
 type state string
 
 const (
 	holds state = "ok"
 	fails state = "no"
-	off   state = "off" // an option, or the lack of one, says so
+	off   state = "off" // by an option, or for lack of one
 )
 
 // verdict is one guarantee, judged. Its fields are those of the JSON.
@@ -36,7 +36,7 @@ type verdict struct {
 	Attacks   []probe.Result `json:"attacks,omitempty"`
 }
 
-// machine is what was checked.
+// machine describes the machine that was checked.
 type machine struct {
 	Kind    string `json:"kind"`
 	Bwrap   string `json:"bwrap,omitempty"`
@@ -52,8 +52,8 @@ type report struct {
 	verdicts []verdict
 }
 
-// judge holds what is promised against what was found. That a sandbox can be
-// made at all is the first line; without one there are no others.
+// judge compares the guarantees with the results. The first line is about making a
+// sandbox at all; without one there are no others.
 func judge(f found) report {
 	r := report{machine: describeMachine(f.opening)}
 	first := verdict{Kind: "check", Guarantee: "sandbox", State: holds, Text: "a command can be fenced in at all"}
@@ -110,7 +110,7 @@ func (r report) count(s state) int {
 	return n
 }
 
-// status is 1 where the eye sees a no.
+// status is 1 if a guarantee fails.
 func (r report) status() int {
 	if r.count(fails) > 0 {
 		return cli.StatusRefused
@@ -147,8 +147,8 @@ func (r report) writeJSON(ctx *cli.Context) error {
 	return nil
 }
 
-// write prints a table that can be read at a glance. What is to be typed is
-// never broken into lines; everything else keeps to 80 columns.
+// write prints a table that can be read at a glance. Commands to type are never
+// broken into lines; everything else keeps to 80 columns.
 func (r report) write(ctx *cli.Context, palette cli.Palette) error {
 	lines := r.machine.lines()
 	for _, v := range r.verdicts {
@@ -176,7 +176,7 @@ func (m machine) lines() []string {
 	return []string{"bwrap   " + program, "kernel  " + m.Kernel, "user    " + user, ""}
 }
 
-// nameWidth is that of the longest name, and margin where what belongs to it
+// nameWidth is that of the longest name, and margin the column in which its text
 // begins.
 const (
 	nameWidth = len("abstract-sockets")

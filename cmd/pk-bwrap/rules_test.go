@@ -146,8 +146,8 @@ func TestPassedDescriptors(t *testing.T) {
 	assert.Contains(t, got.Stderr, `descriptor 3 is a directory, which leads out of every sandbox`)
 }
 
-// A command may close a directory, to hide from the next start what is in it, and
-// open it up again.
+// A command may close a directory, to hide its entries from the next start, and open
+// it up again.
 func TestAClosedDirectoryHidesNothing(t *testing.T) {
 	for _, test := range []struct {
 		name, closed, attack string
@@ -204,7 +204,7 @@ func TestARepositoryInAClosedDirectoryIsCovered(t *testing.T) {
 	assert.Equal(t, "[core]\n", string(text))
 }
 
-// Roots, overlays among them, are at their own places, whatever is in them.
+// Roots, overlays among them, are at their own places, with any content.
 func TestEachRootIsAtItsOwnPlace(t *testing.T) {
 	b := ruled(t)
 	base := filepath.Dir(b.Project)
@@ -222,9 +222,9 @@ func TestEachRootIsAtItsOwnPlace(t *testing.T) {
 	assert.Equal(t, "done\n", got.Stdout, got.Stderr)
 }
 
-// Another command of the same project swaps what pk is about to mount, back and
-// forth, for a link to somewhere else. Whenever the sandbox starts, it is with
-// what was checked.
+// Another command of the same project swaps a path that pk is about to mount, back and
+// forth, for a link to somewhere else. Each sandbox that starts shows the checked
+// file.
 func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 	b := ruled(t)
 	victim := filepath.Join(filepath.Dir(b.Project), "victim")
@@ -277,7 +277,7 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 }
 
 // A place that comes and goes while it is being covered leaves nothing behind:
-// neither a mount point that was made for it, nor what was mounted.
+// neither a mount point that was made for it, nor a mount.
 func TestHiddenPlacesThatComeAndGoLeaveNothing(t *testing.T) {
 	b := clitest.NewBox(t)
 	name, away := filepath.Join(b.Project, "secret"), filepath.Join(b.Home, "away")
@@ -353,7 +353,7 @@ read-only  programs/env -> /usr/bin/env
 read-only  ` + b.Home + `/.cache
            option --readable of policy "` + policy + `", line 1
 `
-	// How lines are broken depends on the length of the paths.
+	// Line breaks depend on the length of the paths.
 	assert.Equal(t, strings.Fields(want), strings.Fields(strings.ReplaceAll(got.Stdout, "toolchain system", "default: system root")), got.Stderr)
 
 	got = b.Run(t, "pk-bwrap", "--policy", policy, "--explain", "--json", ".env")
@@ -374,7 +374,7 @@ func TestSocketsAreListed(t *testing.T) {
 	assert.NotContains(t, b.Run(t, "pk-bwrap", "--explain", "--deny", "s").Stdout, "Sockets it")
 }
 
-// What is explained is what happens.
+// The sandbox behaves as --explain says.
 func TestExplanationIsTrue(t *testing.T) {
 	b := ruled(t)
 	options := []string{"--deny", "src/deep", "--protect", "conf/app.toml", "--allow-write", "{build,conf}/**"}
@@ -395,7 +395,7 @@ func TestExplanationIsTrue(t *testing.T) {
 		}
 		if path == "src/deep/x.key" {
 			assert.Equal(t, "hidden", verdict.Access)
-			want = "absent" // what lies in a hidden directory
+			want = "absent" // the contents of a hidden directory
 		}
 		assert.Equal(t, want+"\n", truth.Stdout, "%s: %s", path, truth.Stderr)
 	}
@@ -427,7 +427,7 @@ func TestPlanAsJSON(t *testing.T) {
 }
 
 // Nothing in a git directory is opened past its layer, and nothing lands where the
-// options say that it is not to be written.
+// options forbid writing.
 func TestRulesInAGitDirectory(t *testing.T) {
 	const commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x"
 	for _, test := range []struct {

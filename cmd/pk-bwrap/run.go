@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"pikuri/lib/audit"
+	"pikuri/lib/blocked"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
 	"pikuri/lib/monitor"
+	"pikuri/lib/shell"
 	"pikuri/lib/visible"
 )
 
@@ -170,11 +172,15 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	for _, m := range done.Moved {
 		ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}
+	facts := blocked.Command{Plan: f.Plan, Getenv: os.Getenv, Closed: o.Closed, Failed: f.Failed()}.Find("")
+	for _, line := range (&shell.Result{Fence: facts}).FenceLines() {
+		ctx.Warn("fence: %s", line)
+	}
 	if merr != nil {
 		ctx.Report(merr)
 		status, death = cli.StatusFailed, 0
 	}
-	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr}, done)
+	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr, facts}, done)
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
@@ -188,7 +194,7 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	return cli.Exit(status)
 }
 
-// withQuoteHint adds what to type instead of a whole command line in quotes.
+// withQuoteHint adds the command line to type instead of one word in quotes.
 func withQuoteHint(err error, args []string) error {
 	line := args[0]
 	_, missing := errors.AsType[*bwrap.NotFound](err)
@@ -222,7 +228,7 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	return status, death, err
 }
 
-// errNotMade follows on what bwrap has said on standard error.
+// errNotMade follows bwrap's own message on standard error.
 var errNotMade = errors.New("bwrap could not make the sandbox")
 
 // validate refuses combinations that mean nothing, before anything is opened.
@@ -250,7 +256,7 @@ func (o *options) validate(ctx *cli.Context) error {
 	return nil
 }
 
-// tell prints what would be run, instead of running it.
+// tell prints the plan, instead of running it.
 func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	switch {
 	case len(o.hosts) > 0:
@@ -263,7 +269,7 @@ func (o *options) tell(ctx *cli.Context, f *sandboxflags.Fence) error {
 	return o.printPlan(ctx, f)
 }
 
-// colours tell what of the host is open from what is closed or not the host's.
+// colours distinguish open paths of the host from closed ones and from the sandbox's own.
 var colours = map[bwrap.Access]cli.Colour{
 	bwrap.Title:     cli.Title,
 	bwrap.Writable:  cli.Open,
@@ -300,7 +306,7 @@ func (o *options) explainPlan(ctx *cli.Context, plan *bwrap.Plan) error {
 	return writeLines(ctx, lines)
 }
 
-// explainHosts tells what becomes of connections to hosts.
+// explainHosts prints whether connections to hosts are allowed.
 func explainHosts(ctx *cli.Context, plan *bwrap.Plan, hosts []string) error {
 	if plan.Gate == nil || !plan.Gate.Allow {
 		return cli.Usage("--host needs --net allow: without it no rule decides about hosts")
@@ -326,7 +332,7 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // half a line is none
+	var out bytes.Buffer // buffered: an error prints no part of the line
 	for _, word := range line {
 		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err

@@ -51,7 +51,7 @@ func TestEverydayWorkSucceeds(t *testing.T) {
 }
 
 // The settings of npm and pip are there, without their credentials: in the home, and in
-// the place of those that lie in a tool chain.
+// the place of settings files in a tool chain.
 func TestSettings(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Home+"/.npmrc", "registry=https://npm.corp.example/\n//npm.corp.example/:_authToken=s3cret\n")
@@ -71,12 +71,12 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, got.Stdout, "_authToken=s3cret")
 }
 
-// alone is said of a repository that the command has made.
+// alone is the warning about a repository that the command has made.
 func alone(repository string) string {
 	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
 }
 
-// Each attack is a script that prints "in" when it has got what it wanted.
+// Each attack is a script that prints "in" when it succeeds.
 func TestAttacksFail(t *testing.T) {
 	b := clitest.NewBox(t)
 	outside := filepath.Join(filepath.Dir(b.Project), "outside")
@@ -408,11 +408,11 @@ func TestTooManyArguments(t *testing.T) {
 	assert.Equal(t, 0, b.Run(t, "pk-bwrap", append([]string{"--", "true"}, many[:8000]...)...).Status)
 }
 
-// A sandbox is a machine on which no sandbox can be made, unless it is told
-// otherwise.
+// In a sandbox no further sandbox can be made, unless an option allows
+// it.
 func TestInsideASandbox(t *testing.T) {
 	b := clitest.NewBox(t)
-	bwrap := filepath.Dir(b.Bwrap) // with what lies beside it
+	bwrap := filepath.Dir(b.Bwrap) // with the files beside it
 	nested := []string{"--readable", b.Bin, "--", b.Bin + "/pk-bwrap", "--bwrap", b.Bwrap, "--no-toolchains", "--", "echo", "in"}
 	if bwrap != "/usr/bin" {
 		nested = append([]string{"--readable", bwrap}, nested...)
@@ -423,14 +423,14 @@ func TestInsideASandbox(t *testing.T) {
 	assert.Regexp(t, `^pk-bwrap: cannot make a sandbox: .*\npk-bwrap: hint: (this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested|no more namespaces are allowed.*)\n$`, got.Stderr)
 
 	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
-	if os.Getuid() == 0 { // the kernel lets nobody without capabilities map uid 0
+	if os.Getuid() == 0 { // without capabilities the kernel does not let a process map uid 0
 		assert.Equal(t, 125, got.Status)
 		assert.Contains(t, got.Stderr, "cannot make a sandbox: setting up uid map")
 		return
 	}
 	assert.Equal(t, clitest.Outcome{Stdout: "in\n"}, got)
 
-	// What hides in the outer one does not keep the inner one from hiding.
+	// The masks of the outer sandbox do not prevent those of the inner one.
 	b.Write(t, b.Project+"/.env", "secret")
 	nested = append(nested[:len(nested)-3], "--deny", ".env", "--", "sh", "-c", `! cat .env; find / -name .env -size +0 -not -path '/proc/*' 2>/dev/null; true`)
 	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
@@ -438,7 +438,7 @@ func TestInsideASandbox(t *testing.T) {
 	assert.Empty(t, got.Stdout)
 }
 
-// What is hidden in an overlay is not on the host's inodes.
+// Masks apply in an overlay, whose inodes are not the host's.
 func TestRulesInAnOverlay(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/sub/deep/s", "secret")
@@ -466,7 +466,7 @@ func TestAHiddenFileThatTheSessionRemoved(t *testing.T) {
 	assert.FileExists(t, b.Home+"/.ccache/ccache.conf")
 }
 
-// The sandbox itself holds the session as in use, for pk-bwrap has become it.
+// While a command runs, the monitor and the set-up program hold the session as in use.
 func TestASessionInUseIsNotSwept(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bwrap", "--session", "s", "--", "bash", "-c", "echo ready; read _; cat /tmp/f")
@@ -527,8 +527,8 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
-// From an open directory there is a way to its parent, and so out. No process
-// in the sandbox may hold one, its init included.
+// An open directory leads to its parent, and so out. No process in the sandbox
+// may hold one, its init included.
 func TestNoProcessInsideHoldsADirectory(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/.cache/go-build")
@@ -545,7 +545,7 @@ func TestNoProcessInsideHoldsADirectory(t *testing.T) {
 	}
 }
 
-// What the caller sets for the command is not for bwrap, which runs outside.
+// Variables that the caller sets for the command do not reach bwrap, which runs outside.
 // With this variable, a dynamic linker lists libraries and runs nothing.
 func TestVariablesOfTheCommandDoNotReachBwrap(t *testing.T) {
 	b := clitest.NewBox(t)
@@ -664,7 +664,7 @@ func TestOddHomes(t *testing.T) {
 		"pk-bwrap: hint: set XDG_CACHE_HOME to a directory of your own\n"}, clitest.Finish(t, cmd))
 }
 
-// Init runs bwrap, and the command may touch what init does.
+// /proc/1/exe is bwrap's file: init runs it. A command may try to change it.
 func TestTheCommandCannotChangeBwrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	own := filepath.Dir(b.Project) + "/bwrap"
@@ -701,8 +701,8 @@ func realBwrap(t *testing.T, b *clitest.Box) []byte {
 	return nil
 }
 
-// The session's lock is out of the command's reach, so that it can neither drop
-// it nor break the session for others.
+// No command can reach the session's lock, so it can neither drop the lock nor break the
+// session for others.
 func TestInitHoldsNoFileOfTheHost(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := inside(t, b, `for f in /proc/1/fd/*; do
@@ -711,7 +711,7 @@ func TestInitHoldsNoFileOfTheHost(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{Stdout: "looked\n"}, got)
 }
 
-// What a command wrote into a list would be shown to the next one.
+// The next command would show paths that this command wrote into a list.
 func TestListsInAWritableRootAreRefused(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/list", b.Home+"\n")

@@ -23,8 +23,8 @@ import (
 	"pikuri/lib/setup"
 )
 
-// rounds is how often what may go wrong seldom is tried: $PK_ROUNDS, or few
-// enough for every day.
+// rounds is the number of tries of a rare failure: $PK_ROUNDS, or few enough for every
+// day.
 func rounds(t *testing.T, few int) int {
 	t.Helper()
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil && n > 0 {
@@ -46,7 +46,7 @@ func cachedBox(t *testing.T) *clitest.Box {
 	return b
 }
 
-// hostCaches is what the host has in the caches.
+// hostCaches lists the host's files in the caches.
 func hostCaches(t *testing.T, b *clitest.Box) string {
 	t.Helper()
 	return clitest.Listing(t, b.Home+"/.cache/pip") + clitest.Listing(t, b.Home+"/.cache/go-build") + clitest.Listing(t, b.Home+"/go")
@@ -64,7 +64,7 @@ func keeper(t *testing.T, b *clitest.Box, name string) (pid int, marker string) 
 	return pid, u.Marker()
 }
 
-// onlyTheTag wants no session, and no note in the journal.
+// onlyTheTag checks that there is no session, and no note in the journal.
 func onlyTheTag(t *testing.T, b *clitest.Box) {
 	t.Helper()
 	base := b.Home + "/.cache/pikuri"
@@ -103,7 +103,7 @@ func TestSessionCachesLastAsLongAsTheSession(t *testing.T) {
 	assert.Equal(t, before, hostCaches(t, b))
 }
 
-// What a command brought into a cache can be started by the next one.
+// The next command can start a program that a command wrote to a cache.
 func TestProgramInASessionCacheIsFound(t *testing.T) {
 	b := cachedBox(t)
 	program := b.Home + "/go/pkg/mod/tool"
@@ -131,7 +131,7 @@ func TestGoBuildsAgainInASession(t *testing.T) {
 	assert.True(t, before == stamps(t, cache), "the host's cache has changed") // too long to be printed
 }
 
-// stamps is a clitest.Listing of what may be gigabytes: without the content.
+// stamps is a clitest.Listing without content, for trees of gigabytes.
 func stamps(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -152,9 +152,9 @@ func stamps(t *testing.T, dir string) string {
 // one mount.
 const superblocks = `awk '$0 ~ / - overlay / { print $3, $5 }' /proc/self/mountinfo | sort`
 
-// TestParallelCommandsShareOneView: each writes a file in three caches, and must
-// find those of all commands before it, and of those beside it whatever is
-// there, whole.
+// TestParallelCommandsShareOneView: each command writes a file in three caches. It must
+// find the files of all commands before it, and any file that it finds of those beside
+// it must be whole.
 func TestParallelCommandsShareOneView(t *testing.T) {
 	b := cachedBox(t)
 	before := hostCaches(t, b)
@@ -239,7 +239,7 @@ func TestOverlayInsideTheProjectOfASession(t *testing.T) {
 	assert.Empty(t, string(config), "still protected")
 }
 
-// running starts a command that says "ready" and ends with its input.
+// running starts a command that prints "ready" and ends with its input.
 func running(t *testing.T, b *clitest.Box, script string, options ...string) (cmd *exec.Cmd, end func() error) {
 	t.Helper()
 	cmd = b.Command("pk-bwrap", append(options, "--", "bash", "-c", script+"; echo ready; read -r x; exit 0")...)
@@ -273,8 +273,8 @@ func TestKilledKeeper(t *testing.T) {
 }
 
 // A set-up program that enters the namespaces of a process that is no longer the
-// keeper goes no further: the next command may have mounted the same overlays
-// elsewhere by then.
+// keeper stops: the next command may already have mounted the same overlays
+// elsewhere.
 func TestNamespacesOfAFormerKeeper(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -368,12 +368,12 @@ func TestKillsAtRandomMoments(t *testing.T) {
 	onlyTheTag(t, b)
 }
 
-// A command whose keeper is killed while it starts finds the next keeper, or
-// starts it, and says nothing of it.
-// mostKilled leaves commands a chance on a busy machine, where to start a keeper may
-// take longer than it lives.
+// mostKilled bounds the killed keepers: on a busy machine the start of a keeper may
+// take longer than its life.
 const mostKilled = 20
 
+// A command whose keeper is killed while it starts finds the next keeper, or
+// starts it, and prints nothing about it.
 func TestCommandsWhileKeepersAreKilled(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -502,7 +502,7 @@ func TestKeeperIsOutOfReach(t *testing.T) {
 	assert.Equal(t, before.Size(), after.Size())
 }
 
-// The stage works in a copy of the keeper's mounts, and leaves none in them.
+// The set-up program works in a copy of the keeper's mounts, and leaves none in them.
 func TestKeeperGathersNoMounts(t *testing.T) {
 	b := cachedBox(t)
 	b.Write(t, b.Project+"/.git/config", "")
@@ -520,8 +520,8 @@ func TestKeeperGathersNoMounts(t *testing.T) {
 	assert.Equal(t, before, mounts())
 }
 
-// A command that is killed while it enters the session leaves nobody behind,
-// though the kernel forgets there whom it was to die with.
+// A command that is killed while it enters the session leaves no process behind,
+// though the kernel then clears the parent-death signal.
 func TestKilledPkBashInASession(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -548,9 +548,9 @@ func where(t *testing.T, b *clitest.Box, setup string, args ...string) clitest.O
 	return clitest.Finish(t, cmd)
 }
 
-// Where the session's directory lies on an overlay, as in a container, what is
-// written to caches is kept in memory; and a cache on an overlay over an
-// overlay is read-only, with its reason.
+// Where the session's directory lies on an overlay, as in a container, writes to
+// caches are kept in memory; and a cache on an overlay over an overlay is
+// read-only, with its reason.
 func TestWhereOverlaysCannotBe(t *testing.T) {
 	b := cachedBox(t)
 	dir := filepath.Dir(b.Project)
@@ -581,7 +581,7 @@ func TestWhereOverlaysCannotBe(t *testing.T) {
 	}
 }
 
-// What people try with words that are not for them.
+// The hidden modes refuse arguments that users try.
 func TestHiddenModesRefuse(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, args := range [][]string{
@@ -591,7 +591,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}
 		got := clitest.Finish(t, cmd)
-		if args[0] != "--pk-keeper-start" { // that one tells who started it, on a descriptor
+		if args[0] != "--pk-keeper-start" { // it reports to its caller, on a descriptor
 			assert.Equal(t, 125, got.Status, args)
 			assert.NotEmpty(t, got.Stderr, args)
 		}

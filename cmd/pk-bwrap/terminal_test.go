@@ -60,7 +60,7 @@ func (s *shellSession) typed(t *testing.T, keys string) {
 	require.NoError(t, err)
 }
 
-// wait reads until text is shown, and returns what came before it.
+// wait reads until text is shown, and returns the output before it.
 func (s *shellSession) wait(t *testing.T, text string) string {
 	t.Helper()
 	require.NoError(t, s.user.SetReadDeadline(time.Now().Add(shownTime)))
@@ -83,9 +83,9 @@ func (s *shellSession) run(t *testing.T, command string) string {
 	return strings.ReplaceAll(s.wait(t, "ready:"), "\r\n", "\n")
 }
 
-// untilKilled tells on descriptor $1 that it runs, and runs again: the words are not
-// those that the shell shows of it. It forks no more by then: a process that is
-// stopped in vfork(2) keeps its parent from being stopped.
+// untilKilled prints on descriptor $1 that it runs, and runs again, in words that the
+// shell's echo of the command does not have. It does not fork after that: a process
+// that is stopped in vfork(2) keeps its parent from being stopped.
 const untilKilled = `sh -c 'trap "echo ag\"\"ain >&$1" CONT; sleep 100 & echo be""gun >&$1; while :; do wait; done' sh `
 
 func TestKeysOfTheTerminal(t *testing.T) {
@@ -166,7 +166,7 @@ func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 		return
 	}
 	s := newShell(t)
-	const owner = 54399 // nobody has it
+	const owner = 54399 // no user has it
 	require.NoError(t, os.Chown(s.Project, owner, owner))
 	openUp(t, s.Project)
 	defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))

@@ -21,8 +21,8 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// rounds is how often something is tried that depends on luck: few times by
-// default, PK_ROUNDS times when somebody wants to be sure.
+// rounds is the number of tries of an attack that depends on luck: few by default,
+// $PK_ROUNDS to be sure.
 func rounds(t *testing.T, few int) int {
 	t.Helper()
 	text := os.Getenv("PK_ROUNDS")
@@ -98,7 +98,7 @@ func (a *arena) run(t *testing.T, stdin string, args ...string) (status int, std
 	return run(stdin, append([]string{"-C", a.project}, args...)...)
 }
 
-// fill puts what verbs need into the directory, through no name that is swapped.
+// fill makes the files of the verbs in the directory, through no name that is swapped.
 func (a *arena) fill(t *testing.T) {
 	require.NoError(t, os.MkdirAll(a.dir+"/sub", 0o755))
 	for _, name := range []string{"f", "sub/f"} {
@@ -156,8 +156,8 @@ func TestSwappingAttacker(t *testing.T) {
 	}
 }
 
-// TestKilledWrite: whenever an atomic write is killed, the file is the old one or
-// the new one, and the next write removes what was left.
+// TestKilledWrite: after SIGKILL of an atomic write at any moment, the file is the old one
+// or the new one, and the next write removes the temporary files.
 func TestKilledWrite(t *testing.T) {
 	const size = 1 << 20
 	bin := clitest.Bin(t)
@@ -241,7 +241,7 @@ func TestManyOperands(t *testing.T) {
 	assert.Equal(t, strings.Repeat("x", 5000), stdout)
 }
 
-// TestSpecialFilesDoNotBlock: nobody is at the other end, ever.
+// TestSpecialFilesDoNotBlock: the FIFO never has a process at its other end.
 func TestSpecialFilesDoNotBlock(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o644))

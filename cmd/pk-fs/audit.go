@@ -90,8 +90,7 @@ func changed(plan *edit.Plan) (paths []string) {
 	return paths
 }
 
-// hash returns the SHA-256 of a file: "" for none, and for one that cannot be read or is too
-// long.
+// hash returns the SHA-256 of a file: "" if it is missing, unreadable or too long.
 func (w *work) hash(typed string) string {
 	where, err := w.confined.Lookup(typed, toRead)
 	if err != nil {

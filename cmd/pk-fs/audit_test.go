@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// audited returns a project with a file f, and the options that record what is done there.
+// audited returns a project with a file f, and options that record the operations there.
 func audited(t *testing.T) (project, name string, options []string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())

@@ -75,7 +75,7 @@ func (a *answers) write(r record, path string) error {
 	return a.failed(a.json.Encode(r))
 }
 
-// line writes an answer as a record. One that would be read as two is refused, and
+// line writes an answer as a record. It refuses an answer that would be read as two, and
 // the others are still written.
 func (a *answers) line(text string) error {
 	if a.terminal || strings.IndexByte(text, a.end) >= 0 {
@@ -171,7 +171,7 @@ func (w *work) listed(dir string, entry fs.DirEntry) error {
 	return w.answers().write(described(info), under(dir, entry.Name()))
 }
 
-// told reports an error of one answer, and lets the others follow.
+// told reports an error of one answer. The others follow.
 func (w *work) told(err error) error {
 	if fatal, ok := errors.AsType[*outputError](err); ok || err == nil {
 		if fatal != nil {
@@ -306,7 +306,7 @@ func permissions(m fs.FileMode) uint32 {
 	return bits
 }
 
-// kind is a word for what a file is.
+// kind is a word for the type of a file.
 func kind(m fs.FileMode) string {
 	switch {
 	case m == 0:

@@ -184,7 +184,7 @@ func costly(t *testing.T, dir string) (pattern string) {
 	return "(x{1,30}){1,30}y"
 }
 
-// A search ends at a time limit with what it has found, and the loop goes on.
+// A search ends at a time limit with its results so far, and the loop goes on.
 func TestLoopSearchEnds(t *testing.T) {
 	dir := t.TempDir()
 	o := &options{}

@@ -1,5 +1,5 @@
-// Pk-fs reads and writes files of a workspace, so that nobody who renames things
-// meanwhile leads it outside.
+// Pk-fs reads and writes files of a workspace. A process that renames files
+// meanwhile cannot lead it outside.
 package main
 
 import "os"

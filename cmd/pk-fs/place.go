@@ -132,8 +132,8 @@ func (w *work) settings() []workspace.Option {
 	return settings
 }
 
-// permit applies the rules to a place in a root, and refuses one that has to be
-// looked at elsewhere: a root in this one that another directory stands for.
+// permit applies the rules to a place in a root. It refuses a place in a root below this
+// one that another directory replaces.
 func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	where, mode := top, confine.Read
 	if a.Path != "." {
@@ -159,13 +159,12 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	return denied
 }
 
-// elsewhere reports whether where is not looked at in the directory that has the
-// files of top.
+// elsewhere reports whether another directory than that with the files of top has where.
 func (w *work) elsewhere(top, where string) bool {
 	return w.confined.Shown(where) != w.confined.Shown(top)
 }
 
-// isShown reports whether another directory stands for where itself.
+// isShown reports whether another directory replaces where itself.
 func (w *work) isShown(where string) bool { return w.confined.Shown(where) == where }
 
 // failed makes err an error of the verb about the path as it was typed, and logs
@@ -207,7 +206,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case errors.Is(err, confine.ErrManyNames):
 		record.Kind, record.Reason = workspace.ViolatedHardLinks, confine.ErrManyNames.Error()
 	case confined && isSystem(refused.Err):
-		return // it is missing, or cannot be reached: nobody refused it
+		return // it is missing, or cannot be reached: no rule refused it
 	case confined:
 		record.Kind, record.Reason = workspace.ViolatedRoot, refused.Reason()
 	case errors.Is(err, workspace.ErrNotRegular):

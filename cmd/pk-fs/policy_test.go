@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pk-fs makes no sandbox, and does not do either what the policy keeps a sandbox from.
+// pk-fs makes no sandbox, and refuses all that the policy denies to a sandbox.
 func TestPolicyOfASandbox(t *testing.T) {
 	project, _, _ := audited(t)
 	file := filepath.Join(filepath.Dir(project), "policy")

@@ -176,13 +176,13 @@ func (o *options) command() *cli.Command {
 	}
 }
 
-// policyOptions are those that describe a workspace, and can stand in a policy.
+// policyOptions are the options that describe a workspace, and can stand in a policy.
 func (o *options) policyOptions() []cli.Option {
 	return o.WithPolicy(append(append(o.WorkspaceFlags.Options(), o.RuleOptions()...), o.AuditOption()))
 }
 
-// verbOptions are those that not every verb takes. It is noted that they were
-// given.
+// verbOptions are the options that not every verb takes. Each one given is added to
+// o.given.
 func (o *options) verbOptions() []cli.Option {
 	list := []cli.Option{
 		cli.Switch(&o.atomic, "atomic", ""),
@@ -346,7 +346,7 @@ func (o *options) checkLoop(ctx *cli.Context) error {
 	return nil
 }
 
-// verb finds out what is to be done, and refuses what makes no sense of it,
+// verb finds the verb, and refuses operands and options that do not fit it,
 // before anything is opened.
 func (o *options) verb(ctx *cli.Context) (*verb, error) {
 	if len(ctx.Args) == 0 {
@@ -407,7 +407,7 @@ func (w *work) close() {
 	}
 }
 
-// each does something for each operand, reports what fails, and goes on.
+// each calls do for each operand, reports errors, and goes on.
 func (w *work) each(do func(path string) error) error {
 	for _, path := range w.args {
 		if err := do(path); err != nil {
@@ -421,7 +421,7 @@ func (w *work) each(do func(path string) error) error {
 	return nil
 }
 
-// finish hands over what is buffered, and makes the status.
+// finish writes the buffered answers, and makes the status.
 func (w *work) finish() error {
 	var err error
 	if w.answered != nil {
@@ -445,7 +445,7 @@ func (e *outputError) Error() string {
 }
 func (e *outputError) Unwrap() error { return e.err }
 
-// cause strips what names standard output a second time.
+// cause strips the second mention of standard output.
 func cause(err error) error {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return path.Err

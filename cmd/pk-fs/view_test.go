@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// viewer runs the command in a session in which seen stands for base/proj.
+// viewer runs the command in a session in which seen replaces base/proj.
 type viewer struct {
 	base, seen string
 }
@@ -112,7 +112,7 @@ var actions = []struct {
 	{args: "--readable {base} ls {base}/proj/d", stdout: "f\ng\n"},
 }
 
-// after is what the shown project has then, beside cloned.
+// after lists the files of the shown project then, beside cloned.
 const after = "a b abs back copy d d/f d/g inner inner/g link made made/f moved new out renamed renamed/x x x/y x/y/z"
 
 func (v viewer) act(t *testing.T) {

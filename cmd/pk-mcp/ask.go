@@ -22,9 +22,9 @@ const askTime = 10 * time.Minute
 // a call. The client calls again with the answer.
 const stateless = "2026-07-28"
 
-// confirm asks the user through the client, if that was wanted. It returns the result of
-// a call that is not to go on: one that says no, or one that asks. The question is made
-// when it is its turn, as what it says may have changed until then.
+// confirm asks the user through the client, if the caller wanted that. It returns the
+// result of a call that must not go on: a refusal, or a question. It makes the text of
+// the question only when its turn has come, as the facts may have changed until then.
 func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question func() string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
@@ -39,7 +39,7 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 			return failed("internal error: %v", err)
 		}
 		text := question()
-		call := r.Params.Name + string(args) + text // a yes is for what was asked
+		call := r.Params.Name + string(args) + text // a yes counts for this question alone
 		if s.pending.answered(r.Params.RequestState, call) {
 			answer, _ := r.Params.InputResponses["confirm"].(*mcp.ElicitResult)
 			return declined(answer)

@@ -61,8 +61,8 @@ func (t *stdio) Connect(context.Context) (mcp.Connection, error) {
 	return c, nil
 }
 
-// hungUp waits until a pipe or a socket has no writer any more. What was written need not
-// have been read: nothing is read while an answer has no reader.
+// hungUp waits until a pipe or a socket has no writer any more, even with unread data in
+// it: nothing is read while an answer has no reader.
 func hungUp(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	if !ok {
@@ -252,8 +252,8 @@ func parse(line []byte) (jsonrpc.Message, *problem) {
 	return request, nil
 }
 
-// once refuses an object in which a field is there twice: another program that reads it
-// may take the first for what the SDK takes the last for.
+// once refuses an object in which a field is there twice: another program may take the
+// first value, and the SDK takes the last.
 func once(object json.RawMessage, fields map[string]json.RawMessage) error {
 	o := jsonline.Parse(object)
 	for name := range fields {
@@ -262,7 +262,7 @@ func once(object json.RawMessage, fields map[string]json.RawMessage) error {
 	return o.End()
 }
 
-// usable reports whether an id can be given back as it came. The SDK keeps a number as
+// usable reports whether the server can return an id unchanged. The SDK keeps a number as
 // an int64, by way of a float64.
 func usable(id json.RawMessage) bool {
 	const exact = 1 << 53
@@ -285,7 +285,7 @@ func checkVersion(r *jsonrpc.Request, id json.RawMessage) *problem {
 		if json.Unmarshal(params["protocolVersion"], &asked) != nil {
 			return wrong(id, jsonrpc.CodeInvalidParams, "the protocolVersion is not a string")
 		}
-		if asked == batchVersion { // who speaks it speaks the one before
+		if asked == batchVersion { // a client that speaks it speaks the version before too
 			params["protocolVersion"], _ = json.Marshal(beforeBatches)
 			r.Params, _ = json.Marshal(params)
 		}

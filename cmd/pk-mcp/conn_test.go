@@ -250,7 +250,7 @@ func TestNobodyReads(t *testing.T) {
 	for _, line := range []string{handshake + "\n", "no message\n", strings.Repeat("no message\n", 20)} {
 		in, client, err := os.Pipe()
 		require.NoError(t, err)
-		_, out := io.Pipe() // nobody reads it
+		_, out := io.Pipe() // without a reader
 		served := make(chan error, 1)
 		go func() {
 			served <- newServer(&children{}, false, description{}).serve(context.Background(), newStdio(in, out))
@@ -269,7 +269,7 @@ func TestNobodyReads(t *testing.T) {
 	}
 }
 
-// Whatever a line is, it is a message that can be handed on, or it has its answer.
+// Each line is a message that can be passed on, or gets an answer.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{handshake, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","id":1.5,"result":{}}`, `[]`, `{"id":{}}`, `{"jsonrpc":"2.0","id":"\ud800","method":"x"}`} {
 		f.Add([]byte(line))

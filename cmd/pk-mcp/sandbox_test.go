@@ -182,8 +182,8 @@ func TestAskReally(t *testing.T) {
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)
 }
 
-// pk-bash holds a command to the directory that was asked about, and a setting that lets
-// nothing run is not told.
+// pk-bash runs a command only in the directory of the question, and no message names a
+// setting that lets nothing run.
 func TestAskWhere(t *testing.T) {
 	b := clitest.NewBox(t)
 	var mu sync.Mutex
@@ -212,7 +212,7 @@ func TestAskWhere(t *testing.T) {
 	assert.Equal(t, "Error: refused: "+notAllowed, r.says(t, "bash", fields{"command": "true", "cwd": "."}))
 }
 
-// What the programs refuse ends the start.
+// A refusal of one of the programs ends the start.
 func TestRefusals(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, row := range []struct {

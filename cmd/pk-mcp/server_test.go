@@ -343,8 +343,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A command runs in the directory that the user was asked about, or the user is asked
-// anew: another command may have moved the working directory unseen.
+// A command runs in the directory of the question. If another command has moved the
+// working directory meanwhile, the server asks anew.
 func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -365,7 +365,7 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 			assert.Equal(t, []string{"/project", "/elsewhere", "/evil"}, asked)
 			assert.NoFileExists(t, ran)
 
-			// One that is not there any more gives way to the project root.
+			// A directory that is not there any more gives way to the project root.
 			asked = nil
 			call(t, c, "bash", fields{"command": "cd /gone", "cwd": "/"})
 			assert.Contains(t, textOf(call(t, c, "bash", fields{"command": "echo ran"})), "ran\n")
@@ -374,7 +374,7 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	}
 }
 
-// A question is made when it is its turn.
+// The server makes a question when its turn has come.
 func TestQuestionsInTurn(t *testing.T) {
 	t.Parallel()
 	s := fake(t, true)

@@ -76,12 +76,12 @@ type connection struct {
 
 const running = "running"
 
-// maxAsked bounds how often a call asks, as the working directory may move each time.
+// maxAsked bounds the questions of a call, as the working directory may move each time.
 const maxAsked = 3
 
 // bash starts a job, and waits for its end or for a while. The command runs in the
-// directory that the user was asked about: another command may move the working directory
-// while the question is open, and the user is asked anew then.
+// directory of the question: if another command moves the working directory while the
+// question is open, the server asks anew.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
 	notes := ""
 	for range maxAsked {
@@ -127,7 +127,7 @@ func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*
 	return failed("declined: the working directory changes while the user is asked; give cwd"), nil
 }
 
-// movedTo reads a refusal of pk-bash: the working directory is not the one that was to be.
+// movedTo parses pk-bash's refusal of a request for another working directory.
 func movedTo(refusal string) (dir string, ok bool) {
 	rest, ok := strings.CutPrefix(refusal, "the working directory is ")
 	quoted, err := strconv.QuotedPrefix(rest)
@@ -206,7 +206,7 @@ func (s *server) start(ctx context.Context, c *child, f fields, wait time.Durati
 	return r, err
 }
 
-// follow waits for the end of a job, or for a while, and reads what it has printed.
+// follow waits for the end of a job, or for a while, and reads its output.
 func (s *server) follow(ctx context.Context, c *child, first *result, e *events, wait time.Duration, p *progress) (*result, error) {
 	late := time.NewTimer(wait)
 	defer late.Stop()
@@ -310,7 +310,7 @@ type inputIn struct {
 }
 
 // bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so
-// the user is asked about input as about a command.
+// the server asks about input as about a command.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
 	if refusal := s.confirm(ctx, r, in, in.question); refusal != nil {
 		return refusal, nil
@@ -493,7 +493,7 @@ func (r *result) status() string {
 	return "exit status: " + strconv.Itoa(*r.ExitStatus)
 }
 
-// notes are what pk-bash has to say beside the output.
+// notes are the messages of pk-bash beside the output.
 func (r *result) notes() []string {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -551,8 +551,8 @@ func (c connection) line() string {
 	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
 }
 
-// line tells of a fact in the words of the command's output. The path may come from the
-// host, and the option is not the model's to give.
+// line formats a fact in the words of the command's output. The path may come from the
+// host, and the model cannot give the option.
 func (f fact) line() string {
 	text := fmt.Sprintf("fence: %q is %s in the sandbox", f.Word, f.Access)
 	switch {

@@ -31,7 +31,7 @@ type outcome struct {
 	how     *confine.Explanation // nil without --explain
 }
 
-// answerAll answers operands: those that are refused leave no record.
+// answerAll answers operands. A refused operand leaves no record.
 func (a *answerer) answerAll(paths []string) error {
 	for _, path := range paths {
 		if _, err := a.answer(path); err != nil {
@@ -86,7 +86,7 @@ func (a *answerer) say(o outcome) {
 	}
 }
 
-// finish hands over what is buffered and makes the exit status.
+// finish writes the buffered answers and makes the exit status.
 func (a *answerer) finish() error {
 	if err := a.flush(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // tell says on standard error how a path got its answer, in the shape of
-// namei(1): what it begins with, each name on the way, and what decided.
+// namei(1): its beginning, each name on the way, and the deciding root or rule.
 func (a *answerer) tell(o outcome) {
 	from := ""
 	if o.how.Start != "" {
@@ -38,7 +38,7 @@ func nameOf(reading confine.Reading) string {
 	return `".." taken lexically`
 }
 
-// tellSteps leaves out what is outside, unless somebody asked who may know.
+// tellSteps leaves out steps outside the roots, unless -v is given.
 func (a *answerer) tellSteps(steps []confine.Step) {
 	hidden := false
 	for _, step := range steps {
@@ -74,7 +74,7 @@ func (a *answerer) describe(step confine.Step) string {
 // indent shows which names were found in the target of a link.
 func indent(step confine.Step) string { return strings.Repeat("  ", step.Depth) }
 
-// plain is a name as it is if that is plain to see, else quoted.
+// plain is a name, quoted unless all of it is visible.
 func plain(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted != `"`+name+`"` || strings.ContainsAny(name, " ()?") {
@@ -83,7 +83,7 @@ func plain(name string) string {
 	return name
 }
 
-// withOption adds what there is to type when the refusal may not say more.
+// withOption adds the option to type when the refusal may not say more.
 func withOption(refusal error) error {
 	known, ok := errors.AsType[*confine.Refusal](refusal)
 	if ok && known.Hint() == "" && known.Where() != "" {

@@ -104,7 +104,7 @@ func (o *options) command() *cli.Command {
 	}
 }
 
-// policyOptions are those that describe a workspace, and can stand in a policy.
+// policyOptions are the options that describe a workspace, and can stand in a policy.
 func (o *options) policyOptions() []cli.Option {
 	all := append(o.WorkspaceFlags.Options(), o.RuleOptions()...)
 	return o.WithPolicy(append(all, cli.Switch(&o.AllowAll, "allow-all", "")))

@@ -64,7 +64,7 @@ func TestFailedWriteIsSaidOnce(t *testing.T) {
 	}
 }
 
-// Whatever the input, there is one answer for each record.
+// FuzzStream: for any input there is one answer for each record.
 func FuzzStream(f *testing.F) {
 	base := confinetest.Tree(f, "proj/d/f", "proj/l => /etc")
 	f.Add("f\n\nl/passwd\n../x\nd/f", false)

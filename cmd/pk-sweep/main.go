@@ -1,4 +1,4 @@
-// Pk-sweep removes session directories that nobody uses any more.
+// Pk-sweep removes unused session directories.
 package main
 
 import "os"

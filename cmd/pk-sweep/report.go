@@ -14,7 +14,7 @@ import (
 	"pikuri/lib/session"
 )
 
-// reporter tells what became of each session directory, as asked.
+// reporter reports on each session directory, as the options ask.
 type reporter struct {
 	*options
 	ctx    *cli.Context
@@ -23,13 +23,13 @@ type reporter struct {
 	status int
 }
 
-// total is what became of the session directories of one base.
+// total counts the session directories of one base.
 type total struct {
 	removed, kept, failed int
 	usage                 session.Usage
 }
 
-// recover does what commands that were killed have left to be done.
+// recover finishes the work that killed commands have left undone.
 func (r *reporter) recover(base string) {
 	done, err := quarantine.Recover(base)
 	for _, m := range done.Moved {
@@ -144,7 +144,7 @@ func (t *total) add(u session.Result) {
 	switch u.Action {
 	case session.Kept:
 		t.kept++
-		return // the total is of what goes
+		return // the total counts removed directories
 	case session.Failed:
 		t.failed++
 	default:
@@ -167,7 +167,7 @@ func (t *total) text(dryRun bool) string {
 	return text + ", " + size(t.usage)
 }
 
-// size says how much of the disk a session directory takes.
+// size formats the disk space of a session directory.
 func size(u session.Usage) string {
 	text := fmt.Sprintf("%d B", u.Bytes)
 	scaled := float64(u.Bytes)

@@ -137,7 +137,7 @@ func (o *options) check(args []string) error {
 }
 
 // checkBases refuses places where a directory called workspace-x is likely to
-// be somebody's work.
+// be a user's work.
 func (o *options) checkBases() error {
 	for _, base := range o.bases {
 		real, err := filepath.Abs(base)

@@ -18,7 +18,7 @@ type printer struct {
 	hidden     map[string]bool // masks that were printed
 }
 
-// record is what one line says, and with --json an object. A path that is not
+// record is the content of one line, and with --json an object. A path that is not
 // UTF-8 travels as bytes.
 type record struct {
 	Kind       string   `json:"kind"`
@@ -47,7 +47,7 @@ type link struct {
 	TargetBytes []byte `json:"target_base64,omitempty"`
 }
 
-// from fills in which row a record comes from.
+// from fills in the row of a record.
 func from(kind, path string, r *toolchain.Row, variable string) record {
 	rec := record{Kind: kind, Tool: r.Tool, Row: r.Path, File: r.File, Line: r.Line, Variable: variable, Unchecked: r.Unchecked}
 	if r.Source != "-" {
@@ -63,14 +63,14 @@ func (r record) labelled(path string) record {
 	return r
 }
 
-// entry prints an entry; labelled when no operand said what is wanted.
+// entry prints an entry, with kind and tool if labelled.
 func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	r := from(string(e.Kind), e.Path, e.Row, e.Variable)
 	r.text = e.Path
 	if labelled {
 		r = r.labelled(e.Path)
 	}
-	if p.json { // what costs a look at the machine
+	if p.json { // these fields take system calls
 		for _, l := range e.Links() {
 			var out link
 			out.Path, out.Bytes = cli.TextOrBytes(l.Place)
@@ -102,7 +102,7 @@ func (p *printer) masks(e toolchain.Entry) error {
 	return nil
 }
 
-// absent prints why a row shows nothing.
+// absent prints the reason why a row shows nothing.
 func (p *printer) absent(a toolchain.Absence) error {
 	r := from(string(a.Row.Kind), a.Path, a.Row, a.Variable)
 	r.Reason = a.Reason

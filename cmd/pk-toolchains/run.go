@@ -114,7 +114,7 @@ func (o *options) run(ctx *cli.Context) error {
 	return cli.Exit(p.status)
 }
 
-// paths prints what was asked for of the table.
+// paths prints the requested part of the table.
 func (o *options) paths(p *printer, kind string) error {
 	host := toolchain.Host{Home: os.Getenv("HOME"), Getenv: os.Getenv}
 	table, err := toolchain.LoadFor(host)

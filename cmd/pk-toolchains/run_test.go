@@ -39,7 +39,7 @@ func TestCompletionsKnowAllTools(t *testing.T) {
 	}
 }
 
-// TestHostsAreAList: the output is what --allow-host-from takes, whatever a path holds.
+// TestHostsAreAList: --allow-host-from takes the output, with any path in it.
 func TestHostsAreAList(t *testing.T) {
 	for _, test := range []struct{ name, dir string }{{"plain", "a"}, {"a path that looks like a rule", "# evil.test:443 private"}, {"newline", "a\nevil.test:443"}} {
 		t.Run(test.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func rules(t *testing.T, list, end string) string {
 	rules, err := hostrule.FromList("-", strings.Split(list, end), nil)
 	require.NoError(t, err)
 	var own hostrule.Rules
-	for _, r := range rules { // without what the machine that runs the test has
+	for _, r := range rules { // without the hosts of the machine that runs the test
 		if strings.HasSuffix(r.Name, ".test") {
 			own = append(own, r)
 		}
@@ -116,9 +116,9 @@ func TestOddNames(t *testing.T) {
 	}
 }
 
-// TestCheckFindsWhatIsNotMasked: on a home in which every credential of the table
-// lies where it would, the command finds nothing; and where a row of the user's
-// hides nothing, exactly what that row would have hidden.
+// TestCheckFindsWhatIsNotMasked: in a home with a file at the place of every
+// credential, the command finds nothing. Where a row of the user's masks nothing, it
+// finds exactly the credentials that the replaced row would have masked.
 func TestCheckFindsWhatIsNotMasked(t *testing.T) {
 	t.Parallel()
 	home, err := filepath.EvalSymlinks(t.TempDir())
@@ -128,7 +128,7 @@ func TestCheckFindsWhatIsNotMasked(t *testing.T) {
 	require.NotEmpty(t, toolchaintest.Plant(t, home, table, "secret\n"))
 
 	args := []string{"--check"}
-	for _, r := range table.Rows() { // what the machine that runs the test has is its own business
+	for _, r := range table.Rows() { // other paths depend on the machine that runs the test
 		if strings.HasPrefix(r.Path, "~/") {
 			args = append(args, "--tool", r.Tool)
 		}

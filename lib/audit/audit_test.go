@@ -154,7 +154,7 @@ func TestRecord(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
-// A line is never longer than what the next writer reads to find its end.
+// A line is never longer than the tail that the next writer reads to find its end.
 func TestLongRecord(t *testing.T) {
 	name := file(t)
 	l, err := Open("pk-test", name, nil)
@@ -246,7 +246,7 @@ func TestWritingAfterAnEdit(t *testing.T) {
 func TestWritingAfterAKill(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		rest string // behind the last line that the head knows
+		rest string // after the last line in the head
 		want []Event
 	}{
 		{"before the head was written", "", []Event{Begin, Begin, Begin}},
@@ -335,7 +335,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Records to a file that nobody can find are lost.
+// Records to a file without a name are lost.
 func TestRemovedWhileOpen(t *testing.T) {
 	name := file(t)
 	l, err := Open("pk-test", name, nil)

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// trustedDirs hold the programs that pk itself starts outside the sandbox.
-// PATH is not asked: it may name a directory that an agent can write.
+// trustedDirs hold the programs that pk itself starts outside the sandbox. PATH is not
+// used: it may name a directory that an agent can write.
 var trustedDirs = []string{"/usr/bin", "/bin", "/usr/local/bin"}
 
 // Binary is a bwrap that may be started.
@@ -23,10 +23,10 @@ type Binary struct {
 	own  []byte // its content, if the caller owns it and it is bwrap itself
 }
 
-// Copy returns a sealed copy in memory of a bwrap that the caller owns, or nil.
-// The sandbox's init runs bwrap, and the command inside, which has the same uid,
-// could otherwise change the mode of the file on the host through /proc/1/exe.
-// For root that would be everybody's bwrap.
+// Copy returns a sealed copy in memory of a bwrap that the caller owns, or nil. The
+// sandbox's init runs bwrap. Without a copy the command inside, which has the same uid,
+// could change the mode of the file on the host through /proc/1/exe. For root that would
+// be the bwrap of all users.
 func (b Binary) Copy() (*os.File, error) {
 	if b.own == nil {
 		return nil, nil
@@ -43,9 +43,9 @@ func (b Binary) Copy() (*os.File, error) {
 	return f, nil
 }
 
-// FindBinary returns the bwrap at path, or with path "" the first root-owned
-// one in /usr/bin, /bin, /usr/local/bin. A bwrap below a writable root is refused:
-// a command could replace it, and the next run would start its program.
+// FindBinary returns the bwrap at path, or with path "" the first root-owned one in
+// /usr/bin, /bin, /usr/local/bin. It refuses a bwrap below a writable root: a command
+// could replace it, and the next run would start its program.
 func FindBinary(path string, writable []string) (Binary, error) {
 	if path == "" {
 		if path = FindTrusted("bwrap"); path == "" {
@@ -77,14 +77,14 @@ func FindBinary(path string, writable []string) (Binary, error) {
 	return b, nil
 }
 
-// isBwrap tells bwrap from a wrapper, which has to be started by its name.
+// isBwrap tells bwrap from a wrapper, which must be started by its name.
 func isBwrap(program []byte) bool {
 	return bytes.HasPrefix(program, []byte("\x7fELF")) && bytes.Contains(program, []byte("--unshare-user"))
 }
 
-// checkBinary resolves path and refuses a file that others could have replaced. A
-// setuid bwrap is refused too: it cannot do what the plan needs (overlays, no
-// nested user namespaces), and it is one more program that runs as root.
+// checkBinary resolves path and refuses a file that others could have replaced. It
+// refuses a setuid bwrap too: that has no overlays and cannot forbid nested user
+// namespaces, and it is one more program that runs as root.
 func checkBinary(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
@@ -132,7 +132,7 @@ func systemOwner() uint32 {
 	return st.Uid
 }
 
-// installers by the file that tells the package manager apart.
+// installers of bwrap, by the file that identifies the package manager.
 var installers = []struct{ file, line string }{
 	{"/usr/bin/apt-get", "apt-get install bubblewrap"},
 	{"/usr/bin/dnf", "dnf install bubblewrap"},
@@ -150,7 +150,7 @@ func installLine() string {
 	return "the package is called bubblewrap"
 }
 
-// cause strips the operation and path that the message names already.
+// cause strips the operation and path, which the caller's message names already.
 func cause(err error) error {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		return path.Err

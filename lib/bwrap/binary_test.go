@@ -61,7 +61,7 @@ func TestNoBwrapAtAll(t *testing.T) {
 	assert.Contains(t, none.Hint(), "bubblewrap")
 }
 
-// A program that anybody could have put there is not found.
+// A program that another user could have put there is not found.
 func TestFoundProgramsBelongToTheSystem(t *testing.T) {
 	dirs := trustedDirs
 	t.Cleanup(func() { trustedDirs = dirs })

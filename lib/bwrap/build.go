@@ -39,31 +39,32 @@ type Options struct {
 	Overlays    []string                  // --overlay
 	Toolchains  []toolchain.Entry
 	Missing     []toolchain.Entry // caches that the host does not have yet, for a session to keep
-	Masks       []string          // paths to hide inside the toolchains
+	Masks       []string          // paths hidden inside the toolchains
 	Rules       confine.Rules
-	Protect     []Protected // paths in writable roots that must not be written
+	Protect     []Protected // paths in writable roots that are made read-only
 	GitDirs     []string    // git directories of the host, shown through layers
 	Submodules  []string    // unpopulated ones, shown through layers of which nothing lands
 	Trial       bool        // writable roots are overlays of the session
 	SessionBase string      // directory of all session directories, which no overlay may contain
 
-	Table []mountinfo.Mount // of this process; nil: it is read
+	Table []mountinfo.Mount // of this process; nil: New reads it
 
 	Bwrap       Binary
 	Net         bool         // the host's network
 	Gate        *gate.Config // without Net: a network with a gate; nil: a loopback of its own, which bwrap makes
 	AllowNested bool
+	Trace       bool // the filter stops system calls for a tracer, and these fail without it
 	PassFDs     []int
-	RunAs       int            // the project's owner, if root became that
-	Limits      string         // what the command may use, as options
+	RunAs       int            // the project's owner, if root became that user
+	Limits      string         // the command's limits, as options
 	Rlimits     []setup.Rlimit // of each process
-	NoProtect   bool           // nothing is protected by default
-	Require     []string       // guarantees without which there is to be no sandbox
+	NoProtect   bool           // no path is protected by default
+	Require     []string       // guarantees without which New refuses
 	Env         EnvPolicy
-	Home        func(has func(program string) bool) Home // what of pk's is in the home, which may depend on the programs inside; nil: nothing
+	Home        func(has func(program string) bool) Home // pk's files in the home, which may depend on the programs inside; nil: none
 }
 
-// New makes the plan, or refuses. Nothing is created or changed by it.
+// New makes the plan, or refuses. It creates and changes no file.
 func New(o Options) (*Plan, error) {
 	if len(o.Roots) == 0 {
 		return nil, &Refusal{Reason: "internal error: a plan without a project root"}
@@ -87,12 +88,19 @@ type builder struct {
 	links resolver
 	plan  *Plan
 
-	missing map[string]bool // places of protected paths at which there was nothing
+	missing map[string]bool // protected paths that do not exist
 }
 
-// filter adds the filter of system calls, where one is known for the processor.
+// filter adds the system call filter, if there is one for the processor.
 func (b *builder) filter() error {
-	filter, err := seccomp.Filter(b.AllowNested)
+	make := seccomp.Filter
+	if b.Trace {
+		make = seccomp.Tracing
+	}
+	filter, err := make(b.AllowNested)
+	if err != nil && b.Trace {
+		return &Refusal{Reason: "cannot trace the command: " + err.Error(), Advice: "leave --trace out"}
+	}
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
@@ -109,7 +117,7 @@ func (b *builder) taken(dest string) bool {
 	return slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == dest })
 }
 
-// refuse looks at every directory that the caller wants shown.
+// refuse checks every directory that the caller wants shown.
 func (b *builder) refuse() error {
 	if b.Tmp != "" && !b.OwnTmp {
 		if err := b.refuseBelowTmp(); err != nil {
@@ -146,8 +154,8 @@ func (b *builder) allRoots() []string {
 	return append(paths, b.Overlays...)
 }
 
-// resolveOverlays replaces the overlay roots by the directories that they lead to:
-// these are checked, and shown.
+// resolveOverlays replaces the overlay roots by the directories that they lead to, which
+// are then checked and shown.
 func (b *builder) resolveOverlays() error {
 	var writable []string
 	for _, r := range b.Roots {
@@ -173,8 +181,8 @@ func (b *builder) resolveOverlays() error {
 	return nil
 }
 
-// refuseBelowTmp refuses roots below /tmp. Their mount points would have to be made
-// inside the directory that the caller gave as /tmp, and would stay there.
+// refuseBelowTmp refuses roots below /tmp. Their mount points would have to be made in
+// the directory that the caller gave as /tmp, and would stay there.
 func (b *builder) refuseBelowTmp() error {
 	for _, r := range b.Roots {
 		if fsat.Within(r.Path, "/tmp") && r.Path != b.Tmp {
@@ -187,8 +195,8 @@ func (b *builder) refuseBelowTmp() error {
 	return nil
 }
 
-// roots shows the roots of the workspace. A root given twice is shown the way that
-// allows more, as everywhere in the workspace.
+// roots shows the roots of the workspace. A root given twice gets the wider access, as
+// everywhere in the workspace.
 func (b *builder) roots() error {
 	if b.Tmp != "" {
 		b.add(Mount{Op: OpWritable, Source: b.Tmp, Dest: "/tmp", Rule: "the session tmp is /tmp", Root: true, Own: b.OwnTmp})
@@ -206,7 +214,7 @@ func (b *builder) roots() error {
 			}
 		}
 		if r.Path == b.Tmp && !b.OwnTmp && fsat.Within(r.Path, "/tmp") {
-			continue // it is there as /tmp; a mount point for it would have to be made in it
+			continue // it is shown as /tmp; a mount point for it would have to be made in it
 		}
 		if at := slices.IndexFunc(b.plan.Mounts, func(m Mount) bool { return m.Dest == r.Path }); at < 0 {
 			b.add(m)
@@ -217,10 +225,10 @@ func (b *builder) roots() error {
 	return nil
 }
 
-// trialRule is a part of the rule of each root of a trial.
+// trialRule is appended to the rule of each root of a trial.
 const trialRule = "; --trial: changes stay in the session"
 
-// refuseTrial refuses what cannot be a root of a trial.
+// refuseTrial refuses a root that a trial cannot overlay.
 func (b *builder) refuseTrial(r confine.Root) error {
 	reason, advice := "", "leave --trial out"
 	below := mountBelow(b.plan.Table(), r.Path)
@@ -253,7 +261,7 @@ func onOverlay(dir string) bool {
 	return fs.Type == unix.OVERLAYFS_SUPER_MAGIC
 }
 
-// rootRule says what caused root number i.
+// rootRule returns the option or default behind root number i.
 func (b *builder) rootRule(i int, r confine.Root) string {
 	given := ""
 	if b.RootRule != nil {
@@ -272,8 +280,8 @@ func (b *builder) rootRule(i int, r confine.Root) string {
 	return "option --readable"
 }
 
-// overlays shows the overlay roots that were asked for by name. A directory that
-// cannot be overlaid is refused: the caller counts on writing there.
+// overlays shows the overlay roots given by name. It refuses a directory that cannot be
+// overlaid: the caller counts on writing there.
 func (b *builder) overlays() error {
 	for _, dir := range b.Overlays {
 		if why := b.noOverlay(dir); why != "" {
@@ -286,9 +294,9 @@ func (b *builder) overlays() error {
 	return nil
 }
 
-// overlay adds an overlay. It takes the place of a readable root, so that one
-// list can serve file tools, which read the host's copy, and the sandbox. It
-// reports whether the overlay is there: a writable root stays.
+// overlay adds an overlay. It replaces a readable root, so that one list can serve file
+// tools, which read the host's copy, and the sandbox. It reports whether the overlay was
+// added: a writable root stays.
 func (b *builder) overlay(m Mount) bool {
 	at := slices.IndexFunc(b.plan.Mounts, func(o Mount) bool { return o.Dest == m.Dest })
 	switch {
@@ -311,7 +319,7 @@ func mode(dir string) string {
 	return fmt.Sprintf("%04o", info.Mode().Perm())
 }
 
-// noOverlay says why dir cannot be an overlay, or "".
+// noOverlay returns the reason why dir cannot be an overlay, or "".
 func (b *builder) noOverlay(dir string) string {
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		return "it is not a directory"
@@ -332,7 +340,7 @@ func (b *builder) toolchains() error {
 	for _, e := range b.Toolchains {
 		real, err := b.links.real(e.Path)
 		if err != nil {
-			continue // gone since the table was read
+			continue // removed since the table was read
 		}
 		if b.guard.refuse(real) != nil {
 			b.warn("%q is not shown: it would show a container's control socket", e.Path)
@@ -348,7 +356,7 @@ func (b *builder) toolchains() error {
 		b.entry(e, real, op)
 	}
 	for _, e := range b.Missing {
-		// A mount point is never made in a tree of the host.
+		// No mount point is made in a tree of the host.
 		if at := b.links.canonical(e.Path); !exists(at) && !b.rooted(at) && !b.taken(at) {
 			b.add(Mount{Op: OpOverlay, Source: at, Dest: at, Perms: "0700", Missing: true, Rule: "toolchain " + e.Tool + ", not on the host yet"})
 		}
@@ -364,7 +372,7 @@ func (b *builder) toolchains() error {
 	return nil
 }
 
-// entry shows one row of the table where it really lies.
+// entry shows one row of the table at its resolved path.
 func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	rule := "toolchain " + e.Tool
 	if above, ok := cover(b.plan.Mounts, real); ok && above.Op == OpWritable && above.Dest != "/tmp" {
@@ -379,8 +387,8 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 	}
 }
 
-// copied replaces the mount of a small file or tree by copies. Nothing is copied into
-// a tree of the host, which is there already, nor where something is to be hidden.
+// copied replaces the mount of a small file or tree by copies. It copies nothing into a
+// tree of the host, which is there already, nor to a place with something to hide.
 func (b *builder) copied(m Mount) []Mount {
 	info, err := os.Stat(m.Source)
 	if m.Op != OpReadOnly || err != nil || b.rooted(m.Dest) {
@@ -397,8 +405,7 @@ func (b *builder) copied(m Mount) []Mount {
 	return slices.DeleteFunc(small(m), func(part Mount) bool { return b.taken(part.Dest) || b.rooted(part.Dest) })
 }
 
-// linksOn returns the symbolic links on the way along path, as links at their
-// places.
+// linksOn returns the symbolic links along path, as links at their places.
 func linksOn(path, rule string) []Mount {
 	var links []Mount
 	for _, l := range confine.Links(path) {
@@ -407,8 +414,8 @@ func linksOn(path, rule string) []Mount {
 	return links
 }
 
-// typedNames shows roots under the names that were typed as well, where these
-// lead through symbolic links: build directories and configuration hold them.
+// typedNames shows roots also under the names that the caller typed, if these lead
+// through symbolic links: build directories and configuration hold such names.
 func (b *builder) typedNames() error {
 	for _, r := range b.Roots {
 		typed, err := filepath.Abs(r.Name)
@@ -420,8 +427,7 @@ func (b *builder) typedNames() error {
 	return nil
 }
 
-// addLinks adds the symbolic links on the way along path that no tree of the host
-// shows.
+// addLinks adds the symbolic links along path that no tree of the host shows.
 func (b *builder) addLinks(path, rule string) {
 	for _, link := range linksOn(path, rule) {
 		if !b.taken(link.Dest) && !b.rooted(link.Dest) && !fsat.Within(link.Dest, "/proc") && !fsat.Within(link.Dest, "/dev") {
@@ -430,8 +436,8 @@ func (b *builder) addLinks(path, rule string) {
 	}
 }
 
-// rooted reports whether path lies in a tree of the host that is shown. A
-// session tmp does not count: mount points may be made in it.
+// rooted reports whether path lies in a tree of the host that is shown. A session tmp
+// does not count: mount points may be made in it.
 func (b *builder) rooted(path string) bool {
 	m, ok := cover(b.plan.Mounts, path)
 	_, shown := m.host(path)
@@ -444,7 +450,7 @@ func (b *builder) masks() error {
 	for _, path := range b.Masks {
 		real, err := b.links.real(path)
 		if err != nil || !b.rooted(real) || b.taken(real) {
-			continue // not shown, so there is nothing to hide
+			continue // not shown, so there is no need to hide it
 		}
 		info, err := os.Stat(real)
 		if err != nil || hiddenAlready(info) {
@@ -465,7 +471,7 @@ func (b *builder) masks() error {
 const settingsRule = "default: settings of npm and pip, without credentials"
 
 // settings shows the settings of npm and pip, such as a registry and its certificate,
-// where the caller shows nothing.
+// unless the caller shows others there.
 func (b *builder) settings() error {
 	for _, path := range settings.Paths(b.user.home, b.getenv) {
 		path = b.links.canonical(path)
@@ -480,8 +486,8 @@ func (b *builder) settings() error {
 }
 
 // hideSessions hides the session directories in roots around them: they hold files of
-// other commands. An empty directory, and not a mask, does: the session tmp is shown
-// below it, and needs a mount point there.
+// other commands. It uses an empty directory, not a mask: the session tmp is shown below
+// it, and needs a mount point there.
 func (b *builder) hideSessions() {
 	if b.SessionBase == "" {
 		return
@@ -491,8 +497,8 @@ func (b *builder) hideSessions() {
 	}
 }
 
-// hiddenAlready reports whether a file is the empty one that a sandbox around this
-// process has there. It has no name any more, and nothing can be mounted on it.
+// hiddenAlready reports whether a file is the empty one with which a sandbox around this
+// process hides another. It has no name any more, so nothing can be mounted on it.
 func hiddenAlready(info os.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink == 0 && st.Size == 0
@@ -522,12 +528,12 @@ func (b *builder) defaults() error {
 		Mount{Op: OpDev, Dest: "/dev", Size: tmpSize, Rule: "default"},
 	)
 	if b.plan.UserIsRoot {
-		// Its files are writable to the kernel's uid 0 with every capability
-		// dropped, core_pattern among them; bwrap covers only what access(2)
-		// calls writable, and the directory is not.
+		// The kernel's uid 0 can write its files with every capability dropped, core_pattern
+		// among them. bwrap covers only directories that are writable by access(2), and this one
+		// is not.
 		b.add(Mount{Op: OpReadOnly, Source: "/proc/sys", Dest: "/proc/sys", Rule: "default: the caller is root"})
 	}
-	if exists("/proc/keys") && !b.AllowNested { // with it, no proc could be mounted inside
+	if exists("/proc/keys") && !b.AllowNested { // over it, no proc could be mounted inside
 		b.add(Mount{Op: OpMask, Dest: "/proc/keys", Rule: "default: it names the caller's keys"})
 	}
 	if !b.taken("/tmp") {
@@ -538,7 +544,7 @@ func (b *builder) defaults() error {
 	return b.arrange()
 }
 
-// arrange puts the mounts in the order in which they are made.
+// arrange sorts the mounts into the order in which they are made.
 func (b *builder) arrange() error {
 	sortMounts(b.plan.Mounts)
 	b.plan.Mounts = merge(b.plan.Mounts)
@@ -547,9 +553,9 @@ func (b *builder) arrange() error {
 
 const shieldRule = "default: a root lies below it"
 
-// shieldTmp puts an empty directory over an entry of the session tmp where a root
-// lies deeper below /tmp. A command of the session may have left a symbolic link
-// there, and the mount point of the root could not be made behind it.
+// shieldTmp puts an empty directory over an entry of the session tmp, if a root lies
+// deeper below it. A command of the session may have left a symbolic link there, and the
+// mount point of the root cannot be made behind a link.
 func (b *builder) shieldTmp() {
 	if !b.OwnTmp {
 		return
@@ -563,9 +569,9 @@ func (b *builder) shieldTmp() {
 	}
 }
 
-// sealParents makes the directory around a root read-only where it would be a part of the
-// empty home or of /tmp: "git worktree add ../x" must not succeed for nothing. A hidden
-// directory such as ~/.config, and one in which a tool chain lies, stay writable: tools
+// sealParents makes the directory around a root read-only if it would be a part of the
+// empty home or of /tmp: "git worktree add ../x" must fail rather than lose its files. A
+// hidden directory such as ~/.config, and one with a tool chain, stay writable: tools
 // write there.
 func (b *builder) sealParents() {
 	for i, r := range b.Roots {
@@ -585,10 +591,10 @@ func (b *builder) sealParents() {
 	}
 }
 
-// sealedSize is enough for mount points.
+// sealedSize holds enough mount points.
 const sealedSize = 1 << 20
 
-// usedByTools reports whether something other than roots and links lies in a directory.
+// usedByTools reports whether a directory holds a mount other than roots and links.
 func (b *builder) usedByTools(dir string) bool {
 	return slices.ContainsFunc(b.plan.Mounts, func(m Mount) bool {
 		return m.Dest != dir && fsat.Within(m.Dest, dir) && !slices.ContainsFunc(b.Roots, func(r confine.Root) bool { return fsat.Within(m.Dest, r.Path) }) && m.Op != OpLink && !m.Sealed
@@ -607,16 +613,16 @@ func (p *Plan) Vanishing() []string {
 	list := []string{p.Mounts[at].Dest}
 	for _, name := range []string{".local/bin", ".local/lib", ".cargo/bin", "go/bin"} {
 		dir := filepath.Join(list[0], name)
-		if m, _ := cover(p.Mounts, dir); m.Dest == list[0] { // else it is shown
+		if m, _ := cover(p.Mounts, dir); m.Dest == list[0] { // otherwise the host's is shown
 			list = append(list, dir)
 		}
 	}
 	return list
 }
 
-// homeMounts makes the home empty and writable, and with it the directories
-// that take its place for caches and settings when XDG variables move them. Where
-// a link on the way leads nowhere, there is a directory instead of the link.
+// homeMounts makes the home empty and writable, and so the directories for caches and
+// settings that XDG variables move elsewhere. A dangling link on the way is replaced by a
+// directory.
 func (b *builder) homeMounts() []Mount {
 	var mounts []Mount
 	empty := func(dir, rule string) {
@@ -638,15 +644,15 @@ func (b *builder) homeMounts() []Mount {
 	return mounts
 }
 
-// mountPoints refuses a mount whose mount point would have to be made inside a tree
-// of the host: it would stay there when the sandbox is gone. In a session tmp, which
-// goes with its session, one may be made; but not behind a symbolic link.
+// mountPoints refuses a mount whose mount point would have to be made inside a tree of
+// the host: it would stay there after the sandbox. In a session tmp, which ends with its
+// session, one may be made; but not behind a symbolic link.
 func (b *builder) mountPoints() error {
 	for i, m := range b.plan.Mounts {
 		above, _ := cover(b.plan.Mounts[:i], m.Dest)
 		host, ok := above.host(m.Dest)
 		if !ok || b.OwnTmp && m.Dest == b.Tmp {
-			continue // the second is made before the sandbox is
+			continue // the second is made before the sandbox
 		}
 		var st unix.Stat_t
 		err := unix.Lstat(host, &st)
@@ -699,14 +705,14 @@ func (b *builder) environment() error {
 	return nil
 }
 
-// Home is what pk puts into the empty home, and variables that go with it.
+// Home holds the files that pk puts into the empty home, and their variables.
 type Home struct {
 	Files    []Mount // Dest is relative to the home
-	Vars     []Var   // hold where the caller says nothing
+	Vars     []Var   // used if the caller sets no other value
 	Warnings []string
 }
 
-// home adds files to the home, except where the caller shows the host's.
+// home adds files to the home, unless the caller shows the host's.
 func (b *builder) home() error {
 	if b.Home == nil {
 		return nil
@@ -740,12 +746,12 @@ func (b *builder) warn(format string, args ...any) {
 
 // OwnMounts is the table of mounts of this process.
 func OwnMounts() []mountinfo.Mount {
-	mounts, _ := mountinfo.Read("/proc/self/mountinfo") // without /proc there is no bwrap either
+	mounts, _ := mountinfo.Read("/proc/self/mountinfo") // without /proc bwrap fails too
 	return mounts
 }
 
-// mountBelow returns a mount point below dir that is not in ignored, or "". The
-// kernel refuses an overlay whose lower tree has one, in a user namespace.
+// mountBelow returns a mount point below dir that is not in ignored, or "". In a user
+// namespace the kernel refuses an overlay with a mount below its lower directory.
 func mountBelow(mounts []mountinfo.Mount, dir string, ignored ...string) string {
 	for _, m := range mounts {
 		if m.Point != dir && fsat.Within(m.Point, dir) && !slices.Contains(ignored, m.Point) {

@@ -9,16 +9,15 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Paint returns text in the colour of an access, or of a heading (Title). It changes
-// no word.
+// Paint returns text in the colour of an access, or of a heading (Title). It changes no
+// word.
 type Paint func(what Access, text string) string
 
-// Title is for Paint alone.
+// Title is an argument of Paint only.
 const Title Access = "title"
 
-// The lines of a description are made for a terminal of 80 columns: the path or name
-// stands on the left, and the reason from ruleColumn on. A path is never broken, and
-// may stick out.
+// A description fits a terminal of 80 columns: the path or name stands on the left, and
+// the reason from ruleColumn on. A path is never broken, and may stick out.
 const (
 	width       = 80
 	ruleColumn  = 44
@@ -26,8 +25,8 @@ const (
 	thingColumn = wordColumn + len("read-only") + 2
 )
 
-// Describe lays the whole plan out for a person: first the paths that can be
-// written, then those that are protected or hidden, then the rest.
+// Describe formats the whole plan for the user: first the paths that can be written, then
+// those that are protected or hidden, then the rest.
 func (p *Plan) Describe(paint Paint) []string {
 	var lines []string
 	section := func(title string, rows []row) {
@@ -57,12 +56,12 @@ func (p *Plan) Describe(paint Paint) []string {
 // row is one line of a description, or more where it has to be broken.
 type row struct {
 	access Access   // "" for variables, flags and the like
-	dir    string   // the directory of the things, if they are several
+	dir    string   // the directory of the things, if there are several
 	things []string // paths or names
 	rule   string   // why
 }
 
-// lines sets a row in two columns.
+// lines formats a row in two columns.
 func (r row) lines(paint Paint) []string {
 	at := wordColumn
 	if r.access != "" {
@@ -92,7 +91,7 @@ func (r row) lines(paint Paint) []string {
 	return lines
 }
 
-// words are the things as a list.
+// words joins the things to a list.
 func (r row) words() []string {
 	var words []string
 	if r.dir != "" {
@@ -107,7 +106,7 @@ func (r row) words() []string {
 	return words
 }
 
-// fill breaks words into lines of at most so many bytes, where a word allows it.
+// fill joins words to lines of at most that many bytes. It does not break a word.
 func fill(words []string, most int) []string {
 	lines := []string{""}
 	for _, word := range words {
@@ -124,11 +123,11 @@ func fill(words []string, most int) []string {
 	return lines
 }
 
-// crowd is how many files of one directory are listed together.
+// crowd is the number of files of one directory that are listed together.
 const crowd = 3
 
-// together makes one row of those that differ in the last name of their path
-// only, at the place of the first.
+// together joins rows that differ only in the last name of their path, at the place of
+// the first.
 func together(rows []row) []row {
 	count := map[kin]int{}
 	for _, r := range rows {
@@ -158,7 +157,7 @@ type kin struct {
 	dir, rule string
 }
 
-// key: a thing that is quoted, or has a remark, stays alone.
+// key keeps a thing alone that is quoted, or has a remark.
 func (r row) key() kin {
 	if thing := r.things[0]; strings.ContainsAny(thing, " ,\"") {
 		return kin{r.access, thing, r.rule}
@@ -185,7 +184,7 @@ func (p *Plan) rows(ops ...Op) []row {
 	return rows
 }
 
-// watchedRows lists what is watched. The names of one tool in a root make one row,
+// watchedRows lists the watched names. The names of one tool in a root make one row,
 // without the reason for each: there are many.
 func (p *Plan) watchedRows() []row {
 	var rows []row
@@ -211,7 +210,7 @@ func (p *Plan) watchedRows() []row {
 	return rows
 }
 
-// toolOf is the beginning of a rule "default: TOOL: REASON", "" for another.
+// toolOf is the TOOL of a rule "default: TOOL: REASON", "" for other rules.
 func toolOf(rule string) string {
 	if part := strings.SplitN(rule, ": ", 3); len(part) == 3 && part[0] == "default" {
 		return part[0] + ": " + part[1]
@@ -230,7 +229,7 @@ func (p *Plan) writableRoot(path string) string {
 	return root
 }
 
-// tooMany is said when sockets were not looked for everywhere.
+// tooMany is the message if the search for sockets was cut short.
 const tooMany = "there may be further sockets: the roots hold too many names to look at all of them"
 
 func (p *Plan) socketRows() []row {
@@ -264,7 +263,7 @@ func (p *Plan) varRows(dropped bool) []row {
 	return rows
 }
 
-// Describe lays the verdict out for a person: the answer first, the reason after.
+// Describe formats the verdict for the user: the answer first, the reason after.
 func (v Verdict) Describe(paint Paint) string {
 	at := thingColumn - wordColumn
 	what := []string{Quoted(v.Path)}
@@ -284,7 +283,7 @@ func (v Verdict) Describe(paint Paint) string {
 	return paint(v.Access, fmt.Sprintf("%-*s", at-2, v.Access)) + "  " + strings.Join(lines, "\n"+strings.Repeat(" ", at))
 }
 
-// Quoted is a path as a person reads it: bare where that is unmistakable.
+// Quoted is a path for messages: bare if that is unmistakable.
 func Quoted(path string) string {
 	if q := fmt.Sprintf("%q", path); q != `"`+path+`"` || strings.ContainsRune(path, ' ') || path == "" {
 		return q

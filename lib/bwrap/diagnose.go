@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Diagnose turns the message of a bwrap that failed into the line to type. The
-// message is kept: people search for it.
+// Diagnose turns the message of a bwrap that failed into the line to type. It keeps the
+// message: users search for it.
 func Diagnose(message string) error {
 	return readHost(cmp.Or(FindTrusted("bwrap"), "/usr/bin/bwrap")).diagnose(message)
 }
@@ -29,9 +29,9 @@ type host struct {
 	container string // docker, podman, kubernetes, another's name, or ""
 	wsl1      string // the name of the WSL 1 distribution, or ""
 	gvisor    bool
-	inside    bool   // a sandbox of bwrap is around
-	nested    bool   // a user namespace is around
-	filtered  bool   // a system call filter is around
+	inside    bool   // this process is in a sandbox of bwrap
+	nested    bool   // this process is in a user namespace
+	filtered  bool   // this process has a system call filter
 	masked    string // a mount point below /proc, or ""
 }
 
@@ -60,8 +60,8 @@ func readHost(bwrap string) *host {
 	return h
 }
 
-// container tells which engine started the container around this process, by
-// the files that each leaves in it.
+// container returns the engine that started the container around this process, by the
+// files that each leaves in it.
 func container(exists func(string) bool, getenv func(string) string) string {
 	switch {
 	case getenv("KUBERNETES_SERVICE_HOST") != "":
@@ -78,8 +78,8 @@ func container(exists func(string) bool, getenv func(string) string) string {
 // not name gVisor.
 const gvisorVersion = "#1 SMP Sun Jan 10 15:06:54 PST 2016"
 
-// kernelKind finds in /proc/version the two kernels that are called Linux and are
-// not. The kernel of WSL 2 is Linux, and spells microsoft in lower case.
+// kernelKind finds in /proc/version the two kernels that claim to be Linux and are not.
+// The kernel of WSL 2 is Linux, and spells microsoft in lower case.
 func kernelKind(version, distribution string) (wsl1 string, gvisor bool) {
 	if strings.Contains(version, "-Microsoft") {
 		wsl1 = cmp.Or(distribution, "DISTRIBUTION")
@@ -94,13 +94,12 @@ func bwrapIsInit(cmdline []byte) bool {
 	return filepath.Base(string(words[0])) == "bwrap" || len(words) > 1 && string(words[1]) == "--args"
 }
 
-// The lines to type, where more than one ailment has the same cure.
+// The lines to type for more than one ailment.
 const (
 	setting   = "as root: echo %s=%s >/etc/sysctl.d/60-userns.conf && sysctl --system"
 	onTheHost = "on the machine around the container, "
 
-	// A part of this is no use: each of the three fails when the one before is
-	// gone.
+	// All three are needed: each restriction shows only when the one before is gone.
 	dockerFlags = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
 	podmanFlags = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
 	// The filter of Podman 3.2 and later lets bwrap get as far as /proc.
@@ -109,15 +108,15 @@ const (
 	nspawnFlags = "let the container make namespaces and mount a proc of its own (no seccomp filter, nothing mounted below /proc)"
 )
 
-// ailment is one reason why bwrap fails, and what to type.
+// ailment is one reason why bwrap fails, and the line to type.
 type ailment struct {
 	has    func(h *host, said string) bool
 	advice func(h *host) string
 }
 
-// ailments are in the order in which they are looked for: a reason that explains
-// every failure comes before one for a single message, and a setting that can be
-// read before a guess from a message.
+// ailments are in the order in which they are checked: a reason that explains every
+// failure comes before one for a single message, and a setting that can be read before a
+// guess from a message.
 var ailments = []ailment{
 	{func(h *host, _ string) bool { return h.wsl1 != "" }, func(h *host) string {
 		return "WSL 1 has no namespaces; in Windows: wsl --set-version " + h.wsl1 + " 2"
@@ -180,28 +179,28 @@ func anyOf(parts ...string) func(*host, string) bool {
 
 func always(advice string) func(*host) string { return func(*host) string { return advice } }
 
-// deniesMap: bwrap was refused the ids of its user namespace.
+// deniesMap: the kernel denied bwrap the ID maps of its user namespace.
 var deniesMap = anyOf("uid map", "gid map")
 
-// deniesNamespace: bwrap was refused a user namespace.
+// deniesNamespace: the kernel denied bwrap a user namespace.
 func deniesNamespace(said string) bool {
 	return anyOf("No permissions to create", "namespace failed")(nil, said) || deniesMap(nil, said)
 }
 
-// deniesUse: bwrap made one, and was refused its use.
+// deniesUse: bwrap made a user namespace, but the kernel denied its use.
 func deniesUse(said string) bool {
 	return deniesNamespace(said) || anyOf("Operation not permitted", "Permission denied", "RTM_NEWADDR")(nil, said)
 }
 
 func deniesUseOf(_ *host, said string) bool { return deniesUse(said) }
 
-// minFiles is the limit on open files that a start needs. About 60 are open at
-// once with the mounts of a common machine. With fewer, the dynamic linker and Go's
-// runtime fail with messages of their own.
+// minFiles is the limit on open files that a start needs. About 60 are open at once with
+// the mounts of a common machine. With fewer, the dynamic linker and Go's runtime fail
+// with messages of their own.
 const minFiles = 128
 
-// CheckFiles reports a limit on open files with which no sandbox can be started.
-// The hard limit counts: Go programs raise the soft one at their start.
+// CheckFiles reports a limit on open files that is too low to start a sandbox. The hard
+// limit counts: Go programs raise the soft one at their start.
 func CheckFiles() error {
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) != nil || files.Max >= minFiles {
@@ -234,7 +233,7 @@ func (h *host) kind(format, kind string) string {
 	return fmt.Sprintf(format, cmp.Or(names[kind], kind))
 }
 
-// where says on which machine to set the kernel: a container shares its host's.
+// where names the machine on which to change the kernel: a container shares its host's.
 func (h *host) where() string {
 	if h.container != "" {
 		return onTheHost
@@ -249,8 +248,8 @@ func (h *host) maskedBy() string {
 	return fmt.Sprintf(" (%q)", h.masked)
 }
 
-// flags returns the options with which a container of this kind can make a sandbox,
-// or the advice for a machine that is no container.
+// flags returns the options with which a container of this kind can make a sandbox, or
+// the advice for a machine that is not a container.
 func (h *host) flags(otherwise string) string {
 	switch h.container {
 	case "docker":
@@ -265,9 +264,9 @@ func (h *host) flags(otherwise string) string {
 	return nspawnFlags
 }
 
-// profile makes a profile for bwrap and for the programs that start it: unshare(1)
-// makes the user namespace, and keeps the profile of the program that runs it. The
-// setting that frees every program is not proposed.
+// profile returns an AppArmor profile for bwrap and for the programs that start it:
+// unshare(1) makes the user namespace, and keeps the profile of the program that runs it.
+// The setting that frees every program is not proposed.
 func (h *host) profile() string {
 	return fmt.Sprintf("as root: printf 'abi <abi/4.0>,\\nprofile pk /{%s,%s} flags=(unconfined) { userns, }\\n' >/etc/apparmor.d/pk && apparmor_parser -r /etc/apparmor.d/pk",
 		strings.TrimPrefix(h.bwrap, "/"), strings.TrimPrefix(h.programs, "/"))

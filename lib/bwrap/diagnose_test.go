@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What bwrap says, as it says it.
+// Messages of bwrap, verbatim.
 const (
 	saidEnospc   = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)\n"
 	saidNo       = "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged user namespaces.\n"
@@ -23,7 +23,7 @@ const (
 	saidSetuid   = "bwrap: setuid use of bubblewrap is not supported\n"
 )
 
-// The whole advice, for what was read of a machine and what bwrap said on it.
+// The whole advice, by the settings of a machine and the message of bwrap on it.
 func TestEveryAilmentHasALineToType(t *testing.T) {
 	const (
 		appArmor = `as root: printf 'abi <abi/4.0>,\nprofile pk /{usr/bin/bwrap,usr/local/bin/pk-*} flags=(unconfined) { userns, }\n' >/etc/apparmor.d/pk && apparmor_parser -r /etc/apparmor.d/pk`

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// EnvPolicy says which of the caller's variables the sandbox gets. The zero
-// value passes variables that carry neither code nor secrets.
+// EnvPolicy selects the caller's variables for the sandbox. The zero value passes
+// variables that carry neither code nor secrets.
 type EnvPolicy struct {
-	Usual   []Var    // where the caller says nothing; the first of a name counts
+	Usual   []Var    // if the caller does not set them; the first of a name counts
 	Caller  []string // NAME=VALUE, as from os.Environ
-	Inherit bool     // pass everything
-	Pass    []string // names that are passed whatever they carry
+	Inherit bool     // pass all variables
+	Pass    []string // names of variables that are passed whatever they carry
 	Set     []string // NAME=VALUE, added last
 }
 
-// codeNames are variables that make a program run code or load it: the shell's
-// start-up files, the dynamic linker, the interpreters' own options.
+// codeNames are variables that make a program run or load code: the shell's start-up
+// files, the dynamic linker, the interpreters' own options.
 var codeNames = words(`BASH_ENV ENV SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND CDPATH GLOBIGNORE
 	GCONV_PATH GLIBC_TUNABLES NLSPATH LESSOPEN LESSCLOSE
 	NODE_OPTIONS NODE_PATH PYTHONSTARTUP PYTHONPATH PYTHONHOME PYTHONINSPECT PYTHONBREAKPOINT
@@ -27,8 +27,8 @@ var codeNames = words(`BASH_ENV ENV SHELLOPTS BASHOPTS PS4 PROMPT_COMMAND CDPATH
 	RUSTC RUSTC_WRAPPER RUSTC_WORKSPACE_WRAPPER MAKEFLAGS MFLAGS GNUMAKEFLAGS
 	LUA_INIT PHPRC PHP_INI_SCAN_DIR PYTHONUSERBASE ZDOTDIR npm_config_node_options npm_config_script_shell`)
 
-// hostNames lead to services, terminals and files of the host: they name
-// sockets that are not there inside, or are secrets by another name.
+// hostNames lead to services, terminals and files of the host: they name sockets that are
+// missing inside, or secrets.
 var hostNames = words(`KUBECONFIG CONTAINER_HOST XAUTHORITY DISPLAY WAYLAND_DISPLAY KRB5CCNAME
 	NETRC SSHPASS PGPASSFILE PGSERVICEFILE BOTO_CONFIG CLOUDSDK_CONFIG STY INVOCATION_ID JOURNAL_STREAM NOTIFY_SOCKET
 	OLDPWD PWD TMPDIR TMP TEMP XDG_RUNTIME_DIR`)
@@ -37,30 +37,30 @@ var hostNames = words(`KUBECONFIG CONTAINER_HOST XAUTHORITY DISPLAY WAYLAND_DISP
 var droppedPrefixes = words(`LD_ BASH_FUNC_ GIT_ AWS_ AZURE_ DOCKER_ SSH_ DBUS_ GPG_ TMUX VSCODE_
 	XDG_SESSION_ SUDO_ LISTEN_ PK_`)
 
-// gitIdentity is the part of GIT_ that says who commits, and nothing else.
+// gitIdentity is the part of GIT_ that names the author and the committer.
 var gitIdentity = words(`GIT_AUTHOR_NAME GIT_AUTHOR_EMAIL GIT_AUTHOR_DATE
 	GIT_COMMITTER_NAME GIT_COMMITTER_EMAIL GIT_COMMITTER_DATE`)
 
-// secretWords mark a secret when they are one of a name's words (between
-// underscores); secretParts do so wherever they stand.
+// secretWords mark a secret if they are one of a name's words (between underscores);
+// secretParts do so anywhere in the name.
 var (
 	secretWords = words(`KEYS AUTH PASS PWD PAT COOKIE CREDS DSN SESSION SK`)
 	secretParts = words(`TOKEN SECRET PASSW PASSPHRASE CREDENTIAL PRIVATE WEBHOOK`)
 )
 
-// codeParts make a value code, whatever its name: agents of the Java machine,
-// and programs to be run around a build's own.
+// codeParts mark a value as code, under any name: agents of the Java machine, and
+// programs that wrap those of a build.
 var codeParts = words(`-javaagent: -agentlib: -agentpath: -toolexec -XX:OnError -XX:OnOutOfMemoryError`)
 
-// secretMarks are what private keys begin with, or are called in JSON.
+// secretMarks are the first words of private keys, and their name in JSON.
 var secretMarks = []string{"PRIVATE KEY-----", `"private_key"`}
 
-// ownNames are set by pk, though the caller's value is not passed on.
+// ownNames are set by pk, and the caller's value is not passed on.
 var ownNames = words(`TMPDIR`)
 
 func words(list string) []string { return strings.Fields(list) }
 
-// dropped says why a variable is kept from the sandbox, or "" when it is not.
+// dropped returns the reason why a variable is dropped, or "".
 func dropped(name, value string) string {
 	upper := strings.ToUpper(name)
 	switch {
@@ -89,8 +89,8 @@ func holds(value string, parts []string) bool {
 }
 
 // hasPassword finds an address with a user name or password before its host:
-// scheme://user:password@host, scheme://token@host, user:password@host. A
-// password may hold slashes, so anything up to the next blank is looked at.
+// scheme://user:password@host, scheme://token@host, user:password@host. A password may
+// hold slashes, so it searches up to the next blank.
 func hasPassword(value string) bool {
 	for _, word := range strings.Fields(value) {
 		before, _, found := strings.Cut(word, "@")
@@ -106,14 +106,14 @@ func hasPassword(value string) bool {
 	return false
 }
 
-// CarriesCode tells whether a variable can make programs load code, run it, or
-// find other programs than those that are meant: PATH does the last.
+// CarriesCode tells whether a variable can make programs load code, run it, or find other
+// programs than the intended ones: PATH does the last.
 func CarriesCode(name, value string) bool {
 	return name == "PATH" || strings.HasPrefix(dropped(name, value), "carries code")
 }
 
-// Environ applies the policy alone, for a command that runs outside a sandbox.
-// The list is sorted by name, and never nil: os/exec takes nil for everything.
+// Environ applies the policy for a command outside a sandbox. The list is sorted by name,
+// and never nil: with nil, os/exec passes the whole environment.
 func (p EnvPolicy) Environ() ([]string, error) {
 	vars, err := p.environ(nil)
 	env := []string{}
@@ -164,8 +164,8 @@ const (
 	inherited = "option --env-inherit"
 )
 
-// isProxy reports whether programs take a variable for the address of a proxy, or for
-// the hosts to reach without one.
+// isProxy reports whether programs use a variable as the address of a proxy, or as the
+// hosts to reach without one.
 func isProxy(name string) bool {
 	return slices.Contains([]string{"HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"}, strings.ToUpper(name))
 }

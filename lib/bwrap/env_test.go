@@ -67,7 +67,7 @@ func TestEnvironmentIsWidenedByName(t *testing.T) {
 	}
 }
 
-// kept is what the command gets.
+// kept is the command's environment.
 func kept(vars []Var) []string {
 	var list []string
 	for _, v := range vars {

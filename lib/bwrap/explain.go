@@ -10,13 +10,13 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Access says what the command can do at a path.
+// Access is the access of the command at a path.
 type Access string
 
-// The ways in which a path can be there.
+// The kinds of access.
 const (
-	Absent    Access = "absent"    // nothing is there
-	Hidden    Access = "hidden"    // something is there on the host, behind a mask
+	Absent    Access = "absent"    // no file is there
+	Hidden    Access = "hidden"    // the host has a file there, behind a mask
 	ReadOnly  Access = "read-only" // it can be read, as far as its mode allows
 	Writable  Access = "writable"  // it can be written, as far as its mode allows
 	Overlaid  Access = "overlay"   // it looks writable; writes do not reach the host
@@ -50,18 +50,17 @@ func (m Mount) access() Access {
 	return ReadOnly
 }
 
-// Verdict says what the sandbox shows at a path, and why.
+// Verdict describes a path in the sandbox, with the rule behind it.
 type Verdict struct {
-	Path   string // as it was asked for
-	Place  string // where it leads inside, every link followed
+	Path   string // as the caller gave it
+	Place  string // the resolved path inside
 	Access Access
 	Host   string // path on the host; "" for none
 	Rule   string // the rule that decided
-	Mount  string // the place of the mount that decided; "" if none did
+	Mount  string // the mount point of the deciding mount; "" if there is none
 }
 
-// Explain answers for one path, which is taken from the project root if it is
-// relative.
+// Explain returns the verdict about one path. A relative path starts at the project root.
 func (p *Plan) Explain(path string) Verdict {
 	v := Verdict{Path: path}
 	if !filepath.IsAbs(path) {
@@ -69,7 +68,7 @@ func (p *Plan) Explain(path string) Verdict {
 	}
 	host, place, ok := p.follow(path)
 	v.Place, v.Host = place, host
-	// A pin is there for what lies in it, and shows what would be seen anyway.
+	// A pin serves the mounts below it, and does not change the view.
 	unpinned := slices.DeleteFunc(slices.Clone(p.Mounts), func(m Mount) bool { return m.Op == OpPin })
 	m, covered := cover(unpinned, place)
 	switch {
@@ -93,7 +92,7 @@ func (p *Plan) Explain(path string) Verdict {
 	return v
 }
 
-// watching is the rule by which a place in the tree of m, or something above it, is
+// watching is the rule by which a place in the tree of m, or a directory above it, is
 // watched; "" if none is.
 func (p *Plan) watching(m Mount, place string) string {
 	host, shown := m.host(place)
@@ -105,8 +104,8 @@ func (p *Plan) watching(m Mount, place string) string {
 	return ""
 }
 
-// Flags are the properties of the sandbox that are no mounts, as options of
-// bwrap or steps before it, each with what caused it.
+// Flags lists the properties of the sandbox that are not mounts, as options of bwrap or
+// steps before it, each with its rule.
 func (p *Plan) Flags() []Flag {
 	flags := []Flag{
 		{"--unshare-user", "default: a user of its own, without capabilities"},
@@ -147,8 +146,7 @@ func (p *Plan) Flags() []Flag {
 // Flag is one property of the sandbox.
 type Flag struct{ Text, Rule string }
 
-// record is a part of a plan in JSON, one a line. Fields that do not apply are left
-// out.
+// record is a part of a plan in JSON, on one line. Fields that do not apply are left out.
 type record struct {
 	Kind      string `json:"kind"` // mount, variable, flag, watch, socket, warning, verdict
 	Op        Op     `json:"op,omitempty"`
@@ -175,8 +173,7 @@ type record struct {
 	Text      string `json:"text,omitempty"`
 }
 
-// JSON returns the plan as lines of JSON, in the order in which it is carried
-// out.
+// JSON returns the plan as lines of JSON, in the order of its steps.
 func (p *Plan) JSON() []string {
 	var lines []string
 	for _, m := range p.Mounts {
@@ -205,7 +202,7 @@ func (p *Plan) JSON() []string {
 	return lines
 }
 
-// SocketsJSON is what Sockets found, as lines of JSON.
+// SocketsJSON formats the result of Sockets as lines of JSON.
 func (p *Plan) SocketsJSON() []string {
 	var lines []string
 	found, complete := p.Sockets()
@@ -247,7 +244,7 @@ func text(s string) (string, []byte) {
 	return "", []byte(s)
 }
 
-// netRule says what caused the network.
+// netRule returns the option behind the network.
 func (p *Plan) netRule() string {
 	if p.Gate.Allow {
 		return "option --net allow: every other host is refused, and reported"

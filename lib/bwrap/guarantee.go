@@ -8,19 +8,18 @@ import (
 	"pikuri/lib/landlock"
 )
 
-// Guarantee is one thing that a sandbox promises, by the name that --require
-// and --check know it by.
+// Guarantee is one promise of a sandbox, by its name for --require and --check.
 type Guarantee struct {
 	Name  string
-	Text  string // what is promised, for people
+	Text  string // the promise, in messages
 	Holds bool
-	Off   bool   // an option, or the lack of one, says that it is not to hold
+	Off   bool   // an option, or the lack of one, turns it off
 	Why   string // why it does not hold
-	Fix   string // what would make it hold; "" if nothing here would
+	Fix   string // how to make it hold; "" if it cannot hold here
 }
 
-// Guarantees lists what this plan promises on this machine. bwrap does what it is
-// told or fails, so most hold; the others depend on the machine or on the options.
+// Guarantees lists the promises of this plan on this machine. bwrap carries its options
+// out or fails, so most hold; the others depend on the machine or on the options.
 func (p *Plan) Guarantees() []Guarantee {
 	list := []Guarantee{
 		{Name: "files", Text: "only what is shown can be read or written", Holds: true},
@@ -49,7 +48,7 @@ func (p *Plan) when(name, text string, holds bool, why, fix string) Guarantee {
 	return g
 }
 
-// unless is for guarantees that the options decide.
+// unless is a guarantee that the options decide.
 func (p *Plan) unless(name, text string, off bool, why, fix string) Guarantee {
 	g := p.when(name, text, !off, why, fix)
 	g.Off = off
@@ -63,7 +62,7 @@ func degraded(paths []string) string {
 	return fmt.Sprintf("read-only instead: %q", paths)
 }
 
-// reaches says what the command reaches beside a loopback of its own, or "".
+// reaches names the network that the command reaches beyond its own loopback, or "".
 func (p *Plan) reaches() string {
 	switch {
 	case p.Net:
@@ -76,7 +75,7 @@ func (p *Plan) reaches() string {
 	return ""
 }
 
-// abstract: a network of its own has only the abstract sockets made inside.
+// abstract: a network namespace of its own has only abstract sockets made inside.
 func (p *Plan) abstract() Guarantee {
 	g := Guarantee{Name: "abstract-sockets", Text: "no abstract socket of the host is reached"}
 	if p.Net {
@@ -89,10 +88,10 @@ func (p *Plan) abstract() Guarantee {
 	return g
 }
 
-// Require refuses a plan that does not promise all that is required by name.
+// Require refuses a plan without one of the required guarantees.
 func (p *Plan) Require(required []string) error {
 	if len(required) == 0 {
-		return nil // asking the kernel costs time
+		return nil // Guarantees asks the kernel, which costs time
 	}
 	all := p.Guarantees()
 	for _, name := range required {
@@ -107,7 +106,7 @@ func (p *Plan) Require(required []string) error {
 	return nil
 }
 
-// Holding lists the names of what this plan promises and this machine keeps.
+// Holding lists the names of this plan's guarantees that hold on this machine.
 func (p *Plan) Holding() []string {
 	return names(slices.DeleteFunc(p.Guarantees(), func(g Guarantee) bool { return !g.Holds }))
 }

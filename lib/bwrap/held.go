@@ -9,25 +9,23 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// A command that runs now, in another sandbox of the same project or session, can
-// rename files in its writable roots at any moment. Roots, and everything that a
-// plan shows or hides in them, are therefore identified by device and inode, and
-// the set-up program checks what it has opened. A place that has become something
-// else makes the start fail.
+// A command that runs now, in another sandbox of the same project or session, can rename
+// files in its writable roots at any moment. So a plan identifies roots, and all files
+// that it shows or hides in them, by device and inode, and the set-up program checks the
+// files that it opens. If a file has been replaced, the start fails.
 
-// hold decides which mounts are held, and identifies what they show. Mounts are
+// hold decides which mounts are held, and identifies the files that they show. Mounts are
 // sorted.
 //
-// Whether this plan may write in a root says nothing: another command may, which
-// has the same root, or one around it. So every root is held, and all that is
-// mounted in one. System directories are not: no command in a sandbox can change
-// them.
+// Every root is held, and every mount in one, even if this plan may not write there:
+// another command may, which has the same root, or one around it. System directories are
+// not held: no command in a sandbox can change them.
 //
-// tmp may be one that is not made before the plan is known to be good.
+// tmp is not made yet if it is made only for a valid plan.
 func (p *Plan) hold(tmp string) error {
 	p.tops = make([]int, len(p.Mounts))
-	live := make([]bool, len(p.Mounts)) // what it shows is another command's to change
-	var around []int                    // the mounts around the one looked at, outermost first
+	live := make([]bool, len(p.Mounts)) // another command can change the files that it shows
+	var around []int                    // the mounts around mount i, outermost first
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		for len(around) > 0 && !fsat.Within(m.Dest, p.Mounts[around[len(around)-1]].Dest) {
@@ -62,8 +60,8 @@ func (m Mount) placed() bool {
 	return m.showsHost() || m.Op == OpMask || m.Op == OpEmpty
 }
 
-// identify notes the inode that m shows, or for what shows nothing of the host,
-// the one that it covers. A root's was noted when it was opened.
+// identify notes the inode that m shows, or the one that it covers if it shows no file of
+// the host. The inode of a root was noted when it was opened.
 func (p *Plan) identify(m *Mount, above int, tmp string) error {
 	if m.Ino != 0 || m.Source == tmp && tmp != "" {
 		return nil
@@ -89,7 +87,7 @@ func (p *Plan) identify(m *Mount, above int, tmp string) error {
 	return err
 }
 
-// showsHost reports whether m shows something of the host at all.
+// showsHost reports whether m shows a file or directory of the host.
 func (m Mount) showsHost() bool {
 	switch m.Op {
 	case OpReadOnly, OpWritable, OpOverlay, OpProtect, OpPin:

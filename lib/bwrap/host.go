@@ -12,13 +12,13 @@ import (
 	"pikuri/lib/mountinfo"
 )
 
-// probeTimeout bounds the trial run of bwrap. It takes five milliseconds where
-// it works; a machine under heavy load gets a thousand times that.
+// probeTimeout bounds the trial run of bwrap, which takes five milliseconds if it works;
+// a machine under heavy load gets a thousand times that.
 const probeTimeout = 10 * time.Second
 
-// CheckHost reports whether this machine can fence at all, or which setting
-// keeps it from it. Where no setting looks unusual it costs a tenth of a
-// millisecond; otherwise bwrap itself is tried. mounts are those of this process.
+// CheckHost reports the setting that keeps this machine from making a sandbox, if there
+// is one. If no setting looks unusual it takes a tenth of a millisecond; otherwise it
+// tries bwrap itself. mounts are those of this process.
 func CheckHost(bwrap Binary, mounts []mountinfo.Mount) error {
 	if !unusual(mounts) {
 		return nil
@@ -34,9 +34,9 @@ func CheckHost(bwrap Binary, mounts []mountinfo.Mount) error {
 // the kernel lets a sandbox mount its own proc all the same.
 const binfmt = "/proc/sys/fs/binfmt_misc"
 
-// unusual finds what can make bwrap fail: the kernel's switches, AppArmor, a
-// container's mounts over /proc, its seccomp filter, a user namespace around
-// this process (a sandbox, or a container without root).
+// unusual finds reasons for bwrap to fail: the kernel's switches, AppArmor, a container's
+// mounts over /proc, its seccomp filter, a user namespace around this process (a sandbox,
+// or a container without root).
 func unusual(mounts []mountinfo.Mount) bool {
 	for _, kind := range namespaceKinds {
 		if knob("user/max_"+kind+"_namespaces") == "0" {
@@ -52,27 +52,26 @@ func unusual(mounts []mountinfo.Mount) bool {
 // namespaceKinds are those that bwrap makes and that can be switched off.
 var namespaceKinds = []string{"user", "mnt", "pid", "ipc", "uts", "net", "cgroup"}
 
-// nested tells whether there is a user namespace around this process.
+// nested reports whether this process is in a user namespace.
 func nested() bool {
 	ids, _ := os.ReadFile("/proc/self/uid_map")
 	return strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295"
 }
 
-// filtered tells whether a system call filter is around this process.
+// filtered reports whether this process has a system call filter.
 func filtered() bool {
 	status, _ := os.ReadFile("/proc/self/status")
 	return !bytes.Contains(status, []byte("\nSeccomp:\t0"))
 }
 
-// tryBwrap runs the smallest sandbox that needs all that a real one needs.
+// tryBwrap runs the smallest sandbox that needs the same from the machine as a real one.
 func tryBwrap(bwrap Binary) (message string, ok bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, bwrap.Path, "--unshare-user", "--unshare-all", "--share-net", "--die-with-parent",
 		"--cap-drop", "ALL", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "--", "/usr/bin/true")
 	cmd.Env = []string{"LC_ALL=C"}
-	// Root may work for another user here, who can trace it: it must not have the
-	// terminal.
+	// Root may run this for another user, who can trace it: it must not have the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -13,11 +13,11 @@ import (
 	"pikuri/lib/setup"
 )
 
-// maxWords is how many arguments bwrap takes, its own options and those of the
+// maxWords is the number of arguments that bwrap takes, its own options and those of the
 // command together.
 const maxWords = 9000
 
-// Job is the plan, and the command, as the set-up program carries them out.
+// Job translates the plan, and the command, for the set-up program.
 func (p *Plan) Job(bwrap Binary, argv []string) (*setup.Job, error) {
 	j := &setup.Job{
 		Program: bwrap.Path, Argv: argv, Env: p.plain(), Filter: p.Filter,
@@ -82,17 +82,17 @@ func (p *Plan) addTo(j *setup.Job, i int) {
 		}
 	}
 	if m.lower != "" && s.From == "" {
-		// It is a place in an overlay, which has inodes of its own, so the host is asked. A
-		// command of the session may have removed it.
+		// The path lies in an overlay, which has inodes of its own, so the set-up program checks
+		// the host's file. A command of the session may have removed it.
 		j.Unchanged = append(j.Unchanged, setup.Inode{Path: m.lower, Dev: m.Dev, Ino: m.Ino})
 		s.Inode = setup.Inode{}
 	}
 	j.Mounts = append(j.Mounts, s)
 }
 
-// keeps reports whether mount i shows what the tree has at its place without it.
-// A writable part of a read-only tree is taken from the host: the tree's own
-// mount cannot be written.
+// keeps reports whether the tree shows the same at the place of mount i without it. A
+// writable part of a read-only tree is taken from the host: the tree's own mount cannot
+// be written.
 func (p *Plan) keeps(i int) bool {
 	m := p.Mounts[i]
 	if !m.Held || p.tops[i] == i || m.Op == OpWritable {
@@ -102,7 +102,7 @@ func (p *Plan) keeps(i int) bool {
 	return m.Source == filepath.Join(around.Source, strings.TrimPrefix(m.Dest, around.Dest))
 }
 
-// inode is what the set-up program has to find.
+// inode is the inode that the set-up program must find.
 func (m Mount) inode() setup.Inode {
 	if !m.Held {
 		return setup.Inode{}
@@ -127,11 +127,11 @@ func octal(mode string) uint32 {
 
 // options are those of bwrap. The tree comes first, from the set-up program.
 //
-// --unshare-user is named apart from --unshare-all, which only tries: as root on
-// a machine without user namespaces bwrap would go on with every capability.
-// --new-session keeps the command from typing into the caller's terminal and
-// from signalling the caller's process group; a sandbox with a terminal of its
-// own has a session of its own already.
+// --unshare-user is named in addition to --unshare-all, which only tries: as root on a
+// machine without user namespaces bwrap would go on with every capability. --new-session
+// keeps the command from typing into the caller's terminal and from signalling the
+// caller's process group; a sandbox with a terminal of its own has a session of its own
+// already.
 func (p *Plan) options(proc []Mount) []string {
 	words := []string{"--unshare-user", "--unshare-all"}
 	if p.Net || p.Gate != nil { // bwrap is in the sandbox's network already
@@ -163,14 +163,14 @@ func (p *Plan) options(proc []Mount) []string {
 	return append(words, "--chdir", p.Chdir)
 }
 
-// plain is the part of the environment that bwrap itself starts with. It runs on
-// the host, and so does the set-up program: variables that make a program load
-// code are not for them, even if the caller passes them to the command.
+// plain is the environment of bwrap itself. bwrap runs on the host, and so does the
+// set-up program: neither gets variables that make a program load code, even if the
+// caller passes them to the command.
 func (p *Plan) plain() []string {
 	return slices.DeleteFunc(slices.Clone(p.Env), carriesMore)
 }
 
-// widened is the rest: bwrap sets it for the command alone.
+// widened is the rest: bwrap sets it for the command only.
 func (p *Plan) widened() []string {
 	return slices.DeleteFunc(slices.Clone(p.Env), func(kv string) bool { return !carriesMore(kv) })
 }
@@ -180,9 +180,9 @@ func carriesMore(kv string) bool {
 	return dropped(name, value) != "" && !slices.Contains(ownNames, name)
 }
 
-// Printable returns a command line that makes the sandbox for argv, as the
-// monitor does, from a job in its last word. Limits by cgroup, passed descriptors
-// and the overlays of a session are not in it: only the monitor can add them.
+// Printable returns a command line that makes the sandbox for argv, as the monitor does,
+// from a job in its last word. It omits limits by cgroup, passed descriptors and the
+// overlays of a session: only the monitor can add them.
 func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	unshare := FindTrusted("unshare")
 	if unshare == "" {
@@ -208,13 +208,12 @@ func (p *Plan) Printable(bwrap Binary, argv []string) ([]string, error) {
 	return p.asOwner([]string{unshare, "--user", "--map-root-user", "--", self, setup.Mode.Name, string(text)})
 }
 
-// errNoUnshare refuses to make a sandbox without unshare(1). No Go program can
-// enter a user namespace itself: it has several threads.
+// errNoUnshare refuses to make a sandbox without unshare(1). A Go program cannot enter a
+// user namespace itself: it has several threads.
 var errNoUnshare = &Refusal{Reason: "cannot make a sandbox: unshare is missing", Advice: "install util-linux"}
 
-// asOwner puts a program before a line that makes root the project's owner,
-// where this process has become that: the plan is the owner's, and not safe for
-// root.
+// asOwner puts a program before a line that changes root to the project's owner, if this
+// process has become that user: the plan is the owner's, and not safe for root.
 func (p *Plan) asOwner(line []string) ([]string, error) {
 	if p.RunAs == 0 {
 		return line, nil

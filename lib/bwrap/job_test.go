@@ -60,7 +60,7 @@ func TestJob(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(o *Options, base string)
-		want   []string // in order; those of the project alone come by themselves
+		want   []string // in order; steps adds those of the project alone
 	}{
 		{"a project", func(*Options, string) {}, []string{
 			"empty /home", "bind /project rw checked"}},
@@ -118,7 +118,7 @@ func TestJobOfASession(t *testing.T) {
 	assert.Contains(t, p.Warnings, fmt.Sprintf("%q is read-only inside: no room", base+"/other"))
 }
 
-// bwrap mounts what lies below /proc, since it makes the PID namespace.
+// bwrap makes the mounts below /proc, since it makes the PID namespace.
 func TestOptionsOfBwrap(t *testing.T) {
 	base := tree(t, "project/", "home/")
 	o := options(base)
@@ -160,7 +160,7 @@ func TestOptionsOfBwrap(t *testing.T) {
 	assert.ErrorContains(t, err, "bwrap takes 9000 words at most")
 }
 
-// A job loses nothing on its way to the set-up program.
+// A job loses no field on its way to the set-up program.
 func TestJobTravels(t *testing.T) {
 	base := tree(t, "project/.git/", "home/", "cache/")
 	o := options(base)

@@ -8,14 +8,13 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Session is where a session has mounted the overlays of a plan.
+// Session locates the overlays of a plan that a session has mounted.
 type Session struct {
-	Shown map[string]string // Source of an overlay -> where the session's mount namespace has it
-	Root  string            // where this process sees the files of that namespace
+	Shown map[string]string // Source of an overlay -> its path in the session's mount namespace
+	Root  string            // path at which this process sees the files of that namespace
 }
 
-// Overlays lists the directories that the plan shows as overlays, but for git
-// directories.
+// Overlays lists the directories that the plan shows as overlays, except git directories.
 func (p *Plan) Overlays() []string {
 	var dirs []string
 	for _, m := range p.Mounts {
@@ -26,9 +25,9 @@ func (p *Plan) Overlays() []string {
 	return dirs
 }
 
-// Join makes the plan one of a session. An overlay that the session does not
-// show is shown read-only, and named with the reason, unless the caller asked
-// for it by name and counts on it.
+// Join makes the plan one of a session. It shows an overlay that the session does not
+// have read-only, with a warning that gives the reason. It refuses if the caller gave the
+// overlay by name and counts on it.
 func (p *Plan) Join(s Session, refused map[string]string) error {
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
@@ -61,8 +60,8 @@ func (p *Plan) Trials() []string {
 	return dirs
 }
 
-// LookIn says where the session has what was written in a root of its trial, for the
-// search for the command.
+// LookIn sets the session's upper directory of a root of its trial, for the search for
+// the command.
 func (p *Plan) LookIn(root, upper string) {
 	for i := range p.Mounts {
 		if m := &p.Mounts[i]; m.trial() && m.Source == root {
@@ -71,8 +70,8 @@ func (p *Plan) LookIn(root, upper string) {
 	}
 }
 
-// Lay says where the layers of a git directory or of a trial's root are, and where the session's mount
-// namespace has its overlay; "" without a session.
+// Lay sets the layers of a git directory or of a trial's root, and the path of its overlay in the
+// session's mount namespace; "" without a session.
 func (p *Plan) Lay(dir string, layer overlay.Layers, session string) {
 	for i := range p.Mounts {
 		if m := &p.Mounts[i]; m.Layer != nil && m.Source == dir {
@@ -82,7 +81,7 @@ func (p *Plan) Lay(dir string, layer overlay.Layers, session string) {
 	}
 }
 
-// ShownAt returns where the sandbox has a git directory.
+// ShownAt returns the path of a git directory in the sandbox.
 func (p *Plan) ShownAt(gitDir string) (dest string, ok bool) {
 	for _, m := range p.Mounts {
 		if m.Layer != nil && m.Source == gitDir {
@@ -92,10 +91,10 @@ func (p *Plan) ShownAt(gitDir string) (dest string, ok bool) {
 	return "", false
 }
 
-// overlayRule is the rule of an overlay that was asked for by name.
+// overlayRule is the rule of an overlay given by name.
 const overlayRule = "option --overlay"
 
-// shownAt is where an overlay is to be bound from; "" means that it is to be made.
+// shownAt is the source for binding an overlay; "" means that it has to be made.
 func (p *Plan) shownAt(m Mount) string {
 	if p.Session == nil || m.Layer != nil {
 		return m.session

@@ -328,7 +328,7 @@ func elfWith(interpreter string) []byte {
 	return append(elf, interpreter+"\x00"...)
 }
 
-// A hostile file must not make the reader look beyond it.
+// A hostile file must not make the reader read beyond its end.
 func FuzzELFInterpreter(f *testing.F) {
 	f.Add(elfWith("/lib64/ld-linux-x86-64.so.2"))
 	f.Fuzz(func(_ *testing.T, head []byte) { elfInterpreter(head) })

@@ -17,14 +17,13 @@ import (
 // Protected is a path in a writable root that the command must not change.
 type Protected struct {
 	Path    string // absolute
-	Rule    string // why, for people
-	Default bool   // not asked for by name: a symbolic link is watched, not refused
+	Rule    string // the reason, for messages
+	Default bool   // not given by name: a symbolic link is watched, not refused
 }
 
-// protect mounts each protected path read-only on itself. Every directory above it
-// becomes a mount point too: else a command would rename the directory and make
-// another with the same name. Nothing can be mounted on a missing path; it is
-// watched.
+// protect mounts each protected path read-only on itself. It also makes every directory
+// above it a mount point: otherwise a command could rename the directory and make another
+// with the same name. A missing path cannot be mounted on; it is watched.
 func (b *builder) protect() error {
 	for _, p := range b.Protect {
 		if err := b.refuseInLayer(p); err != nil {
@@ -63,8 +62,8 @@ func (p *Plan) Shows(path string) (rule string, shown bool) {
 	return "", false
 }
 
-// writableAbove lists the mounts through which the host's path can be written:
-// it may be seen in two places.
+// writableAbove lists the mounts through which the host's path can be written: it may be
+// shown at two places.
 func (b *builder) writableAbove(path string) []Mount {
 	var above []Mount
 	for _, m := range b.plan.Mounts {
@@ -79,7 +78,7 @@ func (b *builder) writableAbove(path string) []Mount {
 	return above
 }
 
-// protectIn protects p as it is seen in the tree of w.
+// protectIn protects p in the tree of w.
 func (b *builder) protectIn(w Mount, p Protected) error {
 	if p.Path == w.Source {
 		return &Refusal{
@@ -99,9 +98,9 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 	return nil
 }
 
-// pinned adds a mount of m.Source, as it is seen in the tree of w, and makes every
-// directory above it a mount point. It stops at a missing name, at a link, and at a
-// mount that is not writable, or not of the host.
+// pinned adds a mount of m.Source in the tree of w, and makes every directory above it a
+// mount point. It stops at a missing name, at a link, and at a mount that is not
+// writable, or not of the host.
 func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 	names := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Source, w.Source), "/"), "/")
 	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + m.Rule}
@@ -139,8 +138,8 @@ func (b *builder) protectedByName(dir string) bool {
 	return slices.ContainsFunc(b.Protect, func(p Protected) bool { return !p.Default && fsat.Within(dir, p.Path) })
 }
 
-// openedIn refuses writable roots within a git directory, since no layer is over them,
-// and takes the places there that a pattern of --allow-write has opened out of the plan.
+// openedIn refuses writable roots within a git directory, since they have no layer. It
+// removes from the plan the places there that a pattern of --allow-write has opened.
 func (b *builder) openedIn(dir string) error {
 	within := func(path string) bool { return path != dir && fsat.Within(path, dir) }
 	for _, r := range b.Roots {
@@ -161,8 +160,8 @@ func (b *builder) openedIn(dir string) error {
 // neverLands are names in a git directory whose changes stay in its layer.
 var neverLands = []string{"hooks", "info", "description"}
 
-// refuseInLayer refuses to protect a file by name in a git directory that has a layer,
-// if the command's work in it lands.
+// refuseInLayer refuses to protect a file by name in a git directory with a layer, if the
+// command's changes there land.
 func (b *builder) refuseInLayer(p Protected) error {
 	if p.Default || !exists(p.Path) {
 		return nil
@@ -180,10 +179,10 @@ func (b *builder) refuseInLayer(p Protected) error {
 	return nil
 }
 
-// gitDirs shows each git directory of the host through a layer, wherever it can be
-// written, and one that lies outside of all roots, such as the main repository of a
-// linked worktree, at its own place. One that is protected by name, or that
-// --allow-write leaves out, has none: what is written in a layer may land.
+// gitDirs shows each writable git directory of the host through a layer. One outside of
+// all roots, such as the main repository of a linked worktree, is shown at its own path.
+// A git directory that is protected by name, or that --allow-write leaves out, has no
+// layer: changes in a layer may land.
 func (b *builder) gitDirs() error {
 	for _, dir := range b.GitDirs {
 		if b.protectedByName(dir) {
@@ -222,8 +221,8 @@ func (b *builder) gitDirs() error {
 // submoduleRule is the rule of an unpopulated submodule that is shown through a layer.
 const submoduleRule = "default: git: the host's git would use a repository that appears here"
 
-// submodules shows each unpopulated submodule through a layer wherever it can be
-// written. Nothing could be mounted on a missing one.
+// submodules shows each writable unpopulated submodule through a layer. A missing one
+// cannot be a mount point.
 func (b *builder) submodules() error {
 	for _, dir := range b.Submodules {
 		if b.protectedByName(dir) {
@@ -261,9 +260,9 @@ func (b *builder) place(m Mount) {
 	}
 }
 
-// protectLink: a link cannot be a mount point, so it can always be replaced.
-// Where it leads is protected, if that lies in a writable root, and every link on
-// the way that can be written is watched.
+// protectLink: a link cannot be a mount point, so a command can always replace it. Its
+// target is protected, if that lies in a writable root, and every writable link on the
+// way is watched.
 func (b *builder) protectLink(link string, p Protected) error {
 	if !p.Default {
 		return &Refusal{
@@ -283,7 +282,7 @@ func (b *builder) protectLink(link string, p Protected) error {
 	p.Path = real
 	for _, w := range b.writableAbove(real) {
 		if real == w.Source {
-			continue // a root that may be written, whatever leads to it
+			continue // a root that may be written, whichever links lead to it
 		}
 		if err := b.protectIn(w, p); err != nil {
 			return err

@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// resolver resolves symbolic links, and remembers each name that it has looked at.
-// It lives as long as one plan is made: hundreds of paths lead through a dozen
-// directories. What it resolves is for comparisons, and for names that the set-up
-// program opens again.
+// resolver resolves symbolic links, and caches each name. It lives for the making of one
+// plan: hundreds of paths lead through a dozen directories. Its results serve
+// comparisons, and names that the set-up program opens again.
 type resolver map[string]resolved
 
 type resolved struct {
@@ -25,7 +24,7 @@ func (r resolver) real(path string) (string, error) {
 }
 
 // canonical resolves the links of path as far as it exists. It serves comparisons
-// with lists of known paths; it is no check of containment.
+// with lists of known paths; it is not a check of containment.
 func (r resolver) canonical(path string) string {
 	rest := ""
 	for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {
@@ -70,7 +69,7 @@ func (r resolver) step(dir, name string, links *int) (string, error) {
 		err = nil
 	case err == nil:
 		if *links++; *links > maxLinks {
-			return "", unix.ELOOP // says nothing of another way to it
+			return "", unix.ELOOP // another path may still lead to it
 		}
 		place, err = r.walk(dir, string(buf[:n]), links)
 	}

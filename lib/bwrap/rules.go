@@ -15,17 +15,16 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// Bounds of the cost of rules. A pattern that may match anywhere is held against
-// every name of every root: half a million names take about a second. Each place
-// that it finds is a mount.
+// Bounds of the cost of rules. A pattern that may match anywhere is compared with every
+// name of every root: half a million names take about a second. Each match is a mount.
 const (
 	maxNames  = 500_000
 	maxPlaces = 250
 )
 
-// applyRules turns the rules of the workspace into mounts. A rule is about names;
-// here it bears on the files that have such a name when the sandbox starts. Symbolic
-// links are left alone: their targets have names of their own.
+// applyRules turns the rules of the workspace into mounts. A rule is about names; here it
+// applies to the files that have such a name when the sandbox starts. Symbolic links are
+// left alone: their targets have names of their own.
 func (b *builder) applyRules() error {
 	n := &ruleWalk{
 		builder: b,
@@ -55,19 +54,19 @@ func (b *builder) applyRules() error {
 	return nil
 }
 
-// ruleWalk walks through one root after the other.
+// ruleWalk walks through the roots in turn.
 type ruleWalk struct {
 	*builder
 	deny   []rule
 	allow  []rule
 	top    string // the root
-	holes  bool   // matches of --allow-write are to be made writable again
-	names  int    // looked at so far
+	holes  bool   // matches of --allow-write become writable again
+	names  int    // compared so far
 	places int    // mounted so far
 	used   []*pattern.Pattern
 }
 
-// makeReadOnly takes the writing away from a root.
+// makeReadOnly makes a root read-only.
 func (b *builder) makeReadOnly(root string) {
 	for i := range b.plan.Mounts {
 		if m := &b.plan.Mounts[i]; m.Op == OpWritable && m.Source == root {
@@ -76,8 +75,8 @@ func (b *builder) makeReadOnly(root string) {
 	}
 }
 
-// walk looks at the entries of the directory below the root. open tells that
-// everything in it is writable already.
+// walk visits the entries of a directory of the root. open tells that all of it is
+// writable already.
 func (n *ruleWalk) walk(below string, open bool) error {
 	if rule := covering(n.deny, below); rule != nil {
 		return n.coversRoot(*rule)
@@ -96,7 +95,7 @@ func (n *ruleWalk) walk(below string, open bool) error {
 	entries, err := os.ReadDir(filepath.Join(n.top, below))
 	switch {
 	case os.IsNotExist(err), os.IsPermission(err) && !owned(filepath.Join(n.top, below)):
-		return nil // nor can the command, which has the same uid, look
+		return nil // the command has the same uid, and cannot read it either
 	case err != nil: // its owner can always open it up again
 		return n.failed(below, cause(err))
 	}
@@ -111,7 +110,7 @@ func (n *ruleWalk) walk(below string, open bool) error {
 	return nil
 }
 
-// owned reports whether path belongs to the caller, who is the command's user.
+// owned reports whether path belongs to the caller, whose user ID the command has.
 func owned(path string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(path, &st) != nil || int(st.Uid) == os.Geteuid()
@@ -136,7 +135,7 @@ func (n *ruleWalk) entry(below string, e fs.DirEntry, open bool) error {
 	return n.walk(below, open)
 }
 
-// promising reports whether a rule may bear on what lies below.
+// promising reports whether a rule may match below.
 func (n *ruleWalk) promising(below string, open bool) bool {
 	rules := n.deny
 	if n.holes && !open {
@@ -154,8 +153,8 @@ func covering(rules []rule, below string) *rule {
 	return nil
 }
 
-// opens returns the rule that lets below be written: a file that matches, or a
-// directory in which everything does, whatever it will be called.
+// opens returns the rule that makes below writable: it matches the file, or all names in
+// the directory, future ones too.
 func (n *ruleWalk) opens(below string, dir bool) *rule {
 	for i, r := range n.allow {
 		if !dir && r.Pattern.Match(below) || dir && r.Pattern.CoversBelow(below) {
@@ -165,7 +164,7 @@ func (n *ruleWalk) opens(below string, dir bool) *rule {
 	return nil
 }
 
-// mask hides a place wherever the plan shows it, and pins the directories above it.
+// mask hides a path wherever the plan shows it, and pins the directories above.
 func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
@@ -198,7 +197,7 @@ func (n *ruleWalk) pinAbove(m Mount, dest, rule string) {
 	}
 }
 
-// hole makes a place writable in a root that no longer is.
+// hole makes a path writable in a read-only root.
 func (n *ruleWalk) hole(below string, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {
@@ -219,7 +218,7 @@ func (n *ruleWalk) hole(below string, r rule) error {
 	return nil
 }
 
-// count bounds the mounts that rules may make.
+// count bounds the number of mounts for rules.
 func (n *ruleWalk) count(r rule) error {
 	n.used = append(n.used, r.Pattern)
 	if n.places++; n.places <= maxPlaces {
@@ -254,7 +253,7 @@ func (n *ruleWalk) warnUnused() {
 	}
 }
 
-// watchLiterals watches the names that a rule forbids and that are not there.
+// watchLiterals watches the missing names that a rule forbids.
 func (b *builder) watchLiterals() {
 	for _, r := range rules("--deny", b.Rules.Deny) {
 		name, ok := r.Pattern.Literal()

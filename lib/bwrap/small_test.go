@@ -52,8 +52,8 @@ func TestATreeOfAFewSmallFilesIsCopied(t *testing.T) {
 	}
 }
 
-// A file of a tool chain in a root is there already. A copy would be written into
-// the host's tree, or fail where that is read-only.
+// A file of a tool chain in a root is there already. A copy would be written into the
+// host's tree, or fail if that is read-only.
 func TestNothingIsCopiedIntoARoot(t *testing.T) {
 	base := tree(t, "project/", "home/", "config/tool.toml")
 	for _, shown := range []struct {
@@ -119,7 +119,7 @@ func TestAccountNames(t *testing.T) {
 	}
 }
 
-// What a resolver has looked at before changes no answer.
+// The resolver's cache changes no answer.
 func TestResolverAgreesWithEvalSymlinks(t *testing.T) {
 	base := tree(t, "d/sub/", "d/file", "abs => "+"/", "rel => d/sub", "up => d/sub/../file", "chain => rel", "loop => loop",
 		"a => b", "b => a", "dangling => nowhere/x", "through => d/file/x", "self => .", "d/sub/back => ../../rel/..")

@@ -28,15 +28,15 @@ var controlSockets = []string{
 	"/var/snap/lxd/common/lxd/unix.socket",
 }
 
-// userSockets are the same for engines that run without root, below the
-// runtime directory.
+// userSockets are the same for engines that run without root, below the runtime
+// directory.
 var userSockets = []string{"docker.sock", "podman/podman.sock", "containerd/containerd.sock", "buildkit/buildkitd.sock"}
 
-// homeSockets hold sockets below the home directory; they are refused where
-// they exist, so that a home without them can be shown.
+// homeSockets hold sockets below the home directory; they are refused if they exist, so
+// that a home without them can be shown.
 var homeSockets = []string{".docker/run", ".docker/desktop", ".colima", ".rd", ".lima"}
 
-// guard knows where the control sockets are, under every name they have.
+// guard lists the control sockets, under every name they have.
 type guard struct {
 	crowded []string             // directories that hold sockets by design
 	sockets []string             // as listed, and with their links resolved
@@ -77,7 +77,7 @@ func newGuard(home string, getenv func(string) string, links resolver) *guard {
 
 func (g *guard) know(socket string) {
 	g.sockets = append(g.sockets, socket)
-	// One that is not there may come later; the link above it is there now.
+	// A missing socket may appear later; the link above it exists now.
 	g.sockets = append(g.sockets, g.links.canonical(socket))
 	real, err := g.links.real(socket)
 	var st unix.Stat_t
@@ -123,8 +123,8 @@ func socketRefusal(root, why string) error {
 	}
 }
 
-// refuseLinked finds another name of a control socket: the root itself, or an
-// entry directly in it. Deeper hard links are not looked for.
+// refuseLinked finds another name of a control socket: the root itself, or an entry
+// directly in it. It does not search for hard links deeper down.
 func (g *guard) refuseLinked(root string) error {
 	names := []string{root}
 	entries, _ := os.ReadDir(root) // a file has no entries
@@ -145,14 +145,12 @@ func (g *guard) refuseLinked(root string) error {
 	return nil
 }
 
-// maxListed bounds the search for sockets: --explain is not to walk through a whole
-// disk.
+// maxListed bounds the search for sockets: --explain must not walk through a whole disk.
 const maxListed = 100_000
 
-// Sockets lists the sockets that lie in the roots and overlays, where the command
-// can connect to them whether or not it may write there: the listener is outside.
-// --explain lists them; a start does not look. complete is false if there were too
-// many names to look at.
+// Sockets lists the sockets that lie in the roots and overlays. The command can connect
+// to them even if it may not write there: the listener is outside. --explain lists them;
+// a start does not search. complete is false if there were too many names.
 func (p *Plan) Sockets() (found []string, complete bool) {
 	left := maxListed
 	for _, m := range p.Mounts {

@@ -15,14 +15,14 @@ import (
 	"pikuri/lib/passwd"
 )
 
-// systemLinks are links into /usr where /usr is merged, and directories
-// elsewhere.
+// systemLinks are links into /usr on a system with a merged /usr, and directories on
+// others.
 var systemLinks = []string{"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// etcAllowed are the entries of /etc that everyday tools need: names, addresses,
-// time, trusted certificates, the links of update-alternatives, and the halves of
-// packages that live outside /usr. Nothing else of /etc is there: not shadow,
-// no keys, no configuration of services. testdata/etc.tsv has the reason for each entry.
+// etcAllowed are the entries of /etc that everyday tools need: names, addresses, time,
+// trusted certificates, the links of update-alternatives, and the parts of packages that
+// live outside /usr. No other entry is shown: not shadow, no keys, no configuration of
+// services. testdata/etc.tsv has the reason for each entry.
 var etcAllowed = []string{
 	"ImageMagick-*", "OpenCL", "R", "alternatives", "bazel/bazelrc", "ca-certificates", "ca-certificates.conf", "chromium", "chromium.d",
 	"crypto-policies", "dpkg/origins", "fonts", "gai.conf", "ghostscript", "glvnd", "groff", "groovy", "gtk-3.0", "host.conf", "hosts",
@@ -38,8 +38,8 @@ var etcAllowed = []string{
 // bytes twice; a mount costs more than a small copy.
 const maxCopy = 64 << 10
 
-// copyable reports whether a file is to be copied in. The process that copies it has
-// the caller's limit on the size of files.
+// copyable reports whether a file can be copied in. The process that copies it has the
+// caller's limit on the size of files.
 func copyable(info fs.FileInfo) bool {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit)
@@ -80,10 +80,9 @@ func etcMounts(links resolver) []Mount {
 	return mounts
 }
 
-// etcMount shows one entry of /etc. A link that ends in /usr stays a link, as
-// it resolves inside too. Another link (resolv.conf into /run, as a rule) is
-// replaced by the file that it leads to. A file that other users may not read stays
-// out: as root, pk would show it.
+// etcMount shows one entry of /etc. A link that ends in /usr stays a link, as it resolves
+// inside too. Another link (usually resolv.conf into /run) is replaced by its target. A
+// file that other users may not read is left out: as root, pk would show it.
 func etcMount(path string, links resolver) (Mount, bool) {
 	const rule = "default: /etc allowlist"
 	target, err := links.real(path)
@@ -106,21 +105,20 @@ func etcMount(path string, links resolver) (Mount, bool) {
 	return Mount{}, false
 }
 
-// A tree that is copied in holds no more files than maxSmall, and no more names
-// at all than maxNamed: a copy costs less than a mount, but not nothing, and a
-// directory may be large.
+// A tree that is copied in holds at most maxSmall files, and maxNamed names in all: a
+// copy costs less than a mount, but some time, and a directory may be large.
 const (
 	maxSmall = 8
 	maxNamed = 32
 )
 
-// smallDirectory is the size of a directory of one block, in which most file systems
-// keep so many names. A larger one is not read.
+// smallDirectory is the size of a directory of one block, in which most file systems keep
+// that many names. A larger one is not read.
 const smallDirectory = 4096
 
-// small replaces the mount of a tree that holds a few small files, and links, by
-// copies, which need no mount. Anything else in the tree makes it stay a mount, and
-// so does an empty directory, which would be lost.
+// small replaces the mount of a tree of a few small files and links by copies, which need
+// no mount. Anything else in the tree makes it stay a mount, and so does an empty
+// directory, which copies would lose.
 func small(tree Mount) []Mount {
 	left := &copyBudget{files: maxSmall, names: maxNamed}
 	if tree.Op == OpReadOnly {
@@ -131,7 +129,7 @@ func small(tree Mount) []Mount {
 	return []Mount{tree}
 }
 
-// copyBudget is how many files and names may still be copied.
+// copyBudget is the number of files and names that may still be copied.
 type copyBudget struct{ files, names int }
 
 func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
@@ -155,8 +153,8 @@ func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
 	return parts, true
 }
 
-// copy copies one part of a tree. A link stays what it is, as it would in a
-// mount: its target need not be shown.
+// copy copies one part of a tree. A link stays a link, as in a mount: its target need not
+// be shown.
 func (r *copyBudget) copy(part Mount) ([]Mount, bool) {
 	info, err := os.Lstat(part.Source)
 	switch {
@@ -174,7 +172,7 @@ func (r *copyBudget) copy(part Mount) ([]Mount, bool) {
 	return []Mount{part}, r.files >= 0 && copyable(info) && info.Mode().Perm()&0o004 != 0
 }
 
-// namesIn lists a directory, sorted, but no more than one name beyond most.
+// namesIn lists a directory, sorted, with at most one name beyond most.
 func namesIn(dir string, most int) ([]string, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -186,8 +184,8 @@ func namesIn(dir string, most int) ([]string, error) {
 	return names, err
 }
 
-// linkOrBind shows path as the link it is, or binds the directory it is.
-// Never both: bwrap 0.12 refuses a destination that is a link.
+// linkOrBind shows a link as a link, and binds a directory. It never does both: bwrap
+// 0.12 refuses a destination that is a link.
 func linkOrBind(path, rule string) (Mount, bool) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -200,9 +198,9 @@ func linkOrBind(path, rule string) (Mount, bool) {
 	return Mount{Op: OpReadOnly, Source: path, Dest: path, Rule: rule}, info.IsDir()
 }
 
-// nameMounts are the files by which programs look up names, for a sandbox whose names
-// a gate answers. Addresses of the host's /etc/hosts would be refused by the gate, and
-// services that the host's nsswitch.conf names are not there.
+// nameMounts are the files by which programs look up names, for a sandbox in which a gate
+// answers names. The gate would refuse addresses of the host's /etc/hosts, and services
+// in the host's nsswitch.conf are missing.
 func nameMounts() []Mount {
 	const rule = "option --net allow: names are answered by the gate"
 	hosts := "127.0.0.1 localhost"
@@ -219,9 +217,9 @@ func nameMounts() []Mount {
 	}
 }
 
-// accountMounts shows an /etc/passwd and an /etc/group of three entries each.
-// Without them ssh refuses to start, Java has no home directory and ~user does
-// not expand; with the host's own, every account would be shown.
+// accountMounts shows an /etc/passwd and an /etc/group of three entries each. Without
+// them ssh refuses to start, Java has no home directory and ~user does not expand; the
+// host's own would show every account.
 func accountMounts(u user) []Mount {
 	const rule = "default: synthetic accounts"
 	users := fmt.Sprintf("root:x:0:0:root:%s:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", rootHome(u))
@@ -245,22 +243,22 @@ func rootHome(u user) string {
 	return "/root"
 }
 
-// user is the user whom the sandbox runs as: the caller.
+// user is the user of the sandbox: the caller.
 type user struct {
 	uid, gid    int
 	name, group string
 	home        string // absolute, clean
 }
 
-// isAccountName reports whether a name can stand in a passwd file as it is.
-// It is spelled out: to compile a pattern would take part of every start.
+// isAccountName reports whether a name can stand in a passwd file unchanged. It uses no
+// regular expression: compiling one would slow every start.
 func isAccountName(s string) bool {
 	const longest, first = 32, "abcdefghijklmnopqrstuvwxyz_"
 	return s != "" && len(s) <= longest && strings.Contains(first, s[:1]) && strings.Trim(s, first+"0123456789-") == ""
 }
 
-// currentUser describes the caller. An account without an entry in
-// /etc/passwd (a container's, or one of a directory service) is called "user".
+// currentUser describes the caller. An account without an entry in /etc/passwd (a
+// container's, or one of a directory service) is called "user".
 func currentUser(home string) user {
 	u := user{uid: os.Geteuid(), gid: os.Getegid(), home: filepath.Clean(home)}
 	entry := passwd.Find(passwd.Users, u.uid)

@@ -15,19 +15,18 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// maxLinks is how many links the kernel follows in one lookup.
+// maxLinks is the number of links that the kernel follows in one lookup.
 const maxLinks = 40
 
-// locate finds what the sandbox will show at path, following links as they
-// will resolve inside. host is where that lies on the host, or "" if only the
-// sandbox has it.
+// locate finds the file that the sandbox will show at path, following links as they will
+// resolve inside. host is its path on the host, or "" if only the sandbox has it.
 func (p *Plan) locate(path string) (host string, ok bool) {
 	host, _, ok = p.follow(path)
 	return host, ok
 }
 
-// follow is locate, and returns the place inside too: where the path leads, or as far
-// as it leads, with the missing names behind.
+// follow is locate, and also returns the resolved path inside, with the missing names
+// behind the part that exists.
 func (p *Plan) follow(path string) (host, place string, ok bool) {
 	seen, rest, links := "/", strings.Split(path, "/"), 0
 	for len(rest) > 0 {
@@ -63,8 +62,8 @@ func (p *Plan) follow(path string) (host, place string, ok bool) {
 	return host, seen, true
 }
 
-// step looks at one component, all links above it being resolved: is it there,
-// and is it a link?
+// step reports whether one component exists, and its target if it is a link. Links above
+// it are resolved already.
 func (p *Plan) step(path string) (link string, found bool) {
 	m, covered := cover(p.Mounts, path)
 	if covered && m.Dest == path {
@@ -105,9 +104,8 @@ type NotExecutable struct{ Name, Reason string }
 
 func (e *NotExecutable) Error() string { return fmt.Sprintf("cannot run %q: %s", e.Name, e.Reason) }
 
-// FindCommand decides before bwrap starts what execvp(3) would find inside,
-// since bwrap exits with 1 for every failure. The error is a *NotFound or a
-// *NotExecutable.
+// FindCommand predicts the result of execvp(3) inside before bwrap starts, since bwrap
+// exits with 1 for every failure. The error is a *NotFound or a *NotExecutable.
 func (p *Plan) FindCommand(name string) error {
 	if strings.Contains(name, "/") {
 		path := name
@@ -132,8 +130,8 @@ func (p *Plan) FindCommand(name string) error {
 	return &NotFound{name, "not found in the sandbox's PATH"}
 }
 
-// executable checks one path. A missing interpreter is told here too: execve
-// would answer "no such file" about a script that is plainly there.
+// executable checks one path. It reports a missing interpreter too: execve would answer
+// "no such file" about a script that is plainly there.
 func (p *Plan) executable(name, path string) error {
 	host, ok := p.locate(path)
 	if !ok || name == "" {
@@ -161,15 +159,15 @@ func (p *Plan) executable(name, path string) error {
 	return nil
 }
 
-// copiedPlain reports whether the sandbox has a copy that cannot be executed,
-// whatever the mode of the host's file is.
+// copiedPlain reports whether the sandbox has a copy that cannot be executed, even if the
+// host's file can.
 func (p *Plan) copiedPlain(path string) bool {
 	m, ok := cover(p.Mounts, filepath.Clean(path))
 	return ok && m.Op == OpCopy && octal(m.Perms)&0o111 == 0
 }
 
 // synthetic answers for files that only the sandbox has. None of them can be executed
-// but those of /proc, which the kernel fills.
+// except those of /proc, which the kernel makes.
 func (p *Plan) synthetic(name, path string) error {
 	m, covered := cover(p.Mounts, filepath.Clean(path))
 	switch {
@@ -181,8 +179,8 @@ func (p *Plan) synthetic(name, path string) error {
 	return &NotExecutable{name, "is a directory"}
 }
 
-// permits looks at the permission bits (4, 2, 1) as the kernel will do inside: root
-// has no capabilities there, and files of other users belong to nobody.
+// permits checks the permission bits (4, 2, 1) as the kernel will inside: root has no
+// capabilities there, and the owners of other users' files are not mapped.
 func permits(st unix.Stat_t, want uint32) bool {
 	switch groups, _ := os.Getgroups(); {
 	case int(st.Uid) == os.Geteuid():
@@ -199,8 +197,8 @@ func enterable(dir string) bool {
 	return unix.Stat(dir, &st) != nil || permits(st, 1)
 }
 
-// interpreter returns the program that is needed to start a script or a
-// dynamic program, as both name it by path, or "".
+// interpreter returns the program that the kernel needs to start a script or a dynamic
+// program, as both name it by path, or "".
 func interpreter(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -223,9 +221,9 @@ func interpreter(path string) string {
 	return name
 }
 
-// elfInterpreter finds PT_INTERP in the first page of a 64-bit little-endian
-// ELF file, where linkers put it, or returns "". debug/elf would find it
-// anywhere, and adds to every start of this program.
+// elfInterpreter finds PT_INTERP in the first page of a 64-bit little-endian ELF file,
+// where linkers put it, or returns "". debug/elf would find it anywhere, but makes every
+// start of this program slower.
 func elfInterpreter(head []byte) string {
 	const sizeofHeader, sizeofSegment, segmentInterp = 64, 56, 3
 	if len(head) < sizeofHeader || !bytes.HasPrefix(head, []byte("\x7fELF\x02\x01")) {

@@ -38,8 +38,8 @@ func (c *Command) readOptions(flags *cli.Context, args []string) (operands []str
 	return operands, nil
 }
 
-// readLong sets --name, --name=value or --name value, and returns what is left
-// of rest.
+// readLong sets --name, --name=value or --name value, and returns the remaining
+// words of rest.
 func (c *Command) readLong(flags *cli.Context, arg string, rest []string) ([]string, error) {
 	name, value, hasValue := strings.Cut(arg[2:], "=")
 	o, ok := flags.Value(name).(Option)
@@ -104,8 +104,8 @@ func (c *Command) unknown(typed string) error {
 	return err
 }
 
-// alike is the least similarity of a typo and an option, by Jaro and Winkler,
-// who count letters that differ or changed places. 0.7 and 4 are their own
+// alike is the least similarity of a typo and an option, by Jaro and Winkler: it
+// counts letters that differ or changed places. 0.7 and 4 are their own
 // numbers for the weight of a common beginning.
 const alike = 0.85
 

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sample is a command with an option of every kind, which prints what it got.
+// sample is a command with an option of every kind, which prints its arguments.
 func sample() (*Command, *string) {
 	var got strings.Builder
 	out := new(string)

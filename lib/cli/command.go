@@ -1,6 +1,6 @@
-// Package cli is what every pk command shares: how options are read, what
-// goes to which stream, and how a failure becomes an exit status. It is the
-// only package that knows urfave/cli.
+// Package cli holds the common code of the pk commands: reading options, the
+// streams, and the exit status of each failure. It is the only package that
+// knows urfave/cli.
 package cli
 
 import (
@@ -18,15 +18,15 @@ import (
 // Mode is a job for which a command starts itself again.
 type Mode = hidden.Mode
 
-// ErrOwnUse is the error of a mode that was called by anybody but the command
-// itself.
+// ErrOwnUse is the error of a mode that another program than the command itself
+// has called.
 var ErrOwnUse = hidden.ErrOwnUse
 
 // Command is one pk command.
 type Command struct {
 	Name    string // "pk-resolve"
 	Version string // set by the linker; "" means: ask the build info
-	Help    string // what --help prints, verbatim
+	Help    string // the text of --help, verbatim
 	Options []Option
 
 	// Wraps is set by commands that run another command and pass its status
@@ -34,7 +34,7 @@ type Command struct {
 	Wraps bool
 
 	// Interspersed lets options follow operands. For commands whose first
-	// operand is a verb; never for one that runs its operands.
+	// operand is a verb; never for a command that runs its operands.
 	Interspersed bool
 
 	// Verb marks a command whose first operand is a verb: options may follow it,
@@ -215,8 +215,8 @@ func (ctx *Context) Warn(format string, args ...any) {
 // asked for it.
 func (ctx *Context) Say(format string, args ...any) { ctx.line(format, args...) }
 
-// line writes one diagnostic. Whatever it holds stays on one line and cannot
-// drive the terminal: errors of the system quote paths as they are.
+// line writes one diagnostic. Any text stays on one line and cannot drive the
+// terminal: errors of the system quote paths as they are.
 func (ctx *Context) line(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	fmt.Fprintf(ctx.Stderr, "%s: %s\n", ctx.command.Name, strings.Map(printable, text))

@@ -15,7 +15,7 @@ import (
 )
 
 // maxRecord bounds one record of a list. Paths end at 4096 bytes; the rest is
-// room for whatever else a list may hold one day.
+// room for other kinds of lists.
 const maxRecord = 1 << 20
 
 // maxText bounds a text that is read whole; no use of it needs more.

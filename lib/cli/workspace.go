@@ -24,7 +24,7 @@ type WorkspaceFlags struct {
 	AllowAll    bool  // for commands with --allow-all
 	Zero        *bool // the command's -z: lists are NUL-terminated too
 
-	// Trusting leaves the policy of the project out: it is to be trusted first.
+	// Trusting leaves the policy of the project out: it does not bind the command.
 	Trusting bool
 
 	// Trial makes the session a trial. Unfenced says that the command's changes cannot be
@@ -51,7 +51,7 @@ type WorkspaceFlags struct {
 	Shown func(*session.Dir, []confine.Root) (map[string]*os.File, error)
 
 	roots    []rootOption
-	origins  map[string]string // what a root's name came from, in words
+	origins  map[string]string // the origin of a root's name, in words
 	rules    confine.Rules
 	policies []policy
 	source   string // the line of the policy that is being read, "" outside
@@ -215,8 +215,8 @@ func (o *Opened) Close() {
 	}
 }
 
-// ListsFromStdin tells whether a list of roots is to be read from standard
-// input, for commands that have another use for it.
+// ListsFromStdin tells whether a list of roots comes from standard input, for
+// commands that have another use for it.
 func (w *WorkspaceFlags) ListsFromStdin() bool {
 	return slices.ContainsFunc(w.roots, func(r rootOption) bool { return r.list && r.value == "-" })
 }

@@ -11,8 +11,8 @@
 //
 // Hard links, bind mounts and device nodes below a root belong to the root.
 //
-// Rules restrict what the roots allow. They apply to the path as it was typed
-// and to the place it leads to.
+// Rules restrict the access that roots give. They apply to the path as typed and
+// to the place it leads to.
 package confine
 
 import (
@@ -59,13 +59,13 @@ type Config struct {
 	// in one.
 	GitDirs bool
 
-	// Shown maps the path of a root, resolved, to an open directory that stands for
-	// it, such as the merged directory of an overlay that another namespace has
-	// mounted. In it, what is in the root is looked at and opened; answers, rules and
-	// messages keep the root's path, and the targets of links are paths of that kind
-	// too. The innermost such root decides. Roots are still checked, and known again,
-	// by the host's directories. The caller vouches that the two belong together, and
-	// may close the directory after Open.
+	// Shown maps the path of a root, resolved, to an open directory that replaces it,
+	// such as the merged directory of an overlay that another namespace has mounted.
+	// Files of the root are looked up and opened there; answers, rules, messages and
+	// the targets of links keep the root's path. The innermost such root decides.
+	// Roots are still checked, and recognized later, by the host's directories. The
+	// caller guarantees that the two belong together, and may close the directory
+	// after Open.
 	Shown map[string]*os.File
 
 	// AllowAll allows every path whose location can be determined. Roots are then

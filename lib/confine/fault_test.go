@@ -16,11 +16,11 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// faults are what a kernel or a container can lack. Each is brought about in a
-// child, since it cannot be taken back, and the child runs TestChosenResolver.
+// faults are features that a kernel or a container can lack. A child loses the
+// feature, since it cannot get it back, and runs TestChosenResolver.
 var faults = map[string]struct {
 	setUp   func() error
-	openat2 bool // what the child is to find
+	openat2 bool // whether the child has openat2
 	attr    syscall.SysProcAttr
 }{
 	"openat2 refused by seccomp": {setUp: forbidOpenat2},
@@ -72,7 +72,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestChosenResolver puts the corpus to what Open chooses.
+// TestChosenResolver runs the corpus with the resolver that Open chooses.
 func TestChosenResolver(t *testing.T) {
 	fault, faulty := faults[os.Getenv(faultVariable)]
 	want := fault.openat2 || !faulty
@@ -81,7 +81,7 @@ func TestChosenResolver(t *testing.T) {
 		if c.RunAs != "" { // the test of cmd/pk-resolve runs this one as another user
 			continue
 		}
-		// With nothing in /proc, what these name is missing, and harmless.
+		// With an empty /proc, the paths of these are missing, and harmless.
 		if len(c.Readable) > 0 && strings.HasSuffix(c.Readable[0], "/proc") && !exist("/proc/self") {
 			continue
 		}

@@ -18,7 +18,7 @@ import (
 	"pikuri/lib/confine/confinetest"
 )
 
-// FuzzResolvers holds the resolvers to each other, to the kernel and to GNU
+// FuzzResolvers compares the resolvers with each other, with the kernel and with GNU
 // realpath, on a random tree for each seed.
 func FuzzResolvers(f *testing.F) {
 	for _, seed := range [][2]uint64{{1, 2}, {3, 5}, {8, 13}, {21, 34}} {
@@ -149,7 +149,7 @@ func inside(t *testing.T, base, path, where string, mode Mode) {
 	require.True(t, top == "proj" || top == "rw" || top == "ro" && mode == Read, "%q is %q", path, where)
 }
 
-// held checks the verdict of the rules that compare gives, spelled out again.
+// held checks the verdict of the rules that compare gives, by separate code.
 func held(t *testing.T, ruled *Workspace, base, path string, s parsedPath, where string, req Request) {
 	t.Helper()
 	kernel, err := ruled.view.walk(s.raw)
@@ -175,7 +175,7 @@ func allows(w *Workspace, path string, req Request) bool {
 	return err == nil
 }
 
-// opened checks the answer against what the kernel opens, where it opens it.
+// opened compares the answer with the file that the kernel opens, if it opens one.
 func opened(t *testing.T, path, where string) {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -188,8 +188,8 @@ func opened(t *testing.T, path, where string) {
 	require.Equal(t, got, where, "%q", path)
 }
 
-// askRealpath checks the answers against GNU realpath. Paths that it might
-// take for something else do not occur.
+// askRealpath compares the answers with GNU realpath. Paths that realpath might
+// take for options do not occur.
 func askRealpath(t *testing.T, answers map[string]string) {
 	t.Helper()
 	args := []string{"-m", "-L", "-z", "--"}
@@ -211,7 +211,7 @@ func askRealpath(t *testing.T, answers map[string]string) {
 var randomNames = []string{"a", "b", "c", "l", "m", "proj", "ro", "out"}
 
 // grow adds directories, files and links at random: inside and outside, in
-// chains and circles, absolute and relative, to what exists and what does not.
+// chains and circles, absolute and relative, to existing and missing targets.
 func grow(t *testing.T, random *rand.Rand, base string) {
 	t.Helper()
 	dirs := []string{base, base + "/proj", base + "/proj", base + "/rw", base + "/ro", base + "/out"}

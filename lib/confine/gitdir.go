@@ -9,11 +9,11 @@ import (
 	"pikuri/lib/internal/gitplace"
 )
 
-// ErrGitDir is the reason to refuse to write what git on the host would run or
-// follow.
+// ErrGitDir is the reason to refuse to write a file that git on the host would run
+// or follow.
 var ErrGitDir = errors.New("it lies in a git directory")
 
-// gitNames refuses a path as it was typed: what a .git that is a link leads to is a
+// gitNames refuses a path as it was typed: the target of a .git that is a link is a
 // git directory under another name.
 func (w *Workspace) gitNames(name string, mode Mode) error {
 	return w.gitDirs(name, false, mode, func(below string) (bool, error) { return gitplace.Named(below), nil })

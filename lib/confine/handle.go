@@ -12,15 +12,15 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// For callers that do more with a path than to open it: where it is, they learn
-// from Lookup; what they do, they do from the descriptor of a root; and whether
-// they may do it there, they ask again about the place that they have come to.
+// For callers that do more with a path than open it: Lookup tells its location,
+// OpenRoot returns the directory descriptor to work from, and Permits decides about
+// the place that they have reached.
 
-// OpenRoot returns the directory that root was when the workspace was opened,
-// whatever has its name now, for looking up what is below (O_PATH); for a single
-// file, the directory that it still lies in. With Config.Shown it is the directory
-// that stands for it, or one in that. Its name is the path of the workspace. It is to
-// be closed, and outlives the workspace.
+// OpenRoot opens (O_PATH) the directory that root was when the workspace was opened,
+// even if another one has its name now; for a single file, the directory that it still
+// lies in. With Config.Shown it is the directory that replaces the root, or one in that.
+// Its name is the path of the workspace. The caller closes it; it outlives the
+// workspace.
 func (w *Workspace) OpenRoot(root Root) (*os.File, error) {
 	for _, r := range w.roots {
 		if r.Path != root.Path {
@@ -85,7 +85,7 @@ func (w *Workspace) PermitsAll(root Root) bool {
 		!slices.ContainsFunc(w.view.shown, inside)
 }
 
-// itself has canon follow all links but the one that the last name may be.
+// itself has canon follow all links but the last name.
 func itself(canon func(string) (string, error)) func(string) (string, error) {
 	return func(path string) (string, error) {
 		path = strings.TrimRight(path, "/")

@@ -82,7 +82,7 @@ func TestPermits(t *testing.T) {
 	assert.False(t, free.PermitsAll(free.Roots()[1]), "it is not writable")
 }
 
-// TestOpenRoot: the directory is the one that was opened, wherever it is by now.
+// TestOpenRoot: OpenRoot returns the directory that was opened, even if it was moved.
 func TestOpenRoot(t *testing.T) {
 	base := confinetest.Tree(t, "proj/f", "evil/f")
 	w, err := Open(Config{ProjectRoot: base + "/proj"})

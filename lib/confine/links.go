@@ -17,7 +17,7 @@ var ErrEscapes = errors.New("it leads out of a writable root, through a link in 
 type Link struct{ Place, Target string }
 
 // Trail is the way of a path from link to link. It comes from one walk, so its
-// parts agree, whatever is renamed meanwhile.
+// parts agree even if files are renamed meanwhile.
 type Trail struct {
 	Place string // where the path leads, without links
 	Links []Link // in the order in which they are followed

@@ -7,7 +7,7 @@ import (
 )
 
 // canonical is walk for clean paths. Without links on the way it takes two system
-// calls. It gives the same answers: walk settles what openat2 cannot.
+// calls. It gives the same answers: it calls walk where openat2 cannot decide.
 func (v view) canonical(path string) (string, error) {
 	switch v.plain(path) {
 	case nil:

@@ -94,9 +94,9 @@ func TestOpenFileHoldsToRules(t *testing.T) {
 	assert.Equal(t, "text\n", string(text))
 }
 
-// While an attacker swaps a directory for a link to outside and back, what is
-// opened is the right file or nothing. Resolving and then opening by name is
-// tried as well: if that is never fooled, the attack proves nothing.
+// While an attacker swaps a directory for a link to outside and back, OpenFile opens
+// the right file or nothing. Resolving and then opening by name is tried as well: if
+// that is never fooled, the attack proves nothing.
 func TestSwappingAttackerOfWhatIsOpened(t *testing.T) {
 	everyTree(t, func(t *testing.T, open func(base string) (*Workspace, string)) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f", "ro/", "rw/")

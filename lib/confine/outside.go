@@ -3,8 +3,8 @@ package confine
 import "fmt"
 
 // RefuseWritable refuses a path that lies in a writable root: a command could
-// replace what is there, and the next command would use its replacement. verb
-// says what the path was for, as in "take the list". The error has a hint.
+// replace the file, and the next command would use the replacement. verb says the
+// purpose of the path, as in "take the list". The error has a hint.
 func RefuseWritable(verb, path string, roots []Root, hint string) error {
 	root, ok := LiesIn(path, WritablePaths(roots))
 	if !ok {
@@ -17,7 +17,7 @@ type inRoot struct{ text, hint string }
 
 func (e *inRoot) Error() string { return e.text }
 
-// Hint is what to do instead.
+// Hint suggests an alternative.
 func (e *inRoot) Hint() string { return e.hint }
 
 // WritablePaths lists the paths of the writable ones among roots.

@@ -16,7 +16,7 @@ import (
 )
 
 // While an attacker swaps a directory for a link to outside and back, an answer
-// may be old, but it never names a place outside and never one it has not been.
+// may be old, but it never names a place outside, or one that the path never had.
 func TestSwappingAttacker(t *testing.T) {
 	everyTree(t, func(t *testing.T, open func(base string) (*Workspace, string)) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f", "ro/", "rw/")
@@ -46,8 +46,8 @@ func TestSwappingAttacker(t *testing.T) {
 	})
 }
 
-// goOn says how long to go on with an attack: for that long, and until it has shown
-// what it is to show, which on a busy machine may take a hundred times that.
+// goOn says whether to go on with an attack: for that long, and until it has shown
+// its effect, which on a busy machine may take a hundred times that.
 func goOn(begun time.Time, least time.Duration, shown bool) bool {
 	passed := time.Since(begun)
 	return passed < least || !shown && passed < time.Minute

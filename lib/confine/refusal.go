@@ -62,9 +62,9 @@ func (r *Refusal) Hint() string {
 	return r.hint
 }
 
-// Where is the place outside every root that the path leads to, "" if that is
-// not why it is refused. It may be a secret: a link can be planted to learn what
-// is there.
+// Where is the place outside every root that the path leads to, "" if it is refused
+// for another reason. It may be a secret: a link can be planted to find out which
+// files exist.
 func (r *Refusal) Where() string { return r.where }
 
 // Disclose returns a refusal whose text and hint say where the path leads.
@@ -156,8 +156,8 @@ func (b *Batch) refuse(typed string, p parsedPath, where string, err error) erro
 	return r
 }
 
-// hint names the option that would allow the path. It is made from what was
-// typed alone: a hint made from what is there would tell what is there.
+// hint names the option that would allow the path. It depends on the typed text
+// alone: a hint that depends on the file system would disclose it.
 func (b *Batch) hint(p parsedPath, err error) string {
 	if d, ok := errors.AsType[*Denial](err); ok {
 		return fmt.Sprintf("leave out %s to allow it", d.rule())
@@ -173,8 +173,8 @@ func (b *Batch) hint(p parsedPath, err error) string {
 	return ""
 }
 
-// allowHint names the pattern that would allow the path. There is none for a
-// path that is allowed and leads to one that is not.
+// allowHint names the pattern that would allow the path. There is none for an
+// allowed path that leads to a refused one.
 func (b *Batch) allowHint(p parsedPath) string {
 	w := b.workspace
 	if w.rules(p.lexical, false, b.Mode) == nil {
@@ -188,8 +188,8 @@ func (b *Batch) allowHint(p parsedPath) string {
 	return ""
 }
 
-// rootHint names the root that would allow a place. There is none for one that
-// is in a root: a path that is typed there leaves it through a link.
+// rootHint names the root that would allow a place. There is none for a place
+// in a root: a path that is typed there leaves it through a link.
 func (b *Batch) rootHint(place string) string {
 	for _, root := range b.workspace.roots {
 		if place == "" || root.covers(place, b.Mode) {

@@ -123,7 +123,7 @@ func TestPhysicalReading(t *testing.T) {
 	assert.Equal(t, base+"/proj/x", where)
 }
 
-// An answer with Existing is one that stat(2) gives too.
+// With Existing, Lookup and stat(2) agree.
 func TestExistingIsRequired(t *testing.T) {
 	everyWay(t, func(t *testing.T, openat2 bool) {
 		base := confinetest.Tree(t, "proj/d/", "proj/f", "proj/l => f", "proj/gone => missing", "proj/a/fake => missing", "proj/dots => missing/../f",
@@ -209,7 +209,7 @@ func TestLengths(t *testing.T) {
 	})
 }
 
-// A FIFO without a writer blocks whoever opens it.
+// Opening a FIFO without a writer blocks.
 func TestNothingIsOpened(t *testing.T) {
 	everyWay(t, func(t *testing.T, openat2 bool) {
 		base := confinetest.Tree(t, "proj/l => fifo", "ro/", "rw/")
@@ -269,7 +269,7 @@ func TestAllowAllStillRefusesWhatCannotBeTold(t *testing.T) {
 	assert.Equal(t, "/etc/passwd", where)
 }
 
-// A Batch remembers directories, and forgets them when told.
+// A Batch remembers directories until Forget.
 func TestBatchForgets(t *testing.T) {
 	base := confinetest.Tree(t, "proj/d/f", "out/f", "ro/", "rw/")
 	b := workspace(t, base, true).Batch(Request{})

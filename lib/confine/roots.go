@@ -16,7 +16,7 @@ type Root struct {
 	Path     string // resolved
 	Writable bool
 	Dir      bool
-	Dev, Ino uint64 // what Path named when the workspace was opened
+	Dev, Ino uint64 // of the file that Path named when the workspace was opened
 	Name     string // as it was given, for messages
 }
 
@@ -27,7 +27,7 @@ func (r Root) Contains(path string) bool {
 
 // heldRoot is a root with its descriptor. The descriptor keeps the kernel from
 // giving the inode number to another file, so a root that was removed and made
-// again is known to be another one.
+// again has another number.
 type heldRoot struct {
 	Root
 	fd      int
@@ -71,7 +71,7 @@ func (e *RootError) Error() string {
 
 func (e *RootError) Unwrap() error { return e.Err }
 
-// Hint is what to do next.
+// Hint suggests the next step.
 func (e *RootError) Hint() string { return e.hint }
 
 // Reasons to refuse a root, beside those of the system.
@@ -145,7 +145,7 @@ func absolute(name string) (string, error) {
 	return cwd + "/" + name, nil
 }
 
-// hold opens a canonical path and follows no link: one that has appeared since
+// hold opens a canonical path and follows no link: a link that has appeared since
 // the path was resolved is an error.
 func hold(path string) (heldRoot, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, path, unix.O_PATH, 0, fsat.NoLinks)
@@ -171,7 +171,7 @@ func (r heldRoot) present() bool {
 }
 
 // covers reports whether the root allows path to be used in mode. A root that is
-// a file allows itself and nothing below, whatever it may become.
+// a file allows only itself, even if a directory replaces it.
 func (r heldRoot) covers(path string, mode Mode) bool {
 	if mode == Write && !r.Writable {
 		return false

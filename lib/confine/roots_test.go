@@ -131,7 +131,7 @@ func TestReadableFile(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// What has taken a root's place is not the root, even if it looks the same.
+// A replacement of a root is not the root, even if it looks the same.
 func TestReplacedRoot(t *testing.T) {
 	replace := map[string]func(base string) error{
 		"by a new directory": func(base string) error { return os.Mkdir(base+"/proj", 0o755) },

@@ -17,7 +17,7 @@ type Rule struct {
 	Source  string // where it was given, for messages; "" for the command line
 }
 
-// Rules restrict what the roots allow. The zero value restricts nothing.
+// Rules restrict the access that roots give. The zero value restricts nothing.
 type Rules struct {
 	Deny       []Rule // paths that one of them covers are neither read nor written
 	DenyRead   []Rule // paths that one of them covers are not read

@@ -41,8 +41,8 @@ func showElsewhere(t testing.TB, cfg *Config, hostile bool, keep string) {
 	}
 }
 
-// moveAway moves a directory and returns it, open. Another one takes its place, which
-// has what is needed: true for a directory, false for a file.
+// moveAway moves a directory and returns it, open. A new one takes its place, with
+// the needed names: true for a directory, false for a file.
 func moveAway(t testing.TB, dir string, hostile bool, needed map[string]bool) *os.File {
 	t.Helper()
 	info, err := os.Stat(dir)
@@ -290,8 +290,8 @@ func TestShownInShown(t *testing.T) {
 	})
 }
 
-// A root whose name the host gives to another directory is not that root, whatever
-// stands for it.
+// A root whose name the host gives to another directory is not that root, even if
+// Shown replaces it.
 func TestReplacedRootThatIsShown(t *testing.T) {
 	for _, replace := range []func(base string) error{
 		func(base string) error { return os.Mkdir(base+"/proj", 0o755) },

@@ -6,9 +6,8 @@ import (
 	"sort"
 )
 
-// index finds lines in a text: it goes through the places of the rarest of them, and
-// compares hashes there, so that a hunk of many equal lines takes no longer than one of a
-// few.
+// index finds lines in a text: it compares hashes at the places of the rarest line. So a
+// hunk of many equal lines takes no longer than one of a few.
 type index struct {
 	ids    map[string]int // of the text of a line
 	places [][]int32      // by id: where such lines are
@@ -20,8 +19,8 @@ type index struct {
 // need few; one where each line is in thousands of places is made to take long.
 const maxTries = 1 << 27
 
-// prime is the modulus of the hashes. With a base that nobody knows, no text can be made
-// whose parts have the same one.
+// prime is the modulus of the hashes. Their base is random: no author of a text can give
+// two parts of it the same hash.
 const prime = 1<<61 - 1
 
 func mulAdd(a, b, c uint64) uint64 {

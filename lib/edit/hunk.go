@@ -99,7 +99,7 @@ func (f fit) of(line string) string {
 	return trimEnd(line)
 }
 
-// typography is what models write in the place of ASCII, and the other way round.
+// typography replaces characters that models write in place of ASCII.
 var typography = strings.NewReplacer("\u2010", "-", "\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "-", "\u2212", "-",
 	"\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u00a0", " ", "\u202f", " ")
 

@@ -216,7 +216,7 @@ func TestPatchesOfGit(t *testing.T) {
 }
 
 // TestPatchMeanwhile: another process replaces a file during Apply. That file keeps its new
-// content, and Apply changes all other files or none.
+// content. Apply changes either all other files or none.
 func TestPatchMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0
@@ -266,7 +266,7 @@ func TestPutBack(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "1\n", "b": "1\n", "d": "mine\n"}, tree(t, dir))
 }
 
-// Whatever fails, the error names the path.
+// Every error names the path.
 func TestErrorsOfPatchesNameThePath(t *testing.T) {
 	for _, err := range []error{
 		workspace.ErrExist, reason(workspace.ErrExist), &HunkError{Hunk: 1, Why: "why"}, io.ErrUnexpectedEOF, unix.EIO, context.Canceled,

@@ -1,7 +1,7 @@
 // Package fence makes the plan of a sandbox from a Config, joins it to its session,
-// and prepares what the monitor needs: limits, the note for the quarantine, the
-// session directory. It is the one plan-maker: for pk-bwrap and pk-bash, whose
-// options become a Config, and for lib/sandbox.
+// and prepares the monitor's work: limits, the note for the quarantine, the session
+// directory. It is the one plan-maker: for pk-bwrap and pk-bash, whose options become
+// a Config, and for lib/sandbox.
 package fence
 
 import (
@@ -23,7 +23,6 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
-	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
@@ -36,11 +35,11 @@ import (
 	"pikuri/lib/trial"
 )
 
-// Config is what a sandbox is made from. The zero value shows the workspace and
-// the system, protects what git runs, and shares the host's network.
+// Config describes a sandbox. The zero value shows the workspace and the system,
+// protects the files that git runs, and shares the host's network.
 type Config struct {
 	Roots  []confine.Root            // the project root first
-	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Origin func(confine.Root) string // the origin of a root, for people; or nil
 	Rules  confine.Rules
 	Tmp    string // seen as /tmp; "" for an empty one
 
@@ -70,7 +69,9 @@ type Config struct {
 	// chains.
 	Pinned bool
 
-	Tell bool // the plan is told of, and nothing will be changed
+	Trace bool // note system calls that fail, for Failed
+
+	Tell bool // the plan is only described: nothing is changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.
@@ -105,6 +106,7 @@ type Fence struct {
 	trial        []*trial.Root
 	report       *os.File       // the gate's records, or nil
 	told         *os.File       // names of the files that the command has left in the empty home, or nil
+	failed       *os.File       // the command's failed system calls, or nil
 	stop         func()         // ends the landing of work while the command runs
 	gone         sync.WaitGroup // set-up programs that have not ended
 }
@@ -153,7 +155,7 @@ func (f *Fence) begin() error {
 }
 
 // Close gives back the session, removes one without a name that Sandbox made, and
-// removes what limits the command.
+// removes the limits on the command.
 func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
@@ -163,7 +165,7 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
-	for _, file := range []**os.File{&f.report, &f.told} {
+	for _, file := range []**os.File{&f.report, &f.told, &f.failed} {
 		if *file != nil {
 			errs = append(errs, (*file).Close())
 			*file = nil
@@ -204,7 +206,7 @@ func (f *Fence) plan() error {
 	}
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
-		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
+		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested, Trace: f.Trace && !f.Tell,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Table: f.table, Home: f.gitHome(f.Roots[0].Path),
 	}
@@ -276,7 +278,7 @@ func (f *Fence) rlimits() []setup.Rlimit {
 	return set
 }
 
-// protected lists what is protected by name, and by default.
+// protected lists the paths to protect: those of Protect, and the defaults.
 func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, error) {
 	var list []bwrap.Protected
 	for _, p := range f.Protect {
@@ -345,8 +347,8 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	return t, nil
 }
 
-// pinned is the machine for a user whose variables show nothing: all is where it is without
-// them. PATH tells only which tools there are.
+// pinned describes the machine without the user's variables: files are at their default
+// places. PATH decides only which tools exist.
 func pinned(home string) toolchain.Host {
 	return toolchain.Host{Home: filepath.Clean(home), Getenv: func(name string) string {
 		if name == "PATH" {
@@ -371,7 +373,7 @@ func (f *Fence) gitenv() gitconfig.Getenv {
 	}
 }
 
-// Ready refuses what this machine or the caller's streams do not allow, makes and
+// Ready refuses a plan that this machine or the caller's streams do not allow, makes and
 // joins the session, and looks for the command in the sandbox. From here on a keeper
 // may run. The errors of the search are *bwrap.NotFound and *bwrap.NotExecutable.
 func (f *Fence) Ready(name string) error {
@@ -396,8 +398,8 @@ func (f *Fence) Ready(name string) error {
 	return f.Plan.FindCommand(name) // the session may have brought it
 }
 
-// join gives the plan the overlays of its session, in which what is written
-// stays for the session's next command.
+// join gives the plan the overlays of its session, in which writes stay for the
+// session's next command.
 func (f *Fence) join() error {
 	lowers := f.Plan.Overlays()
 	if f.Session == nil || len(lowers)+len(f.gitDirs)+len(f.submodules) == 0 && f.Plan.Gate == nil && !f.Trial {
@@ -492,12 +494,16 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
-	fd, err := fsat.Memfd("pk-told", nil)
-	if err != nil {
-		return monitor.Config{}, fmt.Errorf("cannot make a file: %w", err)
+	var err error
+	if f.told, err = memfd("told"); err != nil {
+		return monitor.Config{}, err
 	}
-	f.told = os.NewFile(uintptr(fd), "told")
-	c.Told = f.told
+	if f.Trace {
+		if f.failed, err = memfd("failed"); err != nil {
+			return monitor.Config{}, err
+		}
+	}
+	c.Told, c.Failed = f.told, f.failed
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.File())
@@ -520,8 +526,8 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	return c, err
 }
 
-// recover does what killed commands have left undone. An error is a warning: the
-// next command tries again.
+// recover finishes the work that killed commands left undone. An error is a warning:
+// the next command tries again.
 func (f *Fence) recover(base string) {
 	if _, err := os.Stat(base); err != nil {
 		return // no command has begun there
@@ -538,8 +544,8 @@ func (f *Fence) recover(base string) {
 	}
 }
 
-// beginNote notes what is to be undone when the command has ended. Without a cache
-// directory nothing can be noted for the case that this process is killed.
+// beginNote records the work to do when the command has ended. Without a cache
+// directory there is no record for the case that this process is killed.
 func (f *Fence) beginNote() {
 	if f.Trial { // nothing of the host's has been written
 		f.note = new(quarantine.Note)
@@ -615,7 +621,7 @@ func (f *Fence) otherNotes() []quarantine.Note {
 // End is called once the command has ended. It lands the command's work in git
 // directories, moves files that have appeared at protected names to the quarantine, and
 // restores protected files that the command wrote by another hard link. On an error, a
-// tool on the host may run what the command has left: the caller must not report
+// tool on the host may run files that the command has left: the caller must not report
 // success.
 func (f *Fence) End() (quarantine.Report, error) {
 	if f.note == nil {
@@ -661,16 +667,16 @@ func makeBase() (string, error) {
 	return base, err
 }
 
-// SweepInPassing removes what sessions have left long ago, at most once an hour.
-// Call it when all has been reported.
+// SweepInPassing removes old remains of sessions, at most once an hour. Call it after
+// the last report.
 func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
 		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age) })
 	}
 }
 
-// LeftOut lists what a line that the plan prints does not do. The monitor's own work
-// (signals, the terminal, files that are moved to the quarantine) is never in it.
+// LeftOut lists the parts of the plan that its printed line leaves out. The monitor's own
+// work (signals, the terminal, moving files to the quarantine) is never in it.
 func (f *Fence) LeftOut() []string {
 	var list []string
 	if f.Session != nil || f.Reserved != nil && f.Reserved.Named() {
@@ -688,11 +694,14 @@ func (f *Fence) LeftOut() []string {
 	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
 		list = append(list, "--memory and --pids")
 	}
+	if f.Trace {
+		list = append(list, "--trace")
+	}
 	if len(f.PassFDs) > 0 {
 		list = append(list, "--pass-fd")
 	}
 	return list
 }
 
-// Box is what holds the command to its limits, or nil.
+// Box is the cgroup with the command's limits, or nil.
 func (f *Fence) Box() *limits.Box { return f.box }

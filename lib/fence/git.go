@@ -24,8 +24,8 @@ import (
 	"pikuri/lib/session"
 )
 
-// git finds the git directories that a writable root has to do with, and lists the
-// files beside them that decide which repository is used, and what it runs.
+// git finds the git directories of a writable root, and lists the files beside them that
+// decide which repository git uses, and which programs it runs.
 func (f *Fence) git(root string) ([]bwrap.Protected, error) {
 	list, err := f.gitIn(root)
 	for _, point := range f.mountsBelow(root) {
@@ -170,8 +170,8 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	return at.repos, f.cover(at.unpopulated)
 }
 
-// cover adds to the submodules that get a layer, and makes their directories. Nothing
-// of a root that is one would land.
+// cover adds unpopulated submodules to those that get a layer, and makes their directories.
+// It refuses a root that is one: nothing of it would land.
 func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
 	if f.Trial {
 		return nil // pk-apply lands no repository there
@@ -212,7 +212,7 @@ func (f *Fence) gitState() string {
 		return nowhere
 	}
 	state := filepath.Join(base, session.GitDir)
-	for _, dir := range []string{base, state} { // nobody else's, to which a link might lead
+	for _, dir := range []string{base, state} { // refuse those of another user, to which a link might lead
 		var st unix.Stat_t
 		err := unix.Lstat(dir, &st)
 		if err == nil && (int(st.Uid) != os.Geteuid() || dir == state && st.Mode&unix.S_IFMT != unix.S_IFDIR) || err != nil && err != unix.ENOENT {
@@ -256,8 +256,8 @@ func (f *Fence) removeTemporary() error {
 	return e.Remove(int(in.Fd()), filepath.Base(f.gitTemporary))
 }
 
-// beginGit notes that a command runs in the roots, and gives back what earlier
-// commands have made there.
+// beginGit notes that a command runs in the roots, and makes the git directories that
+// earlier commands made there usable again.
 func (f *Fence) beginGit() error {
 	if len(f.looked) == 0 || f.Trial { // repositories that a trial makes are not the host's
 		return nil
@@ -283,7 +283,7 @@ func (f *Fence) beginGit() error {
 	return nil
 }
 
-// endGit makes unusable for the host what the command has made, and says so.
+// endGit makes the git directories of the command unusable for the host, and lists them.
 func (f *Fence) endGit() (told []string, err error) {
 	told, err = f.each((*gitdir.Run).End)
 	f.runs = nil
@@ -315,8 +315,8 @@ func gitAdvice(err error) string {
 }
 
 // OpenLayers opens a layer over each git directory: the session's, or one of the
-// command's own. Sandbox does it, after the user was asked: others of the session wait
-// until the sandbox is made.
+// command's own. Sandbox calls it after the question to the user, since other commands
+// of the session then wait until the sandbox is made.
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
@@ -416,7 +416,7 @@ func (f *Fence) started(root string) {
 		r.Started()
 	}
 	if f.Trial {
-		return // it lands when somebody says so
+		return // it lands with pk-apply
 	}
 	f.land()
 }

@@ -4,11 +4,11 @@ import "strings"
 
 // Keys of git-config(1) that a sandbox gets, in lower case; "*" is any subsection. A
 // value may be a secret, or name a file or program that is not in the sandbox and make
-// git stop there. So left out are, among others, credential.*, most of http.*, gpg.* and
-// signing keys. So are editors, pagers, hooks, monitors, ssh programs and files by path,
-// and what belongs to one repository (core.worktree, extensions.*).
+// git stop there. So the list omits, among others, credential.*, most of http.*, gpg.*
+// and signing keys. It omits editors, pagers, hooks, monitors, ssh programs and files by
+// path, and the keys of one repository (core.worktree, extensions.*).
 var (
-	// dataSections are data whatever the name.
+	// dataSections are sections whose keys are all data.
 	dataSections = `color column advice i18n blame grep log pretty rerere status versionsort author committer`
 
 	dataKeys = `
@@ -50,7 +50,7 @@ var (
 	urlKeys = `http.proxy lfs.url lfs.pushurl`
 	urlSubs = `url.*.insteadof url.*.pushinsteadof`
 
-	// stops are of a data section, and make git stop or complain where a file or
+	// stops are keys of data sections that make git stop or complain if a file or
 	// program is missing.
 	stops = `blame.ignorerevsfile log.showsignature`
 )
@@ -107,8 +107,8 @@ func kindOf(key string) kind {
 	return leftOut
 }
 
-// isVariable reports whether a key can be written. One of the environment may hold
-// anything, and a NUL in a file makes the end of a subsection the name.
+// isVariable reports whether a key can be written. A key from the environment may hold
+// any bytes, and after a NUL in a file the end of a subsection becomes the name.
 func isVariable(key string) bool {
 	section, sub, name, _ := splitKey(key)
 	for _, c := range []byte(section + name) {

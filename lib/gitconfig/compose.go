@@ -36,8 +36,8 @@ type Composed struct {
 // one command gains nothing by it.
 var own = []Entry{{Key: "gc.auto", Value: "0"}, {Key: "maintenance.auto", Value: "false"}}
 
-// WholeIndex are settings with which git writes an index whole, whatever it reads. A
-// split or a sparse one cannot be checked, so it would not land.
+// WholeIndex are settings with which git always writes a whole index. A split or a
+// sparse one cannot be checked, so it would not land.
 var WholeIndex = []Entry{{Key: "core.splitindex", Value: "false"}, {Key: "index.sparse", Value: "false"}}
 
 // Compose makes the configuration for git in a sandbox that works in dir, an absolute
@@ -66,7 +66,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		c.Notes = append(c.Notes, fmt.Sprintf("cannot read %q: permission denied", file))
 	}
 	if err != nil {
-		if !errors.Is(err, unix.EMFILE) { // then the start fails, and says so
+		if !errors.Is(err, unix.EMFILE) { // with EMFILE the start itself fails
 			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
 		}
 		l.entries = nil
@@ -180,8 +180,8 @@ type selection struct {
 	lost []Entry // filters and merge drivers without their program
 }
 
-// add judges one entry. The last entry of a key holds: one that is left out takes
-// earlier ones along, unless all of them count.
+// add keeps or drops one entry. The last entry of a key holds: dropping it drops
+// earlier ones too, unless all of them count.
 func (s *selection) add(e Entry) {
 	section, sub, _, _ := splitKey(e.Key)
 	is := kindOf(e.Key)
@@ -202,7 +202,7 @@ func (s *selection) add(e Entry) {
 		ok = ok && (isRemote || e.Value == "")
 	case isURLSub:
 		u, isRemote := parseURL(sub)
-		// Without the user's key, ssh would not fetch what https does.
+		// Without the user's key, ssh cannot fetch a repository that https can.
 		ok = ok && isRemote && !((u.scheme == "ssh" || u.scheme == "") && strings.HasSuffix(e.Key, ".insteadof") && strings.Contains(e.Value, "://"))
 	case isAlias:
 		ok = ok && !strings.HasPrefix(e.Value, "!") && !strings.Contains(strings.ToLower(e.Value), "extraheader")
@@ -236,7 +236,7 @@ func (s *selection) program(command string) string {
 	return ""
 }
 
-// missing tells of what was lost, each filter and driver once.
+// missing returns a line for each filter and driver that was lost.
 func (s *selection) missing() []string {
 	var lines []string
 	for _, e := range s.lost {

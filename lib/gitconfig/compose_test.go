@@ -158,7 +158,7 @@ func TestExcludesAndAttributes(t *testing.T) {
 	}
 }
 
-// TestRepositoryOfAnotherUser holds distrust to git's rule: a condition sees no
+// TestRepositoryOfAnotherUser compares distrust with git's rule: a condition sees no
 // repository that git would refuse. Root alone can give one away.
 func TestRepositoryOfAnotherUser(t *testing.T) {
 	h := newHome(t)
@@ -187,7 +187,7 @@ func TestRepositoryOfAnotherUser(t *testing.T) {
 	assert.Contains(t, h.read(h.compose()), "user.name")
 }
 
-// FuzzFormat writes what was parsed, and asks git and Parse.
+// FuzzFormat formats parsed entries, and compares how git and Parse read the result.
 func FuzzFormat(f *testing.F) {
 	for _, text := range corpus {
 		f.Add([]byte(text))

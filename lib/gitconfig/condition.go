@@ -85,8 +85,8 @@ func wholeDirectory(pattern string) string {
 	return pattern
 }
 
-// hasURL reports whether a remote has such a URL. They are gathered by reading
-// everything once more; what is included for the sake of a URL has no say in it.
+// hasURL reports whether a remote has such a URL. A second reading of all files gathers
+// the URLs; in it no condition on a URL holds.
 func (l *loader) hasURL(glob string) bool {
 	if l.counting {
 		return false
@@ -109,8 +109,8 @@ func (l *loader) hasURL(glob string) bool {
 	return false
 }
 
-// expand replaces what git does at the beginning of a path: "~/" and "~user/",
-// and "%(prefix)/", which is where git was installed.
+// expand replaces the prefixes of a path that git expands: "~/" and "~user/", and
+// "%(prefix)/", the directory where git was installed.
 func (l *loader) expand(name string) (string, bool) {
 	if rest, ok := strings.CutPrefix(name, "%(prefix)/"); ok {
 		return "/usr/" + rest, true
@@ -141,7 +141,7 @@ func (l *loader) home(name string) string {
 	return passwd.FindName(passwd.Users, who[1:]).Home
 }
 
-// realpath follows links as far as there is something to follow.
+// realpath resolves the links of a path. It only cleans a path that cannot be resolved.
 func realpath(name string) string {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		return real

@@ -37,11 +37,11 @@ type loader struct {
 	getenv Getenv
 	at     gitDirs
 
-	// every reads what git could read some day: all conditions hold, a mistake ends a
+	// every reads all that git could ever read: all conditions hold, a mistake ends a
 	// file and not the reading, and no file is read twice.
 	every   bool
 	visited map[string]bool
-	targets []Entry // every: what includes name, as absolute paths
+	targets []Entry // every: the targets of includes, as absolute paths
 
 	entries  []Entry
 	closed   []string // files that may not be read
@@ -71,8 +71,8 @@ func (l *loader) host() error {
 	return nil
 }
 
-// repository reads what belongs to the repository. config.worktree has to be
-// asked for by config itself, and not by what that includes.
+// repository reads the repository's files. Git reads config.worktree only if config
+// itself enables it, not a file that config includes.
 func (l *loader) repository() error {
 	if l.at.commonDir == "" {
 		return nil
@@ -146,8 +146,8 @@ func (l *loader) environment() error {
 	return nil
 }
 
-// unreachable reports whether a file was not read because the way to it is closed, or a
-// loop: a home may be odd.
+// unreachable reports whether a file was not read because a directory above it is
+// closed or missing, or links loop.
 func unreachable(file string, err error) bool {
 	if err == nil {
 		return false
@@ -160,9 +160,9 @@ func missing(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }
 
-// hostFiles are the system's file and the user's two. Which system file a git
-// reads was decided when it was built: /etc/gitconfig by every distribution's,
-// below /usr/local by one that was built there.
+// hostFiles are the system's file and the user's two. The build of git decides which
+// system file it reads: /etc/gitconfig for a distribution's git, one below /usr/local
+// for a git that was built there.
 func (l *loader) hostFiles() []string {
 	var files []string
 	no := Entry{Value: l.getenv.value("GIT_CONFIG_NOSYSTEM")}
@@ -223,7 +223,7 @@ func (l *loader) systemFile() string {
 	return usual
 }
 
-// file reads one file and, where they stand, those that it includes.
+// file reads one file and, at the place of each include, the included file.
 func (l *loader) file(name string) error {
 	if l.every && l.visited[name] {
 		return nil
@@ -257,7 +257,7 @@ func (l *loader) forgiven(err error) error {
 	return err
 }
 
-// include reads the file that an entry includes, if it is one that does and its
+// include reads the file that an entry includes, if the entry is an include whose
 // condition holds.
 func (l *loader) include(e Entry) error {
 	condition, conditional, ok := includes(e.Key)

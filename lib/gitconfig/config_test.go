@@ -72,7 +72,7 @@ func (h *home) git(dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// list is what git reads in a directory.
+// list is the configuration that git reads in a directory.
 func (h *home) list(dir string, args ...string) (string, error) {
 	cmd := h.command(dir, append([]string{"config", "-z", "--list"}, args...)...)
 	var stderr bytes.Buffer
@@ -84,7 +84,7 @@ func (h *home) list(dir string, args ...string) (string, error) {
 	return blank(string(out)), err
 }
 
-// blank makes white space inside values what git before 2.45 made of it.
+// blank changes white space inside values as git before 2.45 does.
 func blank(s string) string { return strings.NewReplacer("\t", " ", "\r", " ").Replace(s) }
 
 func render(entries []Entry) string {
@@ -113,7 +113,7 @@ func (h *home) sameAsGit(dir string) []Entry {
 	return got
 }
 
-// corpus is what a configuration file can look like.
+// corpus holds texts of configuration files, valid and malformed.
 var corpus = []string{
 	"", "\n", "[a]", "[a]b", "[a]b=c", "[a] b = c # d", "[a]\nb = \"c # d\" ; e\n", "[A]\nB = C\n", "[a \"B c\"]\nD = e\n", "[a.B.c]\nD = e\n",
 	"[a \"b\\\"c\\\\d\\e\"]\nx=1\n", "[a]\nb = c\\\n d \\\n  e\n", "[a]\nb = \" c \"d\" \"\n", "[a]\nb = c\\td\\n\\b\\\\\\\"\n", "[a]\r\nb = c\r\nd\r\n",
@@ -131,8 +131,8 @@ func TestParseAsGitDoes(t *testing.T) {
 	}
 }
 
-// compareParse puts one file to both. Where git stops in the middle, so does
-// Parse, at the same line.
+// compareParse parses one file with git and with Parse. Where git stops in the middle, so
+// does Parse, at the same line.
 func compareParse(t *testing.T, h *home, text []byte) {
 	file := h.path("file")
 	require.NoError(t, os.WriteFile(file, text, 0o644))
@@ -176,7 +176,7 @@ func TestBooleans(t *testing.T) {
 	assert.True(t, got && known)
 }
 
-// scenes are homes, file by file, and what user.name is in proj. Git has to
+// scenes are homes, file by file, and the value of user.name in proj. Git has to
 // agree in each.
 var scenes = []struct {
 	name  string
@@ -366,7 +366,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 	assert.EqualError(t, err, fmt.Sprintf("bad config line 3 in %q", h.path(".gitconfig")))
 }
 
-// TestMatch holds the matcher to git's, by way of onbranch.
+// TestMatch compares the matcher with git's, by way of onbranch.
 func TestMatch(t *testing.T) {
 	h := newHome(t)
 	h.repo()

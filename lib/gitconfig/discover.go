@@ -95,8 +95,8 @@ func asGitDir(dir string) (gitDirs, bool) {
 	return p, true
 }
 
-// headRef reads a HEAD: ok tells that it is one, ref what it points to if that
-// is a ref. In old repositories it is a link.
+// headRef reads a HEAD: ok tells that the file is a HEAD, ref is the ref that it
+// points to, if any. In old repositories HEAD is a symbolic link.
 func headRef(dir int, name string) (ref string, ok bool) {
 	link := make([]byte, gitplace.MaxPointer)
 	if n, err := unix.Readlinkat(dir, name, link); err == nil {

@@ -1,6 +1,6 @@
 // Package gitconfig reads git's configuration, and never runs git. It composes the
-// user's configuration for the sandbox as data, and carries over to a repository's
-// configuration as little as is harmless of what a command has changed.
+// user's configuration for the sandbox as data, and carries a command's harmless changes
+// over to a repository's configuration.
 //
 // Nothing here blocks on a FIFO, opens a device, or reads without end. A file system
 // that does not answer does block it.

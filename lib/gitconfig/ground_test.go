@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grounds are files of a work tree by which git on the host runs something. In what is
-// written, {evil} is the program. prepare is what the owner of the project did before.
+// grounds are files of a work tree by which git on the host runs something. In plant,
+// {evil} is the program. prepare does the earlier work of the project's owner.
 var grounds = []struct {
 	name    string
 	prepare func(h *home)

@@ -27,7 +27,7 @@ const maxPattern = 4096
 type matcher struct {
 	pattern, text string
 	fold          bool
-	failed        map[[2]int]bool // behind a star: what was tried there
+	failed        map[[2]int]bool // behind a star: the pairs that were tried there
 }
 
 // match reports whether the pattern from p on matches the text from t on.
@@ -100,7 +100,7 @@ func (m *matcher) remembered(p, t int) bool {
 	return false
 }
 
-// class matches one character against what follows a bracket, and returns where
+// class matches one character against the class after a bracket, and returns where
 // the pattern goes on. A class that does not end matches nothing.
 func (m *matcher) class(p int, c byte) (int, bool) {
 	s := m.pattern

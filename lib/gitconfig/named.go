@@ -14,12 +14,12 @@ import (
 // hook is a link to it, or a configuration names it.
 type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
 
-// NamedFiles lists those in writable roots, for a repository with the git directories
+// NamedFiles lists the Named in writable roots, for a repository with the git directories
 // gitDir and commonDir and a work tree, all absolute; without a repository the first two
-// are empty. The configuration is the one that git could come to read: all conditions of
+// are empty. It reads all configuration that git could come to read: all conditions of
 // includes hold. A file that a command line names may be missing. An error is a
-// configuration that cannot be read to its end. partial reports that git may keep an
-// index there that is not whole.
+// configuration that cannot be read to its end. partial reports that git may keep a
+// split or sparse index there.
 func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
@@ -61,7 +61,7 @@ func (n *namer) name(path, why string) {
 	}
 }
 
-// entry names what one entry names.
+// entry adds the files that one entry names.
 func (n *namer) entry(e Entry) {
 	switch e.Key {
 	case "core.hookspath", "init.templatedir":
@@ -69,7 +69,7 @@ func (n *namer) entry(e Entry) {
 		if !ok || dir == "" {
 			return
 		}
-		if filepath.Base(dir) == "_" { // husky's hooks run what lies beside them
+		if filepath.Base(dir) == "_" { // husky's hooks run files beside this directory
 			n.name(filepath.Dir(dir), "git runs hooks in it: "+e.Key)
 		}
 		n.name(dir, "git runs hooks in it: "+e.Key)
@@ -89,7 +89,7 @@ func (n *namer) entry(e Entry) {
 	}
 }
 
-// links names what the links in a directory lead to.
+// links adds the targets of the symbolic links in a directory.
 func (n *namer) links(dir, why string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *namer) links(dir, why string) {
 	}
 }
 
-// separators are what ends a word of a command line, whatever the shell makes of it.
+// separators end a word of a command line, quoted or not.
 const separators = " \t\n;&|()<>'\"`$={}"
 
 // command names the files that the value of an entry mentions. A value can be a command
@@ -182,7 +182,7 @@ func runs(key string) bool {
 
 // commandSections hold commands under any name, and commandNames are the names that
 // hold one in any section, as gitconfig(5) and the manuals of git's own helpers say. A
-// name may stand here in vain: a word must still name a file.
+// name too many does no harm: a word must still name a file.
 var (
 	commandSections = []string{"alias", "pager"}
 	commandNames    = []string{

@@ -28,8 +28,8 @@ func (l *loader) distrust() {
 	}
 }
 
-// owns is git's rule: the effective user's, and under sudo also that of the user who
-// called it.
+// owns applies git's rule: the owner is the effective user or, for root under sudo,
+// the user of SUDO_UID.
 func (get Getenv) owns(path string) bool {
 	var st unix.Stat_t
 	if unix.Lstat(path, &st) != nil {

@@ -114,7 +114,7 @@ func (p *parser) parse() error {
 
 func (p *parser) bad() error { return &SyntaxError{File: p.file, Line: p.line} }
 
-// brokenOff is for what a newline ended too early: the mistake is on the line
+// brokenOff refuses text that a newline ended too early: the mistake is on the line
 // before it.
 func (p *parser) brokenOff() (string, bool) {
 	p.line--
@@ -242,7 +242,7 @@ func (p *parser) value() (string, bool) {
 	}
 }
 
-// isSpace, isLetter and isKey are those of git, whatever the locale.
+// isSpace, isLetter and isKey are those of git, in any locale.
 func isSpace(c byte) bool  { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 func isLetter(c byte) bool { return 'a' <= lower(c) && lower(c) <= 'z' }
 func isKey(c byte) bool    { return isLetter(c) || '0' <= c && c <= '9' || c == '-' }
@@ -254,8 +254,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// Bool tells what a value means where git wants a boolean; known is false for
-// one that git would refuse.
+// Bool returns the value as git reads it where it wants a boolean; known is false for
+// a value that git would refuse.
 func (e Entry) Bool() (value, known bool) {
 	if e.NoValue {
 		return true, true

@@ -29,10 +29,10 @@ const maxStays = 64
 // LandRemotes carries upstreams and remotes over from a layer's copy of a repository's
 // configuration to the host's file: branch.*.remote, merge and rebase, and remote.*.url,
 // pushurl, fetch and tagOpt, with URLs of other machines. Nothing else in the host's file
-// changes by a byte. It is replaced under git's lock, and no git runs.
+// changes by a byte. It replaces the file under git's lock, and runs no git.
 //
-// The layer is hostile. base is the text that it was copied from: what the host has
-// changed since then stays as it is. nil means that the host has changed nothing.
+// The layer is hostile. base is the text that it was copied from: later changes of the
+// host stay. nil means that the host has changed nothing.
 //
 // stays names the keys whose differences were not carried over, sorted, each once.
 func LandRemotes(host string, base, layer []byte) (changed bool, stays []string, err error) {
@@ -57,8 +57,8 @@ func LandRemotes(host string, base, layer []byte) (changed bool, stays []string,
 	return changed && err == nil, stays, err
 }
 
-// PreviewRemotes returns the text of the host's file, and the one that LandRemotes would
-// replace it with.
+// PreviewRemotes returns the text of the host's file before and after LandRemotes,
+// without changing it.
 func PreviewRemotes(host string, base, layer []byte) (before, after []byte, err error) {
 	if host, err = filepath.EvalSymlinks(host); err != nil {
 		return nil, nil, err
@@ -132,9 +132,9 @@ func choose(host, base, layer settings) (edits settings, stays []string) {
 			edits[key] = layer[key]
 		}
 	}
-	// Git takes a remote without a URL for a path, and runs the hooks that it finds
-	// there. So no remote loses its last URL, none begins without one, and no branch
-	// follows one that is not there.
+	// Git takes the name of a remote without a URL for a path, and runs the hooks that
+	// it finds there. So no remote loses its last URL, none begins without one, and no
+	// branch follows a missing remote.
 	hasURL := func(remote string) bool {
 		url := "remote." + remote + ".url"
 		values, edited := edits[url]
@@ -300,7 +300,7 @@ func rewrite(text []byte, edits settings) ([]byte, error) {
 	return out, verify(p.entries, out, edits)
 }
 
-// removal takes a whole line, or what is behind a header on it.
+// removal deletes a whole line, or the part behind a header on it.
 func removal(text []byte, span [2]int) splice {
 	start, end := span[0], span[1]
 	for start > 0 && (text[start-1] == ' ' || text[start-1] == '\t') {

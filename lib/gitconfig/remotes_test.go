@@ -77,7 +77,7 @@ func TestLandRemotes(t *testing.T) {
 	}
 }
 
-// TestHostMovedToo: what both have changed stays as the host has it.
+// TestHostMovedToo: a key that both have changed keeps the host's value.
 func TestHostMovedToo(t *testing.T) {
 	file := t.TempDir() + "/config"
 	base := "[remote \"a\"]\nurl=https://h/a\n[remote \"b\"]\nurl=https://h/b\n"
@@ -151,7 +151,7 @@ func TestRefNames(t *testing.T) {
 	}
 }
 
-// FuzzLandRemotes: whatever both files are, git reads the same of the host's as before,
+// FuzzLandRemotes: for any two files, git reads the same from the host's as before,
 // but for keys that may land.
 func FuzzLandRemotes(f *testing.F) {
 	for _, text := range corpus {

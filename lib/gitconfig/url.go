@@ -14,12 +14,12 @@ const maxURL = 2048
 type remoteURL struct {
 	scheme string // "" for the form user@host:path
 	user   string
-	path   string // empty, or what follows the host
+	path   string // empty, or the text after the host
 }
 
 // parseURL accepts https, http, ssh and git URLs, and [user@]host:path. It refuses
-// passwords, local paths and helpers ("ext::"), and what a program that gets a part of
-// the URL could take for something else: options, control characters, also as %0a.
+// passwords, local paths and helpers ("ext::"), and text that a program which gets a
+// part of the URL could misread: options, control characters, also as %0a.
 func parseURL(s string) (remoteURL, bool) {
 	if len(s) > maxURL || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }) {
 		return remoteURL{}, false
@@ -90,8 +90,8 @@ func isName(s string) bool {
 	return s != "" && s[0] != '-'
 }
 
-// goodEscapes refuses escapes that are none, or stand for a control character, since git
-// passes the decoded text on to helpers that read lines; and those that hide a "..".
+// goodEscapes refuses malformed escapes and those that hide "." or "/". It refuses control
+// characters too: git passes the decoded text on to helpers that read lines.
 func goodEscapes(s string) bool {
 	for {
 		i := strings.IndexByte(s, '%')

@@ -32,8 +32,8 @@ type Tree struct {
 	User   []byte // the list of the user, for all repositories
 	Inside bool   // the root lies in a repository that begins above it
 
-	// TooLong is told of a list of more than MaxFile bytes, which is passed over; path is ""
-	// for the user's. It may be told several times. nil: nobody is.
+	// TooLong is called for a list of more than MaxFile bytes, which is ignored, perhaps
+	// several times; path is "" for the user's. It may be nil.
 	TooLong func(path string)
 }
 

@@ -229,7 +229,7 @@ func TestRepositories(t *testing.T) {
 	assert.NotContains(t, ignored(t, inside), "sub/y")
 }
 
-// A link is no list, and one that is too long is passed over, and told.
+// A link is no list. A list that is too long is ignored, and TooLong is called.
 func TestListsThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "", "", "init", "-q")

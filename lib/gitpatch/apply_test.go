@@ -18,7 +18,7 @@ import (
 type section struct {
 	head             []string // lines that are not content
 	path             string
-	oldMode, newMode string // "": absent, or not told
+	oldMode, newMode string // "": absent, or not in the patch
 	oldID, newID     string
 	hunks            []hunk
 	literals         []string // new, old
@@ -47,7 +47,7 @@ func (r *reader) line() string {
 	return l
 }
 
-// parse reads what Write and git write for complete changes.
+// parse reads complete patches of Write and of git.
 func parse(t testing.TB, patch string) []section {
 	t.Helper()
 	var all []section

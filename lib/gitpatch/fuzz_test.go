@@ -14,7 +14,7 @@ import (
 
 var unclean = regexp.MustCompile(`(?s)(^|/)(|\.|\.\.)(/|$)|\x00`)
 
-// FuzzWrite applies each patch to what it was made from, without git.
+// FuzzWrite applies each patch to its old content, without git.
 func FuzzWrite(f *testing.F) {
 	add := func(path string, old, new entry) {
 		if len(old.data)+len(new.data) < 1000 { // go test takes a minute to shorten a long one

@@ -158,7 +158,7 @@ func (r repo) diff(new tree) string {
 	r.Helper()
 	r.write(new)
 	r.git("", "add", "-A")
-	// With this algorithm git chooses the same lines for what these tests change.
+	// With this algorithm git chooses the same lines for the changes of these tests.
 	patch := r.git("", "diff", "--cached", "--binary", "--full-index", "--no-renames", "--no-color", "--patience", "--no-indent-heuristic")
 	patch = hunkHead.ReplaceAllStringFunc(patch, func(line string) string {
 		m := hunkHead.FindStringSubmatch(line)

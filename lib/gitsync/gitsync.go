@@ -5,9 +5,9 @@
 // (hooks, filters, a file system monitor, a transport) and, by links and by a .git
 // that is a file, where git writes. No list of those settings is complete. So git
 // never runs in a repository of the workspace: it runs in a directory of its own,
-// on what it got from the network, and the result is moved or copied into the
-// workspace like any other file. The branch, the commit and the address of a
-// repository are read as data.
+// on data from the network, and the result is moved or copied into the workspace
+// like any other file. The branch, the commit and the address of a repository are
+// read as data.
 //
 // A program that uses this package has to begin its main function with
 // sandbox.Main.
@@ -60,8 +60,8 @@ type Client struct {
 // returned, or a ScopedWorkspace of such a workspace. With any other, all methods
 // fail with workspace.ErrUnsupported.
 //
-// The policy of ws is asked about every file outside .git. Nothing asks it about
-// files in .git: to allow a clone or a pull is to allow that.
+// The policy of ws decides about every file outside .git. It does not decide about
+// files in .git: allowing a clone or a pull allows them.
 func New(ws workspace.Workspace, conf Config) *Client { return &Client{ws, conf} }
 
 // Clone clones the repository at url into dest, which must be missing or an empty

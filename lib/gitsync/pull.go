@@ -147,14 +147,14 @@ func (p *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// git runs git on what was fetched.
+// git runs git on the fetched repository.
 func (p *pull) git(ctx context.Context, c call) (string, error) {
 	c.args = append([]string{"--git-dir=" + p.path("repo")}, c.args...)
 	return p.run(ctx, c)
 }
 
 // compare lists the files that differ between the two commits. The repository may
-// lie about its commit: one that the remote does not know is an error.
+// lie about its commit: a commit that the remote does not know is an error.
 func (p *pull) compare(ctx context.Context) error {
 	_, err := p.git(ctx, call{args: []string{"merge-base", "--is-ancestor", p.commit, p.next}})
 	if ctx.Err() != nil {

@@ -29,7 +29,7 @@ const (
 )
 
 // settings keep git from running programs of others, asking for passwords, working
-// on in the background, and trusting what it fetches.
+// on in the background, and trusting fetched objects.
 var settings = []string{
 	"core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=/bin/false", "core.attributesFile=/dev/null",
 	"core.excludesFile=/dev/null", "core.pager=cat", "core.protectHFS=true", "core.protectNTFS=true",

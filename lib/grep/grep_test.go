@@ -400,7 +400,7 @@ func spent(t *testing.T, fn func()) time.Duration {
 
 const costly = "(x{1,30}){1,30}y" // some 1800 steps for each x
 
-// A line is not searched for longer than some seconds, and it is told.
+// The search of a line ends after some seconds, with an error that says so.
 func TestCostlyLines(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "f", "xy\n"+strings.Repeat("x", maxLine)+"\nxxy\n")
@@ -426,7 +426,7 @@ func TestCostlyLines(t *testing.T) {
 	assert.Empty(t, out.failures)
 }
 
-// A search that is over ends within what was read of a file at once.
+// A search whose time is over ends at once, even within a block that was read.
 func TestSearchThatTakesTooLong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "f", "xy\n"+strings.Repeat(strings.Repeat("x", 1000)+"\n", 4000)+"xy\n")
@@ -444,7 +444,7 @@ func TestSearchThatTakesTooLong(t *testing.T) {
 	assert.Empty(t, out.failures)
 }
 
-// A list of ignored files that is too long is told once.
+// Failed is called once for a list of ignored files that is too long.
 func TestLongIgnoreLists(t *testing.T) {
 	dir := initRepository(t)
 	write(t, dir, ".gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))

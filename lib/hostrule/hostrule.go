@@ -23,7 +23,7 @@ type Rule struct {
 	Wildcard bool     // one or more labels below Name, not Name itself
 	Ports    []uint16 // sorted, without duplicates; 80 and 443 if none were given
 	Private  bool     // the name may resolve to private addresses; never with Wildcard
-	Origin   string   // who allowed it, for people: "option --allow-host"
+	Origin   string   // the source of the rule, for people: "option --allow-host"
 }
 
 // Host is the rule without its ports: "NAME" or "*.NAME".
@@ -59,11 +59,11 @@ func (r Rule) matches(name string) bool {
 // Rules is a set of rules. The zero value allows nothing.
 type Rules []Rule
 
-// Find returns what the rules that match a name say together. exact tells that
-// one of them gives the name itself; private, that one of these has Private, which
-// is a property of the name and holds for all its ports. The name may be in any
-// case and end in a dot. A name that no rule could hold, because of its bytes or
-// lengths, does not match: the name comes from the command.
+// Find returns the sum of the rules that match a name. exact tells that one of
+// them gives the name itself; private, that one of these has Private, which is a
+// property of the name and holds for all its ports. The name may be in any case and
+// end in a dot. A name whose bytes or lengths no rule can have does not match: the
+// name comes from the command.
 func (r Rules) Find(name string) (ports []uint16, private, exact, ok bool) {
 	name, valid := normal(name)
 	if !valid {
@@ -83,7 +83,7 @@ func (r Rules) Find(name string) (ports []uint16, private, exact, ok bool) {
 	return sorted(ports), private, exact, ok
 }
 
-// Allows returns the rule that lets a connection through: one that gives the name
+// Allows returns the rule that lets a connection through: a rule for the name
 // itself before a wildcard, then the first. Ask Find, not this rule, whether the
 // name is private.
 func (r Rules) Allows(name string, port uint16) (Rule, bool) {
@@ -112,7 +112,7 @@ func (r Rules) Ports() []uint16 {
 	return sorted(ports)
 }
 
-// Check refuses a rule set that is too large. It does not repeat what Parse checks.
+// Check refuses a rule set that is too large. It does not repeat the checks of Parse.
 func (r Rules) Check() error {
 	if len(r) > MaxRules {
 		return fmt.Errorf("cannot allow %d hosts: %d is the most; allow a domain with \"*.\" in place of many names", len(r), MaxRules)
@@ -163,7 +163,7 @@ func byHost(a, b Rule) int {
 	return 1
 }
 
-// sorted sorts in place, and drops what is there twice.
+// sorted sorts in place, and drops duplicates.
 func sorted(ports []uint16) []uint16 {
 	slices.Sort(ports)
 	return slices.Compact(ports)

@@ -410,8 +410,8 @@ func TestSetsFile(t *testing.T) {
 	assert.Equal(t, "", SetsFile("", env("")))
 }
 
-// FuzzParse: what is accepted reads the same when it is printed and read again, and
-// is found by its own name and by no name that it does not stand for.
+// FuzzParse: an accepted rule survives printing and parsing; its own name finds it,
+// and no other name outside its wildcard does.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"example.test", "*.example.test:443,22", "a.test private", "A.TEST.:1", "0x7f.1", "::1", "https://a@b/c:1", "*.a..b", "a:b:c", "a \tprivate", "@npm # x"} {
 		f.Add(text)

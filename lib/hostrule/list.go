@@ -10,10 +10,10 @@ import (
 )
 
 // Lookup returns the rules of a set by its name: Sets.Rules, or a function that
-// loads the sets when one is asked for.
+// loads the sets at its first call.
 type Lookup func(set string) (Rules, error)
 
-// From reads what an option or a line of a list gives: a rule, or "@NAME" for the
+// From reads the value of an option or a line of a list: a rule, or "@NAME" for the
 // rules of a set. origin is the Origin of the rule; those of a set have their own.
 // Without a Lookup there are no sets.
 func From(text, origin string, sets Lookup) (Rules, error) {
@@ -66,9 +66,9 @@ func withoutComment(line string) string {
 	return line
 }
 
-// SetsFile is where the user's own sets are, or "" where that cannot be told:
-// hosts.tsv in ~/.config/pikuri. Refuse it with confine.RefuseWritable, before
-// LoadSets, where a sandboxed command could have written it.
+// SetsFile is the file of the user's own sets, hosts.tsv in ~/.config/pikuri, or "" if
+// the home is unknown. Refuse it with confine.RefuseWritable before LoadSets: a sandboxed
+// command could have written it.
 func SetsFile(home string, getenv func(string) string) string {
 	return usertable.Path(home, getenv, "hosts.tsv")
 }
@@ -80,8 +80,8 @@ type Sets struct {
 }
 
 // LoadSets reads a table of sets: set, rule and, if need be, "private" a row, with
-// one tab between them. A file that does not exist has no sets; one that somebody
-// else could have written is refused.
+// one tab between them. A file that does not exist has no sets. It refuses a file
+// that another user could have written.
 func LoadSets(file string) (Sets, error) {
 	s := Sets{file: file, sets: map[string]Rules{}}
 	text, err := usertable.Read(file)

@@ -18,8 +18,8 @@ const (
 const maxText = 2048
 
 // Parse reads a rule: "NAME[:PORT[,PORT]...] [private]". NAME may begin with "*.",
-// for the names below a domain of at least two labels. Whether such a domain is one
-// where anybody can register, as some of two labels are, is not known here.
+// for the names below a domain of at least two labels. Parse does not know the domains
+// under which anyone can register a name, some of which have two labels.
 func Parse(text string) (Rule, error) {
 	r, err := parse(strings.Trim(text, " \t"))
 	if err != nil {
@@ -60,7 +60,7 @@ func parse(text string) (Rule, error) {
 	return r, nil
 }
 
-// foreign refuses what is no name, though people type it where one is wanted.
+// foreign refuses URLs and other non-names that people type in place of a name.
 func foreign(host string) error {
 	if scheme, _, ok := strings.Cut(host, "://"); ok {
 		return fmt.Errorf("it has a scheme: leave out %q", scheme+"://")
@@ -190,8 +190,8 @@ func parsePorts(list string) ([]uint16, error) {
 	return ports, nil
 }
 
-// normal is a name that somebody asks for as rules have it, and whether any rule
-// could be for it.
+// normal returns a requested name in the form of rules, and whether any rule
+// could match it.
 func normal(name string) (string, bool) {
 	if len(name) > maxName+1 {
 		return "", false
@@ -200,7 +200,7 @@ func normal(name string) (string, bool) {
 	return name, err == nil
 }
 
-// shown is a text that is safe to repeat: what stands before an "@" may be a
+// shown is a text that is safe to repeat: the part before an "@" may be a
 // password.
 func shown(text string) string {
 	if i := strings.LastIndexByte(text, '@'); i > 0 {

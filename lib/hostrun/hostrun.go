@@ -1,6 +1,6 @@
 // Package hostrun knows which files of a project make programs on the host run code
-// merely because the project is opened, entered or listed: editors, agents, and what
-// a shell's prompt starts. Git's own files are not in it.
+// merely because the project is opened, entered or listed: editors, agents, and
+// programs that a shell's prompt starts. Git's own files are not in it.
 package hostrun
 
 import (
@@ -23,7 +23,7 @@ type Row struct {
 	Path   string // below the top of a root
 	Needs  string // a path without which the row does not count; "" for none
 	Why    string // how code comes to run
-	Source string // where that is documented; "unchecked " before it if nobody has looked
+	Source string // the page that documents it; "unchecked " before it if it has not been read
 }
 
 // Rows is the table.
@@ -60,8 +60,7 @@ func parse(text string) ([]Row, error) {
 	return rows, nil
 }
 
-// Files lists what is to be protected in a writable root, whether it is there or
-// not.
+// Files lists the paths to protect in a writable root, existing or not.
 func Files(root string) []bwrap.Protected {
 	rows := Rows()
 	list := make([]bwrap.Protected, 0, len(rows))

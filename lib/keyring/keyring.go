@@ -34,7 +34,7 @@ func JoinAnonymousSession() error {
 }
 
 // An unused keyring counts until the kernel's next RCU grace period is over, 10 to
-// 25 ms on an idle machine, and the kernel notifies nobody. Without a wait, many
+// 25 ms on an idle machine, and the kernel sends no notification. Without a wait, many
 // short commands in a row would use up the quota.
 const (
 	pause    = 2 * time.Millisecond

@@ -16,16 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Box holds one command to its limits.
+// Box enforces the limits of one command.
 //
-// Its cgroup is two directories, one in the other:
+// Its cgroup is two nested directories:
 //
 //	pk-PID-NAME     has the limits
 //	pk-PID-NAME/in  has the processes
 //
-// A command that gets hold of the cgroup file system through a cgroup namespace
-// of its own (--allow-nested) sees "in" as its root, and so nothing that it
-// could change to be rid of the limits.
+// A command that mounts the cgroup file system in a cgroup namespace of its own
+// (--allow-nested) sees "in" as its root, and so no file that sets the limits.
 type Box struct {
 	limits Limits
 	dir    string // "": no cgroup is needed
@@ -35,12 +34,12 @@ type Box struct {
 // leaf is where the command's processes are.
 const leaf = "in"
 
-// ownPrefix begins the names of all that is made here. The process id of the
+// ownPrefix begins the names of all cgroups made here. The process ID of the
 // maker follows.
 const ownPrefix = "pk-"
 
-// attempts bounds the making of a cgroup. A process in another PID namespace may
-// sweep it away while it is still empty.
+// attempts bounds the retries of making a cgroup. A process in another PID
+// namespace may sweep it away while it is still empty.
 const attempts = 5
 
 // Prepare makes the cgroup that enforces the limits, or refuses with a Refusal.
@@ -73,7 +72,7 @@ func Prepare(l Limits) (*Box, error) {
 	return b, nil
 }
 
-// cannot says which limits an error keeps from being enforced.
+// cannot names the limits that an error keeps from being enforced.
 func cannot(l Limits, err error) error {
 	what := "cannot enforce --" + strings.Join(l.controllers(), " and --") + ": "
 	if no, ok := errors.AsType[*Refusal](err); ok {
@@ -82,7 +81,7 @@ func cannot(l Limits, err error) error {
 	return &Refusal{Reason: what + err.Error(), Advice: "leave the option out to run without the limit"}
 }
 
-// open makes the room pass the controllers on.
+// open lets the children of the room use the controllers.
 func (r room) open(controllers []string) error {
 	if !r.enable {
 		return nil
@@ -120,8 +119,7 @@ func (b *Box) make(room string, swap bool) error {
 	return nil
 }
 
-// impose writes the limits to a cgroup that is empty as yet, and reads them
-// back.
+// impose writes the limits to an empty cgroup and reads them back.
 func (l Limits) impose(dir string, swap bool) error {
 	if l.Memory > 0 {
 		// memory.max does not count pages that are swapped out.
@@ -150,7 +148,7 @@ func (l Limits) impose(dir string, swap bool) error {
 // the first process of its pid namespace.
 const OwnPids = 2
 
-// set writes to a file of a cgroup, which is never to be made.
+// set writes to an existing file of a cgroup; it never creates one.
 func set(dir, name, value string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
 	if err != nil {
@@ -174,7 +172,7 @@ func bound(dir, name string, value int64) error {
 	return fmt.Errorf("the kernel did not take %d as %s", value, name)
 }
 
-// Cgroup is the directory of the cgroup that the command is to start in, or nil.
+// Cgroup is the directory of the cgroup to start the command in, or nil.
 func (b *Box) Cgroup() *os.File { return b.in }
 
 // Stopped returns the limit that ended the command, if one did. death is the signal that
@@ -183,12 +181,10 @@ func (b *Box) Cgroup() *os.File { return b.in }
 // for the last of them. The time of bwrap itself does not include it: bwrap does not wait
 // for the command's init.
 //
-// Memory is certain: the kernel counts it. So is SIGXCPU, or SIGXFSZ, unless
-// the command sent it to itself. A SIGKILL after about as much processor time
-// as a process may have is taken for the one that follows on an ignored SIGXCPU
-// (Go and Java ignore it): about, since the kernel counts the ticks in which a
-// process ran for the limit, and its real time for what it reports. On a busy
-// machine that is a tenth less.
+// Memory is certain: the kernel counts it. So is SIGXCPU or SIGXFSZ, unless the command
+// sent it to itself. A process that ignores SIGXCPU (Go and Java do) gets a SIGKILL; it
+// is recognised by the processor time used. That time may be a tenth below the limit on a
+// busy machine: the kernel counts ticks for the limit, and reports real time.
 func (b *Box) Stopped(death syscall.Signal, used time.Duration) (Name, bool) {
 	switch {
 	case b.limits.Memory > 0 && b.count("memory.events", "oom") > 0 && b.count("memory.events", "oom_kill") > 0:
@@ -201,8 +197,8 @@ func (b *Box) Stopped(death syscall.Signal, used time.Duration) (Name, bool) {
 	return "", false
 }
 
-// Crowded reports whether the command could not start a process or a thread
-// because of the limit. The kernel ends no process for that.
+// Crowded reports whether the limit kept the command from starting a process or
+// a thread. The kernel ends no process for that.
 func (b *Box) Crowded() bool { return b.limits.Pids > 0 && b.count("pids.events", "max") > 0 }
 
 // count reads a counter from a file of lines "name value".
@@ -215,7 +211,7 @@ func (b *Box) count(file, name string) int64 {
 	return 0
 }
 
-// Bounds of Close. The kernel needs milliseconds, unless a process hangs in it.
+// Bounds of Close. Killed processes end within milliseconds as a rule.
 const (
 	closeLimit = 5 * time.Second
 	closePause = time.Millisecond
@@ -233,7 +229,7 @@ func (b *Box) Close() error {
 			err = remove(b.dir)
 		}
 		if errors.Is(err, unix.EBUSY) {
-			time.Sleep(closePause) // killed, not gone
+			time.Sleep(closePause) // killed, but not gone yet
 		} else if err != nil {
 			break
 		}
@@ -251,8 +247,8 @@ func kill(dir string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Before Linux 5.14. Children that are forked meanwhile are found in the next
-	// round.
+	// Before Linux 5.14. Close repeats this, and so finds children forked
+	// meanwhile.
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
@@ -266,8 +262,8 @@ func kill(dir string) error {
 	})
 }
 
-// remove removes an empty cgroup and those below it. An unfenced command may
-// have made some.
+// remove removes an empty cgroup and those below it, which an unfenced command
+// may have made.
 func remove(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -290,7 +286,7 @@ func remove(dir string) error {
 }
 
 // sweep removes cgroups of monitors that were killed. The kernel does not remove a
-// cgroup with a process in it, so the worst that can happen is that one stays.
+// cgroup with a process in it, so at worst one stays.
 func sweep(room string) {
 	entries, _ := os.ReadDir(room)
 	for _, e := range entries {

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// A few calls to systemd over D-Bus, and no more of that protocol than they
-// need. systemd-run(1) would do the same, but it puts INVOCATION_ID into the
-// command's environment, and from 254 on means to expand $NAME in the command.
+// The few D-Bus calls to systemd that a scope needs. systemd-run(1) would do
+// the same, but it puts INVOCATION_ID into the command's environment, and from
+// 254 on means to expand $NAME in the command.
 
 // busTimeout bounds the whole conversation: a few messages, and the time in which
 // systemd makes a directory. It covers a machine under heavy load.
 const busTimeout = 10 * time.Second
 
-// maxMessage is far above what systemd answers to these calls.
+// maxMessage is far above the size of systemd's answers to these calls.
 const maxMessage = 1 << 20
 
 // bus is a connection to a message bus.
@@ -32,10 +32,10 @@ type bus struct {
 	serial uint32
 }
 
-// message is the part of a message that is looked at.
+// message holds the parts of a D-Bus message that are used here.
 type message struct {
 	kind   byte
-	reply  uint32 // the serial that it answers
+	reply  uint32 // serial of the call that it answers
 	member string
 	failed string // name of the error
 	order  binary.ByteOrder
@@ -97,8 +97,8 @@ func (b *bus) introduce() error {
 	return err
 }
 
-// call sends a method call and returns the answer to it. Signals that come
-// before the answer are lost.
+// call sends a method call and returns the answer to it. It drops signals that
+// come before the answer.
 func (b *bus) call(destination, path, iface, member, signature string, body encoder) (message, error) {
 	b.serial++
 	var head encoder
@@ -199,7 +199,7 @@ func (b *bus) read() (message, error) {
 	return m, nil
 }
 
-// encoder builds a part of a message, whose bytes begin at a multiple of 8.
+// encoder builds a part of a message that begins at a multiple of 8.
 type encoder []byte
 
 func (e *encoder) align(n int) {
@@ -230,8 +230,8 @@ func (e *encoder) signature(s string) {
 	e.bytes(append([]byte(s), 0)...)
 }
 
-// array writes what fill adds as an array of elements that begin at multiples
-// of align. Its length does not count the padding before the first one.
+// array writes an array of the elements that fill adds, which begin at multiples of align. Its
+// length does not count padding before the first one.
 func (e *encoder) array(align int, fill func()) {
 	e.u32(0)
 	at := len(*e)
@@ -241,8 +241,8 @@ func (e *encoder) array(align int, fill func()) {
 	binary.LittleEndian.PutUint32((*e)[at-4:], uint32(len(*e)-begin))
 }
 
-// decoder reads a part of a message. Beyond its end there are zeros, and short
-// is set.
+// decoder reads a part of a message. Reads beyond its end return zeros and set
+// short.
 type decoder struct {
 	data  []byte
 	order binary.ByteOrder

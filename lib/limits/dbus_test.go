@@ -74,8 +74,8 @@ func (w *writer) any(values ...any) {
 	}
 }
 
-// serve is a bus with a systemd behind it: it answers the calls in turn with
-// what answers says.
+// serve is a bus with a systemd behind it. It answers the calls in turn with
+// answers.
 func serve(t *testing.T, answers ...[]byte) (socket string, asked func() []string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "bus")
@@ -129,7 +129,7 @@ func TestScope(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		answer [][]byte // to the third call, and what comes after it
+		answer [][]byte // to the third call, and the messages after it
 		err    string
 	}{
 		{"done", [][]byte{ok(3, job), removed(little, job, "done")}, ""},
@@ -186,7 +186,7 @@ func TestBusThatRefuses(t *testing.T) {
 	assert.EqualError(t, err, `the bus said "REJECTED EXTERNAL"`)
 }
 
-// Whatever is on the other side, reading ends, and asks for little memory.
+// Whatever the peer sends, reading ends and allocates little memory.
 func FuzzMessage(f *testing.F) {
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
 		f.Add(compose(order, broadcast, 0, "JobRemoved", "", uint32(7), "/job", "unit", "done"))

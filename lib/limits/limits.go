@@ -1,11 +1,11 @@
-// Package limits bounds what a command may use: memory and processes by a
+// Package limits bounds the resources of a command: memory and processes by a
 // cgroup (version 2), processor time and the size of files by rlimits. A limit
 // that cannot be enforced here is refused with the reason; it is never left
 // out, and never replaced by a weaker one.
 //
 // The limits hold for a command that cannot reach the cgroup file system: one
-// in a sandbox. A command that runs unfenced as the same user can move itself
-// out of its cgroup, as any process of that user can move it.
+// in a sandbox. An unfenced command can move itself out of its cgroup, as any
+// process of the same user can move it.
 package limits
 
 import (
@@ -14,38 +14,38 @@ import (
 	"time"
 )
 
-// Limits is what one command may use. A field of zero is no limit.
+// Limits are the limits of one command. Zero in a field means no limit.
 type Limits struct {
-	// Memory is what all processes of the command may hold together, in bytes:
-	// their own pages, files cached for them, files on the sandbox's tmpfs, and
-	// what the kernel keeps for them. Swap is not added to it, there is none.
-	// If they exceed it, the kernel kills all of them.
+	// Memory bounds, in bytes, the memory of all processes of the command together:
+	// their own pages, files cached for them, files on the sandbox's tmpfs, and the
+	// kernel's memory for them. They get no swap. If they exceed the limit, the
+	// kernel kills all of them.
 	Memory int64
 
-	// Pids is how many processes and threads the command may have at once. To
-	// exceed it makes fork fail; no process is killed.
+	// Pids bounds the processes and threads that the command has at once. Beyond
+	// it, fork fails; no process is killed.
 	Pids int64
 
-	// CPUTime is the processor time of each single process, in whole seconds.
-	// After it comes SIGXCPU, and SIGKILL a second later. A process starts
-	// again at zero, so the command as a whole may use more: as often as it
-	// starts processes. pk-bash's --timeout bounds the whole.
+	// CPUTime is the processor time of each single process, in whole seconds. The
+	// kernel then sends SIGXCPU, and SIGKILL a second later. Each new process
+	// starts at zero, so the command as a whole may use more. pk-bash's --timeout
+	// bounds the whole.
 	CPUTime time.Duration
 
-	// FileSize is the size up to which a process may write a file, in bytes;
-	// beyond it comes SIGXFSZ, or EFBIG where that is ignored. It is per file:
-	// how many there are is not bounded. A standard output that is a file is
-	// one of them, pipes and terminals are not.
+	// FileSize is the size up to which a process may write a file, in bytes; beyond
+	// it the kernel sends SIGXFSZ, or returns EFBIG if the process ignores that. It
+	// is per file: the number of files is not bounded. It covers a standard output
+	// that is a file, not pipes and terminals.
 	FileSize int64
 }
 
-// Zero reports whether nothing is limited.
+// Zero reports whether there is no limit.
 func (l Limits) Zero() bool { return l == Limits{} }
 
 // cgroup reports whether a cgroup is needed.
 func (l Limits) cgroup() bool { return l.Memory > 0 || l.Pids > 0 }
 
-// controllers are those of the cgroup that the limits need.
+// controllers are the cgroup controllers that the limits need.
 func (l Limits) controllers() []string {
 	var names []string
 	if l.Memory > 0 {
@@ -57,7 +57,7 @@ func (l Limits) controllers() []string {
 	return names
 }
 
-// String is the limits as options, on one line.
+// String formats the limits as options, on one line.
 func (l Limits) String() string {
 	var words []string
 	for _, o := range []struct {
@@ -77,7 +77,7 @@ func (l Limits) String() string {
 	return strings.Join(words, " ")
 }
 
-// check finds limits that no parser returns.
+// check refuses values that no parser returns.
 func (l Limits) check() error {
 	if l.Memory < 0 || l.Pids < 0 || l.CPUTime < 0 || l.FileSize < 0 || l.CPUTime%time.Second != 0 {
 		return fmt.Errorf("internal error: limits out of range: %s", l)
@@ -114,7 +114,7 @@ const (
 	FileSize Name = "file-size"
 )
 
-// Refusal is a limit that cannot be enforced, with what to change.
+// Refusal is a limit that cannot be enforced, with advice.
 type Refusal struct {
 	Reason string
 	Advice string
@@ -122,5 +122,5 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// Hint is what to change or to type instead, or "".
+// Hint is the change to make or the option to type instead, or "".
 func (r *Refusal) Hint() string { return r.Advice }

@@ -85,7 +85,7 @@ func TestParseSeconds(t *testing.T) {
 	}
 }
 
-// What is formatted is read as the same number.
+// ParseSize reads a formatted size as the same number.
 func FuzzSize(f *testing.F) {
 	for _, s := range []string{"1", "512M", "1025K", "8388607T", "0x10", "１"} {
 		f.Add(s)

@@ -19,13 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits are for good, so they are taken in other processes: the test binary
-// runs itself, with a task as its first argument.
+// Limits cannot be undone, so other processes take them: the test binary runs
+// itself, with a task as its first argument.
 //
 //	guard LIMITS COMMAND...   runs COMMAND and reports
 //	close LIMITS COMMAND...   starts COMMAND and ends it by closing its box
 //
-// The others are commands that use something up.
+// The others are commands that use up a resource.
 var tasks = map[string]func(args []string) error{
 	"guard": taskGuard, "close": taskClose,
 	"hold": taskHold, "fork": taskFork, "spin": taskSpin, "write": taskWrite, "raise": taskRaise, "escape": taskEscape,
@@ -72,8 +72,8 @@ func parse(s string) (l Limits, err error) {
 	return l, err
 }
 
-// limited is the command in the box. Its limits of each process are those that
-// the set-up program of a sandbox sets.
+// limited is the command in the box, with the rlimits that the set-up program
+// of a sandbox sets.
 func limited(b *Box, l Limits, args []string) *exec.Cmd {
 	var line []string
 	if seconds := int64(l.CPUTime / time.Second); seconds > 0 {
@@ -93,13 +93,13 @@ func limited(b *Box, l Limits, args []string) *exec.Cmd {
 	return cmd
 }
 
-// report is what taskGuard has to say.
+// report is the output of taskGuard.
 type report struct {
-	Status  int    // as a shell would put it
+	Status  int    // as a shell would report it
 	Stopped Name   // the limit
 	Crowded bool   // a fork failed
-	Dir     string // the cgroup there was
-	Left    bool   // it is still there
+	Dir     string // path of the cgroup
+	Left    bool   // the cgroup still exists
 	Output  string
 }
 
@@ -167,7 +167,7 @@ func taskClose(args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if _, err := stdout.Read(make([]byte, 1)); err != nil { // it is all running
+	if _, err := stdout.Read(make([]byte, 1)); err != nil { // all of it is running
 		return err
 	}
 	dir := b.dir
@@ -219,7 +219,7 @@ func taskFork(args []string) error {
 		}
 		if pid == 0 {
 			for {
-				_, _, _ = syscall.RawSyscall(syscall.SYS_PAUSE, 0, 0, 0)
+				_, _, _ = syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
 			}
 		}
 		pids = append(pids, pid)
@@ -235,7 +235,7 @@ func taskFork(args []string) error {
 	return nil
 }
 
-// taskSpin uses a processor up; with "deaf" it ignores SIGXCPU.
+// taskSpin keeps a processor busy; with "deaf" it ignores SIGXCPU.
 func taskSpin(args []string) error {
 	if len(args) == 0 {
 		signal.Reset(syscall.SIGXCPU) // Go ignores it
@@ -265,7 +265,7 @@ func taskWrite(args []string) error {
 	return errors.Join(err, f.Close())
 }
 
-// taskRaise tries to be rid of its rlimits.
+// taskRaise tries to raise its rlimits.
 func taskRaise([]string) error {
 	for _, resource := range []int{syscall.RLIMIT_CPU, syscall.RLIMIT_FSIZE} {
 		var now syscall.Rlimit
@@ -279,7 +279,7 @@ func taskRaise([]string) error {
 }
 
 // taskEscape tries to reach the cgroup file system and to change the limits,
-// with whatever rights it has.
+// with all rights that it has.
 func taskEscape([]string) error {
 	dir := "/tmp/cgroup"
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -14,8 +14,8 @@ const (
 	// it, the files that are copied in, the kernel's tables of mounts.
 	LeastMemory = 16 << 20
 
-	// LeastFileSize covers what bwrap writes with the limit in force: the maps of
-	// IDs, and other small files in /proc.
+	// LeastFileSize covers the files that bwrap writes with the limit in force: the
+	// maps of IDs, and other small files in /proc.
 	LeastFileSize = 4 << 10
 
 	// LeastPids is enough for the programs that make the sandbox. A Go program has
@@ -23,7 +23,7 @@ const (
 	// when the command begins.
 	LeastPids = 16
 
-	// mostPids is the kernel's PID_MAX_LIMIT: the limit would be none.
+	// mostPids is the kernel's PID_MAX_LIMIT: a higher limit would be none.
 	mostPids = 4 << 20
 
 	// mostSeconds keeps the hard limit, a second later, and a time.Duration in
@@ -55,8 +55,8 @@ func ParseSize(s string) (int64, error) {
 	return n << shift, nil
 }
 
-// ParseCount reads a number of processes. The bound below is not a matter of
-// taste: see LeastPids.
+// ParseCount reads a number of processes. LeastPids says why it has a lower
+// bound.
 func ParseCount(s string) (int64, error) {
 	n, err := number(s)
 	if err != nil {
@@ -68,7 +68,7 @@ func ParseCount(s string) (int64, error) {
 	return n, nil
 }
 
-// ParseSeconds reads a time in whole seconds: the kernel knows no finer limit.
+// ParseSeconds reads a time in whole seconds: the kernel has no finer limit.
 func ParseSeconds(s string) (time.Duration, error) {
 	n, err := number(s)
 	if err != nil {
@@ -80,7 +80,7 @@ func ParseSeconds(s string) (time.Duration, error) {
 	return time.Duration(n) * time.Second, nil
 }
 
-// number reads digits alone: no sign, no blank, no underscore. A number out of
+// number reads digits only: no sign, no blank, no underscore. A number out of
 // range becomes the largest one, which the caller's own bound refuses.
 func number(s string) (int64, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
@@ -100,8 +100,8 @@ func upper(c byte) byte {
 	return c
 }
 
-// FormatSize is a size as ParseSize reads it, with the largest unit that leaves
-// a whole number.
+// FormatSize formats a size as ParseSize reads it, with the largest unit that
+// leaves a whole number.
 func FormatSize(n int64) string {
 	unit := ""
 	for i := 0; i < len(units) && n != 0 && n%1024 == 0; i++ {

@@ -18,7 +18,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// outcome is what came of a task.
+// outcome is the output and the exit status of a task.
 type outcome struct {
 	stdout, stderr string
 	status         int
@@ -37,7 +37,7 @@ func run(t *testing.T, args ...string) outcome {
 	return outcome{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// guard runs a command under limits and returns what its supervisor reports.
+// guard runs a command under limits and returns its supervisor's report.
 func guard(t *testing.T, limits string, command ...string) report {
 	t.Helper()
 	got := run(t, append([]string{"guard", limits}, command...)...)
@@ -67,8 +67,8 @@ func inBwrap(bwrap, self string, options ...string) []string {
 	return append(append(line, options...), "--", "/tmp/self")
 }
 
-// needs reports whether this machine can enforce the limits, and otherwise
-// holds it to refusing them: a test does not pass for want of a cgroup.
+// needs reports whether this machine can enforce the limits. If not, it checks that they are
+// refused: no test passes only for lack of a cgroup.
 func needs(t *testing.T, limits string) bool {
 	t.Helper()
 	l, err := parse(limits)
@@ -143,8 +143,8 @@ func TestPids(t *testing.T) {
 	}
 }
 
-// With the fewest processes that may be asked for a sandbox always starts,
-// though Go takes part in making it.
+// A sandbox always starts with the lowest limit on processes, though Go
+// programs take part in making it.
 func TestLeastPidsAreEnough(t *testing.T) {
 	least := fmt.Sprintf("pids=%d", LeastPids)
 	if !needs(t, least) {
@@ -160,7 +160,7 @@ func TestLeastPidsAreEnough(t *testing.T) {
 	}
 }
 
-// The limit is exact: bwrap's own processes are not the command's.
+// The limit is exact: it does not count bwrap's own processes.
 func TestPidsAreTheCommands(t *testing.T) {
 	if !needs(t, "pids=20") {
 		return
@@ -236,8 +236,8 @@ func TestLimitsCannotBeRaisedInside(t *testing.T) {
 	assert.Contains(t, r.Output, "65536 65536 operation not permitted\n")
 }
 
-// A command with namespaces of its own can mount the cgroup file system. What
-// it sees there must not be its limits.
+// A command with namespaces of its own can mount the cgroup file system, but
+// must not find its limits there.
 func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
 	if !needs(t, "memory=64M,pids=40") {
 		return
@@ -252,14 +252,14 @@ func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
 	plain := guard(t, "memory=64M,pids=40", append(line, "escape")...)
 	assert.Equal(t, "mount: operation not permitted\n", plain.Output)
 
-	// Root may not be mapped a second time.
+	// Root cannot be mapped a second time.
 	line = inBwrap(bwrap, "/usr/bin/unshare", "--ro-bind", self, "/tmp/task", "--uid", "1000", "--gid", "1000")
 	nested := guard(t, "memory=64M,pids=40", append(line, "--user", "--map-root-user", "--mount", "--cgroup", "/tmp/task", "escape")...)
 	assert.Contains(t, nested.Output, "memory.max: open /tmp/cgroup/memory.max: no such file or directory\n")
 	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
 }
 
-// Whatever a command has started, in whatever session, goes with its box.
+// Close ends every process of the command, in any process session.
 func TestCloseEndsAll(t *testing.T) {
 	if !needs(t, "pids=40") {
 		return
@@ -268,8 +268,8 @@ func TestCloseEndsAll(t *testing.T) {
 	assert.Equal(t, outcome{stdout: "signal: killed\ntrue <nil>\n"}, got)
 }
 
-// A command that was started by exec leaves an empty cgroup, which the next
-// one removes; one whose maker lives is let be.
+// A command started by exec leaves an empty cgroup, which the next command
+// removes. It leaves the cgroup of a living maker alone.
 func TestLeftoversAreSwept(t *testing.T) {
 	dir := t.TempDir()
 	gone := exec.Command("/proc/self/exe", "nothing")

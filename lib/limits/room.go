@@ -20,7 +20,7 @@ import (
 // Tests make one up.
 type host struct {
 	proc      string                     // "/proc"
-	systemd   bool                       // systemd manages the machine, and with it the cgroups
+	systemd   bool                       // systemd manages the machine, and so the cgroups
 	delegated func(dir string) bool      // systemd has delegated the unit
 	writable  func(path string) error    // this user may write to it
 	scope     func(like scopeLike) error // moves this process into a scope of its own
@@ -28,7 +28,7 @@ type host struct {
 }
 
 func thisHost() host {
-	_, err := os.Stat("/run/systemd/system") // what sd_booted(3) looks at
+	_, err := os.Stat("/run/systemd/system") // sd_booted(3) looks at the same directory
 	var info unix.Sysinfo_t
 	_ = unix.Sysinfo(&info) // it cannot fail
 	return host{
@@ -42,8 +42,8 @@ func thisHost() host {
 }
 
 // delegated reads the mark that systemd leaves on units with Delegate=yes. A
-// user's own systemd leaves none before 254; then a scope is asked for, which
-// is as good.
+// user's own systemd leaves none before 254; a scope, which is as good, is then
+// requested.
 func delegated(dir string) bool {
 	var value [8]byte
 	for _, name := range []string{"trusted.delegate", "user.delegate"} {
@@ -54,7 +54,7 @@ func delegated(dir string) bool {
 	return false
 }
 
-// place is where this process is in the tree of cgroups.
+// place is the position of this process in the tree of cgroups.
 type place struct {
 	mount string // where cgroup2 is mounted
 	path  string // own cgroup below it: "/" or "/a/b"
@@ -62,7 +62,7 @@ type place struct {
 
 func (p place) dir() string { return filepath.Join(p.mount, p.path) }
 
-// where finds the own cgroup.
+// where finds the cgroup of this process.
 func (h host) where() (place, error) {
 	own, err := h.ownPath()
 	if err != nil {
@@ -91,7 +91,7 @@ func (h host) where() (place, error) {
 	return found, nil
 }
 
-// ownPath is the own cgroup in the version 2 hierarchy.
+// ownPath is the cgroup of this process in the version 2 hierarchy.
 func (h host) ownPath() (string, error) {
 	list, err := os.ReadFile(filepath.Join(h.proc, "self/cgroup"))
 	if err != nil {
@@ -105,18 +105,18 @@ func (h host) ownPath() (string, error) {
 	return "", &Refusal{Reason: "this kernel has no cgroup v2", Advice: unified}
 }
 
-// unified is what to do where controllers belong to version 1.
+// unified is the advice for a machine where controllers belong to version 1.
 const unified = "boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line, or without systemd with cgroup_no_v1=memory,pids"
 
 // missing explains why the mounted tree does not have a controller.
 func (h host) missing(controller string) error {
-	list, _ := os.ReadFile(filepath.Join(h.proc, "self/cgroup")) // it could be read a moment ago
+	list, _ := os.ReadFile(filepath.Join(h.proc, "self/cgroup")) // reach has just read it
 	for line := range strings.Lines(string(list)) {
 		if fields := strings.SplitN(line, ":", 3); len(fields) == 3 && slices.Contains(strings.Split(fields[1], ","), controller) {
 			return &Refusal{Reason: fmt.Sprintf("the %s controller belongs to cgroup v1 here", controller), Advice: unified}
 		}
 	}
-	kernel, _ := os.ReadFile(filepath.Join(h.proc, "cgroups")) // gone where version 1 is not built in
+	kernel, _ := os.ReadFile(filepath.Join(h.proc, "cgroups")) // absent if the kernel is built without version 1
 	for line := range strings.Lines(string(kernel)) {
 		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == controller && fields[3] == "0" {
 			return &Refusal{
@@ -135,10 +135,10 @@ func (h host) missing(controller string) error {
 type room struct {
 	dir    string
 	enable bool // it does not pass the controllers on yet
-	leave  bool // this process sits in it, alone, and has to leave before it can
+	leave  bool // this process is in it, alone, and has to leave before it can
 }
 
-// reach returns the own place, provided that the tree has the controllers.
+// reach returns this process's cgroup, if the tree has the controllers.
 func (h host) reach(controllers []string) (place, error) {
 	here, err := h.where()
 	if err != nil {
@@ -152,8 +152,8 @@ func (h host) reach(controllers []string) (place, error) {
 	return here, nil
 }
 
-// find returns a room, or what speaks against the nearest cgroup. It changes
-// nothing. A cgroup that already passes the controllers on is preferred.
+// find returns a room, or a refusal about the nearest cgroup. It changes
+// nothing. It prefers a cgroup that already passes the controllers on.
 func (h host) find(here place, controllers []string) (room, error) {
 	candidates, err := h.candidates(here)
 	if err != nil {
@@ -205,7 +205,7 @@ func (h host) room(controllers []string) (room, error) {
 	return h.usable(moved.dir(), moved.dir(), controllers)
 }
 
-// besides adds to a refusal that asking systemd failed as well.
+// besides adds to a refusal that systemd made no scope either.
 func besides(no, err error) error {
 	refusal, ok := errors.AsType[*Refusal](no)
 	if !ok {
@@ -214,9 +214,9 @@ func besides(no, err error) error {
 	return &Refusal{Reason: refusal.Reason + "; " + err.Error(), Advice: refusal.Advice}
 }
 
-// candidates lists the own cgroup and those above it, as far as they are not
-// systemd's: it is the only one to make cgroups where it has not delegated.
-// Without systemd it is the file's modes that tell.
+// candidates lists the cgroup of this process and those above it, up to the
+// first that is systemd's: only systemd makes cgroups where it has not
+// delegated. Without systemd the file's modes decide.
 func (h host) candidates(here place) ([]string, error) {
 	var dirs []string
 	for path := here.path; ; path = filepath.Dir(path) {
@@ -236,7 +236,7 @@ func (h host) candidates(here place) ([]string, error) {
 	}
 }
 
-// isUnit tells the cgroup of a unit from one that was made below it.
+// isUnit tells the cgroup of a unit from one made below it.
 func isUnit(path string) bool {
 	switch filepath.Ext(path) {
 	case ".scope", ".service", ".slice":
@@ -274,8 +274,8 @@ func (h host) usable(dir, own string, controllers []string) (room, error) {
 }
 
 // enableable decides on a cgroup that has the controllers and does not pass
-// them on. The kernel refuses that (EBUSY) while there are processes in it,
-// unless it is the machine's root; and that one is not ours to change.
+// them on. The kernel refuses to pass them on (EBUSY) while there are processes
+// in it, except in the machine's root, which pk does not change.
 func (h host) enableable(dir, own string, controllers []string) (room, error) {
 	control := filepath.Join(dir, "cgroup.subtree_control")
 	line := fmt.Sprintf("echo %s > %s", plus(controllers), control)
@@ -311,8 +311,8 @@ func notWritable(dir string, err error) error {
 	return no
 }
 
-// bounds are the files of a cgroup that limit it, with what stands in them when
-// they do not.
+// bounds are the files of a cgroup that limit it, with their content when there
+// is no limit.
 var bounds = map[string]string{
 	"memory.max": "max", "memory.high": "max", "memory.swap.max": "max", "cpu.max": "max", "cpuset.cpus": "", pidsMax: "max",
 }
@@ -320,7 +320,7 @@ var bounds = map[string]string{
 const pidsMax = "pids.max"
 
 // limitsBetween finds the limits of own and of the cgroups above it, below dir:
-// a process that moved to a child of dir would be rid of them. The lowest level
+// a process that moved to a child of dir would escape them. The lowest level
 // counts.
 func limitsBetween(own, dir string) map[string]limitAt {
 	found := map[string]limitAt{}
@@ -349,17 +349,17 @@ func lost(limits map[string]limitAt, who string) error {
 	return nil
 }
 
-// scopeLike is what a new scope has in common with the cgroup that this
-// process leaves for it.
+// scopeLike has the properties that a new scope takes from the cgroup that this
+// process leaves.
 type scopeLike struct {
-	slice string // "": systemd's choice
-	tasks uint64 // TasksMax; 0: systemd's choice
+	slice string // "": systemd chooses
+	tasks uint64 // TasksMax; 0: systemd chooses
 }
 
-// scopeLike finds the slice, as far as it is one of the user manager's, since
-// slices have limits that must go on to count. The limits of what lies below it
-// are lost, so there must be none; but for the number of tasks, which systemd
-// limits in each scope, as a rule. The new scope gets as many.
+// scopeLike finds the slice, if it is one of the user manager's, since slices
+// have limits that must stay in force. Limits below the slice would be lost, so
+// scopeLike refuses them. The exception is the number of tasks, which systemd
+// usually limits in each scope: the new scope gets the same.
 func (h host) scopeLike(here place) (scopeLike, error) {
 	var like scopeLike
 	at := here.path
@@ -386,5 +386,5 @@ func words(dir, name string) []string {
 	return strings.Fields(string(text))
 }
 
-// plus is how controllers are enabled.
+// plus formats the line that enables controllers.
 func plus(controllers []string) string { return "+" + strings.Join(controllers, " +") }

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fake makes a host from lines "FILE=CONTENT": below "proc/" what the kernel
-// says of the process, below "cg/" the mounted tree of cgroups. {base} is the
-// directory of it all, {pid} this process.
+// fake makes a host from lines "FILE=CONTENT". "proc/" has the kernel's files
+// about the process, "cg/" the mounted tree of cgroups. {base} is the directory
+// of both, {pid} this process.
 func fake(t *testing.T, lines ...string) (host, string) {
 	t.Helper()
 	base := t.TempDir()
@@ -217,7 +217,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Where systemd gives a scope, that is the room.
+// If systemd makes a scope, it is the room.
 func TestScopeIsTheRoom(t *testing.T) {
 	h, base := fake(t, "proc/self/cgroup=0::/user.slice/session-1.scope|",
 		"cg/user.slice/pk-x.scope/cgroup.type=domain", "cg/user.slice/pk-x.scope/cgroup.controllers=memory pids", "cg/user.slice/pk-x.scope/cgroup.procs={pid}|")
@@ -229,14 +229,14 @@ func TestScopeIsTheRoom(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, room{dir: filepath.Join(base, "cg/user.slice/pk-x.scope"), enable: true, leave: true}, r)
 
-	h.scope = func(scopeLike) error { return nil } // says so, and has not done it
+	h.scope = func(scopeLike) error { return nil } // reports success without moving the process
 	require.NoError(t, os.WriteFile(filepath.Join(base, "proc/self/cgroup"), []byte("0::/user.slice/session-1.scope\n"), 0o644))
 	_, err = h.room([]string{"memory"})
 	assert.EqualError(t, err, `systemd has made a scope, and this process is in "/user.slice/session-1.scope"`)
 }
 
-// The scope stays in the slice that this process is in, for that may have
-// limits; but not in one of the machine's systemd, which a user cannot add to.
+// The scope stays in the slice of this process, since that may have limits. It
+// does not stay in one of the machine's systemd, to which a user cannot add.
 func TestScopeIsLikeWhatItLeaves(t *testing.T) {
 	user := fmt.Sprintf("/user.slice/user-%d.slice", os.Geteuid())
 	manager := fmt.Sprintf("%s/user@%d.service", user, os.Geteuid())
@@ -252,7 +252,7 @@ func TestScopeIsLikeWhatItLeaves(t *testing.T) {
 		require.NoError(t, err)
 		want := scopeLike{slice: want, tasks: 77}
 		if own == "/" {
-			want.tasks = 0 // the root has no limits, and is not left
+			want.tasks = 0 // the root has no limits, and this process does not leave it
 		}
 		assert.Equal(t, want, got, own)
 	}

@@ -30,9 +30,9 @@ func busSocket() string {
 // A user's systemd leaves no mark on it.
 var granted string
 
-// newScope has systemd move this process into a scope of its own that is this
-// process's to divide. systemd removes it, with all below it, when the last
-// process is gone.
+// newScope has systemd move this process into a new scope, which this process
+// may divide. systemd removes it, with all below it, when the last process is
+// gone.
 func newScope(like scopeLike) error {
 	b, err := dialBus(busSocket())
 	if err != nil {
@@ -81,9 +81,9 @@ func (b *bus) scope(name string, like scopeLike) error {
 	}
 }
 
-// scopeRequest is the body of the call. Process ID 0 stands for the caller, whom
-// systemd knows from the socket: in another PID namespace a number would name
-// another process.
+// scopeRequest is the body of the call. Process ID 0 stands for the caller,
+// which systemd knows from the socket: in another PID namespace a number would
+// name another process.
 func scopeRequest(name string, like scopeLike) encoder {
 	var e encoder
 	e.str(name)

@@ -143,8 +143,8 @@ func TestBinary(t *testing.T) {
 	}
 }
 
-// sparse is a file of a TiB that has a text at its beginning and at its end, and counts
-// what is read of it.
+// sparse is a file of a TiB with a text at its beginning and at its end. It counts the
+// bytes that are read.
 type sparse struct {
 	head, tail string
 	hole       byte

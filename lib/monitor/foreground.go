@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that a caller sends to the command by sending them to
-// the monitor. One that the caller ignores stays ignored, as with nohup(1).
+// passedOn are the signals that the monitor passes on from its caller to the command.
+// A signal that the caller ignores stays ignored, as with nohup(1).
 var passedOn = []syscall.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
 	unix.SIGTSTP, unix.SIGCONT, unix.SIGWINCH,
@@ -42,10 +42,10 @@ func NewForeground(streams [3]*os.File) *Foreground {
 	return f
 }
 
-// Terminal lists the streams for which the command gets a terminal of its own:
-// those that are terminals, if the caller sits at standard input and output, so
-// that programs have job control; and in any case if the command runs as another
-// user (apart), who must not hold the caller's.
+// Terminal lists the streams for which the command gets a terminal of its own: those
+// that are terminals, if standard input and output are, so that programs have job
+// control, or if the command runs as another user (apart): that user must not hold
+// the caller's.
 func (f *Foreground) Terminal(apart bool) []int {
 	var list []int
 	for fd, s := range f.streams {

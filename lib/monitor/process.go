@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one as it was found: its number, and the parent below which it was.
+// process is a process when it was found: its number, and its parent.
 type process struct{ pid, parent int }
 
-// descendants lists the processes below pid, parents first. It is a snapshot:
-// what forks meanwhile is found by looking again.
+// descendants lists the processes below pid, parents first. It is a snapshot: a
+// further call finds later forks.
 func descendants(pid int) []process {
 	var found []process
 	kids := family()
@@ -28,8 +28,8 @@ func descendants(pid int) []process {
 	return found
 }
 
-// family returns what tells the children of a process. Kernels that were built
-// without that list are asked for every process there is.
+// family returns a function that lists the children of a process. On a kernel built
+// without /proc/PID/task/TID/children it reads the parent of every process.
 func family() func(pid int) []int {
 	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
 		return children
@@ -82,8 +82,8 @@ func children(pid int) []int {
 	return pids
 }
 
-// parentOf returns the parent of a process, 0 when it has ended. What stands
-// between the parentheses is the process's own choice.
+// parentOf returns the parent of a process, 0 when it has ended. The process itself
+// chooses the text between the parentheses.
 func parentOf(pid int) int {
 	stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
@@ -119,9 +119,9 @@ func commandLines(list []process) (lines []string) {
 	return lines
 }
 
-// send signals a process if it still is the one that was found: where many come
-// and go, a number is soon somebody else's. One whose parent has ended belongs
-// to this process by now.
+// send signals a process if it is still the one that was found: the kernel may have
+// given its number to another process. A process whose parent has ended is by now
+// a child of this process.
 func (p process) send(sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if errors.Is(err, unix.ENOSYS) { // before Linux 5.3

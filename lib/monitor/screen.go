@@ -69,8 +69,8 @@ func (c *screen) resize() {
 	}
 }
 
-// resume relays input if this process is in the foreground. Raw mode is for a
-// caller who sees the output too.
+// resume relays input if this process is in the foreground. It sets raw mode only if
+// the output goes to a terminal too.
 func (c *screen) resume() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,8 +181,8 @@ func (c *screen) read() {
 	}
 }
 
-// enter hands keys on, but for the one that suspends if nothing in the sandbox
-// would stop for it.
+// enter passes keys on, except the suspend key if nothing in the sandbox would stop
+// for it.
 func (c *screen) enter(keys []byte) {
 	modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
 	for i, key := range keys {

@@ -42,7 +42,7 @@ const (
 	reapPause     = time.Millisecond       // between two looks at processes that are dying
 )
 
-// guardJob is what a guard is to run, as a message on its controlFD.
+// guardJob is the command for a guard, as a message on its controlFD.
 type guardJob struct {
 	Path  string
 	Argv  []string
@@ -188,7 +188,7 @@ func (u *Unfenced) Signal(sig syscall.Signal) { _ = send(u.control, []byte{byte(
 // Abandon ends the guard, and leaves its processes to EndOrphans.
 func (u *Unfenced) Abandon() { _ = u.process.Kill() }
 
-// Close ends what is left of the command.
+// Close ends the remaining processes of the command.
 func (u *Unfenced) Close() {
 	shut(u.control)
 	_, _ = u.process.Wait()
@@ -240,7 +240,7 @@ type guard struct {
 // runGuard is the guard's process: it runs one command, and returns when all that
 // the command started has ended.
 func runGuard() error {
-	runtime.LockOSThread() // the command is to die with this thread
+	runtime.LockOSThread() // the command dies with this thread
 	if kind, _ := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
 		return hidden.ErrOwnUse
 	}
@@ -311,8 +311,8 @@ func (g *guard) obey() {
 	}
 }
 
-// wait reaps until nobody is left. After the command's own end it ends what the
-// command left; mostly everything has ended by itself, and nobody is looked for.
+// wait reaps until no child is left. After the command's own end it ends the remaining
+// processes; mostly there are none, and it does not search for any.
 func (g *guard) wait() {
 	options := 0
 	for {

@@ -14,7 +14,7 @@ type Mount struct {
 	ID     string
 	Parent string // the ID of the mount that it lies in
 	Device string // of the file system, as MAJOR:MINOR
-	Root   string // what of the file system is shown
+	Root   string // the mounted directory of the file system
 	Point  string // where
 	Type   string // of file system
 	Source string
@@ -33,8 +33,8 @@ func Read(table string) ([]Mount, error) {
 func parse(table string) []Mount {
 	var mounts []Mount
 	for line := range strings.Lines(table) {
-		// The kernel escapes the blank, the tab, the newline and the backslash. What
-		// else is white to Unicode can stand in a name, and a source can be empty.
+		// The kernel escapes the blank, the tab, the newline and the backslash. Other
+		// white space of Unicode can stand in a name, and a source can be empty.
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), " ")
 		if len(fields) < 6 {
 			continue

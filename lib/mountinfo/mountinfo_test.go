@@ -48,9 +48,9 @@ func TestUnescape(t *testing.T) {
 	}
 }
 
-// FuzzTable puts anything into a table, and beside it a mount written as the
-// kernel writes it (seq_path and mangle escape these four), which has to be read
-// as what it is.
+// FuzzTable puts any text into a table, and beside it a mount written as the
+// kernel writes it (seq_path and mangle escape these four), which must be read
+// unchanged.
 func FuzzTable(f *testing.F) {
 	f.Add("", "/", "/", "/dev/vda")
 	f.Add("", "/a\u00a0b", "/a\rb", "")

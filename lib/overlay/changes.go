@@ -91,10 +91,10 @@ type Options struct {
 	// layers at least. Entries below a skipped directory are not asked about.
 	Skip func(path string, isDir bool) bool
 
-	// Keep tells of an entry of the lower layer, hidden because a directory above it was
-	// removed or replaced, that nobody removed: it came to the lower layer after
-	// the overlay was made. It is not visited then, and nothing below it. The directory
-	// above it is visited as Removed all the same.
+	// Keep reports whether to keep an entry of the lower layer that is hidden because a
+	// directory above it was removed or replaced: the entry came after the overlay was
+	// made. It and the entries below it are not visited. The directory above it is
+	// visited as Removed all the same.
 	Keep func(path string, old File) bool
 }
 
@@ -127,13 +127,13 @@ const (
 // it became another type of file, its entries are. If a directory was moved while the
 // walk was below it, it is visited a second time, with ErrMoved.
 //
-// Compared are type, permission bits, and content, link target or device number; not
+// It compares type, permission bits, and content, link target or device number; not
 // owners, times and extended attributes. Each name of a file is compared by itself. A
 // file that was copied up and not changed is not visited.
 //
 // The cost is that of the upper layer, plus the entries below removed and replaced
 // directories. No link is followed and no mount point entered; only regular files and
-// directories are opened; nothing is changed, except the access time of what is read.
+// directories are opened; nothing is changed, except the access time of files read.
 // If a command changes the upper layer meanwhile, the result is that of no one moment.
 //
 // An entry that cannot be read does not end the walk: see Change.Err. The error is that
@@ -271,7 +271,7 @@ func (w *walk) entries(p *pair) error {
 	return nil
 }
 
-// lost is why a directory that was closed is not found again.
+// lost is the error of a directory that was closed and is not found again.
 func (p *pair) lost() error {
 	for _, d := range []*dir{p.up, p.low} {
 		if d != nil && d.lost != nil {
@@ -281,7 +281,7 @@ func (p *pair) lost() error {
 	return nil
 }
 
-// entry visits an entry and all below it. only is what is wanted below it.
+// entry visits an entry and all below it. only is the selection of paths below it.
 func (w *walk) entry(in *pair, e fsat.Entry, only selection) error {
 	c := Change{Path: string(w.path), Op: Modified}
 	name, whiteout, err := e.Name, false, error(nil)
@@ -341,8 +341,8 @@ func (w *walk) entry(in *pair, e fsat.Entry, only selection) error {
 	return err
 }
 
-// tell visits a change. Above the wanted paths it is told only if it is asked for, or
-// if it tells of nothing that is below.
+// tell visits a change. It skips directories above the wanted paths, unless
+// Options.Parents is set or the change is an error.
 func (w *walk) tell(c *Change, only selection, in *dir, name string) error {
 	if only != nil && !w.Parents && c.Err == nil {
 		return nil
@@ -382,8 +382,8 @@ func (w *walk) enter(in *pair, name string, isUp, isLow bool, only selection) (p
 	return p, p.list()
 }
 
-// list finds the names to look at. What the upper layer neither has nor hides is
-// unchanged.
+// list finds the names to compare. A name that the upper layer neither has nor hides
+// is unchanged.
 func (p *pair) list() error {
 	if p.only != nil {
 		for name := range p.only {
@@ -426,7 +426,7 @@ func inLower(err error) error { return fmt.Errorf("cannot read it in the lower l
 
 func permissions(f File) uint32 {
 	if f.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return 0 // nobody reads them
+		return 0 // the caller does not use them
 	}
 	return f.Mode & 0o7777
 }
@@ -558,7 +558,7 @@ func (p *pair) regain(below *pair) {
 	p.low.regain(below.low)
 }
 
-// regain opens a directory that was closed again, from one that was in it. A command may
+// regain reopens a directory that was closed, from one that was in it. A command may
 // have moved that since.
 func (d *dir) regain(below *dir) {
 	if d == nil || d.fd >= 0 {
@@ -626,7 +626,7 @@ func opaque(dir int) (byte, error) {
 	return value[0], nil
 }
 
-// stat describes a name in a directory, not what it links to.
+// stat describes a name in a directory, not the target of a link.
 func stat(dir int, name string) (File, error) {
 	const flags = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT
 	var st unix.Statx_t

@@ -473,7 +473,7 @@ func TestMovedMeanwhile(t *testing.T) {
 	assert.Equal(t, append(want, "A 10 z <nil>"), got)
 }
 
-// Neither a descriptor nor a change is left behind, whatever the end.
+// Neither a descriptor nor a change is left behind, however the walk ends.
 func TestDescriptors(t *testing.T) {
 	upper, lower := layers(t)
 	grow(t, lower, "d/", "d/f: 1", "e/: 0", "g/", "g/h/", "g/f: 1", "x: 1")

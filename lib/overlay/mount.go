@@ -14,12 +14,12 @@ import (
 type Layers struct {
 	Upper  string `json:"upper"`
 	Work   string `json:"work"`
-	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
-	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
+	Source string `json:"source,omitempty"` // of the mount: the session's keeper recognizes it by that
+	Fresh  bool   `json:"fresh,omitempty"`  // no command uses the overlay: one that is mounted is stale
 
 	// Volatile says that a loss of power may take the last seconds of the upper layer. Without
-	// it, the kernel writes all that is dirty in the layer's file system to the disk when
-	// the overlay is unmounted, and a command waits for the writes of all other programs.
+	// it, the kernel syncs the layer's whole file system when the overlay is unmounted, and a
+	// command waits for the writes of all other programs.
 	Volatile bool `json:"volatile,omitempty"`
 }
 
@@ -81,8 +81,8 @@ func unmark(work int) error {
 var ErrElsewhere = errors.New("its overlay is in use outside of the session's mounts")
 
 // MountAt mounts the overlay at a directory, unless it is mounted there. An overlay that
-// stays mounted does not show what the host replaces in the lower layer, so a stale one is
-// mounted anew. lower opens the lower directory.
+// stays mounted does not show the host's later changes of the lower layer, so a stale
+// one is mounted anew. lower opens the lower directory.
 func (l *Layers) MountAt(point string, lower func() (int, error)) error {
 	mounted, err := isMount(point)
 	if err == nil && mounted && l.Fresh {

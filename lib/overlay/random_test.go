@@ -25,7 +25,7 @@ import (
 )
 
 // The test binary runs itself as root of namespaces of its own, where it mounts
-// overlays. It is told the directories to make them in.
+// overlays in the directories of this variable.
 const placesVariable = "PK_OVERLAY_PLACES"
 
 func TestMain(m *testing.M) {
@@ -45,8 +45,8 @@ type round struct {
 	Seed         uint64
 	Upper, Lower string
 	Want         []record // by a comparison of whole trees
-	Inside       string   // what is wrong in a namespace that reads everything
-	Stale        string   // what the mounted overlay showed, and a new mount does not
+	Inside       string   // the fault found in a namespace that reads everything
+	Stale        string   // entries that the mounted overlay showed, and a new mount does not
 }
 
 // record is the part of a Change that a comparison of trees knows.
@@ -167,7 +167,7 @@ func shapes(changes []Change) (list lines) {
 }
 
 // judge compares the changes of a process that possibly cannot read everything. It
-// returns the number of unreadable entries, and what is wrong.
+// returns the number of unreadable entries, and the first fault.
 func judge(want []record, changes []Change) (unread int, wrong string) {
 	expected, told := map[string]record{}, map[string]bool{}
 	for _, r := range want {
@@ -332,9 +332,9 @@ func (g *generator) round(seed uint64, places []string) (round, string, error) {
 	if err != nil || wrong == "" {
 		return r, merged, err
 	}
-	// Several threads at once can bring Linux 6.18 to show no file where its layers
-	// have one; the kernel says "failed to lock workdir+upperdir". A new mount tells
-	// what the layers are.
+	// Several threads at once can make Linux 6.18 show no file where its layers
+	// have one; the kernel says "failed to lock workdir+upperdir". A new mount shows
+	// the real layers.
 	if err := unix.Unmount(merged, 0); err != nil {
 		return r, "", err
 	}
@@ -355,7 +355,7 @@ func (g *generator) round(seed uint64, places []string) (round, string, error) {
 	return r, merged, err
 }
 
-// inside is what is wrong with Changes where everything can be read.
+// inside returns a fault of Changes where everything can be read.
 func inside(r round) (wrong string, err error) {
 	changes, err := collect(r.Upper, r.Lower, Options{})
 	if err != nil {
@@ -409,7 +409,7 @@ func (g *generator) fill() {
 	}
 }
 
-// device makes a device 0:0, which the kernel allows everybody outside of overlays.
+// device makes a device 0:0, which the kernel allows all users outside of overlays.
 func (g *generator) device() { _ = unix.Mknod(g.path(), unix.S_IFCHR, 0) }
 
 // work does n things, some by several threads.
@@ -434,7 +434,7 @@ func (g *generator) work(n int) {
 	wg.Wait()
 }
 
-// program runs what people run.
+// program runs a common program.
 func (g *generator) program() {
 	script := pick(g, []string{`mv -fT "$1" "$2"`, `cp -a "$1" "$2"`, `sed -i s/a/b/ "$1"`, `rm -rf "$1"`, `chmod -R u+rwX "$1"`, `find "$1" -type f -exec touch {} +`,
 		`tar -cf "$2" -C "$1" . && rm -rf "$1" && mkdir "$1" && tar -xf "$2" -C "$1"`, `rm -rf "$2" && cp -a "$3" "$2"`})
@@ -531,7 +531,7 @@ func (g *generator) do() {
 	}
 }
 
-// restore makes a path what it is in the lower layer, in place or anew.
+// restore gives a path the content of the lower layer, in place or anew.
 func (g *generator) restore(path string) {
 	old := g.lower + strings.TrimPrefix(path, g.root)
 	st, err := os.Lstat(old)

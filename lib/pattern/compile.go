@@ -44,7 +44,7 @@ func Compile(text string) (*Pattern, error) {
 	return p, nil
 }
 
-// unfit is what is wrong with the whole text, "" for nothing.
+// unfit returns the fault of the whole text, "" for none.
 func unfit(text string) string {
 	switch {
 	case text == "":
@@ -151,7 +151,7 @@ func parse(text string) (components []component, reason string) {
 	return components, ""
 }
 
-// parseName reads what is between two slashes.
+// parseName reads the text between two slashes.
 func parseName(name string) (c component, reason string) {
 	switch {
 	case name == "**":
@@ -231,8 +231,8 @@ func parseSpan(text string) (s span, rest, reason string) {
 	return s, text, ""
 }
 
-// parseMember reads one character of a class. What other languages give a
-// meaning there has to be escaped.
+// parseMember reads one character of a class. A character that has a meaning
+// there in other languages must be escaped.
 func parseMember(text string) (r rune, rest, reason string) {
 	escaped := strings.HasPrefix(text, `\`)
 	if escaped {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// component is what a pattern holds between two slashes.
+// component is the part of a pattern between two slashes.
 type component struct {
 	globstar bool
 	tokens   []token
@@ -86,14 +86,14 @@ func (s *states) hopeful() bool {
 	return false
 }
 
-// takesAll tells whether a globstar at the end has been reached, which takes
-// whatever follows.
+// takesAll tells whether a globstar at the end has been reached, which matches
+// any further names.
 func (s *states) takesAll() bool {
 	last := len(s.components) - 1
 	return last >= 0 && s.components[last].globstar && s.at[last]
 }
 
-// matches holds the component against a name. Only the last star is ever tried
+// matches compares the component with a name. Only the last star is ever tried
 // again with more: the characters between two stars can be taken where they are
 // found first.
 func (c component) matches(name string) bool {

@@ -2,10 +2,9 @@
 // root: rules that deny, rules that allow, and globs. pk-patterns(7) is its
 // description, and its truth table.
 //
-// A pattern is compiled when it is given, and what is not understood is an
-// error: a rule that denies and matches nothing looks like one that works.
-// Matching takes time in proportion to the pattern times the path, whatever
-// both hold.
+// Compile refuses a pattern that it does not understand: a rule that denies and
+// matches nothing looks like one that works. Matching takes time in proportion to
+// the pattern times the path, for any pattern and path.
 //
 // Paths are relative to a root, with "/" between names and no "." or ".." among
 // them; the root itself is ".". Names are compared byte by byte: there is no
@@ -14,7 +13,7 @@
 // that is not part of any.
 //
 // A pattern knows names, not objects. Hard links, bind mounts and file systems
-// that ignore case give one object many names; whoever matches has to see to it.
+// that ignore case give one object many names; the caller must handle those.
 package pattern
 
 import "strings"
@@ -29,28 +28,27 @@ type Pattern struct {
 // String returns the pattern as it was given.
 func (p *Pattern) String() string { return p.text }
 
-// Match tells whether path matches. It is the question of a rule that allows:
-// what is below a match does not match.
+// Match tells whether path matches. Rules that allow use it: a path below a
+// match does not match.
 func (p *Pattern) Match(path string) bool {
 	return p.any(path, func(s *states) bool { return s.done() })
 }
 
-// Covers tells whether path, or a directory above it, matches. It is the
-// question of a rule that denies: who may not have a directory may not have
-// what is in it.
+// Covers tells whether path, or a directory above it, matches. Rules that deny
+// use it: denying a directory denies its contents.
 func (p *Pattern) Covers(path string) bool {
 	return p.any(path, func(s *states) bool { return s.wasDone })
 }
 
-// MayMatchBelow tells whether some path below dir could match, whatever exists.
-// It is the question of an operation on a whole tree, and of a walk that wants
-// to leave out what it can.
+// MayMatchBelow tells whether some path below dir, existing or not, could match.
+// Operations on a whole tree use it, and walks that skip directories without
+// matches.
 func (p *Pattern) MayMatchBelow(dir string) bool {
 	return p.any(dir, func(s *states) bool { return s.hopeful() })
 }
 
-// CoversBelow tells whether every path below dir matches, whatever exists. It is
-// the question of a rule that allows, about a directory as a whole.
+// CoversBelow tells whether every path below dir, existing or not, matches. Rules
+// that allow use it for a directory as a whole.
 func (p *Pattern) CoversBelow(dir string) bool {
 	return p.any(dir, func(s *states) bool { return s.takesAll() })
 }

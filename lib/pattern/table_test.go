@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unroff turns what the manual page writes into what its reader sees.
+// unroff turns the source of the manual page into the rendered text.
 var unroff = strings.NewReplacer(`\&`, "", `\e`, `\`, `\-`, "-", `\(ti`, "~", `\(ha`, "^",
 	`\[u00E9]`, "é", `\[u00E0]`, "à", `\[u00FC]`, "ü")
 

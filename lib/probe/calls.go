@@ -73,7 +73,7 @@ func listKeys(t *Targets) error {
 	return nil
 }
 
-// addKey adds one that goes with the thread.
+// addKey adds a key to the thread's own keyring, which ends with the thread.
 func addKey(*Targets) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -81,7 +81,7 @@ func addKey(*Targets) error {
 	return call("add_key", err)
 }
 
-// made closes what a call returned.
+// made closes the descriptor that a call returned.
 func made(name string, fd uintptr, errno unix.Errno) error {
 	if errno != 0 {
 		return call(name, errno)
@@ -133,8 +133,8 @@ func opens(call uintptr, family, kind, protocol int) error {
 	return os.NewSyscallError("socket", errno)
 }
 
-// plant makes a file in the project, and gets what it wants if the file has the
-// set-user-ID bit.
+// plant makes a file in the project, and succeeds if the file has the set-user-ID
+// bit.
 func plant(create func(path string) error) func(*Targets) error {
 	return func(t *Targets) error {
 		path := filepath.Join(t.Project(), "planted")

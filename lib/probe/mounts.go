@@ -46,7 +46,7 @@ func makeDevice(t *Targets) error {
 	return os.Remove(path)
 }
 
-// holdsCapability looks at the capabilities of a process and at those that it could
+// holdsCapability checks the capabilities of a process and those that it could
 // raise.
 func holdsCapability(pid string) error {
 	status, err := statusOf(pid)

@@ -18,14 +18,14 @@ import (
 // Moved is a file that was moved to the quarantine.
 type Moved struct{ From, To string }
 
-// Limits of what is copied when it cannot be renamed.
+// Limits of copying, which replaces a rename that fails.
 const (
 	maxDepth = 64
 	maxBytes = 64 << 20
 )
 
-// Move moves those of names that exist into the directory into, which is made
-// when it is missing, and returns what was moved where. names are absolute and
+// Move moves those of names that exist into the directory into, which it makes
+// if missing, and returns their old and new paths. names are absolute and
 // lead through no symbolic link; another process may go on changing the
 // directories around them.
 //
@@ -172,7 +172,7 @@ func moveTo(parent int, name string, dir int) (string, error) {
 		return "", err
 	}
 	if sub, oerr := fsat.Openat(parent, name, unix.O_PATH|directory, 0); oerr == nil {
-		allow(sub) // for good: in the quarantine nobody else needs its mode
+		allow(sub) // permanently: in the quarantine no program needs its mode
 		unix.Close(sub)
 		if err = fsat.RenameFresh(parent, name, dir, to); err == nil {
 			return to, nil

@@ -87,8 +87,8 @@ func TestMoveAsideFollowsNoLink(t *testing.T) {
 	}
 }
 
-// Somebody swaps the directory with a link all the time: what is behind the link
-// stays where it is.
+// An attacker swaps the directory with a link all the time: the files behind the
+// link stay where they are.
 func TestMoveAsideAgainstSwapping(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)

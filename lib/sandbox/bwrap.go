@@ -32,12 +32,12 @@ type BwrapConfig struct {
 	// are moved away when the command has ended; Exec fails if that fails.
 	NoProtect bool
 
-	// Session is the name of a session that all commands join, "" for none: they share
-	// /tmp and what they write to caches. pk-bash --session joins it too.
+	// Session is the name of a session that all commands join, "" for none: they share /tmp
+	// and their changes of caches. pk-bash --session joins it too.
 	Session string
 
-	// Trial makes the session a trial: what commands write in the roots stays in the
-	// session, until pk-apply lands it. A Session that exists and is none is refused.
+	// Trial makes the session a trial: changes that commands make in the roots stay in the
+	// session, until pk-apply lands them. A Session that exists and is not a trial is refused.
 	Trial bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.
@@ -83,7 +83,7 @@ func NewBwrapRunner(cfg BwrapConfig, opts ...Option) (*BwrapRunner, error) {
 	return r, nil
 }
 
-// reserve names the session.
+// reserve reserves the session that the configuration names.
 func (c BwrapConfig) reserve() (*session.Reserved, error) {
 	if c.Session == "" {
 		if c.Trial {
@@ -103,7 +103,7 @@ func (c BwrapConfig) reserve() (*session.Reserved, error) {
 	return &s, nil
 }
 
-// join makes config the one of a command in the session. leave gives that back.
+// join makes config that of a command in the session. leave ends its use.
 func (r *BwrapRunner) join(config *fence.Config) (leave func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
@@ -125,7 +125,7 @@ func (r *BwrapRunner) join(config *fence.Config) (leave func() error, err error)
 	return dir.Release, nil
 }
 
-// try makes a plan, so that its errors are reported now.
+// try makes a plan, so that NewBwrapRunner reports its errors.
 func (r *BwrapRunner) try() error {
 	f, err := fence.New(r.config)
 	if err == nil {
@@ -141,8 +141,8 @@ func (r *BwrapRunner) try() error {
 	return nil
 }
 
-// Enforcement promises the guarantees of the sandbox. A limit on open files would
-// bear on bwrap too.
+// Enforcement promises the guarantees of the sandbox. A limit on open files is not one of
+// them: it would apply to bwrap too.
 func (r *BwrapRunner) Enforcement() Enforcement {
 	return Enforcement{Env: true, Files: true, NetModes: []NetMode{NetDenyAll, NetAllowList}, FileBytes: true, Terminates: true}
 }
@@ -215,8 +215,7 @@ func (r *BwrapRunner) run(ctx context.Context, config fence.Config, argv []strin
 	return answer, err
 }
 
-// leftError is a command that has ended and left something that a tool on the host
-// may run.
+// leftError is a command that has ended and left a file that a tool on the host may run.
 type leftError struct{ err error }
 
 func (e *leftError) Error() string { return "sandbox: " + e.err.Error() }

@@ -10,15 +10,15 @@ import (
 	"pikuri/lib/bwrap"
 )
 
-// NoopRunner runs nothing and succeeds, for tests of what is built on a Runner.
+// NoopRunner runs nothing and succeeds. It is for tests of code that uses a Runner.
 type NoopRunner struct{}
 
-// Exec answers as a command that says nothing and exits with 0.
+// Exec returns the result of a command without output and with status 0.
 func (NoopRunner) Exec(context.Context, string, []string, ExecOptions) (*ExecResult, error) {
 	return &ExecResult{}, nil
 }
 
-// decorated passes on what is not about running.
+// decorated passes all calls but Exec on.
 type decorated struct{ inner Runner }
 
 func (d decorated) Enforcement() Enforcement { return EnforcementOf(d.inner) }
@@ -36,13 +36,13 @@ type allowing struct {
 	allowed []string
 }
 
-// AllowCommands returns a runner that runs the named commands alone; an empty
-// list names none. A name is compared with the whole command: "/bin/echo" is not
-// "echo", and a name without a slash is looked up in PATH when it is run.
+// AllowCommands returns a runner that runs only the named commands; an empty list names
+// none. A name is compared with the whole command: "/bin/echo" is not "echo". A name
+// without a slash is looked up in PATH when the command starts.
 //
-// It looks at names. What an allowed command can be made to do by its arguments
-// (find -exec, git -c, env, any interpreter) is allowed with it; what it can be
-// made to do by variables that carry code, or by another PATH, is not.
+// It looks at names only. An allowed command may run others by its arguments (find -exec,
+// git -c, env, any interpreter). It may not do so by variables that carry code, or by
+// another PATH.
 func AllowCommands(inner Runner, allowed []string) Runner {
 	return &allowing{decorated{inner}, slices.Clone(allowed)}
 }
@@ -64,18 +64,17 @@ type defaulting struct {
 	defaults ExecOptions
 }
 
-// WithDefaults returns a runner that fills in what a call leaves out, and keeps
-// the policy in its own hands: WorkDir and Stdin are the call's, if it has them;
-// Timeout is the shorter of the two; of Env, what is passed on, and Net and
-// Resources are always those of defaults. Env.Inject is joined, and the call's
-// values win: put AllowCommands outside to keep code out of them.
+// WithDefaults returns a runner that adds defaults to the options of a call. WorkDir and
+// Stdin are the call's, if it has them. Timeout is the shorter of the two. Net, Resources
+// and the variables that Env passes on are always those of defaults. Env.Inject is
+// joined, and the call's values win: put AllowCommands outside to keep code out of them.
 func WithDefaults(inner Runner, defaults ExecOptions) Runner {
 	return &defaulting{decorated{inner}, copyOptions(defaults)}
 }
 
 func (d *defaulting) Exec(ctx context.Context, cmd string, args []string, opts ExecOptions) (*ExecResult, error) {
 	if opts.Timeout < 0 {
-		return nil, opts.Validate() // it would be lost below
+		return nil, opts.Validate() // merge would lose it
 	}
 	return d.inner.Exec(ctx, cmd, args, d.merge(opts))
 }
@@ -98,7 +97,7 @@ func (d *defaulting) merge(opts ExecOptions) ExecOptions {
 	return merged
 }
 
-// copyOptions returns options that share nothing with o but the input.
+// copyOptions returns options that share nothing with o except Stdin.
 func copyOptions(o ExecOptions) ExecOptions {
 	o.Env.Allow = slices.Clone(o.Env.Allow)
 	o.Env.Inject = maps.Clone(o.Env.Inject)

@@ -11,7 +11,7 @@ import (
 	"pikuri/lib/sandbox"
 )
 
-// recorder remembers the last call and that it was closed.
+// recorder records the last call, and whether it was closed.
 type recorder struct {
 	sandbox.NoopRunner
 	calls  int
@@ -131,7 +131,7 @@ func TestWithDefaults(t *testing.T) {
 	} {
 		inner := &recorder{}
 		r := sandbox.WithDefaults(inner, row.defaults)
-		for range 2 { // a call leaves nothing behind for the next
+		for range 2 { // a call changes nothing for the next
 			_, err := r.Exec(context.Background(), "true", nil, row.call)
 			require.NoError(t, err, row.name)
 			assert.Equal(t, row.want, inner.opts, row.name)

@@ -33,9 +33,9 @@ func NewLocalRunner(root string, opts ...Option) (*LocalRunner, error) {
 	return &LocalRunner{settings: s, workDirs: workDirs{workspace: workspace}}, nil
 }
 
-// Enforcement promises limits on files, and that no process is left. It promises
-// nothing about the environment: a process of the same user can read that of this
-// program in /proc.
+// Enforcement promises limits on files, and that no process is left. It promises nothing
+// about the environment: a process of the same user can read that of this program in
+// /proc.
 func (r *LocalRunner) Enforcement() Enforcement {
 	return Enforcement{FileBytes: true, OpenFiles: true, Terminates: true}
 }

@@ -12,17 +12,16 @@ import (
 	"pikuri/lib/setup"
 )
 
-// Modes are the modes in which a program that uses a runner starts itself again.
-// They are for the commands of this module; other programs call Main.
+// Modes are the modes in which a program that uses a runner starts itself again. They are
+// for the commands of this module; other programs call Main.
 func Modes() []hidden.Mode {
 	return append(session.Modes(), setup.Mode, gate.Mode, monitor.GuardMode, hidden.Mode{Name: supervisorOption, Run: supervise})
 }
 
-// Main has to be called before anything else in the main function of a program
-// that makes a LocalRunner or a BwrapRunner, and in TestMain of its tests. The
-// runners start this program again, as helper processes; in such a process Main
-// does the helper's work and exits. In any other it does nothing, whatever the
-// options of the program are.
+// Main must be the first call in the main function of a program that makes a LocalRunner
+// or a BwrapRunner, and in TestMain of its tests. The runners start this program again,
+// as helper processes; in such a process Main does the helper's work and exits. In any
+// other process it does nothing, whichever options the program has.
 //
 // In a program that has not called Main no runner can be made.
 func Main() {

@@ -15,22 +15,22 @@ const tailBytes = 4096
 
 // ExecResult is the result of a command.
 type ExecResult struct {
-	ExitCode int    // its status; 128+n when it died of signal n; 124 when its time ran out
-	Signal   string // that ended it, such as "SIGKILL"; "" for none
+	ExitCode int    // its exit status; 128+n if it died of signal n; 124 if its time ran out
+	Signal   string // the signal that ended it, such as "SIGKILL"; "" for none
 	TimedOut bool   // Timeout, or the deadline of ctx, ended it
 
 	Stdout, Stderr string // the beginning of each stream, byte for byte
-	StdoutTail     string // the last bytes of it, when Stdout is not all
+	StdoutTail     string // the last bytes of it, if Stdout is truncated
 	StderrTail     string
-	StdoutBytes    int64 // how much was written in all
+	StdoutBytes    int64 // all bytes that the command wrote
 	StderrBytes    int64
 
 	Duration  time.Duration
 	Usage     Usage
-	Survivors int // processes that had to be ended when the command was over
+	Survivors int // processes still running when the command ended; they were killed
 }
 
-// Usage is that of the command and of everything it started.
+// Usage is that of the command and of all processes that it started.
 type Usage struct {
 	User, System time.Duration
 	MaxRSS       int64 // bytes, of the largest process

@@ -26,7 +26,7 @@ import (
 // DefaultMaxOutputBytes is the default of WithMaxOutputBytes.
 const DefaultMaxOutputBytes = 10 << 20
 
-// Option changes what a runner does with every command.
+// Option changes how a runner runs every command.
 type Option func(*settings)
 
 type settings struct {
@@ -34,13 +34,12 @@ type settings struct {
 	killAfter time.Duration
 }
 
-// WithMaxOutputBytes bounds the part of each stream that is kept, for commands
-// without Resources.MaxOutputBytes. There is always a bound: a command can print
-// without end.
+// WithMaxOutputBytes bounds the part of each stream that is kept, for commands without
+// Resources.MaxOutputBytes. There is always a bound: a command can print without end.
 func WithMaxOutputBytes(n int64) Option { return func(s *settings) { s.maxOutput = n } }
 
-// WithKillAfter sets the time between SIGTERM and SIGKILL for a command that is to
-// stop; 5 seconds by default.
+// WithKillAfter sets the time between SIGTERM and SIGKILL for a command that must stop; 5
+// seconds by default.
 func WithKillAfter(d time.Duration) Option { return func(s *settings) { s.killAfter = d } }
 
 func configure(opts []Option) (settings, error) {
@@ -61,8 +60,7 @@ func (s settings) limit(r Resources) int64 {
 	return s.maxOutput
 }
 
-// check refuses options that are invalid or not enforced, before anything is
-// opened.
+// check refuses options that are invalid or not enforced, before anything is opened.
 func check(r Enforcer, cmd string, args []string, opts ExecOptions) error {
 	if cmd == "" {
 		return fmt.Errorf("%w: there is no command", ErrInvalid)
@@ -78,7 +76,7 @@ func check(r Enforcer, cmd string, args []string, opts ExecOptions) error {
 	return r.Enforcement().permits(opts)
 }
 
-// rlimits are the limits that the kernel keeps for each process.
+// rlimits are the limits that the kernel applies to each process.
 func (r Resources) rlimits() []setup.Rlimit {
 	set := []setup.Rlimit{{Resource: unix.RLIMIT_CORE}} // a core file would be litter, with secrets in it
 	if n := uint64(r.MaxFileBytes); n > 0 {
@@ -200,7 +198,7 @@ func conclude(ctx context.Context, name string, timeout time.Duration, r report,
 	return result, nil
 }
 
-// stopped sorts the reasons for which a context ended.
+// stopped returns the error for the end of a context.
 func stopped(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%w: %w", ErrTimeout, err)
@@ -208,8 +206,8 @@ func stopped(err error) error {
 	return fmt.Errorf("%w: %w", ErrAborted, err)
 }
 
-// failureKind sorts the reasons for which a command was not started. Errors do not
-// travel between processes.
+// failureKind is the reason why a command was not started, as text: errors cannot pass
+// between processes.
 type failureKind string
 
 const (

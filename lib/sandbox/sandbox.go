@@ -1,13 +1,13 @@
-// Package sandbox runs commands for agents under a policy: where they start,
-// which variables they see, whether they reach the network, how much they may
-// print and for how long they may run.
+// Package sandbox runs commands for agents under a policy. It sets the directory where
+// they start, the variables that they see, their network, and the bounds of their output
+// and time.
 //
-// A Runner refuses what it cannot enforce, with ErrNotAvailable, and never runs
-// a command under less than was asked for. LocalRunner confines nothing but the
-// working directory; BwrapRunner runs commands in the sandbox of package bwrap.
+// A Runner refuses a request that it cannot enforce, with ErrNotAvailable, and never runs
+// a command under a weaker policy. LocalRunner confines only the working directory;
+// BwrapRunner runs commands in the sandbox of package bwrap.
 //
-// Each command is watched by a helper process, which is this program started
-// again. The helper ends what the command leaves behind, also when this program is
+// Each command is watched by a helper process, which is this program started again. The
+// helper ends all processes that the command leaves behind, also when this program is
 // killed. So the program's main function has to begin with a call of Main:
 //
 //	func main() {
@@ -30,8 +30,8 @@ import (
 	"pikuri/lib/hostrule"
 )
 
-// Why a command is not run, or did not end by itself. Errors of a Runner wrap
-// one of these.
+// Reasons why a command was not run, or did not end by itself. Each error of a Runner
+// wraps one of these.
 var (
 	ErrPathTraversal = errors.New("sandbox: path traversal denied")
 	ErrInvalid       = errors.New("sandbox: invalid request")
@@ -46,28 +46,28 @@ var (
 
 // Runner runs one command and waits for it.
 //
-// A command that ran has a result and no error, whatever its status. One that
-// was ended for taking too long, or because ctx ended, has both: what it printed
-// until then, and ErrTimeout or ErrAborted. All others have an error alone.
-// Nothing that the command started is left when Exec returns. Implementations
-// can be used by several goroutines at once.
+// A command that ran has a result and no error, whatever its status. One that was ended
+// for taking too long, or because ctx ended, has both: its output until then, and
+// ErrTimeout or ErrAborted. All others have an error alone. No process that the command
+// started is left when Exec returns. Implementations can be used by several goroutines at
+// once.
 type Runner interface {
 	Exec(ctx context.Context, cmd string, args []string, opts ExecOptions) (*ExecResult, error)
 }
 
-// ExecOptions is how one command is to be run. The zero value runs it at the
-// runner's root with no input, with what of the environment carries neither code
-// nor secrets, and without a time limit.
+// ExecOptions are the options of one command. The zero value runs it at the runner's root
+// with no input, with the variables that carry neither code nor secrets, and without a
+// time limit.
 type ExecOptions struct {
-	// WorkDir is where the command starts: relative to the root, or absolute and
-	// in it. "" is the root.
+	// WorkDir is the directory where the command starts: relative to the root, or absolute
+	// and in it. "" is the root.
 	WorkDir string
 
 	// Stdin is all that the command can read; nil is an empty input.
 	Stdin []byte
 
-	// Timeout is how long the command may run; 0 is for as long as ctx lets it.
-	// It then gets SIGTERM, and SIGKILL if that was not enough.
+	// Timeout bounds the time of the command; 0 means that only ctx does. The command then
+	// gets SIGTERM, and SIGKILL if it does not end.
 	Timeout time.Duration
 
 	Env       EnvPolicy
@@ -75,21 +75,21 @@ type ExecOptions struct {
 	Resources Resources
 }
 
-// EnvPolicy is what a command sees of this program's environment. The zero value
-// shows what carries neither code nor secrets, as pk-bwrap does.
+// EnvPolicy selects variables of this program's environment for a command. The zero value
+// passes those that carry neither code nor secrets, as pk-bwrap does.
 type EnvPolicy struct {
-	// Allow names the variables that are passed on, whatever they carry. Nil
-	// leaves the choice to the rule above; an empty list passes nothing.
+	// Allow names the variables to pass on, whatever they carry. Nil leaves the choice to the
+	// rule above; an empty list passes none.
 	Allow []string
 
-	// InheritAll passes everything on, secrets and all. Allow must be nil then.
+	// InheritAll passes all variables on, secrets too. Allow must be nil then.
 	InheritAll bool
 
-	// Inject is added last, and wins.
+	// Inject is added last, and overrides the others.
 	Inject map[string]string
 }
 
-// NetMode is how much of the network a command reaches.
+// NetMode is the kind of network that a command has.
 type NetMode int
 
 // The modes. No runner of this package enforces NetProxy: it is there so that a request
@@ -97,7 +97,7 @@ type NetMode int
 const (
 	NetDefault   NetMode = iota // the host's
 	NetDenyAll                  // none but a loopback of its own
-	NetAllowList                // NetPolicy.AllowHosts
+	NetAllowList                // only a loopback of its own
 	NetProxy                    // through a proxy
 )
 
@@ -108,16 +108,16 @@ func (m NetMode) String() string {
 	return [...]string{"default", "deny all", "allow list", "proxy"}[m]
 }
 
-// NetPolicy is what a command may reach.
+// NetPolicy is the network of a command.
 type NetPolicy struct {
 	Mode       NetMode
 	AllowHosts []string // for NetAllowList: NAME[:PORT,...] [private], as --allow-host takes it
 }
 
-// Resources are limits; 0 means none is asked for.
+// Resources are limits; 0 means no limit.
 type Resources struct {
-	// MaxOutputBytes is how much is kept of each stream, from its beginning. More
-	// is read, counted and dropped. 0 means the runner's own limit.
+	// MaxOutputBytes bounds the part of each stream that is kept, from its beginning. The
+	// rest is read, counted and dropped. 0 means the runner's own limit.
 	MaxOutputBytes int64
 
 	MaxFileBytes int64 // of a file that is written; per file
@@ -128,10 +128,10 @@ type Resources struct {
 	DiskBytes     int64 // of all files together
 }
 
-// minOpenFiles is what starting a command takes.
+// minOpenFiles is the number of files that it takes to start a command.
 const minOpenFiles = 32
 
-// Validate finds what no runner could make sense of.
+// Validate refuses options that are invalid for every runner.
 func (o ExecOptions) Validate() error {
 	if o.Timeout < 0 {
 		return fmt.Errorf("%w: the timeout %v is negative", ErrInvalid, o.Timeout)
@@ -184,7 +184,7 @@ func (p NetPolicy) rules() (hostrule.Rules, error) {
 	return rules, nil
 }
 
-// gate is the gate to the hosts that are allowed, or nil.
+// gate configures the gate to the allowed hosts; nil without any.
 func (p NetPolicy) gate() (*gate.Config, error) {
 	if p.Mode != NetAllowList {
 		return nil, nil
@@ -218,8 +218,8 @@ func (r Resources) validate() error {
 	return nil
 }
 
-// policy translates p for package bwrap, which knows what carries what. environ
-// is the environment of this program.
+// policy translates p for package bwrap, which knows the variables that carry code or
+// secrets. environ is the environment of this program.
 func (p EnvPolicy) policy(environ []string) bwrap.EnvPolicy {
 	out := bwrap.EnvPolicy{Caller: environ, Inherit: p.InheritAll}
 	if p.Allow != nil {
@@ -236,10 +236,9 @@ func (p EnvPolicy) policy(environ []string) bwrap.EnvPolicy {
 	return out
 }
 
-// Enforcement is what a runner holds commands to. Its zero value promises
-// nothing.
+// Enforcement lists the guarantees of a runner. Its zero value promises nothing.
 type Enforcement struct {
-	Env        bool      // a command cannot find out what the policy keeps from it
+	Env        bool      // a command cannot read the variables that the policy withholds
 	Files      bool      // a command sees and writes the roots, and little else
 	NetModes   []NetMode // beyond NetDefault
 	FileBytes  bool      // Resources.MaxFileBytes
@@ -247,13 +246,13 @@ type Enforcement struct {
 	CPU        bool      // Resources.CPUMillicores
 	Memory     bool      // Resources.MemoryBytes
 	Disk       bool      // Resources.DiskBytes
-	Terminates bool      // nothing that a command started can outlive it
+	Terminates bool      // no process that a command started can outlive it
 }
 
-// Enforcer is what runners implement that can tell.
+// Enforcer is a runner that lists its guarantees.
 type Enforcer interface{ Enforcement() Enforcement }
 
-// EnforcementOf returns what r promises, the zero value if it does not tell.
+// EnforcementOf returns the guarantees of r, or the zero value if it does not list them.
 func EnforcementOf(r Runner) Enforcement {
 	if e, ok := r.(Enforcer); ok {
 		return e.Enforcement()
@@ -261,7 +260,7 @@ func EnforcementOf(r Runner) Enforcement {
 	return Enforcement{}
 }
 
-// permits refuses what is asked for and not enforced.
+// permits refuses options that are not enforced.
 func (e Enforcement) permits(o ExecOptions) error {
 	if o.Net.Mode != NetDefault && !slices.Contains(e.NetModes, o.Net.Mode) {
 		return fmt.Errorf("%w: the network mode %q", ErrNotAvailable, o.Net.Mode)

@@ -24,8 +24,8 @@ import (
 	"pikuri/lib/session"
 )
 
-// role makes the test binary another program: one that is to be killed, or one
-// that runs the suite on a runner that has to fail it.
+// role makes the test binary another program: one that a test kills, or one that runs the
+// suite on a runner that must fail it.
 const role = "PK_SANDBOX_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -55,8 +55,8 @@ func local(t *testing.T, root string, opts ...sandbox.Option) *sandbox.LocalRunn
 	return r
 }
 
-// testBwrap is the bwrap to test with. Without one the test is not meant to run
-// in this pass: scripts/test has a row for each that matters.
+// testBwrap returns the bwrap to test with. Without one it skips the test: scripts/test
+// has a row for each bwrap that matters.
 func testBwrap(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("PK_TEST_BWRAP")
@@ -82,7 +82,7 @@ func fenced(t *testing.T, cfg sandbox.BwrapConfig) *sandbox.BwrapRunner {
 	return r
 }
 
-// broken runs commands as os/exec would, which is what many do.
+// broken runs commands through os/exec with no protection, as many programs do.
 type broken struct{ root string }
 
 func (b broken) Exec(ctx context.Context, cmd string, args []string, opts sandbox.ExecOptions) (*sandbox.ExecResult, error) {
@@ -96,15 +96,15 @@ func (b broken) Exec(ctx context.Context, cmd string, args []string, opts sandbo
 	return r, err
 }
 
-// promising promises what it does not do.
+// promising promises guarantees that it does not give.
 type promising struct{ *sandbox.LocalRunner }
 
 func (promising) Enforcement() sandbox.Enforcement {
 	return sandbox.Enforcement{Env: true, Files: true, NetModes: []sandbox.NetMode{sandbox.NetDenyAll}, Memory: true}
 }
 
-// TestBrokenRunnersFail: a suite that lets everything pass tests nothing. The
-// groups that are left out would leave processes behind on a broken runner.
+// TestBrokenRunnersFail: a suite that lets everything pass tests nothing. The omitted
+// groups would leave processes behind on a broken runner.
 func TestBrokenRunnersFail(t *testing.T) {
 	clitest.TwoRows(t)
 	for name, groups := range map[string][]string{
@@ -169,8 +169,8 @@ func TestClosedRunner(t *testing.T) {
 	assert.ErrorIs(t, err, sandbox.ErrClosed)
 }
 
-// TestReplacedRoot: the root is the directory that was opened, not what has its
-// name now.
+// TestReplacedRoot: the root stays the directory that was opened, when its name becomes a
+// link.
 func TestReplacedRoot(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(dir+"/root", 0o755))
@@ -183,8 +183,8 @@ func TestReplacedRoot(t *testing.T) {
 	}
 }
 
-// TestSwappingAttackerOfTheWorkingDirectory: a directory and a link that leads
-// out change places all the time; the command starts inside, or not at all.
+// TestSwappingAttackerOfTheWorkingDirectory: an attacker swaps a directory with a link
+// that leads out, over and over; the command starts inside, or not at all.
 func TestSwappingAttackerOfTheWorkingDirectory(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -237,8 +237,8 @@ func host(root string) int {
 // fencedHost makes host use a sandbox.
 const fencedHost = "PK_SANDBOX_TEST_FENCED"
 
-// TestNothingIsLeftOfAKilledProgram: a program is killed that has a command
-// running, and everything that the command started ends.
+// TestNothingIsLeftOfAKilledProgram: when a program is killed while its command runs, all
+// processes that the command started end.
 func TestNothingIsLeftOfAKilledProgram(t *testing.T) {
 	t.Run("LocalRunner", func(t *testing.T) { killProgram(t) })
 	t.Run("BwrapRunner", func(t *testing.T) {
@@ -267,8 +267,8 @@ func killProgram(t *testing.T, env ...string) {
 	assert.EqualError(t, err, "EOF", "a process of the command is alive")
 }
 
-// stranger is a program of somebody else: it prints its arguments, and then uses
-// a runner.
+// stranger is a program that does not call Main: it prints its arguments, and then uses a
+// runner.
 func stranger() int {
 	fmt.Printf("%q\n", os.Args[1:])
 	for _, make := range []func() (sandbox.Runner, error){
@@ -312,7 +312,7 @@ func TestProgramsOfOthers(t *testing.T) {
 	}
 }
 
-// TestSupervisorIsForThisPackage: nobody else can use the mode.
+// TestSupervisorIsForThisPackage: no other program can use the mode.
 func TestSupervisorIsForThisPackage(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "--pk-supervisor")
 	out, err := cmd.CombinedOutput()
@@ -321,20 +321,20 @@ func TestSupervisorIsForThisPackage(t *testing.T) {
 	assert.Equal(t, "sandbox: --pk-supervisor is for pk's own use\n", string(out))
 }
 
-// TestSupervisorIsKilled: the command's parent watches over it, and the command
-// dies with that.
+// TestSupervisorIsKilled: when the supervisor, the command's parent, is killed, the
+// command dies too.
 func TestSupervisorIsKilled(t *testing.T) {
 	r := local(t, t.TempDir())
 	result, err := r.Exec(context.Background(), "sh", []string{"-c", `kill -9 $PPID; exec sleep 1000`}, sandbox.ExecOptions{})
-	if err != nil { // it was faster than the word that it runs
+	if err != nil { // the kill came before the command said a word
 		assert.ErrorContains(t, err, "its guard has ended")
 		return
 	}
 	assert.Equal(t, "SIGKILL", result.Signal)
 }
 
-// TestSignalsOfTheTerminal: Ctrl-C goes to the process group of the program, and
-// commands are not in it.
+// TestSignalsOfTheTerminal: Ctrl-C signals the process group of the program; commands are
+// not in it.
 func TestSignalsOfTheTerminal(t *testing.T) {
 	r := local(t, t.TempDir())
 	// proc_pid_stat(5): the sixth field is the session, the seventh the terminal.
@@ -375,7 +375,7 @@ func TestResultInJSON(t *testing.T) {
 		"duration_ms":1500,"user_ms":0,"system_ms":0,"max_rss_bytes":0}`, string(line))
 }
 
-// TestBwrapShowsFurtherRoots: a readable one is read-only, a writable one is not.
+// TestBwrapShowsFurtherRoots: a readable root is read-only, a writable one is not.
 func TestBwrapShowsFurtherRoots(t *testing.T) {
 	path := testBwrap(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -399,7 +399,7 @@ func TestBwrapShowsFurtherRoots(t *testing.T) {
 	assert.Equal(t, "y\n", string(content))
 }
 
-// A trial keeps the changes of its commands, and the project as it is.
+// A trial keeps the changes of its commands, and leaves the project as it is.
 func TestBwrapTrial(t *testing.T) {
 	path := testBwrap(t)
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -431,8 +431,8 @@ func TestBwrapTrial(t *testing.T) {
 	assert.Equal(t, "new\n", result.Stdout, "a session that is a trial stays one")
 }
 
-// TestBwrapHasNoCapability: also as root, the command cannot mount, nor write
-// what is the kernel's.
+// TestBwrapHasNoCapability: also as root, the command can neither mount nor write the
+// kernel's settings.
 func TestBwrapHasNoCapability(t *testing.T) {
 	r := fenced(t, sandbox.BwrapConfig{Root: t.TempDir(), Bwrap: testBwrap(t)})
 	script := `grep ^CapEff /proc/self/status; mount -o remount,bind,rw / && echo remounted
@@ -479,8 +479,8 @@ func TestBwrapProtectsWhatGitRuns(t *testing.T) {
 	}
 }
 
-// TestBwrapTellsWhatItLeft: a file that the host would run and that cannot be moved
-// away is an error, whatever the command's status was.
+// TestBwrapTellsWhatItLeft: if a file that the host would run cannot be moved away, Exec
+// fails, whatever the command's status.
 func TestBwrapTellsWhatItLeft(t *testing.T) {
 	path := testBwrap(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())

@@ -21,12 +21,12 @@ const (
 	// its processes have ended.
 	pipeGrace = time.Second
 
-	// stuckAfter is the time, after KillAfter, that a supervisor has to end its
-	// command. Then it is taken to hang, and killed.
+	// stuckAfter is the time, after KillAfter, in which a supervisor must end its command.
+	// Then it counts as hanging, and is killed.
 	stuckAfter = 30 * time.Second
 )
 
-// supervised runs a request below a supervisor. dir is where the command
+// supervised runs a request below a supervisor. dir is the directory where the command
 // starts.
 func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limit int64) (*ExecResult, error) {
 	if err := ctx.Err(); err != nil {
@@ -53,7 +53,7 @@ func supervised(ctx context.Context, r request, dir *os.File, stdin []byte, limi
 		Stdout:      stdout,
 		Stderr:      stderr,
 		ExtraFiles:  []*os.File{theirs, dir},
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // a terminal's signals are not for it
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true}, // the terminal's signals do not reach it
 		WaitDelay:   pipeGrace,
 	}
 	err = cmd.Start()
@@ -84,8 +84,8 @@ func quoted(said string) string {
 	return fmt.Sprintf(": it said %q", said[:min(len(said), 256)])
 }
 
-// socketPair returns two ends of a connection. To shut ours down for writing is
-// to tell the other side to stop.
+// socketPair returns two ends of a connection. Shutting ours down for writing tells the
+// other side to stop.
 func socketPair() (ours, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -94,24 +94,24 @@ func socketPair() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control"), nil
 }
 
-// converse hands over the request and waits for the report. When ctx ends, the
-// command is stopped, and the report still comes.
+// converse hands over the request and waits for the report. When ctx ends, it stops the
+// command, and still waits for the report.
 func converse(ctx context.Context, control *os.File, r request, supervisor *os.Process) (report, error) {
 	stop := context.AfterFunc(ctx, func() {
-		// The file may be closed by now, and its number belong to another file.
+		// The file may be closed by now, and its number may belong to another file.
 		if raw, err := control.SyscallConn(); err == nil {
 			_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 		}
 	})
 	defer stop()
 	stuck := context.AfterFunc(ctx, func() {
-		time.AfterFunc(r.KillAfter+stuckAfter, func() { _ = supervisor.Kill() }) // a no-op once it was waited for
+		time.AfterFunc(r.KillAfter+stuckAfter, func() { _ = supervisor.Kill() }) // no effect once the supervisor has been waited for
 	})
 	defer stuck()
 	var answer report
 	err := gob.NewEncoder(control).Encode(r)
 	if err != nil && ctx.Err() != nil {
-		err = nil // it was told to stop before it had the request, and reports that
+		err = nil // the supervisor was stopped before it had the request, and reports that
 	}
 	if err == nil {
 		err = gob.NewDecoder(control).Decode(&answer)

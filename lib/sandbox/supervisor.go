@@ -20,10 +20,10 @@ import (
 	"pikuri/lib/shell"
 )
 
-// A command without a sandbox is run by a shell.Job, which wants a process to
-// itself: orphans fall to that process and are ended, and so would be the children
-// of a program that uses this package. So each command gets a supervisor, a helper
-// process in a session of its own. It ends the command when the program dies.
+// A command without a sandbox is run by a shell.Job, which needs a process of its own:
+// the kernel makes orphans children of that process, which ends them, and would end the
+// other children of a program that uses this package. So each command gets a supervisor,
+// a helper process in a session of its own. It ends the command when the program dies.
 
 // supervisorOption is the mode of a supervisor.
 const supervisorOption = "--pk-supervisor"
@@ -43,7 +43,7 @@ type request struct {
 	Resources Resources
 }
 
-// supervise is the supervisor.
+// supervise is the main function of a supervisor.
 func supervise([]string) error {
 	if !trusted(controlFD) {
 		return hidden.ErrOwnUse
@@ -56,7 +56,7 @@ func supervise([]string) error {
 	err := decoder.Decode(&r)
 	if err == nil {
 		go func() {
-			_, _ = control.Read(make([]byte, 1)) // returns when the other end is closed, or dead
+			_, _ = control.Read(make([]byte, 1)) // returns when the other end is closed, or its process dead
 			signals <- syscall.SIGTERM
 		}()
 		err = r.prepare()
@@ -71,8 +71,8 @@ func supervise([]string) error {
 	return gob.NewEncoder(control).Encode(answer)
 }
 
-// trusted reports whether requests from fd may be carried out. In a setuid program
-// they come from a caller with other privileges than the program's.
+// trusted reports whether requests from fd may be carried out. A setuid program refuses
+// them: its caller has other privileges.
 func trusted(fd int) bool {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
@@ -95,7 +95,7 @@ func (r *request) prepare() error {
 	return nil
 }
 
-// run runs the command and returns when nothing of it is left.
+// run runs the command and returns when none of its processes is left.
 func (r *request) run(signals <-chan os.Signal) (report, error) {
 	path, err := lookPath(r.Argv[0], r.Env)
 	if err != nil {
@@ -107,9 +107,9 @@ func (r *request) run(signals <-chan os.Signal) (report, error) {
 	})
 }
 
-// lookPath finds a command as execvp(3) does, in the PATH of the command and not
-// in that of this program. It passes over directories that are not absolute: they
-// would be looked for in the workspace.
+// lookPath finds a command as execvp(3) does, in the PATH of the command and not in that
+// of this program. It skips directories that are not absolute: they would be found in the
+// workspace.
 func lookPath(name string, env []string) (string, error) {
 	if name == "" {
 		return "", fs.ErrNotExist
@@ -127,7 +127,7 @@ func lookPath(name string, env []string) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		// This user can run nothing in a directory that may not be searched.
+		// This user can run nothing in a directory that it may not search.
 		if _, there := os.Stat(path); there == nil {
 			denied = err
 		}

@@ -5,8 +5,8 @@
 // still use: calls on objects that no namespace separates (keys, the kernel log,
 // vsock), calls that reach past the sandbox through a terminal, calls that leave
 // a set-user-ID file to the host, and large parts of the kernel that everyday
-// tools do without. The kernel itself refuses whatever needs a capability on the
-// host (modules, kexec, mounts, the clock), so the filter does not repeat it. A
+// tools do without. The kernel itself refuses calls that need a capability on the
+// host (modules, kexec, mounts, the clock), so the filter does not repeat them. A
 // process may debug its own children: ptrace, process_vm_readv and pidfd_getfd
 // stay.
 //
@@ -42,13 +42,15 @@ import (
 //
 // There are filters for amd64 and arm64. Elsewhere the error matches
 // errors.ErrUnsupported.
-func Filter(nested bool) ([]byte, error) {
+func Filter(nested bool) ([]byte, error) { return encode(policy(nested)) }
+
+func encode(rules []rule, calls ...tracedCall) ([]byte, error) {
 	abis, ok := families[runtime.GOARCH]
 	if !ok {
 		return nil, fmt.Errorf("no system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
 	var out bytes.Buffer
-	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, policy(nested))); err != nil {
+	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, rules, calls...)); err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	return out.Bytes(), nil
@@ -124,7 +126,7 @@ func create(argument int) test { return has(argument, unix.O_CREAT|tmpfile) }
 const tmpfile = 0o20000000 // __O_TMPFILE in <asm-generic/fcntl.h>
 
 // sockets is the list of socket types that everyday tools use. The kernel loads
-// a driver for whoever asks for another one, and some of those reach past
+// a driver for any process that asks for another one, and some of those reach past
 // network namespaces: AF_VSOCK connects to the host of a virtual machine.
 var sockets = []refusal{
 	{unix.EAFNOSUPPORT, []test{isNot(0, unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK)}},
@@ -135,11 +137,11 @@ var sockets = []refusal{
 	// ping uses the ICMP protocols.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_INET, unix.AF_INET6), isNot(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP,
 		unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP)}},
-	// NETLINK_ROUTE tells addresses and routes: getaddrinfo, getifaddrs, Go's net
-	// package, libuv and ip(8) use it. The others tell about the host: ss reads
-	// /proc instead of NETLINK_SOCK_DIAG, programs that log to NETLINK_AUDIT take
-	// the error for a kernel without it, and the devices that libudev and Chromium
-	// watch by NETLINK_KOBJECT_UEVENT are not in the sandbox.
+	// NETLINK_ROUTE lists addresses and routes: getaddrinfo, getifaddrs, Go's net
+	// package, libuv and ip(8) use it. The others describe the host. ss reads /proc
+	// instead of NETLINK_SOCK_DIAG. Programs that log to NETLINK_AUDIT take the error for a
+	// kernel without it. The devices that libudev and Chromium watch by
+	// NETLINK_KOBJECT_UEVENT are not in the sandbox.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_NETLINK), isNot(2, unix.NETLINK_ROUTE)}},
 }
 
@@ -179,7 +181,7 @@ var rules = []rule{
 	{"socketcall", [4]uint32{missing, 102, missing, missing}, refuse(unix.ENOSYS, is(0, callSocket, callSocketpair))},
 
 	// A set-user-ID file in a writable root, which is the caller's file on the
-	// host, gives the caller's rights to any other user who runs it. EPERM makes
+	// host, gives the caller's rights to any other user that runs it. EPERM makes
 	// cp, tar and rsync report the file, copy the rest and exit non-zero. mkdir is
 	// not here: the kernel ignores the bit there.
 	//

@@ -14,8 +14,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// victim is a directory outside of any base that must come out of every sweep
-// as it went in.
+// victim is a directory outside of any base that no sweep may change.
 type victim struct{ dir string }
 
 func newVictim(t *testing.T) victim {
@@ -47,8 +46,8 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	})
 }
 
-// A hard link shares its mode with the file outside: one chmod too many and a
-// private file is private no more.
+// A hard link shares its mode with the file outside: one chmod too many makes a private
+// file readable.
 func TestHardLinksKeepTheirOtherName(t *testing.T) {
 	eachOpener(t, func(t *testing.T) {
 		base := newBase(t)
@@ -69,8 +68,8 @@ func TestHardLinksKeepTheirOtherName(t *testing.T) {
 	})
 }
 
-// TestDirectoriesSwappedForLinks races the sweep: each directory of the tree
-// changes places with a link to the victim, over and over, while it is swept.
+// TestDirectoriesSwappedForLinks races the sweep: while it runs, each directory of the
+// tree is swapped with a link to the victim, over and over.
 func TestDirectoriesSwappedForLinks(t *testing.T) {
 	rounds := 15
 	if testing.Short() {
@@ -98,8 +97,8 @@ func TestDirectoriesSwappedForLinks(t *testing.T) {
 
 type swapper struct{ quit, done chan struct{} }
 
-// newSwapper swaps d0 with l0, d1 with l1 and so on, by a descriptor that a
-// sweep's rename does not shake off.
+// newSwapper swaps d0 with l0, d1 with l1 and so on. It uses a descriptor, which stays
+// valid when a sweep renames the directory.
 func newSwapper(t *testing.T, dir string, pairs int) *swapper {
 	t.Helper()
 	at, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -125,8 +124,8 @@ func (s *swapper) stop() {
 	<-s.done
 }
 
-// taskMounts runs as root of a user namespace of its own: it mounts things into
-// a session directory and over one, and sweeps.
+// taskMounts runs as root of a user namespace of its own: it mounts things into a session
+// directory and over one, and sweeps.
 func taskMounts(args []string) error {
 	base, victim, how := args[0], args[1], args[2]
 	if how == "statx" {
@@ -177,15 +176,15 @@ func TestMountsAreNotCrossed(t *testing.T) {
 			require.NoError(t, err)
 			assert.Len(t, left, 2, "what was not mounted has gone: %v", left)
 
-			sweepAll(t, base, SweepOptions{All: true}) // nothing is mounted in this namespace
+			sweepAll(t, base, SweepOptions{All: true}) // this namespace has no mounts there
 			assert.Empty(t, leftIn(t, base))
 			assert.Equal(t, before, v.state(t))
 		})
 	}
 }
 
-// TestReplacedSession puts a directory of somebody without a lock where a
-// session directory was, between the sweep's look at it and its rename.
+// TestReplacedSession replaces a session directory by a directory without a lock, after
+// the sweep has checked it and before its rename.
 func TestReplacedSession(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")
@@ -223,8 +222,8 @@ func taskOverlay(args []string) error {
 	)
 }
 
-// What a real overlay leaves defeats rm -rf of an ordinary user: a work
-// directory of mode 000 with a whiteout in it, and copied-up 0555 directories.
+// A real overlay leaves a work directory of mode 000 with a whiteout in it, and copied-up
+// 0555 directories. They defeat rm -rf of an ordinary user.
 func TestRemainsOfAnOverlay(t *testing.T) {
 	base := newBase(t)
 	lower := filepath.Join(filepath.Dir(base), "lower")

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backgroundFile is locked by the processes that stay with the background of commands, a byte
-// by each. The locks are those of fcntl(2), as the keeper's.
+// backgroundFile is locked by the processes that stay with the background of commands, one
+// byte by each. The locks are those of fcntl(2), as the keeper's.
 const backgroundFile = ".background"
 
 const (
-	// maxBackground bounds the commands of a session that leave something running.
+	// maxBackground bounds the commands of a session that leave processes running.
 	maxBackground = 1024
 
 	// backgroundWait bounds the wait for one of them. It is longer than the longest time
@@ -22,8 +22,8 @@ const (
 	backgroundWait = 11 * time.Minute
 )
 
-// Stay says that this process stays with the background of a command, until it ends or the
-// file is closed. SIGTERM has to end the background.
+// Stay locks a byte of backgroundFile for this process, which stays with the background of
+// a command, until it ends or closes the file. SIGTERM must end the background.
 func (d *Dir) Stay() (*os.File, error) {
 	f, err := openOwn(d.dir, backgroundFile, unix.O_RDWR|unix.O_CREAT)
 	if err != nil {
@@ -43,7 +43,7 @@ func (d *Dir) Stay() (*os.File, error) {
 }
 
 // EndBackground ends the background of the commands of the session called name, waits for
-// that, and returns how many commands these were.
+// that, and returns the number of these commands.
 func EndBackground(base, name string) (ended int, err error) {
 	in, err := openBase(base)
 	if err == nil {
@@ -67,7 +67,7 @@ func EndBackground(base, name string) (ended int, err error) {
 	return ended, nil
 }
 
-// endHolders ends the processes that have a part of f locked, one after another.
+// endHolders ends the processes that hold a lock on a part of f, one after another.
 func endHolders(f *os.File) (ended int, err error) {
 	for range maxBackground {
 		pid, err := holderOf(f)

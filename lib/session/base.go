@@ -22,15 +22,15 @@ const (
 		"# Session directories of pk. They may be removed when no session runs.\n"
 )
 
-// GitDir is the directory in the base with the layers of commands without a session
-// over git directories.
+// GitDir is the directory in the base with the layers over git directories of commands
+// without a session.
 const GitDir = "git"
 
-// Base returns the directory in which session directories live. It need not exist.
+// Base returns the directory that holds the session directories. It need not exist.
 //
-// That is $XDG_CACHE_HOME/pikuri, or ~/.cache/pikuri when the variable is unset
-// or, as its specification asks, when it holds a relative path. Without $HOME,
-// as under some cron daemons, the home is the one in /etc/passwd.
+// It is $XDG_CACHE_HOME/pikuri, or ~/.cache/pikuri if the variable is unset or, as its
+// specification asks, holds a relative path. Without $HOME, as under some cron daemons,
+// the home is the one in /etc/passwd.
 func Base(getenv func(string) string) (string, error) {
 	if cache := getenv("XDG_CACHE_HOME"); filepath.IsAbs(cache) {
 		return filepath.Join(cache, "pikuri"), nil
@@ -46,14 +46,14 @@ func Base(getenv func(string) string) (string, error) {
 }
 
 // CheckBase refuses roots and overlays among the session directories, and session
-// directories in a writable root: a command could write orders for pk there, or put
-// a symbolic link in their place.
+// directories in a writable root: a command could write files there that pk acts on, or
+// replace them by a symbolic link.
 func CheckBase(base string, roots []confine.Root, overlays []string) error {
 	shown := slices.Clone(overlays)
 	for _, r := range roots {
 		shown = append(shown, r.Path)
 	}
-	real, _ := confine.Follow(base) // as far as it can be followed
+	real, _ := confine.Follow(base) // as far as its links resolve
 	for _, path := range shown {
 		if t, _ := confine.Follow(path); fsat.Within(t.Place, real.Place) && filepath.Base(t.Place) != TmpDir {
 			return refuse("join the session with --session NAME", "cannot show %q: it lies among the session directories", t.Place)
@@ -71,12 +71,12 @@ func MakeBase(path string) error {
 	return base.Close()
 }
 
-// makeBase opens the base, made and tagged when that is missing.
+// makeBase opens the base. It makes and tags a missing one.
 func makeBase(path string) (*os.File, error) {
 	if err := checkGround(path); err != nil {
 		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
 	}
-	// 0700 for what is missing above it too: $XDG_CACHE_HOME asks for that.
+	// 0700 for missing parents too, as the specification of $XDG_CACHE_HOME asks.
 	if err := makeAll(path); err != nil {
 		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
 	}
@@ -94,7 +94,7 @@ func makeBase(path string) (*os.File, error) {
 	return base, nil
 }
 
-// makeAll makes a directory and those above it, whatever the umask.
+// makeAll makes a directory and those above it, with any umask.
 func makeAll(path string) error {
 	err := MakeDir(unix.AT_FDCWD, path)
 	if errors.Is(err, unix.ENOENT) && path != filepath.Dir(path) {
@@ -105,8 +105,8 @@ func makeAll(path string) error {
 	return err
 }
 
-// checkGround keeps root from making directories in somebody else's home, as
-// sudo(8) would have it when it keeps $HOME: their owner could not use them.
+// checkGround keeps root from making directories in another user's home, as it would if
+// sudo(8) kept $HOME: their owner could not use them.
 func checkGround(path string) error {
 	for os.Geteuid() == 0 {
 		var st unix.Stat_t
@@ -122,8 +122,8 @@ func checkGround(path string) error {
 	return nil
 }
 
-// settle tightens a base that others can read, and tags it. The tag is a
-// courtesy to backup programs, so a full disk does not stop a command here.
+// settle removes other users' access from a base, and tags it. The tag only serves backup
+// programs, so a full disk does not stop a command here.
 func settle(base *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd(base), &st); err != nil {
@@ -143,8 +143,8 @@ func settle(base *os.File) error {
 	return nil
 }
 
-// openBase opens an existing base. It must be the user's own directory, and
-// nobody else may be able to put anything into it.
+// openBase opens an existing base. It must be the user's own directory, and no other user
+// may be able to write to it.
 func openBase(path string) (*os.File, error) {
 	base, err := openDir(unix.AT_FDCWD, path, path)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package session keeps the directories of sessions and the overlays that the
-// commands of a session share.
+// Package session keeps the directories of sessions and the overlays that the commands of
+// a session share.
 //
 // A session directory is <base>/workspace-NAME, mode 0700. A session with
 // overlays has a keeper: a small process that holds the user and the mount
@@ -8,10 +8,10 @@
 //
 // # Locks
 //
-// A session directory that anybody has locked is in use and stays. There are
-// five locks, the first four taken in this order:
+// A session directory with a lock is in use and stays. There are five locks, the first
+// four taken in this order:
 //
-//	what                lock      held by                        how long
+//	file                lock      held by                        how long
 //	base                shared    a command that opens a          some system calls
 //	                              session directory
 //	                    exclusive a sweeper that takes one away   some system calls
@@ -23,18 +23,17 @@
 //	.mounting           exclusive a command that starts the       until that is done
 //	                              keeper or mounts an overlay
 //	.keeper             exclusive the keeper                      as long as it lives
-//	.background         exclusive a process that stays with what  as long as it lives
-//	                    (a byte)  a command left running
+//	.background         exclusive a process that stays with the   as long as it lives
+//	                    (a byte)  background of a command
 //
-// The first three are locks of flock(2). The one on the session directory belongs
-// to an open file description, which the command hands to its set-up program
-// (Locked). That outlives all processes of the sandbox. The locks on .keeper
-// and .background are those of fcntl(2), whose holder the kernel names: no process ID is ever
-// written down.
+// The first three are locks of flock(2). The one on the session directory belongs to an open
+// file description, which the command hands to its set-up program (Locked). That outlives all
+// processes of the sandbox. The locks on .keeper and .background are those of fcntl(2), whose
+// holder the kernel names: no file holds a process ID.
 //
-// Nobody waits for a lock while holding a later one, but the keeper: it holds
-// .keeper, which nobody who holds the others waits for without bound. Each wait ends when the
-// kernel grants the lock or after a time that is a constant here.
+// No process waits for a lock while holding a later one, except the keeper: it holds .keeper,
+// for which no holder of the others waits without bound. Each wait ends when the kernel
+// grants the lock or after a constant time.
 //
 // The kernel drops a lock when its last holder has ended, so SIGKILL leaves:
 //
@@ -44,8 +43,7 @@
 //	                a note in .keeper. The next command enters the namespaces of such
 //	                a sandbox and starts the keeper there, or waits for its end.
 //
-// Locks are those of one machine. On a network file system another machine sees
-// the age alone.
+// Locks hold on one machine. On a network file system another machine sees only the age.
 package session
 
 import (
@@ -69,26 +67,25 @@ const Prefix = "workspace-"
 // Names inside the base and inside a session directory.
 const (
 	reaped = ".reap-"     // begins the name of a directory that is being removed
-	stamp  = ".stamp"     // its mtime says when the session directory was last used; not empty in a trial
+	stamp  = ".stamp"     // its mtime is the time of the last use; not empty in a trial
 	TmpDir = "playground" // the session tmp
 )
 
 const (
-	// stampEvery is how old the stamp may grow while commands use the directory.
-	// Ages are counted in days, and a write for each command would wear on
-	// laptops that sleep their disks.
+	// stampEvery is the age at which commands renew the stamp. Ages are counted in days, and
+	// a write for each command would wear on laptops that sleep their disks.
 	stampEvery = time.Hour
 
-	// lockWait bounds the wait for a lock that is held for some system calls. It
+	// lockWait bounds the wait for a lock that its holder keeps for some system calls. It
 	// covers a holder that was swapped out in between.
 	lockWait = 5 * time.Second
 
-	// endWait bounds the wait for the end of processes that have nothing left to
-	// do: the last ones of a sandbox, or a keeper that was sent away.
+	// endWait bounds the wait for processes that are about to end: the last ones of a
+	// sandbox, or a keeper that was dismissed.
 	endWait = 5 * time.Second
 
-	// openTries bounds how often a session directory that somebody removes without
-	// the lock on the base is made again.
+	// openTries bounds the retries of making a session directory, if a process removes it
+	// without the lock on the base.
 	openTries = 10
 )
 
@@ -101,11 +98,11 @@ type Dir struct {
 	dir   *os.File
 }
 
-// Reserved is a session directory that need not exist yet: what is to be done in it can
-// be planned, and refused, before anything is made.
+// Reserved is a session directory that need not exist yet: its use can be planned, and
+// refused, before it is made.
 type Reserved struct {
-	// Trial makes the session a trial, or fails to open one that is none. Without it,
-	// the session stays as it is.
+	// Trial makes the session a trial; an existing session that is none fails to open.
+	// Without it, the session stays as it is.
 	Trial bool
 
 	base, name string
@@ -115,8 +112,8 @@ type Reserved struct {
 // Named reports whether the session outlives its commands.
 func (r Reserved) Named() bool { return r.named }
 
-// Reserve names a session directory that lives as long as one process. The name
-// holds 130 random bits and is nobody else's.
+// Reserve names a session directory that lives as long as one process. The name holds 130
+// random bits, so no other process has it.
 func Reserve(base string) Reserved { return Reserved{base: base, name: Prefix + rand.Text()} }
 
 // ReserveNamed names the directory of the session called name.
@@ -136,25 +133,24 @@ func CheckName(name string) error {
 // Name is the name of the directory in the base.
 func (r Reserved) Name() string { return r.name }
 
-// Path is where the session directory is, or will be.
+// Path is the path of the session directory, which need not exist yet.
 func (r Reserved) Path() string { return filepath.Join(r.base, r.name) }
 
-// Tmp is where the session tmp is, or will be.
+// Tmp is the path of the session tmp, which need not exist yet.
 func (r Reserved) Tmp() string { return filepath.Join(r.Path(), TmpDir) }
 
-// Exists reports whether there is anything of the session's name. Opening it may
+// Exists reports whether a file has the name of the session. Opening the session may
 // fail.
 func (r Reserved) Exists() bool {
 	var st unix.Stat_t
 	return unix.Lstat(r.Path(), &st) == nil
 }
 
-// Create makes a session directory that lives as long as one process. The caller
-// removes it. base, as Base returns it, is made when it is missing.
+// Create makes a session directory that lives as long as one process. The caller removes
+// it. It makes a missing base; base is as Base returns it.
 func Create(base string) (*Dir, error) { return Reserve(base).Open() }
 
-// Open opens the directory of the session called name, which lasts until it is
-// swept.
+// Open opens the directory of the session called name, which lasts until it is swept.
 func Open(base, name string) (*Dir, error) {
 	r, err := ReserveNamed(base, name)
 	if err != nil {
@@ -163,8 +159,7 @@ func Open(base, name string) (*Dir, error) {
 	return r.Open()
 }
 
-// Open opens the session directory, made when it is missing, and locks it as in
-// use.
+// Open opens the session directory and locks it as in use. It makes a missing one.
 func (r Reserved) Open() (*Dir, error) {
 	base, err := makeBase(r.base)
 	if err != nil {
@@ -175,7 +170,7 @@ func (r Reserved) Open() (*Dir, error) {
 		err = d.touch(r.Trial)
 	}
 	if err != nil {
-		if !d.named { // nobody else knows it, and it is empty
+		if !d.named { // no other process knows its name, and it is empty
 			_ = unix.Unlinkat(fd(d.base), d.name, unix.AT_REMOVEDIR)
 		}
 		d.Release()
@@ -184,8 +179,8 @@ func (r Reserved) Open() (*Dir, error) {
 	return d, nil
 }
 
-// isSessionName is spelled out: a pattern would cost every start of every command
-// a third of a millisecond.
+// isSessionName uses no regular expression: compiling one would cost every start of every
+// command a third of a millisecond.
 func isSessionName(s string) bool {
 	const longest, allowed = 64, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 	return s != "" && len(s) <= longest && strings.Trim(s, allowed) == ""
@@ -198,8 +193,8 @@ func isSessionDir(name string) bool {
 	return strings.HasPrefix(name, reaped) || ok && isSessionName(session)
 }
 
-// lock makes the directory unless it exists and takes the shared lock. No sweeper
-// takes it away meanwhile: that needs the exclusive lock on the base.
+// lock makes the directory unless it exists and takes the shared lock. No sweeper removes
+// it meanwhile: that needs the exclusive lock on the base.
 func (d *Dir) lock() error {
 	if err := lockWithin(d.base, unix.LOCK_SH, lockWait); err != nil {
 		return err
@@ -227,11 +222,10 @@ func (d *Dir) lock() error {
 	return errors.New("another process removes it again and again")
 }
 
-// touch bumps the stamp when it is older than an hour, or lies in the future
-// after the clock was set. Nothing is opened: a name in a directory is never a
-// reason to follow it.
+// touch renews the stamp if it is older than an hour, or lies in the future after the
+// clock was set. It opens no file: the name could be a link.
 //
-// The first command of a session makes the stamp, which says whether the session is a
+// The first command of a session makes the stamp, which records whether the session is a
 // trial.
 func (d *Dir) touch(trial bool) error {
 	var st unix.Stat_t
@@ -260,8 +254,8 @@ func (d *Dir) touch(trial bool) error {
 	return err
 }
 
-// createTrial makes the stamp of a trial, which is never seen empty. One that is there
-// already is as good.
+// createTrial makes the stamp of a trial in one step, so that no process sees it empty.
+// It accepts an existing one.
 func createTrial(dir *os.File, name string) error {
 	n, err := unix.Openat(fd(dir), ".", unix.O_WRONLY|unix.O_TMPFILE|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -271,7 +265,7 @@ func createTrial(dir *os.File, name string) error {
 	if err := fsat.Fill(n, []byte("trial\n")); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(n, 0o600); err != nil { // whatever the umask
+	if err := unix.Fchmod(n, 0o600); err != nil { // with any umask
 		return err
 	}
 	err = unix.Linkat(unix.AT_FDCWD, fsat.Path(n), fd(dir), name, unix.AT_SYMLINK_FOLLOW)
@@ -282,7 +276,7 @@ func createTrial(dir *os.File, name string) error {
 }
 
 // Trial reports whether the writable roots of the session's commands are overlays, whose
-// changes land when somebody says so.
+// changes land only by pk-apply.
 func (d *Dir) Trial() bool { return d.trial }
 
 // IsTrial reports whether there is a session of this name that is a trial.
@@ -297,17 +291,17 @@ func (d *Dir) Name() string { return d.name }
 // Named reports whether the session outlives its commands.
 func (d *Dir) Named() bool { return d.named }
 
-// Path is the directory's path, absolute when the base was.
+// Path is the directory's path, absolute if the base was.
 func (d *Dir) Path() string { return filepath.Join(d.base.Name(), d.name) }
 
-// Locked is the directory, open and locked. A process that inherits it keeps the
-// session directory in use until it ends. From an open directory there is a way to
-// its parent: no sandboxed process may have it.
+// Locked is the directory, open and locked. A process that inherits it keeps the session
+// directory in use until it ends. No sandboxed process may have it: an open directory
+// gives access to its parent.
 func (d *Dir) Locked() *os.File { return d.dir }
 
-// Tmp returns the session tmp, made when it is missing. It is seen as /tmp in the
-// sandbox, whose command may change its mode; it is made 0700 again. Anything but
-// a directory of the user's own is refused.
+// Tmp returns the session tmp, and makes a missing one. The sandbox shows it as /tmp, and
+// its command may change the mode, so Tmp sets it to 0700 again. It refuses anything but
+// a directory of the user's own.
 func (d *Dir) Tmp() (string, error) {
 	path := filepath.Join(d.Path(), TmpDir)
 	err := MakeDir(fd(d.dir), TmpDir)
@@ -339,8 +333,8 @@ func (d *Dir) checkTmp() error {
 	return fsat.Chmod(n, 0o700)
 }
 
-// Release gives the lock back and keeps the directory. Processes that inherited
-// the lock still hold it: it is closed here and not unlocked.
+// Release gives the lock back and keeps the directory. Processes that inherited the lock
+// still hold it: Release closes it and does not unlock it.
 func (d *Dir) Release() error {
 	err := d.closeLock()
 	if closing := d.base.Close(); err == nil && !errors.Is(closing, fs.ErrClosed) {
@@ -358,9 +352,9 @@ func (d *Dir) closeLock() error {
 	return err
 }
 
-// Remove releases the directory and, unless the session is named, removes it. A
-// process that inherited the lock gets some seconds to end; after that the
-// directory is left to the next sweep, and Remove says so.
+// Remove releases the directory and, unless the session is named, removes it. It waits
+// some seconds for a process that inherited the lock; then it leaves the directory to the
+// next sweep, and returns an error.
 func (d *Dir) Remove() error {
 	defer d.Release()
 	if d.dir == nil || d.named {
@@ -375,8 +369,8 @@ func (d *Dir) Remove() error {
 	return nil
 }
 
-// removeUnused removes a session directory when nobody uses it any more. It waits
-// for that without the lock on the base, and then competes with all others.
+// removeUnused removes a session directory when no process uses it any more. It waits for
+// that without the lock on the base, and then competes with all others.
 func removeUnused(base *os.File, name string) error {
 	s := &sweep{base: base}
 	for limit := time.Now().Add(endWait); ; {
@@ -396,12 +390,12 @@ func removeUnused(base *os.File, name string) error {
 	}
 }
 
-// refusal is an error with advice on what to do about it.
+// refusal is an error with advice for the user.
 type refusal struct{ reason, advice string }
 
 func (r *refusal) Error() string { return r.reason }
 
-// Hint is what to do next.
+// Hint is the advice.
 func (r *refusal) Hint() string { return r.advice }
 
 func refuse(advice, format string, args ...any) error {

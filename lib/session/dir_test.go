@@ -305,8 +305,8 @@ func TestHolderIsRespectedUntilKilled(t *testing.T) {
 	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
-// A umask of the first command must not withhold what later commands, and a sweep,
-// need: everything is made with the mode it is to have.
+// A umask of the first command must not take permissions that later commands, and a
+// sweep, need: every file is made with its final mode.
 func TestUmask(t *testing.T) {
 	for _, mask := range []string{"0177", "0777", "0000"} {
 		t.Run(mask, func(t *testing.T) {
@@ -353,7 +353,7 @@ func taskUmask(args []string) error {
 	return err
 }
 
-// Directories that an earlier umask has spoilt are mended.
+// Directories made with a wrong umask get their permissions back.
 func TestSessionWithoutOwnersPermissions(t *testing.T) {
 	for _, mode := range []os.FileMode{0o600, 0} {
 		base := newBase(t)
@@ -385,9 +385,8 @@ func TestReservedMakesNothing(t *testing.T) {
 	assert.DirExists(t, u.Path(), "nothing but a sweep removes a named session")
 }
 
-// A keeper that has waited for the last command has the directory for a moment,
-// and may have to wait for a processor with it: neither a command nor a sweep
-// takes that for use.
+// After the last command, the keeper locks the directory for a moment, and may lose the
+// processor meanwhile: neither a command nor a sweep treats that as use.
 func TestKeepersMomentIsWaitedFor(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")
@@ -405,8 +404,8 @@ func TestKeepersMomentIsWaitedFor(t *testing.T) {
 	assert.Equal(t, Removed, sweepAll(t, base, SweepOptions{All: true})["workspace-s"].Action)
 }
 
-// No session directory is opened while a sweep takes one away, and the other way
-// round; many may be opened at once.
+// No session directory is opened while a sweep removes one, and the other way round; many
+// may be opened at once.
 func TestLockOnTheBase(t *testing.T) {
 	base := newBase(t)
 	abandoned(t, base, "s")

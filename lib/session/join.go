@@ -21,25 +21,25 @@ import (
 // milliseconds, and dozens may have been started at once on a busy machine.
 const mountingWait = 60 * time.Second
 
-// Joined is a session whose keeper was found, with the overlays that it shows.
+// Joined is a session whose keeper runs, with the overlays that it shows.
 type Joined struct {
 	Pid    int
 	User   *os.File          // its user namespace
 	Mount  *os.File          // its mount namespace
 	Lock   *os.File          // for IsKeeper
-	Shown  map[string]string // an overlaid directory -> where it is in the mount namespace
-	Memory []string          // those of them that do not outlast the keeper
+	Shown  map[string]string // an overlaid directory -> its path in the mount namespace
+	Memory []string          // those of them that end with the keeper
 
 	Overlays string // directory of the overlays' layers, without links
 
-	// Refused says why something asked for could not be overlaid.
+	// Refused has the reason for each directory that could not be overlaid.
 	Refused map[string]string
 }
 
-// Root leads from this process's view of the files to the keeper's.
+// Root is the path at which this process sees the keeper's files.
 func (s *Joined) Root() string { return fmt.Sprintf("/proc/%d/root", s.Pid) }
 
-// Close gives the namespaces back.
+// Close closes the namespaces.
 func (s *Joined) Close() error {
 	var errs []error
 	for _, f := range []*os.File{s.User, s.Mount, s.Lock} {
@@ -53,22 +53,22 @@ func (s *Joined) Close() error {
 	return errors.Join(errs...)
 }
 
-// JoinOptions is how to join.
+// JoinOptions are the options of Join.
 type JoinOptions struct {
 	Nsenter string        // nsenter(1) of util-linux
 	Idle    time.Duration // of a named session; 0 stands for Idle
 }
 
-// Line enters a session's namespaces, given as descriptors, and becomes another
-// program there. No program with several threads, as those in Go are, may change
-// its user namespace, but nsenter(1) can.
+// Line enters a session's namespaces, given as descriptors, and becomes another program
+// there. A program with several threads, as those in Go are, cannot change its user
+// namespace; nsenter(1) can.
 func Line(nsenter string, user, mnt int) []string {
 	return []string{nsenter, "--preserve-credentials", "--user=" + fsat.Path(user), "--mount=" + fsat.Path(mnt), "--"}
 }
 
-// Join finds the keeper of the session, or starts it, and has it show an overlay
-// of each of the directories; a missing directory is overlaid as an empty one.
-// The caller holds d; the keeper stays as long as any process does.
+// Join finds or starts the keeper of the session, and has it show an overlay of each of
+// the directories; a missing directory is overlaid as an empty one. The caller holds d;
+// the keeper stays as long as any process does.
 func Join(d *Dir, lowers []string, o JoinOptions) (*Joined, error) {
 	switch {
 	case !d.Named():
@@ -133,7 +133,7 @@ func (j *join) find() (*Joined, error) {
 		s.Close()
 		return nil, err
 	}
-	if !IsKeeper(s.Lock, pid) { // still: all that was read was the keeper's own
+	if !IsKeeper(s.Lock, pid) { // still: then all of it was the keeper's own
 		s.Close()
 		return nil, nil
 	}
@@ -148,7 +148,7 @@ func (j *join) find() (*Joined, error) {
 	return s, nil
 }
 
-// open opens the namespaces of a process, if they are such as a keeper has.
+// open opens the namespaces of a process, if they are as a keeper's.
 func open(pid int) (*Joined, error) {
 	s := &Joined{Pid: pid}
 	var err error
@@ -166,10 +166,9 @@ func open(pid int) (*Joined, error) {
 	return s, nil
 }
 
-// ours reports whether a user namespace was made by this user from the one that
-// this process is in. A command in a sandbox may make some too, with
-// --allow-nested, but only further inside; joining such a one would run bwrap in
-// whatever the command has mounted there.
+// ours reports whether a user namespace was made by this user from the one of this
+// process. A command in a sandbox with --allow-nested may make some too, but only further
+// inside. To join one of those would run bwrap among mounts that the command has made.
 func ours(user *os.File) bool {
 	up, err := unix.IoctlRetInt(int(user.Fd()), unix.NS_GET_PARENT)
 	if err != nil {
@@ -183,7 +182,7 @@ func ours(user *os.File) bool {
 
 func (j *join) complete(s *Joined) bool { return len(s.Shown) == len(j.lowers) }
 
-// startTries bounds how often a keeper is started that is killed at once.
+// startTries bounds the starts of a keeper that is killed at once.
 const startTries = 10
 
 var errKilled = errors.New("its keeper was killed as soon as it was started")
@@ -197,7 +196,7 @@ func (j *join) prepare() (*Joined, error) {
 	if err != nil {
 		return nil, failed(err)
 	}
-	defer lock.Close() // a child that inherited it keeps others waiting
+	defer lock.Close() // a child that inherited it makes others wait longer
 	if err := lockWithin(lock, unix.LOCK_EX, mountingWait); err != nil {
 		return nil, failed(err)
 	}
@@ -223,8 +222,8 @@ func (j *join) prepare() (*Joined, error) {
 	return s, nil
 }
 
-// mount has missing overlays mounted in the keeper's namespaces. The process that
-// does it keeps the session in use, though this one be killed.
+// mount has missing overlays mounted in the keeper's namespaces. The process that does it
+// keeps the session in use, even if this one is killed.
 func (j *join) mount(s *Joined, lock *os.File) error {
 	var missing []string
 	for _, lower := range j.lowers {
@@ -274,7 +273,7 @@ func (s *Joined) Lay(d *Dir, nsenter string, list []Layered) error {
 	return nil
 }
 
-// ask runs the helper that mounts overlays. It keeps a lock until it has ended.
+// ask runs the helper that mounts overlays. The helper holds a lock until it has ended.
 func (j *join) ask(s *Joined, words []string, lock *os.File) ([]answer, error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -305,11 +304,11 @@ func (j *join) ask(s *Joined, words []string, lock *os.File) ([]answer, error) {
 	return answers, nil
 }
 
-// apart keeps a process from the caller's terminal: root may work for another user
-// here, who can trace the process.
+// apart keeps a process from the caller's terminal: root may work for another user here,
+// and that user can trace the process.
 var apart = &syscall.SysProcAttr{Setsid: true}
 
-// withLine adds the first line of what a child has printed to its error.
+// withLine adds the first line of a child's output to its error.
 func withLine(err error, said string) error {
 	if said == "" {
 		return err
@@ -322,9 +321,9 @@ func firstLine(s string) string {
 	return line
 }
 
-// start starts the keeper: in new namespaces or, when a killed one has left
-// commands running, in those that they keep alive. Their overlays are mounted
-// there, and must not be mounted a second time.
+// start starts the keeper in new namespaces. If a killed one has left commands running,
+// it uses the namespaces that they keep alive: their overlays are mounted there, and must
+// not be mounted a second time.
 func (j *join) start(lock *os.File) error {
 	left, err := j.survivor()
 	if err != nil {
@@ -375,12 +374,12 @@ func (j *join) start(lock *os.File) error {
 	return errors.New(firstLine(answer.String()))
 }
 
-// survivor returns the namespaces of a keeper that was killed, if the set-up
-// program of a command is still in them, or nil once nothing of it is mounted any
-// more. Sandboxes without their set-up program are dying.
+// survivor returns the namespaces of a keeper that was killed, if the set-up program of a
+// command is still in them, or nil once none of its mounts is left. Sandboxes without
+// their set-up program are ending.
 //
-// A set-up program may also be about to find that its keeper has ended. It leaves
-// namespaces that nobody else is in, so none are chosen as long as there are two.
+// A set-up program may also be about to find that its keeper has ended. It then leaves
+// namespaces that no other process is in, so survivor waits while there are two.
 func (j *join) survivor() (*Joined, error) {
 	if !mayBeMounted(j.d.dir) {
 		return nil, nil
@@ -397,11 +396,11 @@ func (j *join) survivor() (*Joined, error) {
 		}
 		if found != nil {
 			found.Close()
-			time.Sleep(time.Millisecond) // how long it takes to ask for the keeper
+			time.Sleep(time.Millisecond) // a program finds its keeper within that time
 			continue
 		}
 		for _, p := range list {
-			if s := j.member(p.pid); s != nil { // it has just come
+			if s := j.member(p.pid); s != nil { // it has just started
 				s.Close()
 				continue
 			}
@@ -412,7 +411,7 @@ func (j *join) survivor() (*Joined, error) {
 }
 
 // members returns the namespaces of the first set-up program in a list, and whether
-// another one is in others.
+// another program is in others.
 func (j *join) members(list []process) (first *Joined, several bool) {
 	for _, p := range list {
 		s := j.member(p.pid)
@@ -434,8 +433,8 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
-// member returns the namespaces of a process if it is in those of the keeper,
-// and not in a sandbox: there, the overlays are where the keeper has them.
+// member returns the namespaces of a process if it is in those of the keeper, and not in
+// a sandbox: in the keeper's, the overlays have the keeper's paths.
 func (j *join) member(pid int) *Joined {
 	s, err := open(pid)
 	if err != nil {

@@ -21,16 +21,14 @@ import (
 	"pikuri/lib/mountinfo"
 )
 
-// The keeper holds the namespaces of a session and, in the end, leaves: when no
-// command has used the session for a while it unmounts the overlays, and the
-// keeper of a session without a name removes its directory. An overlay that a
-// command needs and nobody has mounted yet is mounted by that command, in the
-// keeper's namespaces. So there is nothing to ask the keeper, and nothing that a
-// command could tell it.
+// The keeper holds the namespaces of a session until no command has used the session for
+// a while. Then it unmounts the overlays and ends; the keeper of a session without a name
+// also removes its directory. A command mounts missing overlays itself, in the keeper's
+// namespaces. So the keeper answers no requests, and no command can influence it.
 //
-// A command in a sandbox cannot reach the keeper. It is outside of their PID
-// namespace, so they can neither signal nor trace it; its user namespace is the
-// parent of theirs; and of the session directory they see the session tmp alone.
+// A command in a sandbox cannot reach the keeper. The keeper is outside of its PID
+// namespace, so it can neither signal nor trace it; the keeper's user namespace is the
+// parent of its own; and of the session directory the command sees only the session tmp.
 
 const (
 	keeperFile   = ".keeper"   // locked by the keeper; holds the boot ID while something may be mounted
@@ -47,21 +45,21 @@ const (
 	mountOption = "--pk-keeper-mount"
 )
 
-// Idle is how long the keeper of a named session waits for the next command.
-// The layers of its overlays stay in the session directory; the next command takes
-// a few milliseconds more.
+// Idle is the time for which the keeper of a named session waits for the next command.
+// The layers of its overlays stay in the session directory; the next command takes a few
+// milliseconds more.
 const Idle = 15 * time.Minute
 
 // Descriptors of a keeper that starts.
 const (
-	readyFD = 3 // where it says "ready", or its error
-	selfFD  = 4 // this program, to be started again
+	readyFD = 3 // it writes "ready" there, or its error
+	selfFD  = 4 // this program, which it starts again
 	busyFD  = 5 // the lock on .mounting, until it is ready
-	userFD  = 6 // the namespaces of one that was killed, to take its place in
+	userFD  = 6 // the namespaces of a killed one, to replace it
 	mntFD   = 7
 )
 
-// ready is what a keeper says once its namespaces can be joined.
+// ready is the message of a keeper once its namespaces can be joined.
 const ready = "ready"
 
 // title begins the name of a keeper in the list of processes.
@@ -75,15 +73,15 @@ func Modes() []hidden.Mode {
 	}
 }
 
-// launch starts the keeper and ends, so that the keeper is nobody's child: a
-// caller that waits for its children, or ends them, does not meet it. args are
-// those of the keeper; the first is a line by which the keeper is started in
-// namespaces that exist already, as JSON, or empty.
+// launch starts the keeper and ends, so that the keeper is not the caller's child: a
+// caller that waits for its children, or ends them, does not affect it. args are those of
+// the keeper. The first is a line that starts the keeper in existing namespaces, as JSON,
+// or empty.
 func launch(args []string) error {
 	if len(args) != 4 {
 		return hidden.ErrOwnUse
 	}
-	// Files that the caller of pk has open are not for a process that stays.
+	// A process that stays must not hold the files that the caller of pk has open.
 	if err := unix.CloseRange(readyFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("cannot close inherited descriptors: %w", err)
 	}
@@ -111,15 +109,15 @@ func launch(args []string) error {
 	return cmd.Start()
 }
 
-// keeper is a session directory in the hands of its keeper, which is no user of it.
+// keeper is a keeper with its session directory. It does not count as a user of the directory.
 type keeper struct {
 	base, dir, own *os.File
 	name           string
-	idle           time.Duration // how long to wait for the next command; 0: the directory goes with its last user
+	idle           time.Duration // the wait for the next command; 0: the directory is removed after its last user
 }
 
-// keep is the keeper. args: the base, the name of the session directory in it, and
-// how long to wait for the next command.
+// keep is the main function of the keeper. args: the base, the name of the session
+// directory in it, and the wait for the next command.
 func keep(args []string) error {
 	for _, fd := range []int{selfFD, userFD, mntFD} {
 		unix.Close(fd)
@@ -140,8 +138,8 @@ func keep(args []string) error {
 	return k.leave()
 }
 
-// takeOver makes this process the keeper, in namespaces that must be its own:
-// anywhere else the mounts would be everybody's.
+// takeOver makes this process the keeper, in namespaces that must be its own: elsewhere
+// all processes would see the mounts.
 func takeOver(args []string) (*keeper, error) {
 	if len(args) != 3 || !mapped() {
 		return nil, hidden.ErrOwnUse
@@ -157,18 +155,18 @@ func takeOver(args []string) (*keeper, error) {
 		return nil, err
 	}
 	unix.Umask(0o077)
-	_ = os.WriteFile("/proc/self/comm", []byte("pk-keeper"), 0) // a courtesy to ps
-	// The host's later mounts and unmounts are to be seen here too: a keeper must
-	// not keep a disk from being taken out.
+	_ = os.WriteFile("/proc/self/comm", []byte("pk-keeper"), 0) // for the output of ps
+	// The host's later mounts and unmounts must propagate here: otherwise the keeper would
+	// keep a disk from being unmounted.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return nil, fmt.Errorf("cannot follow the host's mounts: %w", err)
 	}
-	debug.FreeOSMemory() // what start-up left
+	debug.FreeOSMemory() // memory that start-up has used
 	return becomeKeeper(args[0], args[1], idle)
 }
 
-// becomeKeeper makes the calling process the keeper of a session directory that
-// exists, to the end of the process.
+// becomeKeeper makes the calling process the keeper of an existing session directory, to
+// the end of the process.
 func becomeKeeper(base, name string, idle time.Duration) (*keeper, error) {
 	k := &keeper{name: name, idle: idle}
 	var err error
@@ -194,8 +192,8 @@ func becomeKeeper(base, name string, idle time.Duration) (*keeper, error) {
 	return k, nil
 }
 
-// lockOwn takes the keeper's lock. Keepers are started one at a time, so any that
-// still has the lock is ending.
+// lockOwn takes the keeper's lock. Keepers are started one at a time, so one that still
+// has the lock is ending.
 func (k *keeper) lockOwn() error {
 	locked := make(chan error, 1)
 	go func() {
@@ -211,9 +209,9 @@ func (k *keeper) lockOwn() error {
 	}
 }
 
-// AssumeGroup gives this process, in the user namespace of a keeper, the one group
-// that is mapped there: that of the command which started the keeper. A file
-// cannot be made with a group that is not mapped.
+// AssumeGroup gives this process, in the user namespace of a keeper, the one group that
+// is mapped there: that of the command that started the keeper. A file cannot be made
+// with a group that is not mapped.
 func AssumeGroup() error {
 	if os.Getegid() == 0 {
 		return nil
@@ -224,7 +222,7 @@ func AssumeGroup() error {
 	return nil
 }
 
-// mapped tells a user namespace that was made for one user from the machine's own.
+// mapped distinguishes a user namespace made for one user from the machine's own.
 func mapped() bool {
 	ids, err := os.ReadFile("/proc/self/uid_map")
 	fields := strings.Fields(string(ids))
@@ -232,8 +230,8 @@ func mapped() bool {
 }
 
 // awaitIdle returns with the exclusive lock when no command has used the session
-// directory for as long as the keeper waits, or when it was removed. Any command
-// may use it until then.
+// directory for the keeper's idle time, or when it was removed. Any command may use it
+// until then.
 func (k *keeper) awaitIdle() error {
 	for {
 		waited, err := k.lockUnused()
@@ -253,7 +251,7 @@ func (k *keeper) awaitIdle() error {
 	}
 }
 
-// lockUnused waits until no command uses the session directory and locks it then. It
+// lockUnused waits until no command uses the session directory and then locks it. It
 // reports whether it had to wait.
 func (k *keeper) lockUnused() (waited bool, err error) {
 	err = flock(k.dir, unix.LOCK_EX)
@@ -264,7 +262,7 @@ func (k *keeper) lockUnused() (waited bool, err error) {
 	return waited, err
 }
 
-// touched is when a command last joined the session; a time in the future is none.
+// touched is the time of the last join by a command; a time in the future is ignored.
 func (k *keeper) touched() time.Time {
 	var st unix.Stat_t
 	if unix.Fstat(fd(k.own), &st) != nil {
@@ -276,10 +274,10 @@ func (k *keeper) touched() time.Time {
 	return time.Time{}
 }
 
-// leave unmounts the overlays. It takes the note of them back unless some process
-// still sees one: the set-up program of a command may have been killed, and its
-// sandbox be on its way out. Then it gives up its own lock before that on the
-// directory, so that no command finds a keeper that ends.
+// leave unmounts the overlays. It removes the note about them unless a process still sees
+// one: the set-up program of a command may have been killed, with its sandbox about to
+// end. Then it gives up its own lock before the lock on the directory, so that no command
+// finds a keeper that ends.
 func (k *keeper) leave() error {
 	marker := markerOf(k.dir)
 	for _, m := range slices.Backward(mountsOf("/proc/self/mountinfo", marker)) {
@@ -299,26 +297,25 @@ func (k *keeper) leave() error {
 	return removeUnused(k.base, k.name)
 }
 
-// mountsOf reads from a mount table what is mounted under marker, in order.
+// mountsOf lists the mounts of marker in a mount table, in order.
 func mountsOf(table, marker string) []mountinfo.Mount {
-	mounts, _ := mountinfo.Read(table) // of a process that has gone, nothing
+	mounts, _ := mountinfo.Read(table) // none of a process that has ended
 	return slices.DeleteFunc(mounts, func(m mountinfo.Mount) bool { return m.Source != marker })
 }
 
-// Keeper returns the process ID of the session's keeper, or 0 when there is none.
-// An error that matches ErrElsewhere says that there is one which this process
-// cannot see.
+// Keeper returns the process ID of the session's keeper, or 0 without one. With an error
+// that matches ErrElsewhere there is a keeper that this process cannot see.
 func (d *Dir) Keeper() (int, error) { return keeperOf(d.dir) }
 
-// ErrElsewhere says that a keeper runs in another container, or on another machine.
+// ErrElsewhere reports a keeper in another container, or on another machine.
 var ErrElsewhere = errors.New("the keeper of the session runs in another process namespace")
 
 // KeeperLock opens the file that the keeper has locked, for IsKeeper.
 func (d *Dir) KeeperLock() (*os.File, error) { return openOwn(d.dir, keeperFile, unix.O_RDONLY) }
 
-// IsKeeper reports whether process pid still is the keeper. The next keeper is
-// started after the lock was found free: it sees all that a process did in the
-// namespaces of its predecessor before it got the answer yes.
+// IsKeeper reports whether process pid still is the keeper. The next keeper starts after
+// it has found the lock free. So it sees everything that a process did in its
+// predecessor's namespaces before IsKeeper returned true.
 func IsKeeper(lock *os.File, pid int) bool {
 	holder, err := holderOf(lock)
 	return err == nil && holder == pid
@@ -350,8 +347,8 @@ func holderOf(f *os.File) (int, error) {
 	return int(ask.Pid), nil
 }
 
-// mayBeMounted reports whether overlays of a session directory without a keeper may
-// still be mounted: a keeper that was killed, after this boot, left its note.
+// mayBeMounted reports whether overlays of a session directory without a keeper may still
+// be mounted: a keeper that was killed, after this boot, left its note.
 func mayBeMounted(dir *os.File) bool {
 	f, err := openOwn(dir, keeperFile, unix.O_RDONLY)
 	if err != nil {
@@ -362,7 +359,7 @@ func mayBeMounted(dir *os.File) bool {
 	return err != nil || bytes.Equal(said, bootID())
 }
 
-// bootID tells this boot of the machine from others: no mount survives one.
+// bootID identifies this boot of the machine: no mount survives one.
 func bootID() []byte {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -371,8 +368,8 @@ func bootID() []byte {
 	return id
 }
 
-// dismiss ends the keeper of a session directory that is locked exclusively, and all
-// that still sees its mounts. It reports whether nothing of it is mounted any more.
+// dismiss ends the keeper of a session directory that is locked exclusively, and all processes
+// that still see its mounts. It reports whether all are unmounted.
 func dismiss(dir *os.File) bool {
 	pid, err := keeperOf(dir)
 	if err != nil {
@@ -384,7 +381,7 @@ func dismiss(dir *os.File) bool {
 	return !mayBeMounted(dir) || endAll(markerOf(dir))
 }
 
-// endKeeper sends the keeper away, whose mounts go with it.
+// endKeeper ends the keeper, and so its mounts.
 func endKeeper(dir *os.File, pid int) bool {
 	n, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

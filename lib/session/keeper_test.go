@@ -55,8 +55,8 @@ func joinAt(base string, lowers []string, idle time.Duration) (*Joined, error) {
 	return Join(u, lowers, JoinOptions{Nsenter: path, Idle: idle})
 }
 
-// ground is a base for sessions and two directories to lay overlays over. What
-// is left of sessions at the end is swept.
+// ground is a base for sessions and two directories to overlay. A sweep removes the
+// remaining sessions at the end.
 func ground(t *testing.T) (base string, lowers []string) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -96,7 +96,7 @@ func in(t *testing.T, s *Joined, script string, args ...string) string {
 	return string(out)
 }
 
-// awaitEnd waits for a process to be gone, mounts and all.
+// awaitEnd waits for a process to end, and so its mounts.
 func awaitEnd(t *testing.T, pid int) {
 	t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -132,14 +132,14 @@ func TestOverlaysLastFromOneCommandToTheNext(t *testing.T) {
 	}
 }
 
-// A keeper is nobody's child, in a session of its own, with nothing of its
-// starter's, and says what it is.
+// A keeper is not its starter's child, runs in a session of its own, holds none of its
+// starter's files, and has a telling name.
 func TestKeeperHoldsNothing(t *testing.T) {
 	base, lowers := ground(t)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
-	_, err = unix.FcntlInt(w.Fd(), unix.F_SETFD, 0) // as a caller may leave one open
+	_, err = unix.FcntlInt(w.Fd(), unix.F_SETFD, 0) // a caller may leave one open
 	require.NoError(t, err)
 	u, s := join1(t, base, lowers, time.Minute)
 	defer u.Release()
@@ -219,16 +219,16 @@ func TestIdleKeeperUnmountsAndLeaves(t *testing.T) {
 	assert.Equal(t, "kept\n", in(t, again, `cat "$1/kept"`, again.Shown[lowers[0]]))
 }
 
-// A process that still sees the overlay when nobody uses the session has lost its
-// set-up program. The keeper leaves a note, and the next one mounts nothing before
-// that process has ended.
+// A process that still sees the overlay when no command uses the session has lost its
+// set-up program. The keeper leaves a note, and the next one mounts nothing before that
+// process has ended.
 func TestKeeperLeavesANoteOfStragglers(t *testing.T) {
 	base, lowers := ground(t)
 	u, s := join1(t, base, lowers, time.Millisecond)
 	line := append(Line(nsenter(t), 3, 4), "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", "echo here; read x")
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.ExtraFiles = []*os.File{s.User, s.Mount}
-	_, err := cmd.StdinPipe() // it reads, and there is nothing
+	_, err := cmd.StdinPipe() // the process waits for input
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -276,8 +276,8 @@ func TestFurtherOverlayInARunningSession(t *testing.T) {
 	assert.Equal(t, "first\nold", in(t, both, `cat "$1/f" "$2/old"`, both.Shown[lowers[0]], both.Shown[lowers[1]]))
 }
 
-// The namespaces outlive a killed keeper as long as a command is in them, and
-// so do its mounts: they must not be made a second time.
+// The namespaces outlive a killed keeper as long as a command is in them, and so do its
+// mounts: they must not be mounted a second time.
 func TestKilledKeeperIsReplacedInItsNamespaces(t *testing.T) {
 	base, lowers := ground(t)
 	u, s := join1(t, base, lowers, time.Minute)
@@ -306,7 +306,7 @@ func TestKilledKeeperIsReplacedInItsNamespaces(t *testing.T) {
 	assert.Equal(t, before, after)
 	assert.Len(t, mountsOf(fmt.Sprintf("/proc/%d/mountinfo", again.Pid), u.Marker()), 2)
 	stdin.Close()
-	_ = cmd.Wait() // read met the end of its input
+	_ = cmd.Wait() // its input has ended
 	require.NoError(t, u.Release())
 }
 
@@ -323,9 +323,9 @@ func TestKilledKeeperWithoutCommandsIsReplaced(t *testing.T) {
 	assert.Equal(t, "kept\n", in(t, again, `cat "$1/kept"`, again.Shown[lowers[0]]))
 }
 
-// TestFakeKeeper: whoever holds the lock is joined only in namespaces such as
-// this user makes from here. A test process holds it in the machine's own, and
-// one further inside, where a command could have made it.
+// TestFakeKeeper: a process with the keeper's lock is joined only in namespaces that this
+// user has made from the current one. A test process holds the lock in the machine's own
+// namespaces, and one further inside, where a command could have made it.
 func TestFakeKeeper(t *testing.T) {
 	base, lowers := ground(t)
 	u, s := join1(t, base, lowers[:1], time.Minute)
@@ -350,7 +350,7 @@ func TestFakeKeeper(t *testing.T) {
 	s.Close()
 	require.NoError(t, unix.Kill(s.Pid, unix.SIGKILL))
 	awaitEnd(t, s.Pid)
-	// A struct flock, as amd64 and arm64 have it.
+	// A struct flock, as on amd64 and arm64.
 	holder := exec.Command("perl", "-e", `use Fcntl; $| = 1; open(my $f, "+<", $ARGV[0]) or die;
 		my $lock = pack("s s x4 q q i x4", F_WRLCK, 0, 0, 0, 0);
 		fcntl($f, F_SETLK, $lock) or die; print "here"; read(STDIN, my $end, 1)`, u.Path()+"/.keeper")
@@ -372,14 +372,14 @@ func TestKeeperOptionsAreForOwnUseOnly(t *testing.T) {
 		job := hidden.Dispatch(args, Modes()...)
 		require.NotNil(t, job)
 		if args[0] == keepOption {
-			continue // it would close what the test has open; see the commands' tests
+			continue // that would close the test's own files; see the commands' tests
 		}
 		assert.ErrorIs(t, job(), hidden.ErrOwnUse, args)
 	}
 }
 
-// A directory that the host has not is overlaid as an empty one, and nothing is
-// made on the host.
+// A directory that the host does not have is overlaid as an empty one, and not made on
+// the host.
 func TestOverlayOfAMissingDirectory(t *testing.T) {
 	base, lowers := ground(t)
 	missing := filepath.Dir(lowers[0]) + "/no/such"
@@ -390,14 +390,14 @@ func TestOverlayOfAMissingDirectory(t *testing.T) {
 	require.NoError(t, u.Release())
 	awaitEnd(t, s.Pid)
 
-	require.NoError(t, os.MkdirAll(missing+"/host", 0o755)) // it has come meanwhile
+	require.NoError(t, os.MkdirAll(missing+"/host", 0o755)) // the host has made it meanwhile
 	u, s = join1(t, base, []string{missing}, time.Minute)
 	defer u.Release()
 	assert.Equal(t, "new\nd\nhost\n", in(t, s, `cat "$1/d/f"; ls "$1"`, s.Shown[missing]))
 }
 
-// A user may have changed the primary group since the session began, with
-// newgrp(1). The keeper's namespace maps one group, and everybody takes that.
+// A user may have changed the primary group since the session began, with newgrp(1). The
+// keeper's namespace maps one group, which all commands get.
 func TestAnotherPrimaryGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has another group to change to")

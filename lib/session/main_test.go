@@ -17,9 +17,9 @@ import (
 	"pikuri/lib/internal/hidden"
 )
 
-// A few things cannot be done in the process that runs the tests: to be
-// killed, to live in namespaces, to have few descriptors, to be somebody else.
-// The test binary runs itself for those, with the task in its environment.
+// The process that runs the tests cannot be killed, live in namespaces, have few
+// descriptors or be another user. The test binary runs itself for those tasks, with the
+// task in its environment.
 const taskVariable = "PK_SESSION_TASK"
 
 var tasks = map[string]func(args []string) error{
@@ -61,8 +61,8 @@ func child(t *testing.T, task ...string) *exec.Cmd {
 	return cmd
 }
 
-// asRoot makes the child root of user and mount namespaces of its own: what it
-// mounts is seen by nobody else and gone with it.
+// asRoot makes the child root of user and mount namespaces of its own: no other process
+// sees its mounts, and they end with it.
 func asRoot(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -78,12 +78,12 @@ func asRoot(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// taskSweep sweeps a base of everything.
+// taskSweep removes all sessions of a base.
 func taskSweep(args []string) error {
 	return Sweep(args[0], SweepOptions{All: true}, func(Result) {})
 }
 
-// taskHold joins a session, says so, and waits for the end of its input.
+// taskHold joins a session, reports that, and waits for the end of its input.
 func taskHold(args []string) error {
 	u, err := Open(args[0], args[1])
 	if err != nil {
@@ -94,7 +94,7 @@ func taskHold(args []string) error {
 	return err
 }
 
-// newBase returns a base in a directory that is cleaned whatever is left in it.
+// newBase returns a base that is removed at the end, unreadable parts included.
 func newBase(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "session")
@@ -111,7 +111,7 @@ func newBase(t *testing.T) string {
 	return filepath.Join(dir, "pikuri")
 }
 
-// abandoned makes a session directory that nobody holds.
+// abandoned makes a session directory that no process holds.
 func abandoned(t *testing.T, base, name string) string {
 	t.Helper()
 	u, err := Open(base, name)
@@ -122,8 +122,8 @@ func abandoned(t *testing.T, base, name string) string {
 	return u.Path()
 }
 
-// grow builds a tree from lines: "d/" a directory, "f" a file, "a => b" a link,
-// "d/ 0555" a mode, set once all is made.
+// grow builds a tree from lines: "d/" a directory, "f" a file, "a => b" a link, "d/ 0555"
+// a mode, set at the end.
 func grow(t *testing.T, dir string, lines ...string) {
 	t.Helper()
 	modes := map[string]os.FileMode{}
@@ -173,8 +173,7 @@ func leftIn(t *testing.T, base string) []string {
 	return names
 }
 
-// fingerprint is everything about a file or directory that a sweep must leave
-// alone.
+// fingerprint is every property of a file or directory that a sweep must not change.
 func fingerprint(t *testing.T, path string) string {
 	t.Helper()
 	var st unix.Stat_t

@@ -20,7 +20,7 @@ import (
 // Names below the directory of a session's overlays. Each overlay has a
 // directory with the last three.
 const (
-	memory = "memory" // a tmpfs, where the disk cannot carry an upper layer
+	memory = "memory" // a tmpfs, if the disk cannot hold an upper layer
 	upper  = "upper"
 	work   = "work"
 	merged = "merged"
@@ -30,17 +30,17 @@ const (
 // dirName returns the name of an overlay's directory.
 func dirName(lower string) string { return overlay.DirName(filepath.Base(lower), lower) }
 
-// answer is what became of one overlay.
+// answer is the result for one overlay.
 type answer struct {
-	Memory  bool   `json:"memory,omitempty"`  // what is written does not outlast the keeper
-	Refused string `json:"refused,omitempty"` // why it cannot be mounted
+	Memory  bool   `json:"memory,omitempty"`  // changes end with the keeper
+	Refused string `json:"refused,omitempty"` // the reason why it cannot be mounted
 }
 
-// Descriptors of a process that mounts. 3 and 4 are the namespaces, and two
-// more are locks, which are held as long as it lives.
+// Descriptors of a process that mounts. 3 and 4 are the namespaces, and two more are
+// locks, which it holds as long as it lives.
 const mountSelfFD = 5
 
-// Layered is an overlay with layers of its own, and where the keeper is to have it.
+// Layered is an overlay with layers of its own, and its path in the keeper's namespace.
 type Layered struct {
 	Lower  string         `json:"lower"` // absolute, without links
 	Point  string         `json:"point"`
@@ -53,9 +53,9 @@ func (l Layered) mount() error {
 	})
 }
 
-// mountAll mounts, in the namespaces of the keeper, what is not mounted there
-// yet. args: the directory of the overlays, their marker, and the directories
-// to lay them over, or Layered as JSON. It answers for each, as an array of JSON.
+// mountAll mounts, in the namespaces of the keeper, the overlays that are not mounted
+// there yet. args: the directory of the overlays, their marker, and the directories to
+// overlay, or Layered as JSON. It answers for each, as an array of JSON.
 func mountAll(args []string, out io.Writer) error {
 	if len(args) < 3 || !mapped() {
 		return hidden.ErrOwnUse
@@ -73,8 +73,8 @@ func mountAll(args []string, out io.Writer) error {
 		m.mounted[layer(at.Point)] = at.Type == "overlay" || at.Type == "tmpfs"
 	}
 	m.path = args[0]
-	// Descriptors are named as briefly as can be: what they are called here is in
-	// the mount tables that every bwrap of the session reads, again and again.
+	// Paths are as short as possible: they appear in the mount tables that every bwrap of the
+	// session reads, again and again.
 	if err := os.Chdir("/proc/self/fd"); err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ type mounter struct {
 	mounted map[string]bool
 }
 
-// overlay mounts one overlay, unless it is there. Where the disk cannot carry
-// what is written, memory may.
+// overlay mounts one overlay, unless it is there. If the disk cannot hold its upper
+// layer, memory may.
 func (m *mounter) overlay(lower string) answer {
 	for _, in := range []string{"", memory} {
 		if m.mounted[filepath.Join(in, dirName(lower), merged)] {
@@ -122,7 +122,7 @@ func (m *mounter) overlay(lower string) answer {
 	return answer{Refused: reason(lower, onDisk)}
 }
 
-// reason says more than the kernel, which answers most of it with EINVAL.
+// reason is more specific than the kernel's error, which is mostly EINVAL.
 func reason(lower string, err error) string {
 	var fs unix.Statfs_t
 	switch {
@@ -134,8 +134,7 @@ func reason(lower string, err error) string {
 	return "the kernel mounts no overlay over it: something is mounted below it, its file system is not fit, or Linux is older than 5.11"
 }
 
-// inMemory opens the tmpfs for layers, mounted when it is missing. It goes
-// with the keeper.
+// inMemory opens the tmpfs for layers, and mounts a missing one. It ends with the keeper.
 func (m *mounter) inMemory() (int, error) {
 	at, err := openMade(m.dir, memory)
 	if err != nil {
@@ -148,14 +147,13 @@ func (m *mounter) inMemory() (int, error) {
 			return -1, err
 		}
 		m.mounted[memory] = true
-		at, err = unix.Openat(m.dir, memory, pathOnly, 0) // the mount, not what it covers
+		at, err = unix.Openat(m.dir, memory, pathOnly, 0) // the mount, not the directory below it
 	}
 	return at, err
 }
 
-// lay mounts an overlay over lower with layers in the directory in. All are
-// named by descriptors: the mount option knows escapes that a path may contain,
-// and ends at a page.
+// lay mounts an overlay over lower with layers in the directory in. It names all by
+// descriptors: a path in a mount option may contain escapes, and is limited to a page.
 func (m *mounter) lay(in int, lower string) error {
 	home, err := openMade(in, dirName(lower))
 	if err != nil {
@@ -181,7 +179,7 @@ func (m *mounter) lay(in int, lower string) error {
 			return err
 		}
 		defer unix.Close(fds[name])
-		if made && name == upper { // what is merged has the mode of the upper layer
+		if made && name == upper { // the merged directory has the mode of the upper layer
 			if err := unix.Chmod(fsat.Path(fds[name]), st.Mode&0o777); err != nil {
 				return err
 			}
@@ -191,7 +189,7 @@ func (m *mounter) lay(in int, lower string) error {
 	return unix.Mount(m.marker, fsat.Path(fds[merged]), "overlay", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
-// openMade opens a directory of the user's own, made when it is missing.
+// openMade opens a directory of the user's own, and makes a missing one.
 func openMade(in int, name string) (int, error) {
 	if err := unix.Mkdirat(in, name, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
 		return -1, err
@@ -199,7 +197,7 @@ func openMade(in int, name string) (int, error) {
 	return unix.Openat(in, name, pathOnly, 0)
 }
 
-// shown is where the keeper of u shows the overlay of lower, if it does.
+// shown is the path of the keeper's overlay of lower, if it has one.
 func shown(mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bool) {
 	for _, in := range []string{"", memory} {
 		for _, m := range mounts {
@@ -211,9 +209,9 @@ func shown(mounts []mountinfo.Mount, lower string) (path string, inMemory, ok bo
 	return "", false, false
 }
 
-// layer is a mount point below the directory of the overlays. The session directory
-// itself can have several paths, by bind mounts, and the mounts of a session have
-// the one by which they were made.
+// layer is a mount point relative to the directory of the overlays. The session directory
+// itself can have several paths, by bind mounts, and the mounts of a session have the one
+// by which they were made.
 func layer(point string) string {
 	_, below, _ := lastCut(point, "/"+OverlayDir+"/")
 	return below

@@ -12,11 +12,11 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// fd is the number of an open file. f stays open and reachable: whoever calls
-// this holds it in a struct or closes it later.
+// fd is the number of an open file. f must stay open and reachable: the caller holds it
+// in a struct or closes it later.
 func fd(f *os.File) int { return int(f.Fd()) }
 
-// openDir opens a directory, never through a link as the last element.
+// openDir opens a directory. Its last element must not be a link.
 func openDir(parent int, name, path string) (*os.File, error) {
 	n, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EACCES) && giveOwner(parent, name) == nil {
@@ -28,7 +28,7 @@ func openDir(parent int, name, path string) (*os.File, error) {
 	return os.NewFile(uintptr(n), path), nil
 }
 
-// openPrivate opens a directory that is nobody's but the user's.
+// openPrivate opens a directory that only the user can access.
 func openPrivate(parent *os.File, name string) (*os.File, error) {
 	dir, err := openDir(fd(parent), name, filepath.Join(parent.Name(), name))
 	if err != nil {
@@ -52,8 +52,8 @@ func openPrivate(parent *os.File, name string) (*os.File, error) {
 	return dir, nil
 }
 
-// MakeDir makes a directory of mode 0700, whatever the umask, unless there is one
-// of that name.
+// MakeDir makes a directory of mode 0700, with any umask, unless there is one of that
+// name.
 func MakeDir(parent int, name string) error {
 	err := unix.Mkdirat(parent, name, 0o700)
 	if errors.Is(err, unix.EEXIST) {
@@ -65,8 +65,8 @@ func MakeDir(parent int, name string) error {
 	return giveOwner(parent, name)
 }
 
-// giveOwner gives the owner of a directory the permissions that a umask withheld,
-// and nothing to others.
+// giveOwner gives the owner of a directory the permissions that a umask removed, and
+// other users none.
 func giveOwner(parent int, name string) error {
 	n, err := unix.Openat(parent, name, pathOnly, 0)
 	if err != nil {
@@ -80,8 +80,8 @@ func giveOwner(parent int, name string) error {
 	return fsat.Chmod(n, st.Mode&0o7777|0o700)
 }
 
-// explain tells a link or a file where a directory should be from other
-// failures: the kernel answers ENOTDIR to both.
+// explain distinguishes a link or a file in place of a directory from other failures: the
+// kernel returns ENOTDIR for both.
 func explain(parent *os.File, name string, err error) error {
 	return explainAt(fd(parent), name, err)
 }
@@ -103,7 +103,7 @@ func explainAt(parent int, name string, err error) error {
 // flock takes a lock or fails at once, with EWOULDBLOCK if it is held.
 func flock(f *os.File, how int) error { return unix.Flock(fd(f), how|unix.LOCK_NB) }
 
-// unlock gives a lock back for all who share the open file description.
+// unlock gives a lock back for all processes that share the open file description.
 func unlock(f *os.File) { _ = unix.Flock(fd(f), unix.LOCK_UN) }
 
 // lockWithin takes a lock, and waits for it at most as long as limit. The waiting
@@ -139,13 +139,13 @@ func uninterrupted(call func() error) error {
 	}
 }
 
-// inPlace reports whether name in parent still leads to the open directory.
+// inPlace reports whether name in parent still is the open directory.
 func inPlace(parent *os.File, name string, dir *os.File) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd(dir), &st) == nil && st.Nlink > 0 && fsat.Names(fd(parent), name, &st)
 }
 
-// createEmpty makes an empty file. One that is there already is as good.
+// createEmpty makes an empty file. It accepts an existing one.
 func createEmpty(dir *os.File, name string) error {
 	n, err := unix.Openat(fd(dir), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EEXIST) {
@@ -155,11 +155,11 @@ func createEmpty(dir *os.File, name string) error {
 		return fmt.Errorf("cannot make %q: %w", name, err)
 	}
 	defer unix.Close(n)
-	return unix.Fchmod(n, 0o600) // whatever the umask
+	return unix.Fchmod(n, 0o600) // with any umask
 }
 
-// openOwn opens a plain file directly in dir, made on demand. Commands cannot
-// write there; the checks are for a directory that was restored from a backup.
+// openOwn opens a plain file directly in dir, and makes it if flags say so. Commands
+// cannot write there; the checks are for a directory that was restored from a backup.
 func openOwn(dir *os.File, name string, flags int) (*os.File, error) {
 	if flags&unix.O_CREAT != 0 {
 		if err := createEmpty(dir, name); err != nil {

@@ -13,22 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Marker is the source of the session's mounts. It stands in the mount table of
-// each process that sees one of them: an overlay is in use as long as there is
-// such a process.
+// Marker is the source of the session's mounts. It appears in the mount table of each
+// process that sees one of them: an overlay is in use as long as there is such a process.
 func (d *Dir) Marker() string { return markerOf(d.dir) }
 
-// markerOf is a digest of the identity of the directory and of its birth: the
-// number of an inode is used again. The owner is no part of it, who is called 0
-// in the keeper's user namespace.
+// markerOf is a digest of the identity of the directory and of its time of birth: a file
+// system reuses inode numbers. It omits the owner, whose ID is 0 in the keeper's user
+// namespace.
 func markerOf(dir *os.File) string {
 	var st unix.Statx_t
-	_ = unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) // an open directory: it cannot fail
+	_ = unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) // it cannot fail with an open directory
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%d %d %d.%d", st.Dev_major, st.Dev_minor, st.Ino, st.Btime.Sec, st.Btime.Nsec)))
 	return "pk-session-" + hex.EncodeToString(sum[:16])
 }
 
-// Seen lists the processes that see something mounted under marker.
+// Seen lists the processes that see a mount of marker.
 func Seen(marker string) []int {
 	var pids []int
 	for _, p := range processes(marker) {
@@ -39,14 +38,14 @@ func Seen(marker string) []int {
 	return pids
 }
 
-// process is one that sees mounts of a session, or that is on its way out and
-// may have seen some: it shows no mount table any more.
+// process is one that sees mounts of a session, or one that is about to end and may have
+// seen some: its mount table can no longer be read.
 type process struct {
 	pid  int
 	sees bool
 }
 
-// processes lists them. Without this process: in a keeper they are its own mounts.
+// processes lists them, without this process: a keeper sees its own mounts.
 func processes(marker string) []process {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -62,7 +61,7 @@ func processes(marker string) []process {
 			continue
 		}
 		if ns, err := os.Readlink("/proc/" + name + "/ns/mnt"); err == nil && ns == own {
-			continue // most processes: their mounts are this one's
+			continue // most processes are in this one's mount namespace
 		}
 		sees, leaving := sees(pid, marker)
 		if sees || leaving {
@@ -72,8 +71,8 @@ func processes(marker string) []process {
 	return list
 }
 
-// sees reports whether a process sees something mounted under marker, and whether
-// it is a process of this user that does not tell any more and has not ended.
+// sees reports whether a process sees a mount of marker, and whether it is a process of
+// this user that has not ended but whose mount table cannot be read.
 func sees(pid int, marker string) (sees, leaving bool) {
 	dir := fmt.Sprintf("/proc/%d", pid)
 	table, err := os.ReadFile(dir + "/mountinfo")
@@ -84,16 +83,16 @@ func sees(pid int, marker string) (sees, leaving bool) {
 	return err == nil && bytes.Contains(table, []byte(" "+marker+" ")), false
 }
 
-// ended reports whether a process waits for nothing but its parent's attention.
+// ended reports whether a process is a zombie or gone.
 func ended(dir string) bool {
 	stat, err := os.ReadFile(dir + "/stat")
 	at := bytes.LastIndexByte(stat, ')')
 	return err != nil || at < 0 || len(stat) < at+3 || stat[at+2] == 'Z' || stat[at+2] == 'X'
 }
 
-// endAll kills the processes that see something mounted under marker, and waits
-// until they and those that are on their way out have ended. It reports whether
-// they have. Nobody uses the session: its lock says so.
+// endAll kills the processes that see a mount of marker, and waits until they, and those
+// that are about to end, have ended. It reports whether they have. The lock on the
+// session shows that no command uses it.
 func endAll(marker string) bool {
 	for limit := time.Now().Add(endWait); ; {
 		list := processes(marker)
@@ -106,8 +105,8 @@ func endAll(marker string) bool {
 	}
 }
 
-// end kills the process and waits for its end, unless its number has been given
-// to another one.
+// end kills the process and waits for its end, unless its number now belongs to another
+// one.
 func (p process) end(marker string, wait time.Duration) {
 	n, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -123,8 +122,8 @@ func (p process) end(marker string, wait time.Duration) {
 	}
 }
 
-// goes reports whether the process ends by itself within a time. Every process of the
-// user that is on its way out is listed, also one that never saw the session.
+// goes reports whether the process ends by itself within a time. The list has every
+// process of the user that is about to end, also those that never saw the session.
 func (p process) goes(wait time.Duration) bool {
 	if p.sees {
 		return false
@@ -137,8 +136,8 @@ func (p process) goes(wait time.Duration) bool {
 	return AwaitEnd(n, wait)
 }
 
-// AwaitEnd waits until the process of a pidfd has ended, and reports whether it
-// has. The kernel has taken its namespaces down by then.
+// AwaitEnd waits until the process of a pidfd has ended, and reports whether it has. The
+// kernel has released its namespaces by then.
 func AwaitEnd(pidfd int, wait time.Duration) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for limit := time.Now().Add(wait); ; {

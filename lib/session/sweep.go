@@ -15,11 +15,11 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// clockSkew is how far in the future a time may lie without a remark: file
+// clockSkew is the time by which a timestamp may lie in the future without a remark: file
 // servers have clocks of their own.
 const clockSkew = time.Minute
 
-// Action is what a sweep did with a session directory.
+// Action is the result of a sweep for one session directory.
 type Action string
 
 // The actions.
@@ -27,10 +27,10 @@ const (
 	Removed     Action = "removed"
 	WouldRemove Action = "would-remove" // in a dry run
 	Kept        Action = "kept"
-	Failed      Action = "failed" // Err says why; part of it may be gone
+	Failed      Action = "failed" // with Err; part of it may be gone
 )
 
-// Reason is why a session directory was kept.
+// Reason is the reason why a session directory was kept.
 type Reason string
 
 // The reasons.
@@ -42,26 +42,26 @@ const (
 	Mounted      Reason = "a mount point"
 	NotDirectory Reason = "not a directory"
 	Trial        Reason = "a trial with changes that have not landed"
-	Gone         Reason = "gone" // removed by somebody else in the meantime
+	Gone         Reason = "gone" // another process has removed it meanwhile
 )
 
-// SweepOptions says what to sweep. The zero value removes every session directory that has
-// not been used for no time at all: set OlderThan.
+// SweepOptions select the session directories to sweep. The zero value removes every
+// unused one, whatever its age: set OlderThan.
 type SweepOptions struct {
 	OlderThan time.Duration
-	All       bool     // whatever the age
-	Sessions  []string // these alone, whatever their age
-	DryRun    bool     // change nothing
+	All       bool     // of any age
+	Sessions  []string // only these, of any age
+	DryRun    bool     // change no file
 	Measure   bool     // count files and bytes; a dry run always does
 	Now       func() time.Time
 
-	// Holds reports whether a trial has changes that have not landed: it is kept, whatever
-	// its age. nil: each trial is. With Discard it goes with its changes.
+	// Holds reports whether a trial has changes that have not landed: it is kept, at any age.
+	// nil: each trial is. With Discard it is removed with its changes.
 	Holds   func(path string) bool
 	Discard bool
 }
 
-// Result is what became of one session directory.
+// Result is the result for one session directory.
 type Result struct {
 	Path     string
 	Action   Action
@@ -70,23 +70,22 @@ type Result struct {
 	Age      time.Duration
 	Usage    Usage
 	Err      error // with Failed: the first failure
-	Failures int   // how many there were
+	Failures int   // their number
 }
 
-// Sweep removes the session directories in base that are older than asked and that
-// nobody holds, and takes up what a killed sweep left. report is called for
-// each entry that looks like a session directory. A base that does not exist is empty.
+// Sweep removes the session directories in base that are older than asked and that no
+// process holds, and finishes the work of a killed sweep. It calls report for each entry
+// that looks like a session directory. A base that does not exist is empty.
 //
-// Several sweeps may run at once, and session directories may be made and used
-// meanwhile. No link is followed, no mount point crossed, and the mode of
-// nothing but directories is changed. What a process that ignores the locks
-// does in the tree at the same time is at its own risk, not at that of files
-// outside.
+// Several sweeps may run at once, and session directories may be made and used meanwhile.
+// Sweep follows no link, crosses no mount point, and changes the mode of directories
+// only. If a process that ignores the locks changes the tree meanwhile, it may lose its
+// own files, but no file outside is touched.
 func Sweep(base string, o SweepOptions, report func(Result)) error {
 	return sweepIn(base, o, nil, report)
 }
 
-// sweepIn is Sweep, with the question that is asked before each removal.
+// sweepIn is Sweep; it calls ask before each removal.
 func sweepIn(base string, o SweepOptions, ask func(path string) error, report func(Result)) error {
 	dir, err := openBase(base)
 	if errors.Is(err, os.ErrNotExist) {
@@ -133,8 +132,8 @@ func (s *sweep) candidates() ([]string, error) {
 	}), nil
 }
 
-// wanted reports whether the entry is one of the named sessions, or what a
-// killed sweep left of one: a session's name ends at the last dash there.
+// wanted reports whether the entry is one of the named sessions, or the rest of one after
+// a killed sweep: there the last dash ends the session's name.
 func (s *sweep) wanted(name string) bool {
 	if len(s.Sessions) == 0 {
 		return true
@@ -145,8 +144,8 @@ func (s *sweep) wanted(name string) bool {
 	return slices.ContainsFunc(s.Sessions, func(n string) bool { return Prefix+n == name })
 }
 
-// one decides about one entry of the base and acts on it. Nobody can begin to use
-// it between the decision and the renaming, which is done under the lock on the base.
+// one decides about one entry of the base and acts on it. No command can begin to use it
+// between the decision and the rename, which needs the lock on the base.
 func (s *sweep) one(name string) Result {
 	r := Result{Path: filepath.Join(s.base.Name(), name)}
 	dir, trash := s.claim(name, &r)
@@ -155,7 +154,7 @@ func (s *sweep) one(name string) Result {
 	}
 	defer dir.Close()
 	if s.DryRun {
-		unlock(dir) // it has shown what it can
+		unlock(dir) // a dry run does not need it any more
 		if r.Action == "" {
 			r.Action = WouldRemove
 		}
@@ -164,15 +163,15 @@ func (s *sweep) one(name string) Result {
 		r.Usage = measure(fd(dir))
 		return r
 	}
-	if !dismiss(dir) { // the next sweep takes it up
+	if !dismiss(dir) { // the next sweep removes it
 		return r.fail(errors.New("its keeper, or a process that sees its overlays, does not end"))
 	}
 	return s.erase(dir, trash, r)
 }
 
-// claim returns a session directory that may be removed, locked and under a name
-// that nobody joins, or nil with the reason in r. A dry run renames nothing, and
-// gets those that are kept too, to describe them.
+// claim returns a session directory that may be removed, locked and under a name that no
+// command joins, or nil with the reason in r. A dry run renames none, and also returns
+// those that are kept, to describe them.
 func (s *sweep) claim(name string, r *Result) (dir *os.File, trash string) {
 	if err := lockWithin(s.base, unix.LOCK_EX, lockWait); err != nil {
 		*r = r.fail(fmt.Errorf("cannot lock the cache directory: %w", err))
@@ -215,14 +214,14 @@ func (s *sweep) claim(name string, r *Result) (dir *os.File, trash string) {
 	return nil, ""
 }
 
-// lockOutTries is how often a session directory is asked for. Its keeper has it for a
-// moment after the last command has ended, which is waited for: a shared lock is
-// granted then, and while commands have it at once. Other sweepers are kept out by
-// the lock on the base.
+// lockOutTries bounds the tries to lock a session directory. After the last command has
+// ended, its keeper holds the lock for a moment, and a shared lock waits for that. While
+// commands hold the lock, a shared lock is granted at once. The lock on the base keeps
+// other sweepers out.
 const lockOutTries = 3
 
-// lockOut takes the lock that keeps everybody out, if nobody uses the directory. A
-// sweeper that erases one has the lock for long, and is not waited for.
+// lockOut takes the exclusive lock, if no command uses the directory. A sweeper that
+// erases one has the lock for long; lockOut does not wait for it.
 func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
 	for range lockOutTries {
 		err := flock(dir, unix.LOCK_EX)
@@ -240,7 +239,7 @@ func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
 	return false, nil
 }
 
-// lookAt sorts out what is not a session directory of ours, without opening it.
+// lookAt finds entries that are not session directories of this user, without opening them.
 func (s *sweep) lookAt(name string) Reason {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(fd(s.base), name, &st, unix.AT_SYMLINK_NOFOLLOW); {
@@ -257,8 +256,8 @@ func (s *sweep) lookAt(name string) Reason {
 // opener is a variable for tests.
 var opener = fsat.Kernel
 
-// openClaimed opens a session directory that lookAt let pass. One without permissions
-// gets them back: nobody can use it as it is, and it would never go away.
+// openClaimed opens a session directory that lookAt accepted. It gives the owner's
+// permissions back to one without any: no command can use it, and it would stay for ever.
 func (s *sweep) openClaimed(name string) (int, error) {
 	n, err := openBeneath(fd(s.base), name)
 	if errors.Is(err, unix.EACCES) && !s.DryRun {
@@ -270,8 +269,7 @@ func (s *sweep) openClaimed(name string) (int, error) {
 	return n, err
 }
 
-// openBeneath opens a directory to read it, and enters neither a link nor a mount
-// point.
+// openBeneath opens a directory to read it, and enters neither a link nor a mount point.
 func openBeneath(parent int, name string) (int, error) {
 	return opener().Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, fsat.SameMount)
 }
@@ -289,10 +287,10 @@ func (s *sweep) explainOpen(err error, r *Result) {
 	}
 }
 
-// judgeAge keeps what is too young. What a killed sweep left has been judged.
+// judgeAge keeps young directories, but not the remains of a killed sweep.
 func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	if s.Now == nil {
-		return // Dir.Remove: its own, whatever the age
+		return // Dir.Remove: its own, of any age
 	}
 	r.LastUsed = lastUse(dir)
 	r.Age = s.Now().Sub(r.LastUsed)
@@ -305,7 +303,7 @@ func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	}
 }
 
-// holds reports whether a session directory is a trial that is to be kept.
+// holds reports whether a session directory is a trial that must be kept.
 func (s *sweep) holds(dir *os.File, name string) bool {
 	var st unix.Stat_t
 	trial := unix.Fstatat(fd(dir), stamp, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Size > 0
@@ -315,8 +313,8 @@ func (s *sweep) holds(dir *os.File, name string) bool {
 	return s.Holds == nil || s.Holds(dir.Name())
 }
 
-// lastUse is the youngest of three times: of the directory, of the stamp, and
-// of the directory's birth, which no touch(1) of a copied tree sets back.
+// lastUse is the latest of three times: of the directory, of the stamp, and of the
+// directory's birth, which no touch(1) of a copied tree sets back.
 func lastUse(dir *os.File) time.Time {
 	var own unix.Statx_t
 	if unix.Statx(fd(dir), "", unix.AT_EMPTY_PATH, unix.STATX_MTIME|unix.STATX_BTIME, &own) != nil {
@@ -340,9 +338,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// putAside gives the session directory a name that nobody joins. From here on the
-// session's name is free, while the lock still tells other sweepers that
-// somebody is at work.
+// putAside gives the session directory a name that no command joins. From here on the
+// session's name is free, while the lock still tells other sweepers that one is at work.
 func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 	trash := reaped + name + "-" + rand.Text()
 	err := fsat.RenameFresh(fd(s.base), name, fd(s.base), trash)
@@ -352,7 +349,7 @@ func (s *sweep) putAside(dir *os.File, name string) (string, error) {
 	if inPlace(s.base, trash, dir) {
 		return trash, nil
 	}
-	// Somebody without a lock put another directory in its place.
+	// A process without the lock put another directory in its place.
 	_ = fsat.RenameFresh(fd(s.base), trash, fd(s.base), name)
 	return "", errors.New("it was replaced meanwhile")
 }

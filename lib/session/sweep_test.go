@@ -19,8 +19,8 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// eachOpener runs a test with the kernel's own checks and with the ones for
-// kernels and containers without openat2.
+// eachOpener runs a test with the kernel's own checks and with those for kernels and
+// containers without openat2.
 func eachOpener(t *testing.T, test func(t *testing.T)) {
 	for name, open := range map[string]fsat.Opener{"openat2": {Openat2: true}, "openat and statx": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -50,8 +50,8 @@ func TestAge(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			base := newBase(t)
 			dir := abandoned(t, base, "s")
-			// The birth of a directory cannot be set, so that all times lie in
-			// the future and so does the clock of the sweep.
+			// The birth of a directory cannot be set, so all times lie in the future, as does the
+			// clock of the sweep.
 			now := time.Now().Add(100 * 24 * time.Hour).Truncate(time.Second)
 			require.NoError(t, os.Chtimes(filepath.Join(dir, stamp), now, now.Add(-test.stamp)))
 			require.NoError(t, os.Chtimes(dir, now, now.Add(-test.dir)))
@@ -126,7 +126,7 @@ func TestNamedSessions(t *testing.T) {
 	assert.Equal(t, []string{".reap-workspace-a-b-XYZ", "workspace-a-b", "workspace-b", "workspace-c"}, leftIn(t, base))
 }
 
-// hostile is what sandboxed commands, overlays and package managers leave.
+// hostile is a tree as sandboxed commands, overlays and package managers leave it.
 var hostile = []string{
 	"d/e/f", "empty/", "plain",
 	"work/work/#2e9f", "work/work/ 0000",
@@ -158,7 +158,7 @@ func growHostile(t *testing.T, dir string) {
 	require.NoError(t, os.Chdir(dir)) // a socket's path is short
 	require.NoError(t, unix.Bind(socket, &unix.SockaddrUnix{Name: "socket"}))
 	require.NoError(t, os.Chdir(here))
-	for i := range 1500 { // more than one reading of the directory gives
+	for i := range 1500 { // more than one read of the directory returns
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "d", fmt.Sprint(i)), nil, 0o600))
 	}
 }
@@ -287,8 +287,8 @@ func TestTwoSweepersAtOnce(t *testing.T) {
 	assert.Empty(t, leftIn(t, base))
 }
 
-// TestJoinersAgainstSweepers lets sessions start and end while two sweepers
-// remove everything that nobody holds. Whoever holds one must find his files.
+// TestJoinersAgainstSweepers lets sessions start and end while two sweepers remove all
+// sessions that no process holds. The holder of one must find its files.
 func TestJoinersAgainstSweepers(t *testing.T) {
 	base := newBase(t)
 	abandoned(t, base, "first")
@@ -332,7 +332,7 @@ func TestJoinersAgainstSweepers(t *testing.T) {
 	assert.Empty(t, leftIn(t, base))
 }
 
-// useOnce joins or mints, writes a file, and reads it back by its path.
+// useOnce joins or makes a session, writes a file, and reads it back by its path.
 func useOnce(base string, i, round int) error {
 	open := func() (*Dir, error) { return Open(base, fmt.Sprint("shared", round%2)) }
 	if i == 0 {
@@ -368,7 +368,7 @@ func TestKilledSweepIsTakenUp(t *testing.T) {
 	}
 	cmd := child(t, "sweep", base)
 	require.NoError(t, cmd.Start())
-	for dirExists(dir) { // until it was put aside
+	for dirExists(dir) { // until it has been renamed
 	}
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()

@@ -21,27 +21,26 @@ const (
 )
 
 const (
-	// maxKept is how much all the sessions of a user may keep of logs and files
-	// that were moved aside.
+	// maxKept bounds the logs and the files moved aside of all sessions of a user.
 	maxKept = 1 << 30
 
-	// passingEvery and passingTime bound what a command does for others.
+	// passingEvery and passingTime bound the work that a command does for others.
 	passingEvery = time.Hour
 	passingTime  = 500 * time.Millisecond
 )
 
-// DefaultAge is how long a session is unused when a sweep removes it.
+// DefaultAge is the time without use after which a sweep removes a session.
 const DefaultAge = 7 * 24 * time.Hour
 
-// kept is a log, or something that was moved aside.
+// kept is a log, or a file that was moved aside.
 type kept struct {
 	in, name string // in is a directory below the base
 	size     int64
 	time     time.Time
 }
 
-// Trim removes the oldest logs and files that were moved aside until those of all
-// sessions in base take no more than 1 GiB.
+// Trim removes the oldest logs and files moved aside until those of all sessions in base
+// take no more than 1 GiB.
 func Trim(base string) error { return trim(base, maxKept, nil) }
 
 func trim(base string, most int64, ask func(string) error) error {
@@ -87,8 +86,8 @@ func trim(base string, most int64, ask func(string) error) error {
 	return errors.Join(errs...)
 }
 
-// fullest returns the oldest of the session that keeps most: a session that fills
-// the disk takes nothing away from another.
+// fullest returns the oldest of the session that keeps most: a session that fills the
+// disk does not displace files of another.
 func fullest(list []kept) int {
 	sizes := map[string]int64{}
 	most := ""
@@ -101,8 +100,8 @@ func fullest(list []kept) int {
 	return slices.IndexFunc(list, func(k kept) bool { return filepath.Dir(k.in) == most })
 }
 
-// inUse reports whether a command holds a session directory, or whether that cannot
-// be told.
+// inUse reports whether a command holds a session directory, or whether that cannot be
+// determined.
 func inUse(base *os.File, name string) bool {
 	n, err := openBeneath(fd(base), name)
 	if err != nil {
@@ -112,8 +111,8 @@ func inUse(base *os.File, name string) bool {
 	return unix.Flock(n, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
-// keptIn lists what is in one directory. One that is missing, or is no directory
-// of this file system, holds nothing.
+// keptIn lists the entries of one directory. One that is missing, or is not a directory of
+// this file system, has none.
 func keptIn(base *os.File, in string) []kept {
 	n, err := openBeneath(fd(base), in)
 	if err != nil {
@@ -152,10 +151,10 @@ func (k kept) remove(base *os.File, ask func(string) error) error {
 	return nil
 }
 
-// SweepInPassing removes sessions that have not been used for a week, and trims
-// logs, at most once an hour for all commands of the user. It takes half a second
-// at most, and leaves the rest to the next sweep. holds is that of SweepOptions; also is
-// called with the others.
+// SweepInPassing removes sessions that have not been used for a week, and trims logs, at
+// most once an hour for all commands of the user. It takes half a second at most, and
+// leaves the rest to the next sweep. holds is that of SweepOptions; also is called with
+// the others.
 func SweepInPassing(base string, holds func(path string) bool, also func(olderThan time.Duration)) {
 	if !due(base) {
 		return
@@ -180,8 +179,8 @@ func SweepInPassing(base string, holds func(path string) bool, also func(olderTh
 	}
 }
 
-// due reports whether the last sweep in passing was long ago, and notes that the
-// next one is now. The time is that of the cache tag, which stays as long as the base.
+// due reports whether the last sweep in passing was long ago, and sets its time to now.
+// The time is that of the cache tag, which stays as long as the base.
 func due(base string) bool {
 	dir, err := openBase(base)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lay makes files of 64 KiB below a session directory, one after the other: Trim
-// goes by the time of the last change, which nobody can set back.
+// lay makes files of 64 KiB below a session directory, one after the other: Trim sorts by
+// ctime, which no process can set back.
 func lay(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -58,7 +58,7 @@ func TestTrimRemovesTheOldestOfTheFullestSession(t *testing.T) {
 
 func TestSweepInPassing(t *testing.T) {
 	base := newBase(t)
-	SweepInPassing(base, nil, func(time.Duration) {}) // nothing there
+	SweepInPassing(base, nil, func(time.Duration) {}) // an empty base
 	assert.NoDirExists(t, base)
 	abandoned(t, base, "young")
 	assert.False(t, due(base), "an hour has not passed")
@@ -70,14 +70,14 @@ func TestSweepInPassing(t *testing.T) {
 	}
 	long := time.Now().Add(-2 * time.Hour)
 	require.NoError(t, os.Chtimes(base+"/"+cacheTag, long, long))
-	grow(t, base, reaped+"workspace-s-1/", reaped+"workspace-s-1/f") // of a sweep that was killed: of any age
+	grow(t, base, reaped+"workspace-s-1/", reaped+"workspace-s-1/f") // of a killed sweep: removed at any age
 	SweepInPassing(base, nil, func(time.Duration) {})
 	assert.False(t, due(base), "it has just been done")
 	assert.Equal(t, []string{"workspace-young"}, leftIn(t, base))
 }
 
-// A sweep in passing that runs out of time leaves a tree that the next sweep takes
-// up, whatever its age.
+// A sweep in passing that runs out of time leaves a tree that the next sweep removes, at
+// any age.
 func TestSweepThatRunsOutOfTime(t *testing.T) {
 	base := newBase(t)
 	dir := abandoned(t, base, "s")

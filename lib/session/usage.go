@@ -6,25 +6,25 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// maxMeasured bounds how deep a dry run looks: it may not move what lies deep,
-// so each level costs a descriptor. Real trees end at a few dozen.
+// maxMeasured bounds the depth of a dry run: it may not move deep directories, so each
+// level costs a descriptor. Real trees end at a few dozen.
 const maxMeasured = 512
 
-// overlayWork is the directory that the kernel makes for itself in the work
-// directory of an overlay, with no permissions at all.
+// overlayWork is the directory that the kernel makes for itself in the work directory of
+// an overlay, with no permissions at all.
 const overlayWork = "work"
 
-// Usage is how much is, or was, in a session directory.
+// Usage is the size of a session directory, or of its removed part.
 type Usage struct {
 	Entries int64 // files and directories
-	Bytes   int64 // on disk; what has a further name elsewhere is not freed and not counted
+	Bytes   int64 // on disk; a file with a further name elsewhere is not freed and not counted
 
-	// AtLeast says that there is more: a dry run opens no directory that it
-	// would have to change first.
+	// AtLeast says that there is more: a dry run opens no directory that it would have to
+	// change first.
 	AtLeast bool
 }
 
-// measure counts what is in a directory and changes nothing.
+// measure counts the content of a directory and changes nothing.
 func measure(dir int) Usage {
 	m := &meter{links: map[inode]uint64{}}
 	m.walk(dir, "", 0)
@@ -33,7 +33,7 @@ func measure(dir int) Usage {
 
 type meter struct {
 	usage Usage
-	links map[inode]uint64 // names seen of files that have several
+	links map[inode]uint64 // names seen of files with several
 }
 
 type inode struct{ dev, ino uint64 }
@@ -71,7 +71,7 @@ func (m *meter) entry(dir int, in, name string, depth int) {
 	}
 }
 
-// file counts a file when its last name goes.
+// file counts a file when its last name is removed.
 func (m *meter) file(st *unix.Stat_t) {
 	if st.Nlink > 1 {
 		key := inode{st.Dev, st.Ino}

@@ -1,8 +1,8 @@
 // Package settings reads the configuration of npm and pip without its credentials.
 //
 // A line is kept if its key is known to hold none, and no URL in it names a user. All
-// other lines are left out: the files have tokens, passwords and keys beside what a build
-// needs, such as the registry and its certificate.
+// other lines are left out: the files have tokens, passwords and keys beside settings
+// that a build needs, such as the registry and its certificate.
 package settings
 
 import (
@@ -38,8 +38,8 @@ var pipKeys = []string{
 	"require-virtualenv", "retries", "timeout", "trusted-host", "user",
 }
 
-// Paths lists the files of the machine and of a user. Those in a project are the
-// project's own.
+// Paths lists the files of the machine and of a user. It leaves out those in a
+// project.
 func Paths(home string, getenv func(string) string) []string {
 	config := getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(config) {
@@ -52,8 +52,8 @@ func Paths(home string, getenv func(string) string) []string {
 }
 
 // Read returns the lines of a file that hold no credential, and whether these are all of
-// its lines. It returns nil for a file of another kind, one that cannot be read, and one
-// of which nothing is left.
+// its lines. It returns nil for a file of another kind, an unreadable one, and one
+// without such lines.
 func Read(path string) (kept []byte, all bool) {
 	keys, continues := pipKeys, true
 	switch filepath.Base(path) {

@@ -14,8 +14,8 @@ import (
 // no argument can hold.
 const base64Mark = "\x00"
 
-// Encode is json.Marshal that keeps every byte of a string. v points to what is to
-// be encoded.
+// Encode is json.Marshal that keeps every byte of a string. v points to the value to
+// encode.
 func Encode(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil || !bytes.Contains(text, []byte(`\ufffd`)) { // json writes the other bytes so

@@ -34,7 +34,7 @@ type call struct {
 // first is a first process that is being prepared.
 type first struct {
 	calls   []call
-	pins    runtime.Pinner // what calls point to, by number
+	pins    runtime.Pinner // memory of the arguments of calls
 	control *os.File
 	ruleset int // of Landlock, or -1
 }
@@ -57,7 +57,7 @@ func (f *first) texts(list []string) (uintptr, error) {
 	return pinned(f, unsafe.SliceData(p)), err
 }
 
-// pinned is the address of what stays there until close.
+// pinned is the address of *p, which does not move before close.
 func pinned[T any](f *first, p *T) uintptr {
 	if p != nil {
 		f.pins.Pin(p)
@@ -108,12 +108,12 @@ func (f *first) become() error {
 	return nil
 }
 
-// prepare lists what the first process does. mask is the mask of signals that it has
-// in the end.
+// prepare lists the steps of the first process. mask is the signal mask that it has in
+// the end.
 func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, network int, pair [2]int) (mask *unix.Sigset_t, err error) {
 	f.do("die with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	f.do("close a socket", unix.SYS_CLOSE, uintptr(pair[0]))
-	// A parent that died before sends no signal. Its end of the socket is closed then.
+	// A parent that has died before sends no signal. Its end of the socket is closed then.
 	alive := f.do("find its parent", unix.SYS_RECVFROM, uintptr(pair[1]), pinned(f, new(byte)), 1, unix.MSG_DONTWAIT)
 	alive.some, alive.fails = true, true // EAGAIN
 	if network >= 0 {
@@ -175,10 +175,10 @@ func openFiles() Rlimit {
 // sigsetSize is the size of the kernel's sigset_t.
 const sigsetSize = 8
 
-// place puts the files at their numbers. They are copied above these before: a number
-// may be that of a file which is still to be placed, or of one that stays. The copies
-// are made in the first process alone: in one with several threads, such as this, the
-// kernel takes milliseconds to enlarge the table of files.
+// place puts the files at their numbers. It first copies them above these: a number
+// may be that of a file not yet placed, or of one that stays. The first process alone
+// makes the copies: in a process with several threads, such as this, the kernel takes
+// milliseconds to enlarge the table of files.
 func (f *first) place(files []uintptr, stay ...int) {
 	above := uintptr(max(len(files), slices.Max(stay)+1))
 	for _, fd := range files {
@@ -211,8 +211,8 @@ func (f *first) mountProc(dir string) error {
 	return nil
 }
 
-// harden gives up what no namespace takes away: abstract sockets made outside, signals
-// to processes outside, ambient capabilities (bwrap refuses to start with them).
+// harden gives up access that no namespace takes away: abstract sockets made outside,
+// signals to processes outside, ambient capabilities (bwrap refuses to start with them).
 //
 // A kernel before 6.12 cannot close abstract sockets; callers that depend on it say so
 // with --require.

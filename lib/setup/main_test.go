@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script stands for bwrap: a shell that waits for the end of its options, and then looks
-// at the tree with the command.
+// script replaces bwrap: a shell that waits for the end of its options, and then checks
+// the tree with the command.
 const script = `#!/bin/sh
 cat <&"$2" >/dev/null
 shift 5
@@ -53,7 +53,7 @@ func start(t *testing.T, before string, j *Job) (stdout, stderr string) {
 	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", before+` exec "$@"`, "sh", self, option, string(text))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	_ = cmd.Run() // the caller looks at what was said
+	_ = cmd.Run() // the caller checks the output
 	return out.String(), said.String()
 }
 

@@ -12,8 +12,8 @@ import (
 // quiet are the attributes of every mount but those of devices.
 const quiet = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
-// clone returns a detached mount of what is open, with everything mounted below
-// it. No access leaves it as it is mounted there.
+// clone returns a detached mount of an open file or directory, with everything mounted
+// below it. Without an access the mount keeps its attributes.
 func clone(fd int, access Access) (int, error) {
 	switch access {
 	case "":

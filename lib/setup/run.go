@@ -20,6 +20,7 @@ import (
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/internal/wire"
 	"pikuri/lib/session"
+	"pikuri/lib/trace"
 )
 
 // controlFD is the socket to the monitor. The job comes in, one Answer goes out;
@@ -139,7 +140,7 @@ func receiveMessage(socket int) (text []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told, &d.Failed}
 	for i := range d.Held {
 		places = append(places, &d.Held[i])
 	}
@@ -166,8 +167,9 @@ type run struct {
 	pty     [2]int // the sandbox's own terminal: master, slave
 	root    string // the tree
 	joining chan joined
-	tree    int        // the same, open, if there is something to tell of it
-	link    *gate.Link // to the gate of the sandbox's network, or nil
+	tree    int           // the same, open, if there is something to tell of it
+	link    *gate.Link    // to the gate of the sandbox's network, or nil
+	tracer  *trace.Tracer // of the command's system calls, or nil
 }
 
 // answer tells the monitor whether there is a sandbox.
@@ -218,9 +220,9 @@ func (r *run) start() error {
 }
 
 // makeInSession makes the sandbox on a thread of its own, which has a copy of the
-// host's mounts, while the main thread enters the mount namespace of the session: its
-// keeper, if it is killed, finds it again there. The thread lives as long as this
-// process, since bwrap dies with it.
+// host's mounts. The main thread enters the mount namespace of the session: if the keeper
+// is killed, the next command finds the namespace through this process. The thread lives
+// as long as this process, since bwrap dies with it.
 func (r *run) makeInSession() error {
 	type taken struct {
 		mounts map[string]int
@@ -340,6 +342,11 @@ func (r *run) make(session map[string]int) error {
 	if err := first.become(); err != nil {
 		return err
 	}
+	if failed := r.job.FDs.Failed; failed > 0 {
+		if r.tracer, err = trace.Start(r.pid, failed); err != nil {
+			return &failure{err, "leave --trace out: a debugger or a --trace around this holds the command, or ptrace(2) is forbidden (kernel.yama.ptrace_scope)"}
+		}
+	}
 	if err := unix.Mount(t.proc(), "/proc", "", unix.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("cannot mount proc: %w", err)
 	}
@@ -384,7 +391,7 @@ func (o *options) close() {
 	unix.Close(o.write)
 }
 
-// joined is a connection to the gate, or why there is none.
+// joined is a connection to the gate, or the error of joining it.
 type joined struct {
 	link *gate.Link
 	err  error
@@ -504,8 +511,8 @@ func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, 
 	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--args", place(files, from.write), "--"}, r.job.Argv...), nil
 }
 
-// Lower sets the limit for this process and those that it starts, for good. A
-// limit that was lower already stays.
+// Lower sets the limit for this process and its children, for good. A limit that was
+// lower already stays.
 func (l Rlimit) Lower() error {
 	limit, err := l.lowered()
 	if err != nil {
@@ -555,7 +562,7 @@ func (r *run) wait() int {
 			r.kill()
 		}()
 	}
-	ws := r.reap()
+	ws := r.ended()
 	r.noteEnd()
 	r.report()
 	r.tell()
@@ -568,7 +575,19 @@ func (r *run) wait() int {
 	return e.Status
 }
 
-// report writes what the gate has to report, one JSON object a line.
+// ended waits for the end of bwrap.
+func (r *run) ended() (ws syscall.WaitStatus) {
+	if r.tracer != nil {
+		return r.tracer.Wait()
+	}
+	for {
+		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+			return ws
+		}
+	}
+}
+
+// report writes the records of the gate, one JSON object a line.
 func (r *run) report() {
 	if r.link == nil {
 		return
@@ -589,8 +608,8 @@ func (r *run) report() {
 	_ = fsat.Fill(to, text)
 }
 
-// noteEnd tells by the ctime of a note, which can no longer be written, when the
-// sandbox has ended.
+// noteEnd takes the write permission away from a note: its ctime is then the time of the
+// sandbox's end.
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)
@@ -601,16 +620,7 @@ func (r *run) noteEnd() {
 func (r *run) abandon() {
 	if r.pid > 0 {
 		r.kill()
-		r.reap()
-	}
-}
-
-// reap waits for the end of bwrap.
-func (r *run) reap() (ws syscall.WaitStatus) {
-	for {
-		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
-			return ws
-		}
+		r.ended()
 	}
 }
 

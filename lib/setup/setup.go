@@ -21,14 +21,14 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Mode is the set-up program. A job may follow as an argument, for people who run
-// a printed line; otherwise it is read from descriptor 3.
+// Mode is the set-up program. It reads its job from descriptor 3, or from an argument
+// in a line that --print has printed.
 var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-setup"
 
 // GateWord as an argument has the set-up program start the gate of its sandbox before
-// it knows its Job, which has a Job.Net that nobody shares.
+// it knows its Job, whose Job.Net is not shared.
 const GateWord = "gate"
 
 // Job describes one sandbox. It travels as a message of lib/internal/wire; in a printed
@@ -46,8 +46,8 @@ type Job struct {
 
 	WritableRoot bool `json:"writable_root,omitempty"` // the root directory itself can be written
 
-	// Told are directories of which the set-up program tells in the end, with the file
-	// FDs.Told, what is in them.
+	// Told are directories. The set-up program writes their content to FDs.Told in the
+	// end.
 	Told []string `json:"told,omitempty"`
 
 	// Net is the network of the sandbox, if it is neither the host's nor, by an option
@@ -65,8 +65,8 @@ type Rlimit struct {
 	Hard     uint64 `json:"hard"`
 }
 
-// Descriptors are files by their place among those that are sent with a job, from
-// 1 on; for a job that is an argument, by their number. Zero stands for none.
+// Descriptors are files by their index, from 1 on, among those sent with a job; for a
+// job in an argument, by their descriptor. Zero stands for none.
 type Descriptors struct {
 	Program    int      `json:"program,omitempty"`     // an executable to start instead of Job.Program
 	Status     int      `json:"status,omitempty"`      // where bwrap reports (--json-status-fd)
@@ -75,9 +75,10 @@ type Descriptors struct {
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
 	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
 	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
-	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: nobody shares it
+	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: it is not shared
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
+	Failed     int      `json:"failed,omitempty"`      // where failed system calls go; the filter is one of seccomp.Tracing then
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }
@@ -88,7 +89,7 @@ type Placed struct {
 	At int `json:"at"`
 }
 
-// Op is what a Mount does.
+// Op is the operation of a Mount.
 type Op string
 
 // The operations.
@@ -119,7 +120,7 @@ type Mount struct {
 	Perms   uint32 `json:"perms,omitempty"`   // Empty, Copy, File, Overlay without From
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File
-	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
+	Session string `json:"session,omitempty"` // Overlay: its path in the session's mount namespace
 
 	// Layer is the layers of an Overlay on disk. With Session, the set-up program mounts
 	// the overlay there if it is not mounted yet; mounts of one upper layer elsewhere in
@@ -127,7 +128,7 @@ type Mount struct {
 	Layer *overlay.Layers `json:"layer,omitempty"`
 }
 
-// Access is what may be done with a mount of the host.
+// Access is the permitted access to a mount of the host.
 type Access string
 
 // The kinds of access.
@@ -152,8 +153,8 @@ func (i Inode) checked() bool { return i != Inode{} }
 // below is a place relative to the root of the tree.
 func below(place string) string { return filepath.Clean("/" + place)[1:] }
 
-// Answer is what the set-up program tells its monitor: whether bwrap was started, and by
-// which process.
+// Answer is the first message of the set-up program to its monitor. It tells whether bwrap
+// was started, and as which process.
 type Answer struct {
 	Pid   int    // bwrap, as the monitor sees it
 	Root  string // where the set-up program sees the sandbox's root
@@ -179,13 +180,13 @@ func decode(text []byte) (*Job, error) {
 	return j, nil
 }
 
-// selfFD is where a descriptor is a path.
+// selfFD is the directory in which a descriptor has a path.
 const selfFD = "/proc/self/fd/"
 
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 
 // insideOwnNamespace tells a user namespace that maps one user from the
-// machine's own, in which the mounts would be everybody's.
+// machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
 	ids, err := os.ReadFile("/proc/self/uid_map")

@@ -15,9 +15,9 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// stagingDirs are directories over which the tree can be built. The namespace
-// is private and everything of the host is opened before, so it does not matter
-// what they hold, as long as bwrap itself does not lie there.
+// stagingDirs are directories over which the tree can be built. The namespace is
+// private and everything of the host is opened before, so their content does not
+// matter, as long as bwrap itself does not lie there.
 var stagingDirs = []string{"/mnt", "/media", "/srv", "/opt", "/home", "/root", "/var", "/tmp"}
 
 // tree is the sandbox's root directory under construction.
@@ -30,7 +30,7 @@ type tree struct {
 	fresh     []uint64
 	sealed    []int // mounts that become read-only in the end
 	own       []Inode
-	sources   []int // by mount: what it shows, cloned or opened; -1 for none
+	sources   []int // by mount: its source, cloned or opened; -1 for none
 	console   int   // a terminal that is shown as /dev/console, or another file
 	terminals int   // the devpts to show; -1 for a new one
 
@@ -45,9 +45,10 @@ type directory struct {
 	fresh bool // in memory
 }
 
-// stage begins the tree: it opens what comes from the host, and mounts the directory to
-// build in. terminals is the devpts to show, or -1 for a new one; session takes a path of
-// the session's mount namespace and returns a mount of what is there.
+// stage begins the tree: it opens the host's files, and mounts the directory to build in.
+// terminals is the devpts to show, or -1 for a new one;
+// session returns a mount of the file or directory at a path of the session's mount
+// namespace.
 func stage(j *Job, terminals int, session func(string) (int, error)) (*tree, error) {
 	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
@@ -117,8 +118,8 @@ func (j *Job) console() int {
 	return int(FilesAt(j.FDs.Passed)[1])
 }
 
-// failed names the mount and, for the errors that a user can do something about,
-// the remedy.
+// failed names the mount and, for errors that a user can mend, the
+// remedy.
 func failed(m Mount, err error) error {
 	hint := ""
 	switch {
@@ -175,8 +176,8 @@ func (i Inode) check(fd int) error {
 	return nil
 }
 
-// source opens what a mount takes from the host: a detached mount for Bind, an
-// O_PATH descriptor for Overlay, a file for Copy.
+// source opens the host's file for a mount: a detached mount for Bind, an O_PATH
+// descriptor for Overlay, a file for Copy.
 func (t *tree) source(m Mount, session func(string) (int, error)) (int, error) {
 	switch m.Op {
 	case Overlay:
@@ -355,8 +356,8 @@ func (t *tree) blank(data []byte) (int, error) {
 }
 
 // writeFile makes a file of the tree. Nothing is forked meanwhile: the gate's process would
-// have a copy of the descriptor until it execs, and no mount with a file that is open for
-// writing can be made read-only (EBUSY).
+// have a copy of the descriptor until it execs. The kernel makes no mount read-only that
+// has a file open for writing (EBUSY).
 func writeFile(dir int, name string, perms uint32, fill func(fd int) error) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
@@ -397,7 +398,7 @@ func (t *tree) overlay(m Mount, lower int) error {
 	return t.attach(m.At, mount)
 }
 
-// cloneOf returns a mount of what is at a place of the tree.
+// cloneOf returns a mount of the file or directory at a place of the tree.
 func (t *tree) cloneOf(place string) (int, error) {
 	fd, err := t.walk(place)
 	if err != nil {
@@ -452,7 +453,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	return (&overlay.Layers{Upper: upper, Work: work}).Mount(lower)
 }
 
-// file makes a file in a directory that is in memory, of Data or of what is open.
+// file makes a file in a directory in memory, with Data or the content of source.
 func (t *tree) file(m Mount, source int) error {
 	parent, err := t.parent(filepath.Dir(m.At))
 	if err != nil {
@@ -591,7 +592,7 @@ func (t *tree) isFresh(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && slices.Contains(t.fresh, st.Dev)
 }
 
-// makeAll opens a directory, and makes what is missing in memory.
+// makeAll opens a directory, and makes missing ones in memory.
 func (t *tree) makeAll(place string) (int, error) {
 	at, err := openIn(t.root, "", unix.O_DIRECTORY)
 	for name := range strings.FieldsFuncSeq(place, func(c rune) bool { return c == '/' }) {

@@ -60,14 +60,14 @@ func (c *Capture) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Kept is what was kept of a text: all of it, in Head, or its two ends.
+// Kept is the kept part of a text: all of it, in Head, or its two ends.
 type Kept struct {
 	Head, Tail []byte
 	Omitted    int64 // bytes between the two
 	Total      int64 // bytes that the text had
 }
 
-// Kept returns what was kept. Where something is missing the cuts are between
+// Kept returns the kept part. Where bytes are missing the cuts are between
 // lines, if there is an end of a line nearby, and between characters in any
 // case.
 func (c *Capture) Kept() Kept {
@@ -128,8 +128,8 @@ func (k Kept) Join(note string) []byte {
 	return append(append(head, marker...), k.Tail...)
 }
 
-// Visible is Kept with both parts made visible. That makes some texts longer, as
-// it does with binary data; no more than head and tail bytes are shown all the same.
+// Visible is Kept with both parts made visible. That makes some texts longer, such as
+// binary data; it shows at most head and tail bytes all the same.
 func (k Kept) Visible(head, tail int) Kept {
 	if k.Omitted == 0 {
 		whole := visible.Text(string(k.Head))

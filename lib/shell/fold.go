@@ -16,15 +16,15 @@ const (
 	maxSequence = 4096
 )
 
-// Fold passes on what would be left on a terminal: of a line that was drawn
+// Fold passes on the text that would be left on a terminal: of a line that was drawn
 // again and again, as progress bars are, the last form, and no sequences that
-// move, colour or name things. The pieces written to it may be cut anywhere. Close
-// it.
+// move, colour or name things. The pieces written to it may be cut anywhere. The caller
+// must close it.
 type Fold struct {
 	to       io.Writer
 	line     []byte // the current line, as far as it can still be overwritten
 	torn     bool   // the beginning of the line has been passed on
-	returned bool   // to the beginning of the line: what comes next overwrites it
+	returned bool   // to the beginning of the line: the next character overwrites it
 	back     int    // characters to be overwritten from its end
 	sequence []byte // that has begun and not ended
 	out      []byte // text to pass on, in pieces that are too small alone
@@ -166,8 +166,8 @@ func (f *Fold) text(p []byte) {
 	f.line = append(f.line, p...)
 }
 
-// overwrite makes room for what comes next. A line of which the beginning is
-// gone already is ended instead.
+// overwrite makes room for the next characters. If the beginning of the line has been
+// passed on, it ends the line instead.
 func (f *Fold) overwrite() {
 	switch {
 	case f.returned && f.torn:
@@ -224,7 +224,7 @@ const (
 	broken
 )
 
-// accept tells what b makes of the sequence (ECMA-48, section 5).
+// accept tells whether b continues, ends or breaks the sequence (ECMA-48, section 5).
 func (f *Fold) accept(b byte) state {
 	if len(f.sequence) == 1 {
 		switch {
@@ -259,7 +259,7 @@ func between(b, low, high, first, last byte) state {
 	return broken
 }
 
-// perform does what a sequence does to the line: it may erase.
+// perform applies a sequence to the line: it may erase.
 func (f *Fold) perform() {
 	f.removed++
 	switch string(f.sequence) {

@@ -16,17 +16,17 @@ import (
 	"pikuri/lib/monitor"
 )
 
-// A gate is a socket between the shell and this program, for two things that
-// cannot be known otherwise.
+// A gate is a socket between the shell and this program, for two facts that have no
+// other source.
 //
-// bwrap exits with status 137 for a command that was killed by signal 9, and for
-// one that exits with 137. Since Linux 6.15 the kernel tells the two apart, through
-// a pidfd that was opened before the process ended. So bash, before it looks at the
-// command, says hello and waits: the kernel adds the sender's process ID to the
+// bwrap exits with status 137 both for a command that was killed by signal 9 and
+// for a command that exits with 137. Since Linux 6.15 the kernel tells the two apart,
+// through a pidfd that was opened before the process ended. So bash, before it reads
+// the command, says hello and waits: the kernel adds the sender's process ID to the
 // message, and this program opens its pidfd. The command cannot forge any of this.
 //
 // The other is how the stages of the last pipeline ended, which bash knows when
-// it exits. It says so in a trap, which is set only where the command may hold a
+// it exits. It reports that in a trap, which is set only where the command may hold a
 // pipeline: bash becomes the last program of a command only if there is no trap,
 // and a program that crashes looks different in the two cases. A command can lie
 // here, but only about itself.
@@ -49,7 +49,7 @@ type gate struct {
 	env      []string // of bash, before it reads the script
 	isBegun  bool
 	ready    chan monitor.Running // the command, once it is started; closed without one
-	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
+	looked   chan struct{}        // closed once the remaining processes are known; nil without such a check
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
 	keeps    bool                 // the background of bash runs on
@@ -70,7 +70,7 @@ const maxReport = 4096
 // newGate makes a gate. It holds bash until the caller knows whether there is a sandbox,
 // and reports a pipeline if the command may contain one.
 func newGate(j *Job) (*gate, error) {
-	// Below that, descriptors of these numbers cannot be.
+	// With a lower limit, descriptors of these numbers cannot exist.
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur <= longFD {
 		return nil, nil
@@ -103,8 +103,8 @@ func newGate(j *Job) (*gate, error) {
 	return g, nil
 }
 
-// gateScript is what bash reads first. Nothing of it is left when the command
-// begins: no variable, no function, no descriptor but the one that the trap
+// gateScript is the script that bash reads first. Nothing of it is left when the
+// command begins: no variable, no function, no descriptor but the one that the trap
 // needs. The trap makes sure that its descriptor is not another file by now, and
 // is not seen by set -x.
 //
@@ -142,7 +142,7 @@ func (g *gate) placed() []monitor.Placed {
 // readsScript returns the environment variable that makes bash read the script.
 func readsScript() string { return "BASH_ENV=/dev/fd/" + strconv.Itoa(scriptFD) }
 
-// handedOver closes what only the command needs.
+// handedOver closes the files that only the command needs.
 func (g *gate) handedOver() {
 	g.theirs.Close()
 	if g.script != nil {
@@ -266,7 +266,7 @@ func (g *gate) goOn() {
 }
 
 // receive returns one message and the process that sent it, "" at the end.
-// Descriptors that come along are not taken: there is no room for them.
+// It takes no descriptors: the buffer has no room for them.
 func (g *gate) receive(buf []byte) (text string, pid int) {
 	raw, err := g.ours.SyscallConn()
 	if err != nil {
@@ -311,7 +311,7 @@ func stagesIn(text string) []int {
 	return stages
 }
 
-// shut ends the listening after all that bash said, although processes that it left may
+// shut ends the listening after the last message of bash, even if processes that bash left
 // have its socket.
 func (g *gate) shut() {
 	if raw, err := g.ours.SyscallConn(); err == nil {
@@ -319,8 +319,8 @@ func (g *gate) shut() {
 	}
 }
 
-// exit asks the kernel how bash ended. It knows that only once bash has, and older
-// ones know nothing.
+// exit asks the kernel how bash ended. The kernel knows that once bash has ended, since
+// Linux 6.15.
 func (g *gate) exit() (syscall.WaitStatus, bool) {
 	if g.pidfd <= 0 {
 		return 0, false

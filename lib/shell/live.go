@@ -14,11 +14,11 @@ import (
 	"pikuri/lib/visible"
 )
 
-// maxPending is what a Live keeps for a reader that is slower than the command.
+// maxPending bounds the text that a Live keeps for a reader slower than the command.
 // The command does not wait for it.
 const maxPending = 64 << 10
 
-// Live shows what a command writes while it runs. Writing to it never blocks.
+// Live shows the output of a command while it runs. Writing to it never blocks.
 type Live struct {
 	to      io.Writer
 	columns func() int // nil if it is not a terminal
@@ -156,8 +156,8 @@ func cutTo(text string, columns int) string {
 	return text
 }
 
-// Columns returns what tells the width of a terminal, nil if file is none. It is
-// one less than there are: a row that fills them all makes some terminals wrap.
+// Columns returns a function for the width of a terminal, nil if file is none. The width
+// is one less than the real one: a row that fills it makes some terminals wrap.
 func Columns(file *os.File) func() int {
 	if file == nil {
 		return nil

@@ -56,7 +56,7 @@ func (l *Log) write(p []byte) {
 	l.put(p, at)
 }
 
-// start makes the file and writes what came before.
+// start makes the file and writes the text that came before.
 func (l *Log) start() {
 	if l.file != nil || l.err != nil {
 		return
@@ -83,8 +83,8 @@ func (l *Log) put(p []byte, at int64) {
 // capped reports whether there was more than the log holds.
 func (l *Log) capped() bool { return l.seen > l.most }
 
-// close returns the name of the log, "" if there is none. cut tells whether it
-// holds more than what was kept.
+// close returns the name of the log, "" if there is none. cut tells whether bytes
+// are missing from the kept text.
 func (l *Log) close(cut bool) (string, error) {
 	if cut {
 		l.start()
@@ -147,8 +147,8 @@ func openDirAt(dir int, name string) (int, error) {
 	return fd, nil
 }
 
-// prune removes the oldest logs until the rest has room bytes. It is a
-// courtesy: what cannot be removed stays.
+// prune removes the oldest logs until the rest has room bytes. It ignores errors: a
+// log that cannot be removed stays.
 func prune(logs int, room int64) {
 	fd, err := unix.Dup(logs)
 	if err != nil {
@@ -199,7 +199,7 @@ func CreateLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// size writes a number of bytes as people do.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	for _, unit := range []struct {
 		name string

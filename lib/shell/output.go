@@ -15,8 +15,8 @@ type Output struct {
 	total      int64
 }
 
-// NewOutput keeps head and tail bytes, of the bytes as they come if raw is set,
-// else of what a Fold leaves of them. log and live may be nil; live gets what the
+// NewOutput keeps head and tail bytes, of the raw output if raw is set, else of the
+// text that a Fold passes on. log and live may be nil; live gets the text that the
 // Fold passes on.
 func NewOutput(head, tail int, raw bool, log *Log, live io.Writer) *Output {
 	o := &Output{head: head, tail: tail, raw: raw, log: log, capture: NewCapture(head, tail)}
@@ -47,7 +47,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Finish ends the log and puts what was kept into a result.
+// Finish ends the log and puts the kept text into a result.
 func (o *Output) Finish(r *Result) {
 	if o.fold != nil {
 		_ = o.fold.Close()

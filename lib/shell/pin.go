@@ -14,11 +14,11 @@ import (
 	"pikuri/lib/passwd"
 )
 
-// Pin says who alone may answer for a user. The zero value lets anybody.
+// Pin limits answers for a user to one source. The zero value allows any.
 type Pin struct {
 	Terminal bool   // the user at the terminal
 	Program  string // that program, an absolute path; "" for none
-	Source   string // the file that says so
+	Source   string // the file with this rule
 }
 
 // Set tells whether there is a pin at all.

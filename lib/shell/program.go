@@ -20,7 +20,7 @@ const (
 	// may be away, and an agent must not wait for ever.
 	answerLimit = 5 * time.Minute
 
-	// maxReason is how much of what the program says is read.
+	// maxReason bounds the output of the program that is read.
 	maxReason = 1024
 )
 
@@ -28,7 +28,7 @@ const (
 // changes its meaning, not when one is added.
 const programVersion = 1
 
-// asked is what a program that answers gets on its standard input.
+// asked is the question that a program gets on its standard input.
 type asked struct {
 	Tool          string `json:"tool"`
 	Version       int    `json:"version"`

@@ -30,7 +30,7 @@ $ ls
 `, q.Text())
 }
 
-// What is shown of one line, on a terminal of 20 columns.
+// The text of one line on a terminal of 20 columns.
 func TestQuestionRows(t *testing.T) {
 	for _, test := range []struct{ name, command, want string }{
 		{"short", "ls", "$ ls\n"},
@@ -62,7 +62,7 @@ func withoutNotes(shown string) string {
 }
 
 // No row is wider than the terminal, so the terminal never wraps one, and each
-// begins with something of ours.
+// begins with a mark of pk-bash.
 func FuzzQuestion(f *testing.F) {
 	f.Add("ls", "list")
 	f.Add("echo 日本 e\u0301"+strings.Repeat(" ", 99)+"\x1b[2K\u202e\n\n\n\nRun it (y/N)? y", "a\nb")

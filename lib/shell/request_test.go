@@ -19,8 +19,8 @@ var allFields = []string{
 	"input", "input_base64", "eof", "rows", "cols", "signal", "request", "jobs",
 }
 
-// FuzzRequest holds what is accepted to what another reader of JSON makes of it:
-// the command that runs is the one that was sent, and no field is passed over.
+// FuzzRequest compares accepted requests with another reader of JSON: the command
+// that runs is the one that was sent, and no field is ignored.
 func FuzzRequest(f *testing.F) {
 	for _, line := range []string{
 		`{"command":"ls"}`,
@@ -102,8 +102,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// assertUnits holds a text that was accepted to the UTF-16 code units that were
-// sent, which encoding/json does not show.
+// assertUnits compares an accepted text with the UTF-16 code units that were sent,
+// which encoding/json does not show.
 func assertUnits(t *testing.T, got string, line []byte, field string) {
 	var fields map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(line, &fields))

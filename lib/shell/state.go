@@ -30,7 +30,7 @@ const maxState = 1 << 20
 
 // script sets the variables, and prints nothing. Variables that bash sets itself are left
 // alone: an assignment to RANDOM, which has the integer attribute, would evaluate the
-// value as an expression, and run what is in a subscript there.
+// value as an expression, and run a command substitution in its subscript.
 func (s State) script() string {
 	var b strings.Builder
 	for _, name := range s.Removed {

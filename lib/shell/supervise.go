@@ -19,8 +19,8 @@ import (
 	"pikuri/lib/monitor"
 )
 
-// Limits of waiting. A command has ended when its process has; these bound
-// what comes after.
+// Limits of waiting. A command has ended when its process has; these bound the work
+// after that.
 const (
 	drainQuiet = 200 * time.Millisecond // a held pipe that is silent this long has said it all
 	drainLimit = time.Second            // for a reader that is slow, once the time is over
@@ -38,7 +38,7 @@ var past = time.Unix(1, 0)
 type Job struct {
 	Fence   *monitor.Config // its streams are set here
 	Cmd     *exec.Cmd       // path, arguments, environment, directory
-	Command string          // what the shell runs
+	Command string          // the command line for the shell
 	Gated   bool            // the shell has GateEnv in its environment
 	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
@@ -48,7 +48,7 @@ type Job struct {
 	// nil for no terminal.
 	Terminal *Size
 
-	Keep  Keep   // what is told of the command's state when it ends
+	Keep  Keep   // which part of the command's state is reported when it ends
 	State State  // that it begins with; Gated jobs only
 	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
 
@@ -59,7 +59,7 @@ type Job struct {
 
 	Timeout   time.Duration         // 0: none
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
-	Signals   <-chan os.Signal      // passed on to the command, which is to end
+	Signals   <-chan os.Signal      // passed on to the command, to end it
 	Asides    <-chan syscall.Signal // passed on, and nothing follows
 }
 
@@ -225,7 +225,7 @@ func (size Size) Set(terminal *os.File) error {
 	return errors.Join(err, cerr)
 }
 
-// files are what the command gets besides its streams.
+// files are the command's files besides its streams.
 func (s *Supervisor) files() (files []monitor.Placed, err error) {
 	if s.job.Gated {
 		if s.gate, err = newGate(s.job); err != nil {
@@ -305,8 +305,8 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// widen makes a pipe larger. A user who has many of them is refused, and does
-// with less.
+// widen makes a pipe larger. The kernel refuses that to a user with many pipes; the
+// size then stays.
 func widen(pipe *os.File) {
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })
@@ -339,7 +339,7 @@ func (p *pipe) carry() {
 	}
 }
 
-// wait returns when nothing of the command is left, or nothing that can be
+// wait returns when no process of the command is left, or none that can be
 // ended.
 func (s *Supervisor) wait(timeout time.Duration) {
 	var clock, kill, stuck <-chan time.Time
@@ -355,7 +355,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 	for {
 		select {
 		case k := <-kept:
-			if len(s.result.Sent) == 0 { // else a signal came meanwhile, and is to end them
+			if len(s.result.Sent) == 0 { // else a signal came meanwhile, which ends them
 				s.stays, s.ran = true, true
 				s.status(k.status)
 				s.result.Background = note(nil, k.left)
@@ -417,8 +417,8 @@ func (s *Supervisor) note(e monitor.Event) (last bool) {
 	return false
 }
 
-// lost ends everything when the process between was killed and did not do so; most
-// likely a command without a sandbox has killed it.
+// lost ends all processes after the guard was killed, most likely by a command without a
+// sandbox.
 func (s *Supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
@@ -450,8 +450,8 @@ func (s *Supervisor) status(ws syscall.WaitStatus) {
 	}
 }
 
-// hear waits for what the gate has to say. Everybody who could hold its other end
-// has ended; but a descriptor can be handed on.
+// hear waits for the messages of the gate. All processes that inherited its other end
+// have ended; but a descriptor can be passed on.
 func (s *Supervisor) hear() {
 	if s.gate == nil {
 		return
@@ -594,8 +594,8 @@ func (s *Supervisor) conclude() {
 	r.Sent = slices.Compact(r.Sent)
 }
 
-// fromGate corrects what bwrap says by what the kernel and bash say. A bwrap
-// reports the death by a signal as a status, like a shell; on a kernel that
+// fromGate corrects bwrap's report by those of the kernel and bash. bwrap
+// reports death by a signal as a status, like a shell; on a kernel that
 // does not tell the two apart, such a status is taken for a signal.
 func (s *Supervisor) fromGate() {
 	r, fenced, told := s.result, s.job.Fence != nil, false

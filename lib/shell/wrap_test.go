@@ -50,7 +50,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// What is quoted is read back as it was, by the shell itself.
+// FuzzQuote: the shell itself reads a quoted word unchanged.
 func FuzzQuote(f *testing.F) {
 	f.Add("it's\n$HOME `x` \\")
 	f.Fuzz(func(t *testing.T, word string) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// below returns those of the paths that lie in the home, relative to it. What
-// the machine that runs the test has is its own business.
+// below returns the paths that lie in the home, relative to it. Other paths
+// depend on the machine that runs the test.
 func (h home) below(paths []string) []string {
 	var list []string
 	for _, p := range paths {

@@ -105,8 +105,8 @@ func (d *denylist) prepared() nevers {
 	return d.never
 }
 
-// Exposed returns places of never.txt that exist on the host, most of them at
-// most: what a command without a sandbox can reach.
+// Exposed returns up to most places of never.txt that exist on the host: a
+// command without a sandbox can reach them.
 func Exposed(h Host, most int) []string {
 	d := newDenylist(Table{}, h)
 	var places []string
@@ -179,7 +179,7 @@ func (d *denylist) spelled(pattern string) []string {
 type never struct {
 	pattern  string
 	elements []string
-	top      bool // what lies below it may be shown by a name of its own
+	top      bool // paths below it may be shown by names of their own
 }
 
 func newNever(pattern string, top bool) never {
@@ -209,9 +209,9 @@ var neverList = sync.OnceValue(func() nevers {
 	return list
 })
 
-// forbids reports whether to show a directory is to show a match of the
-// pattern, a part of one, or what contains one. Both are compared element by
-// element.
+// forbids reports whether showing a directory would show a match of the pattern:
+// the directory is a match, contains one, or lies in one. Pattern and directory
+// are compared element by element.
 func (n never) forbids(dir []string) bool {
 	for i := range min(len(n.elements), len(dir)) {
 		if n.elements[i] == dir[i] {

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/toolchain/toolchaintest"
 )
 
-// TestCheckOfEverything plants all there is: nothing is seen, unless a mask is
-// missing, and then that one is named.
+// TestCheckOfEverything plants all credentials of the table: Check names none with all
+// masks, and exactly the one whose mask is missing.
 func TestCheckOfEverything(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestCheckOfEverything(t *testing.T) {
 			assert.True(t, slices.ContainsFunc(entries, func(e toolchain.Entry) bool { return e.Row.Path == r.Path }), "%s is not present", r.Path)
 		}
 	}
-	// What the machine that runs the test has is its own business.
+	// Leaks outside the home depend on the machine that runs the test.
 	inHome := func(path string) bool { return strings.HasPrefix(path, home+"/") }
 	leaks := func(masks []string) []string {
 		var list []string

@@ -50,7 +50,7 @@ func (h home) host() Host {
 	return Host{Home: h.dir, Getenv: func(name string) string { return strings.ReplaceAll(h.env[name], "{h}", h.dir) }}
 }
 
-// present lists "kind path" of what lies in the home.
+// present lists "kind path" of each present row in the home.
 func (h home) present(table Table) []string {
 	list := []string{}
 	for _, e := range table.Present(h.host()) {
@@ -104,8 +104,8 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestDangerousPlaces points variables at what must never be shown. The row
-// must vanish, and not fall back to a default that is not in use.
+// TestDangerousPlaces points variables at places that must never be shown. The
+// row must vanish, and not fall back to a default that is not in use.
 func TestDangerousPlaces(t *testing.T) {
 	tree := []string{".ssh/sub/", ".rustup/", ".cache/pikuri/", ".config/gh/", "moved/gh/", "safe/", "tossh => .ssh", "tohome => .", "safe/ssh => ../.ssh", ".netrc"}
 	for _, test := range []struct {

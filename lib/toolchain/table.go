@@ -1,10 +1,10 @@
 // Package toolchain knows where compilers, interpreters, version managers and
-// their caches live, which of that exists on this machine, and which files
-// inside it are nobody else's business.
+// their caches live, which of them exist on this machine, and which files inside
+// them are private.
 //
-// The table is data: toolchains.tsv describes its own format. What it lists is
-// chosen narrowly: a cache without the login beside it, never a whole
-// configuration directory.
+// The table is data: toolchains.tsv describes its own format. Its rows are
+// narrow: a cache without the login beside it, never a whole configuration
+// directory.
 package toolchain
 
 import (
@@ -21,7 +21,7 @@ import (
 //go:embed toolchains.tsv
 var builtin string
 
-// Kind says how a path is to be shown.
+// Kind says how the sandbox shows a path.
 type Kind string
 
 // The kinds.
@@ -42,7 +42,7 @@ type Row struct {
 	Beside    []string // outside: why the path is not larger
 	Settings  []string // NAME=VALUE for the tool's environment, as templates
 	Source    string   // where the layout is documented
-	Unchecked bool     // nobody has held the row against its source
+	Unchecked bool     // the row has not been compared with its source
 
 	File string // where the row stands
 	Line int
@@ -58,14 +58,14 @@ type Table struct {
 	replaced []Row
 }
 
-// Load returns the built-in table. A test holds it to what Parse checks, which
-// takes longer than the rest of a start.
+// Load returns the built-in table. A test runs the checks of Parse on it, which
+// take longer than the rest of a start.
 func Load() (Table, error) { return parse("toolchains.tsv", builtin, false) }
 
 // columns of a row.
 const columns = 7
 
-// unchecked marks a source that nobody has looked at.
+// unchecked marks a source that has not been read.
 const unchecked = "unchecked "
 
 // Parse reads a table from text. name is for messages, which give the line.
@@ -98,7 +98,7 @@ func parseRow(line string) (Row, error) {
 	return r, r.exclude(list(field[4]))
 }
 
-// check refuses what is written wrongly.
+// check refuses a malformed row.
 func (r *Row) check() error {
 	if r.Kind != Readable && r.Kind != Overlay {
 		return fmt.Errorf("kind %q is neither %q nor %q", r.Kind, Readable, Overlay)
@@ -160,8 +160,8 @@ func below(dir, file string) (string, bool) {
 	return rel, ok && rel != ""
 }
 
-// checkPath refuses what would mean something else than it says: a relative
-// path, one that is not clean, a bad pattern.
+// checkPath refuses a path that is relative or not clean, and a malformed
+// pattern.
 func checkPath(p string) error {
 	switch _, err := path.Match(p, ""); {
 	case !strings.HasPrefix(p, "/") && !strings.HasPrefix(p, "~/"):

@@ -16,7 +16,7 @@ func builtinTable(t *testing.T) Table {
 	return table
 }
 
-// TestLoadSkipsNoMistake: what Load takes on trust is what Parse accepts.
+// TestLoadSkipsNoMistake: Parse accepts the text that Load does not check.
 func TestLoadSkipsNoMistake(t *testing.T) {
 	checked, err := Parse("toolchains.tsv", builtin)
 	require.NoError(t, err)
@@ -39,8 +39,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNoRowShowsASecret holds the table to never.txt, and each row to what it
-// says about its own neighbours.
+// TestNoRowShowsASecret checks each row against never.txt and against its own
+// list of credentials beside it.
 func TestNoRowShowsASecret(t *testing.T) {
 	require.NotEmpty(t, neverList())
 	for _, r := range builtinTable(t).Rows() {
@@ -57,7 +57,7 @@ func TestNoRowShowsASecret(t *testing.T) {
 	}
 }
 
-// TestNoRowShowsAnothersSecret: what one row must not show, no other row may.
+// TestNoRowShowsAnothersSecret: no row shows a credential that another row names.
 func TestNoRowShowsAnothersSecret(t *testing.T) {
 	rows := builtinTable(t).Rows()
 	for _, r := range rows {

@@ -23,7 +23,7 @@ func escape(path string) string {
 	return b.String()
 }
 
-// unescape is what a pattern that escape made matches.
+// unescape returns the text that a pattern made by escape matches.
 func unescape(pattern string) string {
 	if !strings.Contains(pattern, `\`) {
 		return pattern
@@ -39,9 +39,9 @@ func unescape(pattern string) string {
 }
 
 // expand puts values into a template and reports whether all were there. The
-// result is a pattern: what the template's text makes of one stays, what comes
-// out of a variable is taken literally. A value in the middle of a path must
-// be one element of it.
+// result is a pattern: wildcards in the template's text keep their meaning, the
+// value of a variable is literal. A value in the middle of a path must be one
+// element of it.
 func expand(template string, getenv func(string) string) (string, bool) {
 	var b strings.Builder
 	for rest := template; ; {
@@ -63,8 +63,8 @@ func expand(template string, getenv func(string) string) (string, bool) {
 	}
 }
 
-// variable reads the value of a reference, NAME or NAME[0], and returns what
-// follows it.
+// variable reads the value of a reference, NAME or NAME[0], and returns the text
+// after the reference.
 func variable(ref string, getenv func(string) string) (value, tail string) {
 	end := strings.IndexFunc(ref, notInName)
 	if end < 0 {

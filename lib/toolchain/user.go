@@ -7,13 +7,13 @@ import (
 	"pikuri/lib/internal/usertable"
 )
 
-// UserFile is where the user's own rows are, or "" where that cannot be told.
+// UserFile is the path of the user's own rows, or "" if the home is unknown.
 func UserFile(h Host) string { return usertable.Path(h.Home, h.Getenv, "toolchains.tsv") }
 
-// LoadFor returns the built-in table with the rows that the user has in
-// UserFile: one for the same kind and path takes the place of the built-in one,
-// the others follow. A file that somebody else could have written is refused,
-// and so is a row that would show what no row may.
+// LoadFor returns the built-in table with the rows of UserFile: a row replaces
+// the built-in row of the same kind and path, other rows follow. It refuses a
+// file that another user could have written, and a row that shows credentials, or a
+// whole system directory or home.
 func LoadFor(h Host) (Table, error) {
 	t, err := Load()
 	if err != nil {
@@ -51,5 +51,5 @@ func (t *Table) put(r Row) {
 	t.rows[i] = r
 }
 
-// known are all rows that say something about credentials.
+// known are all rows with credentials, also those that the user has replaced.
 func (t Table) known() []Row { return append(slices.Clip(t.rows), t.replaced...) }

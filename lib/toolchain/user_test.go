@@ -103,8 +103,8 @@ func TestUserFilesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestMovedOntoSecrets: a variable may point at what another row keeps out, or
-// above what another row hides.
+// TestMovedOntoSecrets: a variable may point at a directory whose credentials
+// another row excludes or masks, or above one.
 func TestMovedOntoSecrets(t *testing.T) {
 	h := newHome(t, ".local/share/uv/credentials/credentials.toml", "x/versions/node/v1/etc/npmrc", ".nvm/versions/node/v1/etc/npmrc")
 	h.env = map[string]string{"PYENV_ROOT": "{h}/.local/share/uv"}

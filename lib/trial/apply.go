@@ -15,7 +15,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Reviewed is a change as somebody has looked at it. The zero value: nobody has.
+// Reviewed is a change as the user has reviewed it. The zero value: not reviewed.
 type Reviewed struct {
 	Given         bool
 	Before, After string // Digest
@@ -30,13 +30,13 @@ type ApplyOptions struct {
 	// Overwrite lands changes that conflict too.
 	Overwrite bool
 
-	// Reviewed returns the change at a path as it was reviewed.
+	// Reviewed returns the change at a path in its reviewed state.
 	Reviewed func(i Item) Reviewed
 
 	// DryRun changes nothing.
 	DryRun bool
 
-	// Number is that of the landing.
+	// Number is the number of this landing.
 	Number int64
 
 	// GitState is the directory where gitdir keeps the list of inert repositories.
@@ -44,10 +44,10 @@ type ApplyOptions struct {
 }
 
 // Apply lands items of one root, which List has returned, and calls report for each with
-// nil or the reason why it has not landed. The root is taken from all commands
-// first: ErrInUse. Each file is replaced in one step, and only if it is the one that the
-// trial has seen; a file that another process saves meanwhile stays. Directories are made
-// first, and removals come last. After a kill, the next Apply goes on.
+// nil or the reason why it has not landed. It first locks the root against all commands:
+// ErrInUse. It replaces each file in one step, and only if it is the one that the trial
+// has seen; a file that another process saves meanwhile stays. It makes directories
+// first, and removes entries last. After a kill, the next Apply goes on.
 func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) error {
 	ws, err := r.project()
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
-	for _, i := range items { // entries of a directory go with what takes its place
+	for _, i := range items { // entries of a directory go with the entry that replaces it
 		if i.Op == overlay.Retyped && i.Old.IsDir() && (i.Refused != "" || i.Conflict != "" && !o.Overwrite) {
 			a.failed[i.Path] = true
 		}
@@ -79,18 +79,18 @@ type applying struct {
 	ws        *workspace.LocalWorkspace
 	undo      *undo
 	report    func(Item, error)
-	recovered map[string]bool // directories in which a killed landing was looked for
+	recovered map[string]bool // directories searched for remains of a killed landing
 	failed    map[string]bool // directories that did not land
 	done      []Item
 }
 
 // Steps of a landing, in their order.
 const (
-	stepDirs    = iota // directories are made, and opened to their owner, outer ones first
-	stepFiles          // files and links, also in the place of each other
+	stepDirs    = iota // make directories, and open them to their owner, outer ones first
+	stepFiles          // files and links, also when one replaces the other
 	stepRemoved        // removals, inner ones first
-	stepRetyped        // what takes the place of a directory
-	stepModes          // modes of directories, inner ones first: one may close it
+	stepRetyped        // entries that replace a directory
+	stepModes          // modes of directories, inner ones first: a mode may close a directory
 )
 
 func stepOf(i Item) int {
@@ -107,8 +107,8 @@ func stepOf(i Item) int {
 	return stepFiles
 }
 
-// order sorts the items by step. A new directory is made open to its owner, and gets its
-// mode with the others.
+// order sorts the items by step. A new directory is made open to its owner; a later step
+// sets its mode.
 func order(items []Item) []Item {
 	var steps [stepModes + 1][]Item
 	for _, i := range items {
@@ -125,11 +125,11 @@ func order(items []Item) []Item {
 	return slices.Concat(steps[:]...)
 }
 
-// land lands one item, or reports why not.
+// land lands one item, or reports why it does not.
 func (a *applying) land(i Item) {
 	closing := i.Op == overlay.Modified && i.Old.Mode == 0
 	if closing && a.failed[i.Path] {
-		return // it has been reported
+		return // entries of it have been reported
 	}
 	err := a.try(i, closing)
 	if err != nil && i.New.IsDir() {
@@ -143,7 +143,7 @@ func (a *applying) land(i Item) {
 	}
 }
 
-// Refused is a change that does not land. Conflict: it may, with another option.
+// Refused is a change that does not land. With Conflict, another option lands it.
 type Refused struct {
 	Reason   string
 	Conflict bool
@@ -176,7 +176,7 @@ func (a *applying) try(i Item, closing bool) error {
 		return err
 	}
 	switch {
-	case old == next && !i.PermOnly(): // another directory had the place of one above for a moment
+	case old == next && !i.PermOnly(): // another directory was in the place of one above for a moment
 		return &Refused{"it has changed in the project", true}
 	case old == next, a.DryRun:
 		return nil
@@ -193,7 +193,7 @@ func (a *applying) failedAbove(rel string) string {
 	return ""
 }
 
-// recover ends what a killed landing has left in a directory.
+// recover finishes or undoes the work of a killed landing in a directory.
 func (a *applying) recover(ctx context.Context, dir string) error {
 	if a.recovered[dir] || a.DryRun {
 		return nil
@@ -201,7 +201,7 @@ func (a *applying) recover(ctx context.Context, dir string) error {
 	a.recovered[dir] = true
 	kept, err := workspace.Recover(ctx, a.ws, dir)
 	if errors.Is(err, workspace.ErrNotFound) {
-		err = nil // it has not landed yet
+		err = nil // the directory has not landed yet
 	}
 	for _, name := range kept {
 		err = errors.Join(err, fmt.Errorf("a landing that was killed had displaced a file of yours, which is %q now", name))
@@ -209,8 +209,8 @@ func (a *applying) recover(ctx context.Context, dir string) error {
 	return err
 }
 
-// entries returns what the project has at the path of an item, and what is to be there.
-// If the project has changed since the item was listed, it is a conflict.
+// entries returns the project's entry at the path of an item, and its replacement. If the
+// project has changed since the item was listed, it is a conflict.
 func (a *applying) entries(ctx context.Context, i Item, closing bool) (old, next workspace.Entry, err error) {
 	if old, err = workspace.EntryOf(ctx, a.ws, i.Path); err != nil {
 		return old, next, err
@@ -228,7 +228,7 @@ func (a *applying) entries(ctx context.Context, i Item, closing bool) (old, next
 	return old, next, nil
 }
 
-// unchanged reports whether the project has what it had when the item was listed.
+// unchanged reports whether the project's entry is the one that the list saw.
 func (a *applying) unchanged(i Item) bool {
 	fd, err := a.openProject()
 	if err != nil {
@@ -245,7 +245,7 @@ func (a *applying) unchanged(i Item) bool {
 	return st.Mode == i.Old.Mode && st.Dev == i.Old.Dev && st.Ino == i.Old.Ino && st.Ctim.Nano() == i.Old.Ctime.UnixNano()
 }
 
-// reviewed holds the change against the one that was reviewed.
+// reviewed compares the change with its reviewed state.
 func (a *applying) reviewed(i Item, old, next workspace.Entry) error {
 	if a.Reviewed == nil {
 		return nil
@@ -276,7 +276,7 @@ func Digest(e workspace.Entry) string {
 	return e.Hash
 }
 
-// swap keeps what the project has, notes what will be there, and puts it there.
+// swap keeps the project's entry, notes its replacement, and puts that in its place.
 func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) error {
 	if err := a.undo.keep(ctx, a.ws, i.Path, old, next); err != nil {
 		return fmt.Errorf("cannot keep what it displaces: %w", err)
@@ -316,8 +316,8 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	return a.confirmLanded(i.Path, next)
 }
 
-// addEqual adds entries that landed before, when pk-apply was killed, and that equal the
-// project's still.
+// addEqual adds entries that landed before, when pk-apply was killed, and still equal the
+// project's.
 func (a *applying) addEqual() error {
 	upper, err := a.openUpper()
 	if err != nil {
@@ -353,7 +353,7 @@ func (a *applying) addEqual() error {
 	return nil
 }
 
-// finish puts all that has landed on stable storage, and takes it from the upper layer.
+// finish syncs all landed entries to the disk, and removes them from the upper layer.
 func (a *applying) finish() error {
 	if err := a.addEqual(); err != nil {
 		return err

@@ -15,11 +15,11 @@ import (
 
 // before is the names that a root had when its trial began, and its directories. The
 // ctime of a file tells whether it has changed since, but neither which files there were
-// nor, of a directory, what has changed.
+// nor which entries of a directory have changed.
 //
-// The file has records that end in NUL: for each directory "/DEV INO MODE PATH", and
-// then "-NAME" for each of its entries. What is in git directories is left out: nothing
-// lands there by name.
+// The file has records that end in NUL: for each directory "/DEV INO MODE PATH", and then
+// "-NAME" for each of its entries. It has none for git directories: nothing lands there
+// by name.
 type before struct {
 	dirs map[string]*dirBefore // by path relative to the root, which is "."
 }
@@ -31,8 +31,8 @@ type dirBefore struct {
 	names    map[string]bool
 }
 
-// maxDepth bounds the directories that are open at once. Those that lie deeper are not
-// noted: a change there is a conflict if the ctime says so.
+// maxDepth bounds the directories that are open at once. Deeper ones are not noted: a
+// change there is a conflict if the ctime is later.
 const maxDepth = 200
 
 // noteNames returns the names in an open directory and below, and notes in b a directory
@@ -71,7 +71,7 @@ func (n *noting) directory(dir int, st *unix.Stat_t, rel string, depth int) erro
 	for _, name := range below {
 		sub, err := fsat.Kernel().Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.SameMount)
 		if err != nil {
-			continue // gone, no directory, or closed to the user and so to the commands
+			continue // it is gone, no directory, or closed to the user and so to the commands
 		}
 		var st unix.Stat_t
 		if err = unix.Fstat(sub, &st); err == nil {
@@ -125,7 +125,7 @@ func (b *before) had(rel string) bool {
 	return dir != nil && dir.names[path.Base(rel)]
 }
 
-// same reports whether an entry of the root is the directory that it was.
+// same reports whether a directory of the root is still the one noted at the beginning.
 func (b *before) same(rel string, dev, ino uint64) bool {
 	dir := b.dirs[rel]
 	return dir != nil && dir.dev == dev && dir.ino == ino

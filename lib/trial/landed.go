@@ -21,8 +21,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// states is the last entry that pk has put at a path. Until it has, the one before counts
-// too: it still lies there if pk was killed. Such an entry is no change of the user's.
+// states are the last entry that pk has put at a path and, until that is confirmed, the one
+// before: it is still there if pk was killed. The user has changed neither.
 type states struct{ entries []workspace.Entry }
 
 func (s states) matches(now workspace.Entry) bool {
@@ -37,7 +37,7 @@ type record struct {
 	Perm   uint32         `json:"perm,omitempty"`
 	Hash   string         `json:"hash,omitempty"`
 	Target []byte         `json:"target,omitempty"`
-	Done   bool           `json:"done,omitempty"` // the entry is there, as it has become
+	Done   bool           `json:"done,omitempty"` // the landing is complete, and the entry is as recorded
 }
 
 func newRecord(rel string, e workspace.Entry) record {
@@ -48,7 +48,7 @@ func (r record) entry() workspace.Entry {
 	return workspace.Entry{Kind: r.Kind, Perm: fs.FileMode(r.Perm), Hash: r.Hash, Target: string(r.Target)}
 }
 
-// noteLanded notes what is about to be at a path.
+// noteLanded notes the entry that is about to land at a path.
 func (r *Root) noteLanded(rel string, e workspace.Entry) error {
 	line, err := json.Marshal(newRecord(rel, e))
 	if err != nil {
@@ -64,8 +64,8 @@ func (r *Root) addLanded(rel string, e workspace.Entry) {
 	r.landed[rel] = states{known[max(0, len(known)-2):]}
 }
 
-// confirmLanded notes what is there after a landing: a group that could not be kept has no
-// permissions.
+// confirmLanded notes the entry that is there after a landing: if its group could not be
+// kept, the group has no permissions.
 func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
 	e.Size = 0
 	line := newRecord(rel, e)
@@ -78,8 +78,8 @@ func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
 	return appendTo(filepath.Join(r.Dir, landedFile), append(text, '\n'))
 }
 
-// readLanded reads what has landed. A line that was cut by a crash is the last one, and
-// nothing has landed for it.
+// readLanded reads the notes of landed entries. Only the last line can be cut by a crash,
+// and then its entry has not landed.
 func (r *Root) readLanded() error {
 	f, err := os.Open(filepath.Join(r.Dir, landedFile))
 	r.landed = map[string]states{}
@@ -108,8 +108,8 @@ func (r *Root) readLanded() error {
 	return nil
 }
 
-// project is the project's directory as a workspace, in which git directories can be
-// written: the list refuses them.
+// project is the project's directory as a workspace in which git directories can be
+// written: List has refused changes there.
 func (r *Root) project() (*workspace.LocalWorkspace, error) {
 	fd, err := r.openProject()
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Root) project() (*workspace.LocalWorkspace, error) {
 	return workspace.NewLocalWorkspaceFrom(dir, workspace.WithGitDirs(), workspace.WithOneFileSystem(), workspace.WithoutSymlinks())
 }
 
-// entryNow is what the project has at a path.
+// entryNow is the project's entry at a path.
 func (r *Root) entryNow(rel string) (workspace.Entry, error) {
 	ws, err := r.project()
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *Root) entryNow(rel string) (workspace.Entry, error) {
 	return workspace.EntryOf(context.Background(), ws, rel)
 }
 
-// Before is what the project has at the path of an item.
+// Before is the project's entry at the path of an item.
 func (i Item) Before() (workspace.Entry, error) {
 	if i.Old.Mode == 0 {
 		return workspace.Entry{}, nil
@@ -138,7 +138,7 @@ func (i Item) Before() (workspace.Entry, error) {
 	return i.Root.entryNow(i.Path)
 }
 
-// After is what the trial has at the path of an item.
+// After is the trial's entry at the path of an item.
 func (i Item) After() (workspace.Entry, error) {
 	switch {
 	case i.New.Mode == 0:
@@ -163,8 +163,8 @@ func (i Item) After() (workspace.Entry, error) {
 // workspacePerm is the permission bits of a mode.
 func workspacePerm(mode uint32) fs.FileMode { return fs.FileMode(mode & 0o777) }
 
-// OpenBefore opens the content that the project has at the path of an item: of a symbolic
-// link, its target.
+// OpenBefore opens the project's content at the path of an item: of a symbolic link, its
+// target.
 func (i Item) OpenBefore() (io.ReadCloser, error) {
 	fd, err := i.Root.openProject()
 	if err != nil {
@@ -174,7 +174,7 @@ func (i Item) OpenBefore() (io.ReadCloser, error) {
 	return openContent(fd, i.Path)
 }
 
-// OpenAfter opens the content that the trial has there.
+// OpenAfter opens the trial's content at the path of an item.
 func (i Item) OpenAfter() (io.ReadCloser, error) {
 	fd, err := i.Root.openUpper()
 	if err != nil {
@@ -213,7 +213,7 @@ func openContent(root int, rel string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// HasLanded reports whether the project has at an absolute path what has landed there.
+// HasLanded reports whether the project's entry at an absolute path has landed there.
 func (t *Trial) HasLanded(path string) bool {
 	r, rel := t.Find(path)
 	if r == nil {

@@ -20,45 +20,45 @@ type Item struct {
 	overlay.Change
 	Root *Root
 
-	// Conflict says what happened to the path in the project after the trial began, or
-	// is "". To land the change would undo that.
+	// Conflict is the change of the path in the project after the trial began, or "". Landing
+	// would undo that change.
 	Conflict string
 
-	// Refused says why the change never lands, or is "".
+	// Refused is the reason why the change never lands, or "".
 	Refused string
 
-	// Repository tells that Path is a git directory that the trial has made. It lands
-	// as one that the host's git does not use.
+	// Repository reports that Path is a git directory that the trial has made. It lands as
+	// one that the host's git does not use.
 	Repository bool
 }
 
-// PermOnly reports whether the change is of the permissions alone.
+// PermOnly reports whether only the permissions change.
 func (i Item) PermOnly() bool { return permOnly(i.Change) }
 
 func permOnly(c overlay.Change) bool { return c.Op == overlay.Modified && !c.Content }
 
-// ListOptions say what to list.
+// ListOptions select the changes to list.
 type ListOptions struct {
-	// Paths are clean paths relative to the root. None: all are listed.
+	// Paths are clean paths relative to the root. None means all changes.
 	Paths []string
 
-	// Protected names the rule by which a path is protected on the host, or is "".
+	// Protected returns the rule by which a path is protected on the host, or "".
 	Protected func(rel string) string
 
-	// ProtectedBelow names the rule by which something below a path is protected, or is
-	// "". A link at the path could put another file there.
+	// ProtectedBelow returns the rule by which an entry below a path is protected, or "". A
+	// link at the path could put another file there.
 	ProtectedBelow func(rel string) string
 
 	// Names asks for paths only: New may hold only the type, and Conflict and Refused are
 	// empty.
 	Names bool
 
-	// Links lets symbolic links land that lead out of the root.
+	// Links allows landing of symbolic links that lead out of the root.
 	Links bool
 }
 
-// List returns the changes, parents before children, and with Paths those of the
-// directories above these too.
+// List returns the changes, parents before children. With Paths it returns those of the
+// directories above them too.
 func (r *Root) List(o ListOptions) ([]Item, error) {
 	var items []Item
 	err := r.Walk(o, func(i Item) error {
@@ -90,11 +90,11 @@ type listing struct {
 	ListOptions
 	upper, lower int
 	item         func(Item) error
-	ended        error           // by item
-	repos        map[string]bool // directories, by whether git takes them for a repository
+	ended        error           // returned by item
+	repos        map[string]bool // directories, by whether git treats them as a repository
 	lately       struct{ dir, repository string }
-	moved        map[string]bool // directories, by whether the project's is another one by now
-	missing      string          // a directory that the project has not; the walk looks below it next
+	moved        map[string]bool // directories, by whether the project's has been replaced
+	missing      string          // a directory missing in the project; the walk looks below it next
 }
 
 func (l *listing) open() (err error) {
@@ -122,8 +122,8 @@ func (l *listing) close() {
 	}
 }
 
-// openProject opens the project's directory, if it still is the one that the trial began
-// with.
+// openProject opens the project's directory, if it is still the one with which the trial
+// began.
 func (r *Root) openProject() (int, error) {
 	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, r.Path, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
@@ -179,8 +179,8 @@ func (l *listing) skip(rel string, isDir bool) bool {
 	return true
 }
 
-// keep tells of entries that came to the project after the trial began. Those that have
-// landed are known.
+// keep reports whether an entry appeared in the project after the trial began, other than
+// by landing.
 func (r *Root) keep(rel string, old overlay.File) bool {
 	if r.landed[rel].entries != nil {
 		return false
@@ -224,9 +224,9 @@ func (l *listing) at(layer int, rel string) (*unix.Stat_t, bool) {
 	return st, err == nil
 }
 
-// conflict says what happened in the project after the trial saw it. The ctime of a file
-// moves whenever its content, mode or name changes, and nobody can set it. That of a
-// directory moves with its entries, so its identity and mode are compared instead.
+// conflict returns the change in the project after the trial saw the path. The ctime of a
+// file changes with its content, mode and name, and no system call sets it. That of a
+// directory changes with its entries, so its identity and mode are compared instead.
 func (l *listing) conflict(c overlay.Change) string {
 	if dir := path.Dir(c.Path); c.Path != "." && c.Old.Mode != 0 && l.movedAbove(dir) {
 		return fmt.Sprintf("the project's directory %q has been replaced", dir)
@@ -250,7 +250,7 @@ func (l *listing) conflict(c overlay.Change) string {
 	if c.Old.IsDir() {
 		was := l.before.dirs[c.Path]
 		switch {
-		case was == nil: // it was closed to the commands
+		case was == nil: // the commands could not open it
 		case was.dev != c.Old.Dev || was.ino != c.Old.Ino:
 			return "it has been replaced in the project"
 		case was.mode&0o7777 != c.Old.Mode&0o7777:
@@ -258,16 +258,16 @@ func (l *listing) conflict(c overlay.Change) string {
 		}
 		return ""
 	}
-	// The trial may have seen the change, if its overlay was mounted later. Whether its
-	// own is based on that nobody can tell: a command may have had a copy.
+	// The trial may have seen the change, if its overlay was mounted later. It is a conflict
+	// even so: a command may have based its own on an older copy.
 	if c.Old.Ctime.UnixNano() >= l.began.Since {
 		return "it has changed in the project"
 	}
 	return ""
 }
 
-// movedAbove reports whether a directory of the project, or one above it, is another one
-// than the trial began with. One that the trial has no note of is new, or closed to it.
+// movedAbove reports whether a directory of the project, or one above it, has been replaced
+// since the trial began. One without a note is new, or was closed to the trial.
 func (l *listing) movedAbove(dir string) bool {
 	if dir == "." {
 		return false
@@ -285,7 +285,7 @@ func (l *listing) movedAbove(dir string) bool {
 	return moved
 }
 
-// refuse says why a change never lands.
+// refuse returns the reason why a change never lands, or "".
 func (l *listing) refuse(c overlay.Change) string {
 	if c.Err != nil {
 		return fmt.Sprintf("it cannot be read: %v", c.Err)
@@ -304,7 +304,7 @@ func (l *listing) refuse(c overlay.Change) string {
 	}
 	bits := c.New.Mode & 0o7000
 	if c.New.IsDir() {
-		bits = (c.New.Mode ^ c.Old.Mode) & 0o7000 &^ l.inherited(c.Path) // a directory keeps those that it has
+		bits = (c.New.Mode ^ c.Old.Mode) & 0o7000 &^ l.inherited(c.Path) // a directory keeps the bits that it inherits
 	}
 	if bits != 0 && (permOnly(c) || !c.New.IsDir()) && c.New.Mode&unix.S_IFMT != unix.S_IFLNK {
 		return "set-user-ID, set-group-ID and sticky bits do not land"
@@ -318,7 +318,7 @@ func (l *listing) refuse(c overlay.Change) string {
 	return "it is neither a file, a directory nor a symbolic link"
 }
 
-// rule names a rule by which nothing lands at a path.
+// rule returns the rule that forbids landing at a path, or "".
 func (l *listing) rule(rel string) string {
 	if workspace.IsReserved(path.Base(rel)) {
 		return "its name is one of pk's own"
@@ -332,7 +332,7 @@ func (l *listing) rule(rel string) string {
 	return ""
 }
 
-// repositoryAbove is the directory, or the one above it, that git takes for a repository,
+// repositoryAbove is the directory, or the one above it, that git treats as a repository,
 // or "". Entries of one directory follow each other.
 func (l *listing) repositoryAbove(dir string) string {
 	if l.lately.dir == dir {
@@ -351,8 +351,7 @@ func (l *listing) repositoryAbove(dir string) string {
 	return found
 }
 
-// isRepository reports whether git takes a directory, as the trial sees it, for a
-// repository.
+// isRepository reports whether git treats a directory of the trial as a repository.
 func (l *listing) isRepository(dir string) bool {
 	is, known := l.repos[dir]
 	if known {
@@ -381,8 +380,8 @@ func (l *listing) inherited(rel string) uint32 {
 	return 0
 }
 
-// refuseLink refuses a link that is absolute, or may lead out of the root. Its target may
-// begin with "..", but not come back to that: what lies before could be another link.
+// refuseLink refuses a link that is absolute, or may lead out of the root. ".." may begin
+// its target, but not follow a name, which could be another link.
 func (l *listing) refuseLink(rel string) string {
 	if l.ProtectedBelow != nil {
 		if rule := l.ProtectedBelow(rel); rule != "" {
@@ -413,12 +412,12 @@ func (l *listing) refuseLink(rel string) string {
 	return ""
 }
 
-// maxRaces bounds the tries of a lookup through "..". openat2(2) fails with EAGAIN if a
-// process renames or mounts anything on the machine meanwhile.
+// maxRaces bounds the retries of a lookup through "..". openat2(2) fails with EAGAIN if
+// any process on the machine renames or mounts something meanwhile.
 const maxRaces = 128
 
 // leadsOutHere reports whether a target leads out of the project, or into a git directory,
-// by the links that the project has.
+// by the links in the project.
 func (l *listing) leadsOutHere(dir, target string) bool {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(l.lower, path.Join(dir, target), &how)
@@ -433,8 +432,8 @@ func (l *listing) leadsOutHere(dir, target string) bool {
 	return err != nil || gitplace.Named(strings.TrimPrefix(where, l.Path))
 }
 
-// leadsOut reports whether a relative target, seen from a directory of the root, climbs
-// above the root, or climbs after a name.
+// leadsOut reports whether a relative target, seen from a directory of the root, leads
+// above the root, or has ".." after a name.
 func leadsOut(dir, target string) bool {
 	depth := 0
 	if dir != "." {

@@ -16,9 +16,9 @@ import (
 // opaqueName is the attribute of a directory that hides the lower layer's.
 const opaqueName = "user.overlay.opaque"
 
-// prune takes from the upper layer the entries that have landed, so that the trial shows
-// the project's from now on. Nobody uses the overlay. An entry in an opaque directory
-// stays as long as that hides anything of the project's.
+// prune removes landed entries from the upper layer, so that the trial shows the
+// project's entries from now on. No command uses the overlay. An entry in an opaque
+// directory stays as long as that hides an entry of the project.
 func (r *Root) prune(done []Item) error {
 	upper, err := r.openUpper()
 	if err != nil {
@@ -39,7 +39,7 @@ func (r *Root) prune(done []Item) error {
 	return errors.Join(append(errs, r.renew(upper))...)
 }
 
-// unveil makes directories transparent that hide nothing of the project's any more.
+// unveil makes directories transparent that no longer hide entries of the project.
 func (r *Root) unveil(upper int, done []Item) error {
 	looked := map[string]bool{}
 	for _, i := range done {
@@ -84,7 +84,7 @@ func (r *Root) unveilOne(upper int, rel string) error {
 	return err
 }
 
-// writing changes an open directory, also one that a command has closed to its owner.
+// writing runs change on an open directory, even if its owner may not write there.
 func writing(dir int, change func() error) error {
 	err := change()
 	var st unix.Stat_t
@@ -94,7 +94,7 @@ func writing(dir int, change func() error) error {
 	return errors.Join(change(), fsat.Chmod(dir, st.Mode&0o7777))
 }
 
-// pruneOne removes an entry from the upper layer, if the project's shows then.
+// pruneOne removes an entry from the upper layer, if that shows the project's.
 func (r *Root) pruneOne(upper int, i Item) error {
 	if r.veiled(upper, path.Dir(i.Path)) || i.Repository {
 		return nil
@@ -122,8 +122,8 @@ func (r *Root) pruneOne(upper int, i Item) error {
 	return err
 }
 
-// fold removes an empty directory from the upper layer that says no more than the
-// project's does.
+// fold removes an empty directory from the upper layer that does not differ from the
+// project's.
 func (r *Root) fold(upper int, rel string) bool {
 	project, err := r.openProject()
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *Root) veiled(upper int, rel string) bool {
 	return false
 }
 
-// renew lets the trial begin anew with its next command, if it holds nothing any more.
+// renew lets the trial begin anew with its next command, if it has no changes left.
 func (r *Root) renew(upper int) error {
 	list, err := fsat.Reopen(upper, unix.O_RDONLY)
 	if err != nil {
@@ -179,16 +179,16 @@ func (r *Root) renew(upper int) error {
 	return r.save()
 }
 
-// DiscardOptions say what goes.
+// DiscardOptions select the changes to discard.
 type DiscardOptions struct {
-	All bool // everything that the root's upper layer holds
-	One bool // of a directory itself, and not the entries that are not named
+	All bool // all changes of the root's upper layer
+	One bool // of a directory itself, not of entries that are not named
 
-	DryRun   bool                  // report what would go
-	Reviewed func(i Item) Reviewed // as in ApplyOptions; what the project has does not count
+	DryRun   bool                  // only report
+	Reviewed func(i Item) Reviewed // as in ApplyOptions; the project's state is not compared
 }
 
-// Discard removes changes from the trial. The root is taken from all commands first.
+// Discard removes changes from the trial. It first locks the root against all commands.
 func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error)) error {
 	upper, err := r.openUpper()
 	if err != nil {

@@ -22,9 +22,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// repository lands a git directory that the trial has made, under a name that git does
-// not look for, as commands without a trial leave them. "pk-fs git-adopt" makes it one
-// that git uses.
+// repository lands a git directory that the trial has made under a name that git ignores,
+// as commands without a trial leave them. "pk-fs git-adopt" gives it its real name.
 func (a *applying) repository(i Item) error {
 	fenced := i.Path + gitdir.FencedSuffix
 	ctx := context.Background()
@@ -75,8 +74,8 @@ func (r *Root) repositoryEntry(rel string) workspace.Entry {
 }
 
 // copyTree copies the files and directories below a path of the upper layer that the
-// project does not have. Links and special files are left out: git makes none. Each HEAD
-// that makes its directory a repository gets another name, and is returned, inner ones
+// project does not have. It skips links and special files: git makes none. It gives each
+// HEAD that makes its directory a repository another name, and returns them, inner ones
 // first.
 func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdir.Fenced, err error) {
 	upper, err := a.openUpper()
@@ -132,8 +131,8 @@ func (a *applying) copyTree(ctx context.Context, from, to string) (names []gitdi
 	return names, err
 }
 
-// isGitDir reports whether a directory of the upper layer with a HEAD is one that git
-// takes for a repository.
+// isGitDir reports whether git treats a directory of the upper layer that has a HEAD as a
+// repository.
 func isGitDir(upper int, dir string) bool {
 	fd, err := fsat.Kernel().Open(upper, dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {

@@ -28,8 +28,8 @@ type Trial struct {
 	dir *session.Dir
 }
 
-// OpenSession opens the trial of the session called name. alone takes it from all
-// commands, for changes: ErrInUse.
+// OpenSession opens the trial of the session called name. With alone it locks the trial
+// against all commands, for changes: ErrInUse.
 func OpenSession(base, name string, alone bool) (*Trial, error) {
 	r, err := session.ReserveNamed(base, name)
 	if err != nil {
@@ -69,7 +69,7 @@ func (t *Trial) load(alone bool) error {
 		}
 		if alone {
 			err = r.Alone()
-			if err == nil { // pk-diff has it
+			if err == nil { // pk-diff uses it
 				if err = r.Try(overlay.Landing, unix.F_WRLCK); err == unix.EAGAIN {
 					err = overlay.ErrInUse
 				}
@@ -87,7 +87,7 @@ func (t *Trial) load(alone bool) error {
 	return nil
 }
 
-// Close gives the trial back.
+// Close ends the use of the trial.
 func (t *Trial) Close() error {
 	var errs []error
 	for _, r := range t.Roots {
@@ -96,7 +96,7 @@ func (t *Trial) Close() error {
 	return errors.Join(append(errs, t.dir.Release())...)
 }
 
-// Project is the directory that relative paths begin at, or "".
+// Project is the base directory of relative paths, or "".
 func (t *Trial) Project() string {
 	if len(t.Roots) == 0 {
 		return ""
@@ -131,8 +131,7 @@ func (t *Trial) Protected() map[string]string {
 	return all
 }
 
-// Name is the path of an item as people see it: relative to the project root, or
-// absolute.
+// Name is the path of an item in messages: relative to the project root, or absolute.
 func (t *Trial) Name(i Item) string {
 	if len(t.Roots) > 0 && i.Root.Path == t.Roots[0].Path {
 		return i.Path
@@ -149,7 +148,7 @@ type Summary struct {
 	Commits bool      // references of git directories have changed
 }
 
-// maxCount bounds the entries that are counted for a summary.
+// maxCount bounds the entries counted for a summary.
 const maxCount = 100_000
 
 // Sessions lists the trials among the session directories in base, by name.

@@ -17,8 +17,8 @@ import (
 // View is the roots of a trial as its commands see them, for tools outside of the
 // sandbox. It keeps the roots in use. Close it.
 type View struct {
-	// Shown is the merged directory of each root, by the root's path. It is for looking up
-	// what is below (O_PATH), with the caller's own rights.
+	// Shown is the merged directory of each root, by the root's path. It is for lookups below
+	// (O_PATH), with the caller's own rights.
 	Shown map[string]*os.File
 
 	roots  []*Root
@@ -26,7 +26,7 @@ type View struct {
 }
 
 // Show opens the trial's roots, and mounts them as a command of the trial would. roots are
-// those that the tool has: each is one of the trial from now on.
+// those of the tool: each belongs to the trial from now on.
 func Show(d *session.Dir, nsenter string, roots []string) (_ *View, err error) {
 	v := &View{Shown: map[string]*os.File{}}
 	defer func() {
@@ -38,7 +38,7 @@ func Show(d *session.Dir, nsenter string, roots []string) (_ *View, err error) {
 		return nil, err
 	}
 	var list []session.Layered
-	for _, path := range slices.Sorted(slices.Values(roots)) { // as commands lock them
+	for _, path := range slices.Sorted(slices.Values(roots)) { // in the order in which commands lock them
 		r, err := Open(v.joined.Overlays, path, path == roots[0])
 		if err != nil {
 			return nil, err
@@ -66,7 +66,7 @@ func Show(d *session.Dir, nsenter string, roots []string) (_ *View, err error) {
 	return v, nil
 }
 
-// Close gives the roots back.
+// Close ends the use of the roots.
 func (v *View) Close() error {
 	var errs []error
 	for _, f := range v.Shown {

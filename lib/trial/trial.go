@@ -25,10 +25,10 @@ import (
 type Root struct {
 	overlay.Layer
 	Path    string
-	Warning string // a remark for people about the beginning, or ""
+	Warning string // a message to the user about the beginning, or ""
 
 	began  began
-	before *before // nil until it is asked for
+	before *before // nil until it is needed
 	landed map[string]states
 }
 
@@ -46,7 +46,7 @@ type began struct {
 	Dev     uint64 `json:"dev"`
 	Ino     uint64 `json:"ino"`
 	Mode    uint32 `json:"mode"`  // that the root has in the trial, unless a command changes it
-	Since   int64  `json:"since"` // in ns; all that changed in the root later has this ctime or a later one
+	Since   int64  `json:"since"` // in ns; all later changes in the root have this ctime or a later one
 	Project bool   `json:"project,omitempty"`
 	Order   int64  `json:"order"`             // Since of the first beginning
 	Foreign string `json:"foreign,omitempty"` // a directory with another group than the user's, or ""
@@ -63,8 +63,8 @@ func Dir(overlays, root string) string {
 }
 
 // Open begins to use a root in a command, and notes the beginning of the trial if this is
-// the first one. project says that it is the project root. The caller holds the session
-// directory, and calls Started once the sandbox is made.
+// the first one. project tells whether it is the project root. The caller holds the
+// session directory, and calls Started once the sandbox is made.
 func Open(overlays, root string, project bool) (*Root, error) {
 	r := &Root{Layer: overlay.Layer{Dir: Dir(overlays, root)}, Path: root}
 	err := apart(overlays, root)
@@ -72,7 +72,7 @@ func Open(overlays, root string, project bool) (*Root, error) {
 		_, err = os.Stat(root)
 	}
 	if err == nil {
-		err = r.Layer.Open(0o700) // the beginning gives it the mode of the root
+		err = r.Layer.Open(0o700) // note sets the mode of the root
 	}
 	if err == nil {
 		err = r.Share(func() error { return r.begin(project) })
@@ -84,8 +84,8 @@ func Open(overlays, root string, project bool) (*Root, error) {
 	return r, nil
 }
 
-// apart refuses a root in or around another one of the trial: they would be two overlays
-// over the same files.
+// apart refuses a root in or around another one of the trial: two overlays would cover
+// the same files.
 func apart(overlays, root string) error {
 	others, err := Roots(overlays)
 	for _, o := range others {
@@ -96,7 +96,7 @@ func apart(overlays, root string) error {
 	return err
 }
 
-// Close gives the root back.
+// Close ends the use of the root.
 func (r *Root) Close() error { return r.CloseLock() }
 
 // begin notes the root before its overlay is mounted.
@@ -202,10 +202,10 @@ func (r *Root) Protect(named map[string]string) error {
 // maxTicks bounds the wait for a tick, of 10 ms at most, in case the clock is set back.
 const maxTicks = 100
 
-// coarseNow is a time that files which change from now on are not given an earlier one
-// than, and files that have changed before no later one. The kernel gives files the time
-// of its last tick, and since Linux 6.13 sometimes the time itself: so this waits for the
-// next tick.
+// coarseNow returns a time between the changes before and after the call: no later change
+// gets an earlier time, no earlier change a later one. The kernel gives files the time of
+// its last tick, and since Linux 6.13 sometimes the time itself: so coarseNow waits for
+// the next tick.
 func coarseNow() (int64, error) {
 	var now, tick unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_REALTIME, &now)
@@ -218,7 +218,7 @@ func coarseNow() (int64, error) {
 	return tick.Nano(), err
 }
 
-// Refusal is an error with advice.
+// Refusal is an error with advice for the user.
 type Refusal struct{ Reason, Advice string }
 
 func (r *Refusal) Error() string { return r.Reason }
@@ -227,7 +227,7 @@ func (r *Refusal) Error() string { return r.Reason }
 func (r *Refusal) Hint() string { return r.Advice }
 
 // Roots lists the roots of the trial whose overlays are in a directory, the project root
-// first. They are not locked yet.
+// first. It does not lock them.
 func Roots(overlays string) ([]*Root, error) {
 	entries, err := os.ReadDir(overlays)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -261,7 +261,7 @@ func Roots(overlays string) ([]*Root, error) {
 	return roots, nil
 }
 
-// appendTo adds to a file of pk's own, in one write.
+// appendTo appends to a file of pk's own, in one write.
 func appendTo(name string, text []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {

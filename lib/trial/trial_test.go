@@ -22,7 +22,7 @@ import (
 )
 
 // stage is a project and the layer of a trial over it. Nothing is mounted: the tests
-// write to the upper layer what the kernel writes there.
+// write to the upper layer as the kernel does.
 type stage struct {
 	project, overlays string
 	root              *Root
@@ -130,7 +130,7 @@ func grow(t *testing.T, root string, lines ...string) {
 	}
 }
 
-// list is the changes as lines, with what keeps them from landing.
+// list formats the changes as lines, with the reason if one does not land.
 func (s *stage) list(t *testing.T, o ListOptions) []string {
 	t.Helper()
 	items, err := s.again(t).List(o)
@@ -154,7 +154,7 @@ func (s *stage) list(t *testing.T, o ListOptions) []string {
 	return lines
 }
 
-// apply lands what was listed, at some paths or all, and returns what did not land.
+// apply lands listed changes, at some paths or all, and returns the refused ones.
 func (s *stage) apply(t *testing.T, o ApplyOptions, paths ...string) (refused []string) {
 	t.Helper()
 	r := s.again(t)
@@ -255,8 +255,8 @@ func host(t *testing.T, dir, script string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// A file that was copied up when the host had changed it already is based on that.
-// A later command may have the file from before, so what it writes is a conflict, too.
+// A file that was copied up after the host had changed it is based on that change. A
+// later command may have the older file, so its changes are a conflict, too.
 func TestWrittenLater(t *testing.T) {
 	s := newStage(t, "f: 1", "g: 1", "h: 1")
 	host(t, s.project, "echo 2 >f; echo 2 >g")
@@ -342,7 +342,7 @@ func TestLinkOverProtected(t *testing.T) {
 	assert.Equal(t, "T p: refused: a link there", got[0])
 }
 
-// What has landed is gone from the upper layer, and the trial begins anew if that is
+// Landed entries are removed from the upper layer, and the trial begins anew if that is
 // empty.
 func TestPrune(t *testing.T) {
 	for _, row := range []struct {
@@ -387,7 +387,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// What has landed is no change of the user's, and a deletion of it is one of the trial's.
+// A landed entry is not the user's change; deleting it is a change of the trial.
 func TestLanded(t *testing.T) {
 	s := newStage(t, "f: 1", "keep: 1")
 	s.command(t, "f: 2", "n: 1", "keep: 2")
@@ -400,7 +400,7 @@ func TestLanded(t *testing.T) {
 	host(t, s.project, "echo 3 >f")
 	assert.Equal(t, lines{"M f: conflict: it has changed in the project", "M keep", "A n"}, s.list(t, ListOptions{}))
 
-	// A landing that was killed has noted what it was about to do.
+	// A killed landing has noted the changes that it was about to make.
 	require.NoError(t, s.root.readLanded())
 	require.NoError(t, s.root.noteLanded("keep", workspace.Entry{Kind: workspace.KindFile, Perm: 0o644, Hash: workspace.HashOf([]byte("2"))}))
 	assert.Contains(t, s.list(t, ListOptions{}), "M keep")
@@ -472,7 +472,7 @@ func TestUndo(t *testing.T) {
 	assert.Empty(t, s.apply(t, ApplyOptions{}))
 	after := names(t, s.project)
 	for range 3 {
-		s.command(t) // which begins anew, and may forget what has landed
+		s.command(t) // a command begins anew, and may forget landed entries
 		assert.Empty(t, undo())
 		assert.Equal(t, before, names(t, s.project))
 		assert.Empty(t, replay((*Trial).Redo))
@@ -508,7 +508,7 @@ func TestUndoTwice(t *testing.T) {
 	}
 }
 
-// Between the list and the landing, the user changes the project.
+// The user changes the project between the list and the landing.
 func TestChangedSinceListed(t *testing.T) {
 	for _, script := range []string{"echo mine >f", "rm f", "echo mine >x; mv x f", "chmod 600 f", "rm f; mkdir f", "rm f; ln -s d f"} {
 		for _, overwrite := range []bool{false, true} {
@@ -548,7 +548,7 @@ func TestForeignGroup(t *testing.T) {
 	}
 }
 
-// The project is that of the beginning, or nothing happens.
+// Nothing happens unless the project is that of the beginning.
 func TestAnotherProject(t *testing.T) {
 	s := newStage(t, "f: 1")
 	s.command(t, "f: 2")

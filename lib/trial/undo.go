@@ -23,17 +23,17 @@ import (
 
 // Names in the directory of a layer.
 const (
-	undoDir    = "undo"    // what landings have displaced
+	undoDir    = "undo"    // the entries that landings have displaced
 	landedList = ".landed" // ends the name of the list of a landing, which begins with its number
-	undoneList = ".undone" // the same of what has been put back, and can land again
+	undoneList = ".undone" // the same for entries that undo has put back, and that can land again
 )
 
-// undo keeps what one landing displaces: a list with a JSON object for each path, in the
-// order of the landing, and the contents of files by their hash.
+// undo keeps the entries that one landing displaces: a list with a JSON object for each
+// path, in the order of the landing, and the contents of files by their hash.
 type undo struct {
 	dir  string
 	name string   // of the list
-	list *os.File // nil until something is kept
+	list *os.File // nil until there is an entry
 }
 
 // step is a line of the list.
@@ -65,7 +65,7 @@ func (r *Root) numbers(suffix string) ([]int64, error) {
 	return numbers, nil
 }
 
-// keep keeps what a path stands for, before next takes its place.
+// keep keeps the entry at a path, before next takes its place.
 func (u *undo) keep(ctx context.Context, ws *workspace.LocalWorkspace, rel string, old, next workspace.Entry) error {
 	if old.Kind == workspace.KindFile && old.Hash != next.Hash {
 		if err := u.copy(ctx, ws, rel, old.Hash); err != nil {
@@ -95,8 +95,8 @@ func (u *undo) add(s step) error {
 	return err
 }
 
-// copy copies a file of the project, which has a hash, unless one of the same content is
-// there.
+// copy copies a file of the project, which has a hash, unless a copy of the same content
+// exists.
 func (u *undo) copy(ctx context.Context, ws *workspace.LocalWorkspace, rel, hash string) error {
 	if err := os.MkdirAll(u.dir, 0o700); err != nil {
 		return err
@@ -114,9 +114,9 @@ func (u *undo) copy(ctx context.Context, ws *workspace.LocalWorkspace, rel, hash
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	_, err = io.Copy(io.MultiWriter(out, sum), in)
-	if err := errors.Join(err, out.Close()); err != nil {
+	sum, sparse := sha256.New(), &fsat.Sparse{File: out}
+	_, err = io.Copy(io.MultiWriter(sparse, sum), in)
+	if err := errors.Join(err, sparse.End(), out.Close()); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != hash {
@@ -138,13 +138,13 @@ var (
 	ErrNothingUndone = errors.New("nothing has been undone that could land again")
 )
 
-// Undo puts back what the last landing that was not undone has displaced, where the
-// project still has what landed. Paths where it has not stay for the next call.
+// Undo puts back the entries that the last landing that was not undone has displaced,
+// where the project still has the landed ones. Other paths stay for the next call.
 func (t *Trial) Undo(dryRun bool, report func(r *Root, path string, err error)) error {
 	return t.replay(true, dryRun, report)
 }
 
-// Redo lands again what the last Undo has put back.
+// Redo lands again the entries that the last Undo has removed.
 func (t *Trial) Redo(dryRun bool, report func(r *Root, path string, err error)) error {
 	return t.replay(false, dryRun, report)
 }
@@ -161,7 +161,7 @@ func (t *Trial) replay(undo, dryRun bool, report func(r *Root, path string, err 
 			return err
 		}
 		all[r] = numbers
-		for _, n := range numbers { // the last to undo, and the first to land again
+		for _, n := range numbers { // Undo begins with the last, Redo with the first
 			if number == 0 || undo == (n > number) {
 				number = n
 			}
@@ -187,8 +187,8 @@ func (t *Trial) replay(undo, dryRun bool, report func(r *Root, path string, err 
 // Number numbers a landing, which may be one of several roots.
 func Number() int64 { return time.Now().UnixNano() }
 
-// replay goes through the list of one landing, from its end: both lists are in the order
-// in which the steps were done. A step goes to the other list before it is done; one that fails stays.
+// replay goes through the list of one landing, from its end: both lists are in the order in which the
+// steps were done. A step goes to the other list before it is done; one that fails stays.
 func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, err error)) error {
 	from, to := r.newUndo(number, undoneList), r.newUndo(number, landedList)
 	if undo {
@@ -225,7 +225,7 @@ func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, 
 	return from.replace(left)
 }
 
-// replace makes a list anew.
+// replace writes a list anew.
 func (u *undo) replace(steps []step) error {
 	if len(steps) == 0 {
 		return os.Remove(u.name)
@@ -240,8 +240,8 @@ func (u *undo) replace(steps []step) error {
 	return fsat.WriteFile(u.name, text.Bytes())
 }
 
-// readSteps reads a list. A line that a crash has cut is the last one, and nothing was
-// done for it.
+// readSteps reads a list. Only the last line can be cut by a crash, and its step was not
+// done.
 func readSteps(name string) ([]step, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -262,8 +262,8 @@ func readSteps(name string) ([]step, error) {
 	return steps, lines.Err()
 }
 
-// turn replaces what has landed by what was there before, or the other way round.
-// Nothing is done where that has been done.
+// turn replaces a landed entry by the one before it, or the other way round. It does
+// nothing where that has been done.
 func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun bool) error {
 	ctx, rel := context.Background(), string(s.Old.Path)
 	expected, want := s.Old.entry(), s.New.entry()
@@ -275,7 +275,7 @@ func (r *Root) turn(ws *workspace.LocalWorkspace, to *undo, s step, undo, dryRun
 		return err
 	}
 	now.Size = 0
-	if now != want && now != expected && !r.landed[rel].matches(now) { // it may have got another mode when it landed
+	if now != want && now != expected && !r.landed[rel].matches(now) { // its mode may have changed when it landed
 		return &Refused{"it has changed in the project", true}
 	}
 	if dryRun {

@@ -43,7 +43,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// Whatever goes in, what comes out holds nothing that is not seen.
+// FuzzVisible: the result holds no invisible character.
 func FuzzVisible(f *testing.F) {
 	f.Add("a\x1b[2K\u202e\xff\n")
 	f.Fuzz(func(t *testing.T, in string) {

@@ -13,31 +13,32 @@ import (
 )
 
 const (
-	// maxTemps is how many names are tried for an unfinished file. The names are
-	// random; only a file that is swept while it is made needs another.
+	// maxTemps bounds the names tried for an unfinished file. The names are random; a new one
+	// is needed only if a sweep removes the file while it is made.
 	maxTemps = 8
 
-	// lockPatience is how long a conditional write waits for another one. Every
-	// process that can read the directory can hold the lock; then this write fails.
+	// lockPatience is the time for which a conditional write waits for another one. Every
+	// process that can read the directory can hold the lock; then the write fails.
 	lockPatience = 10 * time.Second
 
-	// sweepAgain is the time between two sweeps of a directory, and maxSwept the
-	// number of directories that are remembered.
+	// sweepAgain is the time between two sweeps of a directory, and maxSwept the number of
+	// directories that are remembered.
 	sweepAgain = time.Minute
 	maxSwept   = 1024
 
-	// maxSweep is how many entries a sweep looks at, in some 50 ms. In a larger
+	// maxSweep is the number of entries that a sweep reads, in some 50 ms. In a larger
 	// directory, leftovers of a crash may stay.
 	maxSweep = 200_000
 )
 
-// atomicFile is an unfinished file beside its place. It is locked: one that is not
-// was left by a crash, and the next write there removes it.
+// atomicFile is an unfinished file in the directory of its place. It has a name from the
+// beginning only if the file system, or a missing /proc, gives no choice. It is locked: a
+// crash left each unfinished name without a lock, and the next write removes it.
 type atomicFile struct {
 	inPlace
 	w    *LocalWorkspace
 	p    *place // kept open until the end
-	temp string
+	temp string // "": none so far
 	opts WriteOptions
 }
 
@@ -51,7 +52,7 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	if err := p.own(w.tree.fd); err != nil {
 		return nil, err
 	}
-	// Replacing leaves other names of a file alone: they are not asked about.
+	// A replacement leaves other names of a file alone, so the guards do not see them.
 	err = w.ask(Access{Path: p.path, Write: true})
 	if err == nil && opts.IfHash != "" {
 		err = w.ask(Access{Path: p.path}) // the answer tells about the content
@@ -77,13 +78,18 @@ func (w *LocalWorkspace) newAtomic(ctx context.Context, path string, p *place, o
 	w.sweep(ctx, p.dir, parent(p.path))
 	perm := opts.Perm
 	if old != nil {
-		perm = 0o600 // until it is finished, whatever it will be then
+		perm = 0o600 // until it is finished, with any final mode
 	}
 	f := &atomicFile{w: w, p: p, opts: opts}
 	f.inPlace = inPlace{ctx: ctx, path: path, limit: w.conf.maxFileSize, sync: opts.Sync}
-	f.temp, f.file, err = makeTemp(p.dir, tempFile(p.dir, uint32(perm)))
+	if f.file = w.makeUnnamed(p.dir, uint32(perm)); f.file == nil {
+		f.temp, f.file, err = makeTemp(p.dir, tempFile(p.dir, uint32(perm)))
+	}
 	if err != nil {
 		return nil, err
+	}
+	if opts.Sparse {
+		f.sparse = &fsat.Sparse{File: f.file}
 	}
 	return f, nil
 }
@@ -118,6 +124,20 @@ func (p *place) regular() (*unix.Stat_t, error) {
 	return st, isRegular(st)
 }
 
+// makeUnnamed makes an empty file without a name, and locks it for the time when it has
+// one. It returns nil if that is not possible.
+func (w *LocalWorkspace) makeUnnamed(dir int, perm uint32) *os.File {
+	if w.tree.noUnnamed {
+		return nil
+	}
+	fd, err := fsat.OpenUnnamed(dir, perm)
+	if err != nil {
+		return nil
+	}
+	_ = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	return os.NewFile(uintptr(fd), "")
+}
+
 // makeTemp makes an empty file, or a directory, that is locked.
 func makeTemp(dir int, create func(name string) (int, error)) (name string, file *os.File, err error) {
 	for range maxTemps {
@@ -146,8 +166,8 @@ func tempFile(dir int, perm uint32) func(name string) (int, error) {
 	}
 }
 
-// Close puts the file in its place. The order is content, attributes, stable
-// storage, name.
+// Close puts the file in its place. The order is content, attributes, stable storage,
+// name.
 func (f *atomicFile) Close() error {
 	if f.file == nil {
 		return nil
@@ -189,6 +209,11 @@ func (f *atomicFile) publish() error {
 			return err
 		}
 	}
+	if f.sparse != nil {
+		if err := f.sparse.End(); err != nil {
+			return err
+		}
+	}
 	if f.sync {
 		if err := f.file.Sync(); err != nil {
 			return err
@@ -203,9 +228,9 @@ func (f *atomicFile) publish() error {
 }
 
 // resemble gives a new file or directory a mode, and the owner of the one that it
-// replaces where that is possible; old may be nil. If the group differs, it gets no
-// permissions: they were meant for another group. A directory keeps the
-// set-group-ID bit that it has from its parent.
+// replaces if that is possible; old may be nil. If the group differs, it gets no
+// permissions: they were meant for another group. A directory keeps the set-group-ID bit
+// of its parent.
 func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -232,10 +257,30 @@ func resemble(file *os.File, old *unix.Stat_t, mode uint32) error {
 
 // rename gives the file its name.
 func (f *atomicFile) rename() error {
+	if f.temp == "" {
+		name := newTemp()
+		if f.opts.Exclusive {
+			name = f.p.name
+		}
+		if err := f.link(name); err != nil || f.opts.Exclusive {
+			return err
+		}
+		f.temp = name
+	}
 	if !f.opts.Exclusive {
 		return unix.Renameat(f.p.dir, f.temp, f.p.dir, f.p.name)
 	}
 	return renameNew(f.p.dir, f.temp, f.p.name)
+}
+
+func (f *atomicFile) link(name string) error {
+	raw, err := f.file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var linked error
+	err = raw.Control(func(fd uintptr) { linked = fsat.Link(int(fd), f.p.dir, name) })
+	return errors.Join(err, linked)
 }
 
 // renameNew renames an entry to a name that must be free: otherwise EEXIST.
@@ -244,8 +289,8 @@ func renameNew(dir int, from, to string) error {
 	if err != unix.EINVAL && err != unix.ENOSYS {
 		return err
 	}
-	// A file system without it can still refuse a second link. A directory has
-	// none, and replaces at most an empty directory.
+	// Without it, a file system can still refuse a second link. A directory has none, and
+	// replaces at most an empty directory.
 	switch err := unix.Linkat(dir, from, dir, to, 0); err {
 	case nil:
 		return unix.Unlinkat(dir, from, 0)
@@ -264,9 +309,12 @@ func (f *atomicFile) Abort() error {
 	if f.file == nil {
 		return nil
 	}
-	st, err := statFile(f.file)
-	if err == nil && fsat.Names(f.p.dir, f.temp, st) {
-		err = unix.Unlinkat(f.p.dir, f.temp, 0)
+	var err error
+	if f.temp != "" {
+		var st *unix.Stat_t
+		if st, err = statFile(f.file); err == nil && fsat.Names(f.p.dir, f.temp, st) {
+			err = unix.Unlinkat(f.p.dir, f.temp, 0)
+		}
 	}
 	err = errors.Join(err, f.file.Close())
 	f.file = nil
@@ -305,7 +353,7 @@ func (f *atomicFile) unchanged() error {
 	return err
 }
 
-// lockDir makes other conditional writes in a directory wait.
+// lockDir excludes other conditional writes in a directory.
 func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err != nil {

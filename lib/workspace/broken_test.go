@@ -18,7 +18,7 @@ import (
 	"pikuri/lib/workspace/workspacetest"
 )
 
-// verdict is a testing.TB that notes instead of failing.
+// verdict is a testing.TB that records a failure instead of failing.
 type verdict struct {
 	testing.TB
 	mu       sync.Mutex
@@ -65,8 +65,8 @@ func failing(t *testing.T, subject func(t testing.TB) workspacetest.Subject) []s
 	return names
 }
 
-// naive is a workspace as one writes it on a quiet afternoon: it looks at the path
-// and then uses it.
+// naive is a workspace without protection against races: it checks the path and then uses
+// it.
 type naive struct{ root string }
 
 func (n naive) path(path string) (string, error) {
@@ -165,7 +165,7 @@ func (n naive) Stat(_ context.Context, path string) (fs.FileInfo, error) {
 	return os.Stat(full)
 }
 
-// The suite is worth something only if it finds what is wrong.
+// The suite must fail broken implementations.
 func TestSuiteFailsNaiveImplementation(t *testing.T) {
 	failed := failing(t, func(t testing.TB) workspacetest.Subject {
 		root := filepath.Join(t.(*testing.T).TempDir(), "w")
@@ -184,7 +184,7 @@ func TestSuiteFailsNaiveImplementation(t *testing.T) {
 	}
 }
 
-// mutant is a right workspace with one thing wrong.
+// mutant is a correct workspace with one fault.
 type mutant struct {
 	*workspace.MemWorkspace
 	read      func(ctx context.Context, path string) ([]byte, error)

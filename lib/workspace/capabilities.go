@@ -1,18 +1,17 @@
 package workspace
 
-// Capabilities are what a Workspace promises of the medium that it is on. The
-// zero value promises nothing.
+// Capabilities are the guarantees of a Workspace on its medium. The zero value promises
+// nothing.
 type Capabilities struct {
-	// AtomicRename: Rename happens as a whole or not at all, and nobody sees it
-	// half done.
+	// AtomicRename: Rename happens as a whole or not at all, and no reader sees it half done.
 	AtomicRename bool
 
-	// ReadAfterWrite: what Write and Append have done is seen by the next Read,
-	// List, Exists and Stat of the same client.
+	// ReadAfterWrite: the next Read, List, Exists and Stat of the same client see the effects
+	// of Write and Append.
 	ReadAfterWrite bool
 
-	// DurableOnWrite: what Write and Append have done is on stable storage when
-	// they return.
+	// DurableOnWrite: the effects of Write and Append are on stable storage when these
+	// return.
 	DurableOnWrite bool
 
 	// Distributed: the same workspace can be opened by several hosts.
@@ -25,7 +24,7 @@ type Capabilities struct {
 	RenameDir bool
 }
 
-// CapabilityReporter is a Workspace that knows its Capabilities.
+// CapabilityReporter is a Workspace that reports its Capabilities.
 type CapabilityReporter interface {
 	Capabilities() Capabilities
 }

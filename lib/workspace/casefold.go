@@ -10,9 +10,9 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// caseFold makes names equal that differ only in case: each character becomes the
-// first of its forms. Bytes that are not UTF-8 all become the same character, so a
-// rule that denies may cover too much.
+// caseFold makes names equal that differ only in case: each character becomes the first
+// of its forms. Bytes that are not UTF-8 all become the same character, so a rule that
+// denies may cover too much.
 func caseFold(text string) string {
 	return strings.Map(func(r rune) rune {
 		first := r
@@ -44,7 +44,7 @@ var everything = func() *pattern.Pattern {
 	return p
 }()
 
-// caseless are file systems that may ignore case. Some have an option not to.
+// caseless are file systems that may ignore case. Some have an option against it.
 var caseless = map[int64]string{
 	0x4d44:     "vfat",
 	0x2011bab0: "exfat",

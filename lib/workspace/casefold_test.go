@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// FuzzFold: two names become the same when the standard library takes them for
-// the same, and only then; bytes that are not UTF-8 may be the same too often.
+// FuzzFold: two names become the same if the standard library considers them equal, and
+// only then; bytes that are not UTF-8 may be the same too often.
 func FuzzFold(f *testing.F) {
 	for _, pair := range [][2]string{{"README", "readme"}, {"\u212a", "k"}, {"Σς", "σΣ"}, {"ß", "SS"}, {"İ", "i"}, {"\xff", "\xfe"}, {"a", "b"}} {
 		f.Add(pair[0], pair[1])

@@ -12,8 +12,8 @@ func WithWorkspace(ctx context.Context, ws Workspace) context.Context {
 	return context.WithValue(ctx, contextKey{}, ws)
 }
 
-// WorkspaceFrom returns the Workspace that ctx carries. A nil one, also one of a
-// pointer type, is none.
+// WorkspaceFrom returns the Workspace that ctx carries. A nil one, also one of a pointer
+// type, counts as none.
 func WorkspaceFrom(ctx context.Context) (Workspace, bool) {
 	ws, _ := ctx.Value(contextKey{}).(Workspace)
 	if isNil(ws) {
@@ -22,8 +22,8 @@ func WorkspaceFrom(ctx context.Context) (Workspace, bool) {
 	return ws, true
 }
 
-// MustWorkspaceFrom is WorkspaceFrom where a missing workspace is a programming
-// error: it panics.
+// MustWorkspaceFrom is WorkspaceFrom for callers to which a missing workspace is a
+// programming error: it panics.
 func MustWorkspaceFrom(ctx context.Context) Workspace {
 	ws, ok := WorkspaceFrom(ctx)
 	if !ok {

@@ -20,10 +20,11 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// children are what this test binary does when it runs itself.
+// children are the roles in which this test binary runs itself.
 var children = map[string]func(args []string) error{
-	"write for ever": writeForEver,
-	"fill a disk":    fillDisk,
+	"write for ever":              func(args []string) error { return writeForEver(args, false) },
+	"write for ever, with a name": func(args []string) error { return writeForEver(args, true) },
+	"fill a disk":                 fillDisk,
 }
 
 func TestMain(m *testing.M) {
@@ -48,15 +49,18 @@ func child(t *testing.T, role string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// version is a content that is seen to be whole.
+// version is a content that shows whether it is complete.
 func version(n int) []byte {
 	return []byte(strings.Repeat(strconv.Itoa(n%10), 200_000+n%10))
 }
 
-func writeForEver(args []string) error {
+func writeForEver(args []string, named bool) error {
 	w, err := workspace.NewLocalWorkspace(args[0])
 	if err != nil {
 		return err
+	}
+	if named {
+		workspace.WithoutUnnamed(w)
 	}
 	for n := 0; ; n++ {
 		if err := workspace.AtomicWrite(ctx, w, "f", version(n)); err != nil {
@@ -68,9 +72,15 @@ func writeForEver(args []string) error {
 	}
 }
 
-// W12: whoever is killed in the middle of an atomic write leaves the old content or
-// the new, and nothing else that outlives the next write.
+// An atomic write that is killed leaves the old content or the new, and nothing else that
+// outlives the next write.
 func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
+	for _, role := range []string{"write for ever", "write for ever, with a name"} {
+		t.Run(role, func(t *testing.T) { killWriters(t, role) })
+	}
+}
+
+func killWriters(t *testing.T, role string) {
 	rounds := 8
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
 		rounds = n
@@ -78,13 +88,13 @@ func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
 	w, root := local(t)
 	leftovers := 0
 	for range rounds {
-		cmd := child(t, "write for ever", root)
+		cmd := child(t, role, root)
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		_, err = bufio.NewReader(out).ReadString('\n')
 		require.NoError(t, err)
-		time.Sleep(rand.N(5 * time.Millisecond)) // the moment is to be any
+		time.Sleep(rand.N(5 * time.Millisecond)) // a random moment
 		require.NoError(t, cmd.Process.Kill())
 		_, _ = io.Copy(io.Discard, out)
 		_ = cmd.Wait()
@@ -112,9 +122,44 @@ func TestKilledAtomicWriteLeavesWholeFile(t *testing.T) {
 	t.Logf("%d of %d were killed in the middle", leftovers, rounds)
 }
 
-// What somebody else is still writing is no leftover.
+// A process that is killed, by a signal that it can catch or not, leaves no name behind.
+func TestUnfinishedFileHasNoName(t *testing.T) {
+	for _, opts := range []workspace.WriteOptions{{Atomic: true}, {Atomic: true, Exclusive: true}} {
+		w, root := local(t)
+		out, err := workspace.Create(ctx, w, "f", opts)
+		require.NoError(t, err)
+		fmt.Fprint(out, "text")
+		entries, err := os.ReadDir(root)
+		require.NoError(t, err)
+		assert.Empty(t, entries)
+		require.NoError(t, out.Close())
+		entries, err = os.ReadDir(root)
+		require.NoError(t, err)
+		assert.Len(t, entries, 1)
+	}
+}
+
+// The copy of a sparse file takes no space: a command could fill the host's disk otherwise.
+func TestCopyKeepsHoles(t *testing.T) {
+	w, root := onDisk(t)
+	require.NoError(t, os.WriteFile(root+"/f", []byte("x"), 0o640))
+	require.NoError(t, os.Truncate(root+"/f", 64<<20))
+	require.NoError(t, workspace.Copy(ctx, w, "f", "g"))
+	var st unix.Stat_t
+	require.NoError(t, unix.Stat(root+"/g", &st))
+	assert.EqualValues(t, 64<<20, st.Size)
+	assert.Less(t, st.Blocks, int64(1024))
+	sum, err := workspace.Hash(ctx, w, "f")
+	require.NoError(t, err)
+	same, err := workspace.Hash(ctx, w, "g")
+	require.NoError(t, err)
+	assert.Equal(t, sum, same)
+}
+
+// A sweep leaves the unfinished file of a living writer alone.
 func TestSweepLeavesLiveFilesAlone(t *testing.T) {
 	w, root := local(t)
+	workspace.WithoutUnnamed(w)
 	out, err := workspace.Create(ctx, w, "f", workspace.WriteOptions{Atomic: true})
 	require.NoError(t, err)
 	fmt.Fprint(out, "text")
@@ -130,8 +175,8 @@ func TestSweepLeavesLiveFilesAlone(t *testing.T) {
 	assert.Equal(t, "text", string(data))
 }
 
-// W12: what is planted under the name of an unfinished file is not followed, and
-// nothing that is beyond it is touched.
+// No operation follows a link planted under the name of an unfinished file, or changes
+// its target.
 func TestPlantedTempsAreHarmless(t *testing.T) {
 	w, root := local(t)
 	outside := filepath.Dir(root) + "/outside"
@@ -161,7 +206,7 @@ func TestPlantedTempsAreHarmless(t *testing.T) {
 	require.NoError(t, w.RemoveAll(ctx, filepath.Base(name("D"))))
 }
 
-// W12: a failure removes the unfinished file.
+// A failure removes the unfinished file.
 func TestFailedAtomicWriteLeavesNothing(t *testing.T) {
 	w, root := local(t, workspace.WithMaxFileSize(10))
 	require.NoError(t, w.Write(ctx, "f", []byte("old")))
@@ -177,7 +222,7 @@ func TestFailedAtomicWriteLeavesNothing(t *testing.T) {
 	assert.Len(t, entries, 1)
 }
 
-// W13: on a full disk, an atomic write leaves the old content, and no litter.
+// On a full disk, an atomic write leaves the old content, and no litter.
 func TestFullDiskKeepsOldContent(t *testing.T) {
 	cmd := child(t, "fill a disk", t.TempDir())
 	cmd.SysProcAttr = ownMounts()

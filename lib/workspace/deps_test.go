@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Programs import this package for files: it brings along nothing that runs
-// commands or makes sandboxes.
+// Programs import this package for files: it must not import packages that run commands
+// or make sandboxes.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)

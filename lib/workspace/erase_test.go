@@ -51,7 +51,7 @@ func TestRemoveAllWithFewDescriptors(t *testing.T) {
 	}
 }
 
-// A directory that may be written and not read takes durable files.
+// A directory that can be written and not read takes durable files.
 func TestSyncInUnreadableDirectory(t *testing.T) {
 	w, root := local(t, workspace.WithSync())
 	require.NoError(t, os.Mkdir(root+"/d", 0o755))

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 )
 
-// sentinel is an error that others match, and that may itself match one of
-// package fs, so that code which knows nothing of this package understands it.
+// sentinel is an error that others match, and that may itself match one of package fs,
+// for code that does not know this package.
 type sentinel struct {
 	text  string
 	class error
@@ -24,9 +24,9 @@ var (
 	ErrAccessDenied error = &sentinel{"access denied", fs.ErrPermission}
 	// ErrReadOnly: the workspace is a read-only view, or on a medium that is.
 	ErrReadOnly error = &sentinel{"read-only", fs.ErrPermission}
-	// ErrNotFound: what should be there is missing.
+	// ErrNotFound: the file or directory is missing.
 	ErrNotFound error = &sentinel{"not found", fs.ErrNotExist}
-	// ErrExist: what should be missing is there.
+	// ErrExist: the name is already in use.
 	ErrExist error = &sentinel{"already exists", fs.ErrExist}
 	// ErrInvalid: no workspace could do this, such as use a name with a NUL.
 	ErrInvalid error = &sentinel{"invalid argument", fs.ErrInvalid}
@@ -43,9 +43,9 @@ var (
 	ErrTooMany error = &sentinel{"too many entries", nil}
 	// ErrNoSpace: the medium or a quota is full.
 	ErrNoSpace error = &sentinel{"no space left", nil}
-	// ErrChanged: what is there, or its content, is not what it was to be.
+	// ErrChanged: the entry, or its content, is not the expected one.
 	ErrChanged error = &sentinel{"changed in the meantime", nil}
-	// ErrRaced: the tree changed at every attempt while the path was looked up.
+	// ErrRaced: the tree changed at every attempt to look up the path.
 	ErrRaced error = &sentinel{"it changed each time it was looked at", nil}
 	// ErrUnsupported: this workspace cannot do this at all.
 	ErrUnsupported error = &sentinel{"not supported", errors.ErrUnsupported}
@@ -55,22 +55,21 @@ var (
 	ErrIO error = &sentinel{"input/output error", nil}
 )
 
-// Error says which operation failed on which path, and why.
+// Error describes a failed operation: its name, the path, and the reason.
 type Error struct {
 	Op   string // one word: "read", "write", "append", "rename", "delete", "remove", "list", …
 	Path string // as the caller gave it, relative to the workspace
-	To   string // where a rename or a copy was to go, "" otherwise
+	To   string // the destination of a rename or a copy, "" otherwise
 	Err  error  // a sentinel, or an error of the context
 
-	// Detail is more about the reason, "" for nothing. It names no place outside
-	// the workspace.
+	// Detail adds to the reason, or is "". It names no place outside the workspace.
 	Detail string
 	// Cause is a further error that this one matches, such as a
 	// *pattern.SyntaxError or a unix.Errno; nil for none.
 	Cause error
 }
 
-// verbs are the operations whose word is no verb.
+// verbs are the operations whose name is not a verb.
 var verbs = map[string]string{
 	"exists": "look for",
 	"mkdir":  "make directory",

@@ -10,8 +10,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// An agent gets a project to work on, except for what it must not see and what it
-// must not change.
+// An agent gets a project to work on, except for files that it must not read and files
+// that it must not change.
 func Example() {
 	dir, err := os.MkdirTemp("", "project-")
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 
 // This file is for packages that add operations to a workspace, as gitsync does.
 
-// Clean returns the path that all operations make of path: cleaned, relative to
-// the root, which is ".". It fails with ErrPathTraversal or ErrInvalid.
+// Clean returns path as all operations use it: cleaned, relative to the root, which is
+// ".". It fails with ErrPathTraversal or ErrInvalid.
 func Clean(path string) (string, error) { return clean(path) }
 
-// IsReserved reports whether a name is one of those for unfinished files: no
-// operation makes a file of such a name.
+// IsReserved reports whether a name is reserved for unfinished files: no operation makes
+// a file of such a name.
 func IsReserved(name string) bool { return isReserved(name) }
 
-// NewError makes err the error of an operation on path. An *Error keeps its
-// reason, and of an error of a system call no path is kept. The text of any other
-// error becomes part of the new one: it must name no place outside the workspace.
+// NewError makes err the error of an operation on path. An *Error keeps its reason. An
+// error of a system call loses its path. The text of any other error becomes part of the
+// new one: it must name no place outside the workspace.
 func NewError(op, path string, err error) error { return failed(op, path, err) }
 
-// Unguarded returns the directory dir, which must exist, as a workspace that asks
-// no guard, and a guard that asks those of w, about paths relative to dir. It has
-// the options of w and opts, and is to be closed on its own.
+// Unguarded returns the directory dir, which must exist, as a workspace that asks no
+// guard, and a guard that asks those of w, about paths relative to dir. The workspace has
+// the options of w and opts, and the caller closes it.
 //
-// The guard has not been asked about dir itself. It refuses to write what is called
-// .git, or lies below that; the workspace writes there.
+// The guard has not been asked about dir itself. It refuses to write a .git, or a path
+// below one; the workspace writes there.
 func (w *LocalWorkspace) Unguarded(ctx context.Context, dir string, opts ...Option) (*LocalWorkspace, Guard, error) {
 	var view *LocalWorkspace
 	err := w.do(ctx, dir, func(rel string) error {
@@ -78,9 +78,8 @@ func (w *LocalWorkspace) OpenRoot() (*os.File, error) {
 	return os.NewFile(uintptr(fd), w.tree.path), nil
 }
 
-// Do runs an operation of another package on path: it asks the policy about the
-// path as it was given, passes on the workspace that asks it about every place,
-// and logs a violation.
+// Do runs an operation of another package on path. It asks the policy about the given
+// path, passes on a workspace that asks it about every place, and logs a violation.
 func (s *ScopedWorkspace) Do(ctx context.Context, op, path string, write bool, do func(inner Workspace) error) error {
 	return s.do(ctx, operation{name: op, path: path, read: !write, write: write}, func(_, _ string) error { return do(s.inner) })
 }

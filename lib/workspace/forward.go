@@ -7,7 +7,7 @@ import (
 	"iter"
 )
 
-// forward passes everything on to another workspace.
+// forward passes all calls on to another workspace.
 type forward struct{ inner Workspace }
 
 func (f forward) Read(ctx context.Context, path string) ([]byte, error) {
@@ -74,6 +74,5 @@ func (f forward) Recover(ctx context.Context, dir string) ([]string, error) {
 	return Recover(ctx, f.inner, dir)
 }
 
-// Capabilities are those of the workspace behind: a view changes nothing about
-// its medium.
+// Capabilities are those of the workspace behind: a view has the same medium.
 func (f forward) Capabilities() Capabilities { return CapabilitiesOf(f.inner) }

@@ -15,7 +15,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// wood makes trees and paths of what it is given.
+// wood makes trees and paths of its bytes.
 type wood struct {
 	bytes []byte
 }
@@ -42,8 +42,8 @@ func (w *wood) path(climbing bool) string {
 	return path
 }
 
-// grow makes something in the tree; that it cannot be made is no matter. Nothing is
-// made through a link that leads out: that would be the machine's.
+// grow makes an entry in the tree, if it can. It makes none through a link that leads
+// out: that would be in the machine's tree.
 func (w *wood) grow(root string) {
 	name := root + "/" + w.path(false)
 	kind := w.next(5)
@@ -67,7 +67,7 @@ func (w *wood) grow(root string) {
 	}
 }
 
-// free tells whether name is free, and would be made in dir.
+// free tells whether name does not exist, and would be made in dir.
 func free(name, dir string) bool {
 	if _, err := os.Lstat(name); err == nil {
 		return false
@@ -81,9 +81,9 @@ func free(name, dir string) bool {
 	}
 }
 
-// FuzzLookup holds both ways to look a path up to the kernel's: what is inside is
-// found, what is outside is refused, and what is missing is missing. A link that
-// passes through a neighbour of the root on its way back is refused.
+// FuzzLookup compares both ways to look up a path with the kernel's: a path inside is
+// found, one outside is refused, and a missing one is missing. A link that passes through
+// a neighbour of the root on its way back is refused.
 func FuzzLookup(f *testing.F) {
 	for seed := range 300 {
 		var bytes []byte
@@ -124,8 +124,8 @@ func FuzzLookup(f *testing.F) {
 	})
 }
 
-// astray tells whether a path that leads somewhere passes through what is neither in
-// the root nor above it.
+// astray tells whether a path passes through a directory that is neither in the root nor
+// above it.
 func astray(root, path string) bool {
 	at, rest := root, strings.Split(path, "/")
 	for len(rest) > 0 {

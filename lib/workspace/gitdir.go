@@ -8,8 +8,8 @@ import (
 
 var errGitDir = &Error{Err: ErrAccessDenied, Detail: "it lies in a git directory"}
 
-// refuseGitDir refuses to write a place in a git directory, under the path that was
-// given or the one that this leads to.
+// refuseGitDir refuses to write a place in a git directory, by the given path or the
+// resolved one.
 func (w *LocalWorkspace) refuseGitDir(given, where string) error {
 	if w.conf.gitDirs {
 		return nil
@@ -20,7 +20,7 @@ func (w *LocalWorkspace) refuseGitDir(given, where string) error {
 	return refuseInside(where, w.has)
 }
 
-// refuseInside refuses what gitplace finds in a git directory.
+// refuseInside refuses a place that gitplace finds in a git directory.
 func refuseInside(where string, has func(string) (bool, error)) error {
 	is, err := gitplace.Inside(where, has)
 	if is {
@@ -29,7 +29,7 @@ func refuseInside(where string, has func(string) (bool, error)) error {
 	return err
 }
 
-// has reports whether something, or a link, is at a path without links.
+// has reports whether a file or a link is at a path without links.
 func (w *LocalWorkspace) has(path string) (bool, error) {
 	fd, err := w.openBelow(w.tree.fd, path, unix.O_PATH)
 	switch err {
@@ -44,7 +44,7 @@ func (w *LocalWorkspace) has(path string) (bool, error) {
 	return false, err
 }
 
-// has reports whether something is at a path.
+// has reports whether a file is at a path.
 func (m *MemWorkspace) has(path string) (bool, error) {
 	_, err := m.find(path)
 	return err == nil, nil

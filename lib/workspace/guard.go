@@ -7,29 +7,28 @@ import (
 
 // Access is the next step of an operation.
 type Access struct {
-	// Path is the place of the step, every link followed, relative to the root of
-	// the workspace; "." for the root.
+	// Path is the place of the step, with all links resolved, relative to the root of the
+	// workspace; "." for the root.
 	Path  string
 	Write bool   // it writes or removes; otherwise it reads
 	Links uint64 // the number of hard links; 0 for a missing file, or another kind
 }
 
-// Guard decides about an access. Its error ends the operation before that has
-// told or changed anything. The operation returns an error that matches it.
+// Guard decides about an access. Its error ends the operation before that has revealed or
+// changed anything. The operation returns an error that matches it.
 type Guard func(Access) error
 
-// Guarder is a Workspace that knows where its paths lead. A workspace without
-// links need not be one: its paths lead where they say.
+// Guarder is a Workspace that knows where its paths lead. A workspace without links need
+// not be one.
 type Guarder interface {
-	// Guarded returns a view of the workspace that asks guard about each place
-	// before it touches it, after the guards that it asks already. Lists leave out
-	// entries that may not be read. An operation on a whole tree first asks about
-	// everything in it.
+	// Guarded returns a view of the workspace that asks guard about each place before it
+	// touches it, after the guards that it asks already. Lists leave out entries that may not
+	// be read. An operation on a whole tree first asks about every entry in it.
 	Guarded(guard Guard) Workspace
 }
 
-// Guarded returns a view of any workspace that asks guard. A workspace that is no
-// Guarder has no links, as far as is known: its paths lead where they say.
+// Guarded returns a view of any workspace that asks guard. It assumes that a workspace
+// that is not a Guarder has no links.
 func Guarded(ws Workspace, guard Guard) Workspace {
 	if g, ok := ws.(Guarder); ok {
 		return g.Guarded(guard)
@@ -91,10 +90,10 @@ func (g *guarded) ask(op operation, path, to string) error {
 	return nil
 }
 
-// askTree asks about everything below a directory that is to be removed or moved.
+// askTree asks about every entry below a directory that the operation removes or moves.
 func (g *guarded) askTree(ctx context.Context, op operation, dir, to string) error {
 	if dir == "." {
-		return nil // the root is neither removed nor moved
+		return nil // the operation refuses to remove or move the root
 	}
 	info, err := g.inner.Stat(ctx, dir)
 	if err != nil || !info.IsDir() {

@@ -10,10 +10,10 @@ import (
 	"iter"
 )
 
-// chunk is how much is copied between two looks at the context.
+// chunk is the number of bytes copied between two checks of the context.
 const chunk = 1 << 20
 
-// Open opens a file for reading. Where ws is no Opener, the file is read at once.
+// Open opens a file for reading. If ws is not an Opener, Open reads the file at once.
 func Open(ctx context.Context, ws Workspace, path string) (File, error) {
 	if o, ok := ws.(Opener); ok {
 		return o.Open(ctx, path)
@@ -29,8 +29,8 @@ func Open(ctx context.Context, ws Workspace, path string) (File, error) {
 	return newMemFile(ctx, path, data, info), nil
 }
 
-// Create opens a file to be written. Where ws is no Creator, the content is kept
-// in memory until Close, and Exclusive and IfHash are ErrUnsupported.
+// Create opens a file to be written. If ws is not a Creator, the content stays in memory
+// until Close, and Exclusive and IfHash are ErrUnsupported.
 func Create(ctx context.Context, ws Workspace, path string, opts WriteOptions) (Writer, error) {
 	if c, ok := ws.(Creator); ok {
 		return c.Create(ctx, path, opts)
@@ -71,7 +71,7 @@ func isHash(text string) bool {
 	return err == nil && len(raw) == sha256.Size && hex.EncodeToString(raw) == text
 }
 
-// publish is what AtomicWrite can do with the nine operations alone.
+// publish is AtomicWrite by the nine operations alone.
 func publish(ctx context.Context, ws Workspace, path string, data []byte) (err error) {
 	rel, err := clean(path)
 	if err != nil {
@@ -92,13 +92,12 @@ func publish(ctx context.Context, ws Workspace, path string, data []byte) (err e
 	return ws.Rename(ctx, temp, path)
 }
 
-// AtomicWrite replaces a file in one step: whoever reads it meanwhile, and
-// whoever comes after a crash, finds all of the old content or all of the new.
-// The content is on stable storage first, where ws has one. The mode of the file
-// is kept; a link at path is followed.
+// AtomicWrite replaces a file in one step: a reader meanwhile, or after a crash, finds
+// all of the old content or all of the new. The content is on stable storage first, if ws
+// has one. The mode of the file is kept; a link at path is followed.
 //
-// On a workspace that is no Creator it writes a file with a random name beside
-// path and renames it: what that is worth, CapabilitiesOf tells.
+// On a workspace that is not a Creator it writes a file with a random name beside path and
+// renames it; CapabilitiesOf tells the guarantees of that.
 func AtomicWrite(ctx context.Context, ws Workspace, path string, data []byte) error {
 	return writeAll(ctx, ws, "write", path, data, WriteOptions{Atomic: true, Sync: true})
 }
@@ -151,8 +150,8 @@ func Hash(ctx context.Context, ws Workspace, path string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// Copy copies a file and its permissions. dst is replaced in one step, like
-// AtomicWrite does, and may be src itself. Both are to be files in ws, so a
+// Copy copies a file and its permissions, and keeps holes. dst is replaced in one step,
+// like AtomicWrite does, and may be src itself. Both are to be files in ws, so a
 // ScopedWorkspace asks for reading src and for writing dst.
 func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	from, err := Open(ctx, ws, src)
@@ -164,7 +163,7 @@ func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	if err != nil {
 		return failedTo("copy", src, dst, err)
 	}
-	to, err := Create(ctx, ws, dst, WriteOptions{Atomic: true, Perm: info.Mode().Perm()})
+	to, err := Create(ctx, ws, dst, WriteOptions{Atomic: true, Sparse: Sparse(info), Perm: info.Mode().Perm()})
 	if err != nil {
 		return failedTo("copy", src, dst, err)
 	}
@@ -175,8 +174,8 @@ func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	return failedTo("copy", src, dst, to.Close())
 }
 
-// Mkdir makes a directory, and those on the way to it. An existing directory is no
-// error. It is ErrUnsupported where ws is no DirMaker.
+// Mkdir makes a directory and its missing parents. An existing directory is not an error. It
+// is ErrUnsupported if ws is not a DirMaker.
 func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	if m, ok := ws.(DirMaker); ok {
 		return m.Mkdir(ctx, dir)
@@ -184,8 +183,8 @@ func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	return failed("mkdir", dir, ErrUnsupported)
 }
 
-// Entries yields what is in a directory, in no order. Where ws is no Lister, it
-// is listed at once.
+// Entries yields the entries of a directory, in no order. If ws is not a Lister, it calls
+// List.
 func Entries(ctx context.Context, ws Workspace, dir string) iter.Seq2[fs.DirEntry, error] {
 	if l, ok := ws.(Lister); ok {
 		return l.Entries(ctx, dir)
@@ -204,8 +203,8 @@ func Entries(ctx context.Context, ws Workspace, dir string) iter.Seq2[fs.DirEntr
 	}
 }
 
-// newBuffer returns a Writer that keeps all in memory, at most limit bytes, and
-// hands it over when it is closed.
+// newBuffer returns a Writer that keeps all in memory, at most limit bytes, and passes it
+// to commit when it is closed.
 func newBuffer(ctx context.Context, path string, limit int64, commit func([]byte) error) *buffer {
 	return &buffer{ctx: ctx, path: path, limit: limit, commit: commit}
 }

@@ -27,7 +27,13 @@ func newInfo(name string, st *unix.Stat_t) *fileInfo {
 	return &fileInfo{name, st.Size, fileMode(st.Mode), time.Unix(st.Mtim.Unix()), st}
 }
 
-// kinds are the types of files, as the kernel and as Go has them.
+// Sparse reports whether a file on disk takes less space than its size.
+func Sparse(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*unix.Stat_t)
+	return ok && st.Blocks*512 < st.Size // stat(2): blocks of 512 bytes
+}
+
+// kinds maps the kernel's file types to Go's.
 var kinds = map[uint32]fs.FileMode{
 	unix.S_IFREG:  0,
 	unix.S_IFDIR:  fs.ModeDir,
@@ -52,7 +58,7 @@ func fileMode(raw uint32) fs.FileMode {
 	return mode
 }
 
-// isRegular refuses what is not a regular file.
+// isRegular refuses all but regular files.
 func isRegular(st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
@@ -63,7 +69,7 @@ func isRegular(st *unix.Stat_t) error {
 	return ErrNotRegular
 }
 
-// links is how many names a file has, 0 for what is none.
+// links is the number of names of a regular file, 0 for other types.
 func links(st *unix.Stat_t) uint64 {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return 0

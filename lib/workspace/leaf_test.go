@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// While a file is exchanged for something else, and back, each operation meets the
-// one or the other, waits for nobody, and gets nowhere else.
+// While an attacker exchanges a file with another entry, and back, each operation meets
+// one of the two, does not block, and reaches nothing else.
 func TestSwappedFiles(t *testing.T) {
 	for name, plant := range map[string]func(place, outside string) error{
 		"link out":      func(place, outside string) error { return os.Symlink(outside+"/f", place) },
@@ -62,8 +62,8 @@ func TestSwappedFiles(t *testing.T) {
 	}
 }
 
-// exchange exchanges leaf and evil until it is stopped, and has them restored when
-// one is missing.
+// exchange exchanges leaf and evil until it is stopped, and calls restore if one is
+// missing.
 func exchange(t *testing.T, root string, restore func()) (stop func(), swaps *atomic.Int64) {
 	t.Helper()
 	var done atomic.Bool

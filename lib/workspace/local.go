@@ -13,10 +13,10 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// LocalWorkspace is a directory with everything below it. It keeps the directory
-// open and works from its descriptor. If the directory is moved, the workspace
-// moves along, and a new directory in its old place does not belong to it. An
-// operation looks up no name twice, so no rename leads it outside.
+// LocalWorkspace is a directory with its whole tree. It keeps the directory open and
+// works from its descriptor. If the directory is moved, the workspace moves along, and a
+// new directory in its old place does not belong to it. An operation looks up no name
+// twice, so no rename leads it outside.
 //
 // Other processes that may write there can still change the files.
 //
@@ -29,10 +29,10 @@ type LocalWorkspace struct {
 
 // tree is the root, held open, which all views of a workspace share.
 type tree struct {
-	fd     int      // O_PATH: names below it can be looked up, nothing else
+	fd     int      // O_PATH: it serves only to look up names below
 	path   string   // canonical, when it was opened
 	names  []string // of path
-	given  string   // as it was named, absolute and clean; links may use that
+	given  string   // as the caller named it, absolute and clean; links may use that
 	opener fsat.Opener
 
 	mu     sync.Mutex
@@ -41,9 +41,10 @@ type tree struct {
 
 	swept sweeps
 
-	// Tests set these: to do as on a file system without RENAME_EXCHANGE, and to
-	// stop a swap between two steps.
+	// Tests set these: to work as on a file system without RENAME_EXCHANGE, or without
+	// O_TMPFILE, and to stop a swap between two steps.
 	noExchange bool
+	noUnnamed  bool
 	step       func(string)
 }
 
@@ -66,7 +67,7 @@ func NewLocalWorkspace(root string, opts ...Option) (*LocalWorkspace, error) {
 	if err != nil {
 		return nil, failed("open workspace", root, err)
 	}
-	// If the path has become a link in between, following it now is as good.
+	// If the path has become a link meanwhile, following it now is equivalent.
 	fd, err := fsat.Openat(unix.AT_FDCWD, path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, failed("open workspace", root, err)
@@ -130,8 +131,8 @@ func (t *tree) letGo() {
 	}
 }
 
-// Capabilities says what the options have made of it: writes are durable with
-// WithSync, atomic with WithAtomicWrites.
+// Capabilities depend on the options: writes are durable with WithSync, atomic with
+// WithAtomicWrites.
 func (w *LocalWorkspace) Capabilities() Capabilities {
 	return Capabilities{
 		AtomicRename: true, ReadAfterWrite: true, RenameDir: true,
@@ -147,10 +148,10 @@ func (w *LocalWorkspace) Guarded(guard Guard) Workspace {
 	return &view
 }
 
-// Sub returns the directory dir of the workspace as a workspace of its own, and
-// makes it if it is missing. Links that leave dir lead outside, even if they stay
-// in w. A directory that may not be written, such as a .git, is refused. It has the
-// options of w, and the caller closes it.
+// Sub returns the directory dir of the workspace as a workspace of its own, and makes it
+// if it is missing. Links that leave dir lead outside, even if they stay in w. Sub
+// refuses a directory that may not be written, such as a .git. The result has the options
+// of w, and the caller closes it.
 func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, error) {
 	var sub *LocalWorkspace
 	err := w.do(ctx, dir, func(rel string) error {
@@ -167,13 +168,12 @@ func (w *LocalWorkspace) Sub(ctx context.Context, dir string) (*LocalWorkspace, 
 	return sub, failed("open", dir, err)
 }
 
-// below returns a directory of the workspace, which is open, as a workspace. It
-// owns fd.
+// below returns an open directory of the workspace as a workspace. It owns fd.
 func (w *LocalWorkspace) below(fd int, where string) *LocalWorkspace {
 	sub := &LocalWorkspace{
 		tree: newTree(fd, filepath.Join(w.tree.path, where), filepath.Join(w.tree.given, where)), conf: w.conf,
 	}
-	sub.tree.opener, sub.tree.noExchange, sub.tree.step = w.tree.opener, w.tree.noExchange, w.tree.step
+	sub.tree.opener, sub.tree.noExchange, sub.tree.noUnnamed, sub.tree.step = w.tree.opener, w.tree.noExchange, w.tree.noUnnamed, w.tree.step
 	for _, guard := range w.guards {
 		sub.guards = append(sub.guards, func(a Access) error {
 			a.Path = join(where, a.Path)

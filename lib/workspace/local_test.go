@@ -73,7 +73,7 @@ func TestRootOfAll(t *testing.T) {
 	}
 }
 
-// W3: what is put in the place of the root is none of the workspace.
+// A directory that takes the place of the root does not belong to the workspace.
 func TestMovedRootIsFollowed(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, w.Write(ctx, "f", []byte("mine")))
@@ -115,7 +115,7 @@ func TestClose(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// An operation and its end leave no descriptor behind, whatever comes of it.
+// An operation leaves no descriptor open, whether it succeeds or fails.
 func TestNoDescriptorIsLost(t *testing.T) {
 	w, root := local(t)
 	confinetest.Grow(t, root, "d/e/f", "ld => d/e", "labs => {base}/d", "out => {base}-outside", "loop => loop", "up => d/../d/e/../../d")
@@ -151,7 +151,7 @@ func TestNoDescriptorIsLost(t *testing.T) {
 	assert.Equal(t, before, count())
 }
 
-// prefixed has all operations be about one path.
+// prefixed runs all operations on one path.
 type prefixed struct {
 	workspace.Workspace
 	path string
@@ -167,7 +167,6 @@ func (p prefixed) Create(ctx context.Context, _ string, opts workspace.WriteOpti
 	return workspace.Create(ctx, p.Workspace, p.path, opts)
 }
 
-// W15: limits.
 func TestLimits(t *testing.T) {
 	for name, w := range map[string]workspace.Workspace{
 		"local": must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(t.TempDir(), workspace.WithMaxFileSize(10), workspace.WithMaxEntries(3), workspace.WithMaxDepth(2))),
@@ -211,7 +210,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// W15: a large file is not read by accident; a sparse one costs an agent nothing.
+// A large file is not read by accident; a sparse one costs an agent nothing.
 func TestReadHasLimitByDefault(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, os.WriteFile(root+"/f", nil, 0o644))
@@ -245,7 +244,7 @@ func TestCapabilitiesAreWhatOptionsSay(t *testing.T) {
 	assert.Equal(t, workspace.Capabilities{}, scope(t, naive{}).Capabilities())
 }
 
-// W13: with WithAtomicWrites, Write replaces; without, it writes in place.
+// With WithAtomicWrites, Write replaces; without, it writes in place.
 func TestAtomicWritesOption(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		var opts []workspace.Option
@@ -279,9 +278,10 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// An unfinished file is nobody's to read until it has its mode.
+// No other user can read an unfinished file until it has its mode.
 func TestUnfinishedFileIsPrivate(t *testing.T) {
 	w, root := local(t)
+	workspace.WithoutUnnamed(w)
 	require.NoError(t, os.WriteFile(root+"/f", nil, 0o600))
 	out, err := w.Create(ctx, "f", workspace.WriteOptions{Atomic: true})
 	require.NoError(t, err)
@@ -322,7 +322,7 @@ func TestWithoutSymlinks(t *testing.T) {
 	assert.NoError(t, w.Delete(ctx, "ld"))
 }
 
-// W14: a device is nothing to read, where one can be had at all.
+// A device cannot be read.
 func TestDevices(t *testing.T) {
 	w, err := workspace.NewLocalWorkspace("/dev")
 	require.NoError(t, err)
@@ -331,8 +331,7 @@ func TestDevices(t *testing.T) {
 	assert.ErrorIs(t, err, workspace.ErrNotRegular)
 }
 
-// A lease on a file is broken by who opens it, which takes as long as its holder
-// likes.
+// open(2) breaks a lease, which takes as long as the holder of the lease likes.
 func TestLeasesDoNotBlock(t *testing.T) {
 	w, root := onDisk(t)
 	f, err := os.Create(root + "/f")
@@ -356,8 +355,8 @@ func TestLeasesDoNotBlock(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Who keeps a directory locked keeps a conditional write from being done, but not
-// waiting for ever, and no other write.
+// A process that keeps a directory locked makes a conditional write fail in time, and
+// affects no other write.
 func TestLockedDirectory(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, w.Write(ctx, "f", []byte("old")))
@@ -375,7 +374,7 @@ func TestLockedDirectory(t *testing.T) {
 	assert.Len(t, entries, 1)
 }
 
-// W22: no error tells where the workspace is.
+// No error contains the path of the workspace.
 func TestErrorsKeepTheRootToThemselves(t *testing.T) {
 	w, root := local(t)
 	confinetest.Grow(t, root, "d/f", "out => {base}-outside/hostname", "loop => loop")
@@ -412,7 +411,7 @@ func TestErrorText(t *testing.T) {
 	assert.EqualError(t, err, `cannot look for files that match "a[": invalid argument: cannot understand pattern "a[": a "[" is not closed before the next slash; \[ is a bracket`)
 }
 
-// What the owner of a tree may not enter, the owner may remove.
+// The owner of a tree can remove directories that the owner may not enter.
 func TestRemoveAllOfUnreadableDirectories(t *testing.T) {
 	w, root := local(t)
 	confinetest.Grow(t, root, "d/ro/f", "d/none/f", "d/file")
@@ -422,8 +421,8 @@ func TestRemoveAllOfUnreadableDirectories(t *testing.T) {
 	assert.NoDirExists(t, root+"/d")
 }
 
-// A tree that was made directory in directory is deeper than any path, and than
-// there are descriptors.
+// A tree that was made directory by directory can be deeper than any path, and than the
+// limit of descriptors.
 func TestRemoveAllOfDeepTree(t *testing.T) {
 	w, root := local(t)
 	deep := func() {
@@ -473,7 +472,7 @@ func TestMemForTests(t *testing.T) {
 	assert.Panics(t, func() { m.MustWrite("../x", nil) })
 }
 
-// Nine methods are enough for what this package makes of them.
+// Nine methods are enough for the functions of this package.
 func TestForeignWorkspaces(t *testing.T) {
 	w := naive{t.TempDir()}
 	require.NoError(t, workspace.AtomicWrite(ctx, w, "f", []byte("text")))
@@ -522,9 +521,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// What cannot be told to be in the workspace is not counted out of the quota.
-// A file that replaces another is counted in full, also when the other has been
-// removed and all been counted again before it is there.
+// A file that replaces another is counted in full, even if the other has been removed and
+// the quota counted anew meanwhile.
 func TestQuotaOfAReplacementThatBecomesNew(t *testing.T) {
 	w, _ := local(t)
 	q, err := workspace.NewQuotaWorkspace(ctx, w, 2000)
@@ -533,7 +531,7 @@ func TestQuotaOfAReplacementThatBecomesNew(t *testing.T) {
 	out, err := q.Create(ctx, "f", workspace.WriteOptions{Atomic: true})
 	require.NoError(t, err)
 	require.NoError(t, q.Delete(ctx, "f"))
-	require.ErrorIs(t, q.Write(ctx, "large", make([]byte, 2000)), workspace.ErrNoSpace) // which has it counted
+	require.ErrorIs(t, q.Write(ctx, "large", make([]byte, 2000)), workspace.ErrNoSpace) // it counts the workspace anew
 	require.NoError(t, out.Close())
 	assert.EqualValues(t, 512, q.Used())
 }

@@ -9,10 +9,10 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// NewLocalWorkspaceFrom returns an open directory as a workspace, for a caller that
-// has checked it: no other directory can take its place in between. The name of
-// dir is its path, absolute, clean and without links. The caller may close dir
-// afterwards, and closes the workspace.
+// NewLocalWorkspaceFrom returns an open directory as a workspace, for a caller that has
+// checked it: no other directory can take its place in between. The name of dir is its
+// path, absolute, clean and without links. The caller may close dir afterwards, and
+// closes the workspace.
 func NewLocalWorkspaceFrom(dir *os.File, opts ...Option) (*LocalWorkspace, error) {
 	name := dir.Name()
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {

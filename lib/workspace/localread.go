@@ -43,7 +43,7 @@ func (w *LocalWorkspace) openFile(ctx context.Context, path string) (f *localFil
 func (w *LocalWorkspace) openRegular(ctx context.Context, rel, typed string) (*localFile, error) {
 	fd, where, err := w.open(rel, unix.O_RDONLY)
 	if err == unix.ENXIO {
-		err = ErrNotRegular // a socket, or a device that is not there
+		err = ErrNotRegular // a socket, or a device without a driver
 	}
 	if err != nil {
 		return nil, err
@@ -121,22 +121,22 @@ func (f *localFile) Seek(offset int64, whence int) (int64, error) {
 	return at, f.failed(err)
 }
 
-// WriteTo has the kernel move the bytes if it can.
+// WriteTo lets the kernel copy the bytes if it can.
 func (f *localFile) WriteTo(w io.Writer) (int64, error) {
 	var total int64
 	for {
 		if err := f.ctx.Err(); err != nil {
 			return total, failed("read", f.path, err)
 		}
-		// A *os.File takes from one like it without a copy; where it cannot, this
-		// is io.Copy.
+		// A *os.File reads from another one without a copy in user space; if it cannot, this is
+		// io.Copy.
 		n, err := io.CopyN(w, f.file, 16*chunk)
 		total += n
 		if err == io.EOF {
 			return total, nil
 		}
 		if err != nil {
-			return total, err // of w, or of the file: io.Copy does not tell either
+			return total, err // of w, or of the file: io.Copy does not tell which
 		}
 	}
 }

@@ -15,34 +15,33 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// This file relies on renameat2(2): RENAME_EXCHANGE puts the new entry at the path
-// and gives the old one a temporary name, in one step. Only then Swap can look at
-// the old entry with nobody able to replace it any more. If it is not the expected
-// one, a second exchange puts it back.
+// This file relies on renameat2(2): RENAME_EXCHANGE puts the new entry at the path and
+// gives the old one a temporary name, in one step. After it, no process can replace the
+// old entry while Swap checks it. If it is not the expected one, a second exchange puts
+// it back.
 //
 // # SIGKILL
 //
-// Between the exchange and the end of the look, the temporary name may hold the
-// only copy of an edit that somebody made a moment before. So it is not the name of
-// an unfinished file, which the next write removes. It is a swap name, which holds
-// digests of the old and of the new entry (swapName). An entry of such a name, in a
-// directory that no process has locked, was left by a crash and is one of three:
+// Between the exchange and the end of the check, the temporary name may hold the only
+// copy of an edit made a moment before. So it is not the name of an unfinished file,
+// which the next write removes. It is a swap name, which holds digests of the old and of
+// the new entry (swapName). An entry of such a name, in a directory that no process has
+// locked, was left by a crash and is one of three:
 //
 //   - the new entry: not exchanged yet, or put back;
 //   - the old entry: checked or not, the caller wanted it replaced;
 //   - anything else: displaced by an exchange that was not undone.
 //
-// settle removes the first two. It gives the third a visible name beside the path
-// and does not put it back at the path. Otherwise a command that can write to the
-// directory, but not to a protected name in it, could have that name replaced by
-// means of a forged leftover. A leftover larger than maxSettle is not read, and
-// gets a visible name too.
+// settle removes the first two. It gives the third a visible name beside the path and
+// does not put it back at the path. Otherwise a command that can write to the directory,
+// but not to a protected name in it, could have that name replaced by means of a forged
+// leftover. A leftover larger than maxSettle is not read, and gets a visible name too.
 //
 // # Without RENAME_EXCHANGE
 //
-// NFS, FUSE and exFAT refuse it (EINVAL, ENOSYS). There Swap looks at the old entry
-// and replaces it with rename(2): an edit between the two is lost. A directory and
-// another entry cannot change places: ErrUnsupported.
+// NFS, FUSE and exFAT refuse it (EINVAL, ENOSYS). There Swap checks the old entry and
+// replaces it with rename(2): an edit between the two is lost. A directory and another
+// entry cannot change places: ErrUnsupported.
 
 // withoutLinks is a view that follows no link.
 func (w *LocalWorkspace) withoutLinks() *LocalWorkspace {
@@ -128,7 +127,7 @@ func (s *swap) locate(rel string) error {
 	}
 	err = w.ask(Access{Path: p.path, Write: true})
 	if err == nil && s.old.Kind != KindMissing {
-		err = w.ask(Access{Path: p.path}) // the answer tells about the content
+		err = w.ask(Access{Path: p.path}) // a refusal would reveal the content
 	}
 	switch {
 	case err != nil:
@@ -145,7 +144,7 @@ func (s *swap) locate(rel string) error {
 	return w.makeParents(p, w.conf.sync)
 }
 
-// end removes the new entry if it has not got its place.
+// end removes the new entry unless it is at its place.
 func (s *swap) end() {
 	if s.temp != "" && fsat.Names(s.p.dir, s.temp, &s.made) {
 		_ = s.remove(s.temp, s.next)
@@ -178,7 +177,7 @@ func (s *swap) run(content io.Reader) error {
 		unlock, err := lockDir(s.ctx, s.p.dir)
 		switch {
 		case err == unix.EOPNOTSUPP:
-			s.weak = true // on NFS, which has no RENAME_EXCHANGE either
+			s.weak = true // NFS, which has no RENAME_EXCHANGE either
 		case err != nil:
 			return err
 		default:
@@ -237,9 +236,12 @@ func (s *swap) prepare(content io.Reader) (err error) {
 	if s.next.Kind == KindDir {
 		return nil
 	}
-	out := &inPlace{ctx: s.ctx, file: s.file, limit: s.w.conf.maxFileSize}
+	out := &inPlace{ctx: s.ctx, file: s.file, limit: s.w.conf.maxFileSize, sparse: &fsat.Sparse{File: s.file}}
 	sum := sha256.New()
 	if s.next.Size, err = io.Copy(io.MultiWriter(out, sum), content); err != nil {
+		return err
+	}
+	if err := out.sparse.End(); err != nil {
 		return err
 	}
 	s.at("filled")
@@ -270,7 +272,7 @@ func (s *swap) finish(old *unix.Stat_t) error {
 	return nil
 }
 
-// expect opens a name if it stands for old.
+// expect opens a name if it is the entry old.
 func (s *swap) expect(name string) (*sight, error) {
 	seen, err := s.w.see(s.p.dir, name)
 	if err != nil {
@@ -368,7 +370,7 @@ func (s *swap) replace(old *unix.Stat_t) error {
 	}
 	s.temp = aside
 	if s.file != nil {
-		s.file.Close() // open for writing, it would have no lease, and could not be run
+		s.file.Close() // a file open for writing gets no lease, and cannot be executed
 		s.file = nil
 	}
 	if s.next.Kind == KindLink {
@@ -434,12 +436,12 @@ func (s *swap) delete() error {
 	return s.keep(aside, err)
 }
 
-// drop removes what was displaced if it is want. A program may still write to a file
-// that it had opened before. A read lease tells: the kernel refuses it while the
-// file is open for writing, and F_GETLEASE tells if somebody has begun to open it.
-// Leases are for the owner of a file, on local file systems; elsewhere such a
-// program is not noticed. Nowhere is one whose open(2) has looked the path up before
-// the exchange, and goes on after the removal.
+// drop removes a displaced entry if it is want. A program may still write to a file that
+// it had opened before. A read lease detects that: the kernel refuses it while the file
+// is open for writing, and F_GETLEASE shows whether another process has begun to open it.
+// Only the owner of a file gets leases, on local file systems; elsewhere drop does not
+// detect such a program. Nor does it detect one whose open(2) has looked the path up
+// before the exchange, and goes on after the removal.
 func (s *swap) drop(aside string, want Entry) error {
 	seen, err := s.w.see(s.p.dir, aside)
 	if err == errRaced {
@@ -481,8 +483,8 @@ func (s *swap) remove(name string, e Entry) error {
 	return err
 }
 
-// isEmpty refuses a directory with something in it before a swap displaces it, if
-// it may be read. Leftovers of a crash, which no list shows, do not count.
+// isEmpty refuses a directory with entries before a swap displaces it, if it may be read.
+// Leftovers of a crash, which no list shows, do not count.
 func (s *swap) isEmpty() error {
 	fd, err := s.w.openBelow(s.p.dir, s.p.name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err == unix.EACCES {
@@ -500,9 +502,9 @@ func (s *swap) isEmpty() error {
 	return err
 }
 
-// undo puts back what was displaced, after a failure. If somebody has meanwhile
-// replaced, changed or removed the new entry, the newest entry stays at the path
-// and the other one is kept.
+// undo puts a displaced entry back after a failure. If another process has meanwhile
+// replaced, changed or removed the new entry, the newest entry stays at the path and the
+// other one is kept.
 func (s *swap) undo(aside string, failure error) error {
 	s.at("wrong")
 	s.ctx = context.WithoutCancel(s.ctx)
@@ -521,7 +523,7 @@ func (s *swap) undo(aside string, failure error) error {
 	return s.keep(aside, failure)
 }
 
-// keep gives a displaced entry a visible name, and tells it.
+// keep gives a displaced entry a visible name, and reports the name.
 func (s *swap) keep(aside string, failure error) error {
 	name, err := s.w.keep(s.p.dir, aside)
 	if err != nil {
@@ -532,11 +534,11 @@ func (s *swap) keep(aside string, failure error) error {
 	return e
 }
 
-// maxSettle is how many bytes are read to tell the leftovers in a directory apart,
-// in about a second. Forged ones can be of any size; the rest is kept.
+// maxSettle bounds the bytes read to classify the leftovers in a directory, in about a
+// second. Forged ones can be of any size; the rest is kept.
 const maxSettle = 1 << 30
 
-// settle ends swaps that were killed; the directory is locked. It returns the paths
+// settle finishes swaps that were killed; the directory is locked. It returns the paths
 // of the entries that it kept.
 func (w *LocalWorkspace) settle(ctx context.Context, dir int, where string, swaps []string) (kept []string, err error) {
 	left := int64(maxSettle)
@@ -571,15 +573,15 @@ func (w *LocalWorkspace) settle(ctx context.Context, dir int, where string, swap
 	return kept, err
 }
 
-// keep gives a displaced entry a visible name. No guard is asked about that: the
-// name is new, and otherwise the entry would be lost.
+// keep gives a displaced entry a visible name. It asks no guard: the name is new, and
+// otherwise the entry would be lost.
 func (w *LocalWorkspace) keep(dir int, aside string) (string, error) {
 	_, _, target, _ := parseSwapName(aside)
 	name := target + ".pk-kept-" + rand.Text()[:8]
 	return name, fsat.RenameFresh(dir, aside, dir, name)
 }
 
-// Recover ends what a killed Swap left in a directory.
+// Recover cleans up after a killed Swap in a directory.
 func (w *LocalWorkspace) Recover(ctx context.Context, path string) (kept []string, err error) {
 	err = w.do(ctx, path, func(rel string) error {
 		p, err := w.withoutLinks().locate(rel, true, true)

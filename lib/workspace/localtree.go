@@ -81,14 +81,14 @@ func (w *LocalWorkspace) openDir(rel string) (fd int, where string, err error) {
 	return fd, where, nil
 }
 
-// listing holds what the entries of a list share.
+// listing is shared by the entries of a list.
 type listing struct {
 	w   *LocalWorkspace
 	ctx context.Context // for later lookups
 	dir string
 }
 
-// localEntry looks its description up on demand.
+// localEntry looks up its description on demand.
 type localEntry struct {
 	*listing
 	name string
@@ -102,7 +102,7 @@ func (e *localEntry) String() string    { return fs.FormatDirEntry(e) }
 
 func (e *localEntry) Info() (fs.FileInfo, error) { return e.w.lstat(e.ctx, join(e.dir, e.name)) }
 
-// entry makes an entry for a list, or nil for an entry that is left out.
+// entry makes an entry for a list, or nil for an entry that the list leaves out.
 func (l *listing) entry(dir int, e dirent) (fs.DirEntry, error) {
 	if len(l.w.guards) > 0 && l.w.ask(Access{Path: join(l.dir, e.Name)}) != nil {
 		return nil, nil
@@ -181,9 +181,9 @@ func (w *LocalWorkspace) toRemove(rel string) (*place, error) {
 	return p, nil
 }
 
-// RemoveAll removes a file, or a directory with everything in it. It goes on after
-// an entry that cannot be removed, and returns the first failure. A process that
-// keeps making files in there makes it fail, but not go on for ever.
+// RemoveAll removes a file, or a directory with its whole tree. It goes on after an entry
+// that cannot be removed, and returns the first failure. A process that keeps making
+// files there makes it fail, but not go on for ever.
 func (w *LocalWorkspace) RemoveAll(ctx context.Context, path string) error {
 	err := w.do(ctx, path, func(rel string) error {
 		if rel == "." {
@@ -261,8 +261,8 @@ func (w *LocalWorkspace) rename(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// toMove locates a file to be moved. It has to be readable where it is, since it
-// may be readable at its new place.
+// toMove locates a file to be moved. The file must be readable where it is, since it may
+// be readable at its new place.
 func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
 	p, err := w.locate(from, true, false)
 	if err != nil {
@@ -287,14 +287,14 @@ func (w *LocalWorkspace) toMove(from string) (*place, *unix.Stat_t, error) {
 	return p, st, nil
 }
 
-// moveTo renames. A directory replaces nothing, and nothing replaces one.
+// moveTo renames. A directory replaces no entry, and no entry replaces one.
 func moveTo(src, dst *place, isDir bool) error {
 	if isDir && fsat.Within(dst.path, src.path) && src.path != dst.path {
 		return &Error{Err: ErrInvalid, Detail: "a directory cannot be moved into itself"}
 	}
 	var err error
 	if isDir && src.path != dst.path {
-		// An empty directory is replaced on file systems without RENAME_NOREPLACE.
+		// A file system without RENAME_NOREPLACE replaces an empty directory.
 		err = fsat.RenameFresh(src.dir, src.name, dst.dir, dst.name)
 	} else {
 		err = unix.Renameat(src.dir, src.name, dst.dir, dst.name)
@@ -322,9 +322,8 @@ func whatIsThere(dst *place) error {
 	return ErrExist
 }
 
-// mayMoveTree asks about everything in a directory that is to be moved, under its
-// old and its new name. A file that is put there later was writable to the process
-// that put it there.
+// mayMoveTree asks about every entry in a directory to be moved, under its old and its
+// new name. A process that adds a file later could write that file anyway.
 func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error {
 	if len(w.guards) == 0 {
 		return nil
@@ -343,8 +342,8 @@ func (w *LocalWorkspace) mayMoveTree(ctx context.Context, src, dst *place) error
 	})
 }
 
-// survey calls ask for everything below a directory, with the path from there. It
-// opens one directory at a time.
+// survey calls ask for every entry below a directory, with the path from there. It opens
+// one directory at a time.
 func (w *LocalWorkspace) survey(ctx context.Context, p *place, ask func(below string) error) error {
 	for dirs := []string{"."}; len(dirs) > 0; {
 		at := dirs[len(dirs)-1]
@@ -394,7 +393,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// surveyError: a directory that has become a link since it was seen is a race.
+// surveyError: a directory that has become a link meanwhile is a race.
 func surveyError(err error) error {
 	if err == unix.ELOOP || err == unix.ENOTDIR {
 		return errRaced

@@ -3,6 +3,7 @@ package workspace
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +24,7 @@ func (w *LocalWorkspace) Append(ctx context.Context, path string, data []byte) e
 
 func (w *LocalWorkspace) writeAll(ctx context.Context, op, path string, data []byte, opts WriteOptions) error {
 	if limit := w.conf.maxFileSize; limit > 0 && int64(len(data)) > limit {
-		return failed(op, path, ErrTooLarge) // before the old content is lost
+		return failed(op, path, ErrTooLarge) // before it truncates the file
 	}
 	out, err := w.Create(ctx, path, opts)
 	if err != nil {
@@ -99,7 +100,7 @@ func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place,
 			unix.Close(fd)
 		}
 		if err == unix.ENXIO {
-			err = ErrNotRegular // a FIFO that nobody reads, or a socket
+			err = ErrNotRegular // a FIFO without a reader, or a socket
 		}
 		return nil, err
 	}
@@ -111,8 +112,8 @@ func (w *LocalWorkspace) openToWrite(ctx context.Context, path string, p *place,
 	return out, nil
 }
 
-// openFileToWrite opens an existing file, but no special one: to open some devices
-// has an effect.
+// openFileToWrite opens an existing file, but no special one: opening some devices has an
+// effect.
 func (w *LocalWorkspace) openFileToWrite(p *place, flags int) (int, error) {
 	if _, err := p.regular(); err != nil {
 		if err == ErrNotRegular && isLink(p.dir, p.name) {
@@ -131,7 +132,7 @@ func cmpErr(first, second error) error {
 	return second
 }
 
-// makeFile makes a file that is missing, and the directories that it is to be in.
+// makeFile makes a missing file, and its missing parent directories.
 func (w *LocalWorkspace) makeFile(p *place, flags int, opts WriteOptions) (int, error) {
 	if err := w.ask(Access{Path: p.path, Write: true}); err != nil {
 		return -1, err
@@ -149,7 +150,7 @@ func (w *LocalWorkspace) makeFile(p *place, flags int, opts WriteOptions) (int, 
 	return fd, err
 }
 
-// takeOver makes an existing file ready to be written.
+// takeOver prepares an existing file for writing.
 func (w *LocalWorkspace) takeOver(fd int, p *place, opts WriteOptions) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -202,8 +203,8 @@ func (w *LocalWorkspace) makeParents(p *place, sync bool) error {
 }
 
 // syncDir puts the names in a directory on stable storage. A directory that may be
-// written and not read cannot be opened for fsync(2), so the kernel is to write
-// back all file systems.
+// written and not read cannot be opened for fsync(2), so syncDir calls sync(2), for all
+// file systems.
 func syncDir(dir int) error {
 	fd, err := fsat.Reopen(dir, unix.O_RDONLY)
 	if err == unix.EACCES {
@@ -221,7 +222,7 @@ func syncDir(dir int) error {
 	return err
 }
 
-// Mkdir makes a directory, and those on the way to it.
+// Mkdir makes a directory and its missing parents.
 func (w *LocalWorkspace) Mkdir(ctx context.Context, dir string) error {
 	err := w.do(ctx, dir, func(rel string) error { return w.mkdir(rel) })
 	return failed("mkdir", dir, err)
@@ -253,18 +254,28 @@ func (w *LocalWorkspace) mkdir(rel string) error {
 	return w.makeParents(p, w.conf.sync)
 }
 
-// inPlace is a file being written where it is.
+// inPlace is a file being written at its place.
 type inPlace struct {
 	ctx   context.Context
 	path  string
-	file  *os.File // nil: it is over
-	size  int64    // of the file, as far as it matters
+	file  *os.File // nil: closed
+	size  int64    // of the file, as far as a limit needs it
 	limit int64    // 0: none
 	whole bool     // each Write is one write(2)
 	sync  bool
+
+	sparse *fsat.Sparse // of a new file; nil: zeros are written
 }
 
-// measure finds out where writing begins.
+// to is the writer for the bytes.
+func (f *inPlace) to() io.Writer {
+	if f.sparse != nil {
+		return f.sparse
+	}
+	return f.file
+}
+
+// measure finds the size of a file before an append, if there is a limit.
 func (f *inPlace) measure(appending bool) error {
 	if !appending || f.limit == 0 {
 		return nil
@@ -292,7 +303,7 @@ func (f *inPlace) Write(data []byte) (written int, err error) {
 		if !f.whole {
 			piece = data[:min(len(data), chunk)]
 		}
-		n, err := f.file.Write(piece)
+		n, err := f.to().Write(piece)
 		written += n
 		f.size += int64(n)
 		if err != nil {

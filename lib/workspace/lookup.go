@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxLinks is how many links a path may lead through: the kernel's number.
+	// maxLinks bounds the links of a path: the kernel's number.
 	maxLinks = 40
 
-	// maxRaces is how often an operation starts again because the tree changed under
-	// it. A caller that loses so many races is under attack.
+	// maxRaces bounds the restarts of an operation because the tree changed meanwhile. A
+	// caller that loses so many races is under attack.
 	maxRaces = 8
 
 	// safeFlags keep open(2) from waiting for the other end of a FIFO or the holder
@@ -35,10 +35,9 @@ type place struct {
 	close   func()
 }
 
-// lookup walks from name to name and follows links itself. It opens each directory
-// in the one before it, so no rename leads it out of the root; the walk of
-// lib/confine looks names up by path, and its answer is only a snapshot. It does
-// not need openat2.
+// lookup walks from name to name and follows links itself. It opens each directory in the
+// one before it, so no rename leads it out of the root. (lib/confine looks names up by
+// path, and its answer is only a snapshot.) It does not need openat2.
 type lookup struct {
 	w     *LocalWorkspace
 	at    int      // the current directory; the root's descriptor is borrowed
@@ -46,11 +45,11 @@ type lookup struct {
 	above int      // the levels that the walk is above the root; at is the root then
 	links int
 	rest  string
-	blame string // the path that it failed at, "" for the current directory
+	blame string // the path at which it failed, "" for the current directory
 }
 
-// locate finds the place of a path. With follow, its last name is no link, unless
-// it has just become one.
+// locate finds the place of a path. With follow, its last name is not a link, unless it has
+// just become one.
 func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) {
 	l := lookup{w: w, at: w.tree.fd, rest: rel}
 	p, err := l.direct(rel, follow)
@@ -67,7 +66,7 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 			denied = w.ask(Access{Path: l.blame}) // as if the walk had entered and left it
 		}
 		if denied != nil {
-			return nil, denied // err would tell what is there
+			return nil, denied // err would reveal whether a file exists
 		}
 		return nil, err
 	}
@@ -77,7 +76,7 @@ func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) 
 	if err := w.refuseGitDir(rel, p.path); err != nil {
 		p.close()
 		if denied := w.ask(Access{Path: p.path, Write: true}); denied != nil {
-			err = denied // err would tell where a link leads
+			err = denied // err would reveal the target of a link
 		}
 		return nil, err
 	}
@@ -179,8 +178,8 @@ func (l *lookup) letGo() {
 	l.at, l.names = l.w.tree.fd, nil
 }
 
-// enter opens a directory, or follows a link in its place. If it is missing, so is
-// the rest of the path.
+// enter opens a directory, or follows a link at its name. If it is missing, so is the
+// rest of the path.
 func (l *lookup) enter(name string) (*place, error) {
 	fd, err := l.w.openBelow(l.at, name, unix.O_PATH|unix.O_DIRECTORY)
 	switch err {
@@ -211,8 +210,8 @@ func (l *lookup) arrive(name string) (*place, error) {
 	return nil, err
 }
 
-// through follows a link in the place of a directory. It fails with otherwise if
-// there is no link.
+// through follows a link in place of a directory. Without a link, it fails with
+// otherwise.
 func (l *lookup) through(name string, otherwise error) error {
 	target, err := readlinkat(l.at, name)
 	switch err {
@@ -246,7 +245,7 @@ func (l *lookup) missing(name string) (*place, error) {
 	return p, nil
 }
 
-// note records the name that the walk fails at, for the guards.
+// note records the name at which the walk fails, for the guards.
 func (l *lookup) note(name string) { l.blame = join(l.here(), name) }
 
 // follow replaces the name of a link by its target. An absolute target begins at
@@ -273,7 +272,7 @@ func (l *lookup) follow(name, target string) error {
 	return nil
 }
 
-// leave goes up. To leave a directory shows that it exists, which is reading.
+// leave goes up. That reveals that the directory exists, so it counts as reading.
 func (l *lookup) leave() error {
 	if len(l.names) == 0 {
 		if l.above < len(l.w.tree.names) {
@@ -332,9 +331,9 @@ func (w *LocalWorkspace) createBelow(dir int, path string, flags int, mode uint3
 	return fd, err
 }
 
-// open opens the file at a path, every link followed, and returns its place. It
-// has asked no guard yet. On an error, where is as far as the lookup came; the
-// guards decide whether it may be told.
+// open opens the file at a path, with all links resolved, and returns its place. It has
+// asked no guard yet. On an error, where is as far as the lookup came; the guards decide
+// whether the caller may know it.
 func (w *LocalWorkspace) open(rel string, flags int) (fd int, where string, err error) {
 	if w.tree.opener.Openat2 {
 		fd, err := w.openBelow(w.tree.fd, rel, flags)

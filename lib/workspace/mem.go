@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// MemWorkspace is a workspace in memory. There are no links in it. Directories are
-// made by what is written into them, and stay when that is removed. The zero value
-// is closed.
+// MemWorkspace is a workspace in memory, without links. A write makes the missing
+// directories of its path, and they stay when the file is removed. The zero value is
+// closed.
 type MemWorkspace struct {
 	conf config
 
@@ -22,8 +22,8 @@ type MemWorkspace struct {
 	root *node
 }
 
-// node is a file or a directory. The bytes of data are never changed, only added to
-// or replaced, so that an open file keeps its content.
+// node is a file or a directory. The bytes of data are never changed, only added to or
+// replaced, so that an open file keeps its content.
 type node struct {
 	below map[string]*node // nil for a file
 	data  []byte
@@ -42,7 +42,7 @@ func (m *MemWorkspace) newDir() *node {
 	return &node{below: map[string]*node{}, mode: fs.ModeDir | m.conf.dirPerm, time: time.Now()}
 }
 
-// Capabilities: nothing is durable, and one process has it.
+// Capabilities: nothing is durable, and only one process has it.
 func (m *MemWorkspace) Capabilities() Capabilities {
 	return Capabilities{AtomicRename: true, ReadAfterWrite: true, AtomicWrite: true}
 }
@@ -83,7 +83,7 @@ func (m *MemWorkspace) clean(ctx context.Context, path string) (string, error) {
 	return rel, err
 }
 
-// find returns what is at a path.
+// find returns the node at a path.
 func (m *MemWorkspace) find(rel string) (*node, error) {
 	n := m.root
 	if rel == "." {
@@ -109,7 +109,7 @@ func (m *MemWorkspace) file(rel string) (*node, error) {
 	return n, err
 }
 
-// dir returns the directory at a path and makes what is missing of it.
+// dir returns the directory at a path and makes its missing parts.
 func (m *MemWorkspace) dir(rel string) (*node, error) {
 	if n, err := m.find(rel); err != ErrNotFound {
 		if err == nil && n.below == nil {
@@ -155,7 +155,7 @@ func (m *MemWorkspace) Read(ctx context.Context, path string) (data []byte, err 
 	return data, failed("read", path, err)
 }
 
-// Open opens a file as it is now: what is written later is not seen.
+// Open opens a file in its present state: later writes do not change it.
 func (m *MemWorkspace) Open(ctx context.Context, typed string) (f File, err error) {
 	err = m.look(ctx, typed, func(rel string) error {
 		n, err := m.file(rel)
@@ -185,7 +185,7 @@ func (m *MemWorkspace) Create(ctx context.Context, path string, opts WriteOption
 	if opts.Perm = opts.Perm.Perm(); opts.Perm == 0 {
 		opts.Perm = m.conf.filePerm
 	}
-	opts.Atomic = opts.Atomic || !opts.Append // nothing is gained by less
+	opts.Atomic = opts.Atomic || !opts.Append // not atomic would have no advantage
 	err = m.change(ctx, path, func(rel string) error {
 		n, err := m.toWrite(rel, opts)
 		if err != nil {
@@ -266,12 +266,12 @@ func (m *MemWorkspace) publish(ctx context.Context, path string, data []byte, op
 	})
 }
 
-// memWriter adds to a file, even when its name is gone.
+// memWriter adds to a file, even if its name is gone.
 type memWriter struct {
 	ctx  context.Context
 	path string
 	m    *MemWorkspace
-	n    *node // nil: it is over
+	n    *node // nil: closed
 }
 
 func (w *memWriter) Write(data []byte) (int, error) {
@@ -300,7 +300,7 @@ func (w *memWriter) Close() error {
 
 func (w *memWriter) Abort() error { return w.Close() }
 
-// Mkdir makes a directory, and those on the way to it.
+// Mkdir makes a directory and its missing parents.
 func (m *MemWorkspace) Mkdir(ctx context.Context, dir string) error {
 	err := m.change(ctx, dir, func(rel string) error {
 		if err := m.mayWrite(rel); err != nil {
@@ -382,7 +382,7 @@ func (m *MemWorkspace) RemoveAll(ctx context.Context, path string) error {
 	return failed("remove", path, err)
 }
 
-// remove removes what is at a path, if it is there.
+// remove removes the node at a path, if there is one.
 func (m *MemWorkspace) remove(rel string) error {
 	in, err := m.find(parent(rel))
 	if err == nil && in.below[path.Base(rel)] != nil {
@@ -391,7 +391,7 @@ func (m *MemWorkspace) remove(rel string) error {
 	return nil
 }
 
-// List returns what is in a directory, sorted by name.
+// List returns the entries of a directory, sorted by name.
 func (m *MemWorkspace) List(ctx context.Context, dir string) (entries []fs.DirEntry, err error) {
 	err = m.look(ctx, dir, func(rel string) error {
 		entries = []fs.DirEntry{}
@@ -417,8 +417,7 @@ func (m *MemWorkspace) List(ctx context.Context, dir string) (entries []fs.DirEn
 	return entries, nil
 }
 
-// Entries yields what is in a directory at the moment, ErrNotFound if it is
-// missing.
+// Entries yields the present entries of a directory, ErrNotFound if it is missing.
 func (m *MemWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
 	return func(yield func(fs.DirEntry, error) bool) {
 		entries, err := m.List(ctx, dir)
@@ -441,7 +440,7 @@ func (m *MemWorkspace) Entries(ctx context.Context, dir string) iter.Seq2[fs.Dir
 	}
 }
 
-// Exists reports whether something is there.
+// Exists reports whether a file or directory is at path.
 func (m *MemWorkspace) Exists(ctx context.Context, path string) (there bool, err error) {
 	err = m.look(ctx, path, func(rel string) error {
 		_, err := m.find(rel)
@@ -451,7 +450,7 @@ func (m *MemWorkspace) Exists(ctx context.Context, path string) (there bool, err
 	return there, failed("exists", path, err)
 }
 
-// Stat describes what is there.
+// Stat describes the file or directory at path.
 func (m *MemWorkspace) Stat(ctx context.Context, typed string) (info fs.FileInfo, err error) {
 	err = m.look(ctx, typed, func(rel string) error {
 		n, err := m.find(rel)

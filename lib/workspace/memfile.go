@@ -7,7 +7,7 @@ import (
 	"io/fs"
 )
 
-// newMemFile returns a File of what is in memory.
+// newMemFile returns a File of data in memory.
 func newMemFile(ctx context.Context, path string, data []byte, info fs.FileInfo) *memFile {
 	return &memFile{ctx: ctx, path: path, r: bytes.NewReader(data), info: info}
 }
@@ -19,7 +19,7 @@ type memFile struct {
 	info fs.FileInfo
 }
 
-// usable is the error of an operation on it, if there is one already.
+// usable is the error of an operation on a file that is closed, or whose context is done.
 func (f *memFile) usable(op string) error {
 	if f.r == nil {
 		return failed(op, f.path, ErrClosed)

@@ -18,7 +18,7 @@ func (n *node) entry() Entry {
 	return Entry{Kind: KindFile, Perm: n.mode.Perm(), Size: int64(len(n.data)), Hash: HashOf(n.data)}
 }
 
-// Entry describes what is at a path.
+// Entry describes the entry at a path.
 func (m *MemWorkspace) Entry(ctx context.Context, path string) (e Entry, err error) {
 	err = m.look(ctx, path, func(rel string) error {
 		n, err := m.find(rel)
@@ -31,7 +31,7 @@ func (m *MemWorkspace) Entry(ctx context.Context, path string) (e Entry, err err
 	return e, failed("stat", path, err)
 }
 
-// Swap puts next at path if old is there. There are no links in memory.
+// Swap replaces old at path by next. There are no links in memory.
 func (m *MemWorkspace) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
 	err := checkSwap(old, next, content)
 	if err == nil {
@@ -113,7 +113,7 @@ func (m *MemWorkspace) swap(rel string, old, next Entry, data []byte) error {
 	return nil
 }
 
-// Recover finds nothing: what is in memory ends with its process.
+// Recover finds nothing: a crash ends the workspace.
 func (m *MemWorkspace) Recover(ctx context.Context, path string) ([]string, error) {
 	err := m.look(ctx, path, func(string) error { return nil })
 	return nil, failed("recover", path, err)

@@ -15,8 +15,8 @@ import (
 
 func init() { children["mounts"] = crossMounts }
 
-// W24: what is mounted in a workspace is part of it only if it is to be, and never
-// of what is removed.
+// A mount in a workspace belongs to it unless WithOneFileSystem is set, and RemoveAll never
+// removes its files.
 func TestMounts(t *testing.T) {
 	base := confinetest.Tree(t, "w/d/here/", "w/file", "other/keep", "other/f")
 	cmd := child(t, "mounts", base)
@@ -56,7 +56,7 @@ func crossMounts(args []string) error {
 		for _, path := range []string{"d/here/keep", "d/here", "file"} {
 			for what, err := range reads(strict, path) {
 				if matches(err, workspace.ErrIsDir) || matches(err, workspace.ErrNotDir) {
-					continue // that it is one is no secret
+					continue // its kind is no secret
 				}
 				if !matches(err, workspace.ErrPathTraversal) {
 					return fmt.Errorf("%s %s: %w", what, path, err)

@@ -2,11 +2,11 @@ package workspace
 
 import "io/fs"
 
-// Option changes what NewLocalWorkspace and NewMemWorkspace make. Options that
-// are about a medium that files are kept on mean nothing in memory.
+// Option changes the workspaces of NewLocalWorkspace and NewMemWorkspace. Options about a
+// medium have no effect in memory.
 type Option func(*config)
 
-// config is what options say.
+// config is the result of the options.
 type config struct {
 	maxFileSize int64 // 0: none
 	maxRead     int64
@@ -24,11 +24,11 @@ type config struct {
 }
 
 const (
-	// defaultMaxRead is what Read has in memory at most. An agent can make a file
-	// of any size out of nothing, and it must not be the host's end.
+	// defaultMaxRead bounds the memory that Read uses. An agent can make a file of any size
+	// at no cost, and the host must survive it.
 	defaultMaxRead = 256 << 20
 
-	// defaultMaxEntries is what List has in memory at most, some 100 MiB.
+	// defaultMaxEntries bounds the memory that List uses, some 100 MiB.
 	defaultMaxEntries = 1_000_000
 )
 
@@ -40,9 +40,9 @@ func newConfig(opts []Option) config {
 	return c
 }
 
-// WithMaxFileSize refuses to read, and to write, files of more than n bytes:
-// ErrTooLarge. Without it, Read refuses what is larger than 256 MiB, and Open
-// and all that writes nothing. Numbers below 1 change nothing.
+// WithMaxFileSize refuses to read, and to write, files of more than n bytes: ErrTooLarge.
+// Without it, Read refuses files of more than 256 MiB; Open and the writing operations
+// have no limit. Numbers below 1 change nothing.
 func WithMaxFileSize(n int64) Option {
 	return func(c *config) {
 		if n > 0 {
@@ -61,8 +61,8 @@ func WithMaxEntries(n int) Option {
 	}
 }
 
-// WithMaxDepth refuses paths of more than n names: ErrTooMany. That bounds Walk
-// and Glob. RemoveAll removes what lies deeper.
+// WithMaxDepth refuses paths of more than n names: ErrTooMany. That bounds Walk and Glob.
+// RemoveAll removes deeper entries too.
 func WithMaxDepth(n int) Option {
 	return func(c *config) { c.maxDepth = n }
 }
@@ -73,36 +73,34 @@ func WithPerm(file, dir fs.FileMode) Option {
 	return func(c *config) { c.filePerm, c.dirPerm = file.Perm(), dir.Perm() }
 }
 
-// WithSync has all that writes return only when it is on stable storage.
+// WithSync makes all writing operations sync their effects before they return.
 func WithSync() Option {
 	return func(c *config) { c.sync = true }
 }
 
-// WithAtomicWrites has Write put the whole file in place in one step, as
-// AtomicWrite does.
+// WithAtomicWrites makes Write put the whole file in place in one step, as AtomicWrite
+// does.
 func WithAtomicWrites() Option {
 	return func(c *config) { c.atomicWrites = true }
 }
 
-// WithHardLinks lets files that have several names be written in place. Without
-// it they are refused with ErrAccessDenied, as another name may lie outside.
-// To replace a file in one step leaves its other names alone, and is always
-// allowed.
+// WithHardLinks allows writing files with several names in place. Without it, such a
+// write is ErrAccessDenied, as another name may lie outside. Replacing a file in one step
+// leaves its other names alone, and is always allowed.
 func WithHardLinks() Option {
 	return func(c *config) { c.hardLinks = true }
 }
 
-// WithoutSymlinks refuses paths with symbolic links in them, wherever these
-// lead: ErrPathTraversal. Rename, Delete and RemoveAll still act on links.
+// WithoutSymlinks refuses paths with symbolic links in them, even if these stay inside:
+// ErrPathTraversal. Rename, Delete and RemoveAll still act on links.
 func WithoutSymlinks() Option {
 	return func(c *config) { c.noLinks = true }
 }
 
-// WithGitDirs lets git directories be written. Without it, what makes, writes,
-// moves or removes a .git, a file below one, or a file of a directory that is a git
-// directory by its contents is refused with ErrAccessDenied: git on the host runs
-// and follows what is there. A directory with a .git somewhere in it can be moved
-// and removed as a whole.
+// WithGitDirs allows writing git directories. Without it, making, writing, moving or
+// removing a .git, a file below one, or a file of a directory that is a git directory by
+// its contents is ErrAccessDenied: git on the host runs and follows these files. A
+// directory with a .git somewhere in it can be moved and removed as a whole.
 func WithGitDirs() Option {
 	return func(c *config) { c.gitDirs = true }
 }

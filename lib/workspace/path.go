@@ -15,8 +15,8 @@ const (
 	maxName = 255
 )
 
-// clean makes the path that every operation starts from: cleaned, relative to the
-// root, which is ".". A name that only begins with two dots is an ordinary name.
+// clean returns the path that every operation starts from: cleaned, relative to the root,
+// which is ".". A name that only begins with two dots is an ordinary name.
 func clean(typed string) (string, error) {
 	if strings.IndexByte(typed, 0) >= 0 {
 		return "", &Error{Err: ErrInvalid, Detail: "it holds a NUL byte"}
@@ -61,8 +61,8 @@ func depth(rel string) int {
 	return strings.Count(rel, "/") + 1
 }
 
-// failed makes err the error of an operation on path, in the caller's words. An
-// *Error keeps its reason.
+// failed makes err the error of an operation on path, as the caller gave it. An *Error
+// keeps its reason.
 func failed(op, path string, err error) error {
 	return failedTo(op, path, "", err)
 }

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PathFunc is called by Paths for each entry, with its path and type, or with a
-// directory that cannot be listed and the reason. fs.SkipDir and fs.SkipAll mean
-// the same as for a WalkFunc.
+// PathFunc is called by Paths for each entry, with its path and type, and for each
+// directory that cannot be listed, with the reason. fs.SkipDir and fs.SkipAll mean the
+// same as for a WalkFunc.
 type PathFunc func(path string, kind fs.FileMode, err error) error
 
-// Paths visits the entries that Walk visits, in the same order, and goes on after a
-// directory that cannot be listed, if fn lets it. It knows only the type of an
-// entry: on a LocalWorkspace it takes less than half of the time.
+// Paths visits the entries that Walk visits, in the same order. It goes on after a
+// directory that cannot be listed, if fn lets it. It passes only the type of an entry: on
+// a LocalWorkspace it takes less than half of the time.
 func Paths(ctx context.Context, ws Workspace, dir string, fn PathFunc) error {
 	var err error
 	if local, ok := ws.(*LocalWorkspace); ok {
@@ -51,7 +51,7 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 	case err == nil && deep > maxWalk:
 		err = ErrTooMany
 	case errors.Is(err, unix.ENOENT), deep > 0 && errors.Is(err, unix.ENOTDIR):
-		return nil // it is missing, or is no directory any more
+		return nil // it is missing, or is not a directory any more
 	}
 	if err != nil {
 		return fn(dir, fs.ModeDir, failed("list", dir, err))

@@ -82,8 +82,8 @@ func TestPathsCanBeSkipped(t *testing.T) {
 	assert.ErrorIs(t, Paths(ctx, local, "../x", func(_ string, _ fs.FileMode, err error) error { return err }), ErrPathTraversal)
 }
 
-// TestWorkspaceFromADirectory: it is the directory that is open, whatever has its
-// name.
+// TestWorkspaceFromADirectory: it is the open directory, even if its name leads
+// elsewhere.
 func TestWorkspaceFromADirectory(t *testing.T) {
 	ctx := context.Background()
 	base, err := filepath.EvalSymlinks(t.TempDir())

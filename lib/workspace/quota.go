@@ -6,33 +6,33 @@ import (
 	"sync"
 )
 
-// perEntry is what an entry counts beyond its content, so that empty files and
+// perEntry is the size of an entry in addition to its content, so that empty files and
 // directories are not free.
 const perEntry = 512
 
 // QuotaWorkspace bounds the size of a workspace. A write that would exceed it is
 // ErrNoSpace, and has no effect.
 //
-// It counts the content of files, and 512 bytes for each file, directory and
-// link. Removed files count until the quota would be exceeded: then it counts the
-// workspace again. Only then it sees files that were not written through it.
+// It counts the content of files, and 512 bytes for each file, directory and link.
+// Removed files count until the quota would be exceeded: then it counts the workspace
+// again. Only then does it see files that were not written through it.
 type QuotaWorkspace struct {
 	forward
 	count *count
 }
 
-// count is what views of one quota share.
+// count is shared by the views of one quota.
 type count struct {
 	mu    sync.Mutex
 	whole Workspace
 	max   int64
-	used  int64 // at least what there is, as far as it came through here
-	open  int64 // of it, what is in unfinished files, and what it takes to name them
-	loose bool  // used may be more than there is
+	used  int64 // at least the size of all that came through here
+	open  int64 // of used, the part of unfinished files and their names
+	loose bool  // used may be too large
 }
 
-// NewQuotaWorkspace returns a view of inner through which no more than max bytes
-// can be in it. It looks through inner first.
+// NewQuotaWorkspace returns a view of inner that bounds its size to max bytes. It counts
+// inner first.
 func NewQuotaWorkspace(ctx context.Context, inner Workspace, max int64) (*QuotaWorkspace, error) {
 	q := &QuotaWorkspace{forward{inner}, &count{whole: inner, max: max, loose: true}}
 	if err := q.count.again(ctx); err != nil {
@@ -41,7 +41,7 @@ func NewQuotaWorkspace(ctx context.Context, inner Workspace, max int64) (*QuotaW
 	return q, nil
 }
 
-// Used returns how much there is, or has been since it was last counted.
+// Used returns the size of the workspace, or an earlier larger one since the last count.
 func (q *QuotaWorkspace) Used() int64 {
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
@@ -53,7 +53,7 @@ func (q *QuotaWorkspace) Guarded(guard Guard) Workspace {
 	return &QuotaWorkspace{forward{Guarded(q.inner, guard)}, q.count}
 }
 
-// again counts what there is. The lock is held.
+// again counts the workspace anew. The lock is held.
 func (c *count) again(ctx context.Context) error {
 	if !c.loose {
 		return nil
@@ -80,7 +80,7 @@ func (c *count) again(ctx context.Context) error {
 	return nil
 }
 
-// take takes so much of what is left. The lock is held.
+// take takes bytes of the quota. The lock is held.
 func (c *count) take(ctx context.Context, bytes int64) error {
 	if bytes > 0 && c.used > c.max-bytes {
 		if err := c.again(ctx); err != nil {
@@ -94,8 +94,8 @@ func (c *count) take(ctx context.Context, bytes int64) error {
 	return nil
 }
 
-// held is what a file holds that is to be written, and what it takes to make it
-// if it is missing: how many directories that is, is found out when it matters.
+// held is the size of the file to be written, and, if it is missing, the size of its
+// entry and those of its path. The number of missing directories is counted later.
 func (q *QuotaWorkspace) held(ctx context.Context, path string) (content, entries int64) {
 	info, err := q.inner.Stat(ctx, path)
 	if err == nil {
@@ -108,7 +108,7 @@ func (q *QuotaWorkspace) held(ctx context.Context, path string) (content, entrie
 	return 0, int64(depth(rel)) * perEntry
 }
 
-// change runs an operation that takes bytes, and counts what has become of the file.
+// change runs an operation that takes bytes, and counts the new size of the file.
 func (q *QuotaWorkspace) change(ctx context.Context, path string, size func(old int64) int64, operation func() error) error {
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
@@ -124,25 +124,25 @@ func (q *QuotaWorkspace) change(ctx context.Context, path string, size func(old 
 	return err
 }
 
-// Write gives a file new content, if there is room for it.
+// Write gives a file new content, within the quota.
 func (q *QuotaWorkspace) Write(ctx context.Context, path string, data []byte) error {
 	size := func(int64) int64 { return int64(len(data)) }
 	return failed("write", path, q.change(ctx, path, size, func() error { return q.inner.Write(ctx, path, data) }))
 }
 
-// Append adds to a file, if there is room for it.
+// Append adds to a file, within the quota.
 func (q *QuotaWorkspace) Append(ctx context.Context, path string, data []byte) error {
 	size := func(old int64) int64 { return old + int64(len(data)) }
 	return failed("append", path, q.change(ctx, path, size, func() error { return q.inner.Append(ctx, path, data) }))
 }
 
-// Mkdir makes a directory, if there is room for it.
+// Mkdir makes a directory, within the quota.
 func (q *QuotaWorkspace) Mkdir(ctx context.Context, dir string) error {
 	size := func(old int64) int64 { return old }
 	return failed("mkdir", dir, q.change(ctx, dir, size, func() error { return q.forward.Mkdir(ctx, dir) }))
 }
 
-// Rename moves a file. That makes directories, which are counted.
+// Rename moves a file. The directories that it makes are counted.
 func (q *QuotaWorkspace) Rename(ctx context.Context, src, dst string) error {
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
@@ -167,8 +167,7 @@ func (q *QuotaWorkspace) RemoveAll(ctx context.Context, path string) error {
 	return q.remove(func() error { return q.inner.RemoveAll(ctx, path) })
 }
 
-// remove holds the lock too: who writes has looked at what is there, and counts
-// on it.
+// remove holds the lock too: a writer relies on the size that it has read.
 func (q *QuotaWorkspace) remove(operation func() error) error {
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
@@ -176,8 +175,8 @@ func (q *QuotaWorkspace) remove(operation func() error) error {
 	return operation()
 }
 
-// Swap puts next at path if old is there. It needs room for both. Until it is over,
-// all that writes through the quota waits, also while content is read.
+// Swap replaces old at path by next. It needs space for both. Until it ends, all writes
+// through the quota wait, also while content is read.
 func (q *QuotaWorkspace) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
 	c := q.count
 	c.mu.Lock()
@@ -197,7 +196,7 @@ func (q *QuotaWorkspace) Swap(ctx context.Context, path string, old, next Entry,
 	return q.forward.Swap(ctx, path, old, next, content)
 }
 
-// quotaReader counts what is read as part of an unfinished file. The lock is held.
+// quotaReader counts its bytes as part of an unfinished file. The lock is held.
 type quotaReader struct {
 	io.Reader
 	ctx   context.Context
@@ -222,7 +221,7 @@ func (r *quotaReader) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// Recover ends what a killed Swap left in a directory.
+// Recover cleans up after a killed Swap in a directory.
 func (q *QuotaWorkspace) Recover(ctx context.Context, dir string) (kept []string, err error) {
 	err = q.remove(func() error {
 		kept, err = q.forward.Recover(ctx, dir)
@@ -231,13 +230,13 @@ func (q *QuotaWorkspace) Recover(ctx context.Context, dir string) (kept []string
 	return kept, err
 }
 
-// Create opens a file to be written, which takes room as it grows. One that
-// replaces another needs room for both.
+// Create opens a file to be written, which takes space as it grows. A replacement needs
+// space for both files.
 func (q *QuotaWorkspace) Create(ctx context.Context, path string, opts WriteOptions) (Writer, error) {
 	q.count.mu.Lock()
 	defer q.count.mu.Unlock()
 	_, entries := q.held(ctx, path)
-	entries = max(entries, perEntry) // one that it replaces may be removed before this is over
+	entries = max(entries, perEntry) // the file that it replaces may be removed before this one is closed
 	err := q.count.take(ctx, entries)
 	if err != nil {
 		return nil, failed("write", path, err)
@@ -251,8 +250,8 @@ func (q *QuotaWorkspace) Create(ctx context.Context, path string, opts WriteOpti
 	return &quotaWriter{Writer: out, q: q, ctx: ctx, path: path, taken: entries}, nil
 }
 
-// quotaWriter counts what is written. Until it is over it counts as unfinished,
-// wherever it is kept.
+// quotaWriter counts the bytes written. Until it is closed they count as unfinished, also
+// if they are in memory.
 type quotaWriter struct {
 	Writer
 	q     *QuotaWorkspace
@@ -280,7 +279,7 @@ func (w *quotaWriter) Write(data []byte) (int, error) {
 func (w *quotaWriter) Close() error { return w.end(w.Writer.Close) }
 func (w *quotaWriter) Abort() error { return w.end(w.Writer.Abort) }
 
-// end: what is written is in the workspace now, or nowhere.
+// end closes the file: its bytes are in the workspace now, or nowhere.
 func (w *quotaWriter) end(finish func() error) error {
 	c := w.q.count
 	c.mu.Lock()

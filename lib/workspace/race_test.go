@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// attackTime is how long each operation is attacked: $PK_ATTACK, or a moment.
+// attackTime is the duration of the attack on each operation: $PK_ATTACK, or a moment.
 func attackTime(t *testing.T) time.Duration {
 	text := os.Getenv("PK_ATTACK")
 	if text == "" {
@@ -30,11 +30,11 @@ func attackTime(t *testing.T) time.Duration {
 	return d
 }
 
-// enoughSwaps is how many there are at least, however busy the machine is.
+// enoughSwaps is the minimum number of swaps, on a busy machine too.
 const enoughSwaps = 50
 
-// swapper exchanges the directory d and the link evil, over and over, and puts
-// back what the victim takes away.
+// swapper exchanges the directory d and the link evil, over and over, and restores them
+// if the victim removes one.
 type swapper struct {
 	root   int
 	target string
@@ -61,7 +61,7 @@ func attack(t *testing.T, root, target string) *swapper {
 	return s
 }
 
-// restore makes what is missing, without following the link itself.
+// restore makes missing entries, without following the link itself.
 func (s *swapper) restore() {
 	_ = unix.Symlinkat(s.target, s.root, "evil")
 	_ = unix.Mkdirat(s.root, "d", 0o755)
@@ -86,7 +86,7 @@ func (s *swapper) stop() {
 	unix.Close(s.root)
 }
 
-// forbidden makes what must not be reached, and returns what it looks like.
+// forbidden makes a tree that must not be reached, and returns its picture.
 func forbidden(t *testing.T, dir string) string {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir+"/sub", 0o755))
@@ -96,7 +96,7 @@ func forbidden(t *testing.T, dir string) string {
 	return picture(t, dir)
 }
 
-// picture is all that is in a directory of the host, with modes.
+// picture is all entries of a directory of the host, with modes.
 func picture(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -118,7 +118,7 @@ func picture(t *testing.T, dir string) string {
 
 var errLeak = errors.New("LEAK")
 
-// leaks is an error if text tells what is forbidden.
+// leaks is an error if text contains forbidden content.
 func leaks(text string, err error) error {
 	if strings.Contains(text, "SECRET") || strings.Contains(text, "secret") {
 		return errLeak
@@ -242,8 +242,8 @@ var attacked = map[string]func(ctx context.Context, w workspace.Workspace) error
 	},
 }
 
-// While somebody exchanges a directory for a link to where nobody may be, and
-// back, no operation gets there: W2.
+// While an attacker exchanges a directory with a link to a forbidden one, and back, no
+// operation gets there.
 func TestSwapsLeadNobodyOut(t *testing.T) {
 	for name, setup := range map[string]func(t *testing.T) (w workspace.Workspace, root, target string){
 		"local": func(t *testing.T) (workspace.Workspace, string, string) {

@@ -2,8 +2,8 @@ package workspace
 
 import "context"
 
-// ReadOnly returns a view of a workspace through which nothing can be changed:
-// operations that would are ErrReadOnly. The workspace itself still can be changed.
+// ReadOnly returns a read-only view of a workspace: operations that would change it are
+// ErrReadOnly. The workspace itself can still be changed.
 func ReadOnly(ws Workspace) Workspace {
 	return &readOnly{view{forward: forward{ws}, run: runReadOnly}}
 }

@@ -14,20 +14,18 @@ import (
 // ScopedWorkspace restricts a workspace by patterns, in the language of the package
 // pattern. Paths that WithMandatoryDeny covers are neither read nor written. Paths
 // that WithDenyRead covers are not read. Only paths that WithAllowWrite matches
-// are written: without it, none.
-//
-// Patterns apply to the path as it was given and, if the workspace is a Guarder, to
-// the place that it leads to, so that no link is a way around them. A refusal does
-// not tell whether a denied file exists, and lists leave such files out.
+// Patterns apply to the path as it was given and, if the workspace is a Guarder, to the
+// place that it leads to, so that no link bypasses them. A refusal does not tell whether
+// a denied file exists, and lists leave such files out.
 //
 // Missing directories above a file that may be written are made, even if no pattern
 // matches them. Rename and Copy need to read the file. RemoveAll and Rename of a
-// directory are refused before they change anything if one file in it may not be
-// written; Rename also if one may not be read, or not written under its new name.
+// directory are refused before they change anything if one file in it may not be written;
+// Rename also if one may not be read, or not written under its new name.
 //
-// The other names of a file with several hard links are not known. Such a file is
-// not written in place, and with WithoutHardLinks not read. To replace it in one
-// step writes a new file, and is allowed.
+// The other names of a file with several hard links are not known. Such a file is not
+// written in place, and with WithoutHardLinks not read. Replacing it in one step writes a
+// new file, and is allowed.
 //
 // Patterns compare bytes. On a file system that ignores case, as a LocalWorkspace
 // knows of its root and WithFoldedNames says of any, patterns that deny ignore
@@ -35,7 +33,7 @@ import (
 //
 // The zero value denies everything.
 type ScopedWorkspace struct {
-	view // of a view that asks decide where paths lead
+	view // of a workspace that calls decide with resolved paths
 
 	mandatory, denyRead, allowWrite rules
 	folded                          *foldedRules // nil: case matters
@@ -57,24 +55,24 @@ type scope struct {
 	logger                          ViolationLogger
 }
 
-// WithDenyRead forbids to read paths that the patterns cover.
+// WithDenyRead forbids reading paths that the patterns cover.
 func WithDenyRead(patterns ...string) ScopedOption {
 	return func(s *scope) { s.denyRead = append(s.denyRead, patterns...) }
 }
 
-// WithAllowWrite allows to write paths that the patterns match. "src" is one name,
-// "src/**" the directory with everything in it, "**" everything.
+// WithAllowWrite allows writing paths that the patterns match. "src" is one name,
+// "src/**" the directory with its whole tree, "**" everything.
 func WithAllowWrite(patterns ...string) ScopedOption {
 	return func(s *scope) { s.allowWrite = append(s.allowWrite, patterns...) }
 }
 
-// WithMandatoryDeny forbids to read or write paths that the patterns cover, even if
+// WithMandatoryDeny forbids reading or writing paths that the patterns cover, even if
 // WithAllowWrite matches them.
 func WithMandatoryDeny(patterns ...string) ScopedOption {
 	return func(s *scope) { s.mandatory = append(s.mandatory, patterns...) }
 }
 
-// WithoutHardLinks forbids to read files with several hard links.
+// WithoutHardLinks forbids reading files with several hard links.
 func WithoutHardLinks() ScopedOption {
 	return func(s *scope) { s.single = true }
 }
@@ -116,12 +114,12 @@ func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace
 	if folds, ok := inner.(interface{ ignoresCase() bool }); conf.fold || ok && folds.ignoresCase() {
 		s.folded = &foldedRules{s.mandatory.caseFold(), s.denyRead.caseFold()}
 	}
-	s.inner = inner // decide denies everything without one
+	s.inner = inner // without inner, decide denies everything
 	s.view = view{forward: forward{Guarded(inner, s.decide)}, run: s.run, shows: s.showsEntry}
 	return s, nil
 }
 
-// String is the policy on one line.
+// String formats the policy on one line.
 func (s *ScopedWorkspace) String() string {
 	text := fmt.Sprintf("mandatory-deny %s, deny-read %s, allow-write %s", s.mandatory, s.denyRead, s.allowWrite)
 	if s.single {
@@ -205,8 +203,8 @@ func (s *ScopedWorkspace) covering(r rules, place string, folded func(*foldedRul
 	return folded(s.folded).covering(caseFold(place))
 }
 
-// showsEntry decides about an entry by the name that it has in dir, which may
-// have been reached through a link.
+// showsEntry decides about an entry by its name in dir, which may have been reached
+// through a link.
 func (s *ScopedWorkspace) showsEntry(dir string, entry fs.DirEntry) bool {
 	rel, _ := clean(dir)
 	return s.decide(Access{Path: join(rel, entry.Name())}) == nil
@@ -219,8 +217,8 @@ func (s *ScopedWorkspace) Guarded(guard Guard) Workspace {
 	return &view
 }
 
-// admit decides about the paths of an operation as they were given, before they
-// are looked up.
+// admit decides about the paths of an operation as they were given, before it looks them
+// up.
 func (s *ScopedWorkspace) admit(op operation) error {
 	path, to, err := op.clean()
 	if err == nil && op.read {

@@ -22,7 +22,7 @@ import (
 
 var ctx = context.Background()
 
-// records keeps what it is told.
+// records keeps the records of a ViolationLogger.
 type records []workspace.ViolationRecord
 
 func (r *records) LogViolation(_ context.Context, record workspace.ViolationRecord) {
@@ -50,7 +50,7 @@ var (
 	denied = workspace.ErrAccessDenied
 )
 
-// reads are the ways to learn something of a path.
+// reads are the ways to learn about a path.
 func reads(w workspace.Workspace, path string) map[string]error {
 	errs := map[string]error{}
 	_, errs["Read"] = w.Read(ctx, path)
@@ -95,7 +95,7 @@ func TestScopePrintsItself(t *testing.T) {
 	assert.Equal(t, `mandatory-deny [".git"], deny-read ["secret/**"], allow-write ["src/**" "*.md"], no hard links`, s.String())
 }
 
-// W4: a rule is about what is there, not about how it is spelled.
+// A rule applies to the file, not to the spelling of its path.
 func TestLinksAreNoWayAroundRules(t *testing.T) {
 	tree := []string{
 		"secret/key", "pub/", "src", "alias => secret", "pub/deep => ../secret/key", "pub/new => ../secret/new", "abs => {base}/secret",
@@ -135,7 +135,7 @@ func TestLinksAreNoWayAroundRules(t *testing.T) {
 	}
 }
 
-// A link may lead anywhere that the rules allow, even from what is denied.
+// A link with a denied name cannot be read, even if its target can.
 func TestRulesHoldBothNames(t *testing.T) {
 	s, _ := fenced(t, []string{"secret/open => ../pub/f", "pub/f"}, all, noRead)
 	_, err := s.Read(ctx, "secret/open")
@@ -144,7 +144,7 @@ func TestRulesHoldBothNames(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// W4: hard links are other names of the same thing.
+// Hard links are other names of the same file.
 func TestHardLinksAreNoWayAroundRules(t *testing.T) {
 	s, root := fenced(t, []string{"secret/key", "pub/"}, all, noRead, workspace.WithMandatoryDeny(".git"))
 	require.NoError(t, os.Link(root+"/secret/key", root+"/pub/hard"))
@@ -166,7 +166,7 @@ func TestHardLinksAreNoWayAroundRules(t *testing.T) {
 	assert.Equal(t, "text\n", string(data))
 }
 
-// W5: what may not be read may not be moved to where it may.
+// A file that may not be read may not be moved to a readable place.
 func TestRenameNeedsToRead(t *testing.T) {
 	for name, w := range map[string]workspace.Workspace{"local": must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(t.TempDir())), "mem": workspace.NewMemWorkspace()} {
 		require.NoError(t, w.Write(ctx, "secret/key", []byte("SECRET")))
@@ -179,7 +179,7 @@ func TestRenameNeedsToRead(t *testing.T) {
 	}
 }
 
-// W6: what is done to a directory is done to all that is in it.
+// An operation on a directory applies to its whole tree.
 func TestAncestorsOfWhatIsDeniedStay(t *testing.T) {
 	for name, w := range map[string]workspace.Workspace{"local": must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(t.TempDir())), "mem": workspace.NewMemWorkspace()} {
 		for _, path := range []string{"x/a", "x/sub/.hg/config", "x/z", "y/secret/key", "fine/f", "part/yes", "part/no", "to/f"} {
@@ -208,7 +208,7 @@ func TestAncestorsOfWhatIsDeniedStay(t *testing.T) {
 	}
 }
 
-// W7: a pattern that would match nothing for want of being understood is an error.
+// A pattern that cannot be parsed is an error: it would match nothing.
 func TestPatternsFailClosed(t *testing.T) {
 	m := workspace.NewMemWorkspace()
 	for _, text := range []string{"a[", "", "/abs", "../x", "a/../b", "!x", "a**b", "{a", "[]", "a\x00"} {
@@ -224,7 +224,7 @@ func TestPatternsFailClosed(t *testing.T) {
 	assert.ErrorIs(t, err, workspace.ErrInvalid)
 }
 
-// W7, W8 and the table of seed patterns.
+// The table of seed patterns.
 func TestWhatPatternsDeny(t *testing.T) {
 	for text, row := range map[string]struct{ yes, no []string }{
 		"secret/**":    {[]string{"secret", "secret/key", "secret/a/b/c"}, []string{"secrets/x", "a/secret"}},
@@ -258,7 +258,7 @@ func TestWhatPatternsDeny(t *testing.T) {
 	assert.NoError(t, s.Write(ctx, "d", nil), "** is everything")
 }
 
-// W10: lists leave out what may not be read, and go on.
+// Lists leave out unreadable entries, and go on.
 func TestListsLeaveOutWhatIsDenied(t *testing.T) {
 	tree := []string{"a", "secret/key", "sub/secret/key", "sub/f", "z", "alias => sub"}
 	s, _ := fenced(t, tree, all, workspace.WithDenyRead("**/secret", "alias/f"))
@@ -288,7 +288,7 @@ func TestListsLeaveOutWhatIsDenied(t *testing.T) {
 	}
 }
 
-// W10: what is denied does not tell whether it is there.
+// A denied path does not reveal whether it exists.
 func TestDeniedPathsDoNotTellWhetherTheyExist(t *testing.T) {
 	s, _ := fenced(t, []string{"secret/key", "secret/dir/", "alias => secret", "f", "src"}, all, workspace.WithMandatoryDeny("secret"))
 	for _, dir := range []string{"secret/", "alias/"} {
@@ -312,7 +312,7 @@ func TestDeniedPathsDoNotTellWhetherTheyExist(t *testing.T) {
 	}
 }
 
-// W11: what is recorded.
+// The records of refusals.
 func TestViolationRecords(t *testing.T) {
 	var got records
 	s, root := fenced(t, []string{"secret/key", "alias => secret", "out => /etc", "f", "h"},
@@ -365,7 +365,7 @@ func TestViolationRecords(t *testing.T) {
 	}
 }
 
-// W11: a logger that panics changes nothing.
+// A logger that panics changes nothing.
 func TestLoggerMayPanic(t *testing.T) {
 	s, _ := fenced(t, nil, workspace.WithViolationLogger(panics{}))
 	assert.ErrorIs(t, s.Write(ctx, "f", nil), denied)
@@ -396,7 +396,7 @@ func TestViolationWriter(t *testing.T) {
 	assert.Equal(t, "/w==", second["path_base64"])
 }
 
-// W12: an atomic write needs no more than its path.
+// An atomic write needs no permission beyond its path.
 func TestAtomicWriteUnderNarrowScope(t *testing.T) {
 	for name, w := range map[string]workspace.Workspace{"local": must[*workspace.LocalWorkspace](t)(workspace.NewLocalWorkspace(t.TempDir())), "mem": workspace.NewMemWorkspace()} {
 		s := scope(t, w, workspace.WithAllowWrite("conf/app.json", "*.md"))
@@ -419,8 +419,7 @@ func TestRefusalsMakeNothing(t *testing.T) {
 	assert.Len(t, left, 2)
 }
 
-// What a Sub of a scope is held to are the rules of the scope, and what leads out
-// of it is outside.
+// The rules of a scope apply in a Sub of it, and a link out of the Sub leads outside.
 func TestSubOfScope(t *testing.T) {
 	s, root := fenced(t, []string{"sub/f", "sub/.env", "sub/out => ../other/f", "sub/in => ../sub/f", "other/f", "lsub => sub"},
 		workspace.WithAllowWrite("sub/**"), workspace.WithDenyRead("sub/.env"))
@@ -511,8 +510,8 @@ func TestScopesAddUp(t *testing.T) {
 	}
 }
 
-// W9: where names that differ in case are the same, what denies covers all of
-// them, and what allows only what it says.
+// On a tree that ignores case, patterns that deny cover all cases of a name, and patterns
+// that allow only the given one.
 func TestFoldedNames(t *testing.T) {
 	m := workspace.NewMemWorkspace()
 	rules := []workspace.ScopedOption{
@@ -557,8 +556,8 @@ func TestZeroValuesDoNothing(t *testing.T) {
 	assert.Empty(t, (&workspace.LocalWorkspace{}).Root())
 }
 
-// A link that climbs out of what is denied tells nothing of what is in there, to
-// whoever reads or writes.
+// A link that climbs out of a denied directory reveals nothing of its content, neither to
+// a reader nor to a writer.
 func TestClimbingOutOfWhatIsDeniedTellsNothing(t *testing.T) {
 	for _, openat2 := range []bool{true, false} {
 		s, root := fenced(t, []string{
@@ -579,7 +578,7 @@ func TestClimbingOutOfWhatIsDeniedTellsNothing(t *testing.T) {
 	}
 }
 
-// What comes into a tree while it is being removed is asked about as well.
+// Guards are also asked about an entry that appears in a tree during its removal.
 func TestLateComersAreAskedAbout(t *testing.T) {
 	w, root := local(t)
 	confinetest.Grow(t, root, "d/a/b", "d/late")
@@ -589,7 +588,7 @@ func TestLateComersAreAskedAbout(t *testing.T) {
 			return nil
 		}
 		if asked++; asked == 1 {
-			return nil // as if it had not been there
+			return nil // as if the entry had not been there
 		}
 		return denied
 	})

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// sight is an entry that was looked at. It stays open: another entry of the same
-// name is not it.
+// sight is an entry that a swap has opened. It stays open: another entry of the same name
+// differs from it.
 type sight struct {
 	file   *os.File    // to be read if it is a regular one, otherwise with O_PATH; nil for a missing one
 	st     unix.Stat_t // when it was opened
@@ -77,7 +77,7 @@ func (s *sight) reopen(w *LocalWorkspace, dir int, name string) error {
 	return nil
 }
 
-// entry describes what was opened, and reads a file of at most limit bytes.
+// entry describes the opened entry, and reads a file of at most limit bytes.
 func (s *sight) entry(ctx context.Context, limit int64) (Entry, error) {
 	perm := fs.FileMode(s.st.Mode & 0o777)
 	switch {
@@ -100,8 +100,8 @@ func (s *sight) entry(ctx context.Context, limit int64) (Entry, error) {
 	return Entry{Kind: KindFile, Perm: perm, Size: size, Hash: hex.EncodeToString(sum.Sum(nil))}, err
 }
 
-// unchanged fails if a file has been written since it was opened, as far as its
-// size and its time tell.
+// unchanged fails if a file has been written since it was opened, judging by its size and
+// its time.
 func (s *sight) unchanged() error {
 	now, err := statFile(s.file)
 	if err == nil && (now.Size != s.st.Size || now.Mtim != s.st.Mtim) {

@@ -52,7 +52,7 @@ func classOf(err error) error {
 	return kind
 }
 
-// beneath is a guard that allows only dir and what is below it.
+// beneath is a guard that allows only dir and its tree.
 func beneath(dir string) Guard {
 	return func(a Access) error {
 		if !fsat.Within(a.Path, dir) {
@@ -84,7 +84,7 @@ func (s *sub) Guarded(guard Guard) Workspace {
 	}), s.dir)
 }
 
-// inside is the name that a path of the whole has in the directory.
+// inside converts a path of the whole workspace to one of the directory.
 func (s *sub) inside(path string) string {
 	if path == s.dir {
 		return "."
@@ -92,8 +92,8 @@ func (s *sub) inside(path string) string {
 	return path[len(s.dir)+1:]
 }
 
-// run prefixes the paths. The root of the view is a directory, even while there
-// is none in the whole, and is neither moved nor removed.
+// run prefixes the paths. The root of the view is a directory, even while it is missing
+// in the whole, and is neither moved nor removed.
 func (s *sub) run(_ context.Context, op operation, do func(path, to string) error) error {
 	path, to, err := op.clean()
 	switch {
@@ -126,7 +126,7 @@ func (s *sub) Entry(ctx context.Context, path string) (Entry, error) {
 	return e, err
 }
 
-// Recover returns paths as they are in the directory.
+// Recover returns paths relative to the directory.
 func (s *sub) Recover(ctx context.Context, dir string) ([]string, error) {
 	kept, err := s.view.Recover(ctx, dir)
 	for i := range kept {

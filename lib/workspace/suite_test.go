@@ -12,8 +12,8 @@ import (
 	"pikuri/lib/workspace/workspacetest"
 )
 
-// local returns a workspace on a new directory, and the directory. It is in
-// memory, where a computer has such a place: fsync takes its time elsewhere.
+// local returns a workspace on a new directory, and the directory. It is in memory if the
+// machine has a directory there: fsync is slow elsewhere.
 func local(t testing.TB, opts ...workspace.Option) (*workspace.LocalWorkspace, string) {
 	t.Helper()
 	base, err := os.MkdirTemp("/dev/shm", "pk-test-")
@@ -24,7 +24,7 @@ func local(t testing.TB, opts ...workspace.Option) (*workspace.LocalWorkspace, s
 	return open(t, base+"/w", opts...)
 }
 
-// onDisk is local on a file system that is one.
+// onDisk is local on a file system on a disk.
 func onDisk(t testing.TB, opts ...workspace.Option) (*workspace.LocalWorkspace, string) {
 	t.Helper()
 	return open(t, confinetest.Tree(t, "w/")+"/w", opts...)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind is what a path stands for.
+// Kind is the type of an entry.
 type Kind int
 
 const (
@@ -18,8 +18,8 @@ const (
 	KindOther // a device, a FIFO or a socket
 )
 
-// Entry describes a path itself: a symbolic link is not followed. The zero value
-// is a path at which nothing is.
+// Entry describes a path itself: a symbolic link is not followed. The zero value is a
+// missing path.
 type Entry struct {
 	Kind   Kind
 	Perm   fs.FileMode // permission bits of a file or a directory, 0777 at most
@@ -42,35 +42,34 @@ type Swapper interface {
 	// no error, and neither is one below a file.
 	Entry(ctx context.Context, path string) (Entry, error)
 
-	// Swap puts next at path if old is there. Otherwise it fails with ErrChanged and
-	// changes nothing. It creates if old is missing, deletes if next is, and changes
-	// the type if the two differ. The size of neither matters. A directory that is
-	// to be replaced or deleted is to be empty: otherwise ErrChanged.
+	// Swap replaces old at path by next. If the entry is not old, it fails with ErrChanged
+	// and changes nothing. It creates if old is missing, deletes if next is, and changes the
+	// type if the two differ. The size of neither matters. A directory to be replaced or
+	// deleted must be empty: otherwise ErrChanged.
 	//
-	// content is the content of a new file, checked against next.Hash unless that is
-	// "". It is not read where old and next are files with the same hash: then the
-	// mode changes, in place. A directory changes its mode in place too.
+	// content is the content of a new file, checked against next.Hash unless that is "". It
+	// is not read if old and next are files with the same hash: then the mode changes, in
+	// place. A directory changes its mode in place too.
 	//
-	// The mode of a file or a directory becomes next.Perm, whatever the umask. No
-	// set-user-ID, set-group-ID or sticky bit is set, but a directory keeps its own.
-	// A replacement has the owner and the group of what it replaces; if it cannot
-	// have the group, it has no group permissions. A link gets any target: a caller
-	// that does not trust the target checks it first. Missing directories on the way
-	// to a new entry are made.
+	// The mode of a file or a directory becomes next.Perm, with any umask. Swap sets no
+	// set-user-ID, set-group-ID or sticky bit, but a directory keeps its own. A replacement
+	// has the owner and the group of the old entry; if it cannot have the group, it has no
+	// group permissions. A link gets any target: a caller that does not trust the target
+	// checks it first. Missing parent directories of a new entry are made.
 	//
-	// A caller that wants to keep old reads it before: the hash tells that Swap
-	// replaces the same content, and no crash comes between.
+	// A caller that wants to keep old reads it before: the hash ensures that Swap replaces
+	// the same content, and no crash comes between.
 	Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error
 
-	// Recover ends what a killed Swap left in the directory dir, as far as no Swap
-	// is at work there. Other writes do the same from time to time. It
-	// returns the paths of entries that a killed Swap had displaced although they
-	// were not the old ones: they have a new name, with ".pk-kept-" in it.
+	// Recover cleans up after a killed Swap in the directory dir, unless a Swap is in
+	// progress there. Other writes do the same from time to time. It returns the paths of
+	// entries that a killed Swap had displaced although they were not the old ones: they have
+	// a new name, with ".pk-kept-" in it.
 	Recover(ctx context.Context, dir string) (kept []string, err error)
 }
 
-// EntryOf describes path itself, as Swapper.Entry does. It is ErrUnsupported where
-// ws is no Swapper.
+// EntryOf describes path itself, as Swapper.Entry does. It is ErrUnsupported if ws is no
+// Swapper.
 func EntryOf(ctx context.Context, ws Workspace, path string) (Entry, error) {
 	if s, ok := ws.(Swapper); ok {
 		return s.Entry(ctx, path)
@@ -78,8 +77,8 @@ func EntryOf(ctx context.Context, ws Workspace, path string) (Entry, error) {
 	return Entry{}, failed("stat", path, ErrUnsupported)
 }
 
-// Swap puts next at path if old is there, as Swapper.Swap does. It is
-// ErrUnsupported where ws is no Swapper.
+// Swap replaces old at path by next, as Swapper.Swap does. It is ErrUnsupported if ws is
+// no Swapper.
 func Swap(ctx context.Context, ws Workspace, path string, old, next Entry, content io.Reader) error {
 	if s, ok := ws.(Swapper); ok {
 		return s.Swap(ctx, path, old, next, content)
@@ -87,8 +86,8 @@ func Swap(ctx context.Context, ws Workspace, path string, old, next Entry, conte
 	return failed("swap", path, ErrUnsupported)
 }
 
-// Recover ends what a killed Swap left in a directory, as Swapper.Recover does.
-// Where ws is no Swapper, there is nothing.
+// Recover cleans up after a killed Swap in a directory, as Swapper.Recover does. If ws is
+// no Swapper, there is nothing to do.
 func Recover(ctx context.Context, ws Workspace, dir string) (kept []string, err error) {
 	if s, ok := ws.(Swapper); ok {
 		return s.Recover(ctx, dir)
@@ -96,7 +95,7 @@ func Recover(ctx context.Context, ws Workspace, dir string) (kept []string, err 
 	return nil, nil
 }
 
-// checkSwap refuses entries that cannot be.
+// checkSwap refuses invalid entries.
 func checkSwap(old, next Entry, content io.Reader) error {
 	invalid := func(detail string) error { return &Error{Err: ErrInvalid, Detail: detail} }
 	for _, e := range []Entry{old, next} {

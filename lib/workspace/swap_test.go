@@ -94,7 +94,7 @@ func plant(path, text string) error {
 	return nil
 }
 
-// formAt is the form of what is at a path of the host, "!" for another.
+// formAt is the form of the entry at a path of the host, "!" for another.
 func formAt(path string) string {
 	info, err := os.Lstat(path)
 	switch {
@@ -126,8 +126,8 @@ func namesIn(t *testing.T, dir string) []string {
 	return names
 }
 
-// swapAndDie swaps root/f, has somebody put meanwhile at the path when it has
-// looked, and kills itself at a step. An argument "-" is none.
+// swapAndDie swaps root/f, puts the entry meanwhile at the path once the swap has checked
+// it, and kills itself at a step. An argument "-" is none.
 func swapAndDie(args []string) error {
 	root, old, next, meanwhile, death := args[0], args[1], args[2], args[3], args[4]
 	w, err := workspace.NewLocalWorkspace(root)
@@ -155,7 +155,7 @@ func swapAndDie(args []string) error {
 	return nil
 }
 
-// steps are those of a swap, as a child goes through them.
+// steps are those of a swap, in the order in which a child runs them.
 func steps(t *testing.T, old, next, meanwhile string) []string {
 	root := shm(t)
 	require.NoError(t, plant(root+"/f", old))
@@ -174,7 +174,7 @@ func shm(t *testing.T) string {
 	return base
 }
 
-// die has a child die at a step.
+// die makes a child die at a step.
 func die(t *testing.T, root, old, next, meanwhile, step string) {
 	t.Helper()
 	require.NoError(t, plant(root+"/f", old))
@@ -184,8 +184,8 @@ func die(t *testing.T, root, old, next, meanwhile, step string) {
 	require.Equal(t, syscall.SIGKILL, status.Sys().(syscall.WaitStatus).Signal())
 }
 
-// A swap that is killed leaves the old entry or the new one, and the next attempt
-// comes to the same end and leaves nothing else.
+// A swap that is killed leaves the old entry or the new one. The next attempt has the
+// same result and leaves no other file.
 func TestKilledSwapIsRunAgain(t *testing.T) {
 	kills := 0
 	for _, row := range [][2]string{
@@ -205,7 +205,7 @@ func TestKilledSwapIsRunAgain(t *testing.T) {
 			require.NoError(t, err)
 			listed, err := w.List(ctx, ".")
 			require.NoError(t, err)
-			assert.LessOrEqual(t, len(listed), 2, "%s: %v", what, listed) // a directory does not hide
+			assert.LessOrEqual(t, len(listed), 2, "%s: %v", what, listed) // lists show a directory
 			require.NoError(t, swapForms(w, "f", now, next), what)
 			require.NoError(t, w.Close())
 			assert.Equal(t, next, formAt(root+"/f"), what)
@@ -260,8 +260,8 @@ func TestKilledSwapLosesNoEdit(t *testing.T) {
 	t.Logf("%d kills, %d edits kept", kills, kept)
 }
 
-// An edit at any moment of a swap is at the path afterwards, or it came after the
-// swap had looked for the last time.
+// An edit at any moment of a swap is at the path afterwards, or it came after the last
+// check of the swap.
 func TestEditDuringSwap(t *testing.T) {
 	for _, weak := range []bool{false, true} {
 		for _, old := range forms {
@@ -330,8 +330,8 @@ func editOnce(t *testing.T, w *workspace.LocalWorkspace, root, at, old, next, ed
 	}
 }
 
-// While somebody saves a file all the time, each version is at the path, or a swap
-// was allowed to replace it, or is kept and told.
+// While a program saves a file all the time, each version is at the path, or a swap was
+// allowed to replace it, or is kept and reported.
 func TestSwapLosesNoSave(t *testing.T) {
 	for name, save := range map[string]func(path, content string) error{
 		"by rename": func(path, content string) error { return plant(path, "f 644 "+content) },
@@ -392,7 +392,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 			}
 			saved.Store(int64(n))
 			for begun := swapped.Load(); ; {
-				ended := swapped.Load() >= begun+2 // whatever swap was at work has ended
+				ended := swapped.Load() >= begun+2 // any swap in progress has ended
 				if _, ok := replaced.Load(content("u", n)); ok || formAt(path) == "f 644 "+content("u", n) {
 					break
 				}
@@ -412,7 +412,7 @@ func saves(t *testing.T, save func(path, content string) error) {
 	for round := range rounds {
 		old := formAt(path)
 		if rand.IntN(2) == 0 {
-			old = "f 644 " + content("u", int(saved.Load())) // a guess at what is about to be there
+			old = "f 644 " + content("u", int(saved.Load())) // a guess at the next version
 		}
 		err := swapForms(w, "f", old, "f 644 "+content("s", round))
 		switch {
@@ -533,8 +533,8 @@ func swapOnFullDisk(args []string) error {
 	return nil
 }
 
-// A mount point is neither exchanged nor removed, nor entered where the workspace
-// is on one file system.
+// A mount point is neither exchanged nor removed, nor entered if the workspace is on one
+// file system.
 func TestSwapAtMounts(t *testing.T) {
 	cmd := child(t, "swap under a mount", t.TempDir())
 	cmd.SysProcAttr = ownMounts()
@@ -572,7 +572,7 @@ func swapUnderMount(args []string) error {
 		for path, old := range map[string]string{"d": "d 755", "f": "f 644 old"} {
 			for _, next := range []string{"", "f 644 new", "d 700", "l a"} {
 				if path == "d" && next == "d 700" {
-					continue // the mode of what is mounted
+					continue // the mode of the mounted root
 				}
 				if err := swapForms(plain, path, old, next); !matches(err, workspace.ErrAccessDenied) {
 					return fmt.Errorf("%s to %q: %v", path, next, err)
@@ -646,7 +646,7 @@ func swapInOverlay(args []string) error {
 	return nil
 }
 
-// Guards are asked before a swap tells or changes anything.
+// Guards are asked before a swap reveals or changes anything.
 func TestSwapAsksGuards(t *testing.T) {
 	for name, under := range map[string]func() workspace.Workspace{
 		"local": func() workspace.Workspace { w, _ := local(t); return w },
@@ -691,7 +691,7 @@ func TestSwapAsksGuards(t *testing.T) {
 	}
 }
 
-// A swap takes room of a quota while both entries are there, and gives it back.
+// A swap takes space of a quota while both entries exist, and gives it back.
 func TestSwapUnderQuota(t *testing.T) {
 	w, root := local(t)
 	q := must[*workspace.QuotaWorkspace](t)(workspace.NewQuotaWorkspace(ctx, w, 10_000))
@@ -708,8 +708,8 @@ func TestSwapUnderQuota(t *testing.T) {
 	assert.ErrorIs(t, workspace.AtomicWrite(ctx, q, "h", make([]byte, 6000)), workspace.ErrNoSpace)
 }
 
-// A program that has the old file open for writing is noticed, since what it writes
-// later would be lost.
+// A swap detects a program that has the old file open for writing, since its later writes
+// would be lost.
 func TestSwapNoticesOpenWriter(t *testing.T) {
 	w, root := local(t)
 	for _, next := range []string{"f 644 new", "", "l a"} {
@@ -773,8 +773,8 @@ func TestSwapOfLongNames(t *testing.T) {
 	assert.Empty(t, namesIn(t, root))
 }
 
-// A replacement has the owner and the group of what it replaces; a group that it
-// cannot have gets no permissions.
+// A replacement has the owner and the group of the old entry; a group that it cannot have
+// gets no permissions.
 func TestSwapKeepsOwner(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, swapForms(w, "f", "", "f 664 old"))
@@ -796,7 +796,7 @@ func TestSwapKeepsOwner(t *testing.T) {
 	}
 }
 
-// What another writer sweeps is not what a swap is at work on.
+// A sweep by another writer leaves the files of a swap in progress alone.
 func TestSweepLeavesLiveSwapsAlone(t *testing.T) {
 	w, root := local(t)
 	for _, row := range [][2]string{{"f 644 old", "f 644 new"}, {"f 644 old", "l a"}, {"l a", "d 755"}, {"d 755", ""}} {
@@ -813,8 +813,7 @@ func TestSweepLeavesLiveSwapsAlone(t *testing.T) {
 	assert.Equal(t, []string{"g"}, namesIn(t, root))
 }
 
-// A program that opens the old file for writing while the swap looks at it is
-// noticed too.
+// A swap detects a program that opens the old file for writing during the check too.
 func TestSwapNoticesLateWriter(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, plant(root+"/f", "f 644 old"))
@@ -831,8 +830,8 @@ func TestSwapNoticesLateWriter(t *testing.T) {
 	assert.Equal(t, "f 644 old", formAt(root+"/f"))
 }
 
-// A program that has the new file open for writing while the swap puts the old one
-// back is noticed: the new file is at the path, and the old one is kept.
+// A swap detects a program that has the new file open for writing while it puts the old
+// one back: the new file stays at the path, and the old one is kept.
 func TestSwapNoticesWriterOfNewFile(t *testing.T) {
 	w, root := local(t)
 	require.NoError(t, plant(root+"/f", "f 644 old"))
@@ -858,7 +857,7 @@ func TestSwapNoticesWriterOfNewFile(t *testing.T) {
 	assert.Equal(t, "f 644 edit", formAt(root+"/"+names[1]))
 }
 
-// A change of mode alone is taken back if the file was written or replaced.
+// A change of the mode alone is undone if the file was written or replaced.
 func TestEditDuringChmod(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
 		hard, root := local(t, workspace.WithHardLinks())
@@ -889,7 +888,7 @@ func TestConflictShowsNothing(t *testing.T) {
 	}
 }
 
-// Nothing that is not a Swapper swaps.
+// A workspace that is not a Swapper does not swap.
 func TestSwapUnsupported(t *testing.T) {
 	_, err := workspace.EntryOf(ctx, naive{t.TempDir()}, "f")
 	assert.ErrorIs(t, err, workspace.ErrUnsupported)
@@ -905,8 +904,8 @@ func TestSwapUnsupported(t *testing.T) {
 	assert.Equal(t, []string{"f"}, namesIn(t, root))
 }
 
-// If somebody edits the path again while a swap puts an edit back, the later edit is
-// at the path, and the first is kept unless the later one replaced it.
+// If a program edits the path again while a swap puts an edit back, the later edit is at
+// the path, and the first is kept unless the later one replaced it.
 func TestSecondEditDuringSwap(t *testing.T) {
 	kept := 0
 	for _, row := range [][2]string{{"f 644 old", "f 644 new"}, {"f 644 old", ""}, {"f 644 old", "l a"}, {"l a", "f 644 new"}, {"f 644 old", "d 755"}, {"d 755", "f 644 old"}} {

@@ -15,12 +15,12 @@ import (
 const (
 	tempPrefix = ".pk-"
 	tempSuffix = ".tmp"
-	tempRandom = 26 // what rand.Text returns, 130 bits
+	tempRandom = 26 // the length of rand.Text, 130 bits
 )
 
 func newTemp() string { return tempPrefix + rand.Text() + tempSuffix }
 
-// errReserved refuses to make a file of such a name: it would be swept.
+// errReserved refuses to make a file of such a name: a sweep would remove it.
 var errReserved = &Error{Err: ErrInvalid, Detail: "the name is reserved for unfinished files"}
 
 // isTemp reports whether a name is that of an unfinished file.
@@ -34,10 +34,9 @@ func isTemp(name string) bool {
 
 func isRandom(text string) bool { return strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == "" }
 
-// A swap name is for an entry that is being exchanged: ".pk-", 26 random
-// characters, a digest of the old and one of the new entry, each as long, "-", the
-// name that the entry is for, as far as there is room, ".swap". Some file systems
-// have room for 143 bytes.
+// A swap name is for an entry that is being exchanged: ".pk-", 26 random characters, a
+// digest of the old and one of the new entry, each as long, "-", the name that the entry
+// is for, cut to fit, ".swap". Some file systems limit names to 143 bytes.
 const (
 	swapSuffix = ".swap"
 	swapFor    = len(tempPrefix) + 3*tempRandom + len("-")
@@ -76,10 +75,10 @@ func isSwapName(name string) bool {
 	return ok
 }
 
-// isReserved reports whether a name is that of an entry that is not finished.
+// isReserved reports whether a name is that of an unfinished entry.
 func isReserved(name string) bool { return isTemp(name) || isSwapName(name) }
 
-// isHidden reports whether lists leave an entry out. No directory hides.
+// isHidden reports whether lists leave an entry out. They show every directory.
 func isHidden(name string, kind fs.FileMode) bool {
 	return isTemp(name) && kind == 0 || isSwapName(name) && !kind.IsDir()
 }

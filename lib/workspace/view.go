@@ -26,8 +26,8 @@ func (op operation) clean() (path, to string, err error) {
 	return path, to, err
 }
 
-// view passes all operations on to another workspace, through one function. Views
-// of a workspace embed it.
+// view passes all operations on to another workspace, through one function. Views of a
+// workspace embed it.
 type view struct {
 	forward
 
@@ -80,7 +80,7 @@ func (v view) Append(ctx context.Context, path string, data []byte) error {
 	})
 }
 
-// Create opens a file to be written. IfHash tells about the content, so it reads.
+// Create opens a file to be written. IfHash reveals the content, so it counts as reading.
 func (v view) Create(ctx context.Context, path string, opts WriteOptions) (w Writer, err error) {
 	err = v.do(ctx, operation{name: "write", path: path, write: true, read: opts.IfHash != ""}, func(path, _ string) error {
 		w, err = v.forward.Create(ctx, path, opts)
@@ -89,7 +89,7 @@ func (v view) Create(ctx context.Context, path string, opts WriteOptions) (w Wri
 	return w, err
 }
 
-// Mkdir makes a directory, and those on the way to it.
+// Mkdir makes a directory and its missing parents.
 func (v view) Mkdir(ctx context.Context, dir string) error {
 	return v.do(ctx, operation{name: "mkdir", path: dir, write: true}, func(path, _ string) error {
 		return v.forward.Mkdir(ctx, path)
@@ -105,15 +105,15 @@ func (v view) Entry(ctx context.Context, path string) (e Entry, err error) {
 	return e, err
 }
 
-// Swap puts next at path if old is there. It tells about the content of old, so it
-// reads.
+// Swap replaces old at path by next. It reveals the content of old, so it counts as
+// reading.
 func (v view) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
 	return v.do(ctx, operation{name: "swap", path: path, write: true, read: old.Kind != KindMissing}, func(path, _ string) error {
 		return v.forward.Swap(ctx, path, old, next, content)
 	})
 }
 
-// Recover ends what a killed Swap left in a directory.
+// Recover cleans up after a killed Swap in a directory.
 func (v view) Recover(ctx context.Context, dir string) (kept []string, err error) {
 	err = v.do(ctx, operation{name: "recover", path: dir, write: true, read: true}, func(path, _ string) error {
 		kept, err = v.forward.Recover(ctx, path)
@@ -181,7 +181,7 @@ func (v view) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, er
 	}
 }
 
-// Exists reports whether something is there.
+// Exists reports whether a file or directory is at path.
 func (v view) Exists(ctx context.Context, path string) (there bool, err error) {
 	err = v.do(ctx, operation{name: "exists", path: path, read: true}, func(path, _ string) error {
 		there, err = v.inner.Exists(ctx, path)
@@ -190,7 +190,7 @@ func (v view) Exists(ctx context.Context, path string) (there bool, err error) {
 	return there, err
 }
 
-// Stat describes what is there.
+// Stat describes the file or directory at path.
 func (v view) Stat(ctx context.Context, path string) (info fs.FileInfo, err error) {
 	err = v.do(ctx, operation{name: "stat", path: path, read: true}, func(path, _ string) error {
 		info, err = v.inner.Stat(ctx, path)

@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// ViolationLogger is told what a ScopedWorkspace has refused. It is called on the
-// goroutine of the operation, before that returns. A panic of it is swallowed:
-// the refusal stands.
+// ViolationLogger receives the refusals of a ScopedWorkspace. It is called on the
+// goroutine of the operation, before that returns. A panic of it is swallowed: the
+// refusal stands.
 type ViolationLogger interface {
 	LogViolation(ctx context.Context, record ViolationRecord)
 }
@@ -24,12 +24,12 @@ type ViolationRecord struct {
 	Reason    string    `json:"reason"`
 
 	Kind     ViolationKind `json:"kind"`
-	To       string        `json:"to,omitempty"`       // where a rename was to go
-	Resolved string        `json:"resolved,omitempty"` // the place that was refused, if it is not the path
+	To       string        `json:"to,omitempty"`       // the destination of a rename
+	Resolved string        `json:"resolved,omitempty"` // the resolved place, if it is not the path
 	Pattern  string        `json:"pattern,omitempty"`  // the pattern that refused it
 }
 
-// ViolationKind says what has been violated.
+// ViolationKind is the kind of a violation.
 type ViolationKind string
 
 const (
@@ -39,9 +39,9 @@ const (
 	ViolatedHardLinks ViolationKind = "hard-links"   // it has further names, which may be forbidden
 )
 
-// NewViolationWriter returns a logger that writes each record to w as a line of
-// JSON, with one Write. A path that is not UTF-8 comes a second time, in base64,
-// as "path_base64"; so do "to" and "resolved". Errors of w are ignored.
+// NewViolationWriter returns a logger that writes each record to w as a line of JSON,
+// with one Write. A path that is not UTF-8 has a twin in base64, "path_base64"; so have
+// "to" and "resolved". Errors of w are ignored.
 func NewViolationWriter(w io.Writer) ViolationLogger {
 	return &violationWriter{w: w}
 }
@@ -59,7 +59,7 @@ func (v *violationWriter) LogViolation(_ context.Context, record ViolationRecord
 		Resolved64 []byte `json:"resolved_base64,omitempty"`
 	}{record, notUTF8(record.Path), notUTF8(record.To), notUTF8(record.Resolved)})
 	if err != nil {
-		return // internal error: nothing in a record cannot be encoded
+		return // internal error: every record can be encoded
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"pikuri/lib/pattern"
 )
 
-// maxWalk is how deep a walk goes: no path has more names. It ends a walk of a
+// maxWalk bounds the depth of a walk: no path has more names. It ends a walk of a
 // workspace whose directories contain themselves.
 const maxWalk = maxPath / 2
 
-// WalkFunc is called by Walk for each entry. fs.SkipDir (filepath.SkipDir) leaves
-// out what is in a directory; for a file it means nothing. fs.SkipAll ends the
-// walk without an error, any other error with it.
+// WalkFunc is called by Walk for each entry. fs.SkipDir (filepath.SkipDir) skips the
+// entries of a directory; for a file it has no effect. fs.SkipAll ends the walk without
+// an error, any other error with it.
 type WalkFunc func(path string, entry fs.DirEntry) error
 
-// Walk calls fn for each file and directory below dir, but not for dir: each
-// directory before what is in it, and in it by name. Links are not followed. Only
-// one directory of a depth is in memory. A directory that is missing is an empty
-// one; one that cannot be listed ends the walk.
+// Walk calls fn for each file and directory below dir, but not for dir: each directory
+// before its entries, and these by name. It follows no links. Only one directory of a
+// depth is in memory. A missing directory counts as empty; one that cannot be listed ends
+// the walk.
 func Walk(ctx context.Context, ws Workspace, dir string, fn WalkFunc) error {
 	err := walk(ctx, ws, dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -41,7 +41,7 @@ type TreeEntry struct {
 	fs.DirEntry
 }
 
-// Tree yields what Walk visits. A directory that cannot be listed is an error
+// Tree yields the entries that Walk visits. A directory that cannot be listed is an error
 // with its path, and does not end it.
 func Tree(ctx context.Context, ws Workspace, dir string) iter.Seq2[TreeEntry, error] {
 	return func(yield func(TreeEntry, error) bool) {
@@ -54,7 +54,7 @@ func Tree(ctx context.Context, ws Workspace, dir string) iter.Seq2[TreeEntry, er
 	}
 }
 
-// visitor is told an entry, or with err a directory that cannot be listed.
+// visitor receives an entry, or with err a directory that cannot be listed.
 type visitor func(path string, entry fs.DirEntry, err error) error
 
 func walk(ctx context.Context, ws Workspace, dir string, visit visitor) error {
@@ -92,11 +92,10 @@ func walkDir(ctx context.Context, ws Workspace, dir string, deep int, visit visi
 	return nil
 }
 
-// Glob returns the paths of all files that a pattern matches, in the order of
-// Walk; directories are not files, links are. The language is that of the
-// package pattern (see pk-patterns(7)): "**" between slashes is any number of
-// names. Directories in which nothing can match are not looked at. A pattern
-// that is not understood is ErrInvalid, with a *pattern.SyntaxError.
+// Glob returns the paths of all files that a pattern matches, in the order of Walk;
+// directories are not files, links are. The language is that of the package pattern (see
+// pk-patterns(7)): "**" between slashes is any number of names. Glob skips directories in
+// which nothing can match. An invalid pattern is ErrInvalid, with a *pattern.SyntaxError.
 func Glob(ctx context.Context, ws Workspace, text string) ([]string, error) {
 	p, err := pattern.Compile(text)
 	if err != nil {

@@ -12,32 +12,30 @@
 //
 // # Paths
 //
-// Paths are relative to the root of the workspace, with "/" between names; ""
-// and "." are the root. They are cleaned lexically first: "d/../f" is "f",
-// whatever d is, and a slash at the end means nothing. An absolute path and one
-// that climbs above the root are refused with ErrPathTraversal.
+// Paths are relative to the root of the workspace, with "/" between names; "" and "." are
+// the root. They are cleaned lexically first: "d/../f" is "f", even if d is a link, and a
+// slash at the end means nothing. An absolute path, and one that leads above the root, is
+// refused with ErrPathTraversal.
 //
 // Names are bytes. A name holds no NUL and is at most 255 bytes long, a path at
 // most 4095; others are refused with ErrInvalid.
 //
-// Files that are not finished are called ".pk-", 26 capital letters and digits,
-// ".tmp", and entries that a Swap exchanges ".pk-", 78 of them, "-", a name,
-// ".swap". Lists leave such files out, nobody else can make one, and the next
-// atomic write beside one that was left by a crash removes it.
+// Unfinished files are called ".pk-", 26 capital letters and digits, ".tmp", and entries
+// that a Swap exchanges ".pk-", 78 of them, "-", a name, ".swap". Lists leave such files
+// out, and no caller can make one. If a crash left one, the next atomic write beside it
+// removes it.
 //
 // # Symbolic links
 //
-// An operation on a path follows the links in it, as long as they stay inside,
-// the last one included; Rename, Delete and RemoveAll act on the last one
-// itself, and Swap follows none at all. A link that leads out, or nowhere that can be told (a loop), makes
-// the operation fail with ErrPathTraversal; nothing outside is touched.
+// An operation on a path follows the links in it, as long as they stay inside, the last one included;
+// Rename, Delete and RemoveAll act on the last one itself, and Swap follows none at all. A link that leads
+// out, or into a loop, makes the operation fail with ErrPathTraversal; nothing outside is touched.
 //
 // # Errors
 //
-// Errors are of type *Error. They match (errors.Is) one of the sentinels of this
-// package, or context.Canceled or context.DeadlineExceeded. Their text holds
-// paths as the caller gave them, never where the workspace really is, nor where
-// a link leads.
+// Errors are of type *Error. They match (errors.Is) one of the sentinels of this package,
+// or context.Canceled or context.DeadlineExceeded. Their text holds paths as the caller
+// gave them, never the real path of the workspace, nor the target of a link.
 package workspace
 
 import (
@@ -45,13 +43,12 @@ import (
 	"io/fs"
 )
 
-// Workspace is a tree of files. Its methods can be used by several goroutines
-// at once. Each looks at the context before it begins, between the pieces of a
-// large file and between the entries of a directory.
+// Workspace is a tree of files. Its methods can be used by several goroutines at once.
+// Each checks the context before it begins, between the pieces of a large file and
+// between the entries of a directory.
 type Workspace interface {
 	// Read returns the content of a file. It fails with ErrNotFound, ErrIsDir, or
-	// ErrNotRegular for what is neither a file nor a directory, such as a FIFO,
-	// on which it does not block.
+	// ErrNotRegular for any other type, such as a FIFO, on which it does not block.
 	Read(ctx context.Context, path string) ([]byte, error)
 
 	// Write gives a file new content. Missing directories on the way are made. A
@@ -62,28 +59,26 @@ type Workspace interface {
 	// Append adds to the end of a file, and makes it like Write if it is missing.
 	Append(ctx context.Context, path string, data []byte) error
 
-	// Rename moves a file. It replaces dst, in one step where
-	// Capabilities say AtomicRename; missing directories on the way to dst are
-	// made. It fails with ErrNotFound and without effect when src is missing,
-	// and with ErrIsDir when dst is a directory. A directory can be moved where
-	// Capabilities say RenameDir, to where nothing is; otherwise that is
-	// ErrIsDir. The root stays where it is: ErrAccessDenied.
+	// Rename moves a file. It replaces dst, in one step if Capabilities say AtomicRename;
+	// missing directories on the way to dst are made. It fails with ErrNotFound and without
+	// effect if src is missing, and with ErrIsDir if dst is a directory. A directory can be
+	// moved if Capabilities say RenameDir, to a free name; otherwise that is ErrIsDir. The
+	// root cannot be moved: ErrAccessDenied.
 	Rename(ctx context.Context, src, dst string) error
 
-	// Delete removes a file. A missing file is no error. It removes no
+	// Delete removes a file. A missing file is not an error. It removes no
 	// directory, not even an empty one: ErrIsDir.
 	Delete(ctx context.Context, path string) error
 
 	// RemoveAll removes a file, or a directory with everything in it. A missing
-	// file is no error. It does not remove the root: ErrAccessDenied.
+	// file is not an error. It does not remove the root: ErrAccessDenied.
 	RemoveAll(ctx context.Context, path string) error
 
-	// List returns the entries of a directory, sorted by name. A missing directory
-	// is an empty one; the result is never nil without an error. A file
-	// is ErrNotDir.
+	// List returns the entries of a directory, sorted by name. A missing directory counts as
+	// empty; the result is never nil without an error. A file is ErrNotDir.
 	List(ctx context.Context, dir string) ([]fs.DirEntry, error)
 
-	// Exists reports whether there is a file. A missing file is no error, and
+	// Exists reports whether there is a file. A missing file is not an error, and
 	// neither is a path below a file.
 	Exists(ctx context.Context, path string) (bool, error)
 

@@ -1,9 +1,9 @@
 // Ownlibc, copied to DIR/NAME, starts DIR/root/usr/bin/NAME on the C library
 // that is unpacked below DIR/root, where the machine's own is too old for it.
 //
-// It is no shell script, because a shell leaves traces in what it starts: dash
-// an open descriptor of the script, bash variables in the environment. Both
-// would be found inside a sandbox, and taken for leaks.
+// It is no shell script, because a shell leaves traces in its children: dash
+// an open descriptor of the script, bash variables in the environment. A test
+// would find both inside a sandbox, and report them as leaks.
 package main
 
 import (
@@ -48,8 +48,8 @@ func start(args []string) error {
 	return nil
 }
 
-// environ is the caller's own, except for groff: that is many programs and
-// directories, and has to be told where they went.
+// environ is the caller's own, except for groff: groff consists of many programs and
+// directories, and needs their new paths.
 func environ(dir, root string) []string {
 	share := root + "/usr/share/groff/current"
 	if _, err := os.Stat(share); err != nil {

@@ -29,7 +29,7 @@ type log struct {
 type test struct{ output strings.Builder }
 
 // read prints the run and collects its results. A line that is no event is
-// passed on as it is: it comes from something that could not even start.
+// passed on as it is: a program that could not start printed it.
 func (l *log) read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -73,7 +73,7 @@ func (l *log) test(e event) *test {
 	return l.tests[key]
 }
 
-// printPackageLine prints what belongs to no test. The bare PASS is dropped,
+// printPackageLine prints output outside of tests. The bare PASS is dropped,
 // as `go test` does.
 func (l *log) printPackageLine(e event) {
 	if e.Output != "PASS\n" {
@@ -90,7 +90,7 @@ func (l *log) endTest(e event) {
 	l.results = append(l.results, result{e.Action, l.row, e.Package, e.Test})
 }
 
-// withoutProgress drops the lines that only say which test is running.
+// withoutProgress drops the lines that only name the running test.
 func withoutProgress(output string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(output) {
@@ -101,7 +101,7 @@ func withoutProgress(output string) string {
 	return kept.String()
 }
 
-// endPackage shows what tests that never ended had to say, and counts a
+// endPackage shows the output of tests that never ended, and counts a
 // package that failed without a failing test (it did not compile, or crashed)
 // as one failure.
 func (l *log) endPackage(e event) {

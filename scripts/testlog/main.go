@@ -1,5 +1,5 @@
-// Testlog reads what `go test -json` and `go tool test2json` write, prints
-// what `go test` would have printed, and counts the tests.
+// Testlog reads the output of `go test -json` and `go tool test2json`, prints
+// that of a plain `go test`, and counts the tests.
 //
 //	testlog -results FILE [-row ROW] <EVENTS    print a run and append its results to FILE
 //	testlog -tally FILE...                      name failures and skips, then print "N passed, N failed, N skipped"

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// Box is what a test of a sandbox needs: the real binaries, a bwrap, a project
-// and a home that are thrown away.
+// Box is the environment of a sandbox test: the real binaries, a bwrap, a
+// temporary project and home.
 type Box struct {
 	Bin     string // directory of the binaries
 	Bwrap   string // the bwrap to test with
@@ -86,7 +86,7 @@ func Turn(row int) bool {
 func isNew(bwrap string) bool { return strings.Contains(bwrap, "0.12") }
 
 // sweep ends the sessions of the box: their keepers would wait for the next
-// command, and what overlays leave takes more than os.RemoveAll to remove.
+// command, and os.RemoveAll cannot remove all that overlays leave.
 func (b *Box) sweep(t testing.TB) {
 	t.Helper()
 	cmd := b.Command("pk-sweep", "--all", "--discard")
@@ -104,7 +104,7 @@ func (b *Box) sweep(t testing.TB) {
 }
 
 // Commands returns a directory for PATH that holds all of the binaries under
-// their own names. What runs them by name gets this box's bwrap as well.
+// their own names. Started by name, they use this box's bwrap as well.
 func (b *Box) Commands(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(filepath.Dir(b.Project), "commands")
@@ -148,7 +148,7 @@ func (b *Box) Write(t testing.TB, path, content string) {
 	}
 }
 
-// Outcome is what came of a command.
+// Outcome is the output and the exit status of a command.
 type Outcome struct {
 	Stdout, Stderr string
 	Status         int

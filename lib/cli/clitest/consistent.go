@@ -11,11 +11,10 @@ import (
 	"pikuri/lib/cli"
 )
 
-// Consistent fails when the registered options of c, its help text, its man
-// page and its three completion files do not tell of the same options, or not of
-// the same ones with a value. words are the operands that c knows by name, for a
-// command whose first operand is one: the texts have to tell of these too, and of
-// no others.
+// Consistent fails unless the help text of c, its man page and its three completion
+// files name exactly the registered options, and the same ones with a value. words are
+// the operands that c knows by name, for a command whose first operand is one: the
+// texts have to name these too, and no others.
 func Consistent(t *testing.T, c *cli.Command, words ...string) {
 	t.Helper()
 	root := Root(t)
@@ -38,10 +37,10 @@ func Consistent(t *testing.T, c *cli.Command, words ...string) {
 	}
 }
 
-// texts are what a person, or a shell, learns of a command from.
+// texts are the descriptions of a command for people and for shells.
 type texts struct{ help, man, bash, zsh, fish string }
 
-// told is what one source tells: each option as it is typed, with whether it
+// told is the content of one source: each option as it is typed, with whether it
 // takes a value, and the words.
 type told struct {
 	options map[string]bool
@@ -57,7 +56,7 @@ func registered(c *cli.Command, words []string) told {
 	return r
 }
 
-// disagreements says what a text tells that is not so, or does not tell.
+// disagreements lists the false statements and the omissions of each text.
 func disagreements(r told, x texts) []string {
 	var problems []string
 	for _, source := range []struct {
@@ -111,14 +110,14 @@ var (
 	typed = regexp.MustCompile(`(^|[\s,\[|('/{*])(--?[a-zA-Z][a-z-]*)`)
 	// A word in capitals behind an option stands for its value; so does a choice.
 	valued = regexp.MustCompile(`--?[a-zA-Z][a-z-]*\s+([A-Z]+|[a-z]+\|[a-z|]+)`)
-	// "  -x, --long VALUE  what it does": an entry of the list of options.
+	// "  -x, --long VALUE  its effect": an entry of the list of options.
 	entry = regexp.MustCompile(`(?m)^ +(-\w, |    )--[^\n]*`)
-	// "  word OPERAND...   what it does".
+	// "  word OPERAND...   its effect".
 	verbLine = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*)(?: [A-Z\[]\S*)*  +\S`)
 )
 
-// toldByHelp: an option that is mentioned anywhere has to exist. What takes a
-// value is told by the list of options.
+// toldByHelp: an option that is mentioned anywhere has to exist. The list of
+// options tells which take a value.
 func toldByHelp(help string) told {
 	r := told{options: map[string]bool{}}
 	for _, m := range typed.FindAllStringSubmatch(help, -1) {
@@ -133,8 +132,8 @@ func toldByHelp(help string) told {
 	return r
 }
 
-// heading takes in "-x, --long VALUE": the value is that of both, and those that
-// stand beside them with values of their own.
+// heading reads "-x, --long VALUE": both names take the value, and so do other
+// names on the line.
 func (r told) heading(line string) {
 	line, _, _ = strings.Cut(strings.TrimSpace(line), "  ")
 	var names []string
@@ -183,8 +182,8 @@ var (
 	single    = regexp.MustCompile(`\[\[ \$prev == (--?\S+) \]\]`)
 )
 
-// toldByBash: an option is one that is offered. One with a value is looked for
-// in every `case`, since behind it something else is to be offered.
+// toldByBash: an option is a name that is offered. An option with a value must be in
+// every `case`, since the word after it is completed otherwise.
 func toldByBash(text string, want told) told {
 	text = strings.ReplaceAll(text, "\\\n", "")
 	r := told{options: map[string]bool{}}
@@ -218,7 +217,7 @@ func toldByBash(text string, want told) told {
 	}
 	for _, names := range blocks {
 		for _, name := range names {
-			// A switch in one of the blocks is told wrongly already.
+			// A switch in one of the blocks is an error already.
 			if value, ok := want.options[name]; ok && !value && r.has(name) {
 				r.options[name] = true
 			}
@@ -238,8 +237,8 @@ func inAll(blocks [][]string, name string) bool {
 
 func (r told) has(name string) bool { _, ok := r.options[name]; return ok }
 
-// mention takes in names that a text has in passing, which does not tell of the
-// option, but must not be of one that there is not.
+// mention reads names that a text has in passing. They do not describe an
+// option, but the option must exist.
 func (r told) mention(want told, names []string) {
 	for _, name := range names {
 		if word.MatchString(strings.TrimLeft(name, "-")) && !want.has(name) {

@@ -10,7 +10,7 @@ import (
 
 func TestEveryCommandIsHeldToItsTexts(t *testing.T) { Everywhere(t) }
 
-// A command of four options and two operands, and what there is to read of it.
+// A command of four options and two operands, and its texts.
 var (
 	sample = told{
 		options: map[string]bool{"-h": false, "--help": false, "--dir": true, "-z": false, "--zero": false, "--net": true},
@@ -81,7 +81,7 @@ complete -c pk-sample -s h -l help -d 'this text'
 
 func TestTextsThatAgree(t *testing.T) { assert.Empty(t, disagreements(sample, sampleTexts)) }
 
-// One change to one text, and what is said of it.
+// One change to one text, and the resulting disagreements.
 func TestTextsThatDisagree(t *testing.T) {
 	help, man := func(x *texts) *string { return &x.help }, func(x *texts) *string { return &x.man }
 	bash, zsh := func(x *texts) *string { return &x.bash }, func(x *texts) *string { return &x.zsh }

@@ -35,7 +35,7 @@ func Terminal(t testing.TB) (user, tty *os.File) {
 }
 
 // OnTerminal runs cmd to its end with both of its output streams on a terminal,
-// and returns what that showed, sequences and all.
+// and returns the output, with its escape sequences.
 func OnTerminal(t testing.TB, cmd *exec.Cmd) string {
 	t.Helper()
 	user, tty := Terminal(t)
@@ -43,7 +43,7 @@ func OnTerminal(t testing.TB, cmd *exec.Cmd) string {
 	shown := make(chan string)
 	go func() {
 		var screen strings.Builder
-		_, _ = io.Copy(&screen, user) // ends with EIO when nobody has the other side any more
+		_, _ = io.Copy(&screen, user) // ends with EIO when all processes have closed the other side
 		shown <- screen.String()
 	}()
 	err := cmd.Run()

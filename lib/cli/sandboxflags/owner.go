@@ -16,12 +16,12 @@ import (
 	"pikuri/lib/passwd"
 )
 
-// overflowID is what the kernel calls owners that a user namespace does not map.
+// overflowID is the kernel's number for owners that a user namespace does not map.
 const overflowID = 65534
 
-// becomeOwner makes root the owner of the project, for good, where that is
-// somebody else: files that a command makes there are then the owner's, and the
-// command is never uid 0. It returns the owner's uid, or 0 where nothing was to
+// becomeOwner makes root the owner of the project, for good, if that is another
+// user: files that a command makes there are then the owner's, and the
+// command is never uid 0. It returns the owner's uid, or 0 if nothing was to
 // be done. Supplementary groups are given up, since some of them (docker, disk)
 // are root by another name.
 //
@@ -131,8 +131,8 @@ func settle(name, home, cache string) error {
 	return nil
 }
 
-// stillOwned refuses a project that became another user's after root had looked
-// whose it is.
+// stillOwned refuses a project that became another user's after root had read its
+// owner.
 func stillOwned(project confine.Root, runAs int) error {
 	var st unix.Stat_t
 	if runAs == 0 && os.Geteuid() != 0 {

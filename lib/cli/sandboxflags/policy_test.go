@@ -13,7 +13,7 @@ import (
 	"pikuri/lib/cli"
 )
 
-// given runs a command with these options, and returns them and what it says.
+// given runs a command with these options, and returns them and its diagnostics.
 func given(args ...string) (*Options, string) {
 	o := new(Options)
 	var stderr strings.Builder

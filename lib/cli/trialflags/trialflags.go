@@ -1,5 +1,5 @@
-// Package trialflags opens the trial that pk-diff and pk-apply are called for, finds the
-// changes that their operands name, and says what becomes of each.
+// Package trialflags opens the trial of pk-diff and pk-apply, finds the changes that
+// their operands name, and says whether each lands.
 package trialflags
 
 import (
@@ -270,7 +270,7 @@ func (p protectedPaths) below(path string) string {
 	return ""
 }
 
-// Remark says in one column of a line what keeps a change from landing, or "".
+// Remark is the reason, for one column of a line, why a change does not land, or "".
 func Remark(i trial.Item) string {
 	switch {
 	case i.Refused != "":
@@ -291,7 +291,7 @@ func Letter(i trial.Item) string {
 	return i.Op.String()
 }
 
-// Arrow tells of the values of a reference before and after.
+// Arrow formats the change of a reference: its values before and after.
 func (r Ref) Arrow() string {
 	switch {
 	case r.Err != nil:

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Case is one path, the tree it is looked up in, and what may come of it.
+// Case is one path, the tree it is looked up in, and the accepted outcomes.
 // Names are relative to the tree; bytes that are not UTF-8 come as base64.
 type Case struct {
 	Name, Category     string
@@ -94,8 +94,8 @@ func (c Case) Path(base string) string {
 	return strings.ReplaceAll(c.Input, "{base}", base)
 }
 
-// Root returns a root as it is to be given: below the tree, or as it is after
-// "rel:" and "abs:".
+// Root returns the text of a root as a caller gives it: below the tree, or the part
+// after "rel:" or "abs:".
 func Root(base, name string) string {
 	if rest, ok := strings.CutPrefix(name, "rel:"); ok {
 		return rest

@@ -21,7 +21,7 @@ const (
 	maxPasses = 16
 )
 
-// ErrMounted is a mount point in a tree that is to be erased.
+// ErrMounted is a mount point in a tree that Eraser removes.
 var ErrMounted = errors.New("something is mounted there")
 
 // Eraser removes directory trees. It works from descriptors alone, so that a link
@@ -158,7 +158,7 @@ func (e *Eraser) empty(dir, depth int, at *step) bool {
 	return false
 }
 
-// entry removes one entry. Its type is a hint: the system calls find out.
+// entry removes one entry. Its type is a hint: the system calls decide.
 func (e *Eraser) entry(dir int, entry Entry, depth int, at *step) bool {
 	switch {
 	case e.ended != nil:
@@ -239,8 +239,8 @@ func AllowOwner(o Opener, parent int, name string) error {
 	return Chmod(fd, 0o700)
 }
 
-// own makes an open directory writable. If that fails, it belongs to another
-// user, and what can be removed from it still is.
+// own makes an open directory writable. If that fails, the directory belongs to another
+// user, and its removable entries are removed all the same.
 func own(dir int) {
 	var st unix.Stat_t
 	if unix.Fstat(dir, &st) == nil && st.Mode&0o700 != 0o700 {

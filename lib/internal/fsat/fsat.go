@@ -73,7 +73,7 @@ func Names(dir int, name string, st *unix.Stat_t) bool {
 }
 
 // Path is a name for an open file that the kernel resolves to that file itself,
-// whatever has its name by now. It needs /proc.
+// even if another file has its name by now. It needs /proc.
 func Path(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
 // Chmod changes the mode of an open file. Unlike fchmod(2), it takes an O_PATH
@@ -86,7 +86,7 @@ func RenameNoReplace(from int, oldName string, to int, newName string) error {
 	return unix.Renameat2(from, oldName, to, newName, unix.RENAME_NOREPLACE)
 }
 
-// RenameFresh is RenameNoReplace for a new name that nobody else uses: a file
+// RenameFresh is RenameNoReplace for a new name that no other process uses: a file
 // system that cannot keep that promise may replace it.
 func RenameFresh(from int, oldName string, to int, newName string) error {
 	err := RenameNoReplace(from, oldName, to, newName)
@@ -94,6 +94,31 @@ func RenameFresh(from int, oldName string, to int, newName string) error {
 		return unix.Renameat(from, oldName, to, newName)
 	}
 	return err
+}
+
+// OpenUnnamed makes a file without a name (O_TMPFILE) in a directory, for writing. It is
+// gone when the process ends, however it ends, unless Link has given it a name. Without
+// /proc, and on NFS and some other file systems, it fails.
+func OpenUnnamed(dir int, mode uint32) (int, error) {
+	fd, err := Openat(dir, ".", unix.O_WRONLY|unix.O_TMPFILE, mode)
+	if err != nil {
+		return -1, err
+	}
+	var st, again unix.Stat_t
+	err = errors.Join(unix.Fstat(fd, &st), unix.Stat(Path(fd), &again))
+	if err == nil && !SameInode(&st, &again) {
+		err = unix.ENOENT
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Link gives a file of OpenUnnamed a name: EEXIST if it is taken.
+func Link(fd, dir int, name string) error {
+	return unix.Linkat(unix.AT_FDCWD, Path(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 }
 
 // Exchange swaps two names.

@@ -1,11 +1,11 @@
 // Package gitplace knows git's rules for names of files and refs. It tells which paths
 // of a tree lie in git directories, where a file makes git on the host run or follow
-// what it says. Tools that write for somebody else refuse them.
+// its content. Tools that write on behalf of an agent refuse them.
 package gitplace
 
 import "strings"
 
-// Named reports whether one of the names in a path is one that git takes for .git.
+// Named reports whether git takes one of the names in a path for .git.
 func Named(path string) bool {
 	for name := range strings.SplitSeq(path, "/") {
 		if isDotGit(name) {
@@ -16,9 +16,9 @@ func Named(path string) bool {
 }
 
 // Inside reports whether a path relative to a root, clean and without links, lies in a
-// git directory: it is a .git or below one, or in a directory that has the contents of a
-// git directory, or would have them if path were made. has reports whether something is
-// at a path relative to the root.
+// git directory. It is a .git or below one, or in a directory that has the contents of a
+// git directory, or would have them if path were made. has reports whether a path
+// relative to the root exists.
 //
 // Git takes three kinds of directory for a repository by their contents: a bare
 // repository, a directory behind a .git that is a link or a file, and a root that a

@@ -56,7 +56,7 @@ func TestDirectoriesThatCannotBeLookedInto(t *testing.T) {
 	assert.ErrorIs(t, err, fault)
 }
 
-// Git refuses in its index what it takes for .git.
+// Git refuses in its index all names that it takes for .git.
 func TestNamesAsGitTakesThem(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) error {

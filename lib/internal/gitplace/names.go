@@ -147,8 +147,8 @@ func foldsHFS(name, want string) bool {
 	return want == ""
 }
 
-// CheckRef tells why git accepts no ref of this name: it has to begin with refs/ and
-// follow git-check-ref-format(1).
+// CheckRef returns the reason why git accepts no ref of this name: it has to begin with
+// refs/ and follow git-check-ref-format(1).
 func CheckRef(name string) error {
 	if !strings.HasPrefix(name, "refs/") {
 		return errors.New("the name does not begin with refs/")
@@ -173,8 +173,8 @@ func forbiddenInRef(r rune) bool {
 	return r < 0x20 || r == 0x7f || strings.ContainsRune(" ~^:?[\\*", r)
 }
 
-// IsBranch reports whether a branch can have this name, which git-branch(1) knows it
-// by: no "@", and none that begins with a dash.
+// IsBranch reports whether a branch can have this name, as git-branch(1) takes it:
+// not "@", and no dash at the beginning.
 func IsBranch(name string) bool {
 	const longest = 1024
 	return len(name) <= longest && name != "@" && !strings.HasPrefix(name, "-") && CheckRef("refs/heads/"+name) == nil

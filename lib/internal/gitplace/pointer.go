@@ -2,7 +2,7 @@ package gitplace
 
 import "strings"
 
-// MaxPointer bounds the small files of git's that hold a name: PATH_MAX and what stands
+// MaxPointer bounds the small files of git's that hold a name: PATH_MAX and the text
 // around it.
 const MaxPointer = 4096 + 64
 

@@ -21,7 +21,7 @@ import (
 type Mode struct {
 	Name  string                    // the first argument, such as "--pk-guard"
 	Run   func(args []string) error // args follow the name
-	Title string                    // how argument zero begins, for ps(1); "" stands for a path
+	Title string                    // the beginning of argument zero, for ps(1); "" for a path
 }
 
 // Status is the error of a mode that ends with an exit status, and has nothing to
@@ -34,8 +34,8 @@ func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 // helper. It leads to the running executable, even if its file was replaced.
 const Self = "/proc/self/exe"
 
-// ErrOwnUse is the error of a mode that was called by anybody but the program
-// itself. Dispatch puts the name of the mode in front of it.
+// ErrOwnUse is the error of a mode that another program than this one has called.
+// Dispatch puts the name of the mode in front of it.
 var ErrOwnUse = errors.New("is for pk's own use")
 
 var (
@@ -69,8 +69,8 @@ func (m Mode) run(args []string) error {
 
 // DispatchSelf is Dispatch for programs whose options are not pk's. argv includes
 // argument zero. A mode counts only if that is a path below /proc/self or begins with the
-// title of a mode, which is how a program starts itself and how nobody else starts it. So the program can
-// have an option with the name of a mode.
+// title of a mode: so a program starts itself, and ordinary callers do not. So the
+// program can have an option with the name of a mode.
 func DispatchSelf(argv []string, modes ...Mode) func() error {
 	titled := func(m Mode) bool { return m.Title != "" && strings.HasPrefix(argv[0], m.Title) }
 	if len(argv) == 0 || !strings.HasPrefix(argv[0], "/proc/self/") && !slices.ContainsFunc(modes, titled) {

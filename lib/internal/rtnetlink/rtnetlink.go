@@ -1,6 +1,6 @@
 // Package rtnetlink makes the interfaces, addresses and routes of a network namespace
-// that this program has made. Each request is one message of rtnetlink(7), so a
-// library that also reads the tables of a host would be most of its own weight.
+// that this program has made. Each request is one message of rtnetlink(7). A library
+// would mostly be code to read the tables of a host.
 package rtnetlink
 
 import (
@@ -30,7 +30,7 @@ func Open() (*Conn, error) {
 // Close closes it.
 func (n *Conn) Close() error { return unix.Close(n.fd) }
 
-// attribute is one of rtnetlink's, with what is nested in it.
+// attribute is an attribute of rtnetlink, with its nested attributes.
 func attribute(kind uint16, parts ...[]byte) []byte {
 	out := make([]byte, unix.SizeofRtAttr)
 	for _, p := range parts {
@@ -144,8 +144,8 @@ func family(a netip.Addr) byte {
 	return unix.AF_INET6
 }
 
-// NoLinkLocal keeps an interface from getting a link-local address of IPv6. It is for
-// one that is down.
+// NoLinkLocal keeps an interface from getting a link-local address of IPv6. The
+// interface must be down.
 func (n *Conn) NoLinkLocal(index int) error {
 	const none = 1 // IN6_ADDR_GEN_MODE_NONE
 	mode := attribute(unix.AF_INET6|unix.NLA_F_NESTED, attribute(unix.IFLA_INET6_ADDR_GEN_MODE, []byte{none}))
@@ -175,9 +175,9 @@ func (n *Conn) addAddress(index int, own, peer netip.Addr, bits int) error {
 }
 
 // Route adds a default route: through a gateway or, with none, to this machine
-// itself. That one is in the main table: in the local table it would come before the
-// connected route, and the kernel would drop the packets of the other end as coming
-// from an address of its own.
+// itself. The latter is in the main table. In the local table it would precede the
+// connected route, and the kernel would drop packets of the other end as coming from an
+// address of its own.
 func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
 	fam := byte(unix.AF_INET)
 	if six {

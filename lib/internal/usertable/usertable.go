@@ -17,7 +17,7 @@ import (
 // MaxSize bounds a table: it is read at every start.
 const MaxSize = 256 << 10
 
-// Path is the file with this name, or "" where that cannot be told.
+// Path is the file with this name, or "" if the home is unknown.
 func Path(home string, getenv func(string) string, name string) string {
 	if dir := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "pikuri", name)
@@ -28,14 +28,14 @@ func Path(home string, getenv func(string) string, name string) string {
 	return ""
 }
 
-// Read returns the text of a file that only its user can have written. One that
-// does not exist is empty.
+// Read returns the text of a file that only its user can have written; "" if there
+// is no file.
 func Read(file string) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	// A directory that the caller may not enter is not where he keeps anything:
-	// $HOME is somebody else's.
+	// In a directory that the caller may not enter he keeps no file: $HOME is another
+	// user's.
 	if _, err := os.Lstat(file); os.IsNotExist(err) || os.IsPermission(err) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return "", nil
 	}
@@ -62,8 +62,8 @@ func Read(file string) (string, error) {
 	return string(text), err
 }
 
-// Rows returns the rows of a text by the number of their line. Empty lines and
-// lines that begin with "#" are none.
+// Rows returns the rows of a text by the number of their line. It skips empty lines and
+// lines that begin with "#".
 func Rows(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		number := 0

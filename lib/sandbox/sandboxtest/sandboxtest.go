@@ -1,7 +1,7 @@
 // Package sandboxtest holds the tests that every sandbox.Runner has to pass.
 //
-// What a runner promises (sandbox.EnforcementOf) is attacked; what it does not
-// promise has to be refused when it is asked for.
+// It attacks the guarantees of a runner (sandbox.EnforcementOf). Options beyond them must
+// be refused.
 //
 // The TestMain of a test that runs the suite on a runner of package sandbox has to
 // begin with sandbox.Main.
@@ -26,16 +26,16 @@ import (
 	"pikuri/lib/sandbox"
 )
 
-// long is what a command sleeps that is to be ended by something else: longer
-// than anybody waits for a test.
+// long is the sleep, in seconds, of a command that the test ends: longer than any test
+// takes.
 const long = "1000"
 
-// enough is how long a command may run that is to do something before its time
-// is over: starting it can take long on a machine that has much else to do.
+// enough is the timeout of a command that must do something before it. A busy machine
+// takes long to start one.
 const enough = 3 * time.Second
 
-// Run runs the suite. Make returns a runner whose commands start in root, and
-// see the system's programs there; it is closed by its own t.Cleanup.
+// Run runs the suite. Make returns a runner whose commands start in root, and see the
+// system's programs there; its own t.Cleanup closes it.
 func Run(t *testing.T, make func(t *testing.T, root string) sandbox.Runner) {
 	for _, group := range []struct {
 		name string
@@ -95,7 +95,7 @@ func (s *suite) write(path, content string, mode os.FileMode) {
 	}
 }
 
-// sh runs a script that is expected to run, to its end or not.
+// sh runs a script, which starts but need not end by itself.
 func (s *suite) sh(opts sandbox.ExecOptions, script string, args ...string) *sandbox.ExecResult {
 	s.Helper()
 	r, err := s.Exec(context.Background(), "sh", append([]string{"-c", script, "sh"}, args...), opts)
@@ -105,7 +105,7 @@ func (s *suite) sh(opts sandbox.ExecOptions, script string, args ...string) *san
 	return r
 }
 
-// fails wants one of the sentinels, and no result.
+// fails requires one of the sentinels, and no result.
 func (s *suite) fails(want error, cmd string, opts sandbox.ExecOptions, args ...string) {
 	s.Helper()
 	r, err := s.Exec(context.Background(), cmd, args, opts)
@@ -471,8 +471,7 @@ func (s *suite) hiddenEnvironment() {
 	}
 }
 
-// fifo tells whether anybody who opened its other end is alive, in whatever
-// namespace.
+// fifo tells whether a process that opened its other end is alive, in any namespace.
 type fifo struct{ *os.File }
 
 func (s *suite) fifo(name string) fifo {
@@ -503,7 +502,7 @@ func (f fifo) wantNoWriter(t *testing.T) {
 	}
 }
 
-// state is what read(2) says: 0 without a writer, -1 (EAGAIN) with one.
+// state is the result of read(2): 0 without a writer, -1 (EAGAIN) with one.
 func (f fifo) state() int {
 	n := 0
 	raw, err := f.SyscallConn()

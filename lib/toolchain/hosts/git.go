@@ -45,8 +45,8 @@ func (s *survey) gitEntries(level Level, path string) []gitconfig.Entry {
 	return entries
 }
 
-// rewrites returns what takes the place of which beginning: url.BASE.insteadOf in
-// git-config(1).
+// rewrites returns the bases of url.BASE.insteadOf by the prefix that each
+// replaces: git-config(1).
 func rewrites(entries []gitconfig.Entry) map[string]string {
 	instead := map[string]string{}
 	for _, e := range entries {
@@ -59,7 +59,7 @@ func rewrites(entries []gitconfig.Entry) map[string]string {
 	return instead
 }
 
-// rewrite changes the longest beginning that is to be changed.
+// rewrite replaces the longest matching prefix of the URL.
 func rewrite(url string, instead map[string]string) string {
 	longest := ""
 	for prefix := range instead {

@@ -6,9 +6,8 @@ import (
 )
 
 // golang reads GOPROXY, GOSUMDB and the patterns of private modules: from the
-// environment, from what `go env -w` wrote, and from the defaults that a Go
-// installation has in go.env since 1.21. Go Modules
-// Reference, Environment variables.
+// environment, the file of `go env -w`, and the defaults that a Go installation
+// has in go.env since 1.21. Go Modules Reference, Environment variables.
 func (s *survey) golang() {
 	names := []string{"GOPROXY", "GOSUMDB", "GONOPROXY", "GOPRIVATE"}
 	var layers []*layer

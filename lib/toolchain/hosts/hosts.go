@@ -1,10 +1,9 @@
 // Package hosts reads which hosts the tools of a machine are configured to reach:
 // registries, proxies of modules, package archives, remotes of git. The files are
-// data of other tools. Nothing is run, and nothing is sent.
+// data of other tools. The package runs nothing and sends nothing.
 //
-// No host is built in here. Where a tool falls back to a default of its own, that is
-// read from the tool's files if it stands there as text, and otherwise noted as
-// unknown.
+// It has no hosts of its own. Where a tool has a default, the package reads it from the
+// tool's files if they have it as text, and otherwise notes it as unknown.
 package hosts
 
 import (
@@ -25,15 +24,15 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// The bounds of what is read: these files are small, and some of them are written by
-// people that nobody trusts.
+// The limits of reading: these files are small, and some have an untrusted
+// author.
 const (
 	maxFile  = 1 << 20
 	maxFiles = 256 // of one pattern
 	maxNotes = 64
 )
 
-// Level says who decides what a place says.
+// Level says which authority wrote a setting.
 type Level string
 
 // The levels.
@@ -42,7 +41,7 @@ const (
 	User        Level = "user"        // files in the user's home
 	System      Level = "system"      // files of the machine
 	Default     Level = "default"     // files of the tool itself
-	Project     Level = "project"     // files that the project has, and with it whoever wrote it
+	Project     Level = "project"     // files of the project, which may have any author
 )
 
 // Source is a place that names a host.
@@ -58,7 +57,7 @@ type Entry struct {
 	Sources []Source      // in the order in which they were read, each once
 }
 
-// Machine is what decides where the tools look.
+// Machine holds the facts that decide where the tools look.
 type Machine struct {
 	Home    string   // "" if unknown
 	Environ []string // NAME=VALUE
@@ -68,7 +67,7 @@ type Machine struct {
 	// any host in them.
 	WithProject bool
 
-	root string // for tests: what stands in front of the paths of the system
+	root string // for tests: the prefix of the system's paths
 }
 
 // readers are the tools, by the names that the table of tool chains has for them.
@@ -97,8 +96,8 @@ func Tools() []string {
 }
 
 // Survey returns the hosts that the tools are configured to reach, sorted by name and
-// port, each once; tools that wants refuses are not looked at. The notes tell what
-// was left out and why, one line each. Neither has a user's name or password.
+// port, each once; it skips tools that wants refuses. Each note names an omission and
+// its reason, on one line. Neither result has a user's name or password.
 func Survey(m Machine, wants func(tool string) bool) ([]Entry, []string) {
 	s := &survey{Machine: m, env: map[string]string{}, found: map[string]*Entry{}}
 	for _, kv := range m.Environ {
@@ -133,7 +132,7 @@ type survey struct {
 	unsaid int // notes beyond maxNotes
 }
 
-// note tells of something that is left out, each once.
+// note adds a note about an omission, each once.
 func (s *survey) note(format string, args ...any) {
 	text := s.tool + ": " + fmt.Sprintf(format, args...)
 	switch {
@@ -145,12 +144,12 @@ func (s *survey) note(format string, args ...any) {
 	}
 }
 
-// noDefault tells that an installed tool reaches something that is not known here.
+// noDefault notes that an installed tool has a default that the package does not know.
 func (s *survey) noDefault(what string) {
 	s.note("no %s is configured: its built-in default is not known here", what)
 }
 
-// setting is a value that a tool is given, and where.
+// setting is a value of a tool's configuration, and its source.
 type setting struct {
 	value string
 	from  Source
@@ -164,8 +163,8 @@ type layer struct {
 	values map[string][]string
 }
 
-// pick returns what the strongest layer gives for a key. Layers of the project add
-// to that: they take nothing away from what works without them.
+// pick returns the values of a key in the strongest layer. Layers of the project add
+// to them and replace none.
 func pick(layers []*layer, key string) []setting {
 	var picked []setting
 	found := false
@@ -194,7 +193,7 @@ func keys(layers []*layer) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// beyondProject tells that somebody else than the project gives one of the settings.
+// beyondProject reports whether a source outside the project gives one of the settings.
 func beyondProject(settings []setting) bool {
 	return slices.ContainsFunc(settings, func(v setting) bool { return v.from.Level != Project })
 }
@@ -207,7 +206,7 @@ func (s *survey) variable(name, key string) *layer {
 	return &layer{Source{s.tool, Environment, "$" + name}, map[string][]string{key: {s.env[name]}}}
 }
 
-// file is what a file holds.
+// file is the text of a file and its source.
 type file struct {
 	text string
 	from Source
@@ -221,9 +220,9 @@ func (f *file) layer(parse func(text string) map[string][]string) *layer {
 	return &layer{f.from, parse(f.text)}
 }
 
-// read reads a file; nil if it does not exist or must not count. A file that lies in
-// the project is the project's, whoever names it: a command of the sandbox writes
-// there.
+// read reads a file; nil if it does not exist or must not count. A file in the
+// project has the level Project even if a user's setting names it: a command of the
+// sandbox can write there.
 func (s *survey) read(level Level, path string) *file {
 	if !filepath.IsAbs(path) {
 		return nil
@@ -250,8 +249,8 @@ func (s *survey) read(level Level, path string) *file {
 	return &file{string(text), Source{s.tool, level, path}}
 }
 
-// inProject tells that a path lies in the project, through links or not. A project
-// that has the home in it is none: pk refuses it as a root.
+// inProject reports whether a path lies in the project, through links or not. A project
+// that contains the home does not count: pk refuses it as a root.
 func (s *survey) inProject(path string) bool {
 	if s.Project == "" || fsat.Within(s.Home, s.Project) {
 		return false

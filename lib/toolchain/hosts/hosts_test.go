@@ -14,8 +14,8 @@ import (
 	"pikuri/lib/hostrule"
 )
 
-// box is a made-up machine: h is the home, r what stands in front of the system's
-// paths, p the project, b a directory of programs.
+// box is a made-up machine: h is the home, r the prefix of the system's paths, p the
+// project, b a directory of programs.
 type box struct{ dir string }
 
 func (b box) fill(s string) string {
@@ -199,7 +199,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// A repository: what git takes for one.
+// The files by which git recognizes a repository.
 var repository = []string{"{p}/.git/HEAD: ref: refs/heads/main|", "{p}/.git/objects/", "{p}/.git/refs/"}
 
 func TestProject(t *testing.T) {
@@ -263,7 +263,7 @@ func TestWhatLiesInTheProjectIsNoted(t *testing.T) {
 	assert.Equal(t, []string{`go: "{p}/e" lies in the project: --project prints what it names`}, notes)
 }
 
-// A home that lies in the project is no project's: pk refuses such a root.
+// A home in the project does not make the home's files the project's: pk refuses such a root.
 func TestHomeAsProject(t *testing.T) {
 	b := newBox(t, "{h}/.npmrc: registry=https://a.test|")
 	entries, notes := Survey(Machine{Home: b.fill("{h}"), Project: b.fill("{h}"), root: b.fill("{r}")}, func(string) bool { return true })
@@ -281,7 +281,7 @@ func TestToolsAreChosen(t *testing.T) {
 	assert.True(t, slices.IsSorted(Tools()))
 }
 
-// What a hostile file can make of the output is bounded.
+// TestBounds: the output for a hostile file is bounded.
 func TestBounds(t *testing.T) {
 	var many, wrong strings.Builder
 	for i := range hostrule.MaxRules + 100 {
@@ -306,8 +306,8 @@ func TestBounds(t *testing.T) {
 	assert.Contains(t, notes[0], `npm: cannot read "{h}/.npmrc"`)
 }
 
-// FuzzParsers: the readers of other tools' files end, and what they make of a text
-// parses as rules with one port.
+// FuzzParsers: the readers of other tools' files end, and their results are rules
+// with one port.
 func FuzzParsers(f *testing.F) {
 	f.Add("[a]\nb = { c = \"https://a.test\" }\nd = [1, [2], { e = 1 }]\n")
 	f.Add(":sources:\n- https://a.test\nURIs: http://b.test\n c\ndeb [x] http://d.test y\n")

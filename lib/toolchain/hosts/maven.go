@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// mavenSettings is what counts here of a settings.xml: Settings
+// mavenSettings holds the elements of settings.xml that name hosts: Settings
 // Reference of Maven.
 type mavenSettings struct {
 	Mirrors []struct {

@@ -9,9 +9,9 @@ import (
 // maxNested bounds tables and arrays in each other.
 const maxNested = 32
 
-// parseTOML returns the strings of a TOML file by their keys, with dots between: what
-// is not a string, or stands in an array, is skipped. With an error comes what was
-// read before it. TOML v1.0.0.
+// parseTOML returns the strings of a TOML file by their keys, joined with dots. It
+// skips other types, and strings in arrays. With an error it returns the strings
+// before the error. TOML v1.0.0.
 func parseTOML(text string) (map[string][]string, error) {
 	t := &tomlReader{rest: text, line: 1, values: map[string][]string{}}
 	if err := t.file(); err != nil {
@@ -173,7 +173,7 @@ func (t *tomlReader) value(key string, depth int) error {
 	return nil
 }
 
-// list reads what is separated by commas up to an end.
+// list reads items separated by commas up to an end.
 func (t *tomlReader) list(end string, depth int, item func() error) error {
 	for {
 		t.blank(true)

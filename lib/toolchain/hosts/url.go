@@ -33,8 +33,8 @@ func (s *survey) url(v setting) {
 	s.add(v.with(host))
 }
 
-// portOf returns the port of a scheme, or "". "sparse+https" of Cargo and
-// "git+ssh" are what stands on one side of the "+"; "tor+http" goes another way.
+// portOf returns the port of a scheme, or "". In Cargo's "sparse+https" and in
+// "git+ssh" the other part names the protocol; "tor+http" uses a Tor proxy.
 func portOf(scheme string) string {
 	if strings.HasPrefix(scheme, "tor+") {
 		return ""
@@ -61,7 +61,7 @@ func hasPort(host string) bool {
 	return i > strings.LastIndexByte(host, ']') && i+1 < len(host)
 }
 
-// add adds a rule with its port, or notes why it can be none.
+// add adds a rule with its port, or notes why there is none.
 func (s *survey) add(v setting) {
 	rule, err := hostrule.Parse(v.value)
 	if err != nil {
@@ -99,9 +99,9 @@ func (s *survey) words(settings []setting) {
 	}
 }
 
-// expand puts variables of the environment in the place of ${NAME}. Those that are not
-// set stay: they make no host. A file of the project gets none: it could have the
-// value of a secret printed as part of a name.
+// expand replaces ${NAME} by variables of the environment. Unset variables stay: they make
+// no host. In a file of the project nothing is replaced: it could have the value of a
+// secret printed as part of a name.
 func (s *survey) expand(f *file, value string) string {
 	var b strings.Builder
 	for {
@@ -121,7 +121,7 @@ func (s *survey) expand(f *file, value string) string {
 	}
 }
 
-// pairs reads lines "KEY = VALUE" of ini files, whatever their section; comments begin
+// pairs reads lines "KEY = VALUE" of ini files, in any section; comments begin
 // with "#" or ";". With folded, a line that begins with a blank is one more value of
 // the key before it.
 func pairs(text string, folded bool) map[string][]string {

@@ -17,7 +17,7 @@ const warmMaven = `mkdir -p ~/.m2/repository && cd /usr/share/maven-repo
 		org/codehaus/plexus org/ow2/asm org/sonatype org/slf4j javax/inject
 	cd - >/dev/null`
 
-// TestEveryday: what people do all day without thinking of a sandbox.
+// TestEveryday: common commands work in the sandbox.
 func TestEveryday(t *testing.T) {
 	for _, test := range []struct{ name, host, inside, want string }{
 		{

@@ -2,8 +2,8 @@
 // with real tools, inside the sandbox.
 //
 // They run in a small Debian that scripts/testroot makes. A plain bwrap starts
-// it as a machine of its own, with a home that is thrown away, and in it the
-// commands of pk start the sandbox with the bwrap that is to be tested.
+// it as a machine of its own, with a temporary home. In it the commands of pk
+// start the sandbox with the bwrap under test.
 package recipes
 
 import (
@@ -28,10 +28,10 @@ import (
 type machine struct {
 	root     string // the tree that is /
 	registry string // packages to install
-	bwrap    string // the bwrap that is to be tested
+	bwrap    string // the bwrap under test
 	bin      string // the commands of pk
 	goroot   string // the host's Go
-	home     string // on the host: what is the user's home inside
+	home     string // the host's directory that is the user's home inside
 	uid      int    // 0, or ada's
 	mounts   []string
 	serving  bool // with a registry on the loopback
@@ -41,8 +41,8 @@ type machine struct {
 const (
 	adaHome   = "/home/ada"
 	rootHome  = "/root"
-	bwrapDir  = "/mnt"           // the bwrap that is to be tested
-	registry  = "/srv"           // what scripts/testroot fetched
+	bwrapDir  = "/mnt"           // the bwrap under test
+	registry  = "/srv"           // the packages that scripts/testroot fetched
 	goroot    = "/usr/local/go"  // where Go is installed by hand, as a rule
 	pkDir     = "/usr/local/bin" // the commands of pk
 	serverDir = "/var/local"     // this test's binary, when it is the registry
@@ -50,11 +50,11 @@ const (
 
 const adaID = 1000
 
-// newMachine makes a machine for whoever runs the test: for root, a root that
-// has all capabilities in there; for others, ada.
+// newMachine makes a machine for the user that runs the test: root is a root with
+// all capabilities in it; any other user is ada.
 //
-// It needs $PK_TEST_BWRAP. Without it the test is not meant to run in this
-// pass; with it, a machine that cannot be had is a failure.
+// It needs $PK_TEST_BWRAP. Without it the test is skipped; with it, a machine
+// that cannot be made is a failure.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{bwrap: os.Getenv("PK_TEST_BWRAP")}
@@ -98,13 +98,13 @@ func (m *machine) text(s string) string {
 	return strings.NewReplacer("{home}", m.userHome(), "{user}", m.user()).Replace(s)
 }
 
-// innerBwrap is the bwrap that is to be tested, as the machine sees it.
+// innerBwrap is the path of the bwrap under test inside the machine.
 func (m *machine) innerBwrap() string { return bwrapDir + "/" + filepath.Base(m.bwrap) }
 
 func (m *machine) project() string { return m.userHome() + "/project" }
 
-// mount shows a directory of the host in the machine, to be written to. There
-// has to be a directory in its place.
+// mount shows a directory of the host in the machine, writable. A directory must exist
+// in its place.
 func (m *machine) mount(host, inside string) {
 	m.mounts = append(m.mounts, "--bind", host, inside)
 }
@@ -128,8 +128,8 @@ func (m *machine) command(argv ...string) *exec.Cmd {
 		argv = append([]string{serverDir + "/" + filepath.Base(self), withRegistry}, argv...)
 	}
 	if m.uid == 0 {
-		// What bwrap makes for root has read-only parts, and where parts of
-		// /proc are covered the kernel allows no further one inside.
+		// The /proc that bwrap mounts for root has read-only parts, and the kernel
+		// allows no further /proc mount inside where parts of one are covered.
 		args = append(args, "--cap-add", "ALL", "--bind", "/proc", "/proc")
 		argv = append([]string{"sh", "-c", `mount -t proc proc /proc && exec "$@"`, "-"}, argv...)
 	} else {

@@ -59,7 +59,7 @@ func serveAround(argv []string) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// packument answers what versions of an npm package there are: one.
+// packument answers with the versions of an npm package: one.
 func packument(w http.ResponseWriter, r *http.Request) {
 	tarballs, _ := filepath.Glob(registry + "/npm/*.tgz")
 	for _, path := range tarballs {

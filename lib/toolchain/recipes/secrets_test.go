@@ -33,8 +33,8 @@ func TestNothingPlantedIsSeen(t *testing.T) {
 	const search = `grep -rlsF ` + secret + ` / --exclude-dir=proc --exclude-dir=sys || [ $? = 2 ]`
 	assert.Equal(t, clitest.Outcome{}, m.fenced(t, search))
 
-	// What is masked can be read, and is empty: yarn gives up on a file that is
-	// there and that it may not read.
+	// A masked file is empty and readable: yarn gives up on an existing file that
+	// it may not read.
 	blank := m.fenced(t, `cat /usr/etc/npmrc ~/.nvm/versions/node/x/etc/npmrc && ! echo x 2>/dev/null >/usr/etc/npmrc`)
 	assert.Equal(t, clitest.Outcome{}, blank)
 
@@ -47,12 +47,12 @@ func TestNothingPlantedIsSeen(t *testing.T) {
 	assert.Equal(t, m.text("visible\tnvm\t{home}/.nvm/versions/node/x/etc/npmrc\n1\n"), m.host(t, `pk-toolchains --check || echo $?`))
 }
 
-// TestPlanStaysSmall: every bind makes bwrap read the list of mounts again.
+// TestPlanStaysSmall: each mount costs every sandbox time.
 func TestPlanStaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, project string
-		without       []string // what testroot has planted in, as no usual machine has
+		without       []string // files that testroot has planted in, unlike a usual machine
 	}{
 		{"no repository, and credentials in the system", "", nil},
 		{"a repository", "git init -q", []string{"/usr/etc", "/usr/local/etc", "/etc/java-17-openjdk/management"}},

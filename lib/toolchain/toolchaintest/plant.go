@@ -21,12 +21,12 @@ var files = []string{"~/.config/mise/config.toml", "~/.asdfrc", "~/.tool-version
 var directories = []string{"~/.cache/pikuri"}
 
 // Plant makes every path of the table below home, for a user called "u" and
-// without variables, and a file with the given content wherever a credential
-// would be. It returns these files. What is outside the home is left alone, and
-// so are files that a tool cannot work without, and that stay visible.
+// without variables, and a file with the given content at each place of a
+// credential. It returns these files. It leaves alone paths outside the home, and
+// files that a tool needs and that therefore stay visible.
 func Plant(t testing.TB, home string, table toolchain.Table, content string) []string {
 	t.Helper()
-	for _, r := range table.Rows() { // first what is exposed, so that no file takes a directory's place
+	for _, r := range table.Rows() { // first the exposed directories, so that no file takes the place of one
 		path, inHome := concrete(home, r.Path)
 		switch {
 		case !inHome:
@@ -43,7 +43,7 @@ func Plant(t testing.TB, home string, table toolchain.Table, content string) []s
 func PlantSecrets(t testing.TB, home string, table toolchain.Table, content string) []string {
 	t.Helper()
 	secrets := table.Secrets()
-	// The deepest first: what is a directory to one row is a file to none.
+	// The deepest first: a directory of one row is a file to none.
 	slices.SortStableFunc(secrets, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	var planted []string
 	for _, s := range secrets {

@@ -7,7 +7,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// refusedToWrite wants every operation that writes path to be refused.
+// refusedToWrite requires every operation that writes path to be refused.
 func (c *check) refusedToWrite(path string) {
 	c.Helper()
 	for _, op := range operations {
@@ -22,7 +22,7 @@ func (c *check) refusedToWrite(path string) {
 	}
 }
 
-// gitDirs are the checks of what git on the host would run or follow.
+// gitDirs are the checks of files that git on the host would run or follow.
 var gitDirs = []part{
 	{"no git directory is written", func(c *check) {
 		for _, path := range []string{".git", ".git/config", "a/.GIT/hooks/x", "./a/../.git/x", "git~1/x", ".git./x"} {
@@ -54,7 +54,7 @@ var gitDirs = []part{
 	}},
 }
 
-// gitLinks are checks of repositories that are there already.
+// gitLinks are checks of existing repositories.
 var gitLinks = []part{
 	{"a git directory can be read", func(c *check) {
 		c.repository("r/.git")

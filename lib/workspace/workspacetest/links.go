@@ -66,7 +66,7 @@ func (c *check) fifo(name string) {
 	}()
 }
 
-// untouched wants the outside to be what it was.
+// untouched requires the directory outside to be unchanged.
 func (c *check) untouched() {
 	c.Helper()
 	var seen []string
@@ -83,10 +83,9 @@ func (c *check) untouched() {
 	c.same(seen, "", "/d", "/d/f=SECRET", "/f=SECRET")
 }
 
-// outLinks are links that lead out, by what they are called, and what to ask
-// through them. They lead nowhere but to the test's own directory outside: an
-// implementation that is broken does there what it is asked, and who runs the test
-// may be root.
+// outLinks are links that lead out, by name, with the path to request through them. They
+// lead only to the test's own directory outside: a broken implementation carries the
+// requests out there, and the test may run as root.
 var outLinks = []struct{ name, target, path string }{
 	{"lout", "{out}/f", "lout"},
 	{"dangling", "{out}/new", "dangling"},
@@ -119,11 +118,11 @@ func (c *check) makeOutLinks() {
 	}
 }
 
-// wideLinks lead to directories that hold more than the test's own. They are for
-// reading only.
+// wideLinks lead to directories that hold more than the test's own. They are only for
+// reading.
 var wideLinks = []struct{ name, target string }{{"parent", ".."}, {"parent2", "{root}/.."}, {"top", "/"}}
 
-// typed is a path of outLinks as it is asked for.
+// typed is a path of outLinks as a request gives it.
 func (c *check) typed(path string) string {
 	return strings.NewReplacer("{out}", c.outside(), "{base}", filepath.Base(c.root)).Replace(path)
 }
@@ -138,7 +137,7 @@ var readingLinks = []part{
 		for _, l := range outLinks {
 			path := c.typed(l.path)
 			if l.name == "ldout3" {
-				continue // lexically it is no link at all
+				continue // lexically it is not a link at all
 			}
 			for _, op := range operations {
 				if !op.writes {
@@ -257,7 +256,7 @@ var writingLinks = []part{
 				case op.name == "WriteExclusive":
 					c.fails(err, workspace.ErrExist)
 				default:
-					c.ok(err) // it is done to the link
+					c.ok(err) // it applies to the link
 				}
 			}
 			c.untouched()

@@ -222,7 +222,7 @@ var reading = []part{
 		slices.Sort(names)
 		c.same(names, "a", "e", "z")
 		for range workspace.Entries(c.ctx, c.ws, "d") {
-			break // who wants no more gets no more
+			break // a reader that stops gets no more
 		}
 	}},
 	{"walk visits all in order", func(c *check) {

@@ -32,7 +32,7 @@ func (c *check) swap(path string, old, next workspace.Entry, content string) err
 	return workspace.Swap(c.ctx, c.ws, path, old, next, strings.NewReader(content))
 }
 
-// stands wants a path to stand for an entry.
+// stands requires a path to be an entry.
 func (c *check) stands(path string, want workspace.Entry) {
 	c.Helper()
 	got, err := workspace.EntryOf(c.ctx, c.ws, path)

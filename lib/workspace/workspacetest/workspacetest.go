@@ -1,6 +1,6 @@
-// Package workspacetest holds implementations of workspace.Workspace to their
-// contract. Run is the whole suite; Checks are its parts, for who wants to run
-// them in another way.
+// Package workspacetest tests implementations of workspace.Workspace against their
+// contract. Run is the whole suite; Checks are its parts, for tests that run them in
+// another way.
 package workspacetest
 
 import (
@@ -14,17 +14,17 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Subject is a workspace under test. It is empty, and allows everything, except
-// that one with Behind cannot be written.
+// Subject is a workspace under test. It is empty, and allows everything, but cannot be
+// written if it has Behind.
 type Subject struct {
 	Workspace workspace.Workspace
 
-	// Behind is where a test puts what it wants to find in a read-only workspace;
+	// Behind is the writable workspace behind a read-only one, in which tests prepare files;
 	// nil for any other.
 	Behind workspace.Workspace
 
-	// Root is the directory on the host that the workspace is, "" for none. No
-	// error may tell it. Where it is given, there may be links and FIFOs.
+	// Root is the directory of the workspace on the host, "" for none. No error may contain
+	// it. If it is given, there may be links and FIFOs.
 	Root string
 }
 
@@ -34,14 +34,14 @@ type Check struct {
 	Run  func(t testing.TB, s Subject)
 }
 
-// Run runs every check that suits the subject, each with a new one.
+// Run runs every check that applies to the subject, each with a new one.
 func Run(t *testing.T, subject func(t testing.TB) Subject) {
 	for _, check := range Checks() {
 		t.Run(check.Name, func(t *testing.T) { check.Run(t, subject(t)) })
 	}
 }
 
-// Checks returns the suite. A check that does not suit a subject passes.
+// Checks returns the suite. A check that does not apply to a subject passes.
 func Checks() []Check {
 	var checks []Check
 	for _, group := range []struct {
@@ -70,8 +70,7 @@ func Checks() []Check {
 	return checks
 }
 
-// rounds is how often a check of concurrency repeats what it does: $PK_ROUNDS, or
-// few.
+// rounds is the number of repetitions of a check of concurrency: $PK_ROUNDS, or few.
 func rounds() int {
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
 		return n
@@ -79,18 +78,18 @@ func rounds() int {
 	return 10
 }
 
-// part is a check with the words to write it in.
+// part is a check without its subject.
 type part struct {
 	name string
 	run  func(c *check)
 }
 
-// check is a check under way.
+// check is a check in progress.
 type check struct {
 	testing.TB
 	ctx    context.Context
 	ws     workspace.Workspace // under test
-	behind workspace.Workspace // where things are prepared
+	behind workspace.Workspace // the tests prepare files there
 	root   string
 }
 
@@ -137,7 +136,7 @@ func (c *check) same(got []string, want ...string) {
 	}
 }
 
-// holds wants a file to have a content.
+// holds requires a file to have a content.
 func (c *check) holds(path, want string) {
 	c.Helper()
 	data, err := c.ws.Read(c.ctx, path)
@@ -155,7 +154,7 @@ func brief(data []byte) string {
 	return string(data)
 }
 
-// gone wants nothing to be there.
+// gone requires a path to be missing.
 func (c *check) gone(path string) {
 	c.Helper()
 	there, err := c.ws.Exists(c.ctx, path)
@@ -164,8 +163,8 @@ func (c *check) gone(path string) {
 	}
 }
 
-// fails wants an error to match a sentinel, to be an *Error, and to keep the
-// secrets of the host.
+// fails requires an error to match a sentinel, to be an *Error, and to contain no secret
+// of the host.
 func (c *check) fails(err, want error) {
 	c.Helper()
 	if !errors.Is(err, want) {
@@ -198,14 +197,14 @@ func (c *check) names(dir string) []string {
 	return names
 }
 
-// operation is something that is done to one path.
+// operation is an operation on one path.
 type operation struct {
 	name   string
 	writes bool
 	do     func(c *check, ctx context.Context, path string) error
 }
 
-// operations are all there are.
+// operations are all operations.
 var operations = []operation{
 	{"Read", false, func(c *check, ctx context.Context, path string) error { _, err := c.ws.Read(ctx, path); return err }},
 	{"List", false, func(c *check, ctx context.Context, path string) error { _, err := c.ws.List(ctx, path); return err }},

@@ -336,7 +336,7 @@ var writing = []part{
 	}},
 }
 
-// waysOut are paths that lead out, to where nothing is that anybody would miss.
+// waysOut are paths that lead out, to a place where no file is in danger.
 func (c *check) waysOut() []string {
 	if c.root == "" {
 		return []string{"../pk-no-such-directory/f", "/pk-no-such-directory/f", "d/../../pk-no-such-directory/f"}
@@ -452,7 +452,7 @@ var together = []part{
 	}},
 }
 
-// quiet is a workspace in which preparing cannot fail.
+// quiet is a workspace for preparations, which must not fail.
 type quiet struct{ workspace.Workspace }
 
 func (q quiet) Write(ctx context.Context, path string, data []byte) error {
