@@ -27,7 +27,7 @@ func script(r *rand.Rand, lines int) string {
 		return strings.Join(parts, "/")
 	}
 	dirModes, modes := []string{"755", "700"}, []string{"755", "644", "600", "444"}
-	if os.Getuid() == 0 { // who lands what a command has closed
+	if os.Getuid() == 0 { // root lands files that a command has closed
 		dirModes, modes = append(dirModes, "500", "600", "000"), append(modes, "000")
 	}
 	var out strings.Builder
@@ -60,9 +60,9 @@ func script(r *rand.Rand, lines int) string {
 	return out.String() + "true"
 }
 
-// Random commands in a trial, and in a sandbox on a copy: pk-diff lists the differences of the two
-// trees, and after pk-apply there are none. Between the commands, some of the changes
-// land, and the user makes files of his own. PK_SEED is the first of PK_ROUNDS.
+// Random commands in a trial, and in a sandbox on a copy: pk-diff lists the differences of the
+// two trees, and after pk-apply there are none. Between the commands, some of the changes
+// land, and the user makes files. PK_SEED is the seed of the first of PK_ROUNDS.
 func TestFuzz(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	first, err := strconv.ParseUint(os.Getenv("PK_SEED"), 10, 64)

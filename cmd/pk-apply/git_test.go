@@ -65,7 +65,7 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// A repository that the trial clones is none for the host until the user adopts it.
+// The host sees no repository in the trial's clone until the user adopts it.
 func TestClone(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	if !clitest.Turn(1) {

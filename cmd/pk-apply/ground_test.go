@@ -168,8 +168,8 @@ func columns(out string) []string {
 
 var all = []string{"--all"}
 
-// done asserts that nothing is left to land, and that a second landing says so by
-// silence.
+// done asserts that nothing is left to land, and that a second landing prints
+// nothing.
 func (g *ground) done(t *testing.T) {
 	t.Helper()
 	assert.Equal(t, clitest.Outcome{}, g.diff(t))

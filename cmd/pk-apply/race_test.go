@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// rounds is how many rounds there are in this pass, of those in all four.
+// rounds is the number of rounds in this pass; all is that of the four passes.
 func rounds(all int) int {
 	if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
 		return n

@@ -493,7 +493,7 @@ func (w *work) line(letter, name, remark string) {
 		record += "\t" + remark
 	}
 	if strings.Contains(name, "\n") && !w.zero {
-		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed, whatever its name
+		record = fmt.Sprintf("%s\t%q", letter, name) // it has landed: quote the name
 	}
 	_ = cli.WriteRecord(w.out, record, w.zero, cli.Terminal(w.ctx.Stdout)) // a failed write comes back from Flush
 }

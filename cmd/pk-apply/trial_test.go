@@ -762,7 +762,7 @@ func sortedAs(lines []string, want ...string) []string {
 	return lines
 }
 
-// held is a command that has said that it is ready, and ends when its input does.
+// held is a command that has printed that it is ready, and ends when its input does.
 type held struct {
 	cmd *exec.Cmd
 	in  io.Closer

@@ -32,7 +32,7 @@ func TestFileTools(t *testing.T) {
 	assert.Equal(t, "D\ta\nD\td/\nD\td/f\nA\tl\nA\tn/\nA\tn/new\n", g.diff(t).Stdout)
 }
 
-// A tool that is at work keeps changes from landing, and begins the trial like a command.
+// A running tool keeps changes from landing, and begins the trial like a command.
 func TestFileToolKeepsTheTrialInUse(t *testing.T) {
 	g := newGround(t, clitest.NewBox(t), "a: host")
 	g.trial(t, "echo agent >a")

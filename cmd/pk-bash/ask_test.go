@@ -174,7 +174,7 @@ func TestPastedAheadIsNoAnswer(t *testing.T) {
 	_, status := ask(t, b, func(user *terminal) {
 		user.type_(strings.Repeat("y\n", 1000))
 		user.await("$ touch in")
-		user.type_("y\ny\n") // the question is there, and nobody can have read it
+		user.type_("y\ny\n") // the question is there, and no user can have read it
 		user.await("Run it (y/N)? ")
 		user.type_("\n")
 	}, "touch in")

@@ -56,7 +56,7 @@ func (t *turn) record(event audit.Event, j *job) audit.Record {
 	return r
 }
 
-// append writes a record, unless one of this command could not be written: that was said.
+// append writes a record, unless one of this command has failed: that was reported.
 func (t *turn) append(r audit.Record) (seq uint64, err error) {
 	if !t.unrecorded {
 		seq, err = t.Log.Append(r)

@@ -108,8 +108,8 @@ func TestNothingRunsWithoutARecord(t *testing.T) {
 	}
 }
 
-// A command of a loop is recorded, though an earlier one was refused because it would have
-// seen the file.
+// A command of a loop is recorded, even if the loop has refused an earlier one that would
+// have seen the file.
 func TestAuditAfterARefusal(t *testing.T) {
 	b := clitest.NewBox(t)
 	name := b.Audit(t)
@@ -180,7 +180,7 @@ func TestAuditCheck(t *testing.T) {
 	assert.Contains(t, got.Stderr, "no such file or directory")
 }
 
-// Each record is handed on once, and again if the program fails.
+// The example passes each record on once, and again if the program fails.
 func TestAuditShipExample(t *testing.T) {
 	p := newPlayground(t)
 	name := p.Audit(t)

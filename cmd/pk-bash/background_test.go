@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// holds is a command that leaves a process. That has the file "held" locked.
+// holds is a command that leaves a process with a lock on the file "held".
 const holds = "exec 8>held; flock -s 8; sleep 1000 & " + awaitName
 
 // awaitName waits until a process in the background has its own name. At first it has that of bash.
@@ -202,7 +202,7 @@ func TestBackgroundOfALoop(t *testing.T) {
 }
 
 // Work with git lands, files at protected names are moved away and new repositories are made
-// inert when the command has ended, when a later command has, and when the background has.
+// inert three times: at the end of the command, of a later command, and of the background.
 func TestWorkOfTheBackground(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
@@ -233,8 +233,8 @@ func TestWorkOfTheBackground(t *testing.T) {
 	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--session", "s", "--background"))
 }
 
-// A file at a protected name was there when a command began, as the work of another one, whose
-// end takes it away. The command then makes it again.
+// A command finds a file at a protected name, made by another command, whose end moves the
+// file away. The command then makes it again.
 func TestPlantedAgain(t *testing.T) {
 	b := clitest.NewBox(t)
 	c := dial(t, b, "-y")

@@ -159,27 +159,34 @@ func TestBlocked(t *testing.T) {
 		}},
 	} {
 		t.Run(table.name, func(t *testing.T) {
-			requests := ""
-			for _, row := range table.rows {
-				command, err := json.Marshal(strings.ReplaceAll(row.command, "HOME", b.Home))
-				require.NoError(t, err)
-				requests += `{"command":` + string(command) + "}\n"
-			}
-			got := answers(t, b, requests, table.options...)
-			require.Len(t, got, len(table.rows))
-			for i, row := range table.rows {
-				answer := got[i]
-				text, err := json.Marshal(answer["fence"])
-				require.NoError(t, err)
-				var found []blocked.Fact
-				require.NoError(t, json.Unmarshal(text, &found))
-				var lines []string
-				for _, f := range found {
-					lines = append(lines, f.Line(b.Home))
-				}
-				assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
-			}
+			fails(t, b, table.rows, table.options...)
 		})
+	}
+}
+
+// fails runs the commands of a table in one loop, and compares the facts. HOME stands for the
+// home.
+func fails(t *testing.T, b *clitest.Box, rows []failure, options ...string) {
+	t.Helper()
+	requests := ""
+	for _, row := range rows {
+		command, err := json.Marshal(strings.ReplaceAll(row.command, "HOME", b.Home))
+		require.NoError(t, err)
+		requests += `{"command":` + string(command) + "}\n"
+	}
+	got := answers(t, b, requests, options...)
+	require.Len(t, got, len(rows))
+	for i, row := range rows {
+		answer := got[i]
+		text, err := json.Marshal(answer["fence"])
+		require.NoError(t, err)
+		var found []blocked.Fact
+		require.NoError(t, json.Unmarshal(text, &found))
+		var lines []string
+		for _, f := range found {
+			lines = append(lines, f.Line(b.Home))
+		}
+		assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
 	}
 }
 

@@ -19,7 +19,7 @@ type answerer struct {
 	given   bool // yes or no is the answer
 	yes     bool
 	program string // "" for the terminal
-	source  string // the option or variable that says so, "" for none
+	source  string // the option or variable that names it, "" for none
 }
 
 // programVariable names the program that answers.
@@ -45,7 +45,7 @@ func (o *options) named(getenv func(string) string) (answerer, error) {
 	return answerer{}, nil
 }
 
-// pinned holds the call to the user's file, which may allow one answerer only. A no
+// pinned applies the user's file, which may allow one answerer only. A no
 // is always allowed.
 func pinned(a answerer, pin shell.Pin) (answerer, error) {
 	switch {

@@ -17,7 +17,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// playground is where the examples of scripts/examples are tried.
+// playground is a box for the examples of scripts/examples.
 type playground struct {
 	*clitest.Box
 	examples string

@@ -20,9 +20,8 @@ import (
 )
 
 // A gitAttack changes a repository so that the host's git runs, follows or loses
-// something. None succeeds: after it the user's git is used all over the project, and
-// the only accepted outcomes are that nothing of the command's making ran and nothing
-// outside changed.
+// something. None succeeds. Afterwards the test uses git all over the project: no
+// program that the command made may run, and no file outside may change.
 type gitAttack struct {
 	name string
 	// before runs on the host, in the project.

@@ -15,9 +15,9 @@ import (
 	"pikuri/lib/gitdir/gittest"
 )
 
-// gitGround is a place for one test with a repository: a project, a home, and
-// beside them a directory that no command may change and one where a program that
-// the command made leaves a file when the host runs it.
+// gitGround holds one test with a repository: a project, a home, a directory that no
+// command may change, and a directory for witnesses. A program that the command made
+// leaves a file there when the host runs it.
 type gitGround struct {
 	*clitest.Box
 	dir, out, witness string
@@ -152,7 +152,7 @@ func (g *gitGround) commits(t *testing.T, dir string) []string {
 	return strings.Fields(g.patient(t, dir, "git rev-list --all --reflog; git rev-list HEAD 2>/dev/null"))
 }
 
-// evilIndexes are by name in tools. Their blobs are tools/evil, and for a link the
+// evilIndexes are index files by their name in tools. Their blobs are tools/evil, and for a link the
 // text "../out".
 func evilIndexes(g *gitGround) map[string][]byte {
 	evil, link := gittest.BlobID("#!/bin/sh\n"+evilBody(g)), gittest.BlobID("../out")

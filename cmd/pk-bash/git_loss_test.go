@@ -16,7 +16,7 @@ func TestNoCommitIsLost(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	for i, test := range []struct {
 		name, before, command string
-		told                  bool // pk says what became of refs, or of the repository
+		told                  bool // pk reports on refs, or on the repository
 	}{
 		{"git directory removed", "", "rm -rf .git", true},
 		{"everything removed", "", "rm -rf .git * .g* 2>/dev/null", true},

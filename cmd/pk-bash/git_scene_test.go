@@ -250,7 +250,7 @@ func TestAdviceForValuesThatWereKept(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInEveryRow(t))
 	for i, test := range []struct {
 		name, before, command, host string
-		advice, then                string // then: what the user does before, and with what it must agree
+		advice, then                string // then: commands of the user, before and after the advice
 	}{
 		{"branch", "", "git commit -q --allow-empty -m s", "git commit -q --allow-empty -m h", "git checkout main && git merge pk/NAME/heads/main", "git checkout -q topic; ADVICE; git log --format=%s | grep -x s"},
 		{"branch of a deep name", "git branch d/x", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m s HEAD^{tree})", "git update-ref refs/heads/d/x $(git commit-tree -p HEAD -m h HEAD^{tree})", "git checkout d/x && git merge pk/NAME/heads/d/x", "ADVICE; git log --format=%s d/x | grep -x s"},

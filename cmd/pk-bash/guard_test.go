@@ -44,8 +44,8 @@ func TestKilledPkBashLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// Without a sandbox a command can kill the process that watches over it. It does
-// not get away with that.
+// Without a sandbox a command can kill its guard. The monitor then ends its
+// processes.
 func TestKilledGuard(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := run(t, b, `exec 8>held; flock -s 8; setsid sleep 1000 & (setsid bash -c 'trap "" TERM HUP INT; sleep 1000' &); sleep 0.05; echo hi; kill -9 $PPID; sleep 1000`, "--no-sandbox")
@@ -65,7 +65,7 @@ func TestGuardIsForPkItself(t *testing.T) {
 	}
 }
 
-// Many at a time, each killed at some moment. PK_ROUNDS is how many.
+// Many commands at a time, each killed at a random moment. PK_ROUNDS sets their number.
 func TestKilledAtAnyMoment(t *testing.T) {
 	b := clitest.NewBox(t)
 	rounds := 16
@@ -84,7 +84,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 				if !assert.NoError(t, cmd.Start()) {
 					return
 				}
-				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // the moment is what is tried
+				time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond) // a random moment
 				assert.NoError(t, cmd.Process.Kill())
 				_ = cmd.Wait()
 				free(t, filepath.Join(b.Project, lock))

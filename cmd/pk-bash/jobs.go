@@ -168,8 +168,8 @@ func (l *loop) listed() []*background {
 	return slices.Clone(l.jobs)
 }
 
-// ending returns the channel that is closed when nothing of the job runs any more, as far as
-// is known by now.
+// ending returns a channel that is closed when no known process of the job runs any
+// more.
 func (b *background) ending() <-chan struct{} {
 	if b.hasEnded() && b.turn.super != nil {
 		return b.gone
@@ -436,7 +436,7 @@ func (l *loop) input(t *turn, b *background) error {
 	}
 	data := []byte(t.request.Bytes)
 	if t.request.EOF && b.turn.request.TTY != nil {
-		data = append(data, 4) // what a terminal takes for the end of input, unless a program has changed that
+		data = append(data, 4) // a terminal's default character for the end of input
 	}
 	_ = to.SetWriteDeadline(time.Now().Add(inputTime))
 	n, err := to.Write(data)

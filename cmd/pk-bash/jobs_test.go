@@ -620,8 +620,8 @@ func TestJobsAreApart(t *testing.T) {
 	assert.NoError(t, c.close())
 }
 
-// A command can say that it has left any state. That is data: nothing of it runs, and the
-// next command, its status and its time are not another one's.
+// A command can forge its final state. The state is data: nothing of it runs, and it
+// cannot replace the next command, its status or its time.
 func TestForgedState(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Project+"/forge.py", `import os, sys

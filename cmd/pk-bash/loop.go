@@ -21,11 +21,11 @@ import (
 	"pikuri/lib/shell"
 )
 
-// maxLine bounds a request: a command as large as can be, in base64 or with its
-// odd characters spelt out.
+// maxLine bounds a request: the largest command, in base64 or with JSON
+// escapes.
 const maxLine = 2 * shell.MaxCommand
 
-// incoming is a line of standard input, or why there is none.
+// incoming is a line of standard input, or the error of reading one.
 type incoming struct {
 	line []byte
 	err  error
@@ -170,7 +170,7 @@ func (l *loop) run() error {
 			if current == nil || current.ended.Load() {
 				if stuck.IsZero() {
 					stuck = time.Now()
-				} else if time.Since(stuck) > lastAnswers { // nobody reads it
+				} else if time.Since(stuck) > lastAnswers { // it has no reader
 					if current != nil {
 						current.cleanUp()
 					}

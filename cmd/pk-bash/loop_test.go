@@ -100,8 +100,8 @@ func TestLoopOfNothing(t *testing.T) {
 	assert.Empty(t, answers(t, b, ""))
 }
 
-// Each answer is there before the next request is made, and the time limit of one
-// is not another's.
+// Each answer is there before the next request is made, and each command has its own
+// time limit.
 func TestLoopIsAConversation(t *testing.T) {
 	b := clitest.NewBox(t)
 	for _, mode := range modes {
@@ -132,8 +132,8 @@ func TestLoopIsAConversation(t *testing.T) {
 }
 
 // The set-up program that waits for the next request of a loop lies in the user
-// namespace of a keeper. It is not used once that keeper is another, and ends with
-// the loop.
+// namespace of a keeper. The loop does not use it once another keeper runs, and ends
+// it with itself.
 func TestLoopOutlivesItsKeeper(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Write(t, b.Home+"/.cache/pip/f", "host\n")
@@ -226,7 +226,7 @@ func TestWrap(t *testing.T) {
 	b := clitest.NewBox(t)
 	container := script(t, b, "container", "box=$1; shift; [ \"$box\" = exec ] && exec env IN=box \"$@\"\n")
 	scope := script(t, b, "scope", "while [ \"$1\" != -- ]; do shift; done; shift; \"$@\"; status=$?; exit $status\n")
-	// A stand-in for the other side of ssh: the words joined, and taken apart by a shell.
+	// A stand-in for ssh: it joins the words, and a shell splits them.
 	b.Mkdir(t, b.Home+"/bin")
 	ssh := script(t, b, "bin/ssh", "shift; exec sh -c \"$*\"\n")
 	for _, test := range []struct {
@@ -260,8 +260,8 @@ func TestWrap(t *testing.T) {
 	assert.Equal(t, 0, got.Status)
 }
 
-// In a session /tmp is the playground, and a project below the host's has no name
-// but a relative one.
+// In a session /tmp is the session tmp: a project below the host's /tmp has only a
+// relative name.
 func TestLogInAProjectBelowTmp(t *testing.T) {
 	b := clitest.NewBox(t)
 	dir, err := os.MkdirTemp("/tmp", "pk-log-")

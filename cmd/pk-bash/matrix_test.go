@@ -23,7 +23,7 @@ var nasty = []struct {
 	name, command string
 	outcome       string
 	status        int
-	output        string // what the output has to hold
+	output        string // a part of the output
 }{
 	{"background child that holds the pipe", "echo hi; sleep 1000 & echo done", "exited", 0, "hi\ndone\n"},
 	{"background child with its output elsewhere", "sleep 1000 >/dev/null 2>&1 & echo done", "exited", 0, "done\n"},

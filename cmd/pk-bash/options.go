@@ -187,7 +187,7 @@ func (o *options) setCommand(v string) error {
 	return nil
 }
 
-// named takes a name, which cannot be empty: an empty one is a variable that was
+// named takes a name. An empty name is an error: it comes from a variable that was
 // never set.
 func named(dst *string) func(string) error {
 	return func(v string) error {
@@ -217,7 +217,7 @@ func (o *options) setWrap(v string) (err error) {
 	return err
 }
 
-// setStatus takes the descriptor at once: later, its number may be one of this
+// setStatus checks the descriptor at once: later, its number may be one of this
 // program's own.
 func (o *options) setStatus(v string) error {
 	n, err := strconv.Atoi(v)
@@ -253,6 +253,8 @@ func (o *options) check(ctx *cli.Context) error {
 		{o.background && o.noSandbox, "--keep-background", "--no-sandbox"},
 		{o.background && o.wrap != "", "--keep-background", "--wrap"},
 		{o.Trial && o.noSandbox, "--trial", "--no-sandbox"},
+		{o.Trace && o.noSandbox, "--trace", "--no-sandbox"},
+		{o.Trace && o.wrap != "", "--trace", "--wrap"},
 		{o.Trial && o.wrap != "", "--trial", "--wrap"},
 		{o.log != "" && o.noLog, "--log", "--no-log"},
 		{o.log != "" && o.loop, "--log", "--loop"},

@@ -48,7 +48,7 @@ func (j *job) cleanUp() error {
 
 func (j *job) later(undo func() error) { j.undo = append(j.undo, undo) }
 
-// prepare makes everything ready that can fail, before anybody is asked.
+// prepare does everything that can fail, before the question.
 func (t *turn) prepare() (*job, error) {
 	seconds := *t.request.Timeout
 	j := &job{
@@ -84,8 +84,8 @@ func (t *turn) prepare() (*job, error) {
 	return j, nil
 }
 
-// begin is the directory that a command asks to begin in, as it is called inside. The
-// session tmp of a loop's own session has no name on the host.
+// begin is the requested working directory, by its path in the sandbox. The session tmp of
+// a loop's own session has no name on the host.
 func (t *turn) begin(j *job) (string, error) {
 	if dir := filepath.Clean(t.request.Dir); j.fence != nil && (dir == "/tmp" || strings.HasPrefix(dir, "/tmp/")) {
 		if _, err := j.workspace.Resolve(dir, confine.Read); err != nil {
@@ -231,8 +231,8 @@ func (j *job) begin(s *session) error {
 	return nil
 }
 
-// newLog is the log of the output: the file that was asked for, or one in the
-// session directory that is made when something is cut.
+// newLog is the log of the output: the requested file, or one in the session directory
+// that is made when text is omitted.
 func (j *job) newLog(s *session) (*shell.Log, error) {
 	if s.noLog {
 		return nil, nil
@@ -247,23 +247,23 @@ func (j *job) newLog(s *session) (*shell.Log, error) {
 	return shell.NewLogFile(shell.MaxLog, file), nil
 }
 
-// createLog opens the file of --log. Where a command can write it may have put a
-// link, or may put one now.
+// createLog opens the file of --log. A command that can write there may have put a
+// link in its place, or may put one now.
 func (j *job) createLog(name string) (*os.File, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := confine.LiesIn(path, confine.WritablePaths(j.workspace.Roots())); ok {
-		// A project below /tmp has no other name where /tmp is the playground.
+		// A project below /tmp has no other name if /tmp is the session tmp.
 		path = strings.TrimPrefix(path, j.workspace.ProjectRoot()+"/")
 		return j.workspace.OpenFile(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, 0o600)
 	}
 	return shell.CreateLog(path)
 }
 
-// openLog makes a log in the session directory. Without a session one is minted
-// for the log: the caller may read it for as long as it is not swept.
+// openLog makes a log in the session directory. Without a session it makes one for
+// the log, which the caller may read until a sweep.
 func (j *job) openLog() (*os.File, error) {
 	if j.workspace.Session != nil {
 		return shell.OpenLog(j.workspace.Session.Path())

@@ -20,7 +20,7 @@ type terminal struct {
 	screen strings.Builder // all that was shown
 }
 
-// startOnTerminal starts cmd with a controlling terminal that is none of its
+// startOnTerminal starts cmd with a controlling terminal that is not one of its
 // three streams.
 func startOnTerminal(t *testing.T, cmd *exec.Cmd) *terminal {
 	t.Helper()

@@ -106,7 +106,7 @@ func (o *options) run(ctx *cli.Context) error {
 	result, err := t.one()
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
-	signal.Reset(endSignals...)
+	signal.Reset(endSignals()...)
 	if result != nil {
 		if rerr := t.finish(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
 			err = rerr
@@ -123,7 +123,7 @@ func (s *session) prepareProcess() error {
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		signal.Notify(s.signals, endSignals...)
+		signal.Notify(s.signals, endSignals()...)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {
@@ -374,22 +374,23 @@ func (t *turn) undo(j *job, result *shell.Result) {
 // blocked looks for the cause of a failure, and for files that are lost with the command. A gate
 // has told of hosts already.
 func (j *job) blocked(r *shell.Result, closed func(string) bool) []blocked.Fact {
-	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed}
+	c := blocked.Command{Plan: j.fence.Plan, Dirs: []string{cmp.Or(j.Dir, j.State.Dir, j.fence.Plan.Chdir)}, Getenv: os.Getenv, Closed: closed, Failed: j.fence.Failed()}
 	if r.State != nil {
 		c.Dirs = append(c.Dirs, r.State.Dir)
 	}
-	var facts []blocked.Fact
+	output := ""
 	if r.Status != 0 || r.Pipeline != nil {
-		facts = c.Find(string(r.Output))
+		output = string(r.Output)
 	}
+	facts := c.Find(output)
 	if left := j.fence.Left(); len(left) > 0 {
 		facts = append(facts, c.Lost(left)...)
 	}
 	return facts[:min(len(facts), blocked.Most)]
 }
 
-// nameLimit says which limit stopped the command, if one did. A SIGKILL of ours
-// is none.
+// nameLimit says which limit stopped the command, if one did. pk-bash's own SIGKILL
+// does not count.
 func nameLimit(r *shell.Result, box *limits.Box, used time.Duration) {
 	death := r.Signal
 	if slices.Contains(r.Sent, syscall.SIGKILL) {

@@ -21,20 +21,19 @@ import (
 	"pikuri/lib/setup"
 )
 
-// An attack is a script that prints "in" when it has got its object, or changes the
-// host's git directory. It must not,
-// because of the guard that it names. So it is run twice: by pk-bwrap, and
-// without the guard, where it has to succeed. The second run is that of the
-// printed line, whose job was edited. Guards that the set-up program puts on every
-// job are in no job: there the second run is a plain bwrap.
+// An attack is a script that prints "in" when it succeeds, or changes the host's git
+// directory. The guard that it names must prevent that. So the test runs it twice: in
+// pk-bwrap, and without the guard, where it has to succeed. The second run is that of
+// the printed line, with the guard taken out of its job. Guards that the set-up program
+// puts on every job are in no job: there the second run is a plain bwrap.
 //
-// Where removing one guard lets nothing through, another stands behind it, or the
+// Where an attack without its guard still fails, another guard stands behind it, or the
 // kernel does; alone says which.
 type attack struct {
 	name, guard string
 	script      string
 	options     []string
-	inGit       bool // it is in if a file of the host's git directory has changed, and not if the script says so
+	inGit       bool // a changed file of the host's git directory is the success, and not the output
 	without     edit
 	plain       string // options of a plain bwrap
 	user        string // "root" or "user": whom the guard is for; "" for both

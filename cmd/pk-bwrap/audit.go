@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"pikuri/lib/audit"
+	"pikuri/lib/blocked"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/quarantine"
@@ -40,7 +41,8 @@ type ended struct {
 	death    syscall.Signal
 	duration time.Duration
 	failed   error // it did not run
-	left     error // its files could not be moved aside, or its work not land
+	left     error // its files could not be moved to the quarantine, or its work not land
+	blocked  []blocked.Fact
 }
 
 // recordEnd records how the command has ended.
@@ -50,7 +52,7 @@ func (o *options) recordEnd(ctx *cli.Context, f *sandboxflags.Fence, begin uint6
 	}
 	told := shell.Result{
 		Outcome: shell.Exited, Status: e.status, Signal: e.death, Duration: e.duration,
-		MovedAside: done.Moved, Git: done.Git, Network: f.Connections(), Guarantees: f.Plan.Holding(),
+		MovedAside: done.Moved, Git: done.Git, Network: f.Connections(), Guarantees: f.Plan.Holding(), Fence: e.blocked,
 	}
 	if e.death != 0 {
 		told.Outcome, told.Status = shell.Signaled, cli.StatusSignal+int(e.death)

@@ -105,13 +105,13 @@ func (o *options) runProbe(ctx *cli.Context, f *sandboxflags.Fence, t *probe.Tar
 		_, _, err = attend(f, []string{probePath, probe.Option, t.Argument()}, streams)
 	}
 	if errors.Is(err, errNotMade) {
-		return nil // read finds what bwrap said
+		return nil // read finds bwrap's message
 	}
 	return err
 }
 
-// tellRefusal tells of a sandbox that is refused or cannot be made, which is a
-// finding. Other errors are the caller's mistakes.
+// tellRefusal prints that a sandbox is refused or cannot be made, which is a finding.
+// Other errors are the caller's mistakes.
 func tellRefusal(ctx *cli.Context, err error) error {
 	_, refused := errors.AsType[*bwrap.Refusal](err)
 	_, unavailable := errors.AsType[*bwrap.Unavailable](err)
@@ -218,7 +218,7 @@ func (o *options) read(ctx *cli.Context, scene *probe.Scene, stdout []byte, stde
 		f.Refused, f.Advice = no.Error(), cli.HintOf(no)
 		return f, nil
 	}
-	_, err := io.WriteString(ctx.Stderr, stderr) // warnings, or what is wrong with the call
+	_, err := io.WriteString(ctx.Stderr, stderr) // warnings, or a usage error
 	if !opened {
 		err = errors.Join(err, cli.Exit(cli.StatusFailed))
 	}

@@ -128,7 +128,7 @@ func TestChecksAsTheProjectsOwner(t *testing.T) {
 	b, _ := checkBox(t)
 	want := ""
 	if os.Getuid() == 0 {
-		const owner = 54399 // nobody has it
+		const owner = 54399 // no user has it
 		require.NoError(t, os.Chown(b.Project, owner, owner))
 		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))
 		openUp(t, b.Project)
@@ -208,7 +208,7 @@ func TestMachinesWithoutASandbox(t *testing.T) {
 			got := faked.Run(t, "pk-bwrap", "--check")
 			assert.Equal(t, 1, got.Status)
 			assert.Empty(t, got.Stderr)
-			_, rest, _ := strings.Cut(got.Stdout, "\n\n") // behind what names the machine
+			_, rest, _ := strings.Cut(got.Stdout, "\n\n") // after the lines about the machine
 			assert.Equal(t, test.want, rest)
 			assert.Empty(t, clitest.Listing(t, temporary)[len(temporary+" drwxr-xr-x\n"):])
 		})
@@ -272,7 +272,7 @@ func TestAnInterruptedCheckLeavesNothing(t *testing.T) {
 // The places where an attack is shown to work. An attack that fails everywhere would
 // find nothing in a sandbox either.
 const (
-	unfenced = "unfenced"     // without a sandbox, for everybody
+	unfenced = "unfenced"     // without a sandbox, for every user
 	byRoot   = "by root"      // without one, for root alone; others have no right to it
 	weak     = "weak"         // in a sandbox that was given too much
 	old      = "old"          // while an old bwrap makes a sandbox
@@ -339,8 +339,8 @@ var shown = map[string]string{
 	"poison a cache of the host":                       unfenced,
 }
 
-// closed are the attacks of which a machine may keep everybody but root, or
-// everybody, without any sandbox.
+// closed are the attacks that a machine may prevent without any sandbox, for users
+// other than root or for all.
 func closed() map[string]bool {
 	root := os.Getuid() == 0
 	yama := knob("kernel/yama/ptrace_scope")
@@ -386,7 +386,7 @@ func attackUnfenced(t *testing.T, b *clitest.Box, temporary string) map[string]p
 	})
 }
 
-// attackWeak runs it in a sandbox in which it may do everything, to things that
+// attackWeak runs the probe in a sandbox in which it may do everything, to objects that
 // are not the machine's.
 func attackWeak(t *testing.T, b *clitest.Box, temporary string) map[string]probe.Outcome {
 	t.Helper()

@@ -366,7 +366,7 @@ func awaitNoGate(t *testing.T) {
 	}
 }
 
-// The caller's own proxy is asked to connect, and gets the name.
+// The gate connects through the caller's own proxy, and gives it the name.
 func TestNetworkThroughAProxy(t *testing.T) {
 	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {

@@ -15,7 +15,7 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
-// openUp lets anybody reach dir.
+// openUp lets every user reach dir.
 func openUp(t *testing.T, dir string) {
 	t.Helper()
 	for dir = filepath.Dir(dir); dir != "/"; dir = filepath.Dir(dir) {
@@ -31,7 +31,7 @@ func openUp(t *testing.T, dir string) {
 // become another: for him the test is that nothing changes.
 func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	b := clitest.NewBox(t)
-	const owner = 54399 // nobody has it
+	const owner = 54399 // no user has it
 	want := os.Getuid()
 	if want == 0 {
 		want = owner

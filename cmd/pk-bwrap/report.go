@@ -22,7 +22,7 @@ type state string
 const (
 	holds state = "ok"
 	fails state = "no"
-	off   state = "off" // an option, or the lack of one, says so
+	off   state = "off" // by an option, or for lack of one
 )
 
 // verdict is one guarantee, judged. Its fields are those of the JSON.
@@ -110,7 +110,7 @@ func (r report) count(s state) int {
 	return n
 }
 
-// status is 1 where the eye sees a no.
+// status is 1 if a guarantee fails.
 func (r report) status() int {
 	if r.count(fails) > 0 {
 		return cli.StatusRefused

@@ -353,7 +353,7 @@ read-only  programs/env -> /usr/bin/env
 read-only  ` + b.Home + `/.cache
            option --readable of policy "` + policy + `", line 1
 `
-	// How lines are broken depends on the length of the paths.
+	// Line breaks depend on the length of the paths.
 	assert.Equal(t, strings.Fields(want), strings.Fields(strings.ReplaceAll(got.Stdout, "toolchain system", "default: system root")), got.Stderr)
 
 	got = b.Run(t, "pk-bwrap", "--policy", policy, "--explain", "--json", ".env")
@@ -395,7 +395,7 @@ func TestExplanationIsTrue(t *testing.T) {
 		}
 		if path == "src/deep/x.key" {
 			assert.Equal(t, "hidden", verdict.Access)
-			want = "absent" // what lies in a hidden directory
+			want = "absent" // the contents of a hidden directory
 		}
 		assert.Equal(t, want+"\n", truth.Stdout, "%s: %s", path, truth.Stderr)
 	}
@@ -427,7 +427,7 @@ func TestPlanAsJSON(t *testing.T) {
 }
 
 // Nothing in a git directory is opened past its layer, and nothing lands where the
-// options say that it is not to be written.
+// options forbid writing.
 func TestRulesInAGitDirectory(t *testing.T) {
 	const commit = "git -c user.name=a -c user.email=a commit -q --allow-empty -m x"
 	for _, test := range []struct {

@@ -11,12 +11,14 @@ import (
 	"time"
 
 	"pikuri/lib/audit"
+	"pikuri/lib/blocked"
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
 	"pikuri/lib/monitor"
+	"pikuri/lib/shell"
 	"pikuri/lib/visible"
 )
 
@@ -170,11 +172,15 @@ func (o *options) start(ctx *cli.Context, f *sandboxflags.Fence) error {
 	for _, m := range done.Moved {
 		ctx.Warn("%q appeared or changed while the command ran, where it is protected; it is now %q", m.From, m.To)
 	}
+	facts := blocked.Command{Plan: f.Plan, Getenv: os.Getenv, Closed: o.Closed, Failed: f.Failed()}.Find("")
+	for _, line := range (&shell.Result{Fence: facts}).FenceLines() {
+		ctx.Warn("fence: %s", line)
+	}
 	if merr != nil {
 		ctx.Report(merr)
 		status, death = cli.StatusFailed, 0
 	}
-	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr}, done)
+	o.recordEnd(ctx, f, begin, ended{status, death, time.Since(begun), err, merr, facts}, done)
 	if cerr := f.Close(); cerr != nil {
 		ctx.Report(fmt.Errorf("cannot clean up: %w", cerr))
 	}
@@ -326,7 +332,7 @@ func (o *options) printPlan(ctx *cli.Context, f *sandboxflags.Fence) error {
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer // half a line is none
+	var out bytes.Buffer // buffered: an error prints no part of the line
 	for _, word := range line {
 		if err := cli.WriteRecord(&out, word, o.zero, cli.Terminal(ctx.Stdout)); err != nil {
 			return err

@@ -71,7 +71,7 @@ func TestSettings(t *testing.T) {
 	assert.Contains(t, got.Stdout, "_authToken=s3cret")
 }
 
-// alone is said of a repository that the command has made.
+// alone is the warning about a repository that the command has made.
 func alone(repository string) string {
 	return fmt.Sprintf("pk-bwrap: warning: git: the repository %q works in the sandbox alone until: pk-fs git-adopt %q\n", repository, repository)
 }
@@ -412,7 +412,7 @@ func TestTooManyArguments(t *testing.T) {
 // it.
 func TestInsideASandbox(t *testing.T) {
 	b := clitest.NewBox(t)
-	bwrap := filepath.Dir(b.Bwrap) // with what lies beside it
+	bwrap := filepath.Dir(b.Bwrap) // with the files beside it
 	nested := []string{"--readable", b.Bin, "--", b.Bin + "/pk-bwrap", "--bwrap", b.Bwrap, "--no-toolchains", "--", "echo", "in"}
 	if bwrap != "/usr/bin" {
 		nested = append([]string{"--readable", bwrap}, nested...)
@@ -423,7 +423,7 @@ func TestInsideASandbox(t *testing.T) {
 	assert.Regexp(t, `^pk-bwrap: cannot make a sandbox: .*\npk-bwrap: hint: (this is inside a sandbox already; start the one around it with: pk-bwrap --allow-nested|no more namespaces are allowed.*)\n$`, got.Stderr)
 
 	got = b.Run(t, "pk-bwrap", append([]string{"--allow-nested"}, nested...)...)
-	if os.Getuid() == 0 { // the kernel lets nobody without capabilities map uid 0
+	if os.Getuid() == 0 { // without capabilities the kernel does not let a process map uid 0
 		assert.Equal(t, 125, got.Status)
 		assert.Contains(t, got.Stderr, "cannot make a sandbox: setting up uid map")
 		return
@@ -466,7 +466,7 @@ func TestAHiddenFileThatTheSessionRemoved(t *testing.T) {
 	assert.FileExists(t, b.Home+"/.ccache/ccache.conf")
 }
 
-// The sandbox itself holds the session as in use, for pk-bwrap has become it.
+// While a command runs, the monitor and the set-up program hold the session as in use.
 func TestASessionInUseIsNotSwept(t *testing.T) {
 	b := clitest.NewBox(t)
 	cmd := b.Command("pk-bwrap", "--session", "s", "--", "bash", "-c", "echo ready; read _; cat /tmp/f")
@@ -527,8 +527,8 @@ func TestIdentityIsThatOfTheProject(t *testing.T) {
 	assert.Equal(t, "Here\n", inside(t, b, "git config user.name").Stdout)
 }
 
-// From an open directory there is a way to its parent, and so out. No process
-// in the sandbox may hold one, its init included.
+// An open directory leads to its parent, and so out. No process in the sandbox
+// may hold one, its init included.
 func TestNoProcessInsideHoldsADirectory(t *testing.T) {
 	b := clitest.NewBox(t)
 	b.Mkdir(t, b.Home+"/.cache/go-build")
@@ -701,8 +701,8 @@ func realBwrap(t *testing.T, b *clitest.Box) []byte {
 	return nil
 }
 
-// The session's lock is out of the command's reach, so that it can neither drop
-// it nor break the session for others.
+// No command can reach the session's lock, so it can neither drop the lock nor break the
+// session for others.
 func TestInitHoldsNoFileOfTheHost(t *testing.T) {
 	b := clitest.NewBox(t)
 	got := inside(t, b, `for f in /proc/1/fd/*; do

@@ -64,7 +64,7 @@ func keeper(t *testing.T, b *clitest.Box, name string) (pid int, marker string) 
 	return pid, u.Marker()
 }
 
-// onlyTheTag wants no session, and no note in the journal.
+// onlyTheTag checks that there is no session, and no note in the journal.
 func onlyTheTag(t *testing.T, b *clitest.Box) {
 	t.Helper()
 	base := b.Home + "/.cache/pikuri"
@@ -239,7 +239,7 @@ func TestOverlayInsideTheProjectOfASession(t *testing.T) {
 	assert.Empty(t, string(config), "still protected")
 }
 
-// running starts a command that says "ready" and ends with its input.
+// running starts a command that prints "ready" and ends with its input.
 func running(t *testing.T, b *clitest.Box, script string, options ...string) (cmd *exec.Cmd, end func() error) {
 	t.Helper()
 	cmd = b.Command("pk-bwrap", append(options, "--", "bash", "-c", script+"; echo ready; read -r x; exit 0")...)
@@ -273,8 +273,8 @@ func TestKilledKeeper(t *testing.T) {
 }
 
 // A set-up program that enters the namespaces of a process that is no longer the
-// keeper goes no further: the next command may have mounted the same overlays
-// elsewhere by then.
+// keeper stops: the next command may already have mounted the same overlays
+// elsewhere.
 func TestNamespacesOfAFormerKeeper(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -368,12 +368,12 @@ func TestKillsAtRandomMoments(t *testing.T) {
 	onlyTheTag(t, b)
 }
 
-// A command whose keeper is killed while it starts finds the next keeper, or
-// starts it, and says nothing of it.
-// mostKilled leaves commands a chance on a busy machine, where to start a keeper may
-// take longer than it lives.
+// mostKilled bounds the killed keepers: on a busy machine the start of a keeper may
+// take longer than its life.
 const mostKilled = 20
 
+// A command whose keeper is killed while it starts finds the next keeper, or
+// starts it, and prints nothing about it.
 func TestCommandsWhileKeepersAreKilled(t *testing.T) {
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
@@ -502,7 +502,7 @@ func TestKeeperIsOutOfReach(t *testing.T) {
 	assert.Equal(t, before.Size(), after.Size())
 }
 
-// The stage works in a copy of the keeper's mounts, and leaves none in them.
+// The set-up program works in a copy of the keeper's mounts, and leaves none in them.
 func TestKeeperGathersNoMounts(t *testing.T) {
 	b := cachedBox(t)
 	b.Write(t, b.Project+"/.git/config", "")
@@ -591,7 +591,7 @@ func TestHiddenModesRefuse(t *testing.T) {
 		cmd := exec.Command(filepath.Join(b.Bin, "pk-bwrap"), args...)
 		cmd.Env = []string{}
 		got := clitest.Finish(t, cmd)
-		if args[0] != "--pk-keeper-start" { // that one tells who started it, on a descriptor
+		if args[0] != "--pk-keeper-start" { // it reports to its caller, on a descriptor
 			assert.Equal(t, 125, got.Status, args)
 			assert.NotEmpty(t, got.Stderr, args)
 		}

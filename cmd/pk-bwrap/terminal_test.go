@@ -166,7 +166,7 @@ func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 		return
 	}
 	s := newShell(t)
-	const owner = 54399 // nobody has it
+	const owner = 54399 // no user has it
 	require.NoError(t, os.Chown(s.Project, owner, owner))
 	openUp(t, s.Project)
 	defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))

@@ -119,7 +119,7 @@ func (p *printer) name(i trial.Item) error {
 	return p.record(line{name: p.trial.Name(i)})
 }
 
-// modes tells of permissions that change, or of new ones that others can write with.
+// modes formats changed permissions, or new ones that let others write.
 func modes(i trial.Item) string {
 	const perm, othersWrite = 0o7777, 0o022
 	switch {

@@ -23,8 +23,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// pieceSize is how much is moved at once where the kernel does not do it: large
-// enough for a copy to be as fast as cat's.
+// pieceSize is the size of each piece where the kernel does not copy: large enough for a
+// copy to be as fast as cat's.
 const pieceSize = 256 << 10
 
 func (w *work) cat() error {
@@ -60,7 +60,7 @@ func (w *work) notItself(verb string, p *operand) error {
 	if err == nil && isStream(w.ctx.Stdin, info) {
 		return fmt.Errorf("cannot %s %q: standard input is the same file", verb, p.typed)
 	}
-	return nil // opening it reports what is wrong with the path
+	return nil // opening it reports the error of the path
 }
 
 // pour copies a file to standard output. To a file, the kernel can do it; to
@@ -82,7 +82,7 @@ func (w *work) pour(f workspace.File) error {
 	return err
 }
 
-// blame makes an error that is not of the file, which names itself, one of
+// blame turns an error that is not of the file, which names itself, into one of
 // standard output.
 func blame(err error) error {
 	if _, ok := errors.AsType[*workspace.Error](err); ok || err == nil {
@@ -371,7 +371,7 @@ func (w *work) gitAdopt() error {
 	return w.answers().line(adopted.GitDir)
 }
 
-// scratch refuses to have git work where the workspace can write.
+// scratch refuses a directory for git in which the workspace can write.
 func (w *work) scratch() error {
 	root, ok := confine.LiesIn(os.TempDir(), confine.WritablePaths(w.confined.Roots()))
 	if !ok {

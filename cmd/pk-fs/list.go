@@ -171,7 +171,7 @@ func (w *work) listed(dir string, entry fs.DirEntry) error {
 	return w.answers().write(described(info), under(dir, entry.Name()))
 }
 
-// told reports an error of one answer, and lets the others follow.
+// told reports an error of one answer. The others follow.
 func (w *work) told(err error) error {
 	if fatal, ok := errors.AsType[*outputError](err); ok || err == nil {
 		if fatal != nil {

@@ -159,13 +159,12 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	return denied
 }
 
-// elsewhere reports whether where is not looked at in the directory that has the
-// files of top.
+// elsewhere reports whether another directory than that with the files of top has where.
 func (w *work) elsewhere(top, where string) bool {
 	return w.confined.Shown(where) != w.confined.Shown(top)
 }
 
-// isShown reports whether another directory stands for where itself.
+// isShown reports whether another directory replaces where itself.
 func (w *work) isShown(where string) bool { return w.confined.Shown(where) == where }
 
 // failed makes err an error of the verb about the path as it was typed, and logs
@@ -207,7 +206,7 @@ func (w *work) refusal(verb, typed string, err error) {
 	case errors.Is(err, confine.ErrManyNames):
 		record.Kind, record.Reason = workspace.ViolatedHardLinks, confine.ErrManyNames.Error()
 	case confined && isSystem(refused.Err):
-		return // it is missing, or cannot be reached: nobody refused it
+		return // it is missing, or cannot be reached: no rule refused it
 	case confined:
 		record.Kind, record.Reason = workspace.ViolatedRoot, refused.Reason()
 	case errors.Is(err, workspace.ErrNotRegular):

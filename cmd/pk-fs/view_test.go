@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// viewer runs the command in a session in which seen stands for base/proj.
+// viewer runs the command in a session in which seen replaces base/proj.
 type viewer struct {
 	base, seen string
 }

@@ -39,7 +39,7 @@ func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, qu
 			return failed("internal error: %v", err)
 		}
 		text := question()
-		call := r.Params.Name + string(args) + text // a yes is for what was asked
+		call := r.Params.Name + string(args) + text // a yes counts for this question alone
 		if s.pending.answered(r.Params.RequestState, call) {
 			answer, _ := r.Params.InputResponses["confirm"].(*mcp.ElicitResult)
 			return declined(answer)

@@ -28,7 +28,7 @@ type child struct {
 	mu      sync.Mutex
 	last    int                 // the last id
 	waiting map[string]*waiting // by id
-	jobs    map[string]*events  // by job: who waits for what happens to it
+	jobs    map[string]*events  // by job: the receivers of its events
 }
 
 // waiting is a request without an answer.
@@ -49,7 +49,7 @@ type line []byte
 // Bounds of the wait for a child.
 const (
 	helloTime = 30 * time.Second // it looks whether a fence can be had here
-	endTime   = 20 * time.Second // it ends what it runs: SIGTERM, 5 s, SIGKILL
+	endTime   = 20 * time.Second // it ends its commands: SIGTERM, 5 s, SIGKILL
 )
 
 // findProgram finds another program of pk: in the directory of this one, or else in PATH.
@@ -103,7 +103,7 @@ func (c *child) close(longest time.Duration) {
 	late := time.AfterFunc(longest, func() { _ = c.cmd.Process.Kill() })
 	defer late.Stop()
 	<-c.ended
-	_ = c.cmd.Wait() // it said on standard error what was wrong
+	_ = c.cmd.Wait() // it printed the error on standard error
 }
 
 // alive reports whether the child can still answer.

@@ -262,7 +262,7 @@ func once(object json.RawMessage, fields map[string]json.RawMessage) error {
 	return o.End()
 }
 
-// usable reports whether an id can be given back as it came. The SDK keeps a number as
+// usable reports whether the server can return an id unchanged. The SDK keeps a number as
 // an int64, by way of a float64.
 func usable(id json.RawMessage) bool {
 	const exact = 1 << 53
@@ -285,7 +285,7 @@ func checkVersion(r *jsonrpc.Request, id json.RawMessage) *problem {
 		if json.Unmarshal(params["protocolVersion"], &asked) != nil {
 			return wrong(id, jsonrpc.CodeInvalidParams, "the protocolVersion is not a string")
 		}
-		if asked == batchVersion { // who speaks it speaks the one before
+		if asked == batchVersion { // a client that speaks it speaks the version before too
 			params["protocolVersion"], _ = json.Marshal(beforeBatches)
 			r.Params, _ = json.Marshal(params)
 		}

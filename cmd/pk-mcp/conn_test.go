@@ -250,7 +250,7 @@ func TestNobodyReads(t *testing.T) {
 	for _, line := range []string{handshake + "\n", "no message\n", strings.Repeat("no message\n", 20)} {
 		in, client, err := os.Pipe()
 		require.NoError(t, err)
-		_, out := io.Pipe() // nobody reads it
+		_, out := io.Pipe() // without a reader
 		served := make(chan error, 1)
 		go func() {
 			served <- newServer(&children{}, false, description{}).serve(context.Background(), newStdio(in, out))

@@ -73,10 +73,10 @@ func (s *server) file(ctx context.Context, f fields, text func(*answer) (string,
 // fileTime bounds the wait for pk-fs once the caller has cancelled.
 const fileTime = 2 * time.Second
 
-// askFiles sends a request to pk-fs. It answers one at a time, and cannot withdraw one: if
-// it does not answer soon once the call is cancelled, it is ended, for others to be
-// answered by a new one. It replaces files as a whole, so that none is left half written.
-// A call waits here for its turn, so that no other is lost with it.
+// askFiles sends a request to pk-fs, which answers one at a time and cannot withdraw one. If
+// pk-fs does not answer soon after the call is cancelled, askFiles ends it, and the next call
+// starts a new one. pk-fs replaces files as a whole, so none is left half written. A call
+// waits here for its turn, so that no other is lost with it.
 func (s *server) askFiles(ctx context.Context, f fields, a *answer) (note string, err error) {
 	select {
 	case s.filing <- struct{}{}:

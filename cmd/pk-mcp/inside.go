@@ -45,7 +45,7 @@ func (s *server) inside(message, typed string) string {
 	return strings.TrimPrefix(message, ": ")
 }
 
-// Texts for the model in the place of messages about how this server is set up.
+// Texts for the model that replace messages about the setup of this server.
 const (
 	notAllowed = "the user's settings do not let this server run commands; see standard error of pk-mcp"
 	noFence    = "no sandbox can be made for commands; see standard error of pk-mcp"
@@ -53,8 +53,8 @@ const (
 )
 
 // forModel returns a result of pk-bash as the model may see it. All messages of a result
-// pass here. Those that are not known to be about the call itself may quote the user's
-// files, and options that the model cannot give: they go to standard error instead.
+// pass here. Those not known to be about the call may quote the user's files, and
+// options that the model cannot give: they go to standard error instead.
 func (s *server) forModel(r *result, typed, cwd string) *result {
 	shown := *r
 	switch {

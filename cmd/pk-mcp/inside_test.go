@@ -26,7 +26,7 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// Messages about the call are told; those about the server are not, but on standard error.
+// The model gets messages about the call. Messages about the server go to standard error.
 func TestForModel(t *testing.T) {
 	var stderr bytes.Buffer
 	s := newServer(&children{stderr: &stderr, roots: []root{{Path: "/src/app"}}}, false, description{})

@@ -61,6 +61,7 @@ Sandbox, for commands; pk-bash --help explains them:
       --setenv NAME=VALUE
       --require NAME,...
       --allow-nested
+      --trace
       --memory SIZE
       --pids N
       --cpu-time SECONDS

@@ -10,7 +10,7 @@ import (
 // program is a child that pk-mcp starts again when it has ended.
 type program struct {
 	name  string
-	lost  string // what is gone when it has ended, for the model; "" for nothing
+	lost  string // the state that is lost when it has ended, for the model; "" for none
 	start func() (*child, error)
 
 	endTime time.Duration // it has so long to end when its input has
@@ -19,7 +19,7 @@ type program struct {
 	child  *child
 	starts int
 	over   bool   // it is not started any more
-	owed   string // a note that the model was not told yet
+	owed   string // a note that the model has not seen yet
 }
 
 // get returns a running child and its number. If it is not the child of the last call, note
@@ -50,14 +50,14 @@ func (p *program) get() (c *child, number int, note string, err error) {
 	return c, p.starts, note, nil
 }
 
-// owe keeps a note of get for the next call, as this one has no result to tell it with.
+// owe keeps a note of get for the next call, as this one has no result to put it in.
 func (p *program) owe(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.owed += note
 }
 
-// close ends the program, for good if it is over.
+// close ends the program; permanently, if over is set.
 func (p *program) close(over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

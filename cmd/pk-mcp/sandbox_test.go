@@ -182,8 +182,8 @@ func TestAskReally(t *testing.T) {
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)
 }
 
-// pk-bash holds a command to the directory that was asked about, and a setting that lets
-// nothing run is not told.
+// pk-bash runs a command only in the directory of the question, and no message names a
+// setting that lets nothing run.
 func TestAskWhere(t *testing.T) {
 	b := clitest.NewBox(t)
 	var mu sync.Mutex

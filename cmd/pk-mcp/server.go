@@ -28,7 +28,7 @@ type server struct {
 
 	mu    sync.Mutex
 	known map[string]bool // shell_ids that the model has been given
-	cwd   string          // that it has been told
+	cwd   string          // the working directory that the model has seen
 	at    string          // where the next command begins, as far as is known
 }
 
@@ -89,8 +89,8 @@ func add[In any](m *mcp.Server, name, text string, h hints, do func(context.Cont
 	})
 }
 
-// unambiguous refuses arguments that a client could have shown its user as others than
-// they are taken for here: of two fields with one name encoding/json takes the last, and
+// unambiguous refuses arguments that a client could have shown its user with other values
+// than this program reads: of two fields with one name encoding/json takes the last, and
 // U+FFFD for half of a surrogate pair.
 func unambiguous(arguments json.RawMessage, schema *jsonschema.Schema) error {
 	if len(arguments) == 0 || string(arguments) == "null" {
@@ -107,8 +107,8 @@ func unambiguous(arguments json.RawMessage, schema *jsonschema.Schema) error {
 	return o.End()
 }
 
-// bounds of numbers, by the name of the argument. The least of them stand for nothing
-// that a call could want, so that 0 is an argument that was left out.
+// bounds are the bounds of numbers, by the name of the argument. No call could want a value
+// below the least, so 0 is an argument that was left out.
 var bounds = map[string][2]float64{
 	"timeout": {1, 600}, "wait_ms": {1, maxWait}, "offset": {1, 1 << 31}, "limit": {1, 1 << 20},
 	"before": {0, 1000}, "after": {0, 1000},

@@ -343,8 +343,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// A command runs in the directory that the user was asked about, or the user is asked
-// anew: another command may have moved the working directory unseen.
+// A command runs in the directory of the question. If another command has moved the
+// working directory meanwhile, the server asks anew.
 func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	for era := range eras {
 		t.Run(era, func(t *testing.T) {
@@ -374,7 +374,7 @@ func TestDirectoryThatWasAskedAbout(t *testing.T) {
 	}
 }
 
-// A question is made when it is its turn.
+// The server makes a question when its turn has come.
 func TestQuestionsInTurn(t *testing.T) {
 	t.Parallel()
 	s := fake(t, true)

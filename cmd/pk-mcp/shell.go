@@ -76,12 +76,12 @@ type connection struct {
 
 const running = "running"
 
-// maxAsked bounds how often a call asks, as the working directory may move each time.
+// maxAsked bounds the questions of a call, as the working directory may move each time.
 const maxAsked = 3
 
 // bash starts a job, and waits for its end or for a while. The command runs in the
-// directory that the user was asked about: another command may move the working directory
-// while the question is open, and the user is asked anew then.
+// directory of the question: if another command moves the working directory while the
+// question is open, the server asks anew.
 func (s *server) bash(ctx context.Context, r *mcp.CallToolRequest, in bashIn) (*mcp.CallToolResult, error) {
 	notes := ""
 	for range maxAsked {
@@ -310,7 +310,7 @@ type inputIn struct {
 }
 
 // bashInput writes to a job, and reads on. A job can be a shell, which runs its input, so
-// the user is asked about input as about a command.
+// the server asks about input as about a command.
 func (s *server) bashInput(ctx context.Context, r *mcp.CallToolRequest, in inputIn) (*mcp.CallToolResult, error) {
 	if refusal := s.confirm(ctx, r, in, in.question); refusal != nil {
 		return refusal, nil
@@ -551,8 +551,8 @@ func (c connection) line() string {
 	return fmt.Sprintf("network: %s: %s port %d: %s", c.Verdict, cmp.Or(c.Name, c.Address), c.Port, c.Reason)
 }
 
-// line tells of a fact in the words of the command's output. The path may come from the
-// host, and the option is not the model's to give.
+// line formats a fact in the words of the command's output. The path may come from the
+// host, and the model cannot give the option.
 func (f fact) line() string {
 	text := fmt.Sprintf("fence: %q is %s in the sandbox", f.Word, f.Access)
 	switch {

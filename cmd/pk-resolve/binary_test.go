@@ -23,7 +23,7 @@ import (
 // nobody is the user with no rights; root becomes it where a case says so.
 const nobody = 65534
 
-// patience is how long one case may take. A resolver that opens a FIFO takes
+// patience bounds the time of one case. A resolver that opens a FIFO takes
 // for ever.
 const patience = 10 * time.Second
 
@@ -44,7 +44,7 @@ func TestRealBinary(t *testing.T) {
 	t.Run("every byte in a name", func(t *testing.T) { everyByte(t, bin) })
 }
 
-// reachable copies the binary to where every user can run it.
+// reachable copies the binary to a directory from which every user can run it.
 func reachable(t *testing.T, bin string) string {
 	t.Helper()
 	content, err := os.ReadFile(bin)
@@ -144,8 +144,8 @@ func coprocess(t *testing.T, bin string) {
 	assert.Equal(t, 1, cmd.ProcessState.ExitCode(), "%v", err)
 }
 
-// everyByte asks for names that hold each byte there can be, as files and as
-// links to them, with records and with operands.
+// everyByte asks for names that hold each possible byte, as files and as links to
+// them, with records and with operands.
 func everyByte(t *testing.T, bin string) {
 	base := confinetest.Tree(t, "proj/")
 	var asked, want []string

@@ -74,7 +74,7 @@ func (a *answerer) describe(step confine.Step) string {
 // indent shows which names were found in the target of a link.
 func indent(step confine.Step) string { return strings.Repeat("  ", step.Depth) }
 
-// plain is a name as it is if that is plain to see, else quoted.
+// plain is a name, quoted unless all of it is visible.
 func plain(name string) string {
 	quoted := strconv.Quote(name)
 	if quoted != `"`+name+`"` || strings.ContainsAny(name, " ()?") {

@@ -54,10 +54,10 @@ func (a *answerer) writeJSON(o outcome) error {
 	return nil
 }
 
-// longRecord is the reason when there is not even a path.
+// longRecord is the reason for a record that is too long for a path.
 const longRecord = "long-record"
 
-// refuseIn fills in why a path is refused.
+// refuseIn fills in the reason of a refusal.
 func (a *answerer) refuseIn(r *record, refusal error) {
 	r.Reason, r.Error, r.Hint = longRecord, refusal.Error(), cli.HintOf(refusal)
 	known, ok := errors.AsType[*confine.Refusal](refusal)

@@ -14,18 +14,18 @@ import (
 	"pikuri/lib/cli"
 )
 
-// bufferSize is how much input is read at once. A directory is looked up once
+// bufferSize is the size of one read of the input. A directory is looked up once
 // for each buffer, so a large one pays for lists in a file; a pipe fills 64 KiB
 // of it at most.
 const bufferSize = 1 << 20
 
 // answerStream answers record by record, in order, until the input ends. A
 // refused path is answered by an empty record, which no path is, or by an object
-// that says so: the answers line up with the input.
+// with the reason: the answers line up with the input.
 //
 // The other side may be a program that waits for an answer, changes the tree
-// and asks again. So before the input may block, all answers are handed over
-// and everything remembered about the tree is dropped.
+// and asks again. So before the input may block, answerStream writes all answers and
+// drops everything remembered about the tree.
 func (a *answerer) answerStream(in io.Reader) error {
 	if file, ok := in.(*os.File); ok {
 		in = &eager{file: file}
@@ -57,8 +57,8 @@ func (a *answerer) answerStream(in io.Reader) error {
 
 // answerRecord answers one record, by an empty one if it is refused.
 //
-// A line that holds a NUL byte ends it all: that is a list of the other kind,
-// and its paths would be answered one line for many of them.
+// A line that holds a NUL byte ends the stream: it is a list of the other kind,
+// and many of its paths would get one line.
 func (a *answerer) answerRecord(record string) error {
 	if !a.zero && strings.IndexByte(record, 0) >= 0 {
 		err := cli.Usage("cannot read standard input: line %q holds a NUL byte", record)
@@ -147,8 +147,8 @@ func (e *eager) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ready reports whether a read would return at once. When it cannot tell, it
-// does not wait to find out.
+// ready reports whether a read would return at once. If the kernel cannot tell, it
+// does not wait.
 func (e *eager) ready() bool {
 	fds := []unix.PollFd{{Fd: int32(e.file.Fd()), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)

@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/session"
 )
 
-// TestShownElsewhere: in a session in which another directory stands for the project,
+// TestShownElsewhere: in a session in which another directory replaces the project,
 // answers come from that and keep the project's path.
 func TestShownElsewhere(t *testing.T) {
 	base := confinetest.Tree(t, "cache/", "out/f", "proj/d => ../out", "proj/l => ../out/f", "proj/host",

@@ -144,7 +144,7 @@ func (t *total) add(u session.Result) {
 	switch u.Action {
 	case session.Kept:
 		t.kept++
-		return // the total is of what goes
+		return // the total counts removed directories
 	case session.Failed:
 		t.failed++
 	default:
@@ -167,7 +167,7 @@ func (t *total) text(dryRun bool) string {
 	return text + ", " + size(t.usage)
 }
 
-// size says how much of the disk a session directory takes.
+// size formats the disk space of a session directory.
 func size(u session.Usage) string {
 	text := fmt.Sprintf("%d B", u.Bytes)
 	scaled := float64(u.Bytes)

@@ -48,7 +48,7 @@ func (o *options) hosts(p *printer, _ string) error {
 	return each(entries, func(hosts.Entry) bool { return true }, p.host)
 }
 
-// projectDir is where the project really is.
+// projectDir is the project's resolved path.
 func projectDir() (string, error) {
 	dir, err := filepath.Abs(cmp.Or(os.Getenv("PK_PROJECT_ROOT"), "."))
 	if err == nil {
@@ -60,7 +60,7 @@ func projectDir() (string, error) {
 	return dir, nil
 }
 
-// host prints a rule as a list of hosts has it. A comment behind it has the first
+// host prints a rule in the form of a list of hosts. A comment behind it has the first
 // source of each tool and level; --json has all of them.
 func (p *printer) host(e hosts.Entry) error {
 	r := hostRecord{Kind: "host", Rule: e.Rule.String(), Name: e.Rule.Name, Wildcard: e.Rule.Wildcard, Port: e.Rule.Ports[0]}

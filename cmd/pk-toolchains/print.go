@@ -47,7 +47,7 @@ type link struct {
 	TargetBytes []byte `json:"target_base64,omitempty"`
 }
 
-// from fills in which row a record comes from.
+// from fills in the row of a record.
 func from(kind, path string, r *toolchain.Row, variable string) record {
 	rec := record{Kind: kind, Tool: r.Tool, Row: r.Path, File: r.File, Line: r.Line, Variable: variable, Unchecked: r.Unchecked}
 	if r.Source != "-" {
@@ -70,7 +70,7 @@ func (p *printer) entry(e toolchain.Entry, labelled bool) error {
 	if labelled {
 		r = r.labelled(e.Path)
 	}
-	if p.json { // what costs a look at the machine
+	if p.json { // these fields take system calls
 		for _, l := range e.Links() {
 			var out link
 			out.Path, out.Bytes = cli.TextOrBytes(l.Place)
@@ -102,7 +102,7 @@ func (p *printer) masks(e toolchain.Entry) error {
 	return nil
 }
 
-// absent prints why a row shows nothing.
+// absent prints the reason why a row shows nothing.
 func (p *printer) absent(a toolchain.Absence) error {
 	r := from(string(a.Row.Kind), a.Path, a.Row, a.Variable)
 	r.Reason = a.Reason

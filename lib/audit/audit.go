@@ -1,10 +1,10 @@
-// Package audit appends records of the commands of pk to a file, and finds out
-// later whether the file is still whole.
+// Package audit appends records of the commands of pk to a file, and checks whether
+// the file is whole.
 //
 // Each record is a line of JSON with the SHA-256 of the line before. A second file, with
-// .head at the end of its name, has the place and the hash of the last line, so that a cut
-// at the end is seen. Both are out of reach of a sandbox. Neither is safe from a process
-// of the same user outside of any sandbox: it can write both anew.
+// .head at the end of its name, has the place and the hash of the last line, and so shows
+// a cut at the end. No sandbox can reach either. A process of the same user outside of any
+// sandbox can write both anew.
 package audit
 
 import (
@@ -28,7 +28,7 @@ import (
 	"pikuri/lib/session"
 )
 
-// headSuffix ends the name of the file that knows the last record.
+// headSuffix ends the name of the file about the last record.
 const headSuffix = ".head"
 
 // Log is a file that records are appended to, by any number of processes. The nil Log
@@ -255,7 +255,7 @@ type end struct {
 var origin = end{hash: strings.Repeat("0", 64)}
 
 // Append writes a record and returns its number. Once it returns, the kernel has the whole
-// record; it is not waited for the disk.
+// record. Append does not wait for the disk.
 func (l *Log) Append(r Record) (seq uint64, err error) {
 	if l == nil {
 		return 0, nil
@@ -345,8 +345,8 @@ func (l *Log) write(last end, r Record) (end, error) {
 	return last, l.writeHead(last)
 }
 
-// writeHead writes in place, in one piece: there is no other file to be cut off by a full
-// disk.
+// writeHead writes in place, in one piece: a full disk could cut off a new
+// file.
 func (l *Log) writeHead(e end) error {
 	_, err := l.head.WriteAt(fmt.Appendf(nil, headFormat, e.seq, e.hash, e.size), 0)
 	return err

@@ -246,7 +246,7 @@ func TestWritingAfterAnEdit(t *testing.T) {
 func TestWritingAfterAKill(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		rest string // behind the last line that the head knows
+		rest string // after the last line in the head
 		want []Event
 	}{
 		{"before the head was written", "", []Event{Begin, Begin, Begin}},

@@ -43,7 +43,7 @@ type Record struct {
 	Session      string `json:"session,omitempty"`
 	Project      string `json:"project,omitempty"`
 	ProjectBytes []byte `json:"project_base64,omitempty"`
-	Cwd          string `json:"cwd,omitempty"` // where the command begins, as it is called inside
+	Cwd          string `json:"cwd,omitempty"` // the working directory, by its path in the sandbox
 
 	Command       string   `json:"command,omitempty"`
 	CommandBytes  []byte   `json:"command_base64,omitempty"`

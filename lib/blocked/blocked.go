@@ -1,17 +1,17 @@
 // Package blocked finds out which paths and hosts of a command's output ran into the
 // fence.
 //
-// The words of the output are only questions. A fact follows from the plan and the
+// The words of the output, and the paths of system calls that failed, are only questions. A fact follows from the plan and the
 // host: a path exists on the host and is not in the sandbox; or the host lets the user
-// write where the plan does not. Where the host would have refused as well, and where
-// nothing is on the host either, there is no fact.
+// write where the plan does not. If the host would have refused as well, or has
+// nothing there either, there is no fact.
 //
-// The words are the command's to choose, and a model reads the facts. So a command can
+// The command chooses the words, and a model reads the facts. So a command can
 // learn which names the user can see on the host, and no other fact. It learns nothing of
 // names behind a mask, behind --deny and --deny-read, among the session directories, or
 // below a directory that another user has closed, also if the caller is root.
 //
-// No option is named that pk refuses, or that shows credentials.
+// The facts name no option that pk refuses, or that shows credentials.
 package blocked
 
 import (
@@ -37,6 +37,7 @@ import (
 	"pikuri/lib/pattern"
 	"pikuri/lib/session"
 	"pikuri/lib/toolchain"
+	"pikuri/lib/trace"
 )
 
 // Fact is a path or a host that the command could not reach, or a file that is lost.
@@ -106,11 +107,19 @@ type Command struct {
 	Dirs   []string            // working directories, as called in the sandbox; the first is that of the start
 	Getenv func(string) string // the caller's environment
 	Closed func(string) bool   // reports whether the machine's policy refuses an option; nil: none
+	Failed []trace.Failure     // its system calls, the latest first, if they were traced
 }
 
-// Find returns the refusals of the fence, by the kept output of a command that failed.
+// Find returns the refusals of the fence, by the kept output of a command that failed, and
+// by its system calls.
 func (c Command) Find(output string) []Fact {
 	s := c.search()
+	s.output(output)
+	s.calls()
+	return s.found
+}
+
+func (s *search) output(output string) {
 	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
 		if !complains().MatchString(line) {
 			continue
@@ -120,7 +129,6 @@ func (c Command) Find(output string) []Fact {
 			break
 		}
 	}
-	return s.found
 }
 
 func (s *search) done() bool {
@@ -141,6 +149,7 @@ type search struct {
 	home    string
 	base    string   // of the session directories; "" for none
 	hidden  []string // directories of the caller's PATH that are not shown
+	inside  []string // directories of PATH in the sandbox
 	words   int
 	steps   int
 	found   []Fact
@@ -153,6 +162,11 @@ func (c Command) search() *search {
 	for _, dir := range filepath.SplitList(c.Getenv("PATH")) {
 		if filepath.IsAbs(dir) && c.Plan.Explain(dir).Access == bwrap.Absent {
 			s.hidden = append(s.hidden, dir)
+		}
+	}
+	for _, kv := range c.Plan.Env {
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			s.inside = filepath.SplitList(dirs)
 		}
 	}
 	s.secrets = sync.OnceValue(func() func(string) bool {
@@ -184,7 +198,7 @@ func lazy(expr string) func() *regexp.Regexp {
 
 // line looks at the words of one line.
 func (s *search) line(line string) {
-	if noNetwork().MatchString(line) && !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow) {
+	if noNetwork().MatchString(line) && s.noNetwork() {
 		host := ""
 		if match := hostName().FindStringSubmatch(line); match != nil {
 			host = match[1]
@@ -230,6 +244,11 @@ func (s *search) add(f Fact) {
 	if len(s.found) < Most && !slices.ContainsFunc(s.found, same) {
 		s.found = append(s.found, f)
 	}
+}
+
+// noNetwork reports whether the plan has a loopback alone.
+func (s *search) noNetwork() bool {
+	return !s.Plan.Net && (s.Plan.Gate == nil || !s.Plan.Gate.Allow)
 }
 
 // offline: the plan has no network, so the host does not matter.
@@ -319,7 +338,7 @@ func (s *search) program(name string) {
 	}
 }
 
-// path holds a path against the plan and the host.
+// path compares a path with the plan and the host.
 func (s *search) path(path string, says complaint) (Fact, bool) {
 	v := s.Plan.Explain(path)
 	if s.base != "" && fsat.Within(v.Place, s.base) || mountsByName(s.Plan.Table(), v.Place) {
@@ -357,7 +376,7 @@ func (s *search) noDirectory(path string) (Fact, bool) {
 	return f, true
 }
 
-// mayWrite asks the host.
+// mayWrite reports whether the host lets the user write.
 func mayWrite(path string) bool {
 	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
 }
@@ -494,7 +513,7 @@ func mountsByName(table []mountinfo.Mount, path string) bool {
 }
 
 // ours reports whether a directory and all above it belong to root or to the user, or are
-// open to everybody.
+// open to all users.
 func ours(dir string) bool {
 	for {
 		var st unix.Stat_t

@@ -14,7 +14,7 @@ import (
 )
 
 func TestWords(t *testing.T) {
-	for _, test := range []struct{ line, want string }{ // what may be a path
+	for _, test := range []struct{ line, want string }{ // the words that may be paths
 		{"cat: /a/b: No such file or directory", "/a/b"},
 		{"cat: .env: Permission denied", ".env"},
 		{"ls: cannot access '/a b/c': x", "/a b/c /a b/c"},
@@ -112,7 +112,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A refusal that the command would have got on the host is none of the fence.
+// A refusal that the command would have got on the host too is not the fence's.
 func TestReadOnlyOnTheHost(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root may write every file")

@@ -53,6 +53,7 @@ type Options struct {
 	Net         bool         // the host's network
 	Gate        *gate.Config // without Net: a network with a gate; nil: a loopback of its own, which bwrap makes
 	AllowNested bool
+	Trace       bool // the filter stops system calls for a tracer, and these fail without it
 	PassFDs     []int
 	RunAs       int            // the project's owner, if root became that user
 	Limits      string         // the command's limits, as options
@@ -92,7 +93,14 @@ type builder struct {
 
 // filter adds the system call filter, if there is one for the processor.
 func (b *builder) filter() error {
-	filter, err := seccomp.Filter(b.AllowNested)
+	make := seccomp.Filter
+	if b.Trace {
+		make = seccomp.Tracing
+	}
+	filter, err := make(b.AllowNested)
+	if err != nil && b.Trace {
+		return &Refusal{Reason: "cannot trace the command: " + err.Error(), Advice: "leave --trace out"}
+	}
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}

@@ -99,7 +99,7 @@ const (
 	setting   = "as root: echo %s=%s >/etc/sysctl.d/60-userns.conf && sysctl --system"
 	onTheHost = "on the machine around the container, "
 
-	// All three are needed: each fails once the one before is gone.
+	// All three are needed: each restriction shows only when the one before is gone.
 	dockerFlags = "start the container with --security-opt seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined"
 	podmanFlags = "start the container with --security-opt seccomp=unconfined --security-opt unmask=ALL"
 	// The filter of Podman 3.2 and later lets bwrap get as far as /proc.
@@ -249,7 +249,7 @@ func (h *host) maskedBy() string {
 }
 
 // flags returns the options with which a container of this kind can make a sandbox, or
-// the advice for a machine that is no container.
+// the advice for a machine that is not a container.
 func (h *host) flags(otherwise string) string {
 	switch h.container {
 	case "docker":

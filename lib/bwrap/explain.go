@@ -104,7 +104,7 @@ func (p *Plan) watching(m Mount, place string) string {
 	return ""
 }
 
-// Flags lists the properties of the sandbox that are no mounts, as options of bwrap or
+// Flags lists the properties of the sandbox that are not mounts, as options of bwrap or
 // steps before it, each with its rule.
 func (p *Plan) Flags() []Flag {
 	flags := []Flag{

@@ -75,8 +75,7 @@ func (p *Plan) reaches() string {
 	return ""
 }
 
-// abstract: in a network namespace of its own, a command finds only the abstract sockets
-// made inside.
+// abstract: a network namespace of its own has only abstract sockets made inside.
 func (p *Plan) abstract() Guarantee {
 	g := Guarantee{Name: "abstract-sockets", Text: "no abstract socket of the host is reached"}
 	if p.Net {

@@ -118,7 +118,7 @@ func TestJobOfASession(t *testing.T) {
 	assert.Contains(t, p.Warnings, fmt.Sprintf("%q is read-only inside: no room", base+"/other"))
 }
 
-// bwrap mounts filesystems below /proc, since it makes the PID namespace.
+// bwrap makes the mounts below /proc, since it makes the PID namespace.
 func TestOptionsOfBwrap(t *testing.T) {
 	base := tree(t, "project/", "home/")
 	o := options(base)

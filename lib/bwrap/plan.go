@@ -217,9 +217,8 @@ func (m Mount) host(path string) (string, bool) {
 // trial reports whether m is a root of a trial.
 func (m Mount) trial() bool { return m.Op == OpWritable && m.Layer != nil }
 
-// written is the path in the upper layer of a trial of an entry that the trial has
-// written, or a missing path if the trial has removed the entry. It serves messages; the
-// kernel decides about access.
+// written is the path in a trial's upper layer of a changed entry, or a missing path for a
+// removed one. It serves messages; the kernel decides about access.
 func (m Mount) written(path string) (string, bool) {
 	at := filepath.Join(m.upper, strings.TrimPrefix(path, m.Dest))
 	var st unix.Stat_t

@@ -24,7 +24,7 @@ func (r resolver) real(path string) (string, error) {
 }
 
 // canonical resolves the links of path as far as it exists. It serves comparisons
-// with lists of known paths; it is no check of containment.
+// with lists of known paths; it is not a check of containment.
 func (r resolver) canonical(path string) string {
 	rest := ""
 	for dir := filepath.Clean(path); ; dir = filepath.Dir(dir) {

@@ -164,8 +164,7 @@ func (n *ruleWalk) opens(below string, dir bool) *rule {
 	return nil
 }
 
-// mask hides a file or directory wherever the plan shows it, and pins the directories
-// above it.
+// mask hides a path wherever the plan shows it, and pins the directories above.
 func (n *ruleWalk) mask(below string, dir bool, r rule) error {
 	host := filepath.Join(n.top, below)
 	for _, m := range slices.Clone(n.plan.Mounts) {

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// level is whose an option is.
+// level is the source of an option: it decides which options count.
 type level int
 
 const (
@@ -21,20 +21,20 @@ const (
 // machineFile is the policy of the machine.
 var machineFile = "/etc/pikuri/policy"
 
-// The options of all commands, by their effect on the permissions of a command. An option that
-// is in none of the lists is taken for a widening one.
+// The options of all commands, by their effect on the permissions of a command. An option
+// in none of the lists counts as a widening one.
 const (
-	// A tightening option takes away; Option.Tightens tells which of its values do.
+	// A tightening option takes permissions away, by the values that Option.Tightens names.
 	tightening = `allow-write cpu-time deny deny-read file-size memory net no-toolchains pids protect require trial`
 
-	// A widening option may allow more than there was without it, or has pk itself run a
+	// A widening option may allow more than a call without it, or has pk itself run a
 	// program, or write a file, anywhere.
 	widening = `allow-all allow-host allow-host-from allow-nested audit bwrap confirm-command connect env-inherit links log
 		no-protect no-sandbox overlay overlay-from pass-env pass-fd protocol publish readable readable-from setenv temp
 		violations wrap writable writable-from`
 
-	// A neutral option gives a task, and no permission; Option.Tightens tells which
-	// of its values do. The machine's word counts if it has said one.
+	// A neutral option gives a task, and no permission; Option.Tightens names the values
+	// that tighten. A value in the machine's policy counts.
 	neutral = `absent after all ask atomic audit-check base before check command context describe description
 		background discard dry-run exclusive existing explain files-only fixed follow force from glob head help host
 		if-unchanged ignore-case json keep-background kill-after limit lines loop name-only new new-from no
@@ -43,12 +43,12 @@ const (
 		sync tail timeout tool trace trust-project undo verbose version write yes zero`
 )
 
-// environment stands in user-may for the variables and files of the user that widen.
+// environment in user-may means the variables and files of the user that widen.
 const environment = "environment"
 
 func among(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
 
-// Classes returns the lists that have the long name of an option: it should be one.
+// Classes returns the lists that have the long name of an option; tests demand one.
 func Classes(name string) []string {
 	var found []string
 	for _, c := range []struct{ name, list string }{{"tightening", tightening}, {"widening", widening}, {"neutral", neutral}} {
@@ -59,9 +59,9 @@ func Classes(name string) []string {
 	return found
 }
 
-// machine has the machine's policy about options of others.
+// machine holds the machine's rules about options from elsewhere.
 type machine struct {
-	mandatory string   // the line that says so, or ""
+	mandatory string   // the line that makes it mandatory, or ""
 	may       []string // options that users may give all the same
 	gave      []string // its own options
 }

@@ -203,7 +203,7 @@ func TestProjectPolicyMayOnlyTighten(t *testing.T) {
 	}
 }
 
-// A policy that was trusted is still asked for when it cannot be read any more. If it is gone,
+// A trusted policy that cannot be read any more is an error. A policy that is gone is none:
 // the user has removed it.
 func TestTrustedProjectPolicyThatIsNoneNow(t *testing.T) {
 	dir := projectWith(t, "deny x\n")
@@ -236,7 +236,7 @@ func TestTrustedProjectPolicyThatIsNoneNow(t *testing.T) {
 	assert.Empty(t, stderr)
 }
 
-// A project's policy that is no plain file, or is missing, is none.
+// A project's policy that is missing or not a plain file does not count.
 func TestProjectPolicyThatIsNone(t *testing.T) {
 	dir := projectWith(t, "")
 	file := dir + "/proj/" + projectFile

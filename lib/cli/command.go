@@ -18,15 +18,15 @@ import (
 // Mode is a job for which a command starts itself again.
 type Mode = hidden.Mode
 
-// ErrOwnUse is the error of a mode that was called by anybody but the command
-// itself.
+// ErrOwnUse is the error of a mode that another program than the command itself
+// has called.
 var ErrOwnUse = hidden.ErrOwnUse
 
 // Command is one pk command.
 type Command struct {
 	Name    string // "pk-resolve"
 	Version string // set by the linker; "" means: ask the build info
-	Help    string // what --help prints, verbatim
+	Help    string // the text of --help, verbatim
 	Options []Option
 
 	// Wraps is set by commands that run another command and pass its status

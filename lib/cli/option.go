@@ -36,8 +36,8 @@ func (o Option) Path() Option { o.path = isPath; return o }
 // PathOrStdin marks one whose value may also be "-", for standard input.
 func (o Option) PathOrStdin() Option { o.path = isPathOrIn; return o }
 
-// Tightens has tells say which values of a tightening option take away from the earlier
-// permissions, and which of a neutral one allow no more than these; see Classes.
+// Tightens sets tells, which reports whether a value of a tightening option takes permissions
+// away, or a value of a neutral one allows no more than before; see Classes.
 func (o Option) Tightens(tells func(value string) bool) Option { o.tightens = tells; return o }
 
 // Narrower tells whether a value of a tightening or neutral option allows no more now.
@@ -100,9 +100,9 @@ func Func(set func(string) error, long, short string) Option {
 
 // The rest makes an Option a flag of urfave/cli, and the value of that flag.
 //
-// The flags of urfave/cli itself are not used. They work out their names with
-// regular expressions whenever they are asked, and all are asked for each one:
-// for the options of pk-bash that took a millisecond in v2.27.7.
+// The flags of urfave/cli itself are not used. They compute their names with regular
+// expressions at each use, and urfave/cli uses all names for each one: for the options
+// of pk-bash that took a millisecond in v2.27.7.
 
 // Apply registers the option under both of its names.
 func (o Option) Apply(s *flag.FlagSet) error {

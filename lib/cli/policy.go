@@ -19,10 +19,10 @@ const (
 	// maxPolicy bounds a policy file, which is written by hand.
 	maxPolicy = 1 << 20
 
-	// maxIncludes is how deep policies include each other.
+	// maxIncludes bounds the depth of includes.
 	maxIncludes = 8
 
-	// maxPolicies is how many are read. Ten lines that include, eight deep, would be 10^8.
+	// maxPolicies bounds the files read: ten includes in each, eight deep, would be 10^8.
 	maxPolicies = 256
 )
 
@@ -268,7 +268,7 @@ func SandboxOnly() []Option {
 	} {
 		list = append(list, Func(skip, name, ""))
 	}
-	for _, name := range []string{"trial", "no-toolchains", "env-inherit", "allow-nested"} {
+	for _, name := range []string{"trial", "no-toolchains", "env-inherit", "allow-nested", "trace"} {
 		list = append(list, Switch(new(bool), name, ""))
 	}
 	return list

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noted are options that write down how they are set.
+// noted are options that record how they are set.
 func noted(log *[]string) []Option {
 	note := func(name string) func(string) error {
 		return func(v string) error { *log = append(*log, name+"="+v); return nil }

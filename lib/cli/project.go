@@ -88,7 +88,7 @@ func (w *WorkspaceFlags) useProject(p project) error {
 	return w.reader(projects).read(p.policy, p.text)
 }
 
-// TrustProject has the policy of the project read from now on, and prints it.
+// TrustProject makes the user trust the policy of the project, and prints it.
 func (w *WorkspaceFlags) TrustProject(ctx *Context) error {
 	p, err := w.loadProject()
 	if err == nil && p.text == "" {

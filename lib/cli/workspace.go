@@ -51,7 +51,7 @@ type WorkspaceFlags struct {
 	Shown func(*session.Dir, []confine.Root) (map[string]*os.File, error)
 
 	roots    []rootOption
-	origins  map[string]string // what a root's name came from, in words
+	origins  map[string]string // the origin of a root's name, in words
 	rules    confine.Rules
 	policies []policy
 	source   string // the line of the policy that is being read, "" outside

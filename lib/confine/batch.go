@@ -13,7 +13,7 @@ import (
 // reading.
 //
 // In every request, a path that ends in a slash names a directory or a missing
-// file: ENOTDIR if there is another file, as the kernel has it.
+// file. For any other file the error is ENOTDIR, as in the kernel.
 type Request struct {
 	Mode     Mode
 	Physical bool // take ".." as the kernel does, not lexically
@@ -142,9 +142,9 @@ func hasDotDot(rest string) bool {
 	return false
 }
 
-// typed applies the rules to the path as it was typed, before it is looked up, so
-// that a refusal does not tell whether a forbidden file exists. With Physical,
-// the lexical path is skipped if ".." makes it differ.
+// typed applies the rules to the path as it was typed, before any lookup, so that a
+// refusal does not disclose whether a forbidden file exists. With Physical, it skips
+// the lexical path if ".." makes it differ.
 func (b *Batch) typed(p parsedPath) error {
 	if p.hasDotDot && b.Physical {
 		return nil
@@ -235,9 +235,9 @@ func (b *Batch) learn(dir string) (string, error) {
 	return parent, nil
 }
 
-// settleDir finds a directory's canonical path. One without links stays open until
-// the next: lists are mostly sorted, and to look at a name costs a third if the
-// kernel need not find its directory.
+// settleDir finds a directory's canonical path. A directory without links stays open
+// until the next: lists are mostly sorted, and a lookup costs a third if the kernel need
+// not find its directory.
 func (b *Batch) settleDir(dir string) (string, error) {
 	if !b.workspace.view.opener.Openat2 {
 		return b.workspace.view.walk(dir)

@@ -58,8 +58,8 @@ func isHome(dir, home string) bool {
 	return slices.Contains(bothNames(homes), path.Dir(dir))
 }
 
-// bothNames returns the names of one directory: the clean one and, when it can be
-// told, the resolved one.
+// bothNames returns the names of one directory: the clean one and, if it can be
+// determined, the resolved one.
 func bothNames(dir string) []string {
 	places := []string{path.Clean(dir)}
 	if resolved, err := (view{}).walk(dir); err == nil {

@@ -36,8 +36,8 @@ type Step struct {
 	Root   *Root  // the root whose top this is
 
 	// Hidden steps show files outside the workspace that were not in the typed
-	// path, HiddenTarget a target there. A caller that may not read there is not to
-	// see them.
+	// path, HiddenTarget a target there. Callers must not show them to a user that may
+	// not read there.
 	Hidden, HiddenTarget bool
 }
 

@@ -20,7 +20,7 @@ import (
 // feature, since it cannot get it back, and runs TestChosenResolver.
 var faults = map[string]struct {
 	setUp   func() error
-	openat2 bool // what the child is to find
+	openat2 bool // whether the child has openat2
 	attr    syscall.SysProcAttr
 }{
 	"openat2 refused by seccomp": {setUp: forbidOpenat2},

@@ -18,7 +18,7 @@ import (
 	"pikuri/lib/confine/confinetest"
 )
 
-// FuzzResolvers holds the resolvers to each other, to the kernel and to GNU
+// FuzzResolvers compares the resolvers with each other, with the kernel and with GNU
 // realpath, on a random tree for each seed.
 func FuzzResolvers(f *testing.F) {
 	for _, seed := range [][2]uint64{{1, 2}, {3, 5}, {8, 13}, {21, 34}} {
@@ -149,7 +149,7 @@ func inside(t *testing.T, base, path, where string, mode Mode) {
 	require.True(t, top == "proj" || top == "rw" || top == "ro" && mode == Read, "%q is %q", path, where)
 }
 
-// held checks the verdict of the rules that compare gives, spelled out again.
+// held checks the verdict of the rules that compare gives, by separate code.
 func held(t *testing.T, ruled *Workspace, base, path string, s parsedPath, where string, req Request) {
 	t.Helper()
 	kernel, err := ruled.view.walk(s.raw)
@@ -188,8 +188,8 @@ func opened(t *testing.T, path, where string) {
 	require.Equal(t, got, where, "%q", path)
 }
 
-// askRealpath checks the answers against GNU realpath. Paths that it might
-// take for something else do not occur.
+// askRealpath compares the answers with GNU realpath. Paths that realpath might
+// take for options do not occur.
 func askRealpath(t *testing.T, answers map[string]string) {
 	t.Helper()
 	args := []string{"-m", "-L", "-z", "--"}

@@ -101,7 +101,7 @@ func (w *Workspace) holder(where string, mode Mode) *heldRoot {
 }
 
 // openBelow opens a canonical path from its root's descriptor, or that of the
-// directory that stands for it. O_NONBLOCK keeps a FIFO from waiting for its other
+// directory that replaces it. O_NONBLOCK keeps a FIFO from waiting for its other
 // end.
 func (w *Workspace) openBelow(root heldRoot, where string, flag int, perm os.FileMode) (int, error) {
 	flag |= unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC | unix.O_NOCTTY

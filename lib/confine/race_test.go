@@ -16,7 +16,7 @@ import (
 )
 
 // While an attacker swaps a directory for a link to outside and back, an answer
-// may be old, but it never names a place outside and never one it has not been.
+// may be old, but it never names a place outside, or one that the path never had.
 func TestSwappingAttacker(t *testing.T) {
 	everyTree(t, func(t *testing.T, open func(base string) (*Workspace, string)) {
 		base := confinetest.Tree(t, "proj/d/f", "proj/evil => ../out", "out/f", "ro/", "rw/")

@@ -269,7 +269,7 @@ func TestAllowAllStillRefusesWhatCannotBeTold(t *testing.T) {
 	assert.Equal(t, "/etc/passwd", where)
 }
 
-// A Batch remembers directories, and forgets them when told.
+// A Batch remembers directories until Forget.
 func TestBatchForgets(t *testing.T) {
 	base := confinetest.Tree(t, "proj/d/f", "out/f", "ro/", "rw/")
 	b := workspace(t, base, true).Batch(Request{})

@@ -16,7 +16,7 @@ type Root struct {
 	Path     string // resolved
 	Writable bool
 	Dir      bool
-	Dev, Ino uint64 // what Path named when the workspace was opened
+	Dev, Ino uint64 // of the file that Path named when the workspace was opened
 	Name     string // as it was given, for messages
 }
 
@@ -27,7 +27,7 @@ func (r Root) Contains(path string) bool {
 
 // heldRoot is a root with its descriptor. The descriptor keeps the kernel from
 // giving the inode number to another file, so a root that was removed and made
-// again is known to be another one.
+// again has another number.
 type heldRoot struct {
 	Root
 	fd      int

@@ -32,7 +32,7 @@ var ruled = []struct {
 	rules []string
 	input string
 	mode  Mode
-	want  string // the answer below the base, or what the refusal ends with
+	want  string // the answer below the base, or the end of the refusal
 }{
 	{"denied, reading", []string{"deny secret"}, "secret/key", Read, `--deny "secret" covers it`},
 	{"denied, writing", []string{"deny secret"}, "secret/key", Write, `--deny "secret" covers it`},
@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		base := confinetest.Tree(t, "proj/secret/key", "proj/secret/d/", "proj/pub/f", "proj/alias => secret", "proj/chain => pub/../alias",
 			"proj/dangling => secret/new", "proj/deep => secret/d", "proj/toro => ../ro/key", "ro/key", "one.pem", "door => proj", "play/")
 		require.NoError(t, os.Link(base+"/proj/secret/key", base+"/proj/hard"))
-		// The test of several names is about this one alone.
+		// Only this case tests several names.
 		for _, row := range ruled {
 			t.Run(row.name, func(t *testing.T) {
 				if !strings.HasPrefix(row.name, "several names") {

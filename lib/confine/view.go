@@ -10,10 +10,10 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// view is where paths are looked at: on the host, but a shown directory and all
-// below it in an open directory that stands for it. Paths are absolute and, unless
-// a method says otherwise, clean. Links are followed by the walker, since a target
-// is a path of the view too: the kernel would take an absolute one on the host.
+// view looks paths up: on the host, but a shown directory and all below it in the open
+// directory that replaces it. Paths are absolute and, unless a method says otherwise,
+// clean. The walker follows links, since a target is a path of the view too: the kernel
+// would take an absolute one on the host.
 //
 // Its zero value is the host.
 type view struct {
@@ -56,9 +56,9 @@ func below(path, dir string) string {
 	return name
 }
 
-// open opens path with O_PATH, through no link: that neither blocks on a FIFO nor
-// wakes up a device, and needs no permission on the file itself. Above a shown
-// directory there must be no link either, as walk has it.
+// open opens path with O_PATH, through no link. That neither blocks on a FIFO nor
+// wakes up a device, and needs no permission on the file itself. Like walk, it accepts
+// no link above a shown directory either.
 func (v view) open(name string) (int, error) {
 	i := v.find(name)
 	if i < 0 {
@@ -125,7 +125,7 @@ func (v view) statfs(dir string, fs *unix.Statfs_t) error {
 	return unix.Fstatfs(fd, fs)
 }
 
-// show has dir stand for the root at place. Places come in order.
+// show replaces the root at place by dir. Places come in order.
 func (w *Workspace) show(place string, dir *os.File) error {
 	failed := func(err error) error { return &RootError{Name: place, Err: err, role: roleShown} }
 	root := w.rootAt(place)
@@ -143,8 +143,8 @@ func (w *Workspace) show(place string, dir *os.File) error {
 	return nil
 }
 
-// Shown returns the path of the root whose directory of Config.Shown stands for
-// where, which is resolved; "" if where is looked at on the host.
+// Shown returns the path of the root whose directory of Config.Shown has the files of
+// where, which is resolved; "" if where is on the host.
 func (w *Workspace) Shown(where string) string {
 	if i := w.view.find(where); i >= 0 {
 		return w.view.shown[i].path

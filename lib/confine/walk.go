@@ -15,12 +15,12 @@ import (
 const maxLinks = 40
 
 // walk returns the place at which the kernel would find or create path, which is
-// absolute and as it was typed. It needs only readlink(2). The tests hold
-// canonical to it.
+// absolute and as it was typed. It needs only readlink(2). The tests compare
+// canonical with it.
 //
 // The missing end of a path is kept as it is written. Any other failure
-// (permission, a loop, a device error) ends the walk, since a name that cannot be
-// looked at may be a link to anywhere.
+// (permission, a loop, a device error) ends the walk, since an unreadable name may be
+// a link to anywhere.
 func (v view) walk(path string) (string, error) {
 	w := walker{view: v, rest: path, missing: -1}
 	return w.walk()
@@ -46,7 +46,7 @@ type stop struct {
 	place   string
 	target  string // of a link, otherwise ""
 	missing bool   // or it cannot be looked at
-	rest    int    // the length of what is left to walk
+	rest    int    // the length of the rest of the path
 }
 
 func (w *walker) walk() (string, error) {

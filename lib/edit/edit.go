@@ -25,7 +25,7 @@ const maxFile = 64 << 20
 type Replacement struct {
 	Old, New string
 	All      bool   // each Old, and not the only one
-	IfHash   string // unless "": the workspace.HashOf the content that is to be there
+	IfHash   string // unless "": the workspace.HashOf the expected content
 }
 
 // Result is the outcome of an edit.

@@ -6,9 +6,8 @@ import (
 	"sort"
 )
 
-// index finds lines in a text: it goes through the places of the rarest of them, and
-// compares hashes there, so that a hunk of many equal lines takes no longer than one of a
-// few.
+// index finds lines in a text: it compares hashes at the places of the rarest line. So a
+// hunk of many equal lines takes no longer than one of a few.
 type index struct {
 	ids    map[string]int // of the text of a line
 	places [][]int32      // by id: where such lines are

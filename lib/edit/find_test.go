@@ -88,8 +88,8 @@ func TestManyEqualLines(t *testing.T) {
 	}
 }
 
-// TestManyHunks: hunks that are each in one place are found without reading the text for
-// each of them, unless each of their lines is all over it; then the search ends.
+// TestManyHunks: many hunks with one place each are found without reading the text for
+// each. If all lines of a hunk are in too many places, the search ends.
 func TestManyHunks(t *testing.T) {
 	var text, want strings.Builder
 	var hunks []hunk

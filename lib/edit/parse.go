@@ -23,7 +23,7 @@ type Change struct {
 	Action Action
 	Path   string
 	To     string      // where a Move goes
-	Mode   fs.FileMode // 0644 or 0755 for what git records; 0: as it is
+	Mode   fs.FileMode // 0644 or 0755 as git records it; 0: unchanged
 
 	hunks   []hunk
 	lenient bool // of apply_patch: no line numbers, and blanks at ends of lines do not count
@@ -52,7 +52,7 @@ func Parse(text string) ([]Change, error) {
 	if first, _, _ := strings.Cut(strings.TrimLeft(text, " \t\r\n"), "\n"); strings.TrimSpace(first) == beginPatch {
 		return parseEnvelope(text)
 	}
-	if endsInCRLF([]byte(text)) { // on its way: git's headers end in LF, whatever files do
+	if endsInCRLF([]byte(text)) { // on its way: git's headers end in LF, even if the files have CRLF
 		text = strings.ReplaceAll(text, "\r\n", "\n")
 	}
 	return parseUnified(text)
@@ -117,7 +117,7 @@ func parseUnified(text string) ([]Change, error) {
 		case strings.HasPrefix(l, "@@ -"):
 			return nil, r.failed("a hunk has no file: lines with --- and +++ are missing")
 		default:
-			r.at++ // what mail and other programs write around it
+			r.at++ // text that mail and other programs write around it
 		}
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Locate returns where a path of a patch is. Its path is not to lead through symbolic
-// links; with itself, the last name may be one. It refuses a path that may not be
-// written; its errors name the path, but for those of the package workspace.
+// Locate returns the location of a path of a patch. The path must not lead through
+// symbolic links; with itself, the last name may be one. Locate refuses a path that may not
+// be written. Its errors name the path, but for those of the package workspace.
 type Locate func(name string, itself bool) (workspace.Workspace, string, error)
 
 // In returns a Locate for one workspace. It refuses symbolic links.

@@ -216,7 +216,7 @@ func TestPatchesOfGit(t *testing.T) {
 }
 
 // TestPatchMeanwhile: another process replaces a file during Apply. That file keeps its new
-// content, and Apply changes all other files or none.
+// content. Apply changes either all other files or none.
 func TestPatchMeanwhile(t *testing.T) {
 	ws, dir := open(t)
 	refused := 0

@@ -23,7 +23,6 @@ import (
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/hostrun"
-	"pikuri/lib/internal/fsat"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/mountinfo"
@@ -40,7 +39,7 @@ import (
 // protects the files that git runs, and shares the host's network.
 type Config struct {
 	Roots  []confine.Root            // the project root first
-	Origin func(confine.Root) string // what caused a root, for people; or nil
+	Origin func(confine.Root) string // the origin of a root, for people; or nil
 	Rules  confine.Rules
 	Tmp    string // seen as /tmp; "" for an empty one
 
@@ -70,7 +69,9 @@ type Config struct {
 	// chains.
 	Pinned bool
 
-	Tell bool // the plan is told of, and nothing will be changed
+	Trace bool // note system calls that fail, for Failed
+
+	Tell bool // the plan is only described: nothing is changed
 
 	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
 	// closes it.
@@ -105,6 +106,7 @@ type Fence struct {
 	trial        []*trial.Root
 	report       *os.File // the gate's records, or nil
 	told         *os.File // names of the files that the command has left in the empty home, or nil
+	failed       *os.File // the command's failed system calls, or nil
 	stop         func()   // ends the landing of work while the command runs
 }
 
@@ -161,7 +163,7 @@ func (f *Fence) Close() error {
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
 	}
-	for _, file := range []**os.File{&f.report, &f.told} {
+	for _, file := range []**os.File{&f.report, &f.told, &f.failed} {
 		if *file != nil {
 			errs = append(errs, (*file).Close())
 			*file = nil
@@ -202,7 +204,7 @@ func (f *Fence) plan() error {
 	}
 	o := bwrap.Options{
 		Roots: f.Roots, Tmp: f.Tmp, OwnTmp: f.OwnTmp, RootRule: f.Origin,
-		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested,
+		Overlays: f.Overlays, Trial: f.Trial, Rules: f.Rules, Net: !f.NoNet, Gate: f.network(), AllowNested: f.AllowNested, Trace: f.Trace && !f.Tell,
 		PassFDs: f.PassFDs, RunAs: f.RunAs, Limits: f.Limits.String(), Rlimits: f.rlimits(), NoProtect: f.NoProtect,
 		Require: f.Require, Env: f.Env, Table: f.table, Home: f.gitHome(f.Roots[0].Path),
 	}
@@ -343,8 +345,8 @@ func (f *Fence) lookForTools() (t tools, err error) {
 	return t, nil
 }
 
-// pinned is the machine for a user whose variables show nothing: all is where it is without
-// them. PATH tells only which tools there are.
+// pinned describes the machine without the user's variables: files are at their default
+// places. PATH decides only which tools exist.
 func pinned(home string) toolchain.Host {
 	return toolchain.Host{Home: filepath.Clean(home), Getenv: func(name string) string {
 		if name == "PATH" {
@@ -490,12 +492,16 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	if err := f.openReport(&c); err != nil {
 		return monitor.Config{}, err
 	}
-	fd, err := fsat.Memfd("pk-told", nil)
-	if err != nil {
-		return monitor.Config{}, fmt.Errorf("cannot make a file: %w", err)
+	var err error
+	if f.told, err = memfd("told"); err != nil {
+		return monitor.Config{}, err
 	}
-	f.told = os.NewFile(uintptr(fd), "told")
-	c.Told = f.told
+	if f.Trace {
+		if f.failed, err = memfd("failed"); err != nil {
+			return monitor.Config{}, err
+		}
+	}
+	c.Told, c.Failed = f.told, f.failed
 	c.Note = f.note.Lock()
 	for _, l := range f.layers {
 		c.Held = append(c.Held, l.File())
@@ -685,6 +691,9 @@ func (f *Fence) LeftOut() []string {
 	}
 	if f.Limits.Memory > 0 || f.Limits.Pids > 0 {
 		list = append(list, "--memory and --pids")
+	}
+	if f.Trace {
+		list = append(list, "--trace")
 	}
 	if len(f.PassFDs) > 0 {
 		list = append(list, "--pass-fd")

@@ -170,8 +170,8 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 	return at.repos, f.cover(at.unpopulated)
 }
 
-// cover adds to the submodules that get a layer, and makes their directories. Nothing
-// of a root that is one would land.
+// cover adds unpopulated submodules to those that get a layer, and makes their directories.
+// It refuses a root that is one: nothing of it would land.
 func (f *Fence) cover(unpopulated []gitdir.Unpopulated) error {
 	if f.Trial {
 		return nil // pk-apply lands no repository there
@@ -212,7 +212,7 @@ func (f *Fence) gitState() string {
 		return nowhere
 	}
 	state := filepath.Join(base, session.GitDir)
-	for _, dir := range []string{base, state} { // nobody else's, to which a link might lead
+	for _, dir := range []string{base, state} { // refuse those of another user, to which a link might lead
 		var st unix.Stat_t
 		err := unix.Lstat(dir, &st)
 		if err == nil && (int(st.Uid) != os.Geteuid() || dir == state && st.Mode&unix.S_IFMT != unix.S_IFDIR) || err != nil && err != unix.ENOENT {
@@ -315,8 +315,8 @@ func gitAdvice(err error) string {
 }
 
 // OpenLayers opens a layer over each git directory: the session's, or one of the
-// command's own. Sandbox does it, after the user was asked: others of the session wait
-// until the sandbox is made.
+// command's own. Sandbox calls it after the question to the user, since other commands
+// of the session then wait until the sandbox is made.
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
@@ -416,7 +416,7 @@ func (f *Fence) started(root string) {
 		r.Started()
 	}
 	if f.Trial {
-		return // it lands when somebody says so
+		return // it lands with pk-apply
 	}
 	f.land()
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // gitHome gives git in the sandbox the user's configuration, as far as it is data.
-// Without it git would be silent and do harm: an LFS file is committed whole, and
-// files that the user ignores everywhere are committed too.
+// Without it git would do harm without an error: it would commit an LFS file whole, and
+// files that the user ignores everywhere.
 func (f *Fence) gitHome(project string) func(func(string) bool) bwrap.Home {
 	return func(has func(program string) bool) bwrap.Home {
 		var set []gitconfig.Entry

@@ -11,6 +11,7 @@ import (
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/monitor"
 	"pikuri/lib/setup"
+	"pikuri/lib/trace"
 )
 
 // network returns the network of the sandbox, or nil if bwrap makes it: the host's, or
@@ -32,11 +33,10 @@ func (f *Fence) openReport(c *monitor.Config) error {
 	if f.Plan.Gate == nil {
 		return nil
 	}
-	fd, err := fsat.Memfd("pk-connections", nil)
-	if err != nil {
-		return fmt.Errorf("cannot make a file: %w", err)
+	var err error
+	if f.report, err = memfd("connections"); err != nil {
+		return err
 	}
-	f.report = os.NewFile(uintptr(fd), "connections")
 	c.Report = f.report
 	if f.Session != nil {
 		c.Session = f.Session.Locked()
@@ -53,6 +53,24 @@ func (f *Fence) Connections() []gate.Record {
 // Left returns the files of the command in directories that are gone with it
 // (Plan.Vanishing). Call it once the command has ended.
 func (f *Fence) Left() []setup.Entry { return records[setup.Entry](f.told) }
+
+// Failed returns the system calls of the command that failed, the latest first, if Trace
+// asks for them.
+func (f *Fence) Failed() []trace.Failure {
+	if f.failed == nil {
+		return nil
+	}
+	return trace.Read(f.failed)
+}
+
+// memfd makes a file for the set-up program.
+func memfd(name string) (*os.File, error) {
+	fd, err := fsat.Memfd("pk-"+name, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a file: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
 
 // records reads a file that the set-up program has written.
 func records[T any](file *os.File) (list []T) {

@@ -10,8 +10,8 @@ import (
 	"pikuri/lib/trial"
 )
 
-// openTrial opens the layers over the roots of a trial, in an order that all commands
-// share, since each holds a lock while it waits for the next.
+// openTrial opens the layers over the roots of a trial. All commands use one order,
+// since each holds a lock while it waits for the next.
 func (f *Fence) openTrial() error {
 	if !f.Trial {
 		return nil

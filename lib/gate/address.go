@@ -11,9 +11,9 @@ import (
 	"pikuri/lib/internal/rtnetlink"
 )
 
-// prefixes that are no hosts of the internet (the IANA special-purpose address
-// registries). A name that resolves to one of them would lead to services of this
-// machine or of its network, which trust whoever reaches them.
+// prefixes that are not hosts of the internet (the IANA special-purpose address
+// registries). A name that resolves to one of them would lead to services of this machine
+// or of its network, which trust every client that reaches them.
 var (
 	never = parsePrefixes(
 		"0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3",
@@ -49,9 +49,9 @@ var errPrivate = errors.New(isPrivate)
 
 const isPrivate = "it resolves to a private address, and the rule does not say private"
 
-// judge says why the gate does not connect to an address. local reports whether it is
-// one of this machine: whatever listens there expects the machine's own users.
-// allowPrivate is the rule's.
+// judge returns the reason why the gate does not connect to an address, or nil. local
+// reports whether it is one of this machine: a server there expects only the machine's
+// own users. allowPrivate is the rule's.
 func judge(a netip.Addr, local func(netip.Addr) (bool, error), allowPrivate bool) error {
 	a = a.Unmap().WithZone("")
 	if within(never, a) || a.Is6() && !within(hosts6, a) {
@@ -79,7 +79,7 @@ func isLocal(a netip.Addr) (bool, error) {
 	defer n.Close()
 	kind, err := n.RouteType(a)
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {
-		return false, nil // connecting will say so
+		return false, nil // connecting will fail with the reason
 	}
 	return kind != unix.RTN_UNICAST, err
 }

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Explain tells in one line whether a Config lets a connection through, by which rule,
-// and to which addresses the name leads now. host is NAME or NAME:PORT, by default
-// port 443.
+// Explain reports in one line whether a Config allows a connection, by which rule, and
+// the addresses of the name now. host is NAME or NAME:PORT, by default port 443.
 func Explain(c Config, host string) string {
 	name, port := host, uint64(443)
 	if at, number, err := net.SplitHostPort(host); err == nil {

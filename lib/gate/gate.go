@@ -1,17 +1,17 @@
-// Package gate is the network of a sandbox that is not the host's: a network
-// namespace with a loopback, ports of the host's loopback that were asked for, and,
-// if hosts are allowed, a gate to them by name.
+// Package gate is the network of a sandbox that is not the host's: a network namespace
+// with a loopback, the requested ports of the host's loopback, and, if hosts are allowed,
+// a gate to them by name.
 //
 // A gate process makes two network namespaces, joined by a veth pair. One is the
-// command's. In the other every address is local and no process lives: what the
-// command sends ends at sockets of the gate, which answers names with synthetic
-// addresses, checks each connection against the rules, resolves the name on the host,
-// and connects to an address that it has checked. The command needs no proxy, no
-// variable and no certificate, and there is no route around the gate. When the gate
-// ends, for whatever reason, the pair is gone and nothing is reached any more.
+// command's. In the other every address is local and no process lives: the command's
+// packets end at sockets of the gate. The gate answers names with synthetic addresses,
+// checks each connection against the rules, resolves the name on the host, and connects
+// to an address that it has checked. The command needs no proxy, no variable and no
+// certificate, and there is no route around the gate. When the gate ends, for any reason,
+// the pair is gone and the command reaches nothing any more.
 //
-// The gate lives as long as a set-up program is connected to it (Join). A session has
-// one gate at a time, which its commands share.
+// The gate lives as long as a set-up program is connected to it (Join). A session has one
+// gate at a time, which its commands share.
 package gate
 
 import (
@@ -30,7 +30,7 @@ var Mode = hidden.Mode{Name: option, Run: main}
 
 const option = "--pk-gate"
 
-// Config is what a command may reach. The zero value is a loopback alone.
+// Config is the network that a command may reach. The zero value is only a loopback.
 type Config struct {
 	Allow   bool           `json:"allow,omitempty"` // there is a gate to hosts; without it Rules is empty
 	Rules   hostrule.Rules `json:"rules,omitempty"`
@@ -45,7 +45,7 @@ func (c Config) Equal(o Config) bool {
 		slices.Equal(sorted(c.Publish), sorted(o.Publish)) && slices.Equal(sorted(c.Connect), sorted(o.Connect))
 }
 
-// Check refuses what no gate can do.
+// Check refuses rules that no gate can enforce.
 func (c Config) Check() error {
 	if slices.Contains(c.Rules.Ports(), 53) {
 		return errors.New("port 53 cannot be allowed: the gate itself answers names there")
@@ -59,7 +59,7 @@ func sorted(ports []uint16) []uint16 {
 	return slices.Compact(ports)
 }
 
-// String is the Config in one line, for people.
+// String formats the Config in one line, for messages.
 func (c Config) String() string {
 	words := []string{"none"}
 	if c.Allow {
@@ -77,7 +77,7 @@ func (c Config) String() string {
 // Resolver is the address at which the command asks for names.
 var Resolver = netip.AddrFrom4([4]byte{198, 18, 0, 1})
 
-// ErrUnavailable is the error of a machine on which there can be no gate.
+// ErrUnavailable is the error of a machine that cannot have a gate.
 var ErrUnavailable = errors.New("no gate can be made")
 
 // Failure is an error with a hint.
@@ -90,5 +90,5 @@ func (f *Failure) Error() string { return f.Err.Error() }
 
 func (f *Failure) Unwrap() error { return f.Err }
 
-// Hint is what to type or change, or "".
+// Hint is the line to type or the change to make, or "".
 func (f *Failure) Hint() string { return f.Advice }

@@ -20,7 +20,7 @@ func TestAddresses(t *testing.T) {
 	own := func(a netip.Addr) (bool, error) {
 		return a == netip.MustParseAddr("93.184.215.99") || a == netip.MustParseAddr("2606:2800::99"), nil
 	}
-	rows := []struct{ address, plain, private string }{ // why not, without and with the word
+	rows := []struct{ address, plain, private string }{ // the reason, without and with the word
 		{"93.184.215.14", "", ""},
 		{"2606:2800:21f::1", "", ""},
 		{"::ffff:93.184.215.14", "", ""},
@@ -94,7 +94,7 @@ func (r resolver) LookupNetIP(_ context.Context, _, name string) ([]netip.Addr, 
 	return lists[0], nil
 }
 
-// An address is dialled as it was judged, whatever the resolver says next.
+// The gate dials the address that it has judged, even if the resolver then gives another.
 func TestDialledAsJudged(t *testing.T) {
 	list := func(addrs ...string) (all []netip.Addr) {
 		for _, a := range addrs {

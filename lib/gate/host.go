@@ -28,7 +28,7 @@ type host struct {
 	known map[string]lookup
 }
 
-// lookup is what a name resolved to, or why it did not.
+// lookup is the result of resolving a name, or the error.
 type lookup struct {
 	done  chan struct{}
 	at    time.Time
@@ -45,16 +45,16 @@ const (
 	// addressTime bounds the wait for one address of several.
 	addressTime = 6 * time.Second
 
-	// lookupKept is how long an answer counts: a client connects right after it has
-	// asked for the name.
+	// lookupKept is the time for which an answer is valid: a client connects right after its
+	// query for the name.
 	lookupKept = 5 * time.Second
 )
 
 func newHost(p Proxy) *host {
 	return &host{
-		// With the C library's resolver, which the command cannot be trusted with
-		// either, there would be other processes' answers: this one reads /etc/hosts,
-		// and asks the servers of /etc/resolv.conf.
+		// The C library's resolver would use other processes' answers, and must not be
+		// exposed to the command either. This one reads /etc/hosts, and asks the servers of
+		// /etc/resolv.conf.
 		resolver: &net.Resolver{PreferGo: true},
 		local:    isLocal,
 		dial:     (&net.Dialer{}).DialContext,
@@ -63,7 +63,7 @@ func newHost(p Proxy) *host {
 	}
 }
 
-// resolve returns the addresses of a name, each name asked for once at a time.
+// resolve returns the addresses of a name, with one query for it at a time.
 func (h *host) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	h.mu.Lock()
 	l, ok := h.known[name]
@@ -86,7 +86,7 @@ func (h *host) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	// A context of its own: others wait for the answer too.
 	limited, cancel := context.WithTimeout(context.Background(), lookupTime)
 	defer cancel()
-	// With a dot at the end the search domains of resolv.conf do not count.
+	// With a dot at the end the resolver skips the search domains of resolv.conf.
 	l.addrs, l.err = h.resolver.LookupNetIP(limited, "ip", name+".")
 	l.at = time.Now()
 	h.mu.Lock()
@@ -96,9 +96,9 @@ func (h *host) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	return l.addrs, l.err
 }
 
-// connect connects to a host: to an address that it has judged, never by name, so
-// that a second answer of a resolver cannot be another one. A proxy is asked for that
-// address too: it may be a machine that can reach more than this one should.
+// connect connects to a host: to an address that it has judged, never by name, as a
+// resolver could give another address the second time. It gives a proxy that address too:
+// the proxy may be a machine that can reach more than this one should.
 func (h *host) connect(ctx context.Context, name string, port uint16, allowPrivate bool) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -124,7 +124,7 @@ func (h *host) connect(ctx context.Context, name string, port uint16, allowPriva
 		}
 		failed, addrs = err, nil
 	}
-	if addrs != nil && refused != nil { // there is no other address
+	if addrs != nil && refused != nil { // there is no address left
 		failed = refused
 	}
 	return nil, failed
@@ -188,7 +188,7 @@ func (h *host) connectThrough(ctx context.Context, name string, port uint16) (ne
 // maxHead bounds the answer of a proxy.
 const maxHead = 64 << 10
 
-// readConnected reads the answer of a proxy, and not a byte of what follows.
+// readConnected reads the answer of a proxy, and no byte after it.
 func readConnected(c net.Conn) error {
 	var head []byte
 	one := make([]byte, 1)

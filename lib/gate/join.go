@@ -19,7 +19,7 @@ import (
 type Link struct {
 	Network int // the command's network namespace, open
 	conn    int
-	pid     int // of a gate that this process has started; 0: of none
+	pid     int // of a gate that this process has started; 0: none
 }
 
 // Names in a session directory.
@@ -35,12 +35,12 @@ const (
 	// drainTime bounds the wait for the last records, which take endTime to gather.
 	drainTime = 3 * time.Second
 
-	// joinTries bounds how often a gate is found that ends at that moment.
+	// joinTries bounds the retries if the gate found is about to end.
 	joinTries = 20
 )
 
-// Begin starts a gate for one sandbox, which waits for its Config. It is in the user
-// namespace of the calling process, which must be one that a set-up program is in.
+// Begin starts a gate for one sandbox, which waits for its Config. The gate is in the
+// user namespace of the calling process, which must be that of a set-up program.
 func Begin() (*Link, error) {
 	l, err := start(-1)
 	if err != nil {
@@ -49,7 +49,7 @@ func Begin() (*Link, error) {
 	return l, nil
 }
 
-// Configure has the gate make its network.
+// Configure makes the gate create its network.
 func (l *Link) Configure(c Config) error {
 	if err := l.ask(c); err != nil {
 		return fmt.Errorf("cannot make the network of the sandbox: %w", err)
@@ -57,8 +57,8 @@ func (l *Link) Configure(c Config) error {
 	return nil
 }
 
-// Join connects to the gate of the session whose directory is open as dir, or starts
-// it, as Begin and Configure do.
+// Join connects to the gate of the session whose directory is open as dir, or starts it,
+// as Begin and Configure do.
 func Join(c Config, dir int) (*Link, error) {
 	for range joinTries {
 		l, err := find(c, dir)
@@ -72,10 +72,10 @@ func Join(c Config, dir int) (*Link, error) {
 	return nil, errors.New("the gate of the session ends as soon as it is found")
 }
 
-// errGone says that there is no gate, or that it has just ended.
+// errGone means that there is no gate, or that it has just ended.
 var errGone = errors.New("the gate has ended")
 
-// address leads to a name in an open directory, whatever the length of its path.
+// address names the socket in an open directory, whose path may have any length.
 func address(dir int) *unix.SockaddrUnix {
 	return &unix.SockaddrUnix{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName)}
 }
@@ -173,7 +173,7 @@ func start(listening int) (*Link, error) {
 	return l, nil
 }
 
-// ask sends a Config, and gets the network.
+// ask sends a Config, and receives the network.
 func (l *Link) ask(c Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -218,7 +218,7 @@ func (l *Link) ask(c Config) (err error) {
 	return nil
 }
 
-// gone tells the end of a gate from other errors.
+// gone reports whether an error is the end of a gate.
 func gone(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return errGone
@@ -226,7 +226,7 @@ func gone(err error) error {
 	return err
 }
 
-// receive reads a line, each part of it within a time, and the files that come with it.
+// receive reads a line, each part of it within a time, and the files sent with it.
 func (l *Link) receive(limit time.Duration) (line []byte, files []int, err error) {
 	wait := unix.NsecToTimeval(limit.Nanoseconds())
 	_ = unix.SetsockoptTimeval(l.conn, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait)
@@ -254,9 +254,9 @@ func (l *Link) receive(limit time.Duration) (line []byte, files []int, err error
 
 func (l *Link) close() { unix.Close(l.conn) }
 
-// End is called when the sandbox has ended. It returns what the gate has to report when
-// that is complete and, if nobody else uses the gate, it has ended. It returns nil if
-// the gate was killed.
+// End is called when the sandbox has ended. It returns the gate's records when these are
+// complete and, if the gate has no other user, the gate has ended. It returns nil if the
+// gate was killed.
 func (l *Link) End() []Record {
 	defer l.close()
 	if _, err := unix.SendmsgN(l.conn, []byte{end}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
@@ -267,7 +267,7 @@ func (l *Link) End() []Record {
 	if err != nil || json.Unmarshal(line, &said) != nil {
 		return nil
 	}
-	if said.Last && l.pid > 0 { // not every first process of a container reaps orphans
+	if said.Last && l.pid > 0 { // the first process of a container may not reap orphans
 		_, _ = syscall.Wait4(l.pid, nil, 0, nil)
 	}
 	return said.Records

@@ -9,9 +9,9 @@ import (
 	"pikuri/lib/hostrule"
 )
 
-// names gives each host name an address of its own, by which a connection is known
-// again. Names of exact rules have theirs from the start: a command that asks for
-// names of a wildcard without end cannot use up their places.
+// names gives each host name an address of its own, by which the gate recognises a
+// connection. Names of exact rules get theirs at the start: a command that queries names
+// of a wildcard without end cannot use up their places.
 type names struct {
 	mu     sync.Mutex
 	six    bool
@@ -20,14 +20,14 @@ type names struct {
 	used   []time.Time // by place; zero for a name that stays
 }
 
-// nameKept is how long a name of a wildcard keeps its address at least after it was
-// asked for. The answers count for some seconds.
+// nameKept is the minimum time for which a name of a wildcard keeps its address after a
+// query. The answers are valid for some seconds.
 const nameKept = 5 * time.Minute
 
 // maxNames bounds the table: half of it is left to names of wildcards.
 const maxNames = 2 * hostrule.MaxRules
 
-// firstAddress leaves the first ones to the Resolver.
+// firstAddress reserves the first ones for the Resolver.
 const firstAddress = 256
 
 var (
@@ -37,8 +37,8 @@ var (
 
 func newNames(six bool) *names { return &names{six: six, places: map[string]int{}} }
 
-// add returns the addresses of a name; the IPv6 one may be invalid. ok is false when
-// the table is full. One that does not stay may lose its place to another.
+// add returns the addresses of a name; the IPv6 one may be invalid. ok is false if the
+// table is full. A name that does not stay may lose its place to another.
 func (n *names) add(name string, stays bool) (v4, v6 netip.Addr, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,7 +61,7 @@ func (n *names) add(name string, stays bool) (v4, v6 netip.Addr, ok bool) {
 	return v4, v6, true
 }
 
-// free finds a place: a new one, or the one that was not used for longest.
+// free finds a place: a new one, or the least recently used.
 func (n *names) free() (place int, ok bool) {
 	if len(n.list) < maxNames {
 		n.list, n.used = append(n.list, ""), append(n.used, time.Time{})

@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/internal/rtnetlink"
 )
 
-// The addresses of the pair. 198.18.0.0/15 is set aside for such use inside one
-// machine (RFC 2544), and the other prefix is a unique local one (RFC 4193).
+// The addresses of the pair. 198.18.0.0/15 is reserved for such use inside one machine
+// (RFC 2544), and the other prefix is a unique local one (RFC 4193).
 var (
 	gate4    = netip.MustParseAddr("198.19.255.1")
 	command4 = netip.MustParseAddr("198.19.255.2")
@@ -29,20 +29,20 @@ const (
 	pairIndex     = 2 // of both ends, in their namespaces
 )
 
-// wires are what the gate holds of the network namespaces.
+// wires are the gate's open files of the network namespaces.
 type wires struct {
 	command *os.File     // the command's network namespace
 	tcp     []*os.File   // listening, in the gate's namespace; those of Config.Rules and port 53
 	udp     *net.UDPConn // port 53
-	refused []watcher    // of packets that nothing listens for
+	refused []watcher    // of packets that no socket receives
 	six     bool         // the pair has IPv6 addresses
 	inside  []*os.File   // listening: of Config.Connect, on the command's loopback
-	do      chan func()  // to a thread that is in the command's namespace
+	do      chan func()  // to a thread in the command's namespace
 }
 
 // makeWires makes the network namespaces on a thread of its own, which stays in the
-// command's: unshare(2) changes the network of one thread, and the others, which
-// connect to hosts, are in the caller's.
+// command's: unshare(2) changes the network of one thread. The others, which connect to
+// hosts, stay in the caller's.
 func makeWires(c Config) (*wires, error) {
 	w := &wires{do: make(chan func())}
 	done := make(chan error)
@@ -129,14 +129,14 @@ func (w *wires) connect(gates, commands *rtnetlink.Conn) error {
 	if err != nil {
 		return fmt.Errorf("cannot set up the veth pair: %w", err)
 	}
-	// A kernel or a machine without IPv6 refuses these; names have IPv4 addresses then.
+	// A kernel or a machine without IPv6 refuses these; names then have only IPv4 addresses.
 	w.six = w.six && gates.Peer(pairIndex, gate6, command6) == nil && gates.Route(true, loopbackIndex, none) == nil &&
 		commands.Peer(pairIndex, command6, gate6) == nil && commands.Route(true, pairIndex, gate6) == nil
 	return nil
 }
 
-// listen opens the gate's sockets, in the namespace of the calling thread. Each is for
-// all addresses.
+// listen opens the gate's sockets, in the namespace of the calling thread. Each receives
+// for all addresses.
 func (w *wires) listen(c Config) error {
 	fam, any := unix.AF_INET6, netip.IPv6Unspecified()
 	probe, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -158,9 +158,9 @@ func (w *wires) listen(c Config) error {
 	return w.watch()
 }
 
-// bound returns a socket with an address. The net package is not asked to make it: at
-// its first socket it learns, for good, which address families there are, and in a
-// namespace without addresses there is none.
+// bound returns a socket with an address. It does not use the net package, which learns
+// the available address families at its first socket, for good: in a namespace without
+// addresses there are none.
 func bound(fam, kind int, at netip.AddrPort, options ...[2]int) (*os.File, error) {
 	fd, err := unix.Socket(fam, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -189,7 +189,7 @@ func bound(fam, kind int, at netip.AddrPort, options ...[2]int) (*os.File, error
 	return f, nil
 }
 
-// backlog is how many connections may wait to be accepted.
+// backlog is the number of connections that may wait for accept.
 const backlog = 512
 
 func listen(fam int, at netip.AddrPort) (*os.File, error) {
@@ -209,9 +209,9 @@ func listen(fam int, at netip.AddrPort) (*os.File, error) {
 	return f, nil
 }
 
-// listenUDP opens a socket that tells the address at which it was asked: a client
-// drops an answer from another one. IPV6_FREEBIND lets it answer from an address that
-// is local by its route alone.
+// listenUDP opens a socket that reports the destination address of each query: a client
+// drops an answer from another one. IPV6_FREEBIND lets it answer from an address that is
+// local only by its route.
 func listenUDP(fam int, at netip.AddrPort) (*net.UDPConn, error) {
 	options := [][2]int{{unix.SOL_IP, unix.IP_PKTINFO}, {unix.SOL_IP, unix.IP_FREEBIND}}
 	if fam == unix.AF_INET6 {
@@ -253,11 +253,11 @@ const (
 	syn        = 0x02
 )
 
-// snapshot is how much of a packet is read: its addresses and ports.
+// snapshot is the size of the part of a packet that is read: its addresses and ports.
 const snapshot = 80
 
-// watch has raw sockets tell of packets from the command that no socket of the gate
-// gets: first packets of TCP connections, and all of UDP but queries.
+// watch opens raw sockets for packets from the command that no socket of the gate
+// receives: first packets of TCP connections, and all of UDP but queries.
 func (w *wires) watch() error {
 	for _, six := range []bool{false, true} {
 		if six && !w.six {
@@ -287,8 +287,8 @@ func (w *wires) watch() error {
 	return nil
 }
 
-// filter lets only packets through that are to be reported. The kernel shows a packet of
-// IPv4 with its header, and one of IPv6 without.
+// filter passes only packets to be reported. The kernel shows a packet of IPv4 with its
+// header, and one of IPv6 without.
 func filter(fd int, six bool, protocol string) error {
 	var program []bpf.Instruction
 	at := func(off uint32, size int) bpf.Instruction { return bpf.LoadAbsolute{Off: off, Size: size} }
@@ -316,7 +316,7 @@ func filter(fd int, six bool, protocol string) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(words)), Filter: &words[0]})
 }
 
-// next reads one packet, and returns where it was to go.
+// next reads one packet, and returns its destination.
 func (w watcher) next(flags int) (to netip.AddrPort, ok bool, err error) {
 	packet, oob := make([]byte, snapshot), make([]byte, 64)
 	n, space, _, _, err := unix.Recvmsg(w.fd, packet, oob, flags)
@@ -327,8 +327,8 @@ func (w watcher) next(flags int) (to netip.AddrPort, ok bool, err error) {
 	return to, ok, nil
 }
 
-// destination reads the head of an IPv4 packet, or that of a packet in IPv6 and the
-// message that came with it.
+// destination reads the header of an IPv4 packet, or that of a packet in IPv6 and its
+// control message.
 func destination(p, oob []byte, six bool) (to netip.AddrPort, ok bool) {
 	var addr netip.Addr
 	if six {

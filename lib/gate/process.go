@@ -24,7 +24,7 @@ const (
 	listenFD = 4 // a listening socket for the other set-up programs of the session
 )
 
-// end is the word of a set-up program whose sandbox has ended. Before, it has sent its
+// end is the message of a set-up program whose sandbox has ended. Before, it has sent its
 // Config as a line, and got a reply with the command's network namespace.
 const end = 'e'
 
@@ -34,20 +34,20 @@ type reply struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// goodbye is its answer to the end, one line of JSON.
+// goodbye is the gate's answer to end, one line of JSON.
 type goodbye struct {
 	Last    bool     `json:"last"` // the gate ends, since it has no other user
 	Records []Record `json:"records"`
 }
 
-// main is the gate process. args are the word "session" for a gate that others may join.
+// main is the gate process. args are "session" for a gate that others may join.
 func main(args []string) error {
 	shared := len(args) == 1 && args[0] == sharedWord
 	kind, err := unix.GetsockoptInt(firstFD, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil || kind != unix.SOCK_STREAM || len(args) > 0 && !shared {
 		return hidden.ErrOwnUse
 	}
-	_ = os.WriteFile("/proc/self/comm", []byte("pk-gate"), 0) // a courtesy to ps
+	_ = os.WriteFile("/proc/self/comm", []byte("pk-gate"), 0) // for the output of ps
 	for fd := firstFD; fd <= listenFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
@@ -57,7 +57,7 @@ func main(args []string) error {
 	}
 	g := &process{shared: shared, closed: make(chan struct{})}
 	c, namespace, err := readConfig(first)
-	namespace.Close() // nil can be closed
+	namespace.Close() // Close accepts nil
 	if err == nil {
 		err = g.open(c)
 	}
@@ -81,7 +81,7 @@ func main(args []string) error {
 
 const sharedWord = "session"
 
-// connection is a socket that was inherited.
+// connection is an inherited socket.
 func connection(fd uintptr) (*net.UnixConn, error) {
 	f := os.NewFile(fd, "connection")
 	defer f.Close()
@@ -109,7 +109,7 @@ type process struct {
 	server *server
 
 	mu     sync.Mutex
-	users  int // -1: the gate ends
+	users  int // -1: the gate is ending
 	closed chan struct{}
 }
 
@@ -124,8 +124,8 @@ func (g *process) enter() bool {
 	return true
 }
 
-// leave reports whether the last user has left. The ports of the host are closed then:
-// the next gate may want them.
+// leave reports whether the last user has left. It then closes the ports of the host: the
+// next gate may need them.
 func (g *process) leave() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -137,8 +137,8 @@ func (g *process) leave() bool {
 	return true
 }
 
-// open makes the network and begins to serve. The power that is left over the network
-// namespaces is given up then: the gate reads bytes of the command's.
+// open makes the network and begins to serve. Then it drops the capabilities over the
+// network namespaces: the gate reads bytes of the command's.
 func (g *process) open(c Config) error {
 	g.config = c
 	w, err := makeWires(c)
@@ -153,9 +153,9 @@ func (g *process) open(c Config) error {
 	return nil
 }
 
-// dropCapabilities leaves the threads of this process without capabilities. In a
-// program with cgo the Go library cannot do that; the gate's capabilities are those of
-// a user namespace in which it is alone with the set-up program.
+// dropCapabilities removes all capabilities from the threads of this process. In a
+// program with cgo the Go library cannot do that; the gate's capabilities are those of a
+// user namespace in which it is alone with the set-up program.
 func dropCapabilities() {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
@@ -198,8 +198,8 @@ func (g *process) acceptUsers(l net.Listener) {
 }
 
 // isOwn reports whether a file is the gate's own user namespace, that of the set-up
-// programs of its session. A command that can see the socket, in a root that shows the
-// session directory, is in a namespace below, and the kernel gives it no descriptor of
+// programs of its session. A command may reach the socket through a root that shows the
+// session directory. It is in a namespace below, and the kernel gives it no descriptor of
 // one above (ioctl_nsfs(2)).
 func isOwn(namespace *os.File) bool {
 	if namespace == nil {
@@ -213,7 +213,7 @@ func isOwn(namespace *os.File) bool {
 
 const userNamespace = "/proc/self/ns/user"
 
-// user answers one set-up program to its end.
+// user serves one set-up program to its end.
 func (g *process) user(c *net.UnixConn) {
 	r := newReport()
 	g.server.tell(r, true)
@@ -237,8 +237,8 @@ func (g *process) user(c *net.UnixConn) {
 	}
 }
 
-// endTime bounds the wait for connections whose command has ended. The kernel has
-// closed the command's ends; the hosts' may be slow.
+// endTime bounds the wait for connections whose command has ended. The kernel has closed
+// the command's ends; the hosts' may be slow.
 const endTime = 300 * time.Millisecond
 
 // finish completes the report of a command that has ended. Other commands of the
@@ -257,7 +257,7 @@ func (g *process) finish() {
 // maxConfig bounds a Config as a line.
 const maxConfig = 4 << 20
 
-// readConfig reads a Config, and the file that came with it, or nil.
+// readConfig reads a Config, and the file sent with it, or nil.
 func readConfig(from *net.UnixConn) (c Config, with *os.File, err error) {
 	var line []byte
 	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4))
@@ -282,7 +282,7 @@ func readConfig(from *net.UnixConn) (c Config, with *os.File, err error) {
 	return c, with, json.Unmarshal(line, &c)
 }
 
-// filesIn returns the descriptors that came with a message.
+// filesIn returns the descriptors in a control message.
 func filesIn(oob []byte) (files []int, err error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Proxy is the caller's own way to hosts: an HTTP proxy, which is asked to CONNECT.
+// Proxy is the caller's own way to hosts: an HTTP proxy for CONNECT requests.
 type Proxy struct {
 	URL     string `json:"url,omitempty"`      // "": connect directly
 	NoProxy string `json:"no_proxy,omitempty"` // names to connect to directly, as in NO_PROXY
@@ -45,10 +45,10 @@ func FindProxy(getenv func(string) string) (Proxy, error) {
 	return p, nil
 }
 
-// serves reports whether a host is reached through the proxy. A name in NO_PROXY
-// stands for itself and all below it; with a dot in front, for those below alone. An
-// HTTP library would do, but brings the tables of international names into programs
-// that start for each command.
+// serves reports whether a host is reached through the proxy. A name in NO_PROXY covers
+// itself and all names below it; with a leading dot, only those below. An HTTP library
+// would do the same, but brings the tables of international names into programs that
+// start for each command.
 func (p Proxy) serves(name string, port uint16) bool {
 	if p.URL == "" {
 		return false

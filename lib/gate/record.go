@@ -12,22 +12,22 @@ import (
 	"pikuri/lib/hostrule"
 )
 
-// Record is what became of connections to one host and port.
+// Record describes the connections to one host and port.
 type Record struct {
 	Time     time.Time `json:"time"` // of the first
 	Verdict  Verdict   `json:"verdict"`
-	Name     string    `json:"name,omitempty"`     // that the command asked for
-	Address  string    `json:"address,omitempty"`  // that it used, without a name
+	Name     string    `json:"name,omitempty"`     // from the command's query
+	Address  string    `json:"address,omitempty"`  // the destination, without a name
 	Port     uint16    `json:"port,omitempty"`     // of a connection
 	Protocol string    `json:"protocol,omitempty"` // dns, tcp, udp
 	Rule     string    `json:"rule,omitempty"`
-	Reason   string    `json:"reason,omitempty"` // why it was refused, or has failed
+	Reason   string    `json:"reason,omitempty"` // why it was refused, or failed
 	Count    int       `json:"count"`            // of connections, or queries
 	Sent     int64     `json:"sent,omitempty"`   // bytes from the command
 	Received int64     `json:"received,omitempty"`
 }
 
-// Verdict is what became of a connection.
+// Verdict is the result of a connection.
 type Verdict string
 
 // The verdicts.
@@ -37,12 +37,12 @@ const (
 	Failed  Verdict = "failed" // allowed, but the host could not be reached
 )
 
-// report gathers the records of one user of the gate. The command chooses most of what
-// stands in them, and could hide one among many: those that differ in time and size
-// alone are one, the rest is bounded for each verdict, and what is left out is counted.
+// report gathers the records of one user of the gate. The command chooses most of their
+// content, and could hide one among many: so records that differ only in time and size are
+// merged, others are bounded for each verdict, and omitted ones counted.
 type report struct {
 	mu     sync.Mutex
-	places map[Record]int // of what is compared
+	places map[Record]int // by the fields that are compared
 	list   []Record
 	kinds  map[Verdict]int // in list
 	lost   int
@@ -88,7 +88,7 @@ func (r *report) add(rec Record) {
 	r.list[at] = rec
 }
 
-// all returns the records, with one for those that are not there.
+// all returns the records, and one that counts the omitted ones.
 func (r *report) all() []Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,10 +99,10 @@ func (r *report) all() []Record {
 	return list
 }
 
-// maxLines bounds what people and models are told of.
+// maxLines bounds the lines for users and models.
 const maxLines = 5
 
-// Lines tell what was refused, or has failed: each host once, and no more than a few.
+// Lines describes refused and failed connections: each host once, and no more than a few.
 func Lines(records []Record) []string {
 	var lines []string
 	more := 0
@@ -124,7 +124,7 @@ func Lines(records []Record) []string {
 	return lines
 }
 
-// line is a record that is not of an allowed connection, in words.
+// line describes a record in words, unless the connection was allowed.
 func (r Record) line() string {
 	to := r.Name
 	if to == "" {
@@ -152,7 +152,7 @@ func (r Record) line() string {
 	return fmt.Sprintf("%s was refused: %s", to, r.Reason)
 }
 
-// allowable reports whether a rule can be made of a name, which is the command's.
+// allowable reports whether a name, which the command has chosen, can be in a rule.
 func allowable(host string) bool {
 	_, err := hostrule.Parse(host)
 	return err == nil

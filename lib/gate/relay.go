@@ -70,13 +70,13 @@ func (s *server) relayRaw(c *net.TCPConn, rec *Record) {
 	}
 }
 
-// firstTime bounds the wait for what a client says first.
+// firstTime bounds the wait for the first data of a client.
 const firstTime = 10 * time.Second
 
 const unrecognizedName = 112 // of the alerts of TLS (RFC 6066, 3)
 
-// relayTLS takes a connection on whose TLS the name stands that it was opened for. A
-// server that has the certificates of several names could be asked for another one.
+// relayTLS relays a connection whose TLS hello has the name for which it was opened. A server
+// with several certificates could be asked for another name.
 func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
 	_ = c.SetDeadline(time.Now().Add(firstTime))
 	name, hello, err := clienthello.Read(c)
@@ -111,13 +111,13 @@ func (s *server) relayTLS(c *net.TCPConn, rec *Record) {
 	}
 }
 
-// maxName bounds the bytes of a name that the client has chosen in a reason.
+// maxName bounds the bytes of a name in a reason: the client has chosen the name.
 const maxName = 80
 
-// shake forwards the hello, and reports whether the rest of the connection can be
-// copied: whether the server takes no other hello in plaintext. Until then, all that
-// the client sends after its hello is left in its socket, early data too: a second
-// hello could be among it. With false, both connections have been dealt with.
+// shake forwards the hello, and reports whether the rest of the connection can be copied:
+// whether the server accepts no other hello in plaintext. Until then, it leaves all later
+// data of the client in its socket, early data too: a second hello could be among it.
+// With false, it has ended both connections.
 func shake(c, there *net.TCPConn, rec *Record, hello []byte) bool {
 	sent, received := &counted{w: there}, &counted{w: c}
 	defer func() { rec.Sent, rec.Received = sent.n, received.n }()
@@ -135,7 +135,7 @@ func shake(c, there *net.TCPConn, rec *Record, hello []byte) bool {
 	case err == nil && answer == clienthello.Retry:
 		refuseRetry(c, there, rec, "the server asks for a third TLS hello")
 		return false
-	case err == nil: // an alert: nothing that the client says matters to the server
+	case err == nil: // an alert: the server ignores all later data of the client
 		_ = there.CloseWrite()
 		_, err = io.Copy(received, there)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -184,7 +184,7 @@ func ask(c, there *net.TCPConn, server *clienthello.Server, to io.Writer, hello 
 	return server.Answer()
 }
 
-// begin gives the next part of a handshake its time.
+// begin sets the deadline of the next part of a handshake.
 func begin(c, there *net.TCPConn) {
 	limit := time.Now().Add(firstTime)
 	_ = c.SetDeadline(limit)
@@ -197,16 +197,16 @@ func refuseTLS(c *net.TCPConn) {
 	linger(c)
 }
 
-// linger ends a connection whose client may still be sending: bytes that nobody has
-// read would become a reset, which overtakes what was written last.
+// linger ends a connection whose client may still be sending: unread bytes would cause a
+// reset, which can overtake the last bytes written.
 func linger(c *net.TCPConn) {
 	_ = c.CloseWrite()
 	_ = c.SetReadDeadline(time.Now().Add(time.Second))
 	_, _ = io.Copy(io.Discard, c)
 }
 
-// relayHTTP forwards requests, each of which names the host that the connection was
-// opened for.
+// relayHTTP forwards requests. Each must name the host for which the connection was
+// opened.
 func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	from := &client{c: c, idle: idleTime}
 	from.reads(requests.Head)
@@ -238,7 +238,7 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 			reset(c)
 		default:
 			_ = c.CloseWrite()
-			_ = c.CloseRead() // no request has anywhere to go
+			_ = c.CloseRead() // no request can be forwarded any more
 		}
 		back <- first.n + n
 	}()
@@ -267,11 +267,11 @@ func (s *server) relayHTTP(c *net.TCPConn, rec *Record) {
 	}
 }
 
-// idleTime bounds the time in which neither a request comes nor a byte of an answer.
+// idleTime bounds the time without a request or a byte of an answer.
 const idleTime = 5 * time.Minute
 
-// client reads requests. It has a time for a head, since the gate holds what has come of
-// it, and one between requests, but none for a body.
+// client reads requests. It has a deadline for a head, since the gate holds the part
+// received, and one between requests, but none for a body.
 type client struct {
 	c, there *net.TCPConn
 	part     requests.Part
@@ -308,7 +308,7 @@ func (r *client) Read(p []byte) (int, error) {
 	}
 }
 
-// counted counts what is written.
+// counted counts the bytes written.
 type counted struct {
 	w io.Writer
 	n int64
@@ -321,8 +321,8 @@ func (c *counted) Write(p []byte) (int, error) {
 }
 
 // pipe copies both ways until both are at their end, each of which reaches the other
-// side: half-closed connections and resets stay what they are. The connections are
-// not wrapped, so that the kernel copies (splice(2)).
+// side: half-closed connections and resets are preserved. The connections are not
+// wrapped, so that the kernel copies (splice(2)).
 func pipe(c, there *net.TCPConn) (sent, received int64) {
 	defer there.Close()
 	back := make(chan int64, 1)

@@ -28,8 +28,8 @@ import (
 
 const secondName = "the second TLS hello does not repeat the server name of the first"
 
-// relayed is a connection to a.example through a gate, of which serve has the other
-// end. record waits for the end of both.
+// relayed is a connection to a.example through a gate; serve has its other end. record
+// waits for the end of both.
 func relayed(t *testing.T, relay func(*server, *net.TCPConn, *Record), serve func(*net.TCPConn)) (client *net.TCPConn, record func() Record) {
 	listen := func() *net.TCPListener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -79,7 +79,7 @@ func relayed(t *testing.T, relay func(*server, *net.TCPConn, *Record), serve fun
 func hello(t *testing.T, name string) []byte {
 	client, server := net.Pipe()
 	defer server.Close()
-	go tls.Client(client, &tls.Config{ServerName: name}).Handshake() //nolint:errcheck // nobody answers
+	go tls.Client(client, &tls.Config{ServerName: name}).Handshake() //nolint:errcheck // without an answer
 	_, sent, err := clienthello.Read(server)
 	require.NoError(t, err)
 	return sent
@@ -187,8 +187,8 @@ func serverHello(random []byte) []byte {
 	return append([]byte{22, 3, 3, 0, byte(len(message))}, message...)
 }
 
-// noCompare is a server that reads one more hello than it should, and does not compare
-// names. It returns those it has seen.
+// noCompare is a server that reads one hello more than it should, and does not compare
+// names. It returns the names.
 func noCompare(c *net.TCPConn, answers ...[]byte) (seen []string) {
 	for _, answer := range answers {
 		name, _, err := clienthello.ReadAgain(c, io.Discard)
@@ -202,8 +202,8 @@ func noCompare(c *net.TCPConn, answers ...[]byte) (seen []string) {
 	return append(seen, string(rest), fmt.Sprint(err == nil))
 }
 
-// A server of several names, which does not compare the second hello with the first,
-// does not get a second one with another name.
+// A server of several names, which does not compare the second hello with the first, does
+// not receive a second one with another name.
 func TestSecondHello(t *testing.T) {
 	a, b := hello(t, "a.example"), hello(t, "b.example")
 	get := []byte("GET /")
@@ -269,7 +269,7 @@ func TestSecondHello(t *testing.T) {
 	}
 }
 
-// fragments has each byte of a record in a record of its own.
+// fragments puts each byte of a record in a record of its own.
 func fragments(record []byte) (out []byte) {
 	for _, b := range record[5:] {
 		out = append(out, 22, 3, 3, 0, 1, b)
@@ -277,8 +277,8 @@ func fragments(record []byte) (out []byte) {
 	return out
 }
 
-// Nothing that follows the hello reaches the server before its answer has been read, and
-// then all of it does.
+// Data after the hello reaches the server only after its answer has been read, and then
+// all of it does.
 func TestHeldUntilServerHello(t *testing.T) {
 	data := bytes.Repeat([]byte{23, 3, 3, 0, 1, 9}, 1<<18)
 	var early error
@@ -304,7 +304,7 @@ func TestHeldUntilServerHello(t *testing.T) {
 	assert.Equal(t, int64(len(data)+len(hello(t, "a.example"))), rec.Sent)
 }
 
-// Each phase of a handshake has its time.
+// Each phase of a handshake has its deadline.
 func TestSilentTLS(t *testing.T) {
 	t.Parallel()
 	a := hello(t, "a.example")
@@ -338,7 +338,7 @@ func TestSilentTLS(t *testing.T) {
 	}
 }
 
-// A name in a reason is the client's to choose.
+// The client chooses the name in a reason.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("please.", 30) + "example"
 	c, record := relayed(t, (*server).relayTLS, func(*net.TCPConn) {})

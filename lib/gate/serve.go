@@ -34,7 +34,7 @@ type server struct {
 	mu        sync.Mutex
 	reports   map[*report]bool       // of the users
 	active    map[*net.TCPConn]*kind // connections that are served
-	coming    int                    // that were accepted, and are not in active yet
+	coming    int                    // accepted, and not in active yet
 	published []net.Listener         // on the host's loopback
 }
 
@@ -86,7 +86,7 @@ func (s *server) start() error {
 	return nil
 }
 
-// tell begins or ends to add to a report.
+// tell adds a report to those of users, or removes it.
 func (s *server) tell(r *report, begin bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +110,7 @@ func (s *server) accept(listening *os.File, k *kind) {
 	for err == nil {
 		var fd int
 		if fd, err = s.next(raw); err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
+			time.Sleep(10 * time.Millisecond) // out of descriptors: one will be closed
 			err = nil
 			continue
 		}
@@ -138,8 +138,8 @@ func (s *server) take(c *net.TCPConn, k *kind) {
 	}()
 }
 
-// next accepts a connection, and counts it before anybody can see that the kernel's
-// queue no longer has it: a net.Listener could be interrupted between.
+// next accepts a connection, and counts it before any thread can see that it has left the
+// kernel's queue: a net.Listener could be interrupted between.
 func (s *server) next(raw syscall.RawConn) (fd int, err error) {
 	rerr := raw.Read(func(listening uintptr) bool {
 		s.mu.Lock()
@@ -217,9 +217,9 @@ func tcpInfo(c syscall.Conn) (info *unix.TCPInfo) {
 	return info
 }
 
-// lookup answers a query for the parser of DNS messages. An exact name exists if it
-// does on the host. A name of a wildcard exists without asking: a command could tell
-// somebody by queries what it has read, one name at a time.
+// lookup answers a query for the parser of DNS messages. An exact name exists if it does
+// on the host. A name of a wildcard exists without a query: by queries, a command could
+// send data that it has read to an outside server, one name at a time.
 func (s *server) lookup(name string) answer.Found {
 	_, _, exact, ok := s.Rules.Find(name)
 	switch {
@@ -243,7 +243,7 @@ func (s *server) lookup(name string) answer.Found {
 	return answer.Found{V4: v4, V6: v6, Exists: true}
 }
 
-// leads reports whether a rule is about a name below this one.
+// leads reports whether a rule covers a name below this one.
 func (s *server) leads(name string) bool {
 	for _, r := range s.Rules {
 		if strings.HasSuffix(r.Name, "."+name) || r.Wildcard && r.Name == name {
@@ -265,7 +265,7 @@ const noRule = "no rule allows it"
 // maxQueries bounds the queries that wait for the host's resolver.
 const maxQueries = 128
 
-// answerPackets answers queries that come as packets.
+// answerPackets answers queries over UDP.
 func (s *server) answerPackets() {
 	waiting := make(chan struct{}, maxQueries)
 	for {
@@ -287,8 +287,8 @@ func (s *server) answerPackets() {
 	}
 }
 
-// sameSource makes the address at which a query came the source of its answer. The
-// interface is left to the route.
+// sameSource makes the destination address of a query the source of its answer. The route
+// selects the interface.
 func sameSource(oob []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -312,7 +312,7 @@ func sameSource(oob []byte) []byte {
 // queryTime bounds the wait for the next query of a connection.
 const queryTime = 10 * time.Second
 
-// answerStream answers queries that come over a connection (RFC 7766).
+// answerStream answers queries over a TCP connection (RFC 7766).
 func (s *server) answerStream(c *net.TCPConn) {
 	for {
 		_ = c.SetDeadline(time.Now().Add(queryTime))
@@ -367,14 +367,14 @@ func (s *server) acceptPublished(l net.Listener, k *kind) {
 			return
 		}
 		if err != nil {
-			time.Sleep(10 * time.Millisecond) // no descriptors: one will be closed
+			time.Sleep(10 * time.Millisecond) // out of descriptors: one will be closed
 			continue
 		}
 		s.take(c.(*net.TCPConn), k)
 	}
 }
 
-// unpublish closes the ports of the host, which the next command may want.
+// unpublish closes the ports of the host, which the next command may need.
 func (s *server) unpublish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,8 +399,8 @@ func (s *server) toCommand(c *net.TCPConn, port uint16) {
 // insideTime bounds the wait for a server of the command.
 const insideTime = 5 * time.Second
 
-// dialInside connects to an address in the command's network. The socket alone is made
-// there: a server that does not answer keeps nobody else waiting.
+// dialInside connects to an address in the command's network. Only the socket is made on
+// the thread there: a server that does not answer delays no other connection.
 func (s *server) dialInside(to netip.AddrPort) (*net.TCPConn, error) {
 	fam, address := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port()), Addr: [4]byte{127, 0, 0, 1}})
 	if to.Addr().Is6() {
@@ -454,10 +454,10 @@ func (s *server) watchRefused(w watcher) {
 	}
 }
 
-// drain reports the packets that have come already. The kernel puts them there while
-// the command sends them.
+// drain reports the packets that have arrived. The kernel queues them while the command
+// sends them.
 func (s *server) drain() {
-	s.draining.Lock() // who has the lock next finds nothing that is not reported
+	s.draining.Lock() // the next holder of the lock finds no unreported packet
 	defer s.draining.Unlock()
 	for _, w := range s.refused {
 		for {
@@ -499,7 +499,7 @@ func (s *server) listensFor(port uint16) bool {
 	return false
 }
 
-// cause is an error without the words that the net package puts around it.
+// cause is an error without the context that the net package adds.
 func cause(err error) string {
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		return d.Err

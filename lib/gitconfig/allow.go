@@ -50,7 +50,7 @@ var (
 	urlKeys = `http.proxy lfs.url lfs.pushurl`
 	urlSubs = `url.*.insteadof url.*.pushinsteadof`
 
-	// stops are of a data section, and make git stop or complain where a file or
+	// stops are keys of data sections that make git stop or complain if a file or
 	// program is missing.
 	stops = `blame.ignorerevsfile log.showsignature`
 )
@@ -107,8 +107,8 @@ func kindOf(key string) kind {
 	return leftOut
 }
 
-// isVariable reports whether a key can be written. One of the environment may hold
-// anything, and a NUL in a file makes the end of a subsection the name.
+// isVariable reports whether a key can be written. A key from the environment may hold
+// any bytes, and after a NUL in a file the end of a subsection becomes the name.
 func isVariable(key string) bool {
 	section, sub, name, _ := splitKey(key)
 	for _, c := range []byte(section + name) {

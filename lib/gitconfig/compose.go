@@ -66,7 +66,7 @@ func Compose(dir string, getenv Getenv, has func(program string) bool, set ...En
 		c.Notes = append(c.Notes, fmt.Sprintf("cannot read %q: permission denied", file))
 	}
 	if err != nil {
-		if !errors.Is(err, unix.EMFILE) { // then the start fails, and says so
+		if !errors.Is(err, unix.EMFILE) { // with EMFILE the start itself fails
 			c.Notes = append(c.Notes, fmt.Sprintf("git in the sandbox goes without the user's configuration: %v", err))
 		}
 		l.entries = nil

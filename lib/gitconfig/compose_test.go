@@ -158,7 +158,7 @@ func TestExcludesAndAttributes(t *testing.T) {
 	}
 }
 
-// TestRepositoryOfAnotherUser holds distrust to git's rule: a condition sees no
+// TestRepositoryOfAnotherUser compares distrust with git's rule: a condition sees no
 // repository that git would refuse. Root alone can give one away.
 func TestRepositoryOfAnotherUser(t *testing.T) {
 	h := newHome(t)

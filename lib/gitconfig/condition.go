@@ -141,7 +141,7 @@ func (l *loader) home(name string) string {
 	return passwd.FindName(passwd.Users, who[1:]).Home
 }
 
-// realpath follows links as far as there is something to follow.
+// realpath resolves the links of a path. It only cleans a path that cannot be resolved.
 func realpath(name string) string {
 	if real, err := filepath.EvalSymlinks(name); err == nil {
 		return real

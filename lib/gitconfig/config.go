@@ -41,7 +41,7 @@ type loader struct {
 	// file and not the reading, and no file is read twice.
 	every   bool
 	visited map[string]bool
-	targets []Entry // every: what includes name, as absolute paths
+	targets []Entry // every: the targets of includes, as absolute paths
 
 	entries  []Entry
 	closed   []string // files that may not be read
@@ -146,8 +146,8 @@ func (l *loader) environment() error {
 	return nil
 }
 
-// unreachable reports whether a file was not read because the way to it is closed, or a
-// loop: a home may be odd.
+// unreachable reports whether a file was not read because a directory above it is
+// closed or missing, or links loop.
 func unreachable(file string, err error) bool {
 	if err == nil {
 		return false

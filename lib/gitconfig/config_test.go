@@ -131,8 +131,8 @@ func TestParseAsGitDoes(t *testing.T) {
 	}
 }
 
-// compareParse puts one file to both. Where git stops in the middle, so does
-// Parse, at the same line.
+// compareParse parses one file with git and with Parse. Where git stops in the middle, so
+// does Parse, at the same line.
 func compareParse(t *testing.T, h *home, text []byte) {
 	file := h.path("file")
 	require.NoError(t, os.WriteFile(file, text, 0o644))
@@ -366,7 +366,7 @@ func TestErrorsNameFileAndLine(t *testing.T) {
 	assert.EqualError(t, err, fmt.Sprintf("bad config line 3 in %q", h.path(".gitconfig")))
 }
 
-// TestMatch holds the matcher to git's, by way of onbranch.
+// TestMatch compares the matcher with git's, by way of onbranch.
 func TestMatch(t *testing.T) {
 	h := newHome(t)
 	h.repo()

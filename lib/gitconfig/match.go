@@ -27,7 +27,7 @@ const maxPattern = 4096
 type matcher struct {
 	pattern, text string
 	fold          bool
-	failed        map[[2]int]bool // behind a star: what was tried there
+	failed        map[[2]int]bool // behind a star: the pairs that were tried there
 }
 
 // match reports whether the pattern from p on matches the text from t on.

@@ -19,7 +19,7 @@ type Named struct{ Path, Why string } // Path is absolute and clean; links are n
 // are empty. It reads all configuration that git could come to read: all conditions of
 // includes hold. A file that a command line names may be missing. An error is a
 // configuration that cannot be read to its end. partial reports that git may keep a
-// split index there.
+// split or sparse index there.
 func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
 	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
 	if err := l.all(); err != nil {
@@ -69,7 +69,7 @@ func (n *namer) entry(e Entry) {
 		if !ok || dir == "" {
 			return
 		}
-		if filepath.Base(dir) == "_" { // husky's hooks run what lies beside them
+		if filepath.Base(dir) == "_" { // husky's hooks run files beside this directory
 			n.name(filepath.Dir(dir), "git runs hooks in it: "+e.Key)
 		}
 		n.name(dir, "git runs hooks in it: "+e.Key)
@@ -182,7 +182,7 @@ func runs(key string) bool {
 
 // commandSections hold commands under any name, and commandNames are the names that
 // hold one in any section, as gitconfig(5) and the manuals of git's own helpers say. A
-// name may stand here in vain: a word must still name a file.
+// name too many does no harm: a word must still name a file.
 var (
 	commandSections = []string{"alias", "pager"}
 	commandNames    = []string{

@@ -14,7 +14,7 @@ const maxURL = 2048
 type remoteURL struct {
 	scheme string // "" for the form user@host:path
 	user   string
-	path   string // empty, or what follows the host
+	path   string // empty, or the text after the host
 }
 
 // parseURL accepts https, http, ssh and git URLs, and [user@]host:path. It refuses
@@ -90,8 +90,8 @@ func isName(s string) bool {
 	return s != "" && s[0] != '-'
 }
 
-// goodEscapes refuses malformed escapes, those of control characters, since git passes
-// the decoded text on to helpers that read lines, and those that hide a "..".
+// goodEscapes refuses malformed escapes and those that hide "." or "/". It refuses control
+// characters too: git passes the decoded text on to helpers that read lines.
 func goodEscapes(s string) bool {
 	for {
 		i := strings.IndexByte(s, '%')

@@ -17,18 +17,18 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Adopted is what came of an inert repository.
+// Adopted is the result of adopting an inert repository.
 type Adopted struct {
-	GitDir string   // the host's now
-	Rest   string   // the inert git directory, with all that was not carried over
-	Told   []string // lines for people
+	GitDir string   // now one of the host's
+	Rest   string   // the inert git directory, with all that Adopt left out
+	Told   []string // lines for the user
 }
 
-// Adopt makes the inert repository in a directory the host's. A new git directory is
-// filled as from a layer: with objects, references, HEAD, the index, upstreams and
-// remotes. No hooks, no attributes, no other configuration, no submodules and no
-// linked worktrees come with it. state is the directory of Begin. No command may run
-// in a tree around dir.
+// Adopt makes the inert repository in a directory the host's. It fills a new git
+// directory as landing from a layer does: with objects, references, HEAD, the index,
+// upstreams and remotes. It leaves out hooks, attributes, other configuration, submodules
+// and linked worktrees. state is the directory of Begin. No command may run in a tree
+// around dir.
 func Adopt(state, dir string) (*Adopted, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -59,7 +59,7 @@ func Adopt(state, dir string) (*Adopted, error) {
 	a := &adoption{dir: dir, gitDir: dir}
 	for _, n := range records {
 		if n.Dir == dir {
-			a.record, a.found = n, true // of two, .git comes after HEAD
+			a.record, a.found = n, true // if both exist, .git comes after HEAD
 		}
 		if n.Name == "HEAD" && (n.Dir == dir || n.Dir == dir+"/.git") {
 			a.head = n.Fenced
@@ -76,16 +76,16 @@ func Adopt(state, dir string) (*Adopted, error) {
 	return adopted, saveRecords(state, left)
 }
 
-// adoption is one repository that is adopted.
+// adoption is one repository being adopted.
 type adoption struct {
 	dir    string
-	gitDir string // where the host's will be
+	gitDir string // path of the host's new one
 	record Inert
-	head   string // the name that HEAD has
+	head   string // the present name of HEAD
 	found  bool
 }
 
-// bareNames are what git makes in a bare repository, and what pk does.
+// bareNames are the names that git, and pk, make in a bare repository.
 var bareNames = append([]string{"config", "description", "hooks", "info", "branches", "worktrees", "modules", "lfs"}, landedNames...)
 
 // otherFile returns a file in a bare repository that git has not made, or "".
@@ -117,7 +117,7 @@ func (a *adoption) run() (*Adopted, error) {
 			return nil, fmt.Errorf("%q exists", a.gitDir)
 		}
 	}
-	if a.record.Name == "HEAD" { // a bare repository, which is moved as a whole
+	if a.record.Name == "HEAD" { // a bare repository is moved as a whole
 		if other := otherFile(a.dir); other != "" {
 			return nil, fmt.Errorf("%q is no part of a git directory: move the repository to a directory of its own", other)
 		}
@@ -147,7 +147,7 @@ func (a *adoption) run() (*Adopted, error) {
 	return &Adopted{a.gitDir, rest, told}, err
 }
 
-// keep puts the inert directory beside the new one.
+// keep moves the inert directory beside the new one.
 func (a *adoption) keep(source string) (string, error) {
 	parent, err := fsat.Openat(unix.AT_FDCWD, filepath.Dir(a.gitDir), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -205,8 +205,8 @@ func (a *adoption) fill(l *Layer) (told []string, err error) {
 	return l.lander.told, err
 }
 
-// readHead returns the HEAD to begin with, and the commit if it is detached. Landing
-// sees no HEAD, since it has another name.
+// readHead returns the initial HEAD, and the commit if it is detached. Landing does not
+// find HEAD, since it has another name.
 func (a *adoption) readHead(source int) (text, commit string, err error) {
 	head, err := readSmall(source, a.head, unix.O_NOFOLLOW)
 	if err != nil {

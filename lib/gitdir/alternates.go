@@ -11,9 +11,9 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Alternates lists the databases of objects that those of git directories say they
-// borrow from. It is for a hint alone: the git directory may be one of an unpacked
-// archive, which names any directory.
+// Alternates lists the object databases from which those of git directories borrow. It
+// serves only a hint: the git directory may be one of an unpacked archive, which names
+// any directory.
 func Alternates(gitDirs []string) []string {
 	var list []string
 	for _, dir := range gitDirs {

@@ -16,13 +16,13 @@ import (
 )
 
 // keepIndexes gives the host's indexes another name, under which they stay when the
-// host's git replaces them: landing compares the command's index with that base. A name
-// that an index has already stays: each new one changes the ctime of the index, and lists
-// of repositories go by that.
+// host's git replaces them: landing compares the command's index with that base. It keeps
+// the name of an index that has one already: each new name changes the ctime of the
+// index, and lists of repositories rely on that.
 //
 // An index in the upper layer keeps the base of the mount in which it was copied up. With
-// a newer base, all that the host has staged since would look as if the command had
-// removed it.
+// a newer base, a later change staged by the host would look like one that the command
+// had removed.
 func (l *Layer) keepIndexes() error {
 	gitDirs := []string{l.GitDir}
 	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
@@ -68,8 +68,8 @@ func (l *Layer) keepIndexes() error {
 }
 
 // hasIndex reports whether the upper layer, which no command uses, has an index of a git
-// directory, or a whiteout in its place. An index in which no command has staged anything
-// is removed if the host's has changed since: the next command sees the host's.
+// directory, or a whiteout in its place. It removes an index in which no command has
+// staged anything if the host's has changed since: the next command sees the host's.
 func (l *Layer) hasIndex(git string) (bool, error) {
 	rel, err := filepath.Rel(l.GitDir, git)
 	if err != nil {
@@ -99,15 +99,14 @@ func (l *Layer) hasIndex(git string) (bool, error) {
 	return false, unix.Unlinkat(dir, indexFile, 0)
 }
 
-// hasOperation reports whether a directory of the upper layer has a state that its index is a
-// part of.
+// hasOperation reports whether a directory of the upper layer has a state that includes its
+// index.
 func hasOperation(dir int) bool {
 	return slices.ContainsFunc(operations, func(name string) bool { _, err := fsat.Lstat(dir, name); return err == nil })
 }
 
-// refreshed reports whether the index in a directory of the upper layer has the entries
-// of its base, so that only what the files look like was written anew, and the host's
-// index is another one by now.
+// refreshed reports whether the index in a directory of the upper layer differs from its
+// base only in stat data, and the host's index has changed since.
 func (l *Layer) refreshed(dir int, git string) bool {
 	format, _, err := FormatOf(l.GitDir)
 	if err != nil {
@@ -128,7 +127,7 @@ func (l *Layer) refreshed(dir int, git string) bool {
 	return err == nil && index.SameContent(base.Index, own)
 }
 
-// base is the host's index from which the one in the upper layer began.
+// base is the host's index with which the one in the upper layer began.
 type base struct {
 	*index.Index        // nil if there was none, or a split one
 	data         []byte // nil if there was none

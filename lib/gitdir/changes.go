@@ -20,7 +20,7 @@ import (
 )
 
 // RefChanges lists the changes of the git directory's references, HEAD first, that would
-// land from a layer which is not open. Those of its submodules are not in it.
+// land from a layer which is not open. It leaves out those of its submodules.
 func (l *Layer) RefChanges() ([]refs.Change, error) {
 	if _, err := os.Stat(l.GitDir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -58,7 +58,7 @@ func (l *Layer) RefChanges() ([]refs.Change, error) {
 
 // FileChange is a file or directory beside objects and references that would land, or
 // that landing would refuse. Before and After are SHA-256 of the content, of a directory
-// a hash of all that is in it, or "" if there is none.
+// a hash of its whole content, or "" if there is none.
 type FileChange struct {
 	Name          string // below the git directory: "config", "index", "rebase-merge", "worktrees/w/MERGE_HEAD"
 	Before, After string
@@ -100,7 +100,7 @@ func (l *Layer) FileChanges() ([]FileChange, error) {
 	return f.list, err
 }
 
-// fileChanges is one call of FileChanges. It visits what lander.repository lands.
+// fileChanges is one call of FileChanges, for the names that a lander lands.
 type fileChanges struct {
 	*lander
 	out  *landed // its record, which is not saved
@@ -173,8 +173,8 @@ func (f *fileChanges) config(r *repository, upper int) error {
 	return nil
 }
 
-// digestOrNone is "" for a file that is not there: one without content is no index and no
-// configuration of a repository.
+// digestOrNone is "" for a missing file: an empty one is neither an index nor a
+// repository's configuration.
 func digestOrNone(data []byte) string {
 	if len(data) == 0 {
 		return ""
@@ -182,7 +182,7 @@ func digestOrNone(data []byte) string {
 	return digestOf(data)
 }
 
-// Drop removes all that a layer holds, of which no command uses any: nothing of it lands.
+// Drop discards the content of a layer that no command uses: nothing of it lands.
 func (l *Layer) Drop() error {
 	if err := l.OpenLock(); err != nil {
 		return err

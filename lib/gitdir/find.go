@@ -1,7 +1,5 @@
-// Package gitdir finds the git directories of the host below a writable root, so
-// that a sandbox shows them through layers, and makes inert the ones that a
-// command has made.
-//
+// Package gitdir finds the git directories of the host below a writable root, so that a
+// sandbox shows them through layers, and makes inert the ones that a command has made.
 // A git directory is the host's if it was in the tree before any command ran. The list
 // of a root (List) remembers them. When a command has ended, each .git that it made is
 // renamed to .git.fenced, and the HEAD of each directory that looks like a git directory
@@ -25,38 +23,38 @@ import (
 	"pikuri/lib/internal/gitplace"
 )
 
-// Repo is a repository of the host. If its .git leads nowhere, it has no directories,
-// and is listed so that no command can put something at the end of .git.
+// Repo is a repository of the host. If its .git leads nowhere, it has no directories. It
+// is listed so that no command can make a file at the end of .git.
 type Repo struct {
 	WorkTree string // absolute; "" for a bare one, and for a submodule that is not checked out
 	DotGit   string // .git in the work tree; "" if WorkTree is
-	File     bool   // DotGit is a file: it is to be made read-only
-	Link     bool   // DotGit is a symbolic link: nothing can be mounted on it
+	File     bool   // DotGit is a file: the sandbox makes it read-only
+	Link     bool   // DotGit is a symbolic link, which cannot be a mount point
 
 	GitDir, CommonDir string // absolute, without links; both "" if DotGit leads nowhere
 }
 
 const (
-	// maxModuleDepth is how deep names of submodules nest: each slash in a name and
-	// each submodule of a submodule is a level.
+	// maxModuleDepth bounds the nesting of submodule names: each slash in a name and each
+	// submodule of a submodule is a level.
 	maxModuleDepth = 32
 
 	maxIndex = 1 << 30 // bytes
 )
 
-// Unpopulated is a submodule that an index of the host's names and that has no
-// repository of the host's. The host's git uses one there as soon as it appears.
+// Unpopulated is a submodule in an index of the host's that has no repository of the
+// host's. The host's git uses a repository there as soon as it appears.
 type Unpopulated struct {
 	Dir    string // absolute; it may be missing
 	GitDir string // of the repository whose index names it
 }
 
-// Find lists the host's repositories for a root, an absolute path without links:
-// the root's own, wherever its git directory lies, or the root itself if it is
-// bare, those that the list knows, and all that these lead to: gitlinks of their
-// indexes, linked worktrees in the root, submodules. Work trees come before those
-// within them. The second list is of the submodules in the root, or the root itself,
-// that are not populated, also those of the repository around the root.
+// Find lists the host's repositories for a root, an absolute path without links: the
+// root's own, wherever its git directory lies, or the root itself if it is bare, those
+// that the list has, and all that these lead to: gitlinks of their indexes, linked
+// worktrees in the root, submodules. Work trees come before those within them. The second
+// list has the unpopulated submodules in the root, or the root itself, also those of the
+// repository around the root.
 //
 // Any error but "not there" ends the search: a repository that cannot be read cannot be
 // covered by a layer.
@@ -101,8 +99,8 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 	return f.repos, f.unpopulated, nil
 }
 
-// Layers lists the distinct directories to lay a layer over. A directory covers
-// those below it.
+// Layers lists the distinct directories that need a layer. A directory covers those below
+// it.
 func Layers(repos []Repo) []string {
 	var dirs []string
 	for _, r := range repos {
@@ -144,8 +142,8 @@ func (f *finder) failed(name string, err error) error {
 	return fmt.Errorf("cannot look at the repository %q: %w", name, err)
 }
 
-// workTree adds the repository of the .git in a directory below the root. A
-// command that still runs may have made it: then it is not the host's.
+// workTree adds the repository of the .git in a directory below the root. A running
+// command may have made it: then it is not the host's.
 func (f *finder) workTree(rel string) error {
 	dir := path.Join(f.root, rel)
 	name := path.Join(dir, ".git")
@@ -176,8 +174,8 @@ func (f *finder) workTree(rel string) error {
 	return f.beyond(repo)
 }
 
-// pointsBack reports whether a git directory outside of the root belongs to a work
-// tree: a .git in an unpacked archive may name any.
+// pointsBack reports whether a git directory outside of the root belongs to a work tree:
+// a .git in an unpacked archive may name any.
 func pointsBack(t target, workTree string) bool {
 	if text, err := os.ReadFile(path.Join(t.gitDir, "gitdir")); err == nil && fsat.Within(t.gitDir, t.commonDir+"/worktrees") {
 		dotGit := gitplace.Pointer(text)
@@ -209,7 +207,7 @@ func sameDir(a, b string) bool {
 	return err == nil && failed == nil && os.SameFile(one, other)
 }
 
-// missing turns the error of a lookup into that of the search.
+// missing converts the error of a lookup to that of the search.
 func (f *finder) missing(name string, err error) error {
 	if unlessAbsent(err) == nil {
 		return nil
@@ -318,8 +316,7 @@ func (f *finder) modules(dir string, depth int) error {
 	})
 }
 
-// worktrees adds the linked worktrees in the root. Each git directory says where
-// its .git is.
+// worktrees adds the linked worktrees in the root. Each git directory names its .git.
 func (f *finder) worktrees(common string) error {
 	return f.subdirs(common+"/worktrees", func(fd int, name string) error {
 		text, err := readSmall(fd, "gitdir", 0)
@@ -356,8 +353,8 @@ func (f *finder) subdirs(dir string, fn func(fd int, name string) error) error {
 	})
 }
 
-// gitlinks reads the gitlinks of a git directory's index, unless the list has
-// them. A split index has some of them in another file.
+// gitlinks reads the gitlinks of a git directory's index, unless the list has them. A
+// split index has some of them in another file.
 func (l *List) gitlinks(gitDir string) ([]string, error) {
 	fd, err := fsat.Openat(unix.AT_FDCWD, gitDir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -385,11 +382,11 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	return found, nil
 }
 
-// gitlinksIn tries both lengths of hashes: an index does not say which it has, but can
-// be read with one only.
+// gitlinksIn tries both lengths of hashes: an index does not name its own, but can be
+// read with one only.
 func gitlinksIn(dir int, name string) ([]string, error) {
 	data, err := read(dir, name, 0, maxIndex)
-	if err != nil || len(data) == 0 { // git takes an empty index for none
+	if err != nil || len(data) == 0 { // git treats an empty index as none
 		return nil, err
 	}
 	var links []string

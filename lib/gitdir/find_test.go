@@ -174,7 +174,7 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 	}
 }
 
-// A name is not given back where the host's git would enter.
+// A submodule does not get its name back if the host's git would enter it.
 func TestSubmodulesStayInert(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo .; git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),late/sub; mkdir -p late/sub`)

@@ -16,14 +16,14 @@ import (
 
 // target is the git directory that a .git leads to.
 type target struct {
-	gitDir, commonDir string // absolute, without links; "" if git takes it for no repository
+	gitDir, commonDir string // absolute, without links; "" if git sees no repository there
 	file, link        bool   // .git is a file; .git is a symbolic link
 	text              string // of a .git file, or of a link
 }
 
-// follow finds the git directory of an open directory's .git, by the rules of
-// git's own discovery, except that it does not look at owners. ENOENT: there is no
-// .git. Any other error means that git might see a repository where pk sees none.
+// follow finds the git directory of an open directory's .git, by the rules of git's own
+// discovery, except that it ignores owners. ENOENT: there is no .git. Any other error
+// means that git might see a repository that pk does not see.
 func follow(dir int) (t target, err error) {
 	st, err := fsat.Lstat(dir, ".git")
 	if err != nil {
@@ -66,7 +66,7 @@ func follow(dir int) (t target, err error) {
 	return t, err
 }
 
-// unlessAbsent drops the errors that say that there is nothing.
+// unlessAbsent drops errors for a missing file.
 func unlessAbsent(err error) error {
 	if absent(err) {
 		return nil
@@ -78,8 +78,8 @@ func absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// asGitDir returns the real paths of an open directory and of the one that it
-// shares, if git takes it for that of a repository.
+// asGitDir returns the real paths of an open directory and of the one that it shares, if
+// git uses it as the git directory of a repository.
 func asGitDir(dir int) (gitDir, commonDir string, err error) {
 	if ok, err := hasHead(dir); err != nil || !ok {
 		return "", "", err
@@ -127,7 +127,7 @@ func hasHead(dir int) (bool, error) {
 	return ok, nil
 }
 
-// ignoreKind drops the error of a HEAD that is no file: git has none then.
+// ignoreKind drops the error of a HEAD that is not a file: to git there is none then.
 func ignoreKind(err error) error {
 	if errors.Is(err, overlay.ErrNotRegular) {
 		return nil

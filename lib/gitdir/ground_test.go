@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// ground is a root with a state directory beside it, and a file that git writes on
-// the host when it runs a repository's configuration.
+// ground is a root with a state directory beside it, and a file that git writes on the
+// host when it runs a repository's configuration.
 type ground struct {
 	*testing.T
 	root, state, ran string
@@ -100,7 +100,7 @@ func (g ground) sh(script string) {
 	require.NoError(g, err, "%s", out)
 }
 
-// settle waits until the clock of the file system tells a change from those before.
+// settle waits until the file system gives later changes another time than earlier ones.
 func (g ground) settle() {
 	for begun := time.Now(); !refs.Now().After(begun); {
 	}
@@ -121,7 +121,7 @@ func (g ground) tryBegin(root string) (*Run, error) {
 	return Begin(g.state, l)
 }
 
-// command does what a command does, between Begin and End.
+// command runs fn as a command, between Begin and End.
 func (g ground) command(fn func()) []Inert {
 	g.Helper()
 	g.settle()
@@ -133,7 +133,7 @@ func (g ground) command(fn func()) []Inert {
 	return made
 }
 
-// repos lists what Find finds: work trees, or git directories without one, below the root.
+// repos lists the result of Find, below the root: work trees, or bare git directories.
 func (g ground) repos(r *Run) []string {
 	g.Helper()
 	repos, _, err := Find(g.root, r.List)

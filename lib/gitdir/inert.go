@@ -16,7 +16,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Inert is a name that pk has taken from a repository that a command made.
+// Inert is a name that pk has changed in a repository that a command made.
 type Inert struct {
 	Dir    string // absolute
 	Name   string // ".git" or "HEAD"
@@ -24,20 +24,20 @@ type Inert struct {
 	ino    uint64
 }
 
-// Repository is the directory that the user knows the repository by: it holds .git
-// or is the bare one.
+// Repository is the directory by which the user knows the repository: it holds .git or is
+// the bare one.
 func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
 
 const (
-	// maxNames bounds the names that are tried for a fenced file before a random one.
+	// maxNames bounds the names tried for a fenced file before a random one.
 	maxNames = 8
 
-	// maxRounds bounds how often a name is taken away that a process puts back.
+	// maxRounds bounds the renames of a name that a process restores each time.
 	maxRounds = 4
 )
 
-// fence renames what commands have made, the deepest first. It writes the record before:
-// if the monitor is killed, the next command finds all that was renamed.
+// fence renames the repositories that commands have made, the deepest first. It writes
+// the record before: if the monitor is killed, the next command finds all renamed ones.
 func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
@@ -55,7 +55,7 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 			unix.Close(dir)
 		}
 	}
-	// On a full disk nothing can be given back later, but a rename needs no space.
+	// On a full disk no name can be restored later, but a rename needs no space.
 	errs = append(errs, save(slices.Concat(records, planned)))
 	var done []Inert
 	for _, n := range planned {
@@ -73,8 +73,8 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 	return done, errors.Join(errs...)
 }
 
-// fenceOne renames a name and looks whether it is gone. n.ino is 0 then if nothing was
-// renamed.
+// fenceOne renames a name and checks that it is gone. n.ino is 0 then if it renamed
+// nothing.
 func (l *List) fenceOne(n *Inert) error {
 	n.ino = 0
 	dir, err := l.open(n.Dir)
@@ -104,7 +104,7 @@ func (l *List) fenceOne(n *Inert) error {
 	return fmt.Errorf("a process keeps making %s", n.Name)
 }
 
-// ignore keeps git add from taking a directory that is no longer called .git. If it
+// ignore keeps git add from adding a directory that is no longer called .git. If it
 // fails, or if the command has a file there, nothing is lost.
 func ignore(dir int, name string) {
 	fd, err := fsat.Kernel().Open(dir, name, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.SameMount)
@@ -119,8 +119,7 @@ func ignore(dir int, name string) {
 	}
 }
 
-// freeName returns a name that nothing has. The user or a command may have a file
-// with the usual one.
+// freeName returns a free name. The user or a command may have a file with the usual one.
 func freeName(dir int, name string) string {
 	free := name + FencedSuffix
 	for i := 2; i <= maxNames; i++ {
@@ -132,8 +131,8 @@ func freeName(dir int, name string) string {
 	return name + ".fenced." + rand.Text()
 }
 
-// open opens a directory in the root, name by name and through no link. A
-// directory of the user's own that is closed is opened until shut.
+// open opens a directory in the root, name by name and through no link. It opens a closed
+// directory of the user's own until shut.
 func (l *List) open(name string) (int, error) {
 	rel, err := filepath.Rel(l.root, name)
 	if err != nil || !filepath.IsLocal(rel) {
@@ -160,9 +159,9 @@ func (l *List) open(name string) (int, error) {
 	return dir, err
 }
 
-// restore gives the names in the root back. It returns the records that remain, and
-// those that it restored. A record remains if its place is taken, and goes if its file
-// is gone. The host's git would use a repository in an unpopulated submodule at once.
+// restore restores the names in the root. It returns the records that remain, and those
+// that it restored. A record remains if its name is in use, and goes if its file is gone.
+// The host's git would use a repository in an unpopulated submodule at once.
 func (l *List) restore(records []Inert, unpopulated []Unpopulated) (left, restored []Inert, err error) {
 	defer l.shut()
 	var errs []error
@@ -237,8 +236,8 @@ func saveRecords(state string, records []Inert) error {
 // FencedSuffix is added to the name of a git directory that a command made.
 const FencedSuffix = ".fenced"
 
-// Fenced is a name of a repository that was never given to the host's git: At, absolute,
-// is where the file lies that a command made as Dir/Name.
+// Fenced is a name of a repository that the host's git has never seen: At is the absolute
+// path of the file that a command made as Dir/Name.
 type Fenced struct{ Dir, Name, At string }
 
 // NoteInert adds names, inner ones first, to the list of inert repositories in a state

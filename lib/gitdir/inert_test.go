@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// names lists the names that were taken away, below the root.
+// names lists the names that were changed, below the root.
 func (g ground) names(made []Inert) []string {
 	var names []string
 	for _, n := range made {
@@ -100,7 +100,7 @@ func TestInert(t *testing.T) {
 	}
 }
 
-// All that a command has in its repository is there in the next one.
+// The next command finds its repository complete.
 func TestRestored(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo ../o; repo .`)
@@ -166,8 +166,8 @@ func TestTheUserTakesThePlace(t *testing.T) {
 	g.command(func() { assert.True(t, g.runs("a", "status")) })
 }
 
-// A command closes a directory with a repository of the host's: the next one must
-// not take it for gone.
+// A command closes a directory with a repository of the host's: the next one must not
+// treat it as gone.
 func TestClosedRepositories(t *testing.T) {
 	if os.Geteuid() == 0 {
 		return
@@ -224,8 +224,8 @@ func TestTwoCommands(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// A command has left processes, which make a repository when all other commands have ended. The
-// note of one of these was older and due.
+// A command has left processes, which make a repository after all other commands have ended.
+// The note of one of these was older and due.
 func TestKeptBesideOthers(t *testing.T) {
 	g := newGround(t)
 	ended, other := g.begin(), g.begin()
@@ -276,7 +276,7 @@ func TestLookWithoutAState(t *testing.T) {
 	}
 }
 
-// Another root is not kept from its sweep.
+// Commands in another root do not delay a sweep.
 func TestRootsThatDoNotOverlap(t *testing.T) {
 	g := newGround(t)
 	other := g
@@ -296,7 +296,7 @@ func TestKilled(t *testing.T) {
 			require.NoError(g, err)
 			return made
 		},
-		"the next Begin": func(g ground) []Inert { // which gives it back
+		"the next Begin": func(g ground) []Inert { // which restores it
 			r := g.begin()
 			assert.Empty(g, g.repos(r))
 			made, err := r.End()
@@ -319,8 +319,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// The monitor of a command was killed, and its sandbox is about to end. A command
-// beside it that ends first waits for that: nobody else would do the work.
+// The monitor of a command was killed, and its sandbox is about to end. A command beside
+// it that ends first waits for that: otherwise the work would remain undone.
 func TestADyingCommandIsAwaited(t *testing.T) {
 	g := newGround(t)
 	g.settle()
@@ -348,8 +348,8 @@ func TestADyingCommandIsAwaited(t *testing.T) {
 	assert.False(t, g.runs("a", "status"))
 }
 
-// The process dies between two steps of a sweep: whatever it had done, the next
-// one brings it to its end, and the command after it has everything back.
+// The process dies between two steps of a sweep, at any of them: the next sweep completes
+// it, and the command after it has its repositories back.
 func TestKilledWhileItSweeps(t *testing.T) {
 	for steps := range 5 {
 		g := newGround(t)

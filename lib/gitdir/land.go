@@ -21,14 +21,14 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// lander lands what commands have written to a layer. All that it reads there may be an
-// attacker's, and may change while it is read.
+// lander lands the changes that commands have written to a layer. All data there may be
+// an attacker's, and may change while lander reads it.
 type lander struct {
 	mutex sync.Mutex
 	layer *Layer
 	last  bool // the command has ended
 	told  []string
-	notes int                    // how many of told are about what has landed
+	notes int                    // number of lines in told about changes that landed
 	repos map[string]*repository // by path below the git directory; "" for that itself
 }
 
@@ -48,14 +48,14 @@ type landed struct {
 	record
 	told  *[]string
 	notes *int
-	files map[string][]byte // what has landed since the record was saved, for Files
+	files map[string][]byte // landed since the record was saved, for Files
 	keep  []string          // paths below the upper layer that stay for the next command
 	hold  []string          // further paths for which the time of the mount still holds
 	last  bool              // the command has ended
-	once  bool              // the layer goes with the command
+	once  bool              // the layer ends with the command
 }
 
-// saved is the record to save. Tidying forgets Files, so their digests are made here.
+// saved is the record to save. Tidying clears Files, so it makes their digests.
 func (o *landed) saved() record {
 	for rel, text := range o.files {
 		o.Files[rel] = digestOf(text)
@@ -69,19 +69,19 @@ func (o *landed) tell(format string, args ...any) {
 	}
 }
 
-// note tells about what has landed.
+// note reports a change that landed.
 func (o *landed) note(format string, args ...any) {
 	before := len(*o.told)
 	o.tell(format, args...)
 	*o.notes += len(*o.told) - before
 }
 
-// vital are files and directories without which, or with bad ones, git takes a
-// directory for no repository, or fails in all that it does.
+// vital are files and directories without which, or with bad ones, git sees no repository
+// in a directory, or always fails.
 var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects", "commondir", "index"}
 
-// stay leaves a file for the next command, and says once in the life of a layer why
-// it does not land. While the command runs, it may yet.
+// stay leaves a file for the next command, and reports once in the life of a layer why it
+// does not land. While the command runs, it may still land.
 func (o *landed) stay(rel, format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	switch {
@@ -127,9 +127,9 @@ func (l *Layer) ForgetLocks() {
 	}
 }
 
-// LandLast lands once the command has ended. told are lines for people about changes
-// that did not land as the command may expect. Work that cannot land now lands with the
-// next command that uses the layer.
+// LandLast lands once the command has ended. told are lines for the user about changes
+// that landed in another way than expected. Work that cannot land now lands with the next
+// command that uses the layer.
 func (l *Layer) LandLast() (told []string) { return l.landEnded(true) }
 
 // LandKept is LandLast for a layer that processes of the command still use.
@@ -145,10 +145,10 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 	return l.lander.told
 }
 
-// Landed reports whether all lines of LandLast are about what has landed.
+// Landed reports whether all lines of LandLast are about changes that landed.
 func (l *Layer) Landed() bool { return len(l.lander.told) == l.lander.notes }
 
-// land lands. last says that the command has ended; tidy takes what has landed from the
+// land lands. last tells that the command has ended; tidy removes landed changes from the
 // layer.
 func (l *Layer) land(last, tidy bool) error {
 	l.lander.mutex.Lock()
@@ -215,7 +215,7 @@ func (l *Layer) remove() error {
 	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
 }
 
-// leave removes the layer of one command, and lets the next command begin anew.
+// leave removes the layer of one command, and makes the next command begin anew.
 func (l *Layer) leave(tidy bool) error {
 	switch {
 	case !tidy:
@@ -233,8 +233,8 @@ func (l *Layer) leave(tidy bool) error {
 	return l.save(s)
 }
 
-// maxOpenUp is how deep directories are opened up. Names of references and of
-// submodules nest no deeper.
+// maxOpenUp bounds the depth to which directories are opened up. Names of references and
+// of submodules nest no deeper.
 const maxOpenUp = 64
 
 // openUp gives the owner all permissions on the directories below one of a layer.
@@ -245,7 +245,7 @@ func openUp(dir, depth int) {
 	}
 	defer unix.Close(list)
 	_ = fsat.Each(list, func(e fsat.Entry) error {
-		_ = fsat.AllowOwner(fsat.Kernel(), list, e.Name) // another file, or nothing by now
+		_ = fsat.AllowOwner(fsat.Kernel(), list, e.Name) // it may be another file now, or gone
 		if sub, err := fsat.Openat(list, e.Name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err == nil {
 			if depth > 0 {
 				openUp(sub, depth-1)
@@ -256,9 +256,9 @@ func openUp(dir, depth int) {
 	})
 }
 
-// tidyUp removes from the layer the files that no later command is to see, once no
-// command uses it. The record says so first: a layer that is half emptied looks as if a
-// command had removed the rest.
+// tidyUp removes from the layer the files that later commands must not see, once no
+// command uses it. It first saves that in the record: in a half-emptied layer a command
+// seems to have removed the rest.
 func (l *Layer) tidyUp(out *landed) error {
 	if l.shared {
 		if err := l.Wait(overlay.Starting, unix.F_WRLCK); err != nil {
@@ -288,7 +288,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	return l.finish(&out.record)
 }
 
-// finish tidies a layer whose record says that it is to be, and tells of what stays.
+// finish tidies a layer whose record asks for it, and reports the files that stay.
 func (l *Layer) finish(s *record) error {
 	upper, err := l.openUpper()
 	if err != nil {
@@ -324,8 +324,8 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
-	// The references that all worktrees share land with the HEAD of the worktree that the
-	// command worked in: its log tells of both.
+	// The references that all worktrees share land with the HEAD of the command's worktree:
+	// its log covers both.
 	shared := true
 	err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
 		_, herr := fsat.Lstat(sub, "HEAD")
@@ -356,8 +356,8 @@ func (l *lander) modules(dir int, in, rel string, do func(sub int, name string) 
 	})
 }
 
-// each calls do for the directories in a directory of the upper layer that the host
-// has too, with their path below the git directory.
+// each calls do for the directories in a directory of the upper layer that the host has
+// too, with their path below the git directory.
 func (l *lander) each(dir int, in, rel string, do func(sub int, name string) error) error {
 	list, err := fsat.Openat(dir, in, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -464,7 +464,7 @@ func (r *repository) readShallow(upper int) error {
 	return nil
 }
 
-// maxShallow bounds the file shallow: a line of 41 bytes for each branch, as a rule.
+// maxShallow bounds the file shallow: usually 41 bytes for each branch.
 const maxShallow = 16 << 20
 
 // landGit lands the directory up of the upper layer in git, the host's git directory or
@@ -489,7 +489,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		IsNew: func(id string) bool { return r.fresh[id] }, Parents: r.parents,
 		Since: time.Unix(0, since), Landed: out.marks(rel),
 	}
-	underWay := false // something that the host's git must not see
+	underWay := false // a state that the host's git must not see
 	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
 		result, err := land(git, up, o)
 		for _, s := range result.Stays {
@@ -508,13 +508,13 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	}
 	if l.last {
 		err = landState(state.Land)
-	} else { // a state that git is writing would be torn
+	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up)
 	}
 	if err != nil {
 		return err
 	}
-	if underWay { // HEAD and the index are a part of it, and the branch that it began from
+	if underWay { // HEAD and the index belong to it, as does the branch from which it began
 		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
 			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
@@ -614,8 +614,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	return err
 }
 
-// advice is what a user types to have the value of a reference that was kept, or "". A
-// command may have chosen the name, which a shell must not take apart.
+// advice is the command that gives a user the value of a kept reference, or "". A command
+// in the sandbox may have chosen the name, so it must be safe in a shell.
 func advice(name, kept string) string {
 	branch, isBranch := strings.CutPrefix(name, "refs/heads/")
 	unsafe := func(r rune) bool {
@@ -631,7 +631,7 @@ func advice(name, kept string) string {
 	return ""
 }
 
-// maxWalk bounds the commits that are looked at to tell a fast-forward.
+// maxWalk bounds the commits visited to recognise a fast-forward.
 const maxWalk = 10_000
 
 // isAncestor reports whether commit a is among the last commits before b.
@@ -651,10 +651,10 @@ func (r *repository) isAncestor(a, b string) bool {
 	return false
 }
 
-// short is an ID as people read it.
+// short is an ID in messages.
 func short(value string) string { return value[:min(len(value), 10)] }
 
-// committer is named in reflogs, as git does without a configuration.
+// committer is the name in reflogs, as git chooses it without a configuration.
 func committer() string {
 	name, host := "pk", "localhost"
 	if h, err := os.Hostname(); err == nil {
@@ -696,8 +696,8 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	return err
 }
 
-// decidesRepository reports whether git finds no repository, or another one, with a
-// wrong value of a key.
+// decidesRepository reports whether a wrong value of a key makes git find no repository,
+// or another one.
 func decidesRepository(key string) bool {
 	return strings.HasPrefix(key, "extensions.") || slices.Contains([]string{"core.bare", "core.worktree", "core.repositoryformatversion"}, key)
 }

@@ -32,16 +32,16 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	behind  bool  // the host has staged something since the command started
+	behind  bool  // the host has staged changes since the command started
 	err     error // of the host's
 
-	changed, old []index.Entry // that the host's does not have, and the other way round
+	changed, old []index.Entry // missing in the host's, and the other way round
 }
 
 // readIndexes begins to read the index in the directory up of the upper layer, and that
-// of the host's directory git. The function that it returns waits for them, and has to be
-// called before up is closed. It returns nil if there is nothing to land: the command has
-// not written an index, or only a whiteout, or this one has landed.
+// of the host's directory git. It returns a function that waits for them, to be called
+// before up is closed. It returns nil if there is nothing to land: the command has
+// written no index, or only a whiteout, or this one has landed.
 func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed) func() *indexes {
 	if !slices.Contains(l.layer.GitDirs, git) {
 		return func() *indexes { return nil }
@@ -134,8 +134,8 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 	return nil
 }
 
-// readIndex also returns when the index was written. An index that is newer than a
-// change of a file hides that change from git, if the size stays.
+// readIndex also returns the time of the index. An index that is newer than a change of a
+// file hides that change from git, if the size stays.
 func readIndex(up int) (data []byte, written time.Time, err error) {
 	data, st, err := overlay.ReadFile(up, indexFile, unix.O_NOFOLLOW, maxIndex)
 	if err != nil {
@@ -148,13 +148,13 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 	return data, written, nil
 }
 
-// hostIndex is the host's index, as it was before it is replaced.
+// hostIndex is the host's index before it is replaced.
 type hostIndex struct {
 	*index.Index
 	stat unix.Stat_t // zero if there is none
 }
 
-// same reports whether the host's index still is the file that was read.
+// same reports whether the host's index is still the file that was read.
 func (h *hostIndex) same(path string) bool {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -186,9 +186,8 @@ func readHostIndex(r *repository, path string) ([]byte, *hostIndex, error) {
 	return data, h, nil
 }
 
-// includes reports whether an index has all that the host has staged since its base.
-// Writing anew what the files look like is nothing: an editor has that done every few
-// seconds.
+// includes reports whether an index has all that the host has staged since its base. New
+// stat data does not count: an editor makes git write it every few seconds.
 func (x *indexes) includes(base *index.Index) bool {
 	lost := map[string]bool{} // paths at which x is not as the host's
 	for _, e := range slices.Concat(x.changed, x.old) {
@@ -197,8 +196,8 @@ func (x *indexes) includes(base *index.Index) bool {
 	return !slices.ContainsFunc(slices.Concat(x.host.Changed(base), base.Changed(x.host.Index)), func(e index.Entry) bool { return lost[e.Path] })
 }
 
-// unsafe says which of the changed entries the host must not see, or "": one without its
-// object, or a gitlink that leads to a repository which is not covered.
+// unsafe reports the first changed entry that the host must not see, or "": one without
+// its object, or a gitlink to a repository which is not covered.
 func (l *lander) unsafe(r *repository, git string, changed []index.Entry) string {
 	for _, e := range changed {
 		switch {
@@ -214,11 +213,11 @@ func (l *lander) unsafe(r *repository, git string, changed []index.Entry) string
 	return ""
 }
 
-// inert reports whether the host's git finds no repository of a command's making at a
-// path of the work tree: there is none, one without HEAD, or one of the host's.
+// inert reports whether the host's git finds no repository made by a command at a path of
+// the work tree: there is none, one without HEAD, or one of the host's.
 func (l *lander) inert(git, path string) bool {
 	if filepath.Base(git) != ".git" {
-		return false // where the work tree is, is not known
+		return false // the place of the work tree is not known
 	}
 	place := filepath.Join(filepath.Dir(git), path)
 	if slices.Contains(l.layer.WorkTrees, place) {
@@ -243,7 +242,7 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replace replaces the host's index under git's lock, if it still is as it was.
+// replace replaces the host's index under git's lock, if it has not changed.
 func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
 	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
 	if err != nil {

@@ -20,29 +20,29 @@ import (
 )
 
 // Layer is the layer of an overlay over one git directory of the host. A command holds
-// its lock Use until the work has landed, too.
+// its lock Use until the work has landed.
 type Layer struct {
 	overlay.Layer
 	GitDir  string `json:"git_dir"`        // the host's, absolute, without links
 	Session string `json:"session"`        // names kept references and reflog entries
-	Once    bool   `json:"once,omitempty"` // Dir goes with the command
+	Once    bool   `json:"once,omitempty"` // Dir is removed after the command
 
-	// WorkTrees are those of the host's repositories that the command cannot replace.
-	// GitDirs are the git directories that belong to them, and bare repositories: of
-	// the others, such as that of a main work tree outside of the roots, HEAD, index
-	// and state stay as they are.
+	// WorkTrees are those of the host's repositories that the command cannot replace. GitDirs
+	// are the git directories that belong to them, and bare repositories: of the others, such
+	// as that of a main work tree outside of the roots, HEAD, index and state stay as they
+	// are.
 	WorkTrees []string `json:"work_trees,omitempty"`
 	GitDirs   []string `json:"git_dirs,omitempty"`
 
-	// Plain are unpopulated submodules of the git directory's: then the layer holds
-	// theirs, and nothing of it lands. The host's git would use what a command puts there.
+	// Plain are unpopulated submodules of the git directory's: then the layer holds theirs,
+	// and nothing of it lands. The host's git would use a repository of a command there.
 	Plain []string `json:"plain,omitempty"`
 
 	// State is the state directory, where running commands are noted.
 	State string `json:"state,omitempty"`
 
-	// View is where this process sees the overlay that other commands of the session
-	// use, or "".
+	// View is the path at which this process sees the overlay that other commands of the
+	// session use, or "".
 	View string `json:"-"`
 
 	shared bool // by the commands of a session
@@ -54,7 +54,7 @@ const (
 	recordFile = "record"
 	savedFile  = "layer"  // a Layer, as JSON
 	onceDir    = "once-"  // begins the name of a layer for one command
-	baseIndex  = "index-" // begins the name of the host's index as it was
+	baseIndex  = "index-" // begins the name of an earlier version of the host's index
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -176,7 +176,7 @@ func (l *Layer) open() error {
 	return err
 }
 
-// Close gives the layer back.
+// Close ends the use of the layer.
 func (l *Layer) Close() error {
 	for _, r := range l.lander.repos {
 		r.objects.Close()
@@ -184,15 +184,15 @@ func (l *Layer) Close() error {
 	return l.CloseLock()
 }
 
-// record is what the commands that share a layer know of it.
+// record is shared by the commands that use a layer.
 type record struct {
-	Since  int64                            `json:"since"`            // when the overlay was mounted, in ns
+	Since  int64                            `json:"since"`            // time of the mount, in ns
 	Base   []byte                           `json:"base,omitempty"`   // the host's config then
 	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
-	Told   []string                         `json:"told,omitempty"`   // messages that were given
+	Told   []string                         `json:"told,omitempty"`   // messages already given
 
 	GitDir string           `json:"git_dir,omitempty"` // identity of the host's git directory
 	Keep   []string         `json:"keep,omitempty"`    // paths that tidying leaves
@@ -200,15 +200,15 @@ type record struct {
 	Held   map[string]int64 `json:"held,omitempty"` // kept paths whose upper file is from an earlier mount: Since of that
 }
 
-// phase says how far the work of the commands has got.
+// phase is the progress of the commands' work.
 type phase string
 
 const (
-	used    phase = "used"    // something may have to land
-	tidying phase = "tidying" // all has landed; what has is being taken from the upper layer
+	used    phase = "used"    // it may have changes to land
+	tidying phase = "tidying" // all has landed; landed changes are being removed from the upper layer
 )
 
-// since is when the overlay was mounted through which a path was written.
+// since is the time of the mount through which a path was written.
 func (r *record) since(rel string) int64 {
 	if t, ok := r.Held[rel]; ok {
 		return t
@@ -230,9 +230,9 @@ func (r *record) marks(git string) map[string]state.Mark {
 	return r.Marks[git]
 }
 
-// begin notes the time before a fresh overlay is mounted. If the work of the last
-// command could not land, the time of its mount still holds. A configuration that was
-// kept does not outlast a change of the host's, and nothing outlasts the git directory.
+// begin notes the time before a fresh overlay is mounted. If the work of the last command
+// could not land, the time of its mount still holds. A kept configuration ends with a
+// change of the host's, and the whole layer with the git directory.
 func (l *Layer) begin() error {
 	old, err := l.load()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -280,7 +280,7 @@ func (l *Layer) begin() error {
 	return l.save(s)
 }
 
-// identityOf tells a git directory from another one at the same path.
+// identityOf distinguishes a git directory from another one at the same path.
 func identityOf(dir string) (string, error) {
 	var id id
 	_, err := identify(unix.AT_FDCWD, dir, &id)

@@ -17,10 +17,10 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// List is the memory of one root: its directories with the time of their last
-// change, and where git would find a repository in them. A directory's ctime
-// changes with each name that is added, renamed or removed in it, and no process
-// can set it; so a directory with the same ctime has the same names.
+// List is the memory of one root: its directories with the time of their last change, and
+// the places where git would find a repository. A directory's ctime changes with each
+// name that is added, renamed or removed in it, and no process can set it; so a directory
+// with the same ctime has the same names.
 //
 // A List is not safe for concurrent use.
 type List struct {
@@ -33,10 +33,10 @@ type List struct {
 	spots  []spot
 	links  map[string][]string // by git directory: a key of its index, then the gitlinks
 	mounts []string
-	given  map[string]bool // names that were given back to what commands made
-	since  int64           // what has changed after it may be a command's; 0: nothing is
+	given  map[string]bool // names restored to repositories of commands
+	since  int64           // a later change may be a command's; 0: none is
 
-	walked int64 // when the last walk began
+	walked int64 // start of the last walk
 	fd     int   // the root, while a walk goes on
 	opened []func()
 }
@@ -59,7 +59,7 @@ type spot struct {
 	text  string // of a .git file or link
 }
 
-// id identifies an inode, also after its number was used again.
+// id identifies an inode, even if its number is used again.
 type id struct {
 	dev, ino uint64
 	born     int64
@@ -68,7 +68,7 @@ type id struct {
 type owner byte
 
 const (
-	nobodys  owner = iota // git takes it for no repository, and no command has changed it
+	nobodys  owner = iota // git sees no repository there, and no command has changed it
 	hosts                 // a repository of the host's
 	commands              // a command has made or changed it
 )
@@ -77,33 +77,32 @@ const (
 	// maxDirs bounds a list. It is some 200 MB of names.
 	maxDirs = 2_000_000
 
-	// quickDepth is how deep Quick looks for repositories that the user made since
-	// the last command.
+	// quickDepth is the depth to which Quick searches for repositories that the user made
+	// since the last command.
 	quickDepth = 2
 
-	// settled is how old a ctime has to be to tell all later changes apart. File
-	// systems round times, some to two seconds.
+	// settled is the age of a ctime from which all later changes show. File systems round
+	// times, some to two seconds.
 	settled = 2_000_000_000
 
-	// maxWalks bounds how often a sweep walks because it has found something.
+	// maxWalks bounds the repeated walks of a sweep that has found repositories.
 	maxWalks = 4
 
 	// maxErrors bounds the errors that a walk collects. It goes on after them.
 	maxErrors = 16
 
-	// maxChanged bounds the entries of a git directory in which a change is looked
-	// for. More count as changed.
+	// maxChanged bounds the entries of a git directory that are checked for a change. If
+	// there are more, it counts as changed.
 	maxChanged = 20_000
 )
 
-// rounding is what a clock of one file system may be behind that of another, in
-// nanoseconds. A repository that the user made so shortly before a command, and
-// that Quick does not see, counts as the command's.
+// rounding is the delay of one file system's clock behind that of another, in
+// nanoseconds. A repository that the user made so shortly before a command, and that
+// Quick does not see, counts as the command's.
 var rounding int64 = 20_000_000
 
-// Quick brings the list up to date where that is cheap: in the directories at the
-// top, and for the repositories that it knows. A list that is new or short is
-// refreshed.
+// Quick updates the cheap part of the list: the directories at the top, and the
+// repositories that it has. It refreshes a list that is new or short.
 func (l *List) Quick() error {
 	depth := quickDepth
 	if l.fresh || len(l.dirs) <= alwaysAll {
@@ -114,11 +113,11 @@ func (l *List) Quick() error {
 	return err
 }
 
-// alwaysAll is the number of directories for which a full walk is no dearer than
-// a quick one: half a millisecond.
+// alwaysAll is the number of directories up to which a full walk costs no more than a
+// quick one: half a millisecond.
 const alwaysAll = 256
 
-// refresh brings the whole list up to date and returns what commands have made.
+// refresh updates the whole list and returns the repositories that commands have made.
 // Directories that they have closed stay open until shut.
 func (l *List) refresh() ([]spot, error) { return l.walk(-1, true) }
 
@@ -141,18 +140,18 @@ func (l *List) Mounts() []string { return slices.Clone(l.mounts) }
 // walker makes a new list from an old one.
 type walker struct {
 	*List
-	sweeps bool // a command has ended, as opposed to: one begins
-	depth  int  // of directories that are looked at; -1: all
+	sweeps bool // after a command, as opposed to before one
+	depth  int  // of directories to visit; -1: all
 	now    int64
 	old    []dir
-	same   []bool            // of old; nil: each has to be asked for
+	same   []bool            // of old; nil: each has to be checked
 	spots  map[string][]spot // of the old list, by directory
 	known  map[id]spot       // of the host's
 	skip   map[string]bool   // git directories of the host's: a layer covers all below
 	found  []spot
 	made   []spot
 	errs   []error
-	moved  int // directories around that came since a command began
+	moved  int // directories around that appeared since a command began
 }
 
 // errFound ends a search.
@@ -194,7 +193,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	return w.made, nil
 }
 
-// again looks at a directory that the old list has.
+// again visits a directory of the old list.
 func (w *walker) again(i, depth int) error {
 	d := w.old[i]
 	if w.skip[d.path] {
@@ -227,7 +226,7 @@ func (w *walker) again(i, depth int) error {
 	return nil
 }
 
-// unchanged reports whether a directory of the old list has the names that it had.
+// unchanged reports whether a directory of the old list has the same names.
 func (w *walker) unchanged(i int) (bool, error) {
 	d := &w.old[i]
 	var st unix.Stat_t
@@ -237,8 +236,8 @@ func (w *walker) unchanged(i int) (bool, error) {
 	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
-// compare asks for all directories at once that the walk comes to: the kernel takes a
-// microsecond for each, on every processor.
+// compare checks all directories of the walk at once: the kernel takes a microsecond for
+// each, on every processor.
 func (w *walker) compare() {
 	var ask []int
 	for i := 0; i < len(w.old); i++ {
@@ -255,15 +254,14 @@ func (w *walker) compare() {
 	for part := range slices.Chunk(ask, len(ask)/runtime.GOMAXPROCS(0)+1) {
 		group.Go(func() {
 			for _, i := range part {
-				w.same[i], _ = w.unchanged(i) // an error is met again
+				w.same[i], _ = w.unchanged(i) // the walk repeats an error
 			}
 		})
 	}
 	group.Wait()
 }
 
-// keep takes a directory and all below it over from the old list, apart from its
-// spots.
+// keep copies a directory with its tree from the old list, apart from its spots.
 func (w *walker) keep(i int) error {
 	from, to := len(w.dirs)-i, w.old[i].end
 	for _, d := range w.old[i:to] {
@@ -281,7 +279,7 @@ func (w *walker) keep(i int) error {
 	return nil
 }
 
-// keepSpots looks again at the spots of a directory that has not changed.
+// keepSpots checks the spots of a directory that has not changed.
 func (w *walker) keepSpots(dir string) error {
 	if len(w.spots) == 0 || w.spots[dir] == nil {
 		return nil
@@ -299,7 +297,7 @@ func (w *walker) keepSpots(dir string) error {
 	return nil
 }
 
-// vanished returns nil if another process has removed a path. It notes any other error.
+// vanished returns nil if another process has removed a path. It records any other error.
 func (w *walker) vanished(path string, err error) error {
 	if absent(err) || errors.Is(err, unix.ENAMETOOLONG) { // no path leads there, for git either
 		w.dirty = true
@@ -308,7 +306,7 @@ func (w *walker) vanished(path string, err error) error {
 	return w.failed(path, err)
 }
 
-// failed notes an error. The walk goes on, so that as much as can be is found.
+// failed records an error. The walk goes on, to find as much as possible.
 func (w *walker) failed(path string, err error) error {
 	if len(w.errs) < maxErrors {
 		w.errs = append(w.errs, fmt.Errorf("cannot look for git directories in %q: %w", w.absolute(path), err))
@@ -370,7 +368,7 @@ func (w *walker) read(path string, i, depth int) error {
 	return nil
 }
 
-// stamp is the ctime by which a later change can be told, 0 if it is too recent.
+// stamp is the ctime by which a later change shows, 0 if it is too recent.
 func (w *walker) stamp(st *unix.Stat_t) int64 {
 	if ctime := st.Ctim.Nano(); ctime < w.now-settled {
 		return ctime
@@ -378,8 +376,8 @@ func (w *walker) stamp(st *unix.Stat_t) int64 {
 	return 0
 }
 
-// look finds the spots of an open directory. It asks for the names instead of
-// reading them: a directory that folds case has .GIT and more for .git. git tells
+// look finds the spots of an open directory. It looks the names up instead of reading
+// them: a directory that folds case has .GIT and other spellings for .git. git reports
 // that the .git in it is one of the host's.
 func (w *walker) look(fd int, path string) (git bool, err error) {
 	git, err = w.spot(fd, path, ".git")
@@ -392,14 +390,14 @@ func (w *walker) look(fd int, path string) (git bool, err error) {
 	return git, err
 }
 
-// looksBare reports whether git could take an open directory for a git directory:
-// objects and refs may lie where commondir says.
+// looksBare reports whether git could use an open directory as a git directory: commondir
+// may name another directory for objects and refs.
 func looksBare(fd int) bool {
 	has := func(name string) bool { _, err := fsat.Lstat(fd, name); return !absent(err) }
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 
-// children looks at the directories in a directory.
+// children visits the directories in a directory.
 func (w *walker) children(path string, names []string, git bool, i, depth int) error {
 	old := map[string]int{}
 	if i >= 0 {
@@ -444,8 +442,8 @@ func subdirectories(fd int) ([]string, error) {
 	return names, err
 }
 
-// closed keeps a directory that may stay closed, unless a repository of the host's
-// is known in it: a command could have closed it to hide that.
+// closed keeps a directory that may stay closed, unless it has a known repository of the
+// host's: a command could have closed it to hide that.
 func (w *walker) closed(path string) error {
 	if slices.ContainsFunc(w.List.spots, func(s spot) bool { return s.whose == hosts && fsat.Within(s.dir, orDot(path)) }) {
 		return w.failed(path, unix.EACCES)
@@ -461,9 +459,9 @@ func (w *walker) closed(path string) error {
 // errClosed is a directory that stays closed: it belongs to another user.
 var errClosed = errors.New("it is closed")
 
-// enter opens a directory below the root, through no link. A directory of the user's
-// that is closed, or one above it, is opened until shut: a command may have closed it,
-// and can use what it knows by name in there.
+// enter opens a directory below the root, through no link. It opens a closed directory of
+// the user's, or one above, until shut: a command may have closed it, and can use known
+// names in there.
 func (w *walker) enter(path string, flags int) (int, error) {
 	flags |= unix.O_DIRECTORY
 	fd, err := fsat.Kernel().Open(w.fd, orDot(path), flags, 0, fsat.SameMount)
@@ -539,10 +537,10 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 	return s.whose == hosts, nil
 }
 
-// judge finds out who made a spot: the host or a command; nil if there is none. A
-// sandbox could not write a directory that was the host's when its command began, since
-// a layer was over it. A .git file may have another name (a hard link), so its content
-// is compared.
+// judge finds the maker of a spot: the host or a command; nil if there is none. A sandbox
+// could not write a directory that was the host's when its command began, since a layer
+// was over it. A .git file may have another name (a hard link), so judge compares its
+// content.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -558,7 +556,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	}
 	kind := st.Mode & unix.S_IFMT
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
-		return nil, nil // git takes a FIFO, a socket or a device for nothing
+		return nil, nil // git ignores a FIFO, a socket or a device
 	}
 	known, ok := w.known[s.id]
 	covered := ok && known.name == name && kind == unix.S_IFDIR
@@ -612,8 +610,8 @@ func (w *walker) changed(fd int, name string, st *unix.Statx_t) (bool, error) {
 	return changedBelow(fd, orDot(name), w.since, &left, maxModuleDepth)
 }
 
-// changedBelow looks for a change in a git directory, apart from the content of
-// packs. It counts what cannot be read as changed: the same user could read it before.
+// changedBelow looks for a change in a git directory, apart from the content of packs. An
+// unreadable file counts as changed: the same user could read it before.
 func changedBelow(dir int, name string, since int64, left *int, depth int) (bool, error) {
 	fd, err := fsat.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil || depth == 0 {
@@ -643,11 +641,11 @@ func changedBelow(dir int, name string, since int64, left *int, depth int) (bool
 	return false, err
 }
 
-// isFanOut reports whether a directory holds loose objects or packs alone.
+// isFanOut reports whether a directory holds only loose objects or packs.
 func isFanOut(in, name string) bool { return in == "objects" && (len(name) == 2 || name == "pack") }
 
-// whose reports who made the .git in an open directory of the root. It is not the host's
-// if it was given back to a command, or if a command that still runs has made it.
+// whose returns the maker of the .git in an open directory of the root. It is not the
+// host's if its name was restored for a command, or if a running command has made it.
 func (l *List) whose(fd int, rel string) (owner, error) {
 	if l.given[l.absolute(rel)+"/.git"] {
 		return commands, nil
@@ -665,7 +663,7 @@ func (l *List) whose(fd int, rel string) (owner, error) {
 	return s.whose, err
 }
 
-// trusts reports whether a git directory is the host's, wherever it lies. A
+// trusts reports whether a git directory, inside or outside of the root, is the host's. A
 // pointer of the host's may lead to a directory that a command has made since.
 func (l *List) trusts(gitDir string) bool {
 	if !fsat.Within(gitDir, l.root) {
@@ -688,12 +686,12 @@ func (l *List) trusts(gitDir string) bool {
 	return !changed
 }
 
-// The file of a list: a line of magic, then strings and numbers, each string after
-// its length. Paths of directories name how much they share with the one before.
+// The file of a list: a line of magic, then strings and numbers, each string after its length.
+// Each directory's path begins with the length shared with the last one.
 const magic = "pk list of git directories 1\n"
 
-// openList reads the list of a root, or begins one. A file that cannot be read as one
-// counts as none.
+// openList reads the list of a root, or begins one. A file that is not a list counts as
+// none.
 func openList(root, file string) (*List, error) {
 	l := newList(root, file)
 	data, err := os.ReadFile(file)

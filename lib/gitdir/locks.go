@@ -11,10 +11,10 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// forgetLocks makes commands that share the layer forget lock files of the host's
-// that are gone. An overlay keeps a file of its lower layer that it has looked up,
-// until it is mounted anew: a command that met the lock for a moment would never get
-// its own. Only what is in neither layer any more is removed.
+// forgetLocks makes commands that share the layer see that lock files of the host's are
+// gone. An overlay caches a file of its lower layer that a process has looked up, until
+// it is mounted anew: a command that met the lock once would never get its own.
+// forgetLocks removes only names that are in neither layer.
 func (l *Layer) forgetLocks(upper int) {
 	if l.View == "" {
 		return
@@ -36,7 +36,7 @@ func (l *Layer) forgetLocks(upper int) {
 	l.forgetLocksBelow(view, upper, "refs", maxOpenUp)
 }
 
-// forgetLocksBelow looks at the references that the layer has.
+// forgetLocksBelow checks the references in the layer.
 func (l *Layer) forgetLocksBelow(view, upper int, in string, depth int) {
 	dir, err := fsat.Kernel().Open(upper, in, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {
@@ -54,8 +54,8 @@ func (l *Layer) forgetLocksBelow(view, upper int, in string, depth int) {
 	})
 }
 
-// forgetLock looks at the host first: to look a lock up in the overlay that the host
-// holds would keep it there until the next time.
+// forgetLock checks the host first: looking up a lock that the host holds, in the
+// overlay, would cache it there.
 func (l *Layer) forgetLock(view, upper int, name string) {
 	gone := func() bool {
 		_, err := os.Lstat(filepath.Join(l.GitDir, name))

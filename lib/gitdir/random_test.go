@@ -33,8 +33,8 @@ func rounds(few int) int {
 // place is a repository of the host's, and a directory of pk's.
 type place struct{ dir, gitDir, layers string }
 
-// template is a repository with work in it, and what one command would have left in
-// its layer.
+// template is a repository with work in it, and the layer that one command would have
+// left.
 type template struct{ dir string }
 
 func newTemplate(t testing.TB) template {
@@ -80,7 +80,7 @@ func (t template) place(tb testing.TB) place {
 	return place{dir, dir + "/project/.git", dir + "/layers"}
 }
 
-// land lands what fill writes, as a session's command would.
+// land lands the files that fill writes, as a session's command would.
 func (p place) land(fill func(upper string)) ([]string, error) {
 	l, err := gitdir.OpenShared(p.layers, p.gitDir, "random")
 	if err != nil {
@@ -96,7 +96,7 @@ func (p place) gitDirs() []string {
 	return []string{p.gitDir, p.gitDir + "/modules/mod", p.gitDir + "/worktrees/wt"}
 }
 
-// said is what git says of the repository: what is wrong with it, and what it holds.
+// said is git's output about the repository: its faults, and its commits.
 func (p place) said(t testing.TB) (wrong string, commits []string) {
 	t.Helper()
 	cmd := command(p.dir+"/project", `
@@ -115,9 +115,9 @@ func (p place) said(t testing.TB) (wrong string, commits []string) {
 	return wrong + errs.String(), strings.Fields(list)
 }
 
-// Whatever lies in the upper layer, the host's repository stays one, keeps all that it
-// had, and gets nothing that is not to land. Ten seeds at a time land in
-// one repository; PK_SEED is the first of PK_ROUNDS that do.
+// With any upper layer, the host's repository stays valid, keeps all its content, and
+// gets only files that may land. Ten seeds at a time land in one repository; PK_SEED is
+// the first of PK_ROUNDS seeds.
 func TestRandomLayers(t *testing.T) {
 	tpl := newTemplate(t)
 	first, atATime := rand.Uint64N(1<<40), 10
@@ -158,7 +158,7 @@ func TestRandomLayers(t *testing.T) {
 	}
 }
 
-// What becomes of a command's index, U, and of one of the host's that changes meanwhile.
+// A command's index, U, lands while the host's index changes.
 func TestIndexBesideTheHosts(t *testing.T) {
 	tpl := newTemplate(t)
 	const remove = "GIT_INDEX_FILE=U git rm -q --cached d/f5; "
@@ -166,7 +166,7 @@ func TestIndexBesideTheHosts(t *testing.T) {
 		name, script string
 		forge        bool // the ID of a tree in U, which had been the host's
 		told         string
-		cached       string // what differs from HEAD then
+		cached       string // the differences from HEAD then
 	}{
 		{"the command's alone", remove, false, "", "d/f5"},
 		{"the host writes only what files look like", remove + "touch -d 2001-01-01 a; git update-index --refresh", false, "", "d/f5"},
@@ -214,8 +214,8 @@ func TestIndexBesideTheHosts(t *testing.T) {
 	}
 }
 
-// Killed while it lands, pk leaves a repository in order; landing again ends as if it
-// had not been killed.
+// If pk is killed while it lands, the repository is valid; landing again has the same
+// result as without the kill.
 func TestKilledWhileLanding(t *testing.T) {
 	if os.Getenv("GITDIR_TEST_LAND") != "" {
 		t.Skip("the process that is killed")
@@ -242,7 +242,7 @@ func TestKilledWhileLanding(t *testing.T) {
 		killed := exec.Command("/proc/self/exe", "-test.run=TestLandAlone")
 		killed.Env = append(os.Environ(), "GITDIR_TEST_LAND="+string(text))
 		require.NoError(t, killed.Start())
-		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond) // the moment is what is tried
+		time.Sleep(time.Duration(rand.IntN(30000)) * time.Microsecond) // a random moment
 		_ = killed.Process.Kill()
 		_ = killed.Wait()
 		wrong, after := p.said(t)
@@ -274,7 +274,7 @@ func differing(before, after map[string]string) []string {
 	return gittest.Differences(before, after)
 }
 
-// TestLandAlone is what TestKilledWhileLanding kills.
+// TestLandAlone is the process that TestKilledWhileLanding kills.
 func TestLandAlone(t *testing.T) {
 	text := os.Getenv("GITDIR_TEST_LAND")
 	if text == "" {
@@ -289,12 +289,12 @@ func TestLandAlone(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// fill puts into an upper layer what a command has done.
+// fill writes the changes of a command into an upper layer.
 func (tpl template) fill(t testing.TB) func(string) {
 	return func(upper string) { script(t, upper, "cp -a "+tpl.dir+"/work/.git/. .") }
 }
 
-// holds is what a repository holds.
+// holds is the content of a repository.
 func (p place) holds(t testing.TB) string {
 	t.Helper()
 	out, err := command(p.dir+"/project", "git for-each-ref; git symbolic-ref HEAD || git rev-parse HEAD; git log --all --format='%H %s'; git stash list; git ls-files -s; git status; git config --list; git -C mod log --all --format=%s").CombinedOutput()

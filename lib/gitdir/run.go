@@ -18,15 +18,14 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// The files of a state directory, which only pk writes. Everything in it is done
-// under an exclusive lock on lockFile.
+// The files of a state directory, which only pk writes. Every access is under an
+// exclusive lock on lockFile.
 //
-// While a command runs there is a note, run-NAME, that holds its root and is
-// locked. The last command of all whose roots overlap sweeps: it looks for what
-// they have made and makes it inert. A command that ends before leaves its note
-// unlocked, and so does one that is killed: its root is due. Each Begin, End and
-// Recover sweeps the roots that are due, as soon as no command runs in a tree
-// that overlaps.
+// While a command runs there is a locked note, run-NAME, that holds its root. The last of
+// the commands with overlapping roots sweeps: it finds the repositories that they have
+// made and makes them inert. A command that ends before leaves its note unlocked, as does
+// one that is killed: its root is due. Each Begin, End and Recover sweeps the roots that
+// are due, as soon as no command runs in a tree that overlaps.
 const (
 	lockFile   = "lock"
 	inertFile  = "inert"
@@ -37,22 +36,22 @@ const (
 // Run is one command in a root.
 type Run struct {
 	List     *List
-	Restored []Inert // what commands before it made, and this one has back while it runs
-	Warning  error   // something of it could not be given back
+	Restored []Inert // repositories of earlier commands, which this one has back while it runs
+	Warning  error   // a part of them could not be restored
 
-	// Unpopulated is as Find lists it, now that commands which end know of this one: no
+	// Unpopulated is as Find lists it, at a time when ending commands know of this one: no
 	// index of theirs adds to it before End.
 	Unpopulated []Unpopulated
-	Withheld    []Inert // what lies in these, and is given back in their layers alone
+	Withheld    []Inert // repositories in these, which are restored only in their layers
 
 	state string
 	note  *os.File
 	own   *os.File // the note again, with a lock of this process alone
 }
 
-// Look returns the list of a root, an absolute path without links, for Find and Begin. No
-// command begins while Look reads the tree. Without a state directory there is no list: Look walks the
-// whole tree and keeps nothing.
+// Look returns the list of a root, an absolute path without links, for Find and Begin. No command
+// begins while Look reads the tree. Without a state directory there is no list: Look walks the whole
+// tree and keeps nothing.
 func Look(state, root string) (*List, error) {
 	for {
 		unlock, err := lock(state)
@@ -98,8 +97,8 @@ func look(state, root string, walk bool) (*List, error) {
 }
 
 // Begin prepares the start of a command in the root of a list that Look returned. state
-// is a directory of pk's, made if it is missing, the same for all roots of the user. When
-// Begin has failed the command must not start.
+// is a directory of pk's, made if it is missing, the same for all roots of the user. If
+// Begin fails the command must not start.
 //
 // Begin does not walk again. A repository that the user has made since Look is not in the
 // plan: once the command has changed something in it, it counts as the command's.
@@ -142,7 +141,7 @@ func Begin(state string, looked *List) (*Run, error) {
 // Lock is the note of the command, which is locked.
 func (r *Run) Lock() *os.File { return r.note }
 
-// restore gives the names back. From now on the note is needed to take them away again.
+// restore restores the names. From now on the note is needed to change them again.
 func (r *Run) restore() error {
 	records, err := recordsIn(r.state)
 	if err != nil || len(records) == 0 {
@@ -161,10 +160,10 @@ func (r *Run) restore() error {
 	return saveRecords(r.state, left)
 }
 
-// End makes inert what the command made, and returns that. If another command runs
-// in a tree that overlaps it returns nothing, and the other one's End does the
-// work. An error names what may still be a repository to the host's git; the work
-// is tried again by the next Begin.
+// End makes the command's repositories inert, and returns them. If another command runs
+// in a tree that overlaps it returns nothing, and the other one's End does the work. An
+// error names files that may still be a repository to the host's git; the next Begin
+// tries again.
 func (r *Run) End() ([]Inert, error) {
 	unlock, err := lock(r.state)
 	if err != nil {
@@ -176,9 +175,9 @@ func (r *Run) End() ([]Inert, error) {
 	return done, errors.Join(err, overlapping(serr, r.List.root), r.note.Close(), r.own.Close())
 }
 
-// Keep does the work of End when the command has ended, and other processes of its sandbox
-// run on. From now on, they do not keep the End of other commands from doing its work: a
-// server would do so for days. End has to follow.
+// Keep does the work of End when the command has ended and other processes of its sandbox
+// run on. From now on, they do not delay the work of other commands' End: a server would
+// do so for days. End has to follow.
 func (r *Run) Keep() ([]Inert, error) {
 	unlock, err := lock(r.state)
 	if err != nil {
@@ -219,8 +218,8 @@ func lock(state string) (unlock func(), err error) {
 	return func() { unix.Close(fd) }, nil
 }
 
-// keep saves the list if Find has read an index: another process may have saved it
-// since, with the same truth.
+// keep saves the list if Find has read an index: another process may have saved it since,
+// with the same content.
 func (l *List) keep() error {
 	if !l.dirty || l.file == "" {
 		return nil
@@ -254,7 +253,7 @@ func newNote(state, root string) (f, own *os.File, err error) {
 		err = unix.FcntlFlock(own.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	}
 	if err != nil {
-		own.Close() // nil can be closed
+		own.Close() // Close accepts nil
 		return nil, nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return f, own, nil
@@ -274,8 +273,7 @@ type notes []note
 
 func overlap(a, b string) bool { return fsat.Within(a, b) || fsat.Within(b, a) }
 
-// since is the time after which commands may have made what is in a root; 0: there
-// were none.
+// since is the time after which commands may have changed a root; 0: there were none.
 func (ns notes) since(root string) int64 {
 	since := int64(0)
 	for _, n := range ns {
@@ -336,12 +334,12 @@ func readNote(name string) (note, error) {
 	return note{file: name, root: string(root), begun: info.ModTime().UnixNano(), runs: runs, dies: dies, kept: info.Mode().Perm() == keptMode}, nil
 }
 
-// deathTime bounds the wait for a sandbox whose monitor was killed. The kernel takes
-// some milliseconds, on a busy machine more.
+// deathTime bounds the wait for a sandbox whose monitor was killed. The kernel takes some
+// milliseconds, more on a busy machine.
 const deathTime = 10 * time.Second
 
-// awaitDeath returns once the sandbox of a killed command has ended: nobody would make
-// inert what it has made if commands beside it ended before.
+// awaitDeath returns once the sandbox of a killed command has ended. If commands beside
+// it ended before, its repositories would not become inert.
 func (n *note) awaitDeath() {
 	f, err := os.Open(n.file)
 	if err != nil {
@@ -362,7 +360,7 @@ type rootError struct {
 func (e *rootError) Error() string { return e.err.Error() }
 func (e *rootError) Unwrap() error { return e.err }
 
-// overlapping keeps of joined errors those that matter to a root.
+// overlapping keeps the joined errors that matter to a root.
 func overlapping(err error, root string) error {
 	var kept []error
 	var each func(error)
@@ -423,9 +421,9 @@ func sweepDue(state, ending string) ([]Inert, error) {
 	return done, errors.Join(errs...)
 }
 
-// merge removes a note if an older one of the same root is due: commands that overlap
-// for days leave one. A command that has left processes still needs its own: it would be
-// the only trace of their repositories once the older root was swept.
+// merge removes a note if an older one of the same root is due: commands that overlap for
+// days leave one. A command that has left processes still needs its own: it would be the
+// only trace of their repositories once the older root was swept.
 func (ns notes) merge(n note) error {
 	if n.stays {
 		return nil
@@ -438,9 +436,9 @@ func (ns notes) merge(n note) error {
 	return nil
 }
 
-// sweep makes inert what commands have made in a root since a time. It walks until there
-// is no more. No process of a command may be left: it could move a repository to a
-// directory that the last walk has passed.
+// sweep makes inert the repositories that commands have made in a root since a time. It
+// walks until it finds no more. All processes of commands must have ended: they could
+// move a repository to a directory that the last walk has passed.
 func sweep(state, root string, since int64) ([]Inert, error) {
 	l, err := openList(root, listFile(state, root))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Make makes the directory of a submodule where it is missing, as git does. Nothing
-// can be mounted on a missing one, so a command could make it. No link is followed.
+// Make makes the directory of a submodule if it is missing, as git does. A missing one
+// cannot be a mount point, so a command could make it. Make follows no link.
 func (u Unpopulated) Make() error {
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, "/", unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	for name := range strings.SplitSeq(u.Dir[1:], "/") {
@@ -48,9 +48,9 @@ func layerName(gitDir string, plain []string) string {
 // in reports whether a name lies in a submodule.
 func (n Inert) in(u Unpopulated) bool { return fsat.Within(n.Dir, u.Dir) }
 
-// Submodule makes the directories of a submodule's overlay and returns their paths,
-// as Upper, Work and Merged. A repository that an earlier command made there, before it
-// was a submodule of the host's, is one in the upper layer.
+// Submodule makes the directories of a submodule's overlay and returns their paths, as
+// Upper, Work and Merged. A repository that an earlier command made there, before it was
+// a submodule of the host's, is a repository in the upper layer.
 func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged string, err error) {
 	name := LayerName(dir)
 	upper, work, merged = filepath.Join(l.Upper(), name), filepath.Join(l.Work(), name), filepath.Join(l.Merged(), name)
@@ -59,7 +59,7 @@ func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged str
 			err = merr
 		}
 	}
-	if err != nil || !l.Fresh() { // nobody may write to the upper layer of an overlay that is mounted
+	if err != nil || !l.Fresh() { // no process may write to the upper layer of a mounted overlay
 		return upper, work, merged, err
 	}
 	for _, n := range withheld {
@@ -73,7 +73,7 @@ func (l *Layer) Submodule(dir string, withheld []Inert) (upper, work, merged str
 	return upper, work, merged, err
 }
 
-// fencedPath is the path that a directory has while names on the way are taken away.
+// fencedPath is the path of a directory while names on the way are fenced.
 func fencedPath(dir string, withheld []Inert) string {
 	was, is := "", ""
 	for name := range strings.SplitSeq(dir[1:], "/") {
@@ -87,9 +87,9 @@ func fencedPath(dir string, withheld []Inert) string {
 	return is
 }
 
-// giveIn gives a name back in an upper layer, at a path below it. In place of a
-// directory it is a file that leads to the fenced one. Commands have written to the
-// layer, and may have taken the name.
+// giveIn restores a name in an upper layer, at a path below it. In place of a directory
+// it writes a file that leads to the fenced one. Commands have written to the layer, and
+// may have used the name.
 func (n Inert) giveIn(upper, rel string) error {
 	host, err := fsat.Kernel().Open(unix.AT_FDCWD, n.Dir, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	if err != nil {
@@ -122,7 +122,7 @@ func (n Inert) giveIn(upper, rel string) error {
 		return unix.Symlinkat(target, dir, n.Name)
 	default:
 		if text, _, err = overlay.ReadFile(host, n.Fenced, unix.O_NOFOLLOW, maxPointerFile); err != nil {
-			return nil // git takes it for nothing
+			return nil // git ignores it
 		}
 	}
 	file, err := fsat.Openat(dir, n.Name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
@@ -136,8 +136,8 @@ func (n Inert) giveIn(upper, rel string) error {
 // maxPointerFile bounds a .git file, and HEAD.
 const maxPointerFile = 64 << 10
 
-// openLayerDir opens a directory below an upper layer, and makes it where it is missing:
-// it shows what the lower one has too. No link is followed.
+// openLayerDir opens a directory below an upper layer, and makes it if it is missing: the
+// merged view also shows the lower one's entries. It follows no link.
 func openLayerDir(upper, rel string) (int, error) {
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, upper, unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks)
 	for name := range strings.FieldsFuncSeq(rel, func(c rune) bool { return c == '/' }) {
@@ -153,7 +153,7 @@ func openLayerDir(upper, rel string) (int, error) {
 	return dir, err
 }
 
-// keepPlain leaves all that was written to submodules for the next command, and says so
+// keepPlain leaves all files written to submodules for the next command, and reports that
 // once.
 func (l *Layer) keepPlain(last bool) error {
 	if !last {
@@ -186,8 +186,8 @@ func (l *Layer) keepPlain(last bool) error {
 	return l.save(out.record)
 }
 
-// newGitlinks lists the submodules among the changed entries of an index, unless the
-// host's has one there, as old tells.
+// newGitlinks lists the submodules among the changed entries of an index, unless old
+// shows that the host's has one there.
 func newGitlinks(changed, old []index.Entry) []string {
 	known := map[string]bool{}
 	for _, e := range old {
@@ -203,8 +203,8 @@ func newGitlinks(changed, old []index.Entry) []string {
 }
 
 // alone keeps commands from beginning until unlock, and reports whether none runs that
-// can make a repository at one of these paths of the work tree: its plan covers
-// only the submodules that the host's index had.
+// can make a repository at one of these paths of the work tree: its plan covers only the
+// submodules in the host's index at its start.
 func (l *lander) alone(git string, links []string) (unlock func(), alone bool, err error) {
 	if !l.last || l.layer.State == "" || len(links) == 0 {
 		return func() {}, l.last || len(links) == 0, nil

@@ -13,9 +13,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Sweep removes from a state directory the layers that no command has used for that
-// long, and the lists of roots that have not changed for as long. The next command in a
-// root makes its list again.
+// Sweep removes from a state directory the layers without use, and the lists of roots
+// without change, for that long. The next command in a root makes its list again.
 func Sweep(state string, olderThan time.Duration) error {
 	entries, err := os.ReadDir(state)
 	if errors.Is(err, os.ErrNotExist) {
@@ -38,8 +37,8 @@ func Sweep(state string, olderThan time.Duration) error {
 	return errors.Join(errs...)
 }
 
-// sweepLayer removes a layer, unless a command uses it. A command that opens it
-// meanwhile finds its lock file gone, and makes the layer anew.
+// sweepLayer removes a layer, unless a command uses it. A command that opens it meanwhile
+// finds its lock file gone, and makes the layer anew.
 func sweepLayer(state, name string) error {
 	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(state, name)}}
 	if err := l.OpenLock(); err != nil {

@@ -14,9 +14,9 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// tidy removes from an upper layer that no command uses the files that have landed, so
-// that the next command sees the host's, and those that hide files of the host. The rest
-// stays for the next command.
+// tidy removes files that have landed from an upper layer that no command uses, so that
+// the next command sees the host's, and those that hide files of the host. The rest stays
+// for the next command.
 type tidy struct {
 	host   string
 	out    *landed
@@ -25,8 +25,8 @@ type tidy struct {
 	err    error
 }
 
-// landedNames are the names in a git directory that land. If one of them did not land,
-// the next command does not see it either, unless landed.keep has it.
+// landedNames are the names in a git directory that land. The next command does not see
+// one that did not land, unless landed.keep has it.
 var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
@@ -52,7 +52,7 @@ func (t *tidy) repository(dir int, rel string) {
 			t.in(dir, e.Name, func(info int) { t.remove(info, "refs") })
 			t.stay(dir, e.Name, name)
 		case strings.HasPrefix(e.Name, "sharedindex.") && !t.out.keeps(path.Join(rel, indexFile)):
-			t.remove(dir, e.Name) // git sets the time of one that it reads, and so the host's is copied here
+			t.remove(dir, e.Name) // git sets the time of a file that it reads, so the overlay has copied the host's here
 		case e.Name == "lfs":
 		default:
 			t.stay(dir, e.Name, name)
@@ -79,7 +79,7 @@ func (t *tidy) below(dir int, name, rel string) {
 	})
 }
 
-// prune removes from a directory all that is not kept.
+// prune removes all entries from a directory that are not kept.
 func (t *tidy) prune(dir int, name, rel string) {
 	t.in(dir, name, func(sub int) {
 		t.each(sub, func(e fsat.Entry, _ bool) {
@@ -95,7 +95,7 @@ func (t *tidy) prune(dir int, name, rel string) {
 	})
 }
 
-// stay leaves a name for the next command. An empty directory is no change.
+// stay leaves a name for the next command. An empty directory is not a change.
 func (t *tidy) stay(dir int, name, rel string) {
 	if unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) != nil {
 		t.stays = append(t.stays, rel)
@@ -117,7 +117,7 @@ func (t *tidy) in(dir int, name string, do func(sub int)) {
 	do(sub)
 }
 
-// each lists a directory before anything in it is removed.
+// each lists a directory before any of its entries is removed.
 func (t *tidy) each(dir int, do func(e fsat.Entry, whiteout bool)) {
 	var entries []fsat.Entry
 	t.err = errors.Join(t.err, fsat.Each(dir, func(e fsat.Entry) error {

@@ -9,8 +9,8 @@ import (
 )
 
 // mount begins and ends a command of a trial, which runs a script in a copy of the root:
-// the files of the copy's git directory that the script has written are those of the
-// upper layer then.
+// the upper layer then has the files that the script has written to the copy's git
+// directory.
 func (g ground) mount(layers, script string) *Layer {
 	g.Helper()
 	g.settle()
@@ -25,7 +25,7 @@ func (g ground) mount(layers, script string) *Layer {
 	return l
 }
 
-// landed lands from a layer, and returns what pk tells.
+// landed lands from a layer, and returns pk's messages.
 func (g ground) landed(l *Layer) []string {
 	g.Helper()
 	require.NoError(g, l.Reopen())
@@ -34,7 +34,7 @@ func (g ground) landed(l *Layer) []string {
 	return told
 }
 
-// Between the commands of a trial, nothing of which lands, the user works on the host.
+// The user works on the host between commands of a trial, of which nothing lands.
 func TestTrialKeepsStaged(t *testing.T) {
 	const refresh, stage = `git update-index --refresh -q || :; git update-index --force-write-index`, `echo y >y; git add y`
 	for _, row := range []struct {
@@ -101,7 +101,7 @@ func TestTrialKeepsIndexOfRebase(t *testing.T) {
 	assert.Equal(t, before, after)
 }
 
-// FileChanges lists what lands beside references, and nothing once it has landed.
+// FileChanges lists changes beside references, and none once they have landed.
 func TestFileChanges(t *testing.T) {
 	for _, row := range []struct {
 		name, script, host string

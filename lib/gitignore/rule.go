@@ -4,9 +4,9 @@ import "strings"
 
 // rule is a line of a list.
 type rule struct {
-	negated bool // what it matches is not ignored
+	negated bool // a match is not ignored
 	dirOnly bool
-	byName  bool // it is held against the last name of a path, at any depth
+	byName  bool // it is compared with the last name of a path, at any depth
 
 	literal string // of a byName rule without special characters
 	suffix  string // of one that is a star and then none

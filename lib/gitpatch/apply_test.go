@@ -18,7 +18,7 @@ import (
 type section struct {
 	head             []string // lines that are not content
 	path             string
-	oldMode, newMode string // "": absent, or not told
+	oldMode, newMode string // "": absent, or not in the patch
 	oldID, newID     string
 	hunks            []hunk
 	literals         []string // new, old

@@ -109,9 +109,9 @@ func Write(out io.Writer, format objects.Format, path string, old, new Side) (co
 
 // Unified writes the lines that differ as a unified diff, and nothing if none does. A
 // name is a path, or "" for a file that is not there. The names are those of git, with
-// a/ and b/ before a relative one. A file with a NUL in its first 8000 bytes is only said
-// to differ. Of texts of over 16 MiB or 524288 lines, a line in parentheses says which of
-// the old and the new lines the change is among.
+// a/ and b/ before a relative one. For a file with a NUL in its first 8000 bytes, one line
+// says that it differs. For texts of over 16 MiB or 524288 lines, a line in parentheses
+// names the range of old and new lines with the change.
 func Unified(oldName, newName string, old, new []byte) []byte {
 	side := func(name string, data []byte) blob {
 		b := blob{size: int64(len(data)), data: data}

@@ -60,8 +60,8 @@ type Client struct {
 // returned, or a ScopedWorkspace of such a workspace. With any other, all methods
 // fail with workspace.ErrUnsupported.
 //
-// The policy of ws is asked about every file outside .git. Nothing asks it about
-// files in .git: to allow a clone or a pull is to allow that.
+// The policy of ws decides about every file outside .git. It does not decide about
+// files in .git: allowing a clone or a pull allows them.
 func New(ws workspace.Workspace, conf Config) *Client { return &Client{ws, conf} }
 
 // Clone clones the repository at url into dest, which must be missing or an empty

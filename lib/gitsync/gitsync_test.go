@@ -101,7 +101,7 @@ func (g *gitWorld) pristine() {
 
 func (g *gitWorld) pull() error { return g.Pull(context.Background(), "repo") }
 
-// same wants the repository to be a clone of the origin, as git itself sees it.
+// same checks that the repository is a clone of the origin, as git itself sees it.
 func (g *gitWorld) same() {
 	g.Helper()
 	assert.Equal(g, g.sh(g.origin, `git rev-parse HEAD`), g.sh(g.root+"/repo", `git rev-parse HEAD`))
@@ -111,7 +111,7 @@ func (g *gitWorld) same() {
 	g.sh(g.root+"/repo", `git fsck --strict && git diff --exit-code origin/main`)
 }
 
-// clean wants nothing to be left where git worked.
+// clean checks that git has left no file.
 func (g *gitWorld) clean() {
 	g.Helper()
 	left, err := os.ReadDir(g.scratch)
@@ -122,7 +122,7 @@ func (g *gitWorld) clean() {
 	assert.Empty(g, left, "outside")
 }
 
-// refuses wants an error that tells no place of the host.
+// refuses checks an error, which must name no path of the host.
 func (g *gitWorld) refuses(want, err error) {
 	g.Helper()
 	require.ErrorIs(g, err, want)
@@ -168,8 +168,8 @@ func TestGitPullKeepsWhatItHasNothingToDoWith(t *testing.T) {
 	assert.Equal(t, "two\n", g.sh(g.root+"/repo", `cat f`))
 }
 
-// evil makes a repository run things whenever git looks at it, and says where
-// one would see that it did.
+// evil makes a repository in which git runs programs at each use. Each adds a line to
+// the file "ran" in outside.
 func (g *gitWorld) evil() {
 	g.Helper()
 	g.sh(g.root+"/repo", `
@@ -472,8 +472,8 @@ func TestGitScratchInTheWorkspaceIsRefused(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestGitAsksAboutAllOfATree: a guard that does not want one file of it keeps all
-// of it out.
+// TestGitAsksAboutAllOfATree: a guard that refuses one file keeps out the whole
+// tree.
 func TestGitAsksAboutAllOfATree(t *testing.T) {
 	g := newGitWorld(t)
 	denied := func(path string) *Client {

@@ -15,7 +15,7 @@ import (
 
 var urls = lazy(`[a-z+.-]+://[^\s'"]+`)
 
-// lazy compiles a pattern when it is first needed: pk-fs seldom gets to git.
+// lazy compiles a pattern at its first use: most calls of pk-fs need none.
 func lazy(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

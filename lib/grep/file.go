@@ -37,11 +37,11 @@ type searcher struct {
 
 	path    func() string // of the file
 	named   string
-	done    int                                         // what lies before it in buf was given out, or will not be
+	done    int                                         // the part of buf before it was printed, or will not be
 	counted int                                         // where in buf the line with number begins
 	number  int64                                       // of that line
-	owed    int                                         // lines after a match that are still to be given out
-	begun   bool                                        // something of the file was given out
+	owed    int                                         // lines after a match, not yet printed
+	begun   bool                                        // a line of the file was printed
 	emit    func(l Line, group, match bool) (more bool) // match: the first line of one
 }
 
@@ -49,7 +49,7 @@ type searcher struct {
 // first match.
 func (s *searcher) search(f io.Reader, path func() string) (binary bool, err error) {
 	s.path, s.named, s.done, s.counted, s.number, s.owed, s.begun, s.long = path, "", 0, 0, 1, 0, false, false
-	begin, end, skipping := 0, 0, false // of what was not searched
+	begin, end, skipping := 0, 0, false // of text that was not searched
 	for {
 		if s.stopped != nil && s.stopped() {
 			return false, nil

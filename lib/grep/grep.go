@@ -35,7 +35,7 @@ type Query struct {
 type Place struct {
 	Workspace workspace.Workspace
 	Path      string // in the workspace
-	Shown     string // as it is told
+	Shown     string // its name in results
 
 	// For a directory. Ignore holds git's rules. Other returns the place through which to
 	// search a directory below, nil for this place.
@@ -80,7 +80,7 @@ func brief(text string) string {
 	return fmt.Sprintf("%q", text)
 }
 
-// maxTold is how many bytes of an expression an error has.
+// maxTold bounds the bytes of an expression in an error.
 const maxTold = 200
 
 // ErrBinary is a file that was named, and is binary.
@@ -103,10 +103,10 @@ func Check(q Query) error {
 // A file with a NUL byte is binary: Search reads it up to the block with the first NUL
 // byte.
 //
-// The first MiB of a line is searched; at most 2000 bytes are given out. A line is not
-// searched if its length times the size of the compiled expression is over a bound, which
-// a MiB times 127 instructions is within; then Output.Failed is told ErrLongLine for the
-// file.
+// Search searches the first MiB of a line, and reports at most 2000 bytes. It does not
+// search a line if its length times the size of the compiled expression is over a bound.
+// A MiB times 127 instructions is within the bound. Output.Failed then gets ErrLongLine
+// for the file.
 //
 // Search ends some seconds after ctx does, at the latest, with its error.
 func Search(ctx context.Context, q Query, places []Place, out Output) (Total, error) {
@@ -153,9 +153,9 @@ type run struct {
 	room    chan struct{}
 	filling *batch
 	made    int
-	long    map[string]bool // the lists of ignored files that were told to be too long
+	long    map[string]bool // the lists of ignored files that were reported as too long
 
-	mu    sync.Mutex // of what follows
+	mu    sync.Mutex // guards the fields below
 	moved sync.Cond
 	next  int // the batch whose output is written
 	ready map[int]*batch

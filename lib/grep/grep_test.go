@@ -444,7 +444,7 @@ func TestSearchThatTakesTooLong(t *testing.T) {
 	assert.Empty(t, out.failures)
 }
 
-// A list of ignored files that is too long is told once.
+// Failed is called once for a list of ignored files that is too long.
 func TestLongIgnoreLists(t *testing.T) {
 	dir := initRepository(t)
 	write(t, dir, ".gitignore", strings.Repeat("skip\n", gitignore.MaxFile/5+1))

@@ -36,7 +36,7 @@ const (
 	// expression of 127 instructions searches a line of a MiB.
 	maxSteps = 1 << 27
 
-	// uninterrupted is how many steps are taken until it is looked whether the search is over.
+	// uninterrupted is the number of steps between two checks whether the search is over.
 	uninterrupted = 1 << 22
 )
 

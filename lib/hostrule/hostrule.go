@@ -23,7 +23,7 @@ type Rule struct {
 	Wildcard bool     // one or more labels below Name, not Name itself
 	Ports    []uint16 // sorted, without duplicates; 80 and 443 if none were given
 	Private  bool     // the name may resolve to private addresses; never with Wildcard
-	Origin   string   // who allowed it, for people: "option --allow-host"
+	Origin   string   // the source of the rule, for people: "option --allow-host"
 }
 
 // Host is the rule without its ports: "NAME" or "*.NAME".

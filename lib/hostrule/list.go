@@ -10,7 +10,7 @@ import (
 )
 
 // Lookup returns the rules of a set by its name: Sets.Rules, or a function that
-// loads the sets when one is asked for.
+// loads the sets at its first call.
 type Lookup func(set string) (Rules, error)
 
 // From reads the value of an option or a line of a list: a rule, or "@NAME" for the
@@ -66,9 +66,9 @@ func withoutComment(line string) string {
 	return line
 }
 
-// SetsFile is where the user's own sets are, or "" where that cannot be told:
-// hosts.tsv in ~/.config/pikuri. Refuse it with confine.RefuseWritable, before
-// LoadSets, where a sandboxed command could have written it.
+// SetsFile is the file of the user's own sets, hosts.tsv in ~/.config/pikuri, or "" if
+// the home is unknown. Refuse it with confine.RefuseWritable before LoadSets: a sandboxed
+// command could have written it.
 func SetsFile(home string, getenv func(string) string) string {
 	return usertable.Path(home, getenv, "hosts.tsv")
 }

@@ -18,8 +18,8 @@ const (
 const maxText = 2048
 
 // Parse reads a rule: "NAME[:PORT[,PORT]...] [private]". NAME may begin with "*.",
-// for the names below a domain of at least two labels. Whether such a domain is one
-// where anybody can register, as some of two labels are, is not known here.
+// for the names below a domain of at least two labels. Parse does not know the domains
+// under which anyone can register a name, some of which have two labels.
 func Parse(text string) (Rule, error) {
 	r, err := parse(strings.Trim(text, " \t"))
 	if err != nil {

@@ -23,7 +23,7 @@ type Row struct {
 	Path   string // below the top of a root
 	Needs  string // a path without which the row does not count; "" for none
 	Why    string // how code comes to run
-	Source string // where that is documented; "unchecked " before it if nobody has looked
+	Source string // the page that documents it; "unchecked " before it if it has not been read
 }
 
 // Rows is the table.

@@ -264,7 +264,7 @@ func paired(literal []byte) bool {
 		if literal[i] != '\\' {
 			continue
 		}
-		i++ // to what is escaped
+		i++ // to the escaped character
 		first, ok := escapedUnit(literal[i:])
 		if !ok || !utf16.IsSurrogate(first) {
 			continue

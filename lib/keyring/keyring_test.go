@@ -111,7 +111,7 @@ func taskMany() error {
 
 func TestMany(t *testing.T) {
 	cmd := child("many")
-	if os.Geteuid() == 0 { // who may have a million
+	if os.Geteuid() == 0 { // root may have a million
 		const somebody = 54321
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: somebody, Gid: somebody}}
 	}

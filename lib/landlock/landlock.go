@@ -1,7 +1,7 @@
-// Package landlock closes two ways out of a sandbox that shares the host's
-// network: connections to abstract Unix sockets, which belong to the network
-// namespace and to no file tree, and signals to the caller's processes, which the
-// terminal's process group reaches across PID namespaces.
+// Package landlock closes two ways out of a sandbox that shares the host's network.
+// Connections to abstract Unix sockets belong to the network namespace and to no file
+// tree. Signals reach the caller's processes across PID namespaces, through the
+// terminal's process group.
 //
 // It uses only the scopes of Landlock. A ruleset with file rules forbids mounting,
 // and bwrap has to mount. See landlock(7) and
@@ -51,10 +51,10 @@ func Supported() error {
 // ScopeThread restricts the calling thread and all that it starts from then on:
 // they can connect to an abstract Unix socket, or send a signal, only if the other
 // end is restricted with them. Abstract names stay shared in the other direction:
-// Landlock cannot forbid to bind one, nor the host's programs to connect to it.
+// Landlock forbids neither binding one nor connections from the host's programs.
 //
 // The restriction is permanent. It sets no_new_privs, which Landlock demands of
-// everybody but root: set-user-ID programs, bwrap included, gain nothing. The
+// all users but root: set-user-ID programs, bwrap included, gain nothing. The
 // thread can no longer trace processes outside, nor open their /proc/PID/ns, fd,
 // root and environ: open those first. Unix sockets that are files, and open
 // descriptors, work as before.

@@ -72,8 +72,7 @@ func Prepare(l Limits) (*Box, error) {
 	return b, nil
 }
 
-// cannot returns an error that names the limits that err keeps from being
-// enforced.
+// cannot names the limits that an error keeps from being enforced.
 func cannot(l Limits, err error) error {
 	what := "cannot enforce --" + strings.Join(l.controllers(), " and --") + ": "
 	if no, ok := errors.AsType[*Refusal](err); ok {
@@ -212,8 +211,7 @@ func (b *Box) count(file, name string) int64 {
 	return 0
 }
 
-// Bounds of Close. Killed processes end within milliseconds, unless one hangs
-// in the kernel.
+// Bounds of Close. Killed processes end within milliseconds as a rule.
 const (
 	closeLimit = 5 * time.Second
 	closePause = time.Millisecond

@@ -230,9 +230,8 @@ func (e *encoder) signature(s string) {
 	e.bytes(append([]byte(s), 0)...)
 }
 
-// array writes an array of the elements that fill adds, which begin at
-// multiples of align. Its length does not count the padding before the first
-// one.
+// array writes an array of the elements that fill adds, which begin at multiples of align. Its
+// length does not count padding before the first one.
 func (e *encoder) array(align int, fill func()) {
 	e.u32(0)
 	at := len(*e)

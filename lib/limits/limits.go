@@ -114,8 +114,7 @@ const (
 	FileSize Name = "file-size"
 )
 
-// Refusal is a limit that cannot be enforced, with advice on the change to
-// make.
+// Refusal is a limit that cannot be enforced, with advice.
 type Refusal struct {
 	Reason string
 	Advice string

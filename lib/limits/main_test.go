@@ -235,8 +235,7 @@ func taskFork(args []string) error {
 	return nil
 }
 
-// taskSpin uses processor time until it is killed; with "deaf" it ignores
-// SIGXCPU.
+// taskSpin keeps a processor busy; with "deaf" it ignores SIGXCPU.
 func taskSpin(args []string) error {
 	if len(args) == 0 {
 		signal.Reset(syscall.SIGXCPU) // Go ignores it

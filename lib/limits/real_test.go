@@ -67,9 +67,8 @@ func inBwrap(bwrap, self string, options ...string) []string {
 	return append(append(line, options...), "--", "/tmp/self")
 }
 
-// needs reports whether this machine can enforce the limits. If it cannot,
-// needs checks that they are refused: no test passes only because there is no
-// cgroup.
+// needs reports whether this machine can enforce the limits. If not, it checks that they are
+// refused: no test passes only for lack of a cgroup.
 func needs(t *testing.T, limits string) bool {
 	t.Helper()
 	l, err := parse(limits)
@@ -260,8 +259,7 @@ func TestCgroupNamespaceIsNoWayOut(t *testing.T) {
 	assert.Contains(t, nested.Output, "pids.max: open /tmp/cgroup/pids.max: no such file or directory\n")
 }
 
-// Close ends every process that the command has started, in any process
-// session.
+// Close ends every process of the command, in any process session.
 func TestCloseEndsAll(t *testing.T) {
 	if !needs(t, "pids=40") {
 		return

@@ -138,8 +138,7 @@ type room struct {
 	leave  bool // this process is in it, alone, and has to leave before it can
 }
 
-// reach returns the cgroup of this process, provided that the tree has the
-// controllers.
+// reach returns this process's cgroup, if the tree has the controllers.
 func (h host) reach(controllers []string) (place, error) {
 	here, err := h.where()
 	if err != nil {

@@ -26,8 +26,8 @@ const maxPassed = 64 << 20
 // out.
 var ErrBinary = errors.New("it is binary")
 
-// ErrLongLine is a line of over 64 MiB that would be passed over, or that Tail would
-// look for the beginning of.
+// ErrLongLine is a line of over 64 MiB before the requested lines, or one whose
+// beginning Tail would have to find.
 var ErrLongLine = fmt.Errorf("a line on the way is longer than %d bytes", maxPassed)
 
 // Range says which lines.

@@ -35,15 +35,16 @@ type Config struct {
 	Bwrap bwrap.Binary
 	Argv  []string
 
-	Streams  [3]*os.File // standard input, output and error; nil stands for /dev/null
+	Streams  [3]*os.File // standard input, output and error; nil means /dev/null
 	Terminal []int       // which of them get a terminal of the sandbox's own
 	Files    []Placed    // further files of the command
 	Cgroup   *os.File    // directory of the cgroup to run in; nil: the caller's
 	Held     []*os.File  // locked files, kept open until the sandbox has ended
 	Note     *os.File    // the locked note of the journal, kept open as well; or nil
-	Session  *os.File    // directory of the session whose commands share the network; nil: nobody shares it
+	Session  *os.File    // directory of the session whose commands share the network; nil: it is not shared
 	Told     *os.File    // where the content of Plan.Vanishing goes; or nil
-	Report   *os.File    // where the gate of the network tells of connections; or nil
+	Failed   *os.File    // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
+	Report   *os.File    // receives the gate's records of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // a set-up program that was started before; or nil
 
@@ -66,11 +67,11 @@ type Placed struct {
 type Keeper struct {
 	Pid         int
 	User, Mount *os.File
-	Lock        *os.File // what it has locked
+	Lock        *os.File // its locked file
 }
 
-// Event tells of a command. Exited comes first, then Done. A channel that is
-// closed without Done says that the process between was killed.
+// Event tells of a command. Exited comes first, then Done. A channel that is closed
+// without Done means that the set-up program or the guard was killed.
 type Event struct {
 	Kind     Kind
 	Status   syscall.WaitStatus // Exited
@@ -78,7 +79,7 @@ type Event struct {
 	Ended    int                // Done: processes that had to be ended
 	Commands []string           // Done: their command lines, as far as they were seen
 	Left     int                // Done: processes that could not be ended
-	Usage    syscall.Rusage     // Done: of all processes together
+	Usage    syscall.Rusage     // Done: of all processes, except those that bwrap ended with itself
 }
 
 // Kind is a kind of Event.
@@ -113,10 +114,9 @@ type Sandbox struct {
 	status *os.File
 }
 
-// Start starts a sandbox. It closes the mount namespace of the Keeper; the other
-// files of c stay the caller's, and can be closed when it returns. The error says
-// why there is none; it matches *bwrap.Unavailable if this machine does not allow
-// one.
+// Start starts a sandbox. It closes the mount namespace of the Keeper. The other
+// files of c stay the caller's, and can be closed when it returns. The error matches
+// *bwrap.Unavailable if this machine does not allow a sandbox.
 func Start(c Config) (*Sandbox, error) {
 	for limit := time.Now().Add(rejoinTime); ; {
 		s, err := start(c)
@@ -220,6 +220,9 @@ func (l *launch) prepare() (err error) {
 	if l.Told != nil {
 		d.Told, l.job.Told = l.give(l.Told), l.Plan.Vanishing()
 	}
+	if l.Failed != nil {
+		d.Failed = l.give(l.Failed)
+	}
 	if l.Note != nil {
 		d.Note = l.give(l.Note)
 	}
@@ -237,7 +240,7 @@ func (l *launch) prepare() (err error) {
 	return nil
 }
 
-// passFiles hands on the streams and the files of the command.
+// passFiles passes the streams and the files of the command on.
 func (l *launch) passFiles() error {
 	d := &l.job.FDs
 	d.Terminal = l.Terminal

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// process is one as it was found: its number, and the parent below which it was.
+// process is a process when it was found: its number, and its parent.
 type process struct{ pid, parent int }
 
 // descendants lists the processes below pid, parents first. It is a snapshot: a

@@ -34,8 +34,8 @@ type outcome struct {
 }
 
 // StartAhead starts the set-up program for a Config with that Keeper, or with none;
-// gate says that its plan has a gate, and no session shares it. Close it. The files of
-// k stay the caller's.
+// gate says that its plan has a gate that no session shares. The caller closes the Ahead.
+// The files of k stay the caller's.
 func StartAhead(k *Keeper, gate bool) *Ahead {
 	a := &Ahead{done: make(chan outcome, 1), user: k.namespace(), gate: gate}
 	var user *os.File

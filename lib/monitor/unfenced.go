@@ -239,7 +239,7 @@ type guard struct {
 // runGuard is the guard's process: it runs one command, and returns when all that
 // the command started has ended.
 func runGuard() error {
-	runtime.LockOSThread() // the command is to die with this thread
+	runtime.LockOSThread() // the command dies with this thread
 	if kind, _ := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
 		return hidden.ErrOwnUse
 	}

@@ -14,7 +14,7 @@ type Mount struct {
 	ID     string
 	Parent string // the ID of the mount that it lies in
 	Device string // of the file system, as MAJOR:MINOR
-	Root   string // what of the file system is shown
+	Root   string // the mounted directory of the file system
 	Point  string // where
 	Type   string // of file system
 	Source string

@@ -271,7 +271,7 @@ func (w *walk) entries(p *pair) error {
 	return nil
 }
 
-// lost is why a directory that was closed is not found again.
+// lost is the error of a directory that was closed and is not found again.
 func (p *pair) lost() error {
 	for _, d := range []*dir{p.up, p.low} {
 		if d != nil && d.lost != nil {
@@ -426,7 +426,7 @@ func inLower(err error) error { return fmt.Errorf("cannot read it in the lower l
 
 func permissions(f File) uint32 {
 	if f.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return 0 // nobody reads them
+		return 0 // the caller does not use them
 	}
 	return f.Mode & 0o7777
 }

@@ -69,8 +69,8 @@ var ErrInUse = errors.New("another command uses it")
 
 // Open makes the directories of the layer where they are missing, and opens its lock
 // file. mode is that of the lower directory: the merged one has the mode of the upper
-// directory. A command that took the owner's permissions from that gave them back to the
-// next one.
+// directory. If a command has taken permissions from the owner of that, Open gives them
+// back.
 func (l *Layer) Open(mode fs.FileMode) error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 type Layers struct {
 	Upper  string `json:"upper"`
 	Work   string `json:"work"`
-	Source string `json:"source,omitempty"` // of the mount, by which the session's keeper knows it
-	Fresh  bool   `json:"fresh,omitempty"`  // nobody uses the overlay: one that is mounted is stale
+	Source string `json:"source,omitempty"` // of the mount: the session's keeper recognizes it by that
+	Fresh  bool   `json:"fresh,omitempty"`  // no command uses the overlay: one that is mounted is stale
 }
 
 // Mount makes an overlay over an open directory, as a detached mount. Directories are

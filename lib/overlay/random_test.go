@@ -25,7 +25,7 @@ import (
 )
 
 // The test binary runs itself as root of namespaces of its own, where it mounts
-// overlays. It is told the directories to make them in.
+// overlays in the directories of this variable.
 const placesVariable = "PK_OVERLAY_PLACES"
 
 func TestMain(m *testing.M) {
@@ -45,8 +45,8 @@ type round struct {
 	Seed         uint64
 	Upper, Lower string
 	Want         []record // by a comparison of whole trees
-	Inside       string   // what is wrong in a namespace that reads everything
-	Stale        string   // what the mounted overlay showed, and a new mount does not
+	Inside       string   // the fault found in a namespace that reads everything
+	Stale        string   // entries that the mounted overlay showed, and a new mount does not
 }
 
 // record is the part of a Change that a comparison of trees knows.
@@ -409,7 +409,7 @@ func (g *generator) fill() {
 	}
 }
 
-// device makes a device 0:0, which the kernel allows everybody outside of overlays.
+// device makes a device 0:0, which the kernel allows all users outside of overlays.
 func (g *generator) device() { _ = unix.Mknod(g.path(), unix.S_IFCHR, 0) }
 
 // work does n things, some by several threads.

@@ -93,7 +93,7 @@ func (s *states) takesAll() bool {
 	return last >= 0 && s.components[last].globstar && s.at[last]
 }
 
-// matches holds the component against a name. Only the last star is ever tried
+// matches compares the component with a name. Only the last star is ever tried
 // again with more: the characters between two stars can be taken where they are
 // found first.
 func (c component) matches(name string) bool {

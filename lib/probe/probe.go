@@ -28,7 +28,7 @@ const (
 
 // Attack is one way out.
 type Attack struct {
-	Name      string // what it tries, for people
+	Name      string // the attack, for people
 	Guarantee string // the guarantee that should stop it
 	Harm      string // why it must not run outside a sandbox; "" if it may
 

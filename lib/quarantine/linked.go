@@ -40,7 +40,7 @@ func LinkedBelow(path string) ([]Linked, error) {
 			return fmt.Errorf("there are more than %d entries in %q: hard links among the others are not watched", maxEntries, path)
 		}
 		if err != nil || entry.IsDir() || !entry.Type().IsRegular() {
-			return nil // what cannot be read now, git and its like cannot read either
+			return nil // git and other tools cannot read it now either
 		}
 		var st unix.Stat_t
 		if unix.Lstat(name, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 {

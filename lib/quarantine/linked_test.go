@@ -16,7 +16,7 @@ func TestFilesWithOtherNames(t *testing.T) {
 		name    string
 		content string
 		change  func(t *testing.T, protected, other string)
-		want    string // what is at the protected name in the end
+		want    string // the final content at the protected name
 		moved   bool
 		fails   string
 	}{

@@ -172,7 +172,7 @@ func moveTo(parent int, name string, dir int) (string, error) {
 		return "", err
 	}
 	if sub, oerr := fsat.Openat(parent, name, unix.O_PATH|directory, 0); oerr == nil {
-		allow(sub) // for good: in the quarantine nobody else needs its mode
+		allow(sub) // permanently: in the quarantine no program needs its mode
 		unix.Close(sub)
 		if err = fsat.RenameFresh(parent, name, dir, to); err == nil {
 			return to, nil

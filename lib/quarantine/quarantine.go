@@ -36,7 +36,7 @@ type Note struct {
 	Linked  []Linked `json:"linked,omitempty"`
 	Session string   `json:"session"` // name of the session directory that files are moved to
 
-	Layers []*gitdir.Layer `json:"layers,omitempty"` // from which work is to land
+	Layers []*gitdir.Layer `json:"layers,omitempty"` // whose work lands
 
 	// Above are directories above the names that were missing too: a command can
 	// put a symbolic link in the place of one, and the name behind the link.
@@ -45,7 +45,7 @@ type Note struct {
 	base  string         // without links; "" if there is none
 	path  string         // of the note
 	file  *os.File       // locked
-	until *unix.Timespec // when the sandbox ended, if a killed monitor's set-up program told
+	until *unix.Timespec // the end of the sandbox, if a killed monitor's set-up program noted it
 }
 
 // Link is a symbolic link that a command can replace.
@@ -160,7 +160,7 @@ func (w ways) to(dir string) way {
 			at.missing = true
 		case err == nil && !info.IsDir():
 			at.blocked = dir
-		} // what cannot be looked at may be a directory
+		} // on an error it may be a directory
 	}
 	w[dir] = at
 	return at
@@ -168,7 +168,7 @@ func (w ways) to(dir string) way {
 
 // planted returns the file to move away for name, "" for none: name, or the file or
 // link that is now in the place of a directory that was missing. A file or link that
-// was above name before means that there is nothing.
+// was above name before is not moved.
 func (n *Note) planted(name string, w ways) string {
 	at := w.to(filepath.Dir(name))
 	switch {
@@ -186,7 +186,7 @@ func (n *Note) planted(name string, w ways) string {
 // Report is the result of carrying out a note.
 type Report struct {
 	Moved []Moved
-	Git   []string // what did not land as the command may expect, a line each
+	Git   []string // changes that did not land as the command may expect, a line each
 }
 
 // End carries out the note. The note stays if a part of it fails: the next command
@@ -346,8 +346,8 @@ func (n *Note) Inherit(others []Note, seen []string) {
 	}
 }
 
-// planned reports whether there was nothing at a link, as another note says, and has the names
-// there, or behind it, taken away.
+// planned reports whether another note says that a link was missing, and adds to n the names
+// of that note at the link, or behind it.
 func (n *Note) planned(link string, o Note) bool {
 	switch {
 	case slices.Contains(o.Names, link):
@@ -423,7 +423,7 @@ func trusted(base string) (string, error) {
 	}
 }
 
-// overflowID is root, as a user namespace without it shows it.
+// overflowID is the owner that a user namespace without root shows for root's files.
 const overflowID = 65534
 
 func recoverOne(base string, dir int, name string) (r Report, err error) {

@@ -212,8 +212,8 @@ func tick(t *testing.T, dir string) {
 	}
 }
 
-// A command begins while the work of another one lies at a protected place, and does the same
-// there once the other has ended: that takes its own away, and the protection with it.
+// A command begins while the file of another one is at a protected place, and makes it again
+// once the other has ended. The end of the other takes its file away, with the protection.
 func TestInherit(t *testing.T) {
 	write := func(t *testing.T, name, text string) { require.NoError(t, os.WriteFile(name, []byte(text), 0o600)) }
 	link := func(t *testing.T, target, name string) {
@@ -222,9 +222,9 @@ func TestInherit(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		first  func(p string) Note                 // what is there before both
+		first  func(p string) Note                 // the state before both
 		plant  func(t *testing.T, p string)        // by each
-		second func(p string) (n Note, s []string) // what the second one finds
+		second func(p string) (n Note, s []string) // the state that the second one finds
 		right  func(t *testing.T, p string)
 	}{
 		{"a file", func(p string) Note { return Note{Names: []string{p + "/f"}} },

@@ -37,7 +37,7 @@ type BwrapConfig struct {
 	Session string
 
 	// Trial makes the session a trial: changes that commands make in the roots stay in the
-	// session, until pk-apply lands them. A Session that exists and is no trial is refused.
+	// session, until pk-apply lands them. A Session that exists and is not a trial is refused.
 	Trial bool
 
 	// Bwrap is the program; "" is the first in the system's own directories.
@@ -103,8 +103,7 @@ func (c BwrapConfig) reserve() (*session.Reserved, error) {
 	return &s, nil
 }
 
-// join makes config the one of a command in the session. leave ends the use of the
-// session.
+// join makes config that of a command in the session. leave ends its use.
 func (r *BwrapRunner) join(config *fence.Config) (leave func() error, err error) {
 	nothing := func() error { return nil }
 	switch {

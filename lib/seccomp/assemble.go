@@ -30,11 +30,11 @@ const (
 const skipped = math.MaxUint32
 
 // assemble makes a program that branches on the ABI of a call, then on its
-// number.
-func assemble(abis []abi, rules []rule) []unix.SockFilter {
+// number. What the rules allow of calls, it stops for a tracer.
+func assemble(abis []abi, rules []rule, calls ...tracedCall) []unix.SockFilter {
 	program := []unix.SockFilter{load(offsetABI)}
 	for _, a := range abis {
-		part := section(a, rules)
+		part := section(a, rules, calls)
 		program = append(program, equal(audit[a], 1, 0), jump(len(part)))
 		program = append(program, part...)
 	}
@@ -42,17 +42,30 @@ func assemble(abis []abi, rules []rule) []unix.SockFilter {
 }
 
 // section answers the calls of one ABI. It ends in a return on every path.
-func section(a abi, rules []rule) []unix.SockFilter {
+func section(a abi, rules []rule, calls []tracedCall) []unix.SockFilter {
 	s := []unix.SockFilter{load(offsetNumber)}
 	if a == amd64 {
 		s = append(s, withoutX32()...)
 	}
 	for _, r := range rules {
 		if number := r.number[a]; number != missing {
-			s = append(s, r.code(number)...)
+			s = append(s, r.code(number, allowed(calls, a, number))...)
+		}
+	}
+	for _, c := range calls { // one that a rule names is not reached
+		if number := c.number[a]; number != missing {
+			s = append(s, rule{}.code(number, allowed(calls, a, number))...)
 		}
 	}
 	return append(s, answer(unix.SECCOMP_RET_ALLOW))
+}
+
+// allowed answers a call that no rule refuses.
+func allowed(calls []tracedCall, a abi, number uint32) unix.SockFilter {
+	if at := slices.IndexFunc(calls, func(c tracedCall) bool { return c.number[a] == number }); at >= 0 {
+		return answer(unix.SECCOMP_RET_TRACE | uint32(at+1))
+	}
+	return answer(unix.SECCOMP_RET_ALLOW)
 }
 
 // withoutX32 answers as a kernel built without x32 does.
@@ -69,12 +82,12 @@ func withoutX32() []unix.SockFilter {
 
 // code answers the calls with this number, and leaves the others to the code
 // behind it.
-func (r rule) code(number uint32) []unix.SockFilter {
+func (r rule) code(number uint32, rest unix.SockFilter) []unix.SockFilter {
 	var body []unix.SockFilter
 	for _, refusal := range r.refusals {
 		body = append(body, refusal.code()...)
 	}
-	body = append(body, answer(unix.SECCOMP_RET_ALLOW))
+	body = append(body, rest)
 	return append([]unix.SockFilter{equal(number, 0, len(body))}, body...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -211,47 +212,60 @@ func combinations(yield func([6]uint64) bool) {
 	}
 }
 
+// abisOfKernels are the ABIs, with their names in Go.
+var abisOfKernels = []struct {
+	name, arch string
+	abi        abi
+}{
+	{"amd64", "amd64", amd64},
+	{"386", "amd64", i386},
+	{"arm64", "arm64", arm64},
+	{"arm", "arm64", arm},
+}
+
+var unixPackage = sync.OnceValues(exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output)
+
+// numbers returns the system calls that golang.org/x/sys/unix knows.
+func numbers(t *testing.T, arch string) map[string]uint32 {
+	t.Helper()
+	dir, err := unixPackage()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "zsysnum_linux_"+arch+".go"))
+	require.NoError(t, err)
+	calls := map[string]uint32{}
+	for _, c := range regexp.MustCompile(`(?m)^\s*SYS_(\w+)\s*=\s*(\d+)$`).FindAllStringSubmatch(string(text), -1) {
+		number, err := strconv.ParseUint(c[2], 10, 32)
+		require.NoError(t, err)
+		calls[c[1]] = uint32(number)
+	}
+	require.Greater(t, len(calls), 300)
+	return calls
+}
+
 // TestEveryCall asks about every system call that golang.org/x/sys/unix knows on
 // each ABI, with arguments of every class.
 func TestEveryCall(t *testing.T) {
 	if os.Getenv("PK_TEST_BWRAP") != "" {
 		t.Skip("this needs Go; it is the same with every bwrap")
 	}
-	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()
-	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^\s*SYS_(\w+)\s*=\s*(\d+)$`)
-	for _, a := range []struct {
-		name, arch string
-		abi        abi
-	}{
-		{"amd64", "amd64", amd64},
-		{"386", "amd64", i386},
-		{"arm64", "arm64", arm64},
-		{"arm", "arm64", arm},
-	} {
+	for _, a := range abisOfKernels {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "zsysnum_linux_"+a.name+".go"))
-			require.NoError(t, err)
 			rules := policy(false)
 			program, nested := assemble(families[a.arch], rules), assemble(families[a.arch], policy(true))
-			calls := line.FindAllStringSubmatch(string(text), -1)
-			require.Greater(t, len(calls), 300)
 			named := 0
-			for _, c := range calls {
-				number, err := strconv.ParseUint(c[2], 10, 32)
-				require.NoError(t, err)
-				ruled := slices.ContainsFunc(rules, func(r rule) bool { return r.number[a.abi] == uint32(number) })
+			for name, number := range numbers(t, a.name) {
+				ruled := slices.ContainsFunc(rules, func(r rule) bool { return r.number[a.abi] == number })
 				for args := range combinations {
-					got, err := run(program, call{uint32(number), audit[a.abi], args})
+					got, err := run(program, call{number, audit[a.abi], args})
 					require.NoError(t, err)
-					if want := expected(c[1], args); want != got {
-						require.Failf(t, "another answer", "%s %#x: want %#x, got %#x", c[1], args, want, got)
+					if want := expected(name, args); want != got {
+						require.Failf(t, "another answer", "%s %#x: want %#x, got %#x", name, args, want, got)
 					}
-					inside, err := run(nested, call{uint32(number), audit[a.abi], args})
+					inside, err := run(nested, call{number, audit[a.abi], args})
 					require.NoError(t, err)
-					if inside != got && (inside != allow || c[1] != "OPENAT2") {
-						require.Failf(t, "another answer with nested", "%s %#x: %#x", c[1], args, inside)
+					if inside != got && (inside != allow || name != "OPENAT2") {
+						require.Failf(t, "another answer with nested", "%s %#x: %#x", name, args, inside)
 					}
 					if !ruled && args[0] != 0 {
 						break // the program does not read its arguments
@@ -267,11 +281,54 @@ func TestEveryCall(t *testing.T) {
 	}
 }
 
+// TestTracing holds the filter for a tracer against the other: it stops what that allows
+// of the calls in the table, and no other call.
+func TestTracing(t *testing.T) {
+	if os.Getenv("PK_TEST_BWRAP") != "" {
+		t.Skip("this needs Go; it is the same with every bwrap")
+	}
+	for _, a := range abisOfKernels {
+		program, plain := assemble(families[a.arch], policy(false), traced...), assemble(families[a.arch], policy(false))
+		stopped := 0
+		for name, number := range numbers(t, a.name) {
+			ruled := slices.ContainsFunc(policy(false), func(r rule) bool { return r.number[a.abi] == number })
+			at := slices.IndexFunc(traced, func(c tracedCall) bool { return c.number[a.abi] == number })
+			for args := range combinations {
+				want, err := run(plain, call{number, audit[a.abi], args})
+				require.NoError(t, err)
+				if want == allow && at >= 0 {
+					want = unix.SECCOMP_RET_TRACE | uint32(at+1)
+				}
+				got, err := run(program, call{number, audit[a.abi], args})
+				require.NoError(t, err)
+				if want != got {
+					require.Failf(t, "another answer", "%s, %s %#x: want %#x, got %#x", a.name, name, args, want, got)
+				}
+				if !ruled && args[0] != 0 {
+					break
+				}
+			}
+			if at >= 0 {
+				stopped++
+				found, ok := Traced(uint32(at + 1))
+				assert.True(t, ok)
+				assert.Equal(t, strings.ToLower(strings.Replace(name, "NEWFSTATAT", "FSTATAT", 1)), strings.Replace(found.Name, "newfstatat", "fstatat", 1), a.name)
+			}
+		}
+		here := slices.DeleteFunc(slices.Clone(traced), func(c tracedCall) bool { return c.number[a.abi] == missing })
+		assert.Len(t, here, stopped, a.name)
+	}
+	for _, data := range []uint32{0, uint32(len(traced) + 1), 0xffff} {
+		_, ok := Traced(data)
+		assert.False(t, ok)
+	}
+}
+
 // The kernel takes 4096 instructions, and none that jumps out of the program;
 // run would not notice the latter on paths that are not taken.
 func TestWellFormed(t *testing.T) {
 	for arch, abis := range families {
-		program := assemble(abis, policy(false))
+		program := assemble(abis, policy(true), traced...)
 		require.LessOrEqual(t, len(program), unix.BPF_MAXINSNS, arch)
 		for at, in := range program {
 			if in.Code&7 == unix.BPF_JMP {

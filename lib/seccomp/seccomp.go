@@ -42,13 +42,15 @@ import (
 //
 // There are filters for amd64 and arm64. Elsewhere the error matches
 // errors.ErrUnsupported.
-func Filter(nested bool) ([]byte, error) {
+func Filter(nested bool) ([]byte, error) { return encode(policy(nested)) }
+
+func encode(rules []rule, calls ...tracedCall) ([]byte, error) {
 	abis, ok := families[runtime.GOARCH]
 	if !ok {
 		return nil, fmt.Errorf("no system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
 	var out bytes.Buffer
-	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, policy(nested))); err != nil {
+	if err := binary.Write(&out, binary.NativeEndian, assemble(abis, rules, calls...)); err != nil {
 		return nil, fmt.Errorf("internal error: %w", err)
 	}
 	return out.Bytes(), nil
@@ -135,11 +137,11 @@ var sockets = []refusal{
 	// ping uses the ICMP protocols.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_INET, unix.AF_INET6), isNot(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP,
 		unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6, unix.IPPROTO_MPTCP)}},
-	// NETLINK_ROUTE tells addresses and routes: getaddrinfo, getifaddrs, Go's net
-	// package, libuv and ip(8) use it. The others tell about the host: ss reads
-	// /proc instead of NETLINK_SOCK_DIAG, programs that log to NETLINK_AUDIT take
-	// the error for a kernel without it, and the devices that libudev and Chromium
-	// watch by NETLINK_KOBJECT_UEVENT are not in the sandbox.
+	// NETLINK_ROUTE lists addresses and routes: getaddrinfo, getifaddrs, Go's net
+	// package, libuv and ip(8) use it. The others describe the host. ss reads /proc
+	// instead of NETLINK_SOCK_DIAG. Programs that log to NETLINK_AUDIT take the error for a
+	// kernel without it. The devices that libudev and Chromium watch by
+	// NETLINK_KOBJECT_UEVENT are not in the sandbox.
 	{unix.EPROTONOSUPPORT, []test{is(0, unix.AF_NETLINK), isNot(2, unix.NETLINK_ROUTE)}},
 }
 

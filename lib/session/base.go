@@ -76,8 +76,7 @@ func makeBase(path string) (*os.File, error) {
 	if err := checkGround(path); err != nil {
 		return nil, fmt.Errorf("cannot make cache directory %q: %w", path, err)
 	}
-	// 0700 for missing directories above it too: the specification of $XDG_CACHE_HOME asks
-	// for that.
+	// 0700 for missing parents too, as the specification of $XDG_CACHE_HOME asks.
 	if err := makeAll(path); err != nil {
 		return nil, refuse("set XDG_CACHE_HOME to a directory of your own", "cannot make cache directory %q: %v", path, err)
 	}

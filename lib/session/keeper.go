@@ -109,7 +109,7 @@ func launch(args []string) error {
 	return cmd.Start()
 }
 
-// keeper is a keeper with its session directory. It is no user of the directory.
+// keeper is a keeper with its session directory. It does not count as a user of the directory.
 type keeper struct {
 	base, dir, own *os.File
 	name           string
@@ -262,8 +262,7 @@ func (k *keeper) lockUnused() (waited bool, err error) {
 	return waited, err
 }
 
-// touched is the time when a command last joined the session; it ignores a time in the
-// future.
+// touched is the time of the last join by a command; a time in the future is ignored.
 func (k *keeper) touched() time.Time {
 	var st unix.Stat_t
 	if unix.Fstat(fd(k.own), &st) != nil {
@@ -369,9 +368,8 @@ func bootID() []byte {
 	return id
 }
 
-// dismiss ends the keeper of a session directory that is locked exclusively, and all
-// processes that still see its mounts. It reports whether none of them is mounted any
-// more.
+// dismiss ends the keeper of a session directory that is locked exclusively, and all processes
+// that still see its mounts. It reports whether all are unmounted.
 func dismiss(dir *os.File) bool {
 	pid, err := keeperOf(dir)
 	if err != nil {

@@ -94,8 +94,7 @@ func taskHold(args []string) error {
 	return err
 }
 
-// newBase returns a base in a directory that is always cleaned, also of unreadable
-// directories.
+// newBase returns a base that is removed at the end, unreadable parts included.
 func newBase(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "session")

@@ -239,7 +239,7 @@ func (s *sweep) lockOut(dir *os.File, name string) (free bool, err error) {
 	return false, nil
 }
 
-// lookAt finds entries that are no session directory of this user, without opening them.
+// lookAt finds entries that are not session directories of this user, without opening them.
 func (s *sweep) lookAt(name string) Reason {
 	var st unix.Stat_t
 	switch err := unix.Fstatat(fd(s.base), name, &st, unix.AT_SYMLINK_NOFOLLOW); {
@@ -287,8 +287,7 @@ func (s *sweep) explainOpen(err error, r *Result) {
 	}
 }
 
-// judgeAge keeps a session directory that is too young. The remains of a killed sweep are
-// judged already.
+// judgeAge keeps young directories, but not the remains of a killed sweep.
 func (s *sweep) judgeAge(dir *os.File, name string, r *Result) {
 	if s.Now == nil {
 		return // Dir.Remove: its own, of any age

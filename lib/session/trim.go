@@ -111,7 +111,7 @@ func inUse(base *os.File, name string) bool {
 	return unix.Flock(n, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
-// keptIn lists the entries of one directory. One that is missing, or is no directory of
+// keptIn lists the entries of one directory. One that is missing, or is not a directory of
 // this file system, has none.
 func keptIn(base *os.File, in string) []kept {
 	n, err := openBeneath(fd(base), in)

@@ -38,8 +38,8 @@ var pipKeys = []string{
 	"require-virtualenv", "retries", "timeout", "trusted-host", "user",
 }
 
-// Paths lists the files of the machine and of a user. Those in a project are the
-// project's own.
+// Paths lists the files of the machine and of a user. It leaves out those in a
+// project.
 func Paths(home string, getenv func(string) string) []string {
 	config := getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(config) {

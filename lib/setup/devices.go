@@ -123,7 +123,7 @@ func terminal(stream int) (device int, ok bool) {
 		if err != nil {
 			continue
 		}
-		// Device numbers say nothing: each devpts counts from zero.
+		// Device numbers do not identify a terminal: each devpts counts from zero.
 		if unix.Fstat(fd, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino && strings.HasPrefix(name, "/dev/") {
 			return fd, true
 		}

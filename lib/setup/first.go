@@ -34,7 +34,7 @@ type call struct {
 // first is a first process that is being prepared.
 type first struct {
 	calls   []call
-	pins    runtime.Pinner // what calls point to, by number
+	pins    runtime.Pinner // memory of the arguments of calls
 	control *os.File
 	ruleset int // of Landlock, or -1
 }
@@ -116,7 +116,7 @@ func (f *first) become() error {
 func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pair [2]int) (mask *unix.Sigset_t, err error) {
 	f.do("die with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	f.do("close a socket", unix.SYS_CLOSE, uintptr(pair[0]))
-	// A parent that has died before says nothing.
+	// If the parent has died before, this read gets nothing.
 	f.do("wait", unix.SYS_READ, uintptr(pair[1]), pinned(f, new(byte)), 1).some = true
 	if network >= 0 {
 		f.do("enter the network", unix.SYS_SETNS, uintptr(network), unix.CLONE_NEWNET)

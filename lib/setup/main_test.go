@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script stands for bwrap: a shell that looks at the tree, which is its argument
+// script replaces bwrap: a shell that checks the tree, which is its argument
 // $TREE, and gets the command as "$@".
 const script = `#!/bin/sh
 shift 3
@@ -51,7 +51,7 @@ func start(t *testing.T, before string, j *Job) (stdout, stderr string) {
 	cmd := exec.Command("unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", before+` exec "$@"`, "sh", self, option, string(text))
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said
-	_ = cmd.Run() // the caller looks at what was said
+	_ = cmd.Run() // the caller checks the output
 	return out.String(), said.String()
 }
 

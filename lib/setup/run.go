@@ -20,6 +20,7 @@ import (
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/session"
+	"pikuri/lib/trace"
 )
 
 // controlFD is the socket to the monitor. The job comes in, one Answer goes out;
@@ -138,7 +139,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 
 // open replaces the places of files in a message by their descriptors.
 func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told}
+	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told, &d.Failed}
 	for i := range d.Held {
 		places = append(places, &d.Held[i])
 	}
@@ -165,8 +166,9 @@ type run struct {
 	pty     [2]int // the sandbox's own terminal: master, slave
 	root    string // the tree
 	joining chan joined
-	tree    int        // the same, open, if there is something to tell of it
-	link    *gate.Link // to the gate of the sandbox's network, or nil
+	tree    int           // the same, open, if there is something to tell of it
+	link    *gate.Link    // to the gate of the sandbox's network, or nil
+	tracer  *trace.Tracer // of the command's system calls, or nil
 }
 
 // answer tells the monitor, if there is one.
@@ -210,9 +212,9 @@ func (r *run) start() error {
 }
 
 // makeInSession makes the sandbox on a thread of its own, which has a copy of the
-// host's mounts, while the main thread enters the mount namespace of the session: its
-// keeper, if it is killed, finds it again there. The thread lives as long as this
-// process, since bwrap dies with it.
+// host's mounts. The main thread enters the mount namespace of the session: if the keeper
+// is killed, the next command finds the namespace through this process. The thread lives
+// as long as this process, since bwrap dies with it.
 func (r *run) makeInSession() error {
 	type taken struct {
 		mounts map[string]int
@@ -328,10 +330,15 @@ func (r *run) make(session map[string]int) error {
 		}
 		defer first.close()
 	}
+	if failed := r.job.FDs.Failed; failed > 0 {
+		if r.tracer, err = trace.Start(r.pid, failed); err != nil {
+			return &failure{err, "leave --trace out: a debugger or a --trace around this holds the command, or ptrace(2) is forbidden (kernel.yama.ptrace_scope)"}
+		}
+	}
 	return first.become()
 }
 
-// joined is a connection to the gate, or why there is none.
+// joined is a connection to the gate, or the error of joining it.
 type joined struct {
 	link *gate.Link
 	err  error
@@ -502,12 +509,7 @@ func (r *run) wait() int {
 			r.kill()
 		}()
 	}
-	var ws syscall.WaitStatus
-	for {
-		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
+	ws := r.ended()
 	r.noteEnd()
 	r.report()
 	r.tell()
@@ -515,6 +517,18 @@ func (r *run) wait() int {
 		return 128 + int(ws.Signal())
 	}
 	return ws.ExitStatus()
+}
+
+// ended waits for the end of bwrap.
+func (r *run) ended() (ws syscall.WaitStatus) {
+	if r.tracer != nil {
+		return r.tracer.Wait()
+	}
+	for {
+		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+			return ws
+		}
+	}
 }
 
 // report writes the records of the gate, one JSON object a line.
@@ -538,8 +552,8 @@ func (r *run) report() {
 	_ = fsat.Fill(to, text)
 }
 
-// noteEnd tells by the ctime of a note, which can no longer be written, when the
-// sandbox has ended.
+// noteEnd takes the write permission away from a note: its ctime is then the time of the
+// sandbox's end.
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)

@@ -73,9 +73,10 @@ type Descriptors struct {
 	KeeperLock int      `json:"keeper_lock,omitempty"` // the file that Job.Keeper has locked
 	Held       []int    `json:"held,omitempty"`        // locked files; kept open to the end
 	Note       int      `json:"note,omitempty"`        // the locked note of the journal; kept open to the end
-	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: nobody shares it
+	Session    int      `json:"session,omitempty"`     // directory of the session that shares Job.Net; none: it is not shared
 	Report     int      `json:"report,omitempty"`      // where the gate's records go
 	Told       int      `json:"told,omitempty"`        // where the content of Job.Told goes
+	Failed     int      `json:"failed,omitempty"`      // where failed system calls go; the filter is one of seccomp.Tracing then
 	Terminal   []int    `json:"terminal,omitempty"`    // standard streams that get a terminal of the sandbox's own
 	Passed     []Placed `json:"passed,omitempty"`      // for the command
 }
@@ -117,7 +118,7 @@ type Mount struct {
 	Perms   uint32 `json:"perms,omitempty"`   // Empty, Copy, File, Overlay without From
 	Size    int64  `json:"size,omitempty"`    // Empty, Dev: the most it may hold, in bytes
 	Data    []byte `json:"data,omitempty"`    // File
-	Session string `json:"session,omitempty"` // Overlay: where the session's mount namespace has it
+	Session string `json:"session,omitempty"` // Overlay: its path in the session's mount namespace
 
 	// Layer is the layers of an Overlay on disk. With Session, the set-up program mounts
 	// the overlay there if it is not mounted yet; mounts of one upper layer elsewhere in
@@ -169,13 +170,13 @@ func decode(text []byte) (*Job, error) {
 	return j, nil
 }
 
-// selfFD is where a descriptor is a path.
+// selfFD is the directory in which a descriptor has a path.
 const selfFD = "/proc/self/fd/"
 
 func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 
 // insideOwnNamespace tells a user namespace that maps one user from the
-// machine's own, in which the mounts would be everybody's.
+// machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
 	ids, err := os.ReadFile("/proc/self/uid_map")

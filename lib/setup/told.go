@@ -13,7 +13,7 @@ import (
 // maxTold bounds the names of one directory: a command may have made a million.
 const maxTold = 200
 
-// Entry is something in a directory of Job.Told.
+// Entry is a file in a directory of Job.Told.
 type Entry struct {
 	Path string `json:"path"` // bytes that are not UTF-8 are replaced
 	Dir  bool   `json:"dir,omitempty"`

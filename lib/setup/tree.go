@@ -30,7 +30,7 @@ type tree struct {
 	fresh     []uint64
 	sealed    []int // mounts that become read-only in the end
 	own       []Inode
-	sources   []int // by mount: what it shows, cloned or opened; -1 for none
+	sources   []int // by mount: its source, cloned or opened; -1 for none
 	console   int   // a terminal that is shown as /dev/console, or another file
 	terminals int   // the devpts to show; -1 for a new one
 
@@ -50,7 +50,7 @@ type directory struct {
 // session returns a mount of the file or directory at a path of the session's mount
 // namespace.
 func build(j *Job, terminals int, session func(string) (int, error)) (string, error) {
-	defer unix.Umask(unix.Umask(0)) // modes are what the job says
+	defer unix.Umask(unix.Umask(0)) // modes are those of the job
 	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
 		fd, err := i.open(i.Path)
@@ -110,8 +110,8 @@ func (j *Job) console() int {
 	return int(FilesAt(j.FDs.Passed)[1])
 }
 
-// failed names the mount and, for the errors that a user can do something about,
-// the remedy.
+// failed names the mount and, for errors that a user can mend, the
+// remedy.
 func failed(m Mount, err error) error {
 	hint := ""
 	switch {
@@ -346,8 +346,8 @@ func (t *tree) blank(data []byte) (int, error) {
 }
 
 // writeFile makes a file of the tree. Nothing is forked meanwhile: the gate's process would
-// have a copy of the descriptor until it execs, and no mount with a file that is open for
-// writing can be made read-only (EBUSY).
+// have a copy of the descriptor until it execs. The kernel makes no mount read-only that
+// has a file open for writing (EBUSY).
 func writeFile(dir int, name string, perms uint32, fill func(fd int) error) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

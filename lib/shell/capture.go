@@ -128,8 +128,8 @@ func (k Kept) Join(note string) []byte {
 	return append(append(head, marker...), k.Tail...)
 }
 
-// Visible is Kept with both parts made visible. That makes some texts longer, as
-// it does with binary data; no more than head and tail bytes are shown all the same.
+// Visible is Kept with both parts made visible. That makes some texts longer, such as
+// binary data; it shows at most head and tail bytes all the same.
 func (k Kept) Visible(head, tail int) Kept {
 	if k.Omitted == 0 {
 		whole := visible.Text(string(k.Head))

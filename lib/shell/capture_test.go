@@ -40,7 +40,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, the same are kept.
+// The kept bytes do not depend on the size of writes.
 func TestCaptureDoesNotDependOnTheSizeOfWrites(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

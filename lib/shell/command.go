@@ -47,9 +47,9 @@ func tooLong(command string, most int) string {
 	return fmt.Sprintf("the command is %d bytes long, and %d is the most; put it into a file and run that.", len(command), most)
 }
 
-// Argv is how bash is called: no start-up files, and a command that begins
-// with a dash is still a command. A command that is too long for an argument is
-// read from a descriptor.
+// Argv is the command line of bash. Bash reads no start-up files, and a command may begin
+// with a dash. A command that is too long for an argument is read from a
+// descriptor.
 func Argv(command string) []string {
 	if len(command) > maxArgument {
 		command = fmt.Sprintf(". /dev/fd/%d", longFD)

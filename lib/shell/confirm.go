@@ -23,7 +23,7 @@ const cue = "Run it (y/N)? "
 
 // Input that was typed or pasted before the question is discarded until none has
 // come for settleQuiet: a paste arrives in pieces. After settleLimit the question
-// is asked in any case.
+// comes in any case.
 const (
 	settleQuiet = 100 * time.Millisecond
 	settleLimit = 2 * time.Second
@@ -68,7 +68,7 @@ func Ask(q Question, stop <-chan struct{}) (bool, error) {
 	}
 }
 
-// terminal is the terminal on which a question is asked.
+// terminal is the terminal of a question.
 type terminal struct {
 	file  *os.File
 	raw   interface{ Control(func(uintptr)) error }
@@ -100,7 +100,7 @@ func (t *terminal) ask(q Question, stop <-chan struct{}) (bool, error) {
 	if _, err := t.file.WriteString(q.render(width, reversed)); err != nil {
 		return false, fmt.Errorf("cannot write to the terminal: %w", err)
 	}
-	// After the question is shown: an earlier answer is to another question.
+	// After the question is shown: an earlier answer belongs to another question.
 	t.settle(stop)
 	for {
 		if _, err := t.file.WriteString(cue); err != nil {

@@ -24,7 +24,7 @@ type Fold struct {
 	to       io.Writer
 	line     []byte // the current line, as far as it can still be overwritten
 	torn     bool   // the beginning of the line has been passed on
-	returned bool   // to the beginning of the line: what comes next overwrites it
+	returned bool   // to the beginning of the line: the next character overwrites it
 	back     int    // characters to be overwritten from its end
 	sequence []byte // that has begun and not ended
 	out      []byte // text to pass on, in pieces that are too small alone

@@ -57,7 +57,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// However the bytes arrive, the same is left.
+// The folded text does not depend on the size of writes.
 func TestFoldDoesNotDependOnTheSizeOfWrites(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {

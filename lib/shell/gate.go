@@ -49,7 +49,7 @@ type gate struct {
 	env      []string // of bash, before it reads the script
 	isBegun  bool
 	ready    chan monitor.Running // the command, once it is started; closed without one
-	looked   chan struct{}        // closed once what is left has been looked at; nil if it is not
+	looked   chan struct{}        // closed once the remaining processes are known; nil without such a check
 	leftover []string             // command lines of processes that bash left
 	asked    atomic.Bool          // a signal was sent to the command
 	keeps    bool                 // the background of bash runs on
@@ -70,7 +70,7 @@ const maxReport = 4096
 // newGate makes a gate. It holds bash until the caller knows whether there is a sandbox,
 // and reports a pipeline if the command may contain one.
 func newGate(j *Job) (*gate, error) {
-	// Below that, descriptors of these numbers cannot be.
+	// With a lower limit, descriptors of these numbers cannot exist.
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Cur <= longFD {
 		return nil, nil
@@ -224,6 +224,10 @@ func (g *gate) hold() {
 				g.leftover = nil
 				sandbox.AwaitProcesses()
 			}
+		} else if len(g.leftover) == 0 && !g.asked.Load() {
+			// The init ends now. If bwrap ended first, the kernel would reap the init for it,
+			// and not add up the processor times (zap_pid_ns_processes).
+			sandbox.AwaitProcesses()
 		}
 		sandbox.LetGo()
 		close(g.looked)
@@ -266,7 +270,7 @@ func (g *gate) goOn() {
 }
 
 // receive returns one message and the process that sent it, "" at the end.
-// Descriptors that come along are not taken: there is no room for them.
+// It takes no descriptors: the buffer has no room for them.
 func (g *gate) receive(buf []byte) (text string, pid int) {
 	raw, err := g.ours.SyscallConn()
 	if err != nil {
@@ -311,7 +315,7 @@ func stagesIn(text string) []int {
 	return stages
 }
 
-// shut ends the listening after all that bash said, although processes that it left may
+// shut ends the listening after the last message of bash, even if processes that bash left
 // have its socket.
 func (g *gate) shut() {
 	if raw, err := g.ours.SyscallConn(); err == nil {
@@ -319,8 +323,8 @@ func (g *gate) shut() {
 	}
 }
 
-// exit asks the kernel how bash ended. It knows that only once bash has, and older
-// ones know nothing.
+// exit asks the kernel how bash ended. The kernel knows that once bash has ended, since
+// Linux 6.15.
 func (g *gate) exit() (syscall.WaitStatus, bool) {
 	if g.pidfd <= 0 {
 		return 0, false

@@ -199,7 +199,7 @@ func CreateLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// size writes a number of bytes as people do.
+// size formats a number of bytes for people.
 func size(n int64) string {
 	for _, unit := range []struct {
 		name string

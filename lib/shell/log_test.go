@@ -56,7 +56,7 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// A log that turns out to be of no use is not left behind.
+// A log that turns out to be useless is not left behind.
 func TestLogOfABarIsRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	o := NewOutput(100, 100, false, NewLog(200, MaxLog, func() (*os.File, error) { return os.Create(path) }), nil)
@@ -80,7 +80,7 @@ func TestLogThatCannotBeMade(t *testing.T) {
 	assert.Equal(t, "abcd\n... [4 bytes omitted of 12 total] ...\nijkl", string(r.Output))
 }
 
-// Binary data is longer when it is shown; no more is shown for that.
+// The limits hold for the visible form of binary data, which is longer.
 func TestBinaryOutputIsNotLonger(t *testing.T) {
 	o := NewOutput(1000, 1000, false, nil, nil)
 	_, _ = o.Write(bytes.Repeat([]byte{0}, 1900))

@@ -18,7 +18,7 @@ import (
 type Pin struct {
 	Terminal bool   // the user at the terminal
 	Program  string // that program, an absolute path; "" for none
-	Source   string // the file that says so
+	Source   string // the file with this rule
 }
 
 // Set tells whether there is a pin at all.

@@ -12,14 +12,14 @@ import (
 	"pikuri/lib/visible"
 )
 
-// Question describes a command that the user is asked about.
+// Question describes a command to the user, for a yes or a no.
 type Question struct {
 	Command     string
 	Description string   // "" for none
 	Where       string   // project root
 	Fence       string   // one line: how it will run
 	Timeout     int      // in seconds; 0 for none
-	Input       string   // the running command that is to read Command; "" if that is to run
+	Input       string   // the running command that will read Command; "" if Command will run
 	Carried     []string // variables that earlier commands have changed
 }
 

@@ -62,7 +62,7 @@ func withoutNotes(shown string) string {
 }
 
 // No row is wider than the terminal, so the terminal never wraps one, and each
-// begins with something of ours.
+// begins with a mark of pk-bash.
 func FuzzQuestion(f *testing.F) {
 	f.Add("ls", "list")
 	f.Add("echo 日本 e\u0301"+strings.Repeat(" ", 99)+"\x1b[2K\u202e\n\n\n\nRun it (y/N)? y", "a\nb")

@@ -102,8 +102,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// assertUnits holds a text that was accepted to the UTF-16 code units that were
-// sent, which encoding/json does not show.
+// assertUnits compares an accepted text with the UTF-16 code units that were sent,
+// which encoding/json does not show.
 func assertUnits(t *testing.T, got string, line []byte, field string) {
 	var fields map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal(line, &fields))

@@ -21,7 +21,7 @@ import (
 	"pikuri/lib/visible"
 )
 
-// Outcome is how a command ended.
+// Outcome is the kind of end of a command.
 type Outcome string
 
 // The outcomes.
@@ -41,41 +41,40 @@ type Result struct {
 	ID       json.RawMessage // of the request, nil for none
 	Command  string
 	Outcome  Outcome
-	Status   int            // what pk-bash exits with
+	Status   int            // the exit status of pk-bash
 	Signal   syscall.Signal // that ended it; 0 for none
 	Sent     []syscall.Signal
 	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
-	Usage    syscall.Rusage // of all its processes together
+	Usage    syscall.Rusage // of all its processes, except in a sandbox those that were ended with it
 
-	Output    []byte // what was kept; visible, unless Raw
+	Output    []byte // the kept part; visible, unless Raw
 	Raw       bool
 	Total     int64  // bytes that the command wrote
 	Omitted   int64  // bytes that are not in Output
 	Folded    int64  // control sequences and lines drawn over that are not in it
-	Log       string // the file that has it all, "" for none
+	Log       string // the file with all of it, "" for none
 	LogErr    error
-	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
-	Survivors int       // processes that had to be ended after the command
-	Ended     []string  // the command lines of these, each once
-	Fenced    bool      // it ran in a sandbox of pk's
-	Staying   int       // processes that run on
-	State     *State    // that the command left; nil if that is not known
-	NoDir     bool      // the directory to begin in was not there
-	Left      int       // processes that could not be ended
-	Held      bool      // a process that the command did not start has the output open
-	WriteErr  error     // the first failure to write the output on
-	Interrupt os.Signal // that came from outside while it ran; nil for none
+	Pipeline  []int    // the stages of a pipeline in which one failed, as the shell says
+	Survivors int      // processes that had to be ended after the command
+	Ended     []string // the command lines of these, each once
+	Fenced    bool     // it ran in a sandbox of pk's
+	Staying   int      // processes that run on
+	State     *State   // that the command left; nil if that is not known
+	NoDir     bool     // the directory to begin in was not there
+	Left      int      // processes that could not be ended
+	Held      bool     // a process that the command did not start has the output open
+	WriteErr  error    // the first failure to write the output on
 
 	Background    []string // the command lines of processes that run on, each once
 	BackgroundLog string   // where their output goes, as commands see it; "" for nowhere
 	EndedBy       string   // the event or command that ends them
 
 	MovedAside []quarantine.Moved // files that appeared at protected names
-	Git        []string           // what of the command's work with git is not as it may expect
+	Git        []string           // changes with git that are not as the command may expect
 	Trial      string             // session that keeps the changes; "" where they were made in the project
-	Network    []network.Record   // connections through the gate, and what it refused
+	Network    []network.Record   // connections through the gate, and its refusals
 	Fence      []blocked.Fact     // refusals of the fence
 	Guarantees []string           // that held while it ran
 
@@ -88,9 +87,9 @@ type Result struct {
 	Cwd   string // where the next command begins; "" if that is not kept
 }
 
-// Observation is the result as a reader of a conversation wants it: the
-// command, its output, its status. It is safe to show on a terminal. Its first
-// and its last line are never the command's.
+// Observation is the result for a reader of a conversation: the command, its
+// output, its status. It is safe to show on a terminal. The command cannot
+// choose its first and its last line.
 func (r *Result) Observation() string {
 	switch r.Outcome {
 	case Declined, Refused, SandboxFailed:

@@ -38,7 +38,7 @@ var past = time.Unix(1, 0)
 type Job struct {
 	Fence   *monitor.Config // its streams are set here
 	Cmd     *exec.Cmd       // path, arguments, environment, directory
-	Command string          // what the shell runs
+	Command string          // the command line for the shell
 	Gated   bool            // the shell has GateEnv in its environment
 	In      *os.File        // standard input; nil: empty
 	Out     io.Writer
@@ -48,7 +48,7 @@ type Job struct {
 	// nil for no terminal.
 	Terminal *Size
 
-	Keep  Keep   // what is told of the command's state when it ends
+	Keep  Keep   // which part of the command's state is reported when it ends
 	State State  // that it begins with; Gated jobs only
 	Dir   string // begin there, or not at all, instead of in the State's directory; or ""
 
@@ -59,7 +59,7 @@ type Job struct {
 
 	Timeout   time.Duration         // 0: none
 	KillAfter time.Duration         // between SIGTERM and SIGKILL
-	Signals   <-chan os.Signal      // passed on to the command, which is to end
+	Signals   <-chan os.Signal      // passed on to the command, to end it
 	Asides    <-chan syscall.Signal // passed on, and nothing follows
 }
 
@@ -133,10 +133,12 @@ type Supervisor struct {
 	gate     *gate // nil for none
 	terminal *os.File
 
-	ran   bool // bwrap reported the command's status: it did start
-	ended bool // the main process has
-	late  bool // the time ran out
-	stays bool // the main process has ended, and others of the command run on
+	ran   bool           // bwrap reported the command's status: it did start
+	ended bool           // the main process has
+	late  bool           // the time ran out
+	stays bool           // the main process has ended, and others of the command run on
+	cut   bool           // a slow reader did not get the end of the output
+	asked syscall.Signal // the last one that is to end the command; 0 for none
 }
 
 // pipe carries one stream of the command to a writer.
@@ -339,7 +341,7 @@ func (p *pipe) carry() {
 	}
 }
 
-// wait returns when nothing of the command is left, or nothing that can be
+// wait returns when no process of the command is left, or none that can be
 // ended.
 func (s *Supervisor) wait(timeout time.Duration) {
 	var clock, kill, stuck <-chan time.Time
@@ -355,7 +357,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 	for {
 		select {
 		case k := <-kept:
-			if len(s.result.Sent) == 0 { // else a signal came meanwhile, and is to end them
+			if len(s.result.Sent) == 0 { // else a signal came meanwhile, which ends them
 				s.stays, s.ran = true, true
 				s.status(k.status)
 				s.result.Background = note(nil, k.left)
@@ -376,9 +378,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 				kill = time.After(s.job.KillAfter)
 			}
 		case sig := <-s.job.Signals:
-			if sig != syscall.SIGPIPE {
-				s.result.Interrupt = sig
-			}
+			s.heard(sig)
 			switch {
 			case s.ended:
 			case kill == nil:
@@ -417,8 +417,8 @@ func (s *Supervisor) note(e monitor.Event) (last bool) {
 	return false
 }
 
-// lost ends everything when the process between was killed and did not do so; most
-// likely a command without a sandbox has killed it.
+// lost ends all processes after the guard was killed, most likely by a command without a
+// sandbox.
 func (s *Supervisor) lost() {
 	orphans := 0
 	if u, ok := s.command.(*monitor.Unfenced); ok {
@@ -467,6 +467,13 @@ func (s *Supervisor) hear() {
 	}
 }
 
+// heard takes a signal that the caller sent. SIGPIPE is no wish of the caller.
+func (s *Supervisor) heard(sig os.Signal) {
+	if sig != syscall.SIGPIPE {
+		s.asked = sig.(syscall.Signal)
+	}
+}
+
 // drain reads the rest from the pipes. All processes of the command have ended. A
 // process from elsewhere that was handed a descriptor may hold a pipe open, and is
 // not waited for.
@@ -475,11 +482,11 @@ func (s *Supervisor) hear() {
 // out of time or a signal came, then now or before.
 func (s *Supervisor) drain() {
 	var patience <-chan time.Time
-	if s.late || len(s.result.Sent) > 0 {
+	if s.late || s.asked != 0 || len(s.result.Sent) > 0 {
 		patience = time.After(drainLimit)
 	}
 	if s.stays {
-		s.divert()
+		s.divert(patience)
 		return
 	}
 	for _, p := range s.pipes {
@@ -492,7 +499,7 @@ func (s *Supervisor) drain() {
 
 // divert sends the output of processes that stay to their log, and the content of the pipes so
 // far to the command's output.
-func (s *Supervisor) divert() {
+func (s *Supervisor) divert(patience <-chan time.Time) {
 	log := s.job.Background()
 	var to io.Writer
 	if log != nil {
@@ -503,7 +510,14 @@ func (s *Supervisor) divert() {
 		_ = p.r.SetReadDeadline(past)
 		select {
 		case <-p.done:
-		case <-s.job.Signals: // the reader of our output is slow
+		case sig := <-s.job.Signals: // the reader of our output is slow
+			s.heard(sig)
+			patience = time.After(0)
+			s.cut = true
+			continue
+		case <-patience:
+			patience = time.After(0)
+			s.cut = true
 			continue
 		}
 		p.empty()
@@ -564,10 +578,12 @@ func (s *Supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 		case <-quiet.C:
 			s.result.Held = true
 			_ = p.r.SetReadDeadline(past)
-		case <-s.job.Signals:
+		case sig := <-s.job.Signals:
+			s.heard(sig)
 			*patience = time.After(0)
 		case <-*patience:
 			*patience = time.After(0)
+			s.cut = true
 			return false
 		}
 	}
@@ -588,6 +604,8 @@ func (s *Supervisor) conclude() {
 		r.Status = 128 + int(r.Signal)
 	case r.Signal != 0:
 		r.Outcome = Signaled
+	case s.cut && s.asked != 0:
+		r.Outcome, r.Signal, r.Status = Signaled, s.asked, 128+int(s.asked)
 	default:
 		r.Outcome = Exited
 	}

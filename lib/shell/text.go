@@ -25,7 +25,7 @@ const (
 // of the line is then a separate line.
 type Text struct {
 	mu      sync.Mutex
-	fold    *Fold  // nil: the bytes are given out as they come
+	fold    *Fold  // nil: Read returns the bytes as they came
 	partial []byte // of a character
 	head    []byte
 	tail    store
@@ -35,7 +35,7 @@ type Text struct {
 	size    int64
 	written int64
 	closed  bool
-	changed chan struct{} // closed with the next change; nil while nobody waits
+	changed chan struct{} // closed with the next change; nil without a waiting reader
 }
 
 // store keeps bytes at offsets.
@@ -213,7 +213,7 @@ func (t *Text) from(since int64, most int) (text []byte, first int64) {
 		}
 		place := at % t.room
 		piece := make([]byte, min(int64(most-len(text)), t.size-at, t.room-place))
-		_, _ = t.tail.ReadAt(piece, place) // what a broken disk does not give reads as zeros
+		_, _ = t.tail.ReadAt(piece, place) // bytes that a broken disk does not give read as zeros
 		text = append(text, piece...)
 	}
 	return text, since

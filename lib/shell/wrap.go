@@ -97,8 +97,8 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// joiners are programs that put their arguments together with blanks and have a
-// shell on the other side take that apart again.
+// joiners are programs that join their arguments with blanks, for a shell on the other
+// side to split.
 var joiners = []string{"ssh", "autossh", "rsh", "remsh"}
 
 // Wrapped prepares bash behind another program: prefix, then bash and its

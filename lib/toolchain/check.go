@@ -16,7 +16,7 @@ import (
 
 // Leak is a credential that is shown.
 type Leak struct {
-	Entry Entry  // what shows it
+	Entry Entry  // the entry that shows it
 	Path  string // where it is seen
 }
 

@@ -179,7 +179,7 @@ func (d *denylist) spelled(pattern string) []string {
 type never struct {
 	pattern  string
 	elements []string
-	top      bool // what lies below it may be shown by a name of its own
+	top      bool // paths below it may be shown by names of their own
 }
 
 func newNever(pattern string, top bool) never {

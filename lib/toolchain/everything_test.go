@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/toolchain/toolchaintest"
 )
 
-// TestCheckOfEverything plants all there is: nothing is seen, unless a mask is
-// missing, and then that one is named.
+// TestCheckOfEverything plants all credentials of the table: Check names none with all
+// masks, and exactly the one whose mask is missing.
 func TestCheckOfEverything(t *testing.T) {
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ type Entry struct {
 // Absence is a row that shows nothing on a host.
 type Absence struct {
 	Row      *Row
-	Path     string // where it was looked for; "" if that cannot be told
+	Path     string // the expected path; "" if it is unknown
 	Variable string
 	Reason   string
 }
@@ -52,7 +52,7 @@ func (t Table) Present(h Host) []Entry {
 	return entries
 }
 
-// programs are the commands of tools that are called otherwise.
+// programs are the commands of tools whose command has another name.
 var programs = map[string]string{
 	"maven": "mvn", "pip": "pip3", "rubygems": "gem", "nuget": "dotnet", "coursier": "cs",
 	"yarn-classic": "yarn", "yarn-berry": "yarn", "maven-wrapper": "mvn", "node-gyp": "npm",
@@ -86,7 +86,7 @@ func inPath(program, path string) bool {
 	})
 }
 
-// missing is the reason of a row whose path nothing has.
+// missing is the reason for a row whose path does not exist.
 const missing = "does not exist"
 
 // Survey is Present, with the rows that are absent.
@@ -205,11 +205,11 @@ func (e Entry) Settings(project string) []string {
 // location is where a row's path is on a host.
 type location struct {
 	pattern   string
-	variable  string // the template that says so, or ""
+	variable  string // the template of the variable, or ""
 	elsewhere bool   // which is not the default
 }
 
-// locate returns where the row's path is on the host, or why that is not known.
+// locate returns the row's path on the host, or the reason why it is unknown.
 func (r *Row) locate(h Host) (location, string) {
 	for _, template := range r.Variables {
 		if p, ok := expand(template, h.Getenv); ok && filepath.IsAbs(p) {
@@ -254,7 +254,7 @@ func matches(pattern string) []string {
 }
 
 // existing returns the files and directories that a pattern matches, sorted. It
-// leaves out files that cannot be looked at.
+// leaves out files whose type cannot be read.
 func existing(pattern string) []string {
 	return slices.DeleteFunc(matches(pattern), func(path string) bool {
 		info, err := os.Stat(path)

@@ -42,7 +42,7 @@ type Row struct {
 	Beside    []string // outside: why the path is not larger
 	Settings  []string // NAME=VALUE for the tool's environment, as templates
 	Source    string   // where the layout is documented
-	Unchecked bool     // nobody has held the row against its source
+	Unchecked bool     // the row has not been compared with its source
 
 	File string // where the row stands
 	Line int

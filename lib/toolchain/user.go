@@ -7,7 +7,7 @@ import (
 	"pikuri/lib/internal/usertable"
 )
 
-// UserFile is where the user's own rows are, or "" where that cannot be told.
+// UserFile is the path of the user's own rows, or "" if the home is unknown.
 func UserFile(h Host) string { return usertable.Path(h.Home, h.Getenv, "toolchains.tsv") }
 
 // LoadFor returns the built-in table with the rows of UserFile: a row replaces
@@ -51,5 +51,5 @@ func (t *Table) put(r Row) {
 	t.rows[i] = r
 }
 
-// known are all rows that say something about credentials.
+// known are all rows with credentials, also those that the user has replaced.
 func (t Table) known() []Row { return append(slices.Clip(t.rows), t.replaced...) }

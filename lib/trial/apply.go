@@ -15,8 +15,7 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Reviewed is a change in the state in which the user reviewed it. The zero value: not
-// reviewed.
+// Reviewed is a change as the user has reviewed it. The zero value: not reviewed.
 type Reviewed struct {
 	Given         bool
 	Before, After string // Digest
@@ -354,8 +353,7 @@ func (a *applying) addEqual() error {
 	return nil
 }
 
-// finish writes all landed entries to stable storage, and removes them from the upper
-// layer.
+// finish syncs all landed entries to the disk, and removes them from the upper layer.
 func (a *applying) finish() error {
 	if err := a.addEqual(); err != nil {
 		return err

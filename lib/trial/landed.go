@@ -21,9 +21,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// states are the last entry that pk has put at a path, and, until that is confirmed, the
-// one before: it is still there if pk was killed. Such an entry is no change of the
-// user's.
+// states are the last entry that pk has put at a path and, until that is confirmed, the one
+// before: it is still there if pk was killed. The user has changed neither.
 type states struct{ entries []workspace.Entry }
 
 func (s states) matches(now workspace.Entry) bool {
@@ -214,8 +213,7 @@ func openContent(root int, rel string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// HasLanded reports whether the project's entry at an absolute path is one that has
-// landed there.
+// HasLanded reports whether the project's entry at an absolute path has landed there.
 func (t *Trial) HasLanded(path string) bool {
 	r, rel := t.Find(path)
 	if r == nil {

@@ -266,9 +266,8 @@ func (l *listing) conflict(c overlay.Change) string {
 	return ""
 }
 
-// movedAbove reports whether a directory of the project, or one above it, is another one
-// than the trial began with. A directory without a note is new, or was closed to the
-// trial.
+// movedAbove reports whether a directory of the project, or one above it, has been replaced
+// since the trial began. One without a note is new, or was closed to the trial.
 func (l *listing) movedAbove(dir string) bool {
 	if dir == "." {
 		return false

@@ -84,8 +84,7 @@ func (r *Root) unveilOne(upper int, rel string) error {
 	return err
 }
 
-// writing runs change on an open directory, also one that a command has closed to its
-// owner.
+// writing runs change on an open directory, even if its owner may not write there.
 func writing(dir int, change func() error) error {
 	err := change()
 	var st unix.Stat_t
@@ -95,8 +94,7 @@ func writing(dir int, change func() error) error {
 	return errors.Join(change(), fsat.Chmod(dir, st.Mode&0o7777))
 }
 
-// pruneOne removes an entry from the upper layer, if the overlay then shows the
-// project's.
+// pruneOne removes an entry from the upper layer, if that shows the project's.
 func (r *Root) pruneOne(upper int, i Item) error {
 	if r.veiled(upper, path.Dir(i.Path)) || i.Repository {
 		return nil

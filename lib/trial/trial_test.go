@@ -154,8 +154,7 @@ func (s *stage) list(t *testing.T, o ListOptions) []string {
 	return lines
 }
 
-// apply lands the listed changes, at some paths or all, and returns those that did not
-// land.
+// apply lands listed changes, at some paths or all, and returns the refused ones.
 func (s *stage) apply(t *testing.T, o ApplyOptions, paths ...string) (refused []string) {
 	t.Helper()
 	r := s.again(t)
@@ -388,8 +387,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// A landed entry is no change of the user's, and its deletion in the trial is one of the
-// trial's.
+// A landed entry is not the user's change; deleting it is a change of the trial.
 func TestLanded(t *testing.T) {
 	s := newStage(t, "f: 1", "keep: 1")
 	s.command(t, "f: 2", "n: 1", "keep: 2")

@@ -80,9 +80,9 @@ func escaped(r rune) string {
 	return fmt.Sprintf(`\u{%X}`, r)
 }
 
-// Invisible reports whether a reader would not see r as a character of its own. That holds
-// for controls, directions, zero widths, blanks that are not a space, unassigned and
-// private characters, and empty glyphs.
+// Invisible reports whether a reader would not see r as a character of its own: controls,
+// directions, zero widths, blanks that are not a space, unassigned and private characters,
+// and empty glyphs.
 func Invisible(r rune) bool {
 	return !unicode.IsPrint(r) || ignorable(r) || unicode.Is(blankGlyphs, r)
 }

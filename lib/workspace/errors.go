@@ -69,7 +69,7 @@ type Error struct {
 	Cause error
 }
 
-// verbs are the operations whose name is no verb.
+// verbs are the operations whose name is not a verb.
 var verbs = map[string]string{
 	"exists": "look for",
 	"mkdir":  "make directory",

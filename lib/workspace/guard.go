@@ -28,7 +28,7 @@ type Guarder interface {
 }
 
 // Guarded returns a view of any workspace that asks guard. It assumes that a workspace
-// that is no Guarder has no links.
+// that is not a Guarder has no links.
 func Guarded(ws Workspace, guard Guard) Workspace {
 	if g, ok := ws.(Guarder); ok {
 		return g.Guarded(guard)

@@ -13,7 +13,7 @@ import (
 // chunk is the number of bytes copied between two checks of the context.
 const chunk = 1 << 20
 
-// Open opens a file for reading. If ws is no Opener, Open reads the file at once.
+// Open opens a file for reading. If ws is not an Opener, Open reads the file at once.
 func Open(ctx context.Context, ws Workspace, path string) (File, error) {
 	if o, ok := ws.(Opener); ok {
 		return o.Open(ctx, path)
@@ -29,7 +29,7 @@ func Open(ctx context.Context, ws Workspace, path string) (File, error) {
 	return newMemFile(ctx, path, data, info), nil
 }
 
-// Create opens a file to be written. If ws is no Creator, the content stays in memory
+// Create opens a file to be written. If ws is not a Creator, the content stays in memory
 // until Close, and Exclusive and IfHash are ErrUnsupported.
 func Create(ctx context.Context, ws Workspace, path string, opts WriteOptions) (Writer, error) {
 	if c, ok := ws.(Creator); ok {
@@ -96,7 +96,7 @@ func publish(ctx context.Context, ws Workspace, path string, data []byte) (err e
 // all of the old content or all of the new. The content is on stable storage first, if ws
 // has one. The mode of the file is kept; a link at path is followed.
 //
-// On a workspace that is no Creator it writes a file with a random name beside path and
+// On a workspace that is not a Creator it writes a file with a random name beside path and
 // renames it; CapabilitiesOf tells the guarantees of that.
 func AtomicWrite(ctx context.Context, ws Workspace, path string, data []byte) error {
 	return writeAll(ctx, ws, "write", path, data, WriteOptions{Atomic: true, Sync: true})
@@ -174,8 +174,8 @@ func Copy(ctx context.Context, ws Workspace, src, dst string) error {
 	return failedTo("copy", src, dst, to.Close())
 }
 
-// Mkdir makes a directory and its missing parents. An existing directory is no error. It
-// is ErrUnsupported if ws is no DirMaker.
+// Mkdir makes a directory and its missing parents. An existing directory is not an error. It
+// is ErrUnsupported if ws is not a DirMaker.
 func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	if m, ok := ws.(DirMaker); ok {
 		return m.Mkdir(ctx, dir)
@@ -183,7 +183,7 @@ func Mkdir(ctx context.Context, ws Workspace, dir string) error {
 	return failed("mkdir", dir, ErrUnsupported)
 }
 
-// Entries yields the entries of a directory, in no order. If ws is no Lister, it calls
+// Entries yields the entries of a directory, in no order. If ws is not a Lister, it calls
 // List.
 func Entries(ctx context.Context, ws Workspace, dir string) iter.Seq2[fs.DirEntry, error] {
 	if l, ok := ws.(Lister); ok {

@@ -322,7 +322,7 @@ func TestWithoutSymlinks(t *testing.T) {
 	assert.NoError(t, w.Delete(ctx, "ld"))
 }
 
-// A device cannot be read, even if it can be opened.
+// A device cannot be read.
 func TestDevices(t *testing.T) {
 	w, err := workspace.NewLocalWorkspace("/dev")
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ type lookup struct {
 	blame string // the path at which it failed, "" for the current directory
 }
 
-// locate finds the place of a path. With follow, its last name is no link, unless it has
+// locate finds the place of a path. With follow, its last name is not a link, unless it has
 // just become one.
 func (w *LocalWorkspace) locate(rel string, write, follow bool) (*place, error) {
 	l := lookup{w: w, at: w.tree.fd, rest: rel}
@@ -272,8 +272,7 @@ func (l *lookup) follow(name, target string) error {
 	return nil
 }
 
-// leave goes up. Leaving a directory reveals that it exists, so the guards must allow
-// reading it.
+// leave goes up. That reveals that the directory exists, so it counts as reading.
 func (l *lookup) leave() error {
 	if len(l.names) == 0 {
 		if l.above < len(l.w.tree.names) {

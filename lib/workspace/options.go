@@ -73,8 +73,7 @@ func WithPerm(file, dir fs.FileMode) Option {
 	return func(c *config) { c.filePerm, c.dirPerm = file.Perm(), dir.Perm() }
 }
 
-// WithSync makes every writing operation return only when its effect is on stable
-// storage.
+// WithSync makes all writing operations sync their effects before they return.
 func WithSync() Option {
 	return func(c *config) { c.sync = true }
 }

@@ -51,7 +51,7 @@ func (w *LocalWorkspace) pathsBelow(ctx context.Context, dir string, deep int, f
 	case err == nil && deep > maxWalk:
 		err = ErrTooMany
 	case errors.Is(err, unix.ENOENT), deep > 0 && errors.Is(err, unix.ENOTDIR):
-		return nil // it is missing, or is no directory any more
+		return nil // it is missing, or is not a directory any more
 	}
 	if err != nil {
 		return fn(dir, fs.ModeDir, failed("list", dir, err))

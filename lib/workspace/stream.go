@@ -91,7 +91,7 @@ type Lister interface {
 
 // DirMaker is a Workspace that makes directories.
 type DirMaker interface {
-	// Mkdir makes a directory and its missing parents. An existing directory is no error; a
+	// Mkdir makes a directory and its missing parents. An existing directory is not an error; a
 	// file in its place is ErrExist.
 	Mkdir(ctx context.Context, dir string) error
 }

@@ -888,7 +888,7 @@ func TestConflictShowsNothing(t *testing.T) {
 	}
 }
 
-// A workspace that is no Swapper does not swap.
+// A workspace that is not a Swapper does not swap.
 func TestSwapUnsupported(t *testing.T) {
 	_, err := workspace.EntryOf(ctx, naive{t.TempDir()}, "f")
 	assert.ErrorIs(t, err, workspace.ErrUnsupported)

@@ -66,19 +66,19 @@ type Workspace interface {
 	// root cannot be moved: ErrAccessDenied.
 	Rename(ctx context.Context, src, dst string) error
 
-	// Delete removes a file. A missing file is no error. It removes no
+	// Delete removes a file. A missing file is not an error. It removes no
 	// directory, not even an empty one: ErrIsDir.
 	Delete(ctx context.Context, path string) error
 
 	// RemoveAll removes a file, or a directory with everything in it. A missing
-	// file is no error. It does not remove the root: ErrAccessDenied.
+	// file is not an error. It does not remove the root: ErrAccessDenied.
 	RemoveAll(ctx context.Context, path string) error
 
 	// List returns the entries of a directory, sorted by name. A missing directory counts as
 	// empty; the result is never nil without an error. A file is ErrNotDir.
 	List(ctx context.Context, dir string) ([]fs.DirEntry, error)
 
-	// Exists reports whether there is a file. A missing file is no error, and
+	// Exists reports whether there is a file. A missing file is not an error, and
 	// neither is a path below a file.
 	Exists(ctx context.Context, path string) (bool, error)
 

@@ -38,7 +38,7 @@ _pk_bash() {
 			--no-alias-tmp -z --zero --overlay --overlay-from --trial --no-toolchains --net
 			--allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap --audit --audit-check
+			--pass-fd --allow-nested --trace --memory --pids --cpu-time --file-size --bwrap --audit --audit-check
 			-h --help --version --policy --deny --deny-read --allow-write
 		' -- "$cur")
 		return

@@ -56,6 +56,7 @@ _arguments -s -S -A '-*' \
 	'*--require[fail unless a guarantee holds]:value: ' \
 	'*--pass-fd[hand on a descriptor]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
+	'--trace[find refusals by failed system calls too]' \
 	'--memory[most memory it may use]:value: ' \
 	'--pids[most processes it may have]:value: ' \
 	'--cpu-time[most processor time of each process]:value: ' \

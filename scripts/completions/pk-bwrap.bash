@@ -25,7 +25,7 @@ _pk_bwrap() {
 			--session --temp --no-alias-tmp --overlay --overlay-from --trial --no-toolchains
 			--net --allow-host --allow-host-from --publish --connect
 			--env-inherit --pass-env --setenv --protect --no-protect --require
-			--pass-fd --allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
+			--pass-fd --allow-nested --trace --memory --pids --cpu-time --file-size --bwrap --audit
 			--print --explain --host --check --trust-project --policy --deny --deny-read
 			--allow-write -z --zero -h --help --version --json
 		' -- "$cur")

@@ -33,7 +33,7 @@ _pk_mcp() {
 		--session --temp --overlay --overlay-from --trial --no-toolchains
 		--net --allow-host --allow-host-from --publish --connect
 		--env-inherit --pass-env --setenv --no-protect --require
-		--allow-nested --memory --pids --cpu-time --file-size --bwrap --audit
+		--allow-nested --trace --memory --pids --cpu-time --file-size --bwrap --audit
 		--policy --deny --deny-read --allow-write -z
 		--zero -h --help --version --json
 	' -- "$cur")

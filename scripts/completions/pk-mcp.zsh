@@ -34,6 +34,7 @@ _arguments -s -S \
 	'--no-protect[protect nothing by default]' \
 	'*--require[fail unless a guarantee holds]:value: ' \
 	'--allow-nested[allow user namespaces inside]' \
+	'--trace[find refusals by failed system calls too]' \
 	'--memory[most memory it may use]:value: ' \
 	'--pids[most processes it may have]:value: ' \
 	'--cpu-time[most processor time of each process]:value: ' \

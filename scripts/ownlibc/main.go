@@ -48,8 +48,8 @@ func start(args []string) error {
 	return nil
 }
 
-// environ is the caller's own, except for groff: that is many programs and
-// directories, and has to be told where they went.
+// environ is the caller's own, except for groff: groff consists of many programs and
+// directories, and needs their new paths.
 func environ(dir, root string) []string {
 	share := root + "/usr/share/groff/current"
 	if _, err := os.Stat(share); err != nil {

@@ -29,7 +29,7 @@ type log struct {
 type test struct{ output strings.Builder }
 
 // read prints the run and collects its results. A line that is no event is
-// passed on as it is: it comes from something that could not even start.
+// passed on as it is: a program that could not start printed it.
 func (l *log) read(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -90,7 +90,7 @@ func (l *log) endTest(e event) {
 	l.results = append(l.results, result{e.Action, l.row, e.Package, e.Test})
 }
 
-// withoutProgress drops the lines that only say which test is running.
+// withoutProgress drops the lines that only name the running test.
 func withoutProgress(output string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(output) {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// result is how one test ended in one row. A test without a name is a package
+// result is the result of one test in one row. A test without a name is a package
 // that failed as a whole.
 type result struct{ status, row, pkg, test string }
 
@@ -79,7 +79,7 @@ func count(all []result) counts {
 // anywhere is the test, in any row and with any result.
 func (r result) anywhere() result { return result{pkg: r.pkg, test: r.test} }
 
-// name is how the test is called in the tally.
+// name is the name of the test in the tally.
 func (r result) name() string {
 	name := strings.TrimSpace(r.pkg + " " + r.test)
 	if r.row != "" {

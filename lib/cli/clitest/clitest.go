@@ -1,5 +1,5 @@
-// Package clitest runs the tests of a command against its real binary, and
-// holds its help text, man page and completions to its registered options.
+// Package clitest runs the tests of a command against its real binary, and compares
+// its help text, man page and completions with its registered options.
 package clitest
 
 import (
@@ -50,8 +50,8 @@ func Bin(t testing.TB) string {
 	return dir
 }
 
-// Need skips a test about a program that not every machine has. Where CI says that
-// all of it has to run, its absence is a failure.
+// Need skips a test about a program that not every machine has. In CI ($CI is true) its
+// absence is a failure.
 func Need(t testing.TB, program string) {
 	t.Helper()
 	if _, err := exec.LookPath(program); err == nil {

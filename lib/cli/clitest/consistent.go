@@ -11,11 +11,10 @@ import (
 	"pikuri/lib/cli"
 )
 
-// Consistent fails when the registered options of c, its help text, its man
-// page and its three completion files do not tell of the same options, or not of
-// the same ones with a value. words are the operands that c knows by name, for a
-// command whose first operand is one: the texts have to tell of these too, and of
-// no others.
+// Consistent fails unless the help text of c, its man page and its three completion
+// files name exactly the registered options, and the same ones with a value. words are
+// the operands that c knows by name, for a command whose first operand is one: the
+// texts have to name these too, and no others.
 func Consistent(t *testing.T, c *cli.Command, words ...string) {
 	t.Helper()
 	root := Root(t)
@@ -183,7 +182,7 @@ var (
 	single    = regexp.MustCompile(`\[\[ \$prev == (--?\S+) \]\]`)
 )
 
-// toldByBash: an option is a name that is offered. One with a value must be in
+// toldByBash: an option is a name that is offered. An option with a value must be in
 // every `case`, since the word after it is completed otherwise.
 func toldByBash(text string, want told) told {
 	text = strings.ReplaceAll(text, "\\\n", "")
@@ -218,7 +217,7 @@ func toldByBash(text string, want told) told {
 	}
 	for _, names := range blocks {
 		for _, name := range names {
-			// A switch in one of the blocks is told wrongly already.
+			// A switch in one of the blocks is an error already.
 			if value, ok := want.options[name]; ok && !value && r.has(name) {
 				r.options[name] = true
 			}

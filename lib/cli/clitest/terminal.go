@@ -43,7 +43,7 @@ func OnTerminal(t testing.TB, cmd *exec.Cmd) string {
 	shown := make(chan string)
 	go func() {
 		var screen strings.Builder
-		_, _ = io.Copy(&screen, user) // ends with EIO when nobody has the other side any more
+		_, _ = io.Copy(&screen, user) // ends with EIO when all processes have closed the other side
 		shown <- screen.String()
 	}()
 	err := cmd.Run()

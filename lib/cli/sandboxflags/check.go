@@ -9,8 +9,8 @@ import (
 	"pikuri/lib/bwrap"
 )
 
-// Owner returns as whom a command runs in the project that the options name:
-// the caller, or the project's owner, whom root becomes.
+// Owner returns the user of a command in the project that the options name: the
+// caller or, if the caller is root, the project's owner.
 func (o *Options) Owner() (uid, gid int) {
 	uid, gid = os.Geteuid(), os.Getegid()
 	var st unix.Stat_t
@@ -20,9 +20,9 @@ func (o *Options) Owner() (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
-// Stage puts a project that was made for a check in the place of the one that
-// the options name, and a second writable root beside it, in which .git is a
-// link. bwrap must not follow that link to a protected path behind it.
+// Stage replaces the project that the options name by one made for a check. It adds
+// a second writable root beside it, in which .git is a link. bwrap must not follow that
+// link to a protected path behind it.
 func (o *Options) Stage(project, second string) {
 	o.ProjectRoot = project
 	o.AddWritable(second)

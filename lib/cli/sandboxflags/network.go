@@ -81,8 +81,8 @@ func (o *Options) network(ctx *cli.Context) (*gate.Config, error) {
 	return c, err
 }
 
-// hostRules reads the rules of --allow-host and --allow-host-from. Sets are read only
-// if one is asked for.
+// hostRules reads the rules of --allow-host and --allow-host-from. It reads the sets only
+// if a rule names one.
 func (o *Options) hostRules(ctx *cli.Context) (hostrule.Rules, error) {
 	var all hostrule.Rules
 	for _, v := range o.allowHosts {

@@ -131,8 +131,8 @@ func settle(name, home, cache string) error {
 	return nil
 }
 
-// stillOwned refuses a project that became another user's after root had looked
-// whose it is.
+// stillOwned refuses a project that became another user's after root had read its
+// owner.
 func stillOwned(project confine.Root, runAs int) error {
 	var st unix.Stat_t
 	if runAs == 0 && os.Geteuid() != 0 {

@@ -31,7 +31,7 @@ type Options struct {
 	// --session nor --temp is given.
 	Scratch bool
 
-	Tell bool // the plan is told of, and nothing is run
+	Tell bool // the plan is only described: nothing runs
 
 	// Loop is a session directory for several calls of Open, in the place of a
 	// scratch one; or nil.
@@ -48,12 +48,13 @@ type Options struct {
 
 	overlays     []listed
 	noToolchains bool
-	net          string // of --net; "" stands for host
+	net          string // of --net; "" means host
 	allowHosts   []listed
 	hostSets     string // file of the user's sets, if one was asked for
 	publish      []uint16
 	connect      []uint16
 	allowNested  bool
+	Trace        bool // --trace
 	protect      []bwrap.Protected
 	require      []string
 	passFDs      []int
@@ -96,6 +97,8 @@ const SandboxHelp = `Sandbox:
       --require NAME,...     fail unless these guarantees hold here; repeatable
       --pass-fd N            hand on the caller's descriptor N; repeatable
       --allow-nested         let COMMAND make user namespaces
+      --trace                find what the fence refused by the system calls that
+                             failed, too
       --memory SIZE          memory of all its processes together, such as 2G
       --pids N               how many processes and threads it may have at once
       --cpu-time SECONDS     processor time of each process
@@ -130,6 +133,7 @@ func (o *Options) Lasting() []cli.Option {
 		cli.Func(o.addProtected, "protect", "").Path(),
 		cli.Func(o.setRequire, "require", ""),
 		cli.Switch(&o.allowNested, "allow-nested", ""),
+		cli.Switch(&o.Trace, "trace", ""),
 		limit(&o.limits.Memory, limits.ParseSize, "memory"),
 		limit(&o.limits.Pids, limits.ParseCount, "pids"),
 		limit(&o.limits.CPUTime, limits.ParseSeconds, "cpu-time"),
@@ -268,7 +272,7 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 		Roots: opened.Roots(), Origin: o.Origin, Rules: o.Rules(), Tmp: opened.Temp(),
 		Overlays: overlays, NoToolchains: o.noToolchains, AllowNested: o.allowNested,
 		Protect: o.protect, NoProtect: o.NoProtect, Require: o.require, PassFDs: o.passFDs,
-		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Tell: o.Tell, Pinned: o.Pinned(),
+		Limits: o.limits, Bwrap: o.bwrap, Env: o.env, Trace: o.Trace, Tell: o.Tell, Pinned: o.Pinned(),
 	}
 	c.Session, c.OwnTmp = opened.Session, opened.Session != nil && o.Temp == ""
 	c.Trial = o.Trial || opened.Session != nil && opened.Session.Trial()
@@ -298,8 +302,8 @@ func (o *Options) config(opened *cli.Opened, overlays []string) (fence.Config, e
 	return c, nil
 }
 
-// nameTrial names a session for a trial that was given none, and says its name: the
-// changes are to be found again.
+// nameTrial names the session of a trial without one, and prints the name: the user has
+// to find the changes again.
 func (o *Options) nameTrial(ctx *cli.Context) {
 	if o.Session != "" || os.Getenv("PK_SESSION") != "" {
 		return

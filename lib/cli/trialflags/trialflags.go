@@ -291,7 +291,7 @@ func Letter(i trial.Item) string {
 	return i.Op.String()
 }
 
-// Arrow tells of the values of a reference before and after.
+// Arrow formats the change of a reference: its values before and after.
 func (r Ref) Arrow() string {
 	switch {
 	case r.Err != nil:

@@ -20,7 +20,7 @@ type View struct{ view *trial.View }
 // Close releases the trial. The caller can call Shown again.
 func (v *View) Close() {
 	if v.view != nil {
-		_ = v.view.Close() // what Shown returned is closed already
+		_ = v.view.Close() // the result of Shown is closed already
 		v.view = nil
 	}
 }

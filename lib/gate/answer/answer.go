@@ -1,7 +1,6 @@
-// Package answer answers DNS queries from a table of names. Nothing is ever asked of
-// another server: a name in a query may carry data out. The client is hostile, but
-// the answers only tell it what it may connect to; whether a connection is allowed is
-// decided again when it is made.
+// Package answer answers DNS queries from a table of names. It asks no other server: a
+// name in a query may carry data out. The client is hostile, but the answers only give it
+// addresses; the gate decides about each connection when it is made.
 package answer
 
 import (
@@ -14,12 +13,12 @@ import (
 )
 
 const (
-	// ttl in seconds is short: a name may be allowed later, and addresses are given
-	// anew with each sandbox. Zero makes some resolvers ask once per connection.
+	// ttl in seconds is short: a name may be allowed later, and each sandbox gets new
+	// addresses. Zero makes some resolvers ask once per connection.
 	ttl = 5
 
-	// payload is the UDP size that is offered (RFC 6891, section 6.2.5), that of the
-	// DNS flag day 2020. No query needs as much.
+	// payload is the UDP size in replies (RFC 6891, section 6.2.5), that of the DNS flag day
+	// 2020. No query needs as much.
 	payload = 1232
 
 	opcodeQuery = 0
@@ -29,7 +28,7 @@ const (
 	hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 )
 
-// Found is what is known of a name. The zero value is a name that does not exist.
+// Found is the result of a lookup. The zero value is a name that does not exist.
 type Found struct {
 	V4, V6 netip.Addr // of a name that exists; the zero Addr for none
 	Exists bool
@@ -41,9 +40,9 @@ type Found struct {
 // forever. The reply is at most 512 bytes long, fits every UDP client and is never
 // truncated. For TCP the caller reads and writes the length before each message.
 //
-// lookup is asked once for the name in a question, of any type and class. It gets the
-// name in lower case, without a trailing dot. Names that are no host names, that is
-// labels of letters, digits, "-" and "_", do not exist, and lookup is not asked.
+// lookup is called once for the name in a question, of any type and class. It gets the
+// name in lower case, without a trailing dot. Names that are not host names, that is
+// labels of letters, digits, "-" and "_", do not exist, and lookup is not called.
 //
 // The only records are A and AAAA, of class IN. Other questions about a name that
 // exists have an empty answer: the records HTTPS and SVCB would bring keys for
@@ -80,7 +79,7 @@ func replyHeader(asked dnsmessage.Header) dnsmessage.Header {
 		Response:           true,
 		OpCode:             asked.OpCode,
 		RecursionDesired:   asked.RecursionDesired,
-		RecursionAvailable: true,                   // otherwise Go's resolver takes an empty answer for a failure
+		RecursionAvailable: true,                   // otherwise Go's resolver treats an empty answer as a failure
 		CheckingDisabled:   asked.CheckingDisabled, // RFC 4035, section 3.2.2
 	}
 }
@@ -92,11 +91,11 @@ type response struct {
 	edns     bool                 // the query had an OPT record
 	version  uint8                // of EDNS
 	dnssec   bool                 // the bit DO, which is repeated (RFC 3225, section 3)
-	rcode    dnsmessage.RCode     // with the bits that stand in OPT
+	rcode    dnsmessage.RCode     // with the bits from OPT
 	answer   netip.Addr
 }
 
-// fail makes a reply that tells an error and has no records.
+// fail makes a reply with an error code and no records.
 func (r *response) fail(code dnsmessage.RCode) ([]byte, bool) {
 	r.rcode = code
 	return r.pack()
@@ -132,8 +131,8 @@ func (r *response) parse(p *dnsmessage.Parser) error {
 	}
 }
 
-// noteOption takes note of an OPT record. There is at most one, of the root (RFC 6891,
-// section 6.1.1). Other additional records, such as signatures, are ignored.
+// noteOption records an OPT record. There is at most one, of the root (RFC 6891, section
+// 6.1.1). Other additional records, such as signatures, are ignored.
 func (r *response) noteOption(h dnsmessage.ResourceHeader) error {
 	if h.Type != dnsmessage.TypeOPT {
 		return nil
@@ -145,8 +144,8 @@ func (r *response) noteOption(h dnsmessage.ResourceHeader) error {
 	return nil
 }
 
-// find looks up the name. The root is not asked for, but exists: its non-existence
-// would be that of all names (RFC 8020).
+// find looks up the name. The root exists without a lookup: its non-existence would be
+// that of all names (RFC 8020).
 func (r *response) find(lookup func(string) Found) {
 	name := r.question.Name.String()
 	if name == "." {
@@ -167,9 +166,9 @@ func (r *response) find(lookup func(string) Found) {
 	}
 }
 
-// hostName returns a name in lower case and without the dot at its end. Only ASCII is
-// taken, so that strings.ToLower is safe: it makes a letter k of the Kelvin sign.
-// dnsmessage takes no name over 253 bytes, and a message can hold no label over 63.
+// hostName returns a name in lower case and without the dot at its end. It accepts only
+// ASCII, so that strings.ToLower is safe: that turns the Kelvin sign into the letter k.
+// dnsmessage accepts no name over 253 bytes, and a message can hold no label over 63.
 func hostName(name string) (string, bool) {
 	name = strings.TrimSuffix(name, ".")
 	for label := range strings.SplitSeq(name, ".") {

@@ -60,7 +60,7 @@ func parse(t testing.TB, reply []byte) dnsmessage.Message {
 	return m
 }
 
-// words are a reply in words: its code and its records.
+// words describes a reply: its code and its records.
 func words(m dnsmessage.Message) string {
 	s := m.RCode.String()
 	for _, r := range m.Answers {
@@ -93,7 +93,7 @@ func TestQuestions(t *testing.T) {
 		kind         dnsmessage.Type
 		class        dnsmessage.Class
 		want         string
-		asked        string // what lookup is asked for
+		asked        string // the argument of lookup
 	}{
 		{"A", wire("a.example"), a, in, "RCodeSuccess 198.18.0.5", "a.example"},
 		{"AAAA", wire("a.example"), aaaa, in, "RCodeSuccess fd67::5", "a.example"},
@@ -158,7 +158,7 @@ func TestErrors(t *testing.T) {
 	opt := "\x00\x00\x29\x04\xd0\x00\x00\x00\x00\x00\x00"
 	additional := func(n string, records string) string { return good[:11] + n + good[12:] + records }
 	tests := []struct {
-		name, query, want string // empty: nothing is sent
+		name, query, want string // empty: no reply
 	}{
 		{"nothing", "", ""},
 		{"half a header", good[:11], ""},
@@ -308,8 +308,8 @@ func TestGoResolver(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: a reply parses, has the query's ID, and the query's question or none. An
-// address is only told for a name that lookup knows.
+// FuzzAnswer: a reply parses, has the query's ID, and the query's question or none. It
+// has an address only for a name that lookup knows.
 func FuzzAnswer(f *testing.F) {
 	f.Add(ask(wire("a.example"), a, in))
 	f.Add(ask(wire("A.EXAMPLE"), aaaa, in))

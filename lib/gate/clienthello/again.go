@@ -9,18 +9,18 @@ import (
 	"io"
 )
 
-// ErrAlert means that the client sends an alert where its second hello belongs: it
-// ends the handshake.
+// ErrAlert means that the client sends an alert in place of its second hello: it ends the
+// handshake.
 var ErrAlert = errors.New("the TLS client ends the handshake")
 
 // maxEarly bounds the records before a second hello. Servers allow 14 to 16 KiB of
 // early data.
 const maxEarly = 64 << 10
 
-// ReadAgain reads the ClientHello that a client sends after a HelloRetryRequest, as
-// Read does. Before it may come early data, which the server has rejected by then, and
-// one change_cipher_spec (RFC 8446, sections 4.2.10 and D.4). No server reads a hello
-// in those records. They are written to early as they come, and are not in read.
+// ReadAgain reads the ClientHello that a client sends after a HelloRetryRequest, as Read
+// does. Early data, which the server has rejected by then, may come before it, and one
+// change_cipher_spec (RFC 8446, sections 4.2.10 and D.4). No server reads a hello in
+// those records. ReadAgain writes them to early as they come, and not to read.
 //
 // The error may also be ErrAlert, wrap one of early, or wrap io.EOF if the client ends
 // the connection between two records.
@@ -65,11 +65,11 @@ func passChange(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// Answer is what a server says to a ClientHello.
+// Answer is the answer of a server to a ClientHello.
 type Answer int
 
 const (
-	// Ended is an alert, or anything else after which there is no handshake.
+	// Ended is an alert, or any other answer after which there is no handshake.
 	Ended Answer = iota
 
 	// Accepted is a ServerHello. A plaintext hello after it is an error to the server.
@@ -83,18 +83,18 @@ const (
 // of that word (RFC 8446, section 4.1.3).
 const retryRandom = "\xcf\x21\xad\x74\xe5\x9a\x61\x11\xbe\x1d\x8c\x02\x1e\x65\xb8\x91\xc2\xa2\x11\x16\x7a\xbb\x8c\x5e\x07\x9e\x09\xe2\xc8\xa8\x33\x9c"
 
-// Server copies what a server says, to learn whether its client sends another hello.
+// Server copies the data of a server, to learn whether its client sends another hello.
 type Server struct{ records records }
 
-// NewServer copies from from, the server, to to, the client. Nothing is changed or held
-// back: what has been read has been written.
+// NewServer copies from from, the server, to to, the client. It changes nothing and holds
+// nothing back: all bytes read are written.
 func NewServer(from io.Reader, to io.Writer) *Server {
 	return &Server{records{in: bufio.NewReader(io.TeeReader(from, to))}}
 }
 
-// Answer copies up to the next answer of the server, and what has come with it. After
-// Accepted or Ended go on with io.Copy. After Retry, Answer may be called again when the
-// server has the second hello.
+// Answer copies data up to the next answer of the server, and the data that came with it.
+// After Accepted or Ended go on with io.Copy. After Retry, Answer may be called again
+// when the server has the second hello.
 //
 // The error is that of one of the two connections, io.EOF if the server ends its own
 // before it answers.
@@ -129,20 +129,20 @@ func (s *Server) answer() (Answer, error) {
 	if _, err := io.CopyN(io.Discard, &s.records, int64(messageHeader+size-len(begin))); err != nil {
 		return Ended, err
 	}
-	if s.records.left > 0 { // nothing follows it in its record, as in Read
+	if s.records.left > 0 { // no other message follows it in its record, as in Read
 		return Ended, nil
 	}
 	return Retry, nil
 }
 
-// records is what stands in the handshake records of a server.
+// records is the content of a server's handshake records.
 type records struct {
 	in   *bufio.Reader
 	left int // bytes of the present record
 	seen int // bytes of all records
 }
 
-// errNoRecord means that the server sends something else than handshake records.
+// errNoRecord means that the server sends other than handshake records.
 var errNoRecord = errors.New("internal error: no handshake record")
 
 func (r *records) Read(p []byte) (int, error) {
@@ -156,9 +156,9 @@ func (r *records) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// next begins the next record. Two are passed over: a change_cipher_spec, which servers
-// send after a HelloRetryRequest, and a warning. Servers of TLS 1.2 tell by one that
-// they do not know the name (RFC 6066, section 3), and then go on.
+// next begins the next record. It skips two kinds: a change_cipher_spec, which servers
+// send after a HelloRetryRequest, and a warning. A server of TLS 1.2 may warn that it
+// does not know the name (RFC 6066, section 3), and then go on.
 func (r *records) next() error {
 	header := make([]byte, recordHeader)
 	if _, err := io.ReadFull(r.in, header); err != nil {

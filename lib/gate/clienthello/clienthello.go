@@ -1,16 +1,15 @@
-// Package clienthello reads the first message of a TLS connection, to learn which
-// server the client asks for. The client is hostile: it wants the gate to read an
-// allowed name where the server reads another one. So a hello in which TLS
-// implementations may read different names is refused, and the hello is never
-// changed.
+// Package clienthello reads the first message of a TLS connection, to learn which server
+// the client asks for. The client is hostile: it wants the gate to read an allowed name,
+// and the server another one. So the package refuses a hello in which TLS implementations
+// may read different names, and never changes a hello.
 //
 // After a HelloRetryRequest a client sends a second hello. The server should compare
 // it with the first (RFC 8446, section 4.1.2), but OpenSSL takes the name of the second.
 // So Server tells whether one will come, and ReadAgain reads it.
 //
-// The name says which server the client asked for, and no more. With Encrypted
-// Client Hello it is the outer name. It does not bind the requests inside the
-// connection, nor the hellos of a renegotiation, which are encrypted.
+// The name is only the server that the client asked for. With Encrypted Client Hello it
+// is the outer name. It does not bind the requests inside the connection, nor the hellos
+// of a renegotiation, which are encrypted.
 package clienthello
 
 import (
@@ -67,9 +66,9 @@ const (
 // ends, and at most 16 KiB. It sets no deadline: a client that sends nothing
 // blocks it as long as r blocks.
 //
-// The error is ErrNotTLS, ErrNoName, wraps an error of r, or tells what is wrong
-// with the hello. If the connection ends inside the hello, it wraps
-// io.ErrUnexpectedEOF; if nothing was sent at all, io.EOF.
+// The error is ErrNotTLS, ErrNoName, wraps an error of r, or describes the fault in the
+// hello. If the connection ends inside the hello, it wraps io.ErrUnexpectedEOF; if the
+// client sent nothing at all, io.EOF.
 func Read(r io.Reader) (name string, read []byte, err error) {
 	s := stream{from: r}
 	hello, err := s.message()
@@ -94,9 +93,9 @@ type stream struct {
 
 // message returns the body of the first handshake message.
 //
-// No byte may follow it in its last record. No client can know what to send before
-// it has the answer, and TLS 1.3 wants a record boundary before new keys (RFC 8446,
-// section 5.1). A second hello there would be one for the server to choose.
+// No byte may follow it in its last record. Before the answer no client knows its next
+// message, and TLS 1.3 requires a record boundary before new keys (RFC 8446, section
+// 5.1). With a second hello there, the server could choose between the two.
 func (s *stream) message() ([]byte, error) {
 	want := messageHeader
 	for len(s.body) < want {
@@ -136,8 +135,8 @@ func (s *stream) record() error {
 	return err
 }
 
-// header reads the header of a record and judges what has come of it after each
-// read: a client of another protocol may send two bytes and wait.
+// header reads the header of a record, and checks the received part after each read: a
+// client of another protocol may send two bytes and wait.
 func (s *stream) header() ([]byte, error) {
 	first := len(s.read) == 0
 	return s.take(recordHeader, func(b []byte) error {
@@ -151,8 +150,8 @@ func (s *stream) header() ([]byte, error) {
 	})
 }
 
-// take reads n bytes, and asks check whenever some have come. An end before the
-// first byte of the connection is io.EOF.
+// take reads n bytes, and calls check after each read. An end before the first byte of
+// the connection is io.EOF.
 func (s *stream) take(n int, check func([]byte) error) ([]byte, error) {
 	start := len(s.read)
 	if start+n > maxRead {
@@ -203,9 +202,9 @@ func serverName(hello []byte) (string, error) {
 	return nameIn(list)
 }
 
-// nameIn looks for the server name in the list of extensions. Two extensions of one
-// type are forbidden (RFC 8446, section 4.2): of two names, one implementation
-// takes the first and another one the last.
+// nameIn finds the server name in the list of extensions. Two extensions of one type are
+// forbidden (RFC 8446, section 4.2): of two names, one implementation takes the first and
+// another one the last.
 func nameIn(extensions []byte) (string, error) {
 	p := parser{rest: extensions}
 	seen := map[uint16]bool{}
@@ -229,9 +228,9 @@ func nameIn(extensions []byte) (string, error) {
 	return name, err
 }
 
-// hostName reads the extension server_name (RFC 6066, section 3). It is a list,
-// and may have names of other types. OpenSSL and BoringSSL take exactly one name of
-// type host_name and Go skips other types, so only that one is taken here.
+// hostName reads the extension server_name (RFC 6066, section 3). It is a list, and may
+// have names of other types. OpenSSL and BoringSSL accept exactly one name of type
+// host_name and Go skips other types, so hostName accepts only that one.
 func hostName(extension []byte) (string, error) {
 	p := parser{rest: extension}
 	list := parser{rest: p.vector(2)}
@@ -247,12 +246,12 @@ func hostName(extension []byte) (string, error) {
 }
 
 // hostBytes are those of host names. They are checked before case is changed:
-// strings.ToLower makes a letter k of the Kelvin sign, U+212A.
+// strings.ToLower turns the Kelvin sign, U+212A, into the letter k.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 
-// isHostName reports whether a name is one that DNS could know. The last label of a
-// host name is not a number (RFC 1123, section 2.1): the URL standard takes all such
-// names for IPv4 addresses, 127.1 and 0x7f000001 too. RFC 6066 forbids addresses.
+// isHostName reports whether a name is valid in DNS. The last label of a host name is not
+// a number (RFC 1123, section 2.1): the URL standard reads all such names as IPv4
+// addresses, 127.1 and 0x7f000001 too. RFC 6066 forbids addresses.
 func isHostName(name string) bool {
 	if len(name) > 253 {
 		return false
@@ -298,7 +297,7 @@ func (p *parser) uint16() uint16 {
 	return 0
 }
 
-// vector takes a vector whose length stands before it, in sizeLen bytes.
+// vector takes a vector that follows its length, which has sizeLen bytes.
 func (p *parser) vector(sizeLen int) []byte {
 	size := 0
 	for _, b := range p.bytes(sizeLen) {

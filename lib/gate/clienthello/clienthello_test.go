@@ -21,7 +21,7 @@ import (
 
 var errSeen = errors.New("seen")
 
-// hello is what a client of crypto/tls sends first.
+// hello is the first message of a crypto/tls client.
 func hello(t testing.TB, config *tls.Config) []byte {
 	config.InsecureSkipVerify = true
 	var sent bytes.Buffer
@@ -31,7 +31,7 @@ func hello(t testing.TB, config *tls.Config) []byte {
 	return sent.Bytes()
 }
 
-// recorder is a connection that takes all and has nothing to say.
+// recorder is a connection that accepts all data and sends none.
 type recorder struct{ *bytes.Buffer }
 
 func (recorder) Read([]byte) (int, error)         { return 0, io.EOF }
@@ -217,7 +217,7 @@ func TestHellosMadeByHand(t *testing.T) {
 	groups := extension(10, vector(2, "\x00\x1d"))
 	tests := []struct {
 		name, sent string
-		want       string // a name, or what the error says
+		want       string // a name, or a part of the error
 	}{
 		{"one name", with(sni("a.example")), "a.example"},
 		{"a name after others", with(groups, extension(0x1a1a, "x"), sni("a.example")), "a.example"},
@@ -297,7 +297,7 @@ func TestHellosMadeByHand(t *testing.T) {
 	}
 }
 
-// A client of another protocol that waits for an answer is told at once.
+// A client of another protocol that waits for an answer gets an error at once.
 func TestNotTLSIsToldEarly(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
@@ -340,8 +340,8 @@ type replay struct {
 
 func (c replay) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// FuzzRead: no name is accepted that crypto/tls reads differently, or does not read
-// at all; what crypto/tls refuses is free.
+// FuzzRead: no name is accepted that crypto/tls reads differently, or does not read at
+// all; if crypto/tls refuses a hello, any result is correct.
 func FuzzRead(f *testing.F) {
 	for _, c := range clients[:5] {
 		config := c.config.Clone()

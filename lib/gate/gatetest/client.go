@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Client does what its words say and prints one line for each. It is for a test binary
-// that runs inside the sandbox.
+// Client runs the commands in its words and prints one line for each. It is for a test
+// binary that runs inside the sandbox.
 //
 //	get URL                 the answer's status and first line
 //	tcp HOST:PORT [TEXT]    what comes back, up to the end
@@ -185,7 +185,7 @@ func talk(to, text string) (string, error) {
 	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(string(answer)), err
 }
 
-// kind is an error without what differs from run to run.
+// kind is an error without its variable parts.
 func kind(err error) string {
 	var dns *net.DNSError
 	switch {

@@ -34,7 +34,7 @@ import (
 	"pikuri/lib/internal/rtnetlink"
 )
 
-// Addresses of the servers. Two are public ones, of nobody that these tests reach.
+// Addresses of the servers. Two are public; the tests never reach their owners.
 const (
 	Public  = "93.184.215.14"
 	Public6 = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
@@ -57,16 +57,16 @@ const Hosts = `127.0.0.1 localhost
 0.0.0.0 zero.test
 `
 
-// World is what a test in it can use.
+// World is the tests' access to the world.
 type World struct {
 	Roots string // a PEM file with the certificate authority of the servers
-	Files string // a directory that the servers show below /files/
-	log   string // a file with what the servers were asked
+	Files string // a directory that the servers publish below /files/
+	log   string // a file with the requests that the servers got
 	mu    sync.Mutex
-	read  int64 // how much of it Seen has returned
+	read  int64 // the part of it that Seen has returned
 }
 
-// Seen returns what the servers were asked since the last call: "HOST METHOD PATH" of
+// Seen returns the requests to the servers since the last call: "HOST METHOD PATH" of
 // requests, "tcp PORT" of other connections.
 func (w *World) Seen() []string {
 	text, err := os.ReadFile(w.log)
@@ -89,15 +89,15 @@ func (w *World) see(format string, args ...any) {
 	fmt.Fprintf(f, format+"\n", args...)
 }
 
-// Variables by which a test tells itself which of its processes it is.
+// Variables by which a test knows which of its processes it is.
 const (
 	inside = "PK_GATETEST" // "world", then the directory of the world
 	world  = "world"
 )
 
 // Run runs the rest of a test in a world. The test starts itself again, in namespaces
-// that it may change; that process has the servers, and starts the test once more, with
-// no power over the namespaces.
+// that it may change. That process has the servers, and starts the test once more,
+// without rights over the namespaces.
 func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	switch dir := os.Getenv(inside); dir {
 	case "":
@@ -130,7 +130,7 @@ func Run(t *testing.T, f func(t *testing.T, w *World)) {
 	}
 }
 
-// again is this test, to be run in another process that ends with this one.
+// again prepares this test to run in another process, which ends with this one.
 func again(t *testing.T, role string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=200s")
 	cmd.Env = append(os.Environ(), inside+"="+role)
@@ -336,7 +336,7 @@ func pour(l net.Listener) {
 	}
 }
 
-// echo answers what it is sent, after a greeting.
+// echo sends its input back, after a greeting.
 func (w *World) echo(l net.Listener, port int) {
 	for {
 		c, err := l.Accept()

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxChunkDigits bounds the size of a chunk to what fits into 31 bits, and its leading
-// zeros. A server that counts in 32 bits would see 100000005 as 5.
+// maxChunkDigits limits the size of a chunk to 31 bits, and its leading zeros. A server
+// that counts in 32 bits would read 100000005 as 5.
 const maxChunkDigits = 8
 
 // body forwards the body. Without Content-Length and Transfer-Encoding a request has
@@ -21,7 +21,7 @@ func (f *forwarder) body(h *head) error {
 	return f.copy(h.length)
 }
 
-// copy forwards n bytes: what is buffered to the buffer, and the rest as it comes.
+// copy forwards n bytes: buffered data to the buffer, and the rest as it comes.
 func (f *forwarder) copy(n int64) error {
 	if buffered := min(n, int64(f.in.Buffered())); buffered > 0 {
 		b, _ := f.in.Peek(int(buffered))
@@ -68,8 +68,8 @@ func (f *forwarder) chunks() error {
 	}
 }
 
-// chunkSize reads the line before a chunk. Chunk extensions are refused: nobody uses
-// them, and servers disagree where the line with one ends. White space is refused too.
+// chunkSize reads the line before a chunk. It refuses chunk extensions: no client uses
+// them, and servers disagree where the line with one ends. It refuses white space too.
 func (f *forwarder) chunkSize() (int64, error) {
 	line, err := f.bodyLine(maxChunkDigits)
 	if err != nil {
@@ -107,9 +107,9 @@ func (f *forwarder) bodyLine(limit int) (string, error) {
 	return string(line), err
 }
 
-// trailers forwards the end of a chunked body. A server may treat trailer fields as if
-// they had stood in the head, so none may say what was checked there (RFC 9110, section
-// 6.5.1).
+// trailers forwards the end of a chunked body. A server may treat trailer fields as
+// fields of the head, so they may not repeat one that was checked there (RFC 9110,
+// section 6.5.1).
 func (f *forwarder) trailers() error {
 	f.reads(Head)
 	defer f.reads(Body)

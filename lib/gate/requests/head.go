@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxHead bounds a head, and the trailer fields, and maxFields those. Servers take 8
-	// to 64 KiB, and 100 fields or more. A client may leave many heads unfinished.
+	// maxHead bounds a head, and the trailer fields, and maxFields their number. Servers accept 8
+	// to 64 KiB, and 100 fields or more. A client may leave many unfinished.
 	maxHead   = 16 << 10
 	maxFields = 100
 
@@ -66,9 +66,9 @@ func (f *forwarder) head() (*head, error) {
 	}
 }
 
-// looksLikeHTTP refuses what cannot be a method by its first byte: a client of another
-// protocol may send no line. So an empty line before a request is refused too (servers
-// should ignore it, RFC 9112, section 2.2, and may not).
+// looksLikeHTTP refuses a first byte that begins no method: a client of another protocol
+// may send no line. So an empty line before a request is refused too (servers should
+// ignore it, RFC 9112, section 2.2, and may not).
 func (f *forwarder) looksLikeHTTP() error {
 	if f.in.Buffered() == 0 {
 		if err := f.out.Flush(); err != nil {
@@ -92,7 +92,7 @@ func (f *forwarder) looksLikeHTTP() error {
 type headLines struct {
 	f     *forwarder
 	left  int // bytes
-	count int // of lines, the first of which is no field
+	count int // of lines, the first of which is not a field
 }
 
 func (l *headLines) next() (string, error) {
@@ -114,10 +114,10 @@ func (l *headLines) next() (string, error) {
 	return string(line), nil
 }
 
-// requestLine parses the first line. Only origin-form and "*" are taken as targets
-// (RFC 9112, section 3.2): an absolute target has a host of its own, which servers
-// must prefer to the field Host. Blanks other than the two, a fragment, and bytes that
-// are not ASCII are refused: servers split the line at different ones.
+// requestLine parses the first line. It accepts only origin-form and "*" as targets (RFC
+// 9112, section 3.2): an absolute target has a host of its own, which servers must prefer
+// to the field Host. It refuses blanks other than the two, a fragment, and bytes that are
+// not ASCII: servers split the line at different ones.
 func (h *head) requestLine(line string) error {
 	parts := strings.SplitN(line, " ", 4)
 	if len(parts) != 3 {
@@ -156,9 +156,9 @@ func (h *head) addLine(line string) error {
 	return err
 }
 
-// parseField parses a line NAME:VALUE. White space before the colon, which some servers
-// take for a part of the name, and a folded line are refused (RFC 9112, sections 5.1
-// and 5.2), as are control characters (RFC 9110, section 5.5).
+// parseField parses a line NAME:VALUE. It refuses white space before the colon, which
+// some servers read as a part of the name, and a folded line (RFC 9112, sections 5.1 and
+// 5.2), and control characters (RFC 9110, section 5.5).
 func parseField(line string) (field, error) {
 	name, value, ok := strings.Cut(line, ":")
 	if !ok || !isToken(name) {
@@ -171,10 +171,10 @@ func parseField(line string) (field, error) {
 	return field{name, value}, nil
 }
 
-// special are the fields that say where a request goes and where it ends.
+// special are the fields that determine the host of a request and its end.
 var special = []string{"host", "content-length", "transfer-encoding", "connection", "upgrade", "http2-settings", "expect"}
 
-// add takes note of a field. drop means not to forward it.
+// add records a field. drop means that it is not forwarded.
 func (h *head) add(name, value string) (drop bool, err error) {
 	switch name {
 	case "host":
@@ -202,8 +202,8 @@ func (h *head) add(name, value string) (drop bool, err error) {
 	return false, err
 }
 
-// lookalike refuses Content_Length and its like: with CGI and its heirs, both names are
-// CONTENT_LENGTH (RFC 3875, section 4.1.18).
+// lookalike refuses Content_Length and similar names: in CGI and its successors, both
+// names are CONTENT_LENGTH (RFC 3875, section 4.1.18).
 func lookalike(name string) error {
 	if slices.Contains(special, strings.ReplaceAll(name, "_", "-")) {
 		return refuse(400, "the field name %+q", cut(name))
@@ -221,10 +221,10 @@ func splitHost(value string) (host, port string, err error) {
 	return strings.ToLower(host), port, nil
 }
 
-// isHostName reports whether a name is one that DNS could know, in ASCII, so that
-// strings.ToLower is safe: it makes a letter k of the Kelvin sign. The last label of a
-// host name is not a number (RFC 1123, section 2.1): the URL standard takes all such
-// names for IPv4 addresses, 127.1 and 0x7f000001 too.
+// isHostName reports whether a name is valid in DNS, in ASCII, so that strings.ToLower is
+// safe: that turns the Kelvin sign into the letter k. The last label of a host name is
+// not a number (RFC 1123, section 2.1): the URL standard reads all such names as IPv4
+// addresses, 127.1 and 0x7f000001 too.
 func isHostName(name string) bool {
 	if len(name) > 253 {
 		return false
@@ -239,7 +239,7 @@ func isHostName(name string) bool {
 	return !consistsOf(last, "0123456789") && !(isHex && consistsOf(hex, "0123456789abcdef"))
 }
 
-// contentLength wants digits only. Servers read signs, lists, and leading zeros, which
+// contentLength accepts digits only. Servers read signs, lists, and leading zeros, which
 // are octal in C, differently (RFC 9112, section 6.3).
 func contentLength(value string) (int64, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
@@ -249,9 +249,9 @@ func contentLength(value string) (int64, error) {
 	return n, nil
 }
 
-// transferEncoding wants "chunked" to the letter. A server that does not understand a
-// variant falls back to another framing: "Transfer-Encoding: xchunked" and its like are
-// the oldest way to smuggle (RFC 9112, sections 6.1 and 11.2).
+// transferEncoding accepts only "chunked", to the letter. A server that does not
+// understand a variant falls back to another framing: "Transfer-Encoding: xchunked" and
+// similar values are the oldest way to smuggle (RFC 9112, sections 6.1 and 11.2).
 func transferEncoding(value string) error {
 	if value != "chunked" {
 		return refuse(501, "Transfer-Encoding: %+q", cut(value))
@@ -259,8 +259,8 @@ func transferEncoding(value string) error {
 	return nil
 }
 
-// connection refuses to have a field taken away that was checked: a reverse proxy drops
-// the fields that Connection names (RFC 9110, section 7.6.1).
+// connection refuses to let a checked field be removed: a reverse proxy drops the fields
+// that Connection names (RFC 9110, section 7.6.1).
 func connection(value string) error {
 	for option := range strings.SplitSeq(strings.ToLower(value), ",") {
 		switch option = strings.Trim(option, " \t"); option {
@@ -271,7 +271,7 @@ func connection(value string) error {
 	return nil
 }
 
-// expect wants the one expectation that exists. Of others, servers disagree whether
+// expect accepts the one expectation that exists. For others, servers disagree whether
 // the body comes at once (RFC 9110, section 10.1.1).
 func expect(value string) error {
 	if value != "100-continue" {

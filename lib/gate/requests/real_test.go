@@ -61,7 +61,7 @@ func serve(client *net.TCPConn, addr string) {
 		if err == nil {
 			io.Copy(client, server)
 		}
-		client.CloseRead() // the server is done: wake Forward up
+		client.CloseRead() // the server has finished: wake Forward up
 	}()
 	o := options()
 	o.Upgraded = func() bool { return <-status == 101 }
@@ -74,7 +74,7 @@ func serve(client *net.TCPConn, addr string) {
 	client.CloseWrite()
 }
 
-// client is a client of net/http that goes through the gate to any host.
+// client is a net/http client that reaches any host through the gate.
 func (g *gate) client(t *testing.T) *http.Client {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -201,7 +201,7 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// What the client has sent arrives before it sends more.
+// Data of the client arrives before it sends more.
 func TestStreamedUpload(t *testing.T) {
 	client := newServer(t).client(t)
 	in, out := io.Pipe()
@@ -277,7 +277,7 @@ func TestUpgrade(t *testing.T) {
 	assert.Equal(t, 426, r.StatusCode)
 	body(t, r, nil)
 
-	// net/http keeps connections for a WebSocket apart, so both use the same one.
+	// net/http uses separate connections for a WebSocket, so both use the same one.
 	before := g.connections.Load()
 	r = upgrade("/decline", "websocket")
 	assert.Equal(t, 401, r.StatusCode)

@@ -19,9 +19,9 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return "request refused: " + r.Reason }
 
-// Response returns a complete response that ends the connection. Read and drop what
-// the client still sends for a moment before the connection is closed: the kernel
-// sends a reset if something is unread, and that may overtake the response.
+// Response returns a complete response that ends the connection. Before closing the
+// connection, read and drop the client's data for a moment: the kernel sends a reset if
+// data is unread, and that may overtake the response.
 func (r *Refusal) Response() []byte {
 	body := r.Reason + "\n"
 	head := fmt.Sprintf("HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\nConnection: close\r\n\r\n",
@@ -48,7 +48,7 @@ func refuse(status int, format string, args ...any) *Refusal {
 }
 
 // maxQuoted bounds the bytes of a request in a Reason. Reasons are kept, and shown to
-// people and models: there must be no room for a text of the client's.
+// users and models: the client must not place a text of its own there.
 const maxQuoted = 80
 
 func cut(s string) string { return s[:min(len(s), maxQuoted)] }

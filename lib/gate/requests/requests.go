@@ -2,13 +2,12 @@
 // checks the host of each one. Checking only the first is not enough: the next
 // request on the connection may name another host.
 //
-// The attack is request smuggling: the gate and the server disagree where a request
-// ends, and the server takes a part of a body for a request that nobody checked. So
+// The attack is request smuggling: the gate and the server disagree where a request ends,
+// and the server reads a part of a body as a request, which the gate has not checked. So
 // a head is refused if servers could read it in two ways. Others are forwarded in one
-// canonical form: white space around a value becomes one blank before it, and the size
-// of a chunk is in lower case without leading zeros. All else is the client's, to the
-// letter: servers may depend on the order and the case of names, and signatures cover
-// values.
+// canonical form: white space around a value becomes one blank before it, and the size of
+// a chunk is in lower case without leading zeros. All else is forwarded unchanged:
+// servers may depend on the order and the case of names, and signatures cover values.
 //
 // Some attacks remain, with a request that is unambiguous and a server that is wrong:
 // one that ignores Content-Length for GET, or answers before it has read a body and
@@ -24,7 +23,7 @@ import (
 	"io"
 )
 
-// Options say what may be forwarded. Without Host nothing may.
+// Options select the requests to forward. Without Host there are none.
 type Options struct {
 	// Host reports whether requests for a host may be forwarded. host is a valid host
 	// name and no address, in lower case, without port and trailing dot.
@@ -33,13 +32,13 @@ type Options struct {
 	// Port is the only port that a Host field may name, in decimal. It may name none.
 	Port string
 
-	// Upgraded waits until the status of the first response is known, as FirstStatus
-	// tells it, and reports whether it is 101. It must return false when the connection
-	// to the server ends before. Without Upgraded, no connection is upgraded.
+	// Upgraded waits until the status of the first response is known, as FirstStatus returns
+	// it, and reports whether it is 101. It must return false if the connection to the server
+	// ends before. Without Upgraded, no connection is upgraded.
 	Upgraded func() bool
 
-	// Reads is told what Forward reads of src next, for a caller that sets a deadline.
-	// It may be nil.
+	// Reads is called with the part of src that Forward reads next, for a caller that sets a
+	// deadline. It may be nil.
 	Reads func(Part)
 }
 
@@ -50,9 +49,9 @@ const (
 	// Idle is the time before a request: no byte of it has come.
 	Idle Part = iota
 
-	// Head is a head from its first byte to its end, or trailer fields. Forward has
-	// memory in proportion to what has come of it, so it should have a short time. If
-	// src returns os.ErrDeadlineExceeded in it, the request is refused.
+	// Head is a head from its first byte to its end, or trailer fields. Forward keeps the
+	// part received in memory, so its deadline should be short. If src returns
+	// os.ErrDeadlineExceeded in it, the request is refused.
 	Head
 
 	// Body is a body, or an upgraded connection.
@@ -61,13 +60,12 @@ const (
 
 // Forward forwards requests until src ends. It returns nil if that is between two
 // requests, and wraps io.ErrUnexpectedEOF if it is inside one. It returns a *Refusal for
-// a request that must not be forwarded, and wraps other errors of src and dst. Of a
-// refused head nothing is forwarded, so nothing is written to dst before the first
-// request is accepted. Of a malformed body the server gets what comes before the
-// mistake.
+// a request that must not be forwarded, and wraps other errors of src and dst. Forward
+// writes no part of a refused head, so it writes nothing to dst before it accepts the
+// first request. The server gets the part of a malformed body before the fault.
 //
-// Bodies are streamed: what has arrived is written before Forward waits for more, so
-// that a client which wants "100 Continue" first gets it.
+// Bodies are streamed: Forward writes received data before it waits for more, so that a
+// client which wants "100 Continue" first gets it.
 //
 // A request for a WebSocket is taken only as the first of its connection, since the
 // status of a later one is not known. If Upgraded returns true, the rest of src is
@@ -81,19 +79,19 @@ const (
 func Forward(dst io.Writer, src *bufio.Reader, o Options) error {
 	f := forwarder{in: src, to: dst, out: bufio.NewWriter(dst), options: o}
 	err := f.run()
-	_ = f.out.Flush() // what was accepted before an error; without one, nothing is left
+	_ = f.out.Flush() // requests accepted before an error; without one, the buffer is empty
 	return err
 }
 
 type forwarder struct {
 	in      *bufio.Reader
 	to      io.Writer
-	out     *bufio.Writer // to to; flushed before anything that waits
+	out     *bufio.Writer // for to; flushed before each wait
 	options Options
-	count   int // of the heads that were accepted
+	count   int // of accepted heads
 }
 
-// reads tells the caller what is read next.
+// reads tells the caller which part comes next.
 func (f *forwarder) reads(p Part) {
 	if f.options.Reads != nil {
 		f.options.Reads(p)

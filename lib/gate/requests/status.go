@@ -9,14 +9,14 @@ const (
 	// maxInterim bounds the responses before the first final one, such as 103.
 	maxInterim = 64 << 10
 
-	statusLine = len("HTTP/1.1 101") // where the status ends
+	statusLine = len("HTTP/1.1 101") // the end of the status
 )
 
-// FirstStatus copies src, the server, to dst, the client, until it knows the status
-// of the first response, and returns that. Nothing is changed or held back: go on with
-// io.Copy. Responses with the status 100 to 199 are not the first response, but 101 is.
+// FirstStatus copies src, the server, to dst, the client, until it knows the status of the
+// first response, and returns that. It changes nothing and holds nothing back: go on with
+// io.Copy. A status of 100 to 199, except 101, is not the first response.
 //
-// The status is 0 if src is no HTTP/1 server. The error is io.EOF if src ends before
+// The status is 0 if src is not an HTTP/1 server. The error is io.EOF if src ends before
 // the status is known, or one of src or dst.
 func FirstStatus(dst io.Writer, src io.Reader) (status int, err error) {
 	var s statusFinder
@@ -37,7 +37,7 @@ func FirstStatus(dst io.Writer, src io.Reader) (status int, err error) {
 	}
 }
 
-// statusFinder sees a response byte by byte.
+// statusFinder parses a response byte by byte.
 type statusFinder struct {
 	line   []byte // the first bytes of the line
 	size   int    // of all lines

@@ -1,5 +1,5 @@
-// Package gittest is for tests of what becomes of a git directory: it lists what in
-// it must last, and writes what git would not.
+// Package gittest helps to test changes of a git directory: it lists the content that
+// must last, and writes files that git would not write.
 package gittest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// Names in a git directory, or in one of a worktree or submodule, that a command
-// may bring about: objects, refs, the index, and the state of work under way.
+// Names in a git directory, or in one of a worktree or submodule, that a command may
+// change: objects, refs, the index, and the state of work under way.
 var landing = regexp.MustCompile(`(?s)^(` + strings.Join([]string{
 	`objects(/[0-9a-f]{2}(/([0-9a-f]{38}|[0-9a-f]{62}))?|/pack(/pack-([0-9a-f]{40}|[0-9a-f]{64})\.(pack|idx|rev|bitmap|mtimes)|/multi-pack-index)?|/info(/packs|/commit-graph)?)?`,
 	`(refs|logs)(/.*)?`,
@@ -37,9 +37,9 @@ var execLine = regexp.MustCompile(`(?m)^\s*(x|exec)\b`)
 // gitDirOf splits a name below .git into the git directory it lies in and the rest.
 var gitDirOf = regexp.MustCompile(`(?s)^((?:modules/[^/]+/|worktrees/[^/]+/)*)(.*)$`)
 
-// Lasting lists what a git directory holds apart from what may land in it. Two lists
-// are equal if a command changed nothing else. Among what may land it lists what is
-// not a plain file or a directory, and what can carry a command.
+// Lasting lists the content of a git directory without the names that may land. Two lists
+// are equal if a command changed nothing else. Of the names that may land it lists those
+// that are not plain files or directories, or can carry a command.
 func Lasting(t testing.TB, gitDir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -82,7 +82,7 @@ func Lasting(t testing.TB, gitDir string) map[string]string {
 	return found
 }
 
-// Differences names what is in one of two lists alone, or not the same in both.
+// Differences names the entries that are in only one of two lists, or differ.
 func Differences(before, after map[string]string) []string {
 	var names []string
 	for name, was := range before {
@@ -115,7 +115,7 @@ func content(path string) []byte {
 	return text
 }
 
-// settings is a configuration without what may land: upstreams and remotes.
+// settings is a configuration without the settings that may land: upstreams and remotes.
 func settings(path string) string {
 	out, err := exec.Command("git", "config", "--file", path, "--list").CombinedOutput()
 	if err != nil {
@@ -132,7 +132,7 @@ func settings(path string) string {
 	return strings.Join(kept, "")
 }
 
-// Tree lists everything below dir, links not followed.
+// Tree lists all entries below dir, without following links.
 func Tree(t testing.TB, dir string) string {
 	t.Helper()
 	var list strings.Builder

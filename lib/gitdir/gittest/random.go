@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Random writes upper layers that no command of git's would leave.
+// Random writes upper layers that no git command would leave.
 type Random struct {
 	*rand.Rand
 	Outside string // a file outside, for links
@@ -48,7 +48,7 @@ func NewRandom(t testing.TB, seed uint64, outside string, gitDirs ...string) *Ra
 	return r
 }
 
-// Names that git knows, and some that it must not.
+// Names that git knows, and others.
 var names = []string{
 	"HEAD", "index", "config", "config.worktree", "packed-refs", "shallow", "commondir", "gitdir", "description", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE",
 	"MERGE_RR", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "AUTO_MERGE", "SQUASH_MSG", "COMMIT_EDITMSG", "BISECT_LOG", "BISECT_START", "BISECT_TERMS", "BISECT_NAMES", "BISECT_RUN", "NOTES_EDITMSG",
@@ -67,10 +67,10 @@ var names = []string{
 	"lfs/objects/x", "svn/x", "x", "sharedindex.0000000000000000000000000000000000000000", "fsmonitor--daemon/x", "branches/x", "remotes/origin",
 }
 
-// Layer writes a random upper layer of an overlay over a git directory. What fails
-// to be written is left out.
+// Layer writes a random upper layer of an overlay over a git directory. It skips files
+// that it cannot write.
 func (r *Random) Layer(upper string) {
-	// Often all of a real one is there, so that a flaw is one among things that land.
+	// Often a complete real one is there, so that a flaw is among things that land.
 	if r.IntN(2) == 0 {
 		for _, p := range r.pieces {
 			if r.IntN(20) > 0 {
@@ -104,7 +104,7 @@ func (r *Random) entry(upper string) {
 	}
 	_ = os.MkdirAll(filepath.Dir(path), 0o755)
 	if real, err := filepath.EvalSymlinks(filepath.Dir(path)); err != nil || real != upper && !strings.HasPrefix(real, upper+"/") {
-		return // nothing is written through a link
+		return // it writes nothing through a link
 	}
 	info, err := os.Lstat(path)
 	link := err == nil && info.Mode()&os.ModeSymlink != 0
@@ -180,7 +180,7 @@ func (r *Random) text() []byte {
 
 func (r *Random) line() string {
 	id := fmt.Sprintf("%040x", r.Uint64())
-	if len(r.pieces) > 0 && r.IntN(3) > 0 { // the name of an object that is there
+	if len(r.pieces) > 0 && r.IntN(3) > 0 { // the name of an existing object
 		for range 50 {
 			name := r.pieces[r.IntN(len(r.pieces))].name
 			if len(name) == len("objects/00/")+38 && name[:8] == "objects/" {

@@ -34,9 +34,8 @@ func splitError(body []byte, hashLen int) error {
 	return &SplitError{Shared: "sharedindex." + hex.EncodeToString(body[:min(len(body), hashLen)])}
 }
 
-// checkExtensions keeps a TREE that is true. Git refuses an extension in lower-case
-// letters that it does not know; of those that it knows, an index without sparse
-// directories does not need sdir.
+// checkExtensions keeps a correct TREE. Git refuses an unknown extension in lower-case
+// letters; of the known ones, an index without sparse directories does not need sdir.
 func (x *Index) checkExtensions(host *Index) error {
 	return extensions(x.extensions(), func(name string, body []byte) error {
 		switch {
@@ -53,10 +52,10 @@ func (x *Index) checkExtensions(host *Index) error {
 	})
 }
 
-// Trees returns the IDs of the trees that git will take from the index instead of
-// making them from the entries, apart from those that it takes from the host's index
-// too. They fit the entries. If one is not in the object database, git gc and git fsck
-// fail: then call DropTrees.
+// Trees returns the IDs of the trees that git will read from the index instead of making
+// them from the entries, apart from those that the host's index has too. They match the
+// entries. If one is missing in the object database, git gc and git fsck fail: then call
+// DropTrees.
 func (x *Index) Trees() []string { return x.ids }
 
 // DropTrees makes Encode leave out the trees.
@@ -75,9 +74,9 @@ type cacheTree struct {
 	down map[string]*cacheTree
 }
 
-// verifyTrees reports whether each tree in the extension is that of the entries. A
-// forged one would make `git commit` record, and `git diff --cached` show, other
-// content than the index has.
+// verifyTrees reports whether each tree in the extension matches the entries. A forged
+// one would make `git commit` record, and `git diff --cached` show, other content than
+// the index has.
 func (x *Index) verifyTrees(body []byte, host *Index) bool {
 	root := x.parseTrees(body)
 	x.ids = nil
@@ -99,8 +98,7 @@ func (x *Index) parseTrees(body []byte) *cacheTree {
 	return root
 }
 
-// parseTree reads a directory and those below it. The depth is that of a path at
-// most.
+// parseTree reads a directory and those below it. Its depth is at most that of a path.
 func (x *Index) parseTree(text []byte, depth int) (*cacheTree, []byte) {
 	data := text
 	name, data, ok := bytes.Cut(data, []byte{0})
@@ -133,9 +131,9 @@ func (x *Index) parseTree(text []byte, depth int) (*cacheTree, []byte) {
 }
 
 // verifyTree compares a tree with the entries below its path, which ends in a slash
-// unless it is the root's. host is the host's tree at that path, or nil. If it is the
-// same, and all entries are the host's, as many as it counts, they are all that the host
-// has there: then it is true.
+// unless it is the root's. host is the host's tree at that path, or nil. If both have the
+// same ID, and all entries are the host's, as many as it counts, they are all entries of
+// the host there: then the tree is correct.
 func (x *Index) verifyTree(t, host *cacheTree, path string, entries []entry) bool {
 	if host == nil {
 		host = new(cacheTree)

@@ -1,7 +1,7 @@
-// Package index reads git's index and judges it. Git does not check the paths of
-// an index that it reads: an entry ".git/hooks/x" or "../x" makes `git checkout -- .`
-// write there. So an index from a sandbox must pass Parse and Check before the
-// host's git sees it. Versions 2, 3 and 4 are known, with SHA-1 and SHA-256.
+// Package index reads git's index and checks it. Git does not check the paths of an index
+// that it reads: an entry ".git/hooks/x" or "../x" makes `git checkout -- .` write there.
+// So an index from a sandbox must pass Parse and Check before the host's git sees it.
+// Versions 2, 3 and 4 are known, with SHA-1 and SHA-256.
 package index
 
 import (
@@ -32,8 +32,8 @@ const (
 	// maxPath is PATH_MAX: git cannot check out a longer path.
 	maxPath = 4096
 
-	// maxGrowth bounds what the paths of version 4 may grow to when their common
-	// prefixes are written out, as a multiple of the file. Real ones stay below 4.
+	// maxGrowth bounds the size of the paths of version 4 with their common prefixes written
+	// out, as a multiple of the file's. Real ones stay below 4.
 	maxGrowth = 16
 )
 
@@ -89,12 +89,11 @@ type entry struct {
 	known      bool // the host's index has the same one, byte for byte
 }
 
-// Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps
-// data. An index that git itself would not write is an error, as is a split index:
-// SplitError.
+// Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data. An
+// index that git itself would not write is an error, as is a split index: SplitError.
 //
-// host is the index that this one may replace: of the entries that it has too, Check
-// judges only how they stand to the others.
+// host is the index that this one may replace. For entries that it has too, Check checks
+// only their relation to the others.
 func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	x, err := parse(data, hexLen, host)
 	if err == nil {
@@ -109,8 +108,8 @@ func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	return x, nil
 }
 
-// ParseHost reads an index that is trusted. Its checksum and its trees are not verified:
-// the host's git does not do that either.
+// ParseHost reads a trusted index. It does not verify its checksum and its trees: the
+// host's git does not do that either.
 func ParseHost(data []byte, hexLen int) (*Index, error) {
 	x, err := parse(data, hexLen, new(Index))
 	if err != nil {
@@ -194,7 +193,7 @@ func (x *Index) hash(data ...[]byte) []byte {
 }
 
 // parseEntries compares the bytes of each entry with those of the host's next one. In
-// version 4 the same bytes after another path are another path.
+// version 4 the same bytes after another path mean another path.
 func (x *Index) parseEntries(count int, host *Index) error {
 	s := scanner{data: x.data[:len(x.data)-x.hashLen], hashLen: x.hashLen, version: x.Version, at: headerSize}
 	x.entries = make([]entry, 0, count)
@@ -317,9 +316,9 @@ func compare(a *Index, e *entry, b *Index, f *entry) int {
 }
 
 // Encode returns the index for the host: data itself if all of it may stay. Of the
-// extensions only a verified TREE is kept. Others are caches that git makes again,
-// or tell git where to look in the file and so what to see: EOIE and IEOT, in
-// which two programs can read different entries.
+// extensions it keeps only a verified TREE. Others are caches that git makes again, or,
+// as EOIE and IEOT, offsets into the file, by which two programs can read different
+// entries.
 func (x *Index) Encode() []byte {
 	if x.kept {
 		return x.data

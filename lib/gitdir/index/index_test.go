@@ -79,7 +79,7 @@ func gitlinks(x *Index) []Entry {
 	return slices.DeleteFunc(entries(x), func(e Entry) bool { return e.Mode != ModeGitlink })
 }
 
-// list is what `git ls-files -s -z` prints.
+// list is the output of `git ls-files -s -z`.
 func list(x *Index) string {
 	var b strings.Builder
 	for _, e := range entries(x) {
@@ -88,8 +88,8 @@ func list(x *Index) string {
 	return b.String()
 }
 
-// agree checks that git and Parse read the same, and that git reads the same from
-// what Encode returns.
+// agree checks that git and Parse read the same, and that git reads the same from the
+// result of Encode.
 func (r *repository) agree() *Index {
 	r.t.Helper()
 	x := r.parse()
@@ -325,7 +325,7 @@ func sum(body []byte) []byte {
 	return append(body, s[:]...)
 }
 
-// forge makes an index of version 2 without asking git.
+// forge makes an index of version 2 without git.
 func forge(entries ...Entry) []byte {
 	b := []byte("DIRC\x00\x00\x00\x02")
 	b = binary.BigEndian.AppendUint32(b, uint32(len(entries)))
@@ -342,7 +342,7 @@ func forge(entries ...Entry) []byte {
 	return sum(b)
 }
 
-// paths are interesting for verify_path: git decides, the package agrees.
+// paths are test cases for verify_path: git decides, the package agrees.
 var paths = []string{
 	"a", "a/b", "a//b", "/a", "a/", ".", "..", "./a", "../out/x", "a/..", "a/./b", "a/../b", "...", "a/...", "..a", ".a",
 	".git", ".GIT", ".gIt/hooks/x", "a/.git", "a/.git/config", ".git/hooks/x", ".gitx", ".gi", "git", ".git.x", ".git-rewrite",
@@ -352,8 +352,8 @@ var paths = []string{
 	".gitmodules", ".GITMODULES", "a/.gitmodules", ".gitmodules ", ".gitmodules.", ".gitmodules:x", ".gitmodules::$DATA", ".g\u200citmodules", "gitmod~1", "gitmod~4", "gitmod~5", "GITMOD~2 .", "gi7eba~1", "gi7eb~12", "gi7e~123", "gi~12345", "g~123456", "~1234567", "gi7eba~0", "gi7ebax1", "gi7eba~1 ", "gi7eba~1x", "gi7d29~1", `x\.gitmodules`, `x\gitmod~1`, ".gitmodulesx", ".gitmodule",
 }
 
-// TestPaths compares with git on the paths above, git's own options for other
-// systems being on.
+// TestPaths compares with git on the paths above, with git's own options for other
+// systems on.
 func TestPaths(t *testing.T) {
 	r := newRepository(t, "sha1")
 	for _, mode := range []uint32{ModeFile, ModeLink} {
@@ -460,8 +460,8 @@ func TestParseRefuses(t *testing.T) {
 	assert.ErrorContains(t, err, "too long")
 }
 
-// TestGrowth is an index of version 4 whose paths share a long prefix: written out
-// they are a hundred times as long as the file.
+// TestGrowth is an index of version 4 whose paths share a long prefix: written out they
+// are a hundred times as long as the file.
 func TestGrowth(t *testing.T) {
 	body := []byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x00")
 	length := 4000
@@ -497,7 +497,7 @@ func TestChanged(t *testing.T) {
 	assert.False(t, SameContent(base, now))
 }
 
-// FuzzParse looks for panics, and for an Encode that reads otherwise.
+// FuzzParse looks for panics, and for a result of Encode that reads differently.
 func FuzzParse(f *testing.F) {
 	f.Add(forge(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "a/b", Mode: ModeLink}), false)
 	f.Add(forge(Entry{Path: ".git/x", Mode: ModeFile, Stage: 1}, Entry{Path: ".git/x", Mode: ModeGitlink, Stage: 3}), true)
@@ -524,8 +524,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestMutations changes bytes of real indexes. From each that passes, git reads the
-// same as Parse.
+// TestMutations changes bytes of real indexes. From each that passes, git reads the same
+// as Parse.
 func TestMutations(t *testing.T) {
 	r := newRepository(t, "sha1")
 	random := rand.New(rand.NewPCG(3, 3))
@@ -558,8 +558,8 @@ func TestMutations(t *testing.T) {
 	assert.Greater(t, passed, 20)
 }
 
-// beside checks that an index is judged beside the host's as it is alone, and returns
-// what Parse and Check say, and how much of the extension TREE stays.
+// beside checks that an index is judged beside the host's as it is alone. It returns the
+// errors of Parse and Check, and the number of trees that stay.
 func beside(t *testing.T, data []byte, host *Index, name string) (verdict string, trees int) {
 	t.Helper()
 	x, err := Parse(data, 40, host)
@@ -575,7 +575,7 @@ func beside(t *testing.T, data []byte, host *Index, name string) (verdict string
 	return fmt.Sprint(x.Check()), len(x.trees)
 }
 
-// TestBesideTheHosts has indexes that try to pass for the host's.
+// TestBesideTheHosts has indexes that forge entries of the host's.
 func TestBesideTheHosts(t *testing.T) {
 	r := newRepository(t, "sha1")
 	for _, name := range []string{"a", "d/a", "d/b", "d/e/a", "d/e/b", "l/x", "z/a", "z/b"} {

@@ -24,8 +24,8 @@ type rawEntry struct {
 	path       []byte // valid until the next entry is read
 }
 
-// next reads an entry. Git believes a wrong length of a path and then reads past
-// the end of it, so the length must be right.
+// next reads an entry. Git trusts a wrong length of a path and then reads past its end,
+// so the length must be right.
 func (s *scanner) next() (rawEntry, error) {
 	e := rawEntry{at: s.at, pathAt: s.at + statSize + s.hashLen + 2}
 	if e.pathAt > len(s.data) {
@@ -68,8 +68,8 @@ func (s *scanner) whole(e rawEntry) (rawEntry, error) {
 	return e, checkLength(e)
 }
 
-// difference reads a path of version 4: how many bytes the last path loses at its
-// end, and what follows.
+// difference reads a path of version 4: the number of bytes that the last path loses at
+// its end, and the new end.
 func (s *scanner) difference(e rawEntry) (rawEntry, error) {
 	strip, n := varint(s.data[e.pathAt:])
 	if n == 0 || strip > len(s.path) {
@@ -110,8 +110,8 @@ func varint(data []byte) (value, size int) {
 	return 0, 0
 }
 
-// GitlinksOf returns the paths of the gitlinks of a trusted index, in order, without
-// checking anything else of it. With a SplitError it returns those of this file alone.
+// GitlinksOf returns the paths of the gitlinks of a trusted index, in order, and checks
+// nothing else of it. With a SplitError it returns only those of this file.
 func GitlinksOf(data []byte, hexLen int) ([]string, error) {
 	count, err := header(data, hexLen)
 	if err != nil {

@@ -18,9 +18,9 @@ type ref struct {
 	file   string // the name, if git fsck looks into the file: .gitmodules, .gitattributes
 }
 
-// check parses a commit, tree or tag and calls each for each object that it refers
-// to. An error is one of git fsck's errors; what fsck only warns about passes,
-// except for names in trees that git refuses to check out.
+// check parses a commit, tree or tag and calls each for each object that it refers to. An
+// error is one of git fsck's errors; fsck's warnings pass, except for names in trees that
+// git refuses to check out.
 func check(f Format, k kind, data []byte, each func(ref) error) error {
 	switch k {
 	case commit:
@@ -41,8 +41,8 @@ type headers struct {
 
 var errHeader = errors.New("unterminated header")
 
-// newHeaders demands that the headers end, with an empty line or with the object,
-// before any NUL byte.
+// newHeaders requires that the headers end, with an empty line or with the object, before
+// any NUL byte.
 func newHeaders(f Format, data []byte) (*headers, error) {
 	head := data
 	if i := bytes.Index(data, []byte("\n\n")); i >= 0 {
@@ -171,7 +171,7 @@ const (
 
 func checkTree(f Format, data []byte, each func(ref) error) error {
 	last, lastKey := "", ""
-	var files []string // of which the names so far are beginnings of the next
+	var files []string // names so far that are prefixes of the next
 	for len(data) > 0 {
 		mode, name, id, rest, err := treeEntry(f, data)
 		if err != nil {
@@ -215,8 +215,8 @@ func checkTree(f Format, data []byte, each func(ref) error) error {
 
 var errTree = errors.New("malformed tree")
 
-// treeEntry takes an entry off a tree: an octal mode, a blank, a name, a NUL byte
-// and a binary ID.
+// treeEntry takes an entry off a tree: an octal mode, a blank, a name, a NUL byte and a
+// binary ID.
 func treeEntry(f Format, data []byte) (mode uint64, name string, id oid, rest []byte, err error) {
 	digits, _, ok := bytes.Cut(data[:min(len(data), 16)], []byte(" "))
 	if !ok {
@@ -232,8 +232,8 @@ func treeEntry(f Format, data []byte) (mode uint64, name string, id oid, rest []
 	return mode, string(raw), f.oid(rest), rest[f.Size():], nil
 }
 
-// treeRef returns the reference of an entry, without a kind if git does not follow
-// it. git ignores the permissions in a mode but one bit, so they are not checked.
+// treeRef returns the reference of an entry, without a kind if git does not follow it.
+// git ignores the permissions in a mode except one bit, so they are not checked.
 func treeRef(mode uint64, name string, id oid) (ref, error) {
 	r := ref{id: id, kind: blob}
 	switch mode & typeMask {

@@ -18,7 +18,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// maxAlternates is how deep git follows alternates.
+// maxAlternates is the depth to which git follows alternates.
 const maxAlternates = 5
 
 // Database is an object database of the host, with its alternates. It may be used
@@ -41,7 +41,7 @@ type store struct {
 type pack struct {
 	index
 	name  string // without the ending
-	data  []byte // mapped when it is first needed
+	data  []byte // mapped on first use
 	fresh bool
 }
 
@@ -173,8 +173,8 @@ func (s *store) list(f Format) error {
 	return nil
 }
 
-// stale reports whether packs may have come or gone. A directory that was listed
-// in the very tick in which it changed shows the same time after the next change.
+// stale reports whether packs may have come or gone. A directory that changes again in
+// the tick in which it was listed keeps its time.
 func (s *store) stale(certain bool) bool {
 	st, err := fsat.Lstat(s.dir, "pack")
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *store) stale(certain bool) bool {
 	return st.Mtim != s.listed || certain && time.Since(time.Unix(st.Mtim.Unix())) < time.Second
 }
 
-// refresh looks for packs that came or went.
+// refresh finds packs that came or went.
 func (d *Database) refresh() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -197,7 +197,7 @@ func (d *Database) refresh() error {
 	return nil
 }
 
-// place is where an object lies: in a pack or, if that is nil, in a file of its own.
+// place locates an object: in a pack or, if that is nil, in a file of its own.
 type place struct {
 	store  *store
 	pack   *pack
@@ -264,7 +264,7 @@ func (d *Database) kind(id oid) (kind, error) {
 	return k, err
 }
 
-// maxRead bounds what Read returns.
+// maxRead bounds the size of the objects that Read returns.
 const maxRead = 64 << 20
 
 // Read returns an object of at most 64 MiB: ErrTooLarge if it is larger,
@@ -281,7 +281,7 @@ func (d *Database) Read(id string) (string, []byte, error) {
 	return k.String(), data, nil
 }
 
-// read returns an object, or with the limit 0 its kind alone.
+// read returns an object, or with the limit 0 only its kind.
 func (d *Database) read(id oid, limit uint64) (kind, []byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -323,7 +323,7 @@ func (p *pack) load(dir int) (err error) {
 	return err
 }
 
-// read returns the object at an offset, or with the limit 0 its kind alone.
+// read returns the object at an offset, or with the limit 0 only its kind.
 func (p *pack) read(f Format, at, limit uint64) (kind, []byte, error) {
 	var deltas []entry
 	e, err := p.entry(f, at)
@@ -423,8 +423,8 @@ func openLoose(r io.Reader) (io.Reader, kind, uint64, error) {
 	return nil, noKind, 0, errLoose
 }
 
-// freshen gives an object the present time, as git does when it is written anew,
-// so that gc keeps it for its usual two weeks.
+// freshen gives an object the present time, as git does when it is written anew, so that
+// gc keeps it for its usual two weeks.
 func (d *Database) freshen(id oid) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sameAsGit compares all objects of a repository with what git says of them.
+// sameAsGit compares all objects of a repository with git's output about them.
 func sameAsGit(t *testing.T, d *Database, r *repo) {
 	t.Helper()
 	lines := r.git("cat-file", "--batch-all-objects", "--batch-check")

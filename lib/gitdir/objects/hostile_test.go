@@ -32,7 +32,7 @@ func raw(id string) string {
 	return string(b)
 }
 
-// loose writes a file where a loose object has its place.
+// loose writes a file to the path of a loose object.
 func (r *repo) loose(id string, data []byte) string {
 	path := filepath.Join(r.objects(), loosePath(id))
 	require.NoError(r.t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -46,7 +46,7 @@ func idOf(kind, content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Objects whose name is right. refused is the reason; without one they land.
+// Objects with correct names. refused is the reason; without one they land.
 func TestFormats(t *testing.T) {
 	host := newRepo(t, SHA1)
 	head := host.commit("f", "x")
@@ -157,7 +157,7 @@ func TestFormats(t *testing.T) {
 			assert.Contains(t, reason, test.refused)
 			_, err := os.Stat(filepath.Join(host.objects(), loosePath(id)))
 			assert.Equal(t, bad, err != nil)
-			// git looks into what objects refer to only from the refs on.
+			// git checks the references of objects only from the refs on.
 			if bad && !strings.Contains(reason, "refers to") && !strings.HasPrefix(reason, ".git") {
 				assert.Contains(t, said, id)
 			}
@@ -168,7 +168,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Files in the place of loose objects.
+// Other files at the paths of loose objects.
 func TestLooseFiles(t *testing.T) {
 	const text = "hello\n"
 	id := idOf("blob", text)
@@ -211,7 +211,7 @@ func TestLooseFiles(t *testing.T) {
 	}
 }
 
-// A stream that Go's zlib takes and git's may not is never on the host.
+// A stream that Go's zlib reads and git's may not never gets to the host.
 func TestBytesOfTheLayerAreNotCopied(t *testing.T) {
 	host := newRepo(t, SHA1)
 	box := host.box()
@@ -376,8 +376,8 @@ func TestShallowAndPartial(t *testing.T) {
 	})
 }
 
-// packOf builds a pack with its index by hand. Entries are written as they are;
-// offset is where the last one begins.
+// packOf builds a pack with its index by hand. Entries are written unchanged; offset is
+// the position of the last one.
 type packOf struct {
 	data []byte
 	list []indexed
@@ -592,8 +592,7 @@ func TestLargeBlobs(t *testing.T) {
 	assert.Len(t, result.Refused, 1)
 }
 
-// A command goes on changing files while they are read: nothing but right objects
-// may come out.
+// A command keeps changing files while they are read: only correct objects may land.
 func TestLayerThatChanges(t *testing.T) {
 	host := newRepo(t, SHA1)
 	box := host.box()

@@ -10,8 +10,8 @@ import (
 
 var errIndex = errors.New("not a pack index")
 
-// index is a pack index, version 1 or 2. Its methods stay inside the data even if
-// the data lies; only lookups then find nothing.
+// index is a pack index, version 1 or 2. Its methods stay inside the data even if the
+// data is wrong; then lookups only find nothing.
 type index struct {
 	size    int // of an ID
 	n       int
@@ -73,7 +73,7 @@ func (x *index) id(i int) []byte {
 	return x.data[at : at+x.size]
 }
 
-// offset returns where the i-th object begins in the pack.
+// offset returns the position of the i-th object in the pack.
 func (x *index) offset(i int) (uint64, bool) {
 	if x.version == 1 {
 		return uint64(binary.BigEndian.Uint32(x.data[fanoutBytes+i*(4+x.size):])), true

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say what may be missing from the host's database.
+// Options describe the objects that may be missing from the host's database.
 type Options struct {
 	// Shallow reports whether the history ends at a commit: its parents may be
 	// missing. Nil: no commit is shallow. The host's `shallow` file has to name the
@@ -36,15 +36,15 @@ type Refused struct {
 	Reason string
 }
 
-// maxRefused bounds Result.Refused, whose readers are people.
+// maxRefused bounds Result.Refused, which users read.
 const maxRefused = 100
 
-// Lander lands objects from one layer in one database. It remembers what needs no
-// second look, so that landing again is cheap. It is not for concurrent use.
+// Lander lands objects from one layer in one database. It remembers finished objects, so
+// that landing again is cheap. It is not for concurrent use.
 //
-// An object lands after all objects that it refers to, so the host's database is
-// complete at any moment, and after SIGKILL. Packs are synced to the disk; loose
-// objects are not, as git does by default.
+// An object lands after all objects that it refers to, so the host's database is complete
+// at any moment, and after SIGKILL. Packs are synced to the disk; loose objects are not,
+// as git does by default.
 type Lander struct {
 	host    *Database
 	format  Format
@@ -52,10 +52,10 @@ type Lander struct {
 	target  *target
 	landed  map[oid]struct{}       // the host has them
 	refused map[attempt]string     // for good, with the reason
-	packs   map[string]signature   // packs that hold nothing more to land
+	packs   map[string]signature   // packs with nothing more to land
 	dirs    map[string]signature   // the same for directories of loose objects
 	kinds   map[oid]kind           // of objects of the host
-	special map[specialFile]string // what is wrong with it, or ""
+	special map[specialFile]string // the fault in it, or ""
 }
 
 // attempt is an object in a file that has not changed since it was read.
@@ -64,7 +64,7 @@ type attempt struct {
 	file signature
 }
 
-// specialFile is a blob that git fsck looks into under this name.
+// specialFile is a blob that git fsck checks under this name.
 type specialFile struct {
 	id   oid
 	file string
@@ -91,7 +91,7 @@ const (
 	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )
 
-// Bounds of what is published as one file for each object; more go into a pack.
+// Bounds of publishing objects in files of their own; more go into a pack.
 const (
 	maxLooseObjects = 200
 	maxLooseBytes   = 32 << 20
@@ -107,7 +107,7 @@ type node struct {
 	refs    []uint32 // to other nodes: number, and kind in the upper bits
 	reason  string   // why it was refused, or waits
 	data    []byte   // content, if it is small and loose
-	entry   stored   // where it lies in landing.pack, if entry.at is not 0
+	entry   stored   // its position in landing.pack, if entry.at is not 0
 }
 
 // source is a place in the layer where an object may lie.
@@ -122,10 +122,10 @@ type state byte
 const (
 	unread  state = iota
 	reading       // it waits for its base
-	waiting       // something is missing: tried again in the next landing
+	waiting       // an object is missing: tried again in the next landing
 	refused
 	verified // content and format are right
-	entered  // settle is looking at what it refers to
+	entered  // settle is visiting its references
 	ready
 	landed
 )
@@ -139,7 +139,7 @@ type landing struct {
 	nodes    []node
 	byID     map[oid]uint32
 	packs    []*layerPack
-	pack     *packWriter // private: what was verified of the layer's packs
+	pack     *packWriter // private: verified objects of the layer's packs
 	cache    cache
 	inflated uint64
 	kept     uint64
@@ -150,10 +150,10 @@ type landing struct {
 	result   Result
 }
 
-// Land lands what the layer holds and the host does not. layer is a descriptor of
-// the `objects` directory of the overlay's upper layer, or -1 if there is none.
-// The error says that the host's database could not be read or written; what is
-// wrong with the layer is in the Result.
+// Land lands the objects that the layer has and the host does not. layer is a descriptor
+// of the `objects` directory of the overlay's upper layer, or -1 if there is none. The
+// error means that the host's database could not be read or written; faults of the layer
+// are in the Result.
 func (l *Lander) Land(layer int) (Result, error) {
 	if layer < 0 {
 		return Result{}, nil
@@ -232,7 +232,7 @@ func (r *landing) close() {
 	}
 }
 
-// refuse notes a name that stays in the layer.
+// refuse records a name that stays in the layer.
 func (r *landing) refuse(name, reason string) {
 	if len(r.result.Refused) < maxRefused {
 		r.result.Refused = append(r.result.Refused, Refused{name, reason})
@@ -256,7 +256,7 @@ func (r *landing) node(id oid) (uint32, bool) {
 	return i, true
 }
 
-// offer notes that the layer may hold an object, and reports whether that is news.
+// offer records that the layer may hold an object, and reports whether that is new.
 func (r *landing) offer(id oid, s source) bool {
 	if _, ok := r.landed[id]; ok {
 		return false
@@ -313,8 +313,7 @@ func (r *landing) verify() error {
 	return nil
 }
 
-// spend counts bytes that are about to be inflated, and reports whether there is
-// room for them.
+// spend counts bytes to be inflated, and reports whether the bound allows them.
 func (r *landing) spend(n uint64) bool {
 	if n > maxInflated-r.inflated {
 		r.full = true
@@ -324,8 +323,8 @@ func (r *landing) spend(n uint64) bool {
 	return true
 }
 
-// fail gives up the source of an object that is tried, and moves on to the next.
-// Nothing remembers a failure that may be over soon.
+// fail gives up the present source of an object, and moves on to the next. A failure that
+// may be temporary is not remembered.
 func (r *landing) fail(i uint32, reason string, final bool) {
 	n := &r.nodes[i]
 	n.reason, n.state = reason, waiting
@@ -338,7 +337,7 @@ func (r *landing) fail(i uint32, reason string, final bool) {
 	}
 }
 
-// accept parses a verified object. Its content is right for its name from here on.
+// accept parses a verified object. Its content matches its name from here on.
 func (r *landing) accept(i uint32, k kind, data []byte) error {
 	n := &r.nodes[i]
 	n.state, n.kind, n.reason = verified, k, ""
@@ -369,7 +368,7 @@ func (r *landing) accept(i uint32, k kind, data []byte) error {
 	return nil
 }
 
-// link notes a reference. The first error says that the object is wrong for good,
+// link records a reference. The first error means that the object is permanently invalid,
 // the second one that the host cannot be read.
 func (r *landing) link(i uint32, ref ref) (wrong, failed error) {
 	n := &r.nodes[i]
@@ -418,7 +417,7 @@ func (r *landing) hostKind(id oid) (kind, error) {
 	return k, err
 }
 
-// checkSpecials looks into the files that git fsck looks into.
+// checkSpecials checks the files that git fsck checks by name.
 func (r *landing) checkSpecials() error {
 	for f, trees := range r.special {
 		why, known := r.Lander.special[f]
@@ -426,7 +425,7 @@ func (r *landing) checkSpecials() error {
 			data, err := r.specialData(f.id)
 			switch {
 			case errors.Is(err, ErrNotFound):
-				continue // whatever refers to it waits
+				continue // every object that refers to it waits
 			case errors.Is(err, ErrTooLarge):
 				why = f.file + " is too large"
 			case err != nil:
@@ -463,7 +462,7 @@ func (r *landing) specialData(id oid) ([]byte, error) {
 	return data, err
 }
 
-// settle decides what lands: objects whose references all lead to objects of the
+// settle selects the objects to land: those whose references all lead to objects of the
 // host or to others that land.
 func (r *landing) settle() {
 	type frame struct {
@@ -501,7 +500,7 @@ func (r *landing) settle() {
 	}
 }
 
-// follow decides about a reference to an object that is decided about.
+// follow handles a reference to an object that is settled.
 func (r *landing) follow(i, j uint32, wanted kind) {
 	n, to := &r.nodes[i], &r.nodes[j]
 	switch {
@@ -513,7 +512,7 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 	}
 }
 
-// publish writes what is ready. A few loose blobs are on the host already.
+// publish writes the objects in ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
 	packed, size, promisor := 0, uint64(0), false
 	for _, i := range r.ready {
@@ -553,8 +552,8 @@ func (r *landing) done(i uint32) {
 	r.result.Added++
 }
 
-// publishPack publishes all that is ready as one pack. Nothing of it refers to an
-// object outside that is yet to land.
+// publishPack publishes all objects in ready as one pack. None of them refers to an
+// object outside that has not landed.
 func (r *landing) publishPack(promisor bool) error {
 	for _, i := range r.ready {
 		if r.nodes[i].entry.at == 0 {
@@ -592,8 +591,8 @@ func (r *landing) publishPack(promisor bool) error {
 	return nil
 }
 
-// rewrite copies what is ready to a second pack. An object whose base does not land
-// is stored whole there.
+// rewrite copies the objects in ready to a second pack. It stores an object whole there
+// if its base does not land.
 func (r *landing) rewrite() error {
 	to, err := r.target.newPack()
 	if err != nil {
@@ -633,7 +632,7 @@ func (r *landing) rewrite() error {
 	return nil
 }
 
-// conclude fills the result, causes first, and remembers what is done with.
+// conclude fills the result, causes first, and remembers finished objects and files.
 func (r *landing) conclude() {
 	for _, cause := range []bool{true, false} {
 		for i := range r.nodes {
@@ -657,7 +656,7 @@ func (r *landing) conclude() {
 	}
 }
 
-// left notes an object that stays in the layer: unless it is refused for good, its
+// left records an object that stays in the layer: unless it is refused for good, its
 // files are read again in the next landing.
 func (r *landing) left(n *node) {
 	delete(r.dirs, r.format.hex(n.id)[:2])

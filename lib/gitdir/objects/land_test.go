@@ -24,7 +24,7 @@ type repo struct {
 
 var formats = map[string]Format{"sha1": SHA1, "sha256": SHA256}
 
-// newRepo makes what git init makes, in less time.
+// newRepo makes a repository like git init, in less time.
 func newRepo(t *testing.T, f Format) *repo {
 	r := &repo{t, t.TempDir(), f}
 	r.write(".git/HEAD", "ref: refs/heads/main\n")
@@ -102,8 +102,8 @@ func (r *repo) open() *Database {
 
 func (r *repo) lander(o Options) *Lander { return NewLander(r.open(), r.format, o) }
 
-// land lands the objects of b, and demands that nothing of the host changed but
-// for additions, and that git finds no fault.
+// land lands the objects of b. It requires that the host only gains objects, and that git
+// finds no fault.
 func (r *repo) land(l *Lander, b *repo) Result {
 	r.t.Helper()
 	before := r.tree()
@@ -147,7 +147,7 @@ func (r *repo) tree() map[string]string {
 	return files
 }
 
-// shows demands that the host can show everything below a commit of b.
+// shows requires that the host can show everything below a commit of b.
 func (r *repo) shows(b *repo, id string) {
 	r.t.Helper()
 	r.git("update-ref", "refs/heads/landed", id)

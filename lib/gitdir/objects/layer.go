@@ -23,7 +23,7 @@ type layerPack struct {
 	signature
 	file     *os.File
 	promisor bool
-	more     bool // something of it may land later
+	more     bool // a part of it may land later
 	rank     int
 	byOffset []indexed // sorted; the IDs are claims
 }
@@ -32,7 +32,7 @@ func (s source) compare(t source) int {
 	return cmp.Or(cmp.Compare(s.pack.rank, t.pack.rank), cmp.Compare(s.offset, t.offset))
 }
 
-// Bounds of what is listed of a layer.
+// Bounds of the listing of a layer.
 const (
 	maxIndex = 256 << 20 // bytes: some eight million objects
 	maxPacks = 200       // open at once; others follow in the next landing
@@ -222,7 +222,7 @@ func (p *layerPack) at(offset uint64) (oid, bool) {
 	return p.byOffset[i].id, true
 }
 
-// entry reads the header at an offset, and returns a reader of what follows it.
+// entry reads the header at an offset, and returns a reader of the data after it.
 func (p *layerPack) entry(f Format, at uint64) (entry, io.Reader, error) {
 	var b [maxEntryHeader]byte
 	n, err := p.file.ReadAt(b[:], int64(at))
@@ -236,8 +236,8 @@ func (p *layerPack) entry(f Format, at uint64) (entry, io.Reader, error) {
 	return e, bufio.NewReader(io.NewSectionReader(p.file, int64(e.data), 1<<62)), nil
 }
 
-// resolve verifies an object of a pack, and before it the bases that it is made
-// from. They are on a stack of their own: a chain may have any length.
+// resolve verifies an object of a pack, and its bases before it. They are on a stack of
+// their own: a chain may have any length.
 func (r *landing) resolve(i uint32) error {
 	stack := []uint32{i}
 	for len(stack) > 0 {
@@ -262,13 +262,13 @@ func (r *landing) resolve(i uint32) error {
 	return nil
 }
 
-// errLater is for a failure that may be over in the next landing.
+// errLater is for a failure that may not occur in the next landing.
 var errLater = errors.New("waits for the next time")
 
 func wrong(format string, args ...any) error { return mismatch{fmt.Errorf(format, args...)} }
 
-// readPacked verifies one object of a pack, or returns the number of the base that
-// has to be verified first. A mismatch is the layer's fault.
+// readPacked verifies one object of a pack, or returns the number of the base that has to
+// be verified first. A mismatch is the layer's fault.
 func (r *landing) readPacked(i uint32) (*uint32, error) {
 	n := &r.nodes[i]
 	s := n.sources[0]
@@ -356,8 +356,8 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 	return nil, r.admit(i, content, delta, b)
 }
 
-// admit takes an object of a pack whose content is known. delta makes it from the
-// node base; it may be nil.
+// admit accepts an object of a pack whose content is known. delta makes it from the node
+// base; it may be nil.
 func (r *landing) admit(i uint32, content, delta []byte, base uint32) error {
 	n := &r.nodes[i]
 	if r.format.name(n.kind, content) != n.id {
@@ -418,8 +418,7 @@ func (r *landing) storeLarge(i uint32, z io.Reader) error {
 	return r.accept(i, blob, nil)
 }
 
-// content returns the content of a verified object. The layer is not read again for
-// it.
+// content returns the content of a verified object. It does not read the layer again.
 func (r *landing) content(i uint32) ([]byte, error) {
 	n := &r.nodes[i]
 	if n.entry.at == 0 {

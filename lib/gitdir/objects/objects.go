@@ -1,11 +1,10 @@
-// Package objects reads git object databases, and lands objects from the upper
-// layer of an overlay in the database below it.
+// Package objects reads git object databases, and lands objects from the upper layer of
+// an overlay in the database below it.
 //
-// The host's database is trusted. The layer is not: a command made it, and may
-// change it while it is read. Nothing of a layer is published as it lies there.
-// Each object is inflated, checked against its name and its format, compressed
-// again and written under a temporary name first. So the host's git never
-// inflates a stream that a command made.
+// The host's database is trusted. The layer is not: a command made it, and may change it
+// while it is read. No file of a layer is published unchanged. Each object is inflated,
+// checked against its name and its format, compressed again and written under a temporary
+// name first. So the host's git never inflates a stream that a command made.
 package objects
 
 import (
@@ -45,12 +44,12 @@ func (f Format) New() hash.Hash {
 // Limits. A repository within git's own defaults stays below them: git keeps a
 // file over 512 MiB as a plain blob and stores no differences of it.
 const (
-	// MaxObject is the inflated size of the largest object that lands. A blob that
-	// large is never held in memory.
+	// MaxObject is the inflated size of the largest object that lands. A blob of that size is
+	// never held in memory.
 	MaxObject = 4 << 30
 
-	// maxHeld is the inflated size of what has to be held in memory: commits, trees
-	// and tags, and blobs that a pack stores as the difference to another one.
+	// maxHeld is the inflated size of the largest object that is held in memory: commits,
+	// trees and tags, and blobs that a pack stores as the difference to another one.
 	maxHeld = 256 << 20
 
 	// maxDepth is the longest chain of differences that git itself writes.
@@ -115,7 +114,7 @@ func kindOf(name string) kind {
 	return noKind
 }
 
-// header is what is hashed, and in a loose object stored, before the content.
+// header is the text before the content that is hashed, and stored in a loose object.
 func header(k kind, size uint64) []byte { return fmt.Appendf(nil, "%s %d\x00", k, size) }
 
 // name hashes an object.

@@ -15,8 +15,8 @@ type entry struct {
 	kind   kind
 	size   uint64 // inflated; of a delta: that of the delta itself
 	base   oid    // refDelta
-	offset uint64 // offsetDelta: where the base begins
-	data   uint64 // where the compressed data begin
+	offset uint64 // offsetDelta: position of the base
+	data   uint64 // position of the compressed data
 }
 
 // maxEntryHeader is the longest header: a size, and an ID or an offset.
@@ -126,7 +126,7 @@ func applyDelta(base, delta []byte, limit uint64) ([]byte, error) {
 	case size > limit:
 		return nil, ErrTooLarge
 	}
-	// The size is a claim: memory follows what the delta really makes.
+	// The size is only a claim: memory grows with the real result of the delta.
 	out := make([]byte, 0, min(size, 1<<20+uint64(len(base))))
 	for len(ops) > 0 {
 		op := ops[0]
@@ -178,8 +178,8 @@ func copyOp(op byte, ops []byte) (from, n uint64, rest []byte, err error) {
 
 var inflaters = sync.Pool{}
 
-// inflater returns a reader of a zlib stream. It reads no byte behind the stream
-// if r is an io.ByteReader.
+// inflater returns a reader of a zlib stream. It reads no byte after the stream if r is
+// an io.ByteReader.
 func inflater(r io.Reader) (io.ReadCloser, error) {
 	if z, ok := inflaters.Get().(io.ReadCloser); ok {
 		return z, z.(zlib.Resetter).Reset(r, nil)

@@ -17,7 +17,7 @@ const (
 	maxSpecial        = 16 << 20
 )
 
-// checkSpecial checks a file that git fsck looks into.
+// checkSpecial checks a file that git fsck checks by name.
 func checkSpecial(file string, data []byte) error {
 	if file == ".gitattributes" {
 		data, _, _ = bytes.Cut(data, []byte{0})
@@ -28,7 +28,7 @@ func checkSpecial(file string, data []byte) error {
 		}
 		return nil
 	}
-	// git acts on the lines before a mistake, and does not mind the mistake.
+	// git uses the lines before a mistake, and ignores the mistake.
 	entries, _ := gitconfig.Parse(file, data)
 	for _, e := range entries {
 		if err := checkSubmodule(e); err != nil {
@@ -74,8 +74,8 @@ func dotDotIn(name string) bool {
 	return false
 }
 
-// badURL reports whether git fsck refuses a submodule's URL: one that smuggles a
-// line into the protocol of credential helpers, or has no host.
+// badURL reports whether git fsck refuses a submodule's URL: one that smuggles a line
+// into the protocol of credential helpers, or has no host.
 func badURL(s string) bool {
 	slashes := strings.ReplaceAll(s, `\`, "/")
 	relative := strings.HasPrefix(slashes, "./") || strings.HasPrefix(slashes, "../")

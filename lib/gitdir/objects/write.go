@@ -39,11 +39,11 @@ func deflate(w io.Writer, head []byte, r io.Reader, size uint64) error {
 	return z.Close()
 }
 
-// target is the host's `objects` directory as a place to write.
+// target is the host's `objects` directory, open for new objects.
 type target struct {
 	format Format
 	dir    int
-	mode   uint32 // of the directory: shared repositories show in it
+	mode   uint32 // of the directory: shared repositories differ in it
 }
 
 func newTarget(d *Database) (*target, error) {
@@ -86,7 +86,7 @@ func (t *target) temporary(dir int, prefix string) (*temporary, error) {
 	return &temporary{dir, name, os.NewFile(uintptr(fd), name)}, nil
 }
 
-// publish gives the file its name. An object that came in the meantime stays.
+// publish gives the file its name. It keeps an object that appeared meanwhile.
 func (f *temporary) publish(name string, mode uint32) error {
 	if err := f.Chmod(os.FileMode(0o444 & (mode | 0o400))); err != nil {
 		return err
@@ -117,9 +117,9 @@ type mismatch struct{ error }
 
 func (m mismatch) Unwrap() error { return m.error }
 
-// loose writes an object that has a file of its own. It is published only if its
-// content, as it was written, has this ID. It is not synced, as git does not sync
-// loose objects by default either.
+// loose writes an object that has a file of its own. It publishes the object only if the
+// written content has this ID. It does not sync it, as git does not sync loose objects by
+// default either.
 func (t *target) loose(id oid, k kind, size uint64, r io.Reader) error {
 	name := t.format.hex(id)
 	dir, err := t.enter(name[:2])
@@ -151,7 +151,7 @@ func (t *target) loose(id oid, k kind, size uint64, r io.Reader) error {
 	return f.publish(name[2:], t.mode)
 }
 
-// hashReader hashes what it reads, and remembers errors of the reader.
+// hashReader hashes its input, and remembers errors of the reader.
 type hashReader struct {
 	hash hash.Hash
 	r    io.Reader
@@ -167,7 +167,7 @@ func (h *hashReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// blame tells an error of the reader from one of the writer.
+// blame distinguishes an error of the reader from one of the writer.
 func (h *hashReader) blame(err error) error {
 	if h.err != nil {
 		return mismatch{err}
@@ -222,7 +222,7 @@ type stored struct {
 	kind          kind // offsetDelta or the object's own
 	size          uint64
 	base          uint32 // of an offsetDelta: its node
-	depth         uint16 // how many bases lie below
+	depth         uint16 // number of bases below
 }
 
 // entry begins an entry. back is the offset of the base.
@@ -278,8 +278,8 @@ func (w *packWriter) reader(s stored) (io.Reader, error) {
 	return inflater(bufio.NewReader(io.NewSectionReader(w.file, int64(s.data), int64(s.end-s.data))))
 }
 
-// publish completes the pack and publishes it, then its index: for git there is no
-// pack before that. Both are on the disk then.
+// publish completes the pack and publishes it, then its index: for git there is no pack
+// before that. Both are then on stable storage.
 func (w *packWriter) publish(list []indexed, promisor bool) error {
 	head := append([]byte("PACK\x00\x00\x00\x02"), 0, 0, 0, 0)
 	binary.BigEndian.PutUint32(head[8:], uint32(len(list)))

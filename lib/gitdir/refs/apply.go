@@ -87,14 +87,14 @@ func (it *item) fail(err error) {
 func (t *transaction) succeed(it *item) {
 	it.done, it.Outcome = true, Landed
 	t.landed[it.Change.New] = true
-	// A log alone leaves no trace of the ref in the layer, which would look like a
+	// If only the log changes, the layer has no trace of the ref, which would look like a
 	// deletion.
 	if t.o.Landed != nil && it.newValue() != it.oldValue() {
 		t.o.Landed[it.Change.Name] = it.Result.New
 	}
 }
 
-// sessionPart turns the name of a session into a part of a ref's name.
+// sessionPart converts the name of a session to a part of a ref's name.
 func sessionPart(session string) string {
 	if session != "" && session != "trash" && !strings.Contains(session, "/") && gitplace.CheckRef("refs/"+session) == nil {
 		return session
@@ -107,7 +107,7 @@ func sessionPart(session string) string {
 	}, session)
 }
 
-// check tells why a change cannot land, whatever the host has.
+// check returns the reason why a change can never land, or nil.
 func (t *transaction) check(c *Change) error {
 	if c.Name != head {
 		if err := CheckName(c.Name); err != nil {
@@ -199,8 +199,8 @@ func (t *transaction) resolveHead() string {
 	return now.id
 }
 
-// protectHead refuses to delete the branch that the host's HEAD leads to if the
-// command had left it and HEAD could not follow.
+// protectHead refuses to delete the branch of the host's HEAD if the command had left it
+// and HEAD could not follow.
 func (t *transaction) protectHead(it *item) {
 	if it == nil || it.Outcome == Landed {
 		return
@@ -291,9 +291,9 @@ func (t *transaction) logged(name string) bool {
 	return name == head || err == nil && info.Mode().IsRegular()
 }
 
-// branchLog returns the lines for an update: the layer's, if they lead from the
-// host's value to the new one, else one of ours. None, if a process wrote them and
-// was killed before the ref.
+// branchLog returns the lines for an update: the layer's, if they lead from the host's
+// value to the new one, otherwise one of pk's. It returns none if a process wrote them
+// and was killed before the ref.
 func (t *transaction) branchLog(c *Change, now string) []LogEntry {
 	if t.written(c.Name, now, c.New) {
 		return nil
@@ -315,7 +315,7 @@ func (t *transaction) written(name, from, to string) bool {
 	if err != nil || from == to {
 		return false
 	}
-	var entries []LogEntry // from the end on: as a rule the last one leads elsewhere
+	var entries []LogEntry // from the end on: usually the last one leads elsewhere
 	for log != "" && (len(entries) == 0 || entries[0].New == t.orZero(to)) {
 		at := strings.LastIndexByte(strings.TrimSuffix(log, "\n"), '\n') + 1
 		if e, err := parseEntry(strings.TrimSuffix(log[at:], "\n"), t.HexLen); err == nil {
@@ -341,7 +341,7 @@ func (t *transaction) usable(log []LogEntry, from, to string) []LogEntry {
 	return entries
 }
 
-// summary is a line of ours for any change. message may be empty.
+// summary is a line of pk's for any change. message may be empty.
 func (t *transaction) summary(old, id, message string) LogEntry {
 	switch {
 	case message != "":
@@ -368,7 +368,7 @@ func (t *transaction) orZero(id string) string {
 	return id
 }
 
-// appendLog adds lines to the log of a ref, whose lock the caller has.
+// appendLog adds lines to the log of a ref. The caller holds the lock of the ref.
 func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -377,7 +377,7 @@ func (t *transaction) appendLog(name string, entries []LogEntry) error {
 	if err := t.clearLogs(name); err != nil {
 		return fmt.Errorf("cannot write its log: %w", err)
 	}
-	for range 5 { // git may remove an empty directory that we made
+	for range 5 { // git may remove an empty directory that pk made
 		if err := makeParents(file); err != nil && !notThere(err) {
 			return fmt.Errorf("cannot write its log: %w", err)
 		}
@@ -463,8 +463,8 @@ func appendText(f *os.File, text string) error {
 	return err
 }
 
-// clear removes refs in the way of a new one that are to be deleted anyway: a branch "a"
-// where "a/b" is made, or the reverse.
+// clear removes refs that block a new one and are about to be deleted anyway: a branch
+// "a" if "a/b" is made, or the reverse.
 func (t *transaction) clear(name string) {
 	var first []*item
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -494,13 +494,13 @@ func (t *transaction) lock(name string) (*gitlock.Lock, error) {
 	return nil, fmt.Errorf("cannot lock it: %w", err)
 }
 
-// unlock ends a lock. Directories that were made for it go if the ref was not made.
+// unlock ends a lock. It removes directories made for the lock if the ref was not made.
 func (t *transaction) unlock(l *gitlock.Lock, name string) {
 	_ = l.Release()
 	removeParents(t.top(name), name)
 }
 
-// conflict tells which ref of the host is in the way of a new one.
+// conflict returns an error that names the ref of the host that blocks a new one.
 func (t *transaction) conflict(name string) error {
 	p, err := t.packed()
 	if err != nil {
@@ -531,8 +531,8 @@ func exists(file string) bool {
 	return err == nil
 }
 
-// otherCase tells which ref has the same file as a new one, on a file system that
-// ignores the case of names.
+// otherCase returns an error that names the ref with the same file as a new one, on a
+// file system that ignores the case of names.
 func (t *transaction) otherCase(name string, p packed) error {
 	var found error
 	p.each(func(other, _ string) bool {
@@ -586,9 +586,9 @@ func (t *transaction) trash(name, id, log string) (string, error) {
 // maxSaved bounds the refs that one name may have below refs/pk.
 const maxSaved = 10000
 
-// save makes a ref below refs/pk that holds an ID, and returns its name. The log
-// is put before a line of ours. A ref that holds the ID already, or an ancestor
-// kept for the same session, is used; one with another value is not touched.
+// save makes a ref below refs/pk that holds an ID, and returns its name. It writes the
+// log before a line of pk's. It uses an existing ref that holds the ID, or an ancestor
+// kept for the same session, and does not touch one with another value.
 func (t *transaction) save(prefix, short, id, log, message string) (string, error) {
 	for i := range maxSaved {
 		name := prefix + short

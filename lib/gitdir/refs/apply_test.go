@@ -85,8 +85,8 @@ func TestRaceWithGit(t *testing.T) {
 	w.sound(nil)
 }
 
-// A process is killed at each step in turn. The next one completes the work, and
-// whatever happened before, nothing is lost.
+// A process is killed at each step in turn. The next one completes the work, and nothing
+// is lost.
 func TestKilled(t *testing.T) {
 	if at := os.Getenv("PK_REFS_KILL"); at != "" {
 		killed(t, at)

@@ -15,15 +15,15 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Changes compares the layer with the host and returns the refs that the command
-// changed, sorted by name, HEAD first. upper is the layer's upper directory, which
-// lies over h.Common. An error is about the host, or a layer that is too big; the
-// layer's own defects are in the second result. Locks on the host's refs that a
-// process of ours left when it was killed are removed.
+// Changes compares the layer with the host and returns the refs that the command changed,
+// sorted by name, HEAD first. upper is the layer's upper directory, which lies over
+// h.Common. An error is about the host, or a layer that is too big; the layer's own
+// defects are in the second result. Changes removes locks on the host's refs that a
+// killed process of pk left.
 //
-// A file in the layer is not a change: git-pack-refs(1) moves values to packed-refs
-// and leaves whiteouts, for example. The cost is that of the layer, not of the host's
-// refs, unless the layer has a packed-refs or has removed a directory.
+// A file in the layer is not always a change: git-pack-refs(1) moves values to
+// packed-refs and leaves whiteouts, for example. The cost is that of the layer, not of
+// the host's refs, unless the layer has a packed-refs or has removed a directory.
 func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	r, err := newReader(h)
 	if err != nil {
@@ -53,11 +53,11 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	return changes, v.refused, err
 }
 
-// maxReads bounds how often the layer is read again because HEAD changed meanwhile:
-// a command is renaming a branch, for example.
+// maxReads bounds the repeated reads of the layer because HEAD changed meanwhile: a
+// command is renaming a branch, for example.
 const maxReads = 3
 
-// view is what the command sees: the layer over the host.
+// view is the command's view: the layer over the host.
 type view struct {
 	*reader
 	layer  layer
@@ -77,7 +77,7 @@ type view struct {
 	entries int
 }
 
-// refuse notes a defect of the layer. Its ref stays as it is.
+// refuse records a defect of the layer. Its ref stays as it is.
 func (v *view) refuse(name string, format string, args ...any) {
 	v.failed[name] = true
 	v.refused = append(v.refused, Refused{name, fmt.Sprintf(format, args...)})
@@ -104,7 +104,7 @@ func (v *view) collect() error {
 
 func (v *view) readHead() (file, error) { return v.layer.read(path.Join(v.below, head), maxRef) }
 
-// collectPacked reads the layer's packed-refs. If it is no good, no ref counts as
+// collectPacked reads the layer's packed-refs. If it is invalid, no ref counts as
 // deleted: it may have held them all.
 func (v *view) collectPacked() {
 	f, err := v.layer.read("packed-refs", maxPacked)
@@ -165,7 +165,7 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 	st, err := fsat.Lstat(dir, base)
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return nil // a command is still at work; the next look will tell
+		return nil // a command is still at work; the next call decides
 	case err != nil:
 		v.refuse(name, "%v", err)
 		return nil
@@ -213,10 +213,10 @@ func (v *view) subdirectory(dir int, base, name string, hidden bool, depth int) 
 	return v.directory(fd, name, hidden, depth+1)
 }
 
-// hide notes that the command removed the host's loose refs at a path and below it.
+// hide records that the command removed the host's loose refs at a path and below it.
 func (v *view) hide(name string) error { return v.cover(name, true) }
 
-// cover notes that the host's loose refs at a path and below it are not seen.
+// cover records that the host's loose refs at a path and below it are not seen.
 func (v *view) cover(name string, removed bool) error {
 	v.hidden[name] = removed
 	return v.reader.loose(name, func(ref string) {
@@ -226,14 +226,14 @@ func (v *view) cover(name string, removed bool) error {
 	})
 }
 
-// seen returns the value that the command sees of a ref.
+// seen returns the value of a ref in the command's view.
 func (v *view) seen(name string, now entry) (value, error) {
 	if loose, ok := v.loose[name]; ok {
 		return loose, nil
 	}
 	landed, ours := v.o.Landed[name]
-	// The mount does not show a file that came to the host later: what pk landed
-	// is only seen if the layer has it.
+	// The mount does not show a file that the host got later: a ref that pk landed is seen
+	// only if the layer has it.
 	_, hidden := v.hidden[name]
 	if now.loose && !hidden && !(ours && landed == now.String()) {
 		return now.value, nil
@@ -353,8 +353,8 @@ func (v *view) change(name string) (*Change, error) {
 	return c, err
 }
 
-// startOf returns the ID that the command started from, or "". If the host has moved the
-// ref, the layer's log tells: the host may have moved it before the command changed it.
+// startOf returns the ID with which the command started, or "". If the host has moved the
+// ref, the layer's log decides: the host may have moved it before the command changed it.
 func startOf(c *Change, olds []string) string {
 	switch {
 	case !c.Moved:
@@ -386,9 +386,9 @@ func (v *view) check(c *Change) error {
 	return nil
 }
 
-// newLog returns the lines of the layer's log that the host's has not. A log that
-// cannot be used is none: the ref lands with a line of ours. The second result is
-// the log's SHA-256.
+// newLog returns the lines of the layer's log that the host's lacks. An invalid log
+// counts as none: the ref lands with a line of pk's. The second result is the log's
+// SHA-256.
 func (v *view) newLog(name string) ([]LogEntry, string, error) {
 	f, err := v.layer.read(v.layerLog(name), maxLog)
 	if err != nil || !f.exists {
@@ -408,8 +408,8 @@ func (v *view) layerLog(name string) string {
 	return path.Join("logs", name)
 }
 
-// stashed completes the change of refs/stash, whose log is the list of stashes:
-// all of it lands.
+// stashed completes the change of refs/stash. Its log is the list of stashes, so all of
+// it lands.
 func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	removed := c.newValue() == value{}
 	f, err := v.layer.read(v.layerLog(stash), maxLog)
@@ -443,8 +443,8 @@ func (v *view) stashed(c *Change, now entry) (*Change, error) {
 	return c, nil
 }
 
-// head returns the change of HEAD. Its log alone may have one: a commit changes
-// the branch.
+// head returns the change of HEAD. Its log may change without HEAD itself: a commit
+// changes the branch.
 func (v *view) head() (*Change, error) {
 	now, err := v.read(head)
 	if err != nil {

@@ -52,7 +52,7 @@ func (h Host) below() (string, error) {
 	return rel, nil
 }
 
-// reftable reports whether the refs are in a format that we do not know.
+// reftable reports whether the refs are in a format that pk does not know.
 func (h Host) reftable() bool {
 	for _, dir := range []string{h.Common, h.Git} {
 		if _, err := os.Lstat(filepath.Join(dir, "reftable")); err == nil {
@@ -64,7 +64,7 @@ func (h Host) reftable() bool {
 
 var errReftable = errors.New("the repository keeps its refs in reftables, which pk cannot write")
 
-// top returns the directory that a ref is below.
+// top returns the directory that holds a ref.
 func (h Host) top(name string) string {
 	if PerWorktree(name) {
 		return h.Git
@@ -78,7 +78,7 @@ func (h Host) file(name string) string { return filepath.Join(h.top(name), name)
 // log returns the path of the log of a ref.
 func (h Host) log(name string) string { return filepath.Join(h.top(name), "logs", name) }
 
-// entry is the value of a ref and the ctime of the file that it is in.
+// entry is the value of a ref and the ctime of its file.
 type entry struct {
 	value
 	changed time.Time
@@ -103,7 +103,7 @@ func (r *reader) read(name string) (entry, error) {
 
 func (r *reader) readLoose(name string) (entry, error) {
 	file := r.file(name)
-	// A HEAD of the last decade's git may be a link, whose text is the target.
+	// An old git may have made HEAD a link, whose text is the target.
 	if target, err := os.Readlink(file); err == nil {
 		info, err := os.Lstat(file)
 		if err != nil {
@@ -132,7 +132,7 @@ func (r *reader) readLoose(name string) (entry, error) {
 	return entry{v, ctime(info), true}, nil
 }
 
-// packed returns the host's packed-refs of now.
+// packed returns the host's present packed-refs.
 func (r *reader) packed() (packed, error) {
 	file := filepath.Join(r.Common, "packed-refs")
 	info, err := os.Stat(file)
@@ -187,9 +187,9 @@ func (r *reader) readLog(name string) (string, error) {
 	return string(data), err
 }
 
-// started returns the value that the command started from. known is false if the
-// host may have changed the ref since, and its log does not tell; olds are then
-// the values of that time that the log has.
+// started returns the value with which the command started. known is false if the host
+// may have changed the ref since, and its log does not show the value; olds are then the
+// values of that time in the log.
 func (r *reader) started(name string, now entry, o *Options) (v value, known bool, olds []string) {
 	if landed, ok := o.Landed[name]; ok {
 		return parseLanded(landed), true, nil
@@ -197,8 +197,8 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 	if now.value == (value{}) || now.changed.Before(o.since(name)) {
 		return now.value, true, nil
 	}
-	// git writes the log with each change of the ref; packing changes the ref's file
-	// alone. The times in the log are what the committer says.
+	// git writes the log with each change of the ref; packing changes only the ref's file.
+	// The committer chooses the times in the log.
 	info, err := os.Lstat(r.log(name))
 	if err == nil && ctime(info).Before(o.since(name)) && now.id != "" {
 		return now.value, true, nil

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a command can put into its layer by hand: C is a commit, T a tree, V the
-// value of the tag v1, U an object that nobody has, Z the null ID.
+// Layers that a command can write by hand: C is a commit, T a tree, V the value of the
+// tag v1, U an ID without object, Z the null ID.
 func TestHostileLayers(t *testing.T) {
 	t.Parallel()
 	const script = "c 1; c 2; git tag v1; git pack-refs --all; c 3; git branch old; git branch a/b"
@@ -122,8 +122,7 @@ func TestUnreadableAndOpaque(t *testing.T) {
 	w.at("main")
 }
 
-// Nothing that a message of a layer holds can look like another line, or move a
-// terminal's cursor.
+// No message of a layer's log can look like another line, or move a terminal's cursor.
 func TestLogsOfALayer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "c 1; c 2")

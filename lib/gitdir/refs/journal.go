@@ -36,7 +36,7 @@ func (t *transaction) end() {
 	os.Remove(t.journals()) // if it is empty
 }
 
-// sweep removes the locks of processes of ours that were killed.
+// sweep removes the locks of killed processes of pk.
 func (h Host) sweep() {
 	entries, err := os.ReadDir(h.journals())
 	if err != nil {

@@ -30,15 +30,15 @@ const (
 // made by a command.
 type layer struct{ fd int }
 
-// file is what a layer has at a path.
+// file is the content of a layer at a path.
 type file struct {
 	data   string
 	exists bool
 	hidden bool // the host's file of this path is not seen
 }
 
-// read returns a regular file of at most limit bytes. An error concerns this file of the
-// layer alone.
+// read returns a regular file of at most limit bytes. An error concerns only this file of
+// the layer.
 func (l layer) read(name string, limit int64) (file, error) {
 	dir, hidden, err := l.open(path.Dir(name))
 	if err != nil || dir < 0 {

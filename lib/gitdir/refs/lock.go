@@ -13,11 +13,11 @@ import (
 	"pikuri/lib/internal/gitlock"
 )
 
-// patience is how long all changes of one Apply together wait for locks of other
-// processes. git itself waits 0.1 s for a ref and 1 s for packed-refs.
+// patience is the time for which all changes of one Apply together wait for locks of
+// other processes. git itself waits 0.1 s for a ref and 1 s for packed-refs.
 const patience = 2 * time.Second
 
-// acquire locks a file, whose directory is made if necessary.
+// acquire locks a file, and makes its directory if necessary.
 func (t *transaction) acquire(file string) (l *gitlock.Lock, err error) {
 	if t.journal != nil {
 		if _, err := t.journal.WriteString(file + "\n"); err != nil {
@@ -63,8 +63,8 @@ func makeParents(file string) error {
 	return os.Chmod(dir, info.Mode()|fs.ModeSetgid|parent.Mode().Perm()&0o077)
 }
 
-// removeParents removes the empty directories above a file that was removed. Like
-// git it leaves the first ones, such as refs/heads.
+// removeParents removes the empty directories above a removed file. Like git it leaves
+// the first ones, such as refs/heads.
 func removeParents(top, name string) {
 	for dir := filepath.Dir(name); strings.Count(dir, "/") >= 2; dir = filepath.Dir(dir) {
 		if syscall.Rmdir(filepath.Join(top, dir)) != nil {
@@ -73,8 +73,8 @@ func removeParents(top, name string) {
 	}
 }
 
-// removeEmpty removes a tree of empty directories, as git does where a ref was
-// deleted and one with the name of its directory is made.
+// removeEmpty removes a tree of empty directories, as git does if a ref is made with the
+// name of a deleted one's directory.
 func removeEmpty(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

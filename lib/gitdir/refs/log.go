@@ -82,10 +82,10 @@ func (e LogEntry) prefixed(session string) LogEntry {
 	return e
 }
 
-// newEntries returns the lines of a layer's log that the host's log lacks, both as they
-// are and with our prefix. The layer's log began as a copy of the host's, so the common
-// beginning is dropped first. If a line is not one of a reflog, it is dropped with all
-// lines before it.
+// newEntries returns the lines of a layer's log that the host's log lacks, with and
+// without pk's prefix. The layer's log began as a copy of the host's, so it first drops
+// the common beginning. If a line is not one of a reflog, it drops that and all lines
+// before it.
 func newEntries(layer, host string, session string, hexLen int) []LogEntry {
 	for host != "" && layer != "" {
 		line, rest, _ := strings.Cut(host, "\n")

@@ -124,7 +124,7 @@ func TestLandingAgain(t *testing.T) {
 	assert.Equal(t, strings.TrimSpace(w.sh(w.copy, "git reflog -4 --format=%gs")), w.git("reflog", "-4", "--format=%gs"))
 	assert.Empty(t, w.land())
 
-	// The host goes on, the layer does not.
+	// The host changes further, the layer does not.
 	w.sh(w.tree, "git reset -q --hard; git checkout -q main; c host; git branch -D new -q")
 	assert.Empty(t, w.land())
 }

@@ -19,10 +19,10 @@ const (
 	headLog  = "logs/HEAD"
 )
 
-// CheckName reports why a ref of a command may not have a name on the host. The name has
-// to follow git-check-ref-format(1) and to begin with refs/, but not with refs/pk/. A
-// branch or tag also needs a name that git-branch(1) or git-tag(1) accepts: scripts take
-// the name "-x" for an option.
+// CheckName returns the reason why a ref of a command may not have a name on the host.
+// The name has to follow git-check-ref-format(1) and to begin with refs/, but not with
+// refs/pk/. A branch or tag also needs a name that git-branch(1) or git-tag(1) accepts:
+// scripts read the name "-x" as an option.
 func CheckName(name string) error {
 	if err := gitplace.CheckRef(name); err != nil {
 		return err
@@ -64,7 +64,7 @@ func remoteHead(name string) (string, bool) {
 	return prefix, ok && strings.HasPrefix(name, remotes) && strings.HasSuffix(prefix, "/") && len(prefix) > len(remotes)
 }
 
-// checkTarget reports why a symbolic ref of a command may not have this target.
+// checkTarget refuses targets that a symbolic ref of a command may not have.
 func checkTarget(name, target string) error {
 	prefix, ok := remoteHead(name)
 	if name == head {
@@ -79,7 +79,7 @@ func checkTarget(name, target string) error {
 	return CheckName(target)
 }
 
-// space is git's idea of white space.
+// space is white space to git.
 const space = " \t\n\r"
 
 // parseValue reads a file of a loose ref as git does, but accepts only white space after

@@ -13,8 +13,8 @@ import (
 	"pikuri/lib/internal/gitplace"
 )
 
-// git judges all names in one run: update-ref stops at the first bad one, but
-// check-ref-format takes one name only, so a shell calls it in a loop.
+// git judges all names in one run: update-ref stops at the first bad one, and
+// check-ref-format accepts one name only, so a shell calls it in a loop.
 func gitNames(t testing.TB, names []string) []bool {
 	script := `while [ $# -gt 0 ]; do git check-ref-format "$1" && echo y || echo n; shift; done`
 	cmd := exec.Command("sh", append([]string{"-c", script, "sh"}, names...)...)
@@ -97,7 +97,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// A file that is accepted is one that git understands in the same way.
+// Git reads each accepted file in the same way.
 func FuzzPacked(f *testing.F) {
 	f.Add(packedHeader + " peeled fully-peeled sorted \n" + id(1) + " refs/heads/b\n^" + id(2) + "\n" + id(3) + " refs/heads/a\n")
 	f.Add(id(1) + " refs/tags/x\n")
@@ -127,7 +127,7 @@ func FuzzPacked(f *testing.F) {
 	})
 }
 
-// A line that is accepted is written back so that git reads one entry.
+// An accepted line is written back so that git reads one entry.
 func FuzzEntry(f *testing.F) {
 	f.Add(id(1) + " " + id(2) + " A <a@b> 1700000000 +0100\tcommit: x")
 	f.Add(id(1) + " " + id(2) + "  <> 0 -0000")

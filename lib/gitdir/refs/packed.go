@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// packed is the text of a packed-refs file whose refs are sorted by name. It is
-// searched as it is: a repository may have 50 000 refs.
+// packed is the text of a packed-refs file whose refs are sorted by name. It is searched
+// without parsing: a repository may have 50 000 refs.
 type packed struct {
 	header string // with its newline, or ""
 	refs   string // lines "ID NAME", each perhaps with a line "^ID" after it
@@ -16,7 +16,7 @@ type packed struct {
 
 const packedHeader = "# pack-refs with:"
 
-// openPacked takes a file of the host as it is if it says that it is sorted.
+// openPacked accepts a file of the host unchecked if its header says that it is sorted.
 func openPacked(data string, hexLen int) (packed, error) {
 	header, refs, ok := strings.Cut(data, "\n")
 	if ok && strings.HasPrefix(header, packedHeader) && strings.Contains(header+" ", " sorted ") {
@@ -122,7 +122,7 @@ func (p packed) find(name string) int {
 	return low
 }
 
-// start returns where the record begins that the byte at an offset belongs to.
+// start returns the beginning of the record that holds the byte at an offset.
 func (p packed) start(at int) int {
 	for {
 		at = strings.LastIndexByte(p.refs[:at], '\n') + 1
@@ -184,7 +184,7 @@ func (p packed) without(names map[string]bool) string {
 	return out.String()
 }
 
-// differences calls fn for each name that has not the same ID in both, in order.
+// differences calls fn for each name whose IDs in both differ, in order.
 func differences(a, b packed, fn func(name string)) {
 	x, y := a.refs, b.refs
 	for x != "" || y != "" {

@@ -22,9 +22,9 @@ type Host struct {
 	HexLen int    // of an object ID: 40 or 64
 }
 
-// Change is a ref or HEAD whose value in the layer is not the one that the
-// command started from. A value is an object ID or a target; with neither there is
-// no ref. Changes that concern logs only exist for HEAD and refs/stash.
+// Change is a ref or HEAD whose value in the layer differs from the one with which the
+// command started. A value is an object ID or a target; with neither there is no ref.
+// Changes of logs alone exist only for HEAD and refs/stash.
 type Change struct {
 	Name      string
 	Old, New  string // object IDs in lower-case hex
@@ -33,26 +33,26 @@ type Change struct {
 	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
-	start     string     // the ID that the command started from, as far as the logs tell; may be empty
+	start     string     // the ID with which the command started, as far as the logs show; may be empty
 }
 
-// Refused is something in the layer that is no valid change. The name may hold
-// anything that a file's name can.
+// Refused is an entry of the layer that is not a valid change. The name may hold any bytes
+// of a file's name.
 type Refused struct{ Name, Reason string }
 
 // Options of Changes and Apply.
 type Options struct {
 	Session string // named in reflogs, and part of refs/pk/SESSION/…
 
-	// Kind returns the type of an object on the host, such as "commit". A ref
-	// whose object it does not know is refused.
+	// Kind returns the type of an object on the host, such as "commit". A ref to an unknown
+	// object is refused.
 	Kind func(id string) (string, error)
 
 	// IsAncestor, if not nil, reports whether commit a is an ancestor of b.
 	IsAncestor func(a, b string) bool
 
-	// Since is the time from Now before the layer was mounted. A ref whose file
-	// has an older ctime has the value that the command started from.
+	// Since is the time from Now before the layer was mounted. A ref whose file has an older
+	// ctime has the value with which the command started.
 	Since time.Time
 
 	// Held is the same for single refs and HEAD whose files in the layer are from an
@@ -69,8 +69,8 @@ type Options struct {
 	Committer string // "Name <mail>" for entries in reflogs; may be empty
 }
 
-// since is the time before which the host's ref has the value that a command started
-// from.
+// since is the time before which the host's ref has the value with which a command
+// started.
 func (o *Options) since(name string) time.Time {
 	if t, ok := o.Held[name]; ok {
 		return t
@@ -82,7 +82,7 @@ func (o *Options) since(name string) time.Time {
 type Outcome int
 
 const (
-	Refuse Outcome = iota // nothing was changed; Reason tells why
+	Refuse Outcome = iota // nothing was changed; Reason has the reason
 	Landed                // the host's ref has the new value
 	Kept                  // the host moved the ref; the new value, if any, is in the ref Result.Kept
 )
@@ -111,7 +111,7 @@ func Now() time.Time {
 	return time.Unix(ts.Unix())
 }
 
-// value is what a ref holds. The zero value is no ref.
+// value is the value of a ref. The zero value means that there is no ref.
 type value struct{ id, target string }
 
 func (v value) String() string {
@@ -131,7 +131,7 @@ func parseLanded(s string) value {
 	return value{id: s}
 }
 
-// newValue returns the value that the layer has.
+// newValue returns the value in the layer.
 func (c *Change) newValue() value { return value{c.New, c.Target} }
 
 func (c *Change) oldValue() value { return value{c.Old, c.OldTarget} }

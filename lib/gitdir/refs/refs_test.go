@@ -200,7 +200,7 @@ func (w *world) changes() ([]Change, []Refused) {
 	return changes, refused
 }
 
-// land does all and returns lines such as "landed refs/heads/main".
+// land runs all steps and returns lines such as "landed refs/heads/main".
 func (w *world) land() []string {
 	w.t.Helper()
 	changes, refused := w.changes()
@@ -243,7 +243,7 @@ func (w *world) isAncestor(a, b string) bool {
 	return cmd.Run() == nil
 }
 
-// refs returns what for-each-ref prints of a repository, without ours.
+// refs returns the output of for-each-ref in a repository, without pk's refs.
 func (w *world) refs(dir string) string {
 	w.t.Helper()
 	out := ""
@@ -267,8 +267,8 @@ func (w *world) reachable() map[string]bool {
 	return all
 }
 
-// sound checks the host's repository, that no lock was left, and that nothing of
-// before was lost.
+// sound checks that the host's repository is valid, that no lock was left, and that no
+// commit of before was lost.
 func (w *world) sound(before map[string]bool) {
 	w.t.Helper()
 	run(w.t, w.tree, "git", "fsck", "--full", "--strict", "--no-dangling")

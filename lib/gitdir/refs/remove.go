@@ -12,8 +12,8 @@ import (
 	"pikuri/lib/internal/gitlock"
 )
 
-// remove deletes refs. First all their values are kept, then packed-refs is
-// written once, then the files go.
+// remove deletes refs. First it keeps all their values, then it writes packed-refs once,
+// then it removes the files.
 func (t *transaction) remove(items []*item) {
 	if len(items) == 0 {
 		return
@@ -71,9 +71,9 @@ func (t *transaction) prepare(it *item, staying map[string]bool) (string, error)
 	return log, err
 }
 
-// passing reports whether a ref is one that git makes and removes by itself, during a
-// bisect or a rebase, and its value is in the history of HEAD or of the branch that the
-// bisect began on.
+// passing reports whether git makes and removes a ref by itself, during a bisect or a
+// rebase, and its value is in the history of HEAD or of the branch on which the bisect
+// began.
 func (t *transaction) passing(name, id string) bool {
 	if name == head || !PerWorktree(name) || t.o.IsAncestor == nil {
 		return false
@@ -90,7 +90,7 @@ func (t *transaction) passing(name, id string) bool {
 	})
 }
 
-// onlyHolds reports whether a log knows no other ID.
+// onlyHolds reports whether a log has no other ID.
 func (t *transaction) onlyHolds(log, id string) bool {
 	for line := range strings.Lines(log) {
 		e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen)
@@ -102,8 +102,8 @@ func (t *transaction) onlyHolds(log, id string) bool {
 }
 
 // staying returns the values of refs to be deleted that other refs hold: those that have
-// just landed, the packed ones, and HEAD's branch. Looking at 50 000 loose refs would
-// take longer than one more ref in the trash.
+// just landed, the packed ones, and HEAD's branch. Reading 50 000 loose refs would take
+// longer than one more ref in the trash.
 func (t *transaction) staying(items []*item) map[string]bool {
 	going, wanted := map[string]bool{}, map[string]bool{}
 	for _, it := range items {
@@ -175,7 +175,7 @@ func (t *transaction) removePacked(items []*item) error {
 	return l.Replace([]byte(p.without(going)), time.Time{})
 }
 
-// removeLoose removes the files of a ref that is not packed any more.
+// removeLoose removes the files of a ref that is no longer packed.
 func (t *transaction) removeLoose(it *item, log string) {
 	name := it.Change.Name
 	l, err := t.lock(name)
@@ -294,8 +294,8 @@ func (t *transaction) trashStashes(it *item, log string, stays map[string]bool) 
 	return nil
 }
 
-// moveHead lands HEAD, and gives its log a line if the branch that it leads to has
-// moved, as git does. before is the ID that HEAD led to.
+// moveHead lands HEAD, and adds a line to its log if its branch has moved, as git does.
+// before is the ID to which HEAD led.
 func (t *transaction) moveHead(it *item, items []*item, before string) {
 	if it == nil {
 		if t.resolveHead() == before {
@@ -342,8 +342,8 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 	}
 }
 
-// born refuses HEAD if its branch was to land and has not: git on the host would see
-// every file as new.
+// born refuses HEAD if its branch has failed to land: git on the host would see every
+// file as new.
 func (t *transaction) born(branch string, items []*item) error {
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {

@@ -12,11 +12,11 @@ import (
 	"pikuri/lib/internal/gitplace"
 )
 
-// check judges the content of a file; old is the host's.
+// check checks the content of a file; old is the host's.
 type check func(l *lander, data, old []byte) error
 
-// rebaseMerge are the files of rebase-merge. Left out are those that hold options
-// for other programs: strategy_opts, gpg_sign_opt with a key, trailer.
+// rebaseMerge are the files of rebase-merge. It omits those that hold options for other
+// programs: strategy_opts, gpg_sign_opt with a key, trailer.
 var rebaseMerge = map[string]check{
 	"git-rebase-todo":           todo(rebaseCommands),
 	"git-rebase-todo.backup":    todo(rebaseCommands),
@@ -58,9 +58,9 @@ var rebaseMerge = map[string]check{
 	"keep_redundant_commits":    empty,
 }
 
-// rebaseApply are the files of git am and git rebase --apply, beside the mails. Of
-// the options for git apply only numbers are known: --unsafe-paths writes outside.
-// A nil is a file that git only writes; it does not land.
+// rebaseApply are the files of git am and git rebase --apply, beside the mails. Of the
+// options for git apply only numbers are allowed: --unsafe-paths writes outside. A nil is
+// a file that git only writes; it does not land.
 var rebaseApply = map[string]check{
 	"next":                    number,
 	"last":                    number,
@@ -111,7 +111,7 @@ var sequencer = map[string]check{
 // anything is a patch: git apply checks its paths, and it shows any bytes.
 func anything(*lander, []byte, []byte) error { return nil }
 
-// text is a message. Control characters can drive the user's terminal.
+// text is a message. Control characters can affect the user's terminal.
 func text(_ *lander, data, _ []byte) error {
 	for _, c := range data {
 		if c < ' ' && !strings.ContainsRune("\t\n\r\f", rune(c)) || c == 0x7f {
@@ -156,7 +156,7 @@ func heads(l *lander, data, _ []byte) error {
 	return eachLine(data, func(line string) error { return l.object(line, "commit") })
 }
 
-// commit is object, but also takes an abbreviated ID, which git writes into the list of
+// commit is object, but also accepts an abbreviated ID, which git writes into the list of
 // a cherry-pick. Git resolves it without running anything.
 func (l *lander) commit(id string) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
@@ -201,7 +201,7 @@ func eachLine(data []byte, fn func(line string) error) error {
 	return nil
 }
 
-// lazy compiles a pattern when it is used: most processes of pk never do.
+// lazy compiles a pattern on first use: most processes of pk never need it.
 func lazy(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

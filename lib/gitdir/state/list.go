@@ -11,16 +11,16 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// Difference is a name that the layer has and that is not the same on the host. Before
-// and After are SHA-256 of the content, of a directory a hash of all that is in it, or "".
+// Difference is a name whose content in the layer differs from the host's. Before and
+// After are SHA-256 of the content, of a directory a hash of its whole content, or "".
 type Difference struct {
 	Name          string
 	Before, After string
 	Err           error // one of them cannot be read; it stays in the layer
 }
 
-// Differences lists all that Land and Shallow look at, in a fixed order. It neither
-// changes anything nor judges content: a part of it may be refused.
+// Differences lists all names that Land and Shallow check, in a fixed order. It changes
+// nothing and does not check content: a part of it may be refused.
 func Differences(host string, upper int, o Options) (list []Difference, err error) {
 	l := &lander{Options: o, upper: upper, stage: -1}
 	if l.host, err = fsat.Openat(unix.AT_FDCWD, host, unix.O_RDONLY|unix.O_DIRECTORY, 0); err != nil {

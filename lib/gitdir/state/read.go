@@ -46,7 +46,7 @@ func (l *lander) readLayer(it item) (content, error) {
 	return c, nil
 }
 
-// readHost reads a name of the host's git directory, and when it was changed last.
+// readHost reads a name of the host's git directory, and the time of its last change.
 func (l *lander) readHost(it item) (content, time.Time, error) {
 	st, err := fsat.Lstat(l.host, it.name)
 	if err == unix.ENOENT {
@@ -83,7 +83,7 @@ func (l *lander) readHost(it item) (content, time.Time, error) {
 	return content{kind: directory, files: files}, changed, nil
 }
 
-// readDir reads the files of a directory, and when the last of them was changed. A
+// readDir reads the files of a directory, and the time of the last change of any. A
 // whiteout is a nil.
 func readDir(dir int) (files map[string][]byte, last time.Time, err error) {
 	files = map[string][]byte{}

@@ -9,9 +9,9 @@ import (
 // maxWalk bounds the commits that are visited when a repository becomes deeper.
 const maxWalk = 1 << 20
 
-// shallow judges the commits that git takes for parentless. Commits that the host
-// had may not be added: git gc would take their history for unreachable. One may be
-// removed if the history below it is there.
+// shallow checks the commits that git treats as parentless. Commits that the host had may
+// not be added: git gc would treat their history as unreachable. One may be removed if
+// the history below it exists.
 func shallow(l *lander, data, old []byte) error {
 	if data != nil && len(data) == 0 {
 		return errors.New("it is empty") // to git a shallow repository without end

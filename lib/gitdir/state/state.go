@@ -1,7 +1,7 @@
 // Package state lands the files beside refs and index: ORIG_HEAD, FETCH_HEAD, messages,
 // and the state of a merge, rebase, cherry-pick, revert, bisect or am under way. Each
-// file is known by its name and checked by its grammar: when git on the host goes on
-// from there, it runs nothing and writes nowhere that it would not for the user. All
+// file is known by its name and checked by its grammar: when git on the host continues
+// from it, it runs no program and writes to no place that it would not for the user. All
 // other files of the layer are ignored.
 package state
 
@@ -28,28 +28,26 @@ type Options struct {
 	IsNew   func(id string) bool                    // the host did not have it before the command
 	Parents func(id string) (ids []string, _ error) // as the commit names them
 
-	// Since is the start of the command. A file of the host that changed later stays
-	// as it is, unless it is as this package left it. With the zero time no file of
-	// the host is replaced or removed.
+	// Since is the start of the command. A file of the host that changed later stays, unless
+	// it is as this package wrote it. With the zero time no file of the host is replaced or removed.
 	Since time.Time
 
-	// Landed holds what earlier calls did for the same mount of the layer, by name.
-	// Calls add to it. A state that landed once and that the user then ended on the
-	// host does not come back. A file that the command made, that landed, and that
-	// the command then removed leaves no whiteout: it is removed for that mark. So
-	// callers that empty the layer themselves forget the marks. It may be nil for a
-	// single call.
+	// Landed holds the results of earlier calls for the same mount of the layer, by name.
+	// Calls add to it. A state that landed once and that the user then ended on the host does
+	// not come back. A file that the command made, that landed, and that the command then
+	// removed leaves no whiteout: it is removed because of that mark. So callers that empty
+	// the layer themselves clear the marks. It may be nil for a single call.
 	Landed map[string]Mark
 }
 
-// Mark is what a call left for one name.
+// Mark is the result of a call for one name.
 type Mark struct {
 	Layer, Host [sha256.Size]byte // zero: removed
 	Had         bool              // by the host, before the first call
-	Below       []string          // files that its directory had then
+	Below       []string          // files in its directory at that time
 }
 
-// Result names what was done. Both lists are in a fixed order.
+// Result names the changes. Both lists are in a fixed order.
 type Result struct {
 	Landed []string // files and directories that were written or removed
 	Stays  []Stay
@@ -65,9 +63,9 @@ type item struct {
 	files map[string]check // of a directory
 }
 
-// groups land as a whole or not at all: the host's git must not take a cherry-pick
-// for one of its own because the rebase around it stayed. Messages come first, so
-// that a call that is killed leaves nothing under way without its message.
+// groups land as a whole or not at all: if a rebase stays, the host's git must not see
+// its cherry-pick as a separate one. Messages come first, so that a call that is killed
+// leaves nothing under way without its message.
 var groups = [][]item{
 	{{name: "ORIG_HEAD", check: head("commit")}},
 	{{name: "FETCH_HEAD", check: fetchHead}},
@@ -99,7 +97,7 @@ var groups = [][]item{
 	},
 }
 
-// Names are those that Land and Shallow look at in a git directory.
+// Names are the names in a git directory that Land and Shallow check.
 var Names = names()
 
 func names() []string {
@@ -114,17 +112,17 @@ func names() []string {
 
 // Land lands all but the file shallow. host is the path of a git directory that no
 // sandbox writes to; upper is the upper layer over it, which may be hostile and may
-// change meanwhile. Callers hold a lock of their own on the git directory: a second
-// call at the same time would remove what the first one prepares.
+// change meanwhile. Callers hold a lock of their own on the git directory: a second call
+// at the same time would remove the first one's new files.
 //
 // If a file of a group cannot land, the whole group stays. An error is a failure to
 // read or write; names may have landed before.
 func Land(host string, upper int, o Options) (Result, error) { return land(host, upper, o, groups) }
 
-// Shallow lands the file shallow, the commits whose parents git takes as absent. It
-// belongs between objects and refs: refs to such a commit are broken without it. A
-// commit may be added only if it is new, else the host's gc would remove the history
-// below it.
+// Shallow lands the file shallow, the commits whose parents git treats as absent. It
+// belongs between objects and refs: refs to such a commit are broken without it. A commit
+// may be added only if it is new, otherwise the host's gc would remove the history below
+// it.
 func Shallow(host string, upper int, o Options) (Result, error) {
 	return land(host, upper, o, [][]item{{{name: "shallow", check: shallow}}})
 }
@@ -137,7 +135,7 @@ type lander struct {
 }
 
 // stageName is a directory in the host's git directory for new files, and for old
-// directories that were exchanged. A later call removes what a killed one left.
+// directories that were exchanged. A later call removes that of a killed one.
 const stageName = "pk-landing.tmp"
 
 func land(host string, upper int, o Options, groups [][]item) (_ Result, err error) {
@@ -171,7 +169,7 @@ func eraseStage(host int) {
 	_ = e.Remove(host, stageName) // the next call tries again
 }
 
-// change is what a group does to one name.
+// change is the change of one name by a group.
 type change struct {
 	name string
 	old  bool    // the host has a file of that name
@@ -180,7 +178,7 @@ type change struct {
 
 	host    content // before
 	changed time.Time
-	own     bool // the host's is as an earlier call left it
+	own     bool // the host's is as an earlier call wrote it
 }
 
 func (l *lander) group(items []item) error {
@@ -292,8 +290,8 @@ func (l *lander) judge(it item, c, old content) error {
 	return nil
 }
 
-// apply writes under another name and renames, so that git sees the old state or the
-// new one, and so that no link of that name is followed.
+// apply writes under another name and renames, so that git sees the old state or the new
+// one, and so that it follows no link of that name.
 func (l *lander) apply(c change) error {
 	if l.stage < 0 {
 		if err := unix.Mkdirat(l.host, stageName, 0o700); err != nil {
@@ -390,17 +388,16 @@ const (
 	foreign // the host's is a link or a special file
 )
 
-// content is what a name stands for. In the layer, a directory's file that is nil
-// was removed.
+// content is the content at a name. In the layer, a nil file of a directory was removed.
 type content struct {
 	kind   int
 	data   []byte
 	files  map[string][]byte
-	opaque bool // nothing of the host's directory shows through
+	opaque bool // no file of the host's directory is visible
 }
 
-// over returns what the merged view shows for a name of the layer. Of the host's
-// directory it shows the files that were there when the layer was mounted.
+// over returns the merged view of a name in the layer. Of the host's directory it has the
+// files that were there when the layer was mounted.
 func (c content) over(host content, below []string) content {
 	if c.kind != directory {
 		return c

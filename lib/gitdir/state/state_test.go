@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scene is a repository in which a command runs git. Its git directory is then taken
-// apart into the host's and an upper layer.
+// scene is a repository in which a command runs git. Its git directory is then split into
+// the host's and an upper layer.
 type scene struct {
 	t      *testing.T
 	dir    string // with the work tree
@@ -147,8 +147,8 @@ func (s *scene) begin() {
 	s.marks, s.since, s.kinds = map[string]Mark{}, time.Now().Add(time.Hour), nil
 }
 
-// end takes the git directory apart: the host gets objects, refs, HEAD and index,
-// and what Land gives it. It returns the directory that the command saw.
+// end splits the git directory: the host gets objects, refs, HEAD and index, and the
+// files that Land writes. It returns the directory of the command's view.
 func (s *scene) end() (after string, result Result) {
 	after, upper := filepath.Join(s.t.TempDir(), "after"), s.t.TempDir()
 	require.NoError(s.t, os.Rename(s.path(".git"), after))
@@ -237,7 +237,7 @@ func whiteout(t *testing.T, path string) {
 	require.NoError(t, unix.Mknod(path, unix.S_IFCHR, 0))
 }
 
-// same checks that the host has of a state what the command saw.
+// same checks that the host's files of a state are those of the command's view.
 func (s *scene) same(after string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
@@ -704,7 +704,7 @@ func TestHostFiles(t *testing.T) {
 	})
 }
 
-// TestHostileFiles are no regular files, or too large.
+// TestHostileFiles are not regular files, or too large.
 func TestHostileFiles(t *testing.T) {
 	s := newScene(t, "sha1")
 	s.begin()
@@ -797,7 +797,7 @@ func TestShallow(t *testing.T) {
 	assert.Contains(t, land("").Stays[0].Why, "no object ID")
 }
 
-// FuzzTodo looks for a list that is taken though git would run something.
+// FuzzTodo searches for an accepted list with which git would run a program.
 func FuzzTodo(f *testing.F) {
 	id := strings.Repeat("1", 40)
 	f.Add("pick " + id + " x\n# exec x\nlabel a\nmerge -C " + id + " a # x\nfixup -C " + id + "\n")

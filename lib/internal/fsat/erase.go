@@ -158,7 +158,7 @@ func (e *Eraser) empty(dir, depth int, at *step) bool {
 	return false
 }
 
-// entry removes one entry. Its type is a hint: the system calls find out.
+// entry removes one entry. Its type is a hint: the system calls decide.
 func (e *Eraser) entry(dir int, entry Entry, depth int, at *step) bool {
 	switch {
 	case e.ended != nil:

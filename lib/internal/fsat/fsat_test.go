@@ -250,7 +250,7 @@ func TestEraseWithFewDescriptors(t *testing.T) {
 		}
 		return
 	}
-	timer := time.NewTimer(time.Hour) // the runtime opens what it needs for timers
+	timer := time.NewTimer(time.Hour) // the runtime opens its descriptors for timers
 	defer timer.Stop()
 	for name, o := range openers {
 		for _, left := range map[string][]int{"40": {0, 5}, "16": {0}}[os.Getenv(limitVariable)] {

@@ -113,7 +113,7 @@ func openRoot(rules Resolve) (int, error) {
 
 var errNoMountInfo = errors.New("this kernel does not tell where something is mounted")
 
-// admit checks what byName has opened: O_PATH opens links themselves, and mount
+// admit checks a file that byName has opened: O_PATH opens links themselves, and mount
 // points are known only afterwards. A kernel before 5.8 does not know them, and
 // a comparison of st_dev misses bind mounts, so there SameMount fails.
 func admit(dir, fd, flags int, rules Resolve) error {

@@ -19,7 +19,7 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// marker begins each lock file of ours. git never reads lock files. The process that
+// marker begins each lock file of pk. git never reads lock files. The process that
 // holds the lock has an flock(2) on it as well, which ends with the process.
 const marker = "locked by pk\n"
 
@@ -61,7 +61,7 @@ func Acquire(file string, deadline time.Time) (*Lock, error) {
 	}
 }
 
-// Sweep removes the lock of a process of ours that was killed, and its temporary file.
+// Sweep removes the lock of a killed process of pk, and its temporary file.
 func Sweep(file string) {
 	if f := takeOver(file + ".lock"); f != nil {
 		os.Remove(temporary(file))
@@ -105,8 +105,8 @@ func mark(f *os.File) error {
 	return err
 }
 
-// takeOver opens a lock file that a process of ours left when it was killed. nil: the
-// file is none.
+// takeOver opens a lock file that a killed process of pk left. It returns nil for any
+// other file.
 func takeOver(name string) *os.File {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -16,9 +16,9 @@ func Named(path string) bool {
 }
 
 // Inside reports whether a path relative to a root, clean and without links, lies in a
-// git directory: it is a .git or below one, or in a directory that has the contents of a
-// git directory, or would have them if path were made. has reports whether something is
-// at a path relative to the root.
+// git directory. It is a .git or below one, or in a directory that has the contents of a
+// git directory, or would have them if path were made. has reports whether a path
+// relative to the root exists.
 //
 // Git takes three kinds of directory for a repository by their contents: a bare
 // repository, a directory behind a .git that is a link or a file, and a root that a

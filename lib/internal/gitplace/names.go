@@ -147,8 +147,8 @@ func foldsHFS(name, want string) bool {
 	return want == ""
 }
 
-// CheckRef tells why git accepts no ref of this name: it has to begin with refs/ and
-// follow git-check-ref-format(1).
+// CheckRef returns the reason why git accepts no ref of this name: it has to begin with
+// refs/ and follow git-check-ref-format(1).
 func CheckRef(name string) error {
 	if !strings.HasPrefix(name, "refs/") {
 		return errors.New("the name does not begin with refs/")

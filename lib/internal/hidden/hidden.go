@@ -21,7 +21,7 @@ import (
 type Mode struct {
 	Name  string                    // the first argument, such as "--pk-guard"
 	Run   func(args []string) error // args follow the name
-	Title string                    // how argument zero begins, for ps(1); "" stands for a path
+	Title string                    // the beginning of argument zero, for ps(1); "" for a path
 }
 
 // Status is the error of a mode that ends with an exit status, and has nothing to
@@ -34,8 +34,8 @@ func (s Status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 // helper. It leads to the running executable, even if its file was replaced.
 const Self = "/proc/self/exe"
 
-// ErrOwnUse is the error of a mode that was called by anybody but the program
-// itself. Dispatch puts the name of the mode in front of it.
+// ErrOwnUse is the error of a mode that another program than this one has called.
+// Dispatch puts the name of the mode in front of it.
 var ErrOwnUse = errors.New("is for pk's own use")
 
 var (

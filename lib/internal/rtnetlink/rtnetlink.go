@@ -1,6 +1,6 @@
 // Package rtnetlink makes the interfaces, addresses and routes of a network namespace
-// that this program has made. Each request is one message of rtnetlink(7), so a
-// library that also reads the tables of a host would be most of its own weight.
+// that this program has made. Each request is one message of rtnetlink(7). A library
+// would mostly be code to read the tables of a host.
 package rtnetlink
 
 import (
@@ -175,9 +175,9 @@ func (n *Conn) addAddress(index int, own, peer netip.Addr, bits int) error {
 }
 
 // Route adds a default route: through a gateway or, with none, to this machine
-// itself. That one is in the main table: in the local table it would come before the
-// connected route, and the kernel would drop the packets of the other end as coming
-// from an address of its own.
+// itself. The latter is in the main table. In the local table it would precede the
+// connected route, and the kernel would drop packets of the other end as coming from an
+// address of its own.
 func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
 	fam := byte(unix.AF_INET)
 	if six {

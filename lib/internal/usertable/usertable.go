@@ -17,7 +17,7 @@ import (
 // MaxSize bounds a table: it is read at every start.
 const MaxSize = 256 << 10
 
-// Path is the file with this name, or "" where that cannot be told.
+// Path is the file with this name, or "" if the home is unknown.
 func Path(home string, getenv func(string) string, name string) string {
 	if dir := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "pikuri", name)
@@ -62,8 +62,8 @@ func Read(file string) (string, error) {
 	return string(text), err
 }
 
-// Rows returns the rows of a text by the number of their line. Empty lines and
-// lines that begin with "#" are none.
+// Rows returns the rows of a text by the number of their line. It skips empty lines and
+// lines that begin with "#".
 func Rows(text string) iter.Seq2[int, string] {
 	return func(yield func(int, string) bool) {
 		number := 0

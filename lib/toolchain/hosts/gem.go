@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// gem reads the sources of RubyGems and of the project's Gemfile, as text: both are
-// written by people in few forms. gem environment lists the files,
-// and gemfile(5) has the form of the Gemfile.
+// gem reads the sources of RubyGems and of the project's Gemfile, as text: people write
+// both in few forms. gem environment lists the files, and gemfile(5) has the form of the
+// Gemfile.
 func (s *survey) gem() {
 	configured := false
 	for _, f := range []*file{s.read(User, s.gemrc()), s.read(System, s.system("/etc/gemrc"))} {

@@ -1,10 +1,9 @@
 // Package hosts reads which hosts the tools of a machine are configured to reach:
 // registries, proxies of modules, package archives, remotes of git. The files are
-// data of other tools. Nothing is run, and nothing is sent.
+// data of other tools. The package runs nothing and sends nothing.
 //
-// No host is built in here. Where a tool falls back to a default of its own, that is
-// read from the tool's files if it stands there as text, and otherwise noted as
-// unknown.
+// It has no hosts of its own. Where a tool has a default, the package reads it from the
+// tool's files if they have it as text, and otherwise notes it as unknown.
 package hosts
 
 import (
@@ -42,7 +41,7 @@ const (
 	User        Level = "user"        // files in the user's home
 	System      Level = "system"      // files of the machine
 	Default     Level = "default"     // files of the tool itself
-	Project     Level = "project"     // files that the project has, and with it whoever wrote it
+	Project     Level = "project"     // files of the project, which may have any author
 )
 
 // Source is a place that names a host.
@@ -68,7 +67,7 @@ type Machine struct {
 	// any host in them.
 	WithProject bool
 
-	root string // for tests: what stands in front of the paths of the system
+	root string // for tests: the prefix of the system's paths
 }
 
 // readers are the tools, by the names that the table of tool chains has for them.
@@ -133,7 +132,7 @@ type survey struct {
 	unsaid int // notes beyond maxNotes
 }
 
-// note tells of something that is left out, each once.
+// note adds a note about an omission, each once.
 func (s *survey) note(format string, args ...any) {
 	text := s.tool + ": " + fmt.Sprintf(format, args...)
 	switch {
@@ -145,12 +144,12 @@ func (s *survey) note(format string, args ...any) {
 	}
 }
 
-// noDefault tells that an installed tool reaches something that is not known here.
+// noDefault notes that an installed tool has a default that the package does not know.
 func (s *survey) noDefault(what string) {
 	s.note("no %s is configured: its built-in default is not known here", what)
 }
 
-// setting is a value that a tool is given, and where.
+// setting is a value of a tool's configuration, and its source.
 type setting struct {
 	value string
 	from  Source
@@ -250,8 +249,8 @@ func (s *survey) read(level Level, path string) *file {
 	return &file{string(text), Source{s.tool, level, path}}
 }
 
-// inProject tells that a path lies in the project, through links or not. A project
-// that has the home in it is none: pk refuses it as a root.
+// inProject reports whether a path lies in the project, through links or not. A project
+// that contains the home does not count: pk refuses it as a root.
 func (s *survey) inProject(path string) bool {
 	if s.Project == "" || fsat.Within(s.Home, s.Project) {
 		return false

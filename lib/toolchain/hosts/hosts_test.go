@@ -263,7 +263,7 @@ func TestWhatLiesInTheProjectIsNoted(t *testing.T) {
 	assert.Equal(t, []string{`go: "{p}/e" lies in the project: --project prints what it names`}, notes)
 }
 
-// A home that lies in the project is no project's: pk refuses such a root.
+// A home in the project does not make the home's files the project's: pk refuses such a root.
 func TestHomeAsProject(t *testing.T) {
 	b := newBox(t, "{h}/.npmrc: registry=https://a.test|")
 	entries, notes := Survey(Machine{Home: b.fill("{h}"), Project: b.fill("{h}"), root: b.fill("{r}")}, func(string) bool { return true })

@@ -66,8 +66,8 @@ func (s *survey) npmDir() string {
 	return filepath.Dir(filepath.Dir(program))
 }
 
-// npmGlobal is the npmrc of the installation: in etc, below the prefix, which is where
-// node is.
+// npmGlobal is the npmrc of the installation: in etc below the prefix, the directory of
+// node.
 func (s *survey) npmGlobal() string {
 	if path := s.npmVariable("globalconfig"); path != "" {
 		return path

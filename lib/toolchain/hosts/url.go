@@ -61,7 +61,7 @@ func hasPort(host string) bool {
 	return i > strings.LastIndexByte(host, ']') && i+1 < len(host)
 }
 
-// add adds a rule with its port, or notes why it can be none.
+// add adds a rule with its port, or notes why there is none.
 func (s *survey) add(v setting) {
 	rule, err := hostrule.Parse(v.value)
 	if err != nil {
@@ -99,9 +99,9 @@ func (s *survey) words(settings []setting) {
 	}
 }
 
-// expand puts variables of the environment in the place of ${NAME}. Those that are not
-// set stay: they make no host. A file of the project gets none: it could have the
-// value of a secret printed as part of a name.
+// expand replaces ${NAME} by variables of the environment. Unset variables stay: they make
+// no host. In a file of the project nothing is replaced: it could have the value of a
+// secret printed as part of a name.
 func (s *survey) expand(f *file, value string) string {
 	var b strings.Builder
 	for {

@@ -28,10 +28,10 @@ import (
 type machine struct {
 	root     string // the tree that is /
 	registry string // packages to install
-	bwrap    string // the bwrap that is to be tested
+	bwrap    string // the bwrap under test
 	bin      string // the commands of pk
 	goroot   string // the host's Go
-	home     string // on the host: what is the user's home inside
+	home     string // the host's directory that is the user's home inside
 	uid      int    // 0, or ada's
 	mounts   []string
 	serving  bool // with a registry on the loopback
@@ -41,8 +41,8 @@ type machine struct {
 const (
 	adaHome   = "/home/ada"
 	rootHome  = "/root"
-	bwrapDir  = "/mnt"           // the bwrap that is to be tested
-	registry  = "/srv"           // what scripts/testroot fetched
+	bwrapDir  = "/mnt"           // the bwrap under test
+	registry  = "/srv"           // the packages that scripts/testroot fetched
 	goroot    = "/usr/local/go"  // where Go is installed by hand, as a rule
 	pkDir     = "/usr/local/bin" // the commands of pk
 	serverDir = "/var/local"     // this test's binary, when it is the registry
@@ -103,8 +103,8 @@ func (m *machine) innerBwrap() string { return bwrapDir + "/" + filepath.Base(m.
 
 func (m *machine) project() string { return m.userHome() + "/project" }
 
-// mount shows a directory of the host in the machine, to be written to. There
-// has to be a directory in its place.
+// mount shows a directory of the host in the machine, writable. A directory must exist
+// in its place.
 func (m *machine) mount(host, inside string) {
 	m.mounts = append(m.mounts, "--bind", host, inside)
 }

@@ -16,10 +16,10 @@ import (
 // command finds the caches that the first has written.
 type recipe struct {
 	name  string
-	host  string // what the user did before, outside: the project, and caches that exist
+	host  string // the user's work before, outside: the project, and caches that exist
 	first string // inside, with registries on the loopback
 	again string // inside, with no network at all
-	want  string // what both print
+	want  string // the output of both
 }
 
 // npmProject needs two packages, one of them for its program only.
@@ -33,8 +33,8 @@ func npmTool(tarball string) string {
 const fromLoopback = " --registry=" + npmRegistry
 
 // Uv has no recipe: neither Debian 12 nor 13 packages it, and npm's package of
-// that name is something else. Its cache and its setting are held to the table
-// like all others, but have not been tried.
+// that name is another program. Tests compare its cache and its setting with the table
+// like all others, but do not run uv.
 var recipes = []recipe{
 	{
 		"go, a module",
@@ -164,8 +164,8 @@ with zipfile.ZipFile("wheels/hello-1.0-py3-none-any.whl", "w") as w:
 	},
 }
 
-// TestRecipes runs both commands of a recipe in one machine: that is where the
-// session's keeper is.
+// TestRecipes runs both commands of a recipe in one machine, in which the
+// session's keeper runs.
 func TestRecipes(t *testing.T) {
 	for _, r := range recipes {
 		t.Run(r.name, func(t *testing.T) {

@@ -47,12 +47,12 @@ func TestNothingPlantedIsSeen(t *testing.T) {
 	assert.Equal(t, m.text("visible\tnvm\t{home}/.nvm/versions/node/x/etc/npmrc\n1\n"), m.host(t, `pk-toolchains --check || echo $?`))
 }
 
-// TestPlanStaysSmall: every bind makes bwrap read the list of mounts again.
+// TestPlanStaysSmall: each mount costs every sandbox time.
 func TestPlanStaysSmall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, project string
-		without       []string // what testroot has planted in, as no usual machine has
+		without       []string // files that testroot has planted in, unlike a usual machine
 	}{
 		{"no repository, and credentials in the system", "", nil},
 		{"a repository", "git init -q", []string{"/usr/etc", "/usr/local/etc", "/etc/java-17-openjdk/management"}},

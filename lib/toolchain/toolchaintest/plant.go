@@ -26,7 +26,7 @@ var directories = []string{"~/.cache/pikuri"}
 // files that a tool needs and that therefore stay visible.
 func Plant(t testing.TB, home string, table toolchain.Table, content string) []string {
 	t.Helper()
-	for _, r := range table.Rows() { // first what is exposed, so that no file takes a directory's place
+	for _, r := range table.Rows() { // first the exposed directories, so that no file takes the place of one
 		path, inHome := concrete(home, r.Path)
 		switch {
 		case !inHome:

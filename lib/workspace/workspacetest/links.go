@@ -137,7 +137,7 @@ var readingLinks = []part{
 		for _, l := range outLinks {
 			path := c.typed(l.path)
 			if l.name == "ldout3" {
-				continue // lexically it is no link at all
+				continue // lexically it is not a link at all
 			}
 			for _, op := range operations {
 				if !op.writes {
