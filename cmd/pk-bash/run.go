@@ -106,7 +106,7 @@ func (o *options) run(ctx *cli.Context) error {
 	result, err := t.one()
 	// From here on there is nothing to undo, and a reader that stalls must not
 	// keep the program. Files that the command left are removed after the report.
-	signal.Reset(endSignals...)
+	signal.Reset(endSignals()...)
 	if result != nil {
 		if rerr := t.finish(result); err == nil || rerr != nil && ctx.StatusOf(rerr) != result.Status {
 			err = rerr
@@ -123,7 +123,7 @@ func (s *session) prepareProcess() error {
 	if s.stay != nil {
 		s.stay.listen(s.signals)
 	} else {
-		signal.Notify(s.signals, endSignals...)
+		signal.Notify(s.signals, endSignals()...)
 	}
 	err := monitor.CloseInherited()
 	if err == nil {

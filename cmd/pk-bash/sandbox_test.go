@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -182,6 +185,62 @@ func TestSignalsArePassedOn(t *testing.T) {
 			_ = cmd.Wait()
 			assert.Equal(t, 9, cmd.ProcessState.ExitCode())
 			assert.Empty(t, umbrellas(t, b))
+		})
+	}
+}
+
+// A signal that comes while a reader does not take the last output is in the status: the
+// output is not whole.
+func TestSignalCutsOutput(t *testing.T) {
+	b := clitest.NewBox(t)
+	for name, options := range map[string][]string{
+		"sandboxed": nil, "without a sandbox": {"--no-sandbox"}, "keep background": {"--keep-background", "--session", "s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ended := filepath.Join(b.Project, "ended")
+			require.NoError(t, unix.Mkfifo(ended, 0o666))
+			cmd := b.Command("pk-bash", append(options, "-y", "--raw", `yes | head -c 120000; sleep 1000 & echo >ended`)...)
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			_, err = os.ReadFile(ended)
+			require.NoError(t, err)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			state, err := cmd.Process.Wait()
+			require.NoError(t, err)
+			assert.Equal(t, 143, state.ExitCode())
+			require.NoError(t, out.Close())
+			require.NoError(t, os.Remove(ended))
+			_ = b.Run(t, "pk-sweep", "--session", "s", "--background")
+		})
+	}
+}
+
+// Under nohup(1), a terminal that goes away ends no command.
+func TestIgnoredHangup(t *testing.T) {
+	b := clitest.NewBox(t)
+	for name, options := range map[string][]string{
+		"sandboxed": nil, "without a sandbox": {"--no-sandbox"}, "keep background": {"--keep-background", "--session", "s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proceed := filepath.Join(b.Project, "go")
+			cmd := b.Command("pk-bash", append(options, "-y", "--raw", `echo ready; until [ -e go ]; do sleep 0.02; done; echo done`)...)
+			cmd.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh", cmd.Path}, cmd.Args[1:]...)
+			cmd.Path = "/bin/sh"
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			reader := bufio.NewReader(out)
+			line, err := reader.ReadString('\n')
+			require.NoError(t, err)
+			require.Equal(t, "ready\n", line)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+			require.NoError(t, os.WriteFile(proceed, nil, 0o644))
+			rest, err := io.ReadAll(reader)
+			require.NoError(t, err)
+			assert.Equal(t, "done\n", string(rest))
+			assert.NoError(t, cmd.Wait())
+			require.NoError(t, os.Remove(proceed))
 		})
 	}
 }
@@ -626,4 +685,13 @@ func TestTooFewDescriptors(t *testing.T) {
 	}
 	b.Run(t, "pk-sweep", "--session", "s")
 	assert.Empty(t, umbrellas(t, b))
+}
+
+// A command that survives SIGXCPU dies of SIGKILL, and only its processor time tells which
+// limit that was.
+func TestProcessorTimeNamesTheLimit(t *testing.T) {
+	b := clitest.NewBox(t)
+	got := run(t, b, `trap "" XCPU; while :; do :; done`, "--cpu-time", "1", "--json")
+	assert.Equal(t, 137, got.Status)
+	assert.Contains(t, got.Stdout, `"limit":"cpu-time"`)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -27,7 +28,16 @@ import (
 // on.
 const stayOption = "--pk-stay"
 
-var endSignals = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+// endSignals are the signals that end a command. Under nohup(1), which ignores SIGHUP for
+// its program, that is none. An ignored SIGINT is heeded: a shell without job control
+// ignores it for all that it starts in the background, and callers cancel commands with it.
+var endSignals = sync.OnceValue(func() []os.Signal {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT}
+	if signal.Ignored(syscall.SIGHUP) {
+		return signals
+	}
+	return append(signals, syscall.SIGHUP)
+})
 
 // stay is the second process. The first closes its end of control when it is killed.
 type stay struct {
@@ -74,7 +84,7 @@ func runInSecond() error {
 		return fmt.Errorf("cannot make a socket: %w", err)
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, endSignals...)
+	signal.Notify(signals, endSignals()...)
 	_, err = unix.FcntlInt(uintptr(pair[1]), unix.F_SETFD, 0)
 	pid := 0
 	if err == nil {
@@ -113,7 +123,7 @@ func runInSecond() error {
 // listen takes the signals that the first process passes on. If that was killed, the command
 // ends, as it does when pk-bash is killed without --keep-background.
 func (y *stay) listen(signals chan<- os.Signal) {
-	signal.Notify(make(chan os.Signal, 1), endSignals...)
+	signal.Notify(make(chan os.Signal, 1), endSignals()...)
 	go func() {
 		for {
 			said := []byte{byte(syscall.SIGKILL)}
@@ -135,7 +145,7 @@ func (y *stay) listen(signals chan<- os.Signal) {
 // detach lets the first process end with that status, and gives up all that this one has of
 // the caller's. Messages go to the log, if there is one.
 func (y *stay) detach(status int, signals chan<- os.Signal, log *os.File) error {
-	signal.Notify(signals, endSignals...)
+	signal.Notify(signals, endSignals()...)
 	y.detached.Store(true)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

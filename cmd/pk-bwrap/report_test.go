@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -100,6 +101,15 @@ func TestEveryGuaranteeHasItsAttacks(t *testing.T) {
 	attacked := map[string]bool{}
 	for _, a := range probe.Attacks() {
 		attacked[a.Guarantee] = true
+		assert.Contains(t, shown, a.Name, "check_test.go says where an attack is shown to work")
+	}
+	page, err := os.ReadFile("../../man/pk-bwrap.1")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "\n.SH GUARANTEES\n")
+	section, _, _ = strings.Cut(section, "\n.SH ")
+	described := map[string]bool{}
+	for _, entry := range regexp.MustCompile(`(?m)^\.TP\n\.B (\S+)$`).FindAllStringSubmatch(section, -1) {
+		described[strings.ReplaceAll(entry[1], `\-`, "-")] = true
 	}
 	named := map[string]bool{}
 	for _, g := range new(bwrap.Plan).Guarantees() {
@@ -107,6 +117,7 @@ func TestEveryGuaranteeHasItsAttacks(t *testing.T) {
 		assert.LessOrEqual(t, margin+len(g.Text), columns, g.Name)
 	}
 	assert.Equal(t, named, attacked)
+	assert.Equal(t, named, described, "GUARANTEES in pk-bwrap(1)")
 }
 
 // On a terminal there are colours, unless its user says no, and never in JSON.

@@ -101,7 +101,7 @@ Workspace:
                              and what /tmp means (default $PK_SESSION)
       --temp DIR             use DIR as the session tmp instead
       --no-alias-tmp         /tmp keeps its meaning
-      --no-protect           let git directories be written
+      --no-protect           let git directories be written, and files the host runs
       --deny PATTERN         neither read nor write what it covers; repeatable
       --deny-read PATTERN    do not read what it covers; repeatable
       --allow-write PATTERN  write only what it matches, and what another does;

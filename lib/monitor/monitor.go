@@ -79,7 +79,7 @@ type Event struct {
 	Ended    int                // Done: processes that had to be ended
 	Commands []string           // Done: their command lines, as far as they were seen
 	Left     int                // Done: processes that could not be ended
-	Usage    syscall.Rusage     // Done: of all processes together
+	Usage    syscall.Rusage     // Done: of all processes, except those that bwrap ended with itself
 }
 
 // Kind is a kind of Event.

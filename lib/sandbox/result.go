@@ -30,7 +30,9 @@ type ExecResult struct {
 	Survivors int // processes still running when the command ended; they were killed
 }
 
-// Usage is that of the command and of all processes that it started.
+// Usage is that of the command and of all processes that it started. In a sandbox it is a
+// lower bound: bwrap ends with the command, and the kernel drops the times of processes that
+// bwrap has not reaped by then.
 type Usage struct {
 	User, System time.Duration
 	MaxRSS       int64 // bytes, of the largest process

@@ -47,7 +47,7 @@ type Result struct {
 	Limit    string // the limit that stopped it, as its option is called; "" for none
 	Duration time.Duration
 	Timeout  time.Duration
-	Usage    syscall.Rusage // of all its processes together
+	Usage    syscall.Rusage // of all its processes, except in a sandbox those that were ended with it
 
 	Output    []byte // the kept part; visible, unless Raw
 	Raw       bool
@@ -56,17 +56,16 @@ type Result struct {
 	Folded    int64  // control sequences and lines drawn over that are not in it
 	Log       string // the file with all of it, "" for none
 	LogErr    error
-	Pipeline  []int     // the stages of a pipeline in which one failed, as the shell says
-	Survivors int       // processes that had to be ended after the command
-	Ended     []string  // the command lines of these, each once
-	Fenced    bool      // it ran in a sandbox of pk's
-	Staying   int       // processes that run on
-	State     *State    // that the command left; nil if that is not known
-	NoDir     bool      // the directory to begin in was not there
-	Left      int       // processes that could not be ended
-	Held      bool      // a process that the command did not start has the output open
-	WriteErr  error     // the first failure to write the output on
-	Interrupt os.Signal // that came from outside while it ran; nil for none
+	Pipeline  []int    // the stages of a pipeline in which one failed, as the shell says
+	Survivors int      // processes that had to be ended after the command
+	Ended     []string // the command lines of these, each once
+	Fenced    bool     // it ran in a sandbox of pk's
+	Staying   int      // processes that run on
+	State     *State   // that the command left; nil if that is not known
+	NoDir     bool     // the directory to begin in was not there
+	Left      int      // processes that could not be ended
+	Held      bool     // a process that the command did not start has the output open
+	WriteErr  error    // the first failure to write the output on
 
 	Background    []string // the command lines of processes that run on, each once
 	BackgroundLog string   // where their output goes, as commands see it; "" for nowhere

@@ -2,6 +2,9 @@ package shell
 
 import (
 	"encoding/json"
+	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -70,6 +73,22 @@ func TestJSON(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, test.want+"\n", string(got))
 		})
+	}
+}
+
+// TestPageHasTheFields: pk-bash(1) has an entry for each field of --json, but for those in
+// base64, which it describes together.
+func TestPageHasTheFields(t *testing.T) {
+	text, err := os.ReadFile("../../man/pk-bash.1")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(text), "\n.SS JSON\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n.SH ") // the loop's fields come after JSON
+	for i := range reflect.TypeFor[record]().NumField() {
+		name, _, _ := strings.Cut(reflect.TypeFor[record]().Field(i).Tag.Get("json"), ",")
+		if !strings.HasSuffix(name, "_base64") && !regexp.MustCompile(`(?m)^\.B[RI]? .*\b`+name+`\b`).MatchString(section) {
+			t.Errorf("man/pk-bash.1, JSON: no entry for the field %q", name)
+		}
 	}
 }
 

@@ -133,10 +133,12 @@ type Supervisor struct {
 	gate     *gate // nil for none
 	terminal *os.File
 
-	ran   bool // bwrap reported the command's status: it did start
-	ended bool // the main process has
-	late  bool // the time ran out
-	stays bool // the main process has ended, and others of the command run on
+	ran   bool           // bwrap reported the command's status: it did start
+	ended bool           // the main process has
+	late  bool           // the time ran out
+	stays bool           // the main process has ended, and others of the command run on
+	cut   bool           // a slow reader did not get the end of the output
+	asked syscall.Signal // the last one that is to end the command; 0 for none
 }
 
 // pipe carries one stream of the command to a writer.
@@ -376,9 +378,7 @@ func (s *Supervisor) wait(timeout time.Duration) {
 				kill = time.After(s.job.KillAfter)
 			}
 		case sig := <-s.job.Signals:
-			if sig != syscall.SIGPIPE {
-				s.result.Interrupt = sig
-			}
+			s.heard(sig)
 			switch {
 			case s.ended:
 			case kill == nil:
@@ -467,6 +467,13 @@ func (s *Supervisor) hear() {
 	}
 }
 
+// heard takes a signal that the caller sent. SIGPIPE is no wish of the caller.
+func (s *Supervisor) heard(sig os.Signal) {
+	if sig != syscall.SIGPIPE {
+		s.asked = sig.(syscall.Signal)
+	}
+}
+
 // drain reads the rest from the pipes. All processes of the command have ended. A
 // process from elsewhere that was handed a descriptor may hold a pipe open, and is
 // not waited for.
@@ -475,11 +482,11 @@ func (s *Supervisor) hear() {
 // out of time or a signal came, then now or before.
 func (s *Supervisor) drain() {
 	var patience <-chan time.Time
-	if s.late || len(s.result.Sent) > 0 {
+	if s.late || s.asked != 0 || len(s.result.Sent) > 0 {
 		patience = time.After(drainLimit)
 	}
 	if s.stays {
-		s.divert()
+		s.divert(patience)
 		return
 	}
 	for _, p := range s.pipes {
@@ -492,7 +499,7 @@ func (s *Supervisor) drain() {
 
 // divert sends the output of processes that stay to their log, and the content of the pipes so
 // far to the command's output.
-func (s *Supervisor) divert() {
+func (s *Supervisor) divert(patience <-chan time.Time) {
 	log := s.job.Background()
 	var to io.Writer
 	if log != nil {
@@ -503,7 +510,14 @@ func (s *Supervisor) divert() {
 		_ = p.r.SetReadDeadline(past)
 		select {
 		case <-p.done:
-		case <-s.job.Signals: // the reader of our output is slow
+		case sig := <-s.job.Signals: // the reader of our output is slow
+			s.heard(sig)
+			patience = time.After(0)
+			s.cut = true
+			continue
+		case <-patience:
+			patience = time.After(0)
+			s.cut = true
 			continue
 		}
 		p.empty()
@@ -564,10 +578,12 @@ func (s *Supervisor) await(p *pipe, patience *<-chan time.Time) bool {
 		case <-quiet.C:
 			s.result.Held = true
 			_ = p.r.SetReadDeadline(past)
-		case <-s.job.Signals:
+		case sig := <-s.job.Signals:
+			s.heard(sig)
 			*patience = time.After(0)
 		case <-*patience:
 			*patience = time.After(0)
+			s.cut = true
 			return false
 		}
 	}
@@ -588,6 +604,8 @@ func (s *Supervisor) conclude() {
 		r.Status = 128 + int(r.Signal)
 	case r.Signal != 0:
 		r.Outcome = Signaled
+	case s.cut && s.asked != 0:
+		r.Outcome, r.Signal, r.Status = Signaled, s.asked, 128+int(s.asked)
 	default:
 		r.Outcome = Exited
 	}

@@ -54,7 +54,7 @@ func NewBoxInEveryRow(t testing.TB) *Box {
 	t.Helper()
 	bwrap := os.Getenv("PK_TEST_BWRAP")
 	if bwrap == "" {
-		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test")
+		t.Skip("PK_TEST_BWRAP is not set: sandbox tests run in the matrix of scripts/test; CONTRIBUTING.md says how to run one")
 	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
