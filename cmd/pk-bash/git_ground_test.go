@@ -121,7 +121,7 @@ func (g *gitGround) hostCommand(dir, script string) *exec.Cmd {
 	if strings.HasSuffix(g.dir, "/template") {
 		home = g.dir + "/home"
 	}
-	cmd := exec.Command("timeout", "-k1", "20", "sh", "-c", script)
+	cmd := exec.Command("timeout", "-k1", "100", "sh", "-c", script)
 	cmd.Dir = dir
 	cmd.Env = append([]string{
 		"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TEMPLATE_DIR=", "GIT_TERMINAL_PROMPT=0", "GIT_EDITOR=true",

@@ -286,7 +286,7 @@ func (o *options) check(ctx *cli.Context) error {
 	case o.loop && len(ctx.Args) > 0:
 		return cli.Usage("--loop cannot be used with the operand %q", ctx.Args[0])
 	case o.loop && o.ListsFromStdin():
-		return cli.Usage("--loop reads requests from standard input, and a list is to be read from it")
+		return cli.Usage("--loop and a list both read standard input")
 	case o.auditCheck != "" && len(ctx.Args) > 0:
 		return cli.Usage("--audit-check cannot be used with the operand %q", ctx.Args[0])
 	case o.loop, o.tell, o.auditCheck != "":

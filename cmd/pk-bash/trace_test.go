@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli/clitest"
 )
@@ -130,12 +132,9 @@ sys.exit(s.connect_ex((sys.argv[3], int(sys.argv[4]))) != 0)
 
 // follows is a program whose child stops and goes on, is killed, and cannot trace.
 const follows = `
-import ctypes, os, signal
-if os.fork() == 0:
-    libc = ctypes.CDLL(None, use_errno=True)
-    print("ptrace", libc.ptrace(0, 0, 0, 0), ctypes.get_errno(), flush=True)
-    os._exit(0)
-os.wait()
+import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+os.system("perl -e 'print \"ptrace \", syscall(NUMBER, 0, 0, 0, 0), \" \", $! + 0, \"\\n\"'")
 print([l.split()[1] for l in open("/proc/self/status") if l.startswith("TracerPid")])
 print(sorted(os.listdir("/proc/self/fd")))
 child = os.fork()
@@ -143,8 +142,7 @@ if child == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
     signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
     os.kill(os.getppid(), signal.SIGUSR2)
-    while True: signal.pause()
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    while True: pass
 pid, status = os.waitpid(child, os.WUNTRACED)
 print("stopped", os.WIFSTOPPED(status) and os.WSTOPSIG(status) == signal.SIGSTOP)
 os.kill(child, signal.SIGCONT)
@@ -162,7 +160,8 @@ os.execv("/bin/sh", ["sh", "-c", "exit 5"])
 func TestTracedProcesses(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	clitest.Need(t, "python3")
-	b.Write(t, b.Project+"/follows.py", "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])\n"+follows)
+	clitest.Need(t, "perl")
+	b.Write(t, b.Project+"/follows.py", strings.Replace(follows, "NUMBER", fmt.Sprint(unix.SYS_PTRACE), 1))
 	plain := run(t, b, "python3 follows.py", "--raw")
 	got := run(t, b, "python3 follows.py", "--raw", "--trace")
 	assert.Equal(t, 5, got.Status)

@@ -446,8 +446,9 @@ func TestEachGuardIsMissedByItsAttacks(t *testing.T) {
 			}
 			options := filepath.Join(temporary, "options")
 			// The options may name any other descriptor.
-			b := fakeBwrap(t, b, test.before+`
-sed -z '`+test.sed+`' </proc/self/fd/$2 >`+options+`
+			b := fakeBwrap(t, b, `
+sed -z '`+test.sed+`' <&$2 >`+options+`
+`+test.before+`
 eval "exec $2<`+options+`"
 exec '`+b.Bwrap+`' "$@"`)
 			verdicts, status := checked(t, b)

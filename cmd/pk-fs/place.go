@@ -144,7 +144,7 @@ func (w *work) permit(root confine.Root, top string, a workspace.Access) error {
 	}
 	err := w.confined.Permits(where, mode)
 	if err == nil && w.elsewhere(top, where) && (a.Write || !w.isShown(where)) {
-		return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: fmt.Sprintf("it is to be found in the root %q", w.confined.Shown(where))}
+		return &workspace.Error{Err: workspace.ErrAccessDenied, Detail: fmt.Sprintf("it belongs to the root %q", w.confined.Shown(where))}
 	}
 	if err == nil {
 		return nil

@@ -358,8 +358,12 @@ func (o *options) verb(ctx *cli.Context) (*verb, error) {
 	}
 	v := &verbs[at]
 	n := len(ctx.Args) - 1
-	if n < v.least || v.most != 0 && n > max(v.most, 0) {
-		return nil, cli.WithHint(cli.Usage("%s takes other operands than %q", v.name, ctx.Args[1:]), "pk-fs %s %s", v.name, v.operands)
+	switch {
+	case n < v.least:
+		missing := strings.Trim(strings.Fields(v.operands)[n], "[].")
+		return nil, cli.WithHint(cli.Usage("%s: missing %s", v.name, missing), "pk-fs %s %s", v.name, v.operands)
+	case v.most != 0 && n > max(v.most, 0):
+		return nil, cli.WithHint(cli.Usage("%s: extra operand %q", v.name, ctx.Args[1+max(v.most, 0)]), "pk-fs %s", strings.TrimSpace(v.name+" "+v.operands))
 	}
 	for _, option := range o.given {
 		if !slices.Contains(v.options, option) {

@@ -155,8 +155,8 @@ func (s *server) write(ctx context.Context, _ *mcp.CallToolRequest, in writeIn) 
 
 type editIn struct {
 	Path string `json:"path" jsonschema:"relative to the project root, or absolute"`
-	Old  string `json:"old_string" jsonschema:"what is there now, exactly, without line numbers; once in the file unless replace_all"`
-	New  string `json:"new_string" jsonschema:"what is to be there"`
+	Old  string `json:"old_string" jsonschema:"the text that is there now, exactly, without line numbers; once in the file unless replace_all"`
+	New  string `json:"new_string" jsonschema:"the text that replaces old_string"`
 	All  bool   `json:"replace_all,omitempty" jsonschema:"replace it wherever it is"`
 }
 

@@ -12,7 +12,7 @@ func TestInside(t *testing.T) {
 	for _, row := range []struct{ name, typed, message, want string }{
 		{"nothing to hide", "x", `cannot read "x": no such file`, `cannot read "x": no such file`},
 		{"roots", "../x", `cannot read "../x": outside every readable root ("/src/app", "/home/u/t")`, `cannot read "../x": outside every readable root`},
-		{"file of the project", "x", `it is to be found in the root "/src/app"`, `it is to be found in the root "/src/app"`},
+		{"file of the project", "x", `it belongs to the root "/src/app"`, `it belongs to the root "/src/app"`},
 		{"session tmp", "x", `it lies in "/home/u/.cache/pikuri/workspace-S/playground/a"`, `it lies in "/tmp/a"`},
 		{"another file", "x", `cannot use "/home/u/.config/pikuri/confirm": no`, `cannot use a file outside: no`},
 		{"neighbour of the project", "x", `"/src/app2"`, `a file outside`},

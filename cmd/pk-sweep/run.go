@@ -118,9 +118,9 @@ func (o *options) check(args []string) error {
 	case len(args) > 0:
 		return cli.WithHint(cli.Usage("unexpected operand %q", args[0]), "name a session with --session, a directory with --base")
 	case o.age && o.sweep.All:
-		return cli.Usage("--older-than cannot be used with --all, which removes whatever the age")
+		return cli.Usage("--older-than cannot be used with --all, which removes sessions of any age")
 	case o.age && len(o.sessions) > 0:
-		return cli.Usage("--older-than cannot be used with --session, which removes whatever the age")
+		return cli.Usage("--older-than cannot be used with --session, which removes one of any age")
 	case o.sweep.All && len(o.sessions) > 0:
 		return cli.Usage("--all cannot be used with --session")
 	case o.background && len(o.sessions) == 0:

@@ -104,10 +104,11 @@ type Fence struct {
 	gitTemporary string // holds the layers if there is no cache directory; or ""
 	layers       []*gitdir.Layer
 	trial        []*trial.Root
-	report       *os.File // the gate's records, or nil
-	told         *os.File // names of the files that the command has left in the empty home, or nil
-	failed       *os.File // the command's failed system calls, or nil
-	stop         func()   // ends the landing of work while the command runs
+	report       *os.File       // the gate's records, or nil
+	told         *os.File       // names of the files that the command has left in the empty home, or nil
+	failed       *os.File       // the command's failed system calls, or nil
+	stop         func()         // ends the landing of work while the command runs
+	gone         sync.WaitGroup // set-up programs that have not ended
 }
 
 // New makes the plan. Nothing else is made: a refusal leaves nothing behind.
@@ -159,6 +160,7 @@ func (f *Fence) Close() error {
 	f.Ahead.Close()
 	_, err := f.End()
 	_, gerr := f.endGit() // of a command that never started
+	f.gone.Wait()         // what follows frees what its mounts use
 	errs := []error{err, gerr}
 	if f.box != nil {
 		errs = append(errs, f.box.Close())
@@ -482,7 +484,7 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 		return monitor.Config{}, err
 	}
 	f.beginNote()
-	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead}
+	c := monitor.Config{Plan: f.Plan, Bwrap: f.Bwrap, Argv: argv, Ahead: f.Ahead, Gone: &f.gone}
 	if c.Keeper = f.Keeper(); c.Keeper != nil {
 		c.Rejoin = f.rejoin
 	}

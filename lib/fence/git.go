@@ -336,7 +336,7 @@ func (f *Fence) OpenLayers() error {
 				return err
 			}
 		}
-		layer := overlay.Layers{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh()}
+		layer := overlay.Layers{Upper: l.Upper(), Work: l.Work(), Fresh: l.Fresh(), Volatile: !f.Trial}
 		at := ""
 		if f.joined != nil {
 			layer.Source, at = f.Session.Marker(), l.Merged()
@@ -374,7 +374,7 @@ func (f *Fence) openSubmodules() error {
 			if err != nil {
 				return err
 			}
-			layer := overlay.Layers{Upper: upper, Work: work, Fresh: l.Fresh()}
+			layer := overlay.Layers{Upper: upper, Work: work, Fresh: l.Fresh(), Volatile: !f.Trial}
 			if f.joined == nil {
 				at = ""
 			} else {

@@ -11,7 +11,6 @@ package monitor
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/wire"
 	"pikuri/lib/setup"
 )
 
@@ -51,6 +52,10 @@ type Config struct {
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
+
+	// Gone, if it is not nil, counts the set-up program until the kernel has taken away
+	// the mounts of the sandbox, which can be after its last event.
+	Gone *sync.WaitGroup
 
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
 	// it Start fails with ErrKeeperEnded.
@@ -153,7 +158,10 @@ func start(c Config) (*Sandbox, error) {
 		k.Mount.Close()
 	}
 	s.events = make(chan Event, 2)
-	go s.watch()
+	if c.Gone != nil {
+		c.Gone.Add(1)
+	}
+	go s.watch(c.Gone)
 	if c.Started != nil {
 		c.Started(fmt.Sprintf("/proc/%d/root%s", p.pid, s.root))
 	}
@@ -197,13 +205,13 @@ func (l *launch) prepare() (err error) {
 	if err := l.passFiles(); err != nil {
 		return err
 	}
-	read, write, err := os.Pipe()
+	fd, err := fsat.Memfd("pk-status", nil)
 	if err != nil {
-		return fmt.Errorf("cannot make a pipe: %w", err)
+		return fmt.Errorf("cannot make a file: %w", err)
 	}
-	l.status = read
+	l.status = os.NewFile(uintptr(fd), "status")
 	d := &l.job.FDs
-	d.Status = l.give(l.own(write))
+	d.Status = l.give(l.status)
 	program, err := l.Bwrap.Copy()
 	if err != nil {
 		return err
@@ -270,16 +278,16 @@ func (l *launch) passFiles() error {
 
 // handOver sends the job and takes the answer.
 func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
-	text, err := setup.Encode(job)
+	text, err := wire.Message(job)
 	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
+		return err
 	}
 	var rights []int
 	for _, f := range files {
 		rights = append(rights, int(f.Fd()))
 	}
 	// The answer says more about a set-up program that has ended meanwhile.
-	err = send(s.control, append(text, '\n'), unix.UnixRights(rights...))
+	err = send(s.control, text, unix.UnixRights(rights...))
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("cannot hand over the sandbox with its %d files: %w", len(files), err)
 	}
@@ -311,31 +319,38 @@ func (s *Sandbox) explain(err error) error {
 // Events tells of the command.
 func (s *Sandbox) Events() <-chan Event { return s.events }
 
-// watch waits for the end of the sandbox.
-func (s *Sandbox) watch() {
-	defer close(s.events)
-	ran := make(chan bool, 1)
-	go func() { ran <- reported(s.status) }()
-	status, usage, err := s.wait()
-	s.awaitBwrap()
+// watch waits for the end of the sandbox, and then for that of the set-up program.
+func (s *Sandbox) watch(gone *sync.WaitGroup) {
+	var e setup.Ended
+	killed := wire.Read(s.control, &e) != nil
+	status, usage := syscall.WaitStatus(e.Status<<8), e.Usage
+	var err error
+	if killed {
+		status, usage, err = s.wait()
+		s.awaitBwrap()
+	}
+	if err == nil {
+		// A bwrap that was killed reports nothing. One that fails exits with 1.
+		ran := reported(s.status) || status.Signaled() || status.ExitStatus() > 128
+		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
+		s.events <- Event{Kind: Done, Usage: usage}
+	}
+	close(s.events)
+	s.status.Close()
+	if !killed {
+		_, _, _ = s.wait()
+	}
+	if s.pidfd >= 0 {
+		unix.Close(s.pidfd)
+	}
 	s.control.Close()
-	if err != nil {
-		return
+	if gone != nil {
+		gone.Done()
 	}
-	e := Event{Kind: Exited, Status: status}
-	select {
-	case e.Ran = <-ran:
-	case <-time.After(reportTime): // a process elsewhere holds the pipe
-		s.status.Close()
-	}
-	// A killed bwrap reports nothing. A failing one exits with 1.
-	e.Ran = e.Ran || status.Signaled() || status.ExitStatus() > 128
-	s.events <- e
-	s.events <- Event{Kind: Done, Usage: usage}
 }
 
 const (
-	// reportTime bounds the wait for a report whose writers have all ended.
+	// reportTime bounds the wait for the status of a command that has ended.
 	reportTime = time.Second
 
 	// killedTime bounds the wait for a sandbox whose set-up program was killed.
@@ -349,7 +364,6 @@ func (s *Sandbox) awaitBwrap() {
 	if s.pidfd < 0 {
 		return
 	}
-	defer unix.Close(s.pidfd)
 	_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)
 	fds := []unix.PollFd{{Fd: int32(s.pidfd), Events: unix.POLLIN}}
 	for limit := time.Now().Add(killedTime); time.Now().Before(limit); {
@@ -359,20 +373,15 @@ func (s *Sandbox) awaitBwrap() {
 	}
 }
 
-// reported reads bwrap's reports, and returns whether bwrap started the command.
+// reported tells from bwrap's report, in lines of JSON, whether bwrap started the command.
 func reported(status *os.File) bool {
-	defer status.Close()
-	ran := false
-	for decoder := json.NewDecoder(status); ; {
-		var line struct {
-			Exit *int `json:"exit-code"`
-		}
-		if decoder.Decode(&line) != nil {
-			return ran
-		}
-		ran = ran || line.Exit != nil
-	}
+	text := make([]byte, maxReport)
+	n, _ := status.ReadAt(text, 0)
+	return bytes.Contains(text[:n], []byte(`"exit-code"`))
 }
+
+// maxReport bounds the report of bwrap: process IDs, namespaces, an exit status.
+const maxReport = 4096
 
 // Hold stops the first process of a PID namespace, a bwrap, until LetGo. Without that, this
 // bwrap would end the remaining processes when the command ends. Nothing in the sandbox
@@ -525,9 +534,10 @@ func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) 
 		return answer, nil, err
 	}
 	var text []byte
-	buf, oob := make([]byte, maxAnswer), make([]byte, unix.CmsgSpace(4))
+	oob := make([]byte, unix.CmsgSpace(4))
 	cerr := raw.Control(func(fd uintptr) {
-		for !bytes.HasSuffix(text, []byte("\n")) && err == nil && len(text) < maxAnswer {
+		for rest := wire.Rest(nil); rest > 0 && err == nil && len(text) < maxAnswer; rest = wire.Rest(text) {
+			buf := make([]byte, min(rest, maxAnswer))
 			var n, space int
 			n, space, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_CMSG_CLOEXEC)
 			switch {
@@ -545,7 +555,8 @@ func receive(socket *os.File) (answer setup.Answer, master *os.File, err error) 
 	if err = errors.Join(err, cerr); err != nil {
 		return answer, nil, err
 	}
-	return answer, master, json.Unmarshal(text, &answer)
+	err = wire.Decode(text, &answer)
+	return answer, master, err
 }
 
 func terminalIn(oob []byte) *os.File {

@@ -50,7 +50,6 @@ func StartAhead(k *Keeper, gate bool) *Ahead {
 		p, err := startProgram(user, gate)
 		user.Close() // nil can be closed
 		a.done <- outcome{p, err}
-		setup.Warm() // while the sandbox is planned
 	}()
 	return a
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/internal/wire"
 	"pikuri/lib/setup"
 )
 
@@ -41,11 +42,11 @@ const (
 	reapPause     = time.Millisecond       // between two looks at processes that are dying
 )
 
-// guardJob is the command for a guard, as JSON on its controlFD.
+// guardJob is the command for a guard, as a message on its controlFD.
 type guardJob struct {
-	Path  string         `json:"path"`
-	Argv  []string       `json:"argv"`
-	Files []setup.Placed `json:"files"`
+	Path  string
+	Argv  []string
+	Files []setup.Placed
 }
 
 const controlFD = 3
@@ -149,11 +150,11 @@ func StartUnfenced(cmd *exec.Cmd, streams [3]*os.File, placed []Placed) (*Unfenc
 
 // begin hands over the job, and waits for word that the command runs.
 func (u *Unfenced) begin(job guardJob) error {
-	text, err := setup.Encode(&job)
+	text, err := wire.Message(&job)
 	if err != nil {
-		return fmt.Errorf("internal error: %w", err)
+		return err
 	}
-	_ = send(u.control, append(text, '\n'), nil)
+	_ = send(u.control, text, nil)
 	lines := bufio.NewScanner(u.control)
 	var began guardReport
 	if !lines.Scan() || json.Unmarshal(lines.Bytes(), &began) != nil {
@@ -245,8 +246,7 @@ func runGuard() error {
 	}
 	g := &guard{control: os.NewFile(controlFD, "control")}
 	var job guardJob
-	line, err := bufio.NewReader(g.control).ReadBytes('\n')
-	if err != nil || setup.Decode(line, &job) != nil {
+	if wire.Read(g.control, &job) != nil {
 		return errors.New("cannot read the command")
 	}
 	_ = os.WriteFile("/proc/self/comm", []byte(guardName), 0)

@@ -16,6 +16,11 @@ type Layers struct {
 	Work   string `json:"work"`
 	Source string `json:"source,omitempty"` // of the mount: the session's keeper recognizes it by that
 	Fresh  bool   `json:"fresh,omitempty"`  // no command uses the overlay: one that is mounted is stale
+
+	// Volatile says that a loss of power may take the last seconds of the upper layer. Without
+	// it, the kernel syncs the layer's whole file system when the overlay is unmounted, and a
+	// command waits for the writes of all other programs.
+	Volatile bool `json:"volatile,omitempty"`
 }
 
 // Mount makes an overlay over an open directory, as a detached mount. Directories are
@@ -35,9 +40,40 @@ func (l *Layers) Mount(lower int) (int, error) {
 	if source == "" {
 		source = "pk"
 	}
-	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, [][2]string{
+	options := [][2]string{
 		{"source", source}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", fsat.Path(upper)}, {"workdir", fsat.Path(work)},
-	})
+	}
+	if l.Volatile {
+		options = append(options, [2]string{"volatile"})
+	}
+	if err := unmark(work); err != nil { // a set-up program was killed before Unmark
+		return -1, err
+	}
+	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
+}
+
+// Unmark removes the mark that the kernel makes in the work directory of a volatile
+// overlay that it mounts. With the mark, it would refuse the next one. The mark is in
+// directories without permissions, which rm(1) cannot remove.
+func (l *Layers) Unmark() {
+	if work, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Work, unix.O_PATH, 0, fsat.NoLinks); err == nil {
+		_ = unmark(work) // Mount tries again
+		unix.Close(work)
+	}
+}
+
+func unmark(work int) error {
+	const mark = "work/incompat/volatile"
+	err := unix.Unlinkat(work, mark+"/dirty", 0)
+	for _, dir := range []string{mark, filepath.Dir(mark)} {
+		if err == nil || err == unix.ENOENT {
+			err = unix.Unlinkat(work, dir, unix.AT_REMOVEDIR)
+		}
+	}
+	if err == unix.ENOENT {
+		return nil
+	}
+	return os.NewSyscallError("unlinkat", err)
 }
 
 // ErrElsewhere says that an overlay is in use, and not mounted where it should be: a

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 
+	"pikuri/lib/internal/fsat"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -362,7 +364,16 @@ func (s *Scene) Remove() error {
 	if s.keyed {
 		_, _ = unix.KeyctlInt(unix.KEYCTL_UNLINK, s.Key, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)
 	}
-	return os.RemoveAll(s.Dir)
+	dir, err := os.Open(filepath.Dir(s.Dir))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	e := fsat.Eraser{Opener: fsat.Kernel()} // overlays leave directories without permissions
+	if err = e.Remove(int(dir.Fd()), filepath.Base(s.Dir)); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("cannot remove %q: %w", s.Dir, err)
+	}
+	return nil
 }
 
 // startOf returns the start time of a process, in ticks since boot, and its parent.

@@ -14,10 +14,6 @@ import (
 // no argument can hold.
 const base64Mark = "\x00"
 
-// Warm has encoding/json inspect the types of a Job. The first inspection takes as long
-// as encoding or decoding a Job.
-func Warm() { _, _ = json.Marshal(new(Job)) }
-
 // Encode is json.Marshal that keeps every byte of a string. v points to the value to
 // encode.
 func Encode(v any) ([]byte, error) {

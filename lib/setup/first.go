@@ -74,9 +74,9 @@ func (f *first) close() {
 }
 
 // startFirst starts the first process with the files of the sandbox, in a network
-// namespace unless that is -1. It waits for become, since a busy machine gives a new
-// process a processor late.
-func (r *run) startFirst(files []uintptr, argv []string, network int) (*first, error) {
+// namespace unless that is -1. It mounts its /proc at a directory, and becomes a bwrap
+// that waits for its options.
+func (r *run) startFirst(files []uintptr, argv []string, proc string, network int) (*first, error) {
 	// The thread's keyring is the child's. The filter of the sandbox refuses the calls
 	// that use one; a user may own 200 keyrings.
 	if err := keyring.JoinAnonymousSession(); err != nil && r.job.Filter == nil {
@@ -88,7 +88,7 @@ func (r *run) startFirst(files []uintptr, argv []string, network int) (*first, e
 	}
 	defer unix.Close(pair[1])
 	f := &first{control: os.NewFile(uintptr(pair[0]), "first"), ruleset: -1}
-	mask, err := r.prepare(f, files, argv, network, pair)
+	mask, err := r.prepare(f, files, argv, proc, network, pair)
 	if err == nil {
 		r.pid, r.pidfd, err = f.fork(pair[1], mask, r.job.FDs.Cgroup)
 	}
@@ -101,9 +101,6 @@ func (r *run) startFirst(files []uintptr, argv []string, network int) (*first, e
 
 // become returns when the first process has become bwrap.
 func (f *first) become() error {
-	if err := unix.Sendmsg(int(f.control.Fd()), []byte{1}, nil, nil, unix.MSG_NOSIGNAL); err != nil {
-		return fmt.Errorf("the first process of the sandbox has ended: %w", err)
-	}
 	said, _ := io.ReadAll(f.control) // until exec closes the other end
 	if len(said) > 1 {
 		return fmt.Errorf("cannot %s: %w", f.calls[said[0]].what, syscall.Errno(said[1]))
@@ -113,11 +110,12 @@ func (f *first) become() error {
 
 // prepare lists the steps of the first process. mask is the signal mask that it has in
 // the end.
-func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pair [2]int) (mask *unix.Sigset_t, err error) {
+func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, network int, pair [2]int) (mask *unix.Sigset_t, err error) {
 	f.do("die with its parent", unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	f.do("close a socket", unix.SYS_CLOSE, uintptr(pair[0]))
-	// If the parent has died before, this read gets nothing.
-	f.do("wait", unix.SYS_READ, uintptr(pair[1]), pinned(f, new(byte)), 1).some = true
+	// A parent that has died before sends no signal. Its end of the socket is closed then.
+	alive := f.do("find its parent", unix.SYS_RECVFROM, uintptr(pair[1]), pinned(f, new(byte)), 1, unix.MSG_DONTWAIT)
+	alive.some, alive.fails = true, true // EAGAIN
 	if network >= 0 {
 		f.do("enter the network", unix.SYS_SETNS, uintptr(network), unix.CLONE_NEWNET)
 	}
@@ -130,7 +128,7 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, network int, pai
 		f.do("start a session", unix.SYS_SETSID)
 		f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
 	}
-	if err := f.mountProc(); err != nil {
+	if err := f.mountProc(proc); err != nil {
 		return nil, err
 	}
 	limits := append([]Rlimit{openFiles()}, r.job.Rlimits...)
@@ -200,12 +198,12 @@ func (f *first) place(files []uintptr, stay ...int) {
 	}
 }
 
-func (f *first) mountProc() error {
+func (f *first) mountProc(dir string) error {
 	kind, err := f.text("proc")
 	if err != nil {
 		return err
 	}
-	at, err := f.text("/proc")
+	at, err := f.text(dir)
 	if err != nil {
 		return err
 	}

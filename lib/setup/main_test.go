@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"testing"
@@ -25,10 +26,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// script replaces bwrap: a shell that checks the tree, which is its argument
-// $TREE, and gets the command as "$@".
+// script replaces bwrap: a shell that waits for the end of its options, and then checks
+// the tree with the command.
 const script = `#!/bin/sh
-shift 3
+cat <&"$2" >/dev/null
+shift 5
 cd /mnt/root && eval "$1"
 `
 
@@ -61,4 +63,30 @@ func inode(t *testing.T, path string) Inode {
 	var st unix.Stat_t
 	require.NoError(t, unix.Lstat(path, &st))
 	return Inode{Path: path, Dev: st.Dev, Ino: st.Ino}
+}
+
+// A bwrap without its options would run the command without a sandbox, whatever ended the
+// set-up program.
+func TestKilledBeforeOptions(t *testing.T) {
+	program := t.TempDir() + "/bwrap"
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho begun\nread -r _ <&$2\necho started\n"), 0o755))
+	j := &Job{Program: program, Argv: []string{"true"}, Env: []string{"PATH=" + os.Getenv("PATH")}}
+	for i := range 700 { // takes a while
+		j.Mounts = append(j.Mounts, Mount{Op: Empty, At: fmt.Sprintf("/%d", i), Perms: 0o700})
+	}
+	j.Mounts = append(j.Mounts, Mount{Op: "refused", At: "/x"}) // should it come that far
+	job, err := json.Marshal(j)
+	require.NoError(t, err)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command("unshare", "--user", "--map-root-user", self, option, string(job))
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, _ = out.Read(make([]byte, 64)) // begun, or it was faster
+	_ = cmd.Process.Kill()
+	rest, err := io.ReadAll(out)
+	require.NoError(t, err)
+	_ = cmd.Wait()
+	require.Empty(t, string(rest))
 }

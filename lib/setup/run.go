@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
+	"pikuri/lib/internal/wire"
 	"pikuri/lib/session"
 	"pikuri/lib/trace"
 )
@@ -47,6 +47,7 @@ func main(args []string) error {
 		err = r.start()
 	}
 	if err != nil {
+		r.abandon()
 		answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
 		if f, ok := errors.AsType[*failure](err); ok {
 			answer.Hint = f.hint
@@ -80,16 +81,15 @@ func receive(args []string) (*Job, *os.File, error) {
 		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
 	}
 	control := os.NewFile(controlFD, "control")
-	Warm() // the monitor still plans
-	line, files, err := receiveLine(controlFD)
+	text, files, err := receiveMessage(controlFD)
+	j := new(Job)
+	if err == nil {
+		err = wire.Decode(text, j)
+	}
 	if err != nil {
 		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
 	}
-	j, err := decode(line)
-	if err == nil {
-		err = j.FDs.open(files)
-	}
-	return j, control, err
+	return j, control, j.FDs.open(files)
 }
 
 // checkStreams refuses a standard stream that is a directory: an open directory
@@ -107,11 +107,12 @@ func checkStreams() error {
 // maxFiles is how many files the kernel lets go with one message (SCM_MAX_FD).
 const maxFiles = 253
 
-// receiveLine reads a line from a socket, and the files that come with it.
-func receiveLine(socket int) (line []byte, files []int, err error) {
-	buf, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFiles))
-	for !bytes.HasSuffix(line, []byte("\n")) {
-		n, control, _, _, err := unix.Recvmsg(socket, buf, oob, unix.MSG_CMSG_CLOEXEC)
+// receiveMessage reads a message from a socket, and the files that come with it.
+func receiveMessage(socket int) (text []byte, files []int, err error) {
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	for rest := wire.Rest(nil); rest > 0; rest = wire.Rest(text) {
+		text = slices.Grow(text, rest)
+		n, control, _, _, err := unix.Recvmsg(socket, text[len(text):len(text)+rest], oob, unix.MSG_CMSG_CLOEXEC)
 		switch {
 		case err == unix.EINTR:
 			continue
@@ -121,7 +122,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		line = append(line, buf[:n]...)
+		text = text[:len(text)+n]
 		messages, err := unix.ParseSocketControlMessage(oob[:control])
 		if err != nil {
 			return nil, nil, err
@@ -134,7 +135,7 @@ func receiveLine(socket int) (line []byte, files []int, err error) {
 			files = append(files, fds...)
 		}
 	}
-	return line, files, nil
+	return text, files, nil
 }
 
 // open replaces the places of files in a message by their descriptors.
@@ -171,21 +172,23 @@ type run struct {
 	tracer  *trace.Tracer // of the command's system calls, or nil
 }
 
-// answer tells the monitor, if there is one.
+// answer tells the monitor whether there is a sandbox.
 func (r *run) answer(a Answer) {
-	if r.control == nil {
-		return
-	}
-	line, err := json.Marshal(a)
-	if err != nil {
-		return
-	}
 	var rights []byte
 	if r.pty[0] > 0 {
 		rights = unix.UnixRights(r.pty[0])
 	}
-	// A monitor that was killed needs no answer.
-	_ = unix.Sendmsg(controlFD, append(line, '\n'), rights, nil, unix.MSG_NOSIGNAL)
+	r.say(&a, rights)
+}
+
+// say sends a message to the monitor, if there is one. One that was killed needs none.
+func (r *run) say(v any, rights []byte) {
+	if r.control == nil {
+		return
+	}
+	if text, err := wire.Message(v); err == nil {
+		_ = unix.Sendmsg(controlFD, text, rights, nil, unix.MSG_NOSIGNAL)
+	}
 }
 
 // start makes the sandbox.
@@ -208,6 +211,11 @@ func (r *run) start() error {
 	}
 	r.answer(Answer{Pid: r.pid, Root: r.root})
 	r.letGo()
+	for _, m := range r.job.Mounts { // while bwrap works
+		if m.Layer != nil && m.Layer.Volatile {
+			m.Layer.Unmark()
+		}
+	}
 	return nil
 }
 
@@ -278,8 +286,8 @@ func (j *Job) enterSession() (map[string]int, error) {
 	return mounts, nil
 }
 
-// make starts the first process of the sandbox, builds the tree meanwhile, and has that
-// process become bwrap.
+// make builds the tree of the sandbox. Meanwhile the first process becomes bwrap, which
+// waits for its options.
 func (r *run) make(session map[string]int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("cannot make a mount namespace: %w", err)
@@ -291,23 +299,29 @@ func (r *run) make(session map[string]int) error {
 			return fmt.Errorf("cannot make a terminal: %w", err)
 		}
 	}
-	options, err := fsat.Memfd("pk-options", nil)
+	options, err := newOptions()
 	if err != nil {
 		return err
 	}
+	defer options.close()
 	files := r.files()
 	words, argv, err := r.arguments(&files, options)
 	if err != nil {
 		return err
 	}
+	t, err := stage(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil })
+	if err != nil {
+		return err
+	}
+	r.root = t.path()
 	var first *first
 	if r.job.Net == nil {
-		if first, err = r.startFirst(files, argv, -1); err != nil {
+		if first, err = r.startFirst(files, argv, t.proc(), -1); err != nil {
 			return err
 		}
 		defer first.close()
 	}
-	if r.root, err = build(r.job, terminals, func(path string) (int, error) { return dup(session[path]), nil }); err != nil {
+	if err := t.build(r.job); err != nil {
 		return err
 	}
 	if r.job.FDs.Told > 0 {
@@ -315,27 +329,66 @@ func (r *run) make(session map[string]int) error {
 			return err
 		}
 	}
-	// The tree's own mounts are nodev where they have to be.
-	words = append([]string{"--dev-bind", r.root, "/"}, words...)
-	if err := fsat.Fill(options, []byte(strings.Join(words, "\x00")+"\x00")); err != nil {
-		return err
-	}
 	if r.job.Net != nil { // the gate makes the network meanwhile
 		network, err := r.network()
 		if err != nil {
 			return err
 		}
-		if first, err = r.startFirst(files, argv, network); err != nil {
+		if first, err = r.startFirst(files, argv, t.proc(), network); err != nil {
 			return err
 		}
 		defer first.close()
+	}
+	if err := first.become(); err != nil {
+		return err
 	}
 	if failed := r.job.FDs.Failed; failed > 0 {
 		if r.tracer, err = trace.Start(r.pid, failed); err != nil {
 			return &failure{err, "leave --trace out: a debugger or a --trace around this holds the command, or ptrace(2) is forbidden (kernel.yama.ptrace_scope)"}
 		}
 	}
-	return first.become()
+	if err := unix.Mount(t.proc(), "/proc", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("cannot mount proc: %w", err)
+	}
+	// The tree's own mounts are nodev where they have to be.
+	return options.give(append([]string{"--dev-bind", r.root, "/"}, words...))
+}
+
+// options is a socket from which bwrap reads its options. A bwrap that reads an end of
+// file before its last option would run the command without a sandbox, so the death of
+// this process must not be one: bwrap has the other end of the socket as well, and the end
+// of file is a shutdown(2). Then bwrap reads from that other end, which has nothing to say,
+// and closes both.
+type options struct{ read, write int }
+
+func newOptions() (*options, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a socket: %w", err)
+	}
+	return &options{pair[0], pair[1]}, nil
+}
+
+// give sends all options. A bwrap that has ended needs none.
+func (o *options) give(words []string) error {
+	unix.Close(o.read) // a bwrap that ends closes the last one
+	o.read = -1
+	for text := []byte(strings.Join(words, "\x00") + "\x00"); len(text) > 0; {
+		n, err := unix.SendmsgN(o.write, text, nil, nil, unix.MSG_NOSIGNAL)
+		if err == unix.EPIPE {
+			return nil
+		}
+		if err != nil && err != unix.EINTR {
+			return fmt.Errorf("cannot give bwrap its options: %w", err)
+		}
+		text = text[max(n, 0):]
+	}
+	return os.NewSyscallError("shutdown", unix.Shutdown(o.write, unix.SHUT_WR))
+}
+
+func (o *options) close() {
+	unix.Close(o.read)
+	unix.Close(o.write)
 }
 
 // joined is a connection to the gate, or the error of joining it.
@@ -441,9 +494,9 @@ func place(files *[]uintptr, fd int) string {
 }
 
 // arguments are those of bwrap, with the files that it needs besides those of the
-// command. It reads its options from a file: the list of processes shows the command,
+// command. It reads its options from a socket: the list of processes shows the command,
 // and not the plan. words are those options, but for the tree.
-func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, err error) {
+func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, err error) {
 	words = slices.Clone(r.job.Options)
 	if status := r.job.FDs.Status; status > 0 {
 		words = append(words, "--json-status-fd", place(files, status))
@@ -455,7 +508,7 @@ func (r *run) arguments(files *[]uintptr, options int) (words, argv []string, er
 		}
 		words = append(words, "--seccomp", place(files, filter))
 	}
-	return words, append([]string{r.job.Program, "--args", place(files, options), "--"}, r.job.Argv...), nil
+	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--args", place(files, from.write), "--"}, r.job.Argv...), nil
 }
 
 // Lower sets the limit for this process and its children, for good. A limit that was
@@ -513,10 +566,13 @@ func (r *run) wait() int {
 	r.noteEnd()
 	r.report()
 	r.tell()
+	e := Ended{Status: ws.ExitStatus()}
 	if ws.Signaled() {
-		return 128 + int(ws.Signal())
+		e.Status = 128 + int(ws.Signal())
 	}
-	return ws.ExitStatus()
+	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &e.Usage)
+	r.say(&e, nil)
+	return e.Status
 }
 
 // ended waits for the end of bwrap.
@@ -557,6 +613,14 @@ func (r *run) report() {
 func (r *run) noteEnd() {
 	if note := r.job.FDs.Note; note > 0 {
 		_ = unix.Fchmod(note, 0o400)
+	}
+}
+
+// abandon ends the first process of a sandbox that cannot be made.
+func (r *run) abandon() {
+	if r.pid > 0 {
+		r.kill()
+		r.ended()
 	}
 }
 

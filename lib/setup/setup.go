@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/hidden"
@@ -30,7 +31,8 @@ const option = "--pk-setup"
 // it knows its Job, whose Job.Net is not shared.
 const GateWord = "gate"
 
-// Job describes one sandbox. It travels as JSON: Encode, Decode.
+// Job describes one sandbox. It travels as a message of lib/internal/wire; in a printed
+// line it is JSON (Encode, Decode).
 type Job struct {
 	Mounts    []Mount  `json:"mounts"` // parents before children
 	Unchanged []Inode  `json:"unchanged,omitempty"`
@@ -151,14 +153,22 @@ func (i Inode) checked() bool { return i != Inode{} }
 // below is a place relative to the root of the tree.
 func below(place string) string { return filepath.Clean("/" + place)[1:] }
 
-// Answer is a message of the set-up program to its monitor, as one line of JSON. The
-// first tells whether bwrap was started, and as which process.
+// Answer is the first message of the set-up program to its monitor. It tells whether bwrap
+// was started, and as which process.
 type Answer struct {
-	Pid   int    `json:"pid,omitempty"`   // bwrap, as the monitor sees it
-	Root  string `json:"root,omitempty"`  // where the set-up program sees the sandbox's root
-	Error string `json:"error,omitempty"` // nothing was started
-	Hint  string `json:"hint,omitempty"`
-	Again bool   `json:"again,omitempty"` // the session's keeper has ended: try again
+	Pid   int    // bwrap, as the monitor sees it
+	Root  string // where the set-up program sees the sandbox's root
+	Error string // nothing was started
+	Hint  string
+	Again bool // the session's keeper has ended: try again
+}
+
+// Ended is the last message to the monitor: all processes of the sandbox have ended. The
+// kernel takes its mounts away while this process ends, which takes as long as the work that
+// the monitor has to do then.
+type Ended struct {
+	Status int            // exit status of this process
+	Usage  syscall.Rusage // of the processes of the sandbox together
 }
 
 // decode reads a job.

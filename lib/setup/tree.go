@@ -45,40 +45,48 @@ type directory struct {
 	fresh bool // in memory
 }
 
-// build makes the tree and returns the path by which bwrap can bind it.
+// stage begins the tree: it opens the host's files, and mounts the directory to build in.
 // terminals is the devpts to show, or -1 for a new one;
 // session returns a mount of the file or directory at a path of the session's mount
 // namespace.
-func build(j *Job, terminals int, session func(string) (int, error)) (string, error) {
-	defer unix.Umask(unix.Umask(0)) // modes are those of the job
+func stage(j *Job, terminals int, session func(string) (int, error)) (*tree, error) {
 	t := &tree{root: -1, layered: map[string]string{}, sources: make([]int, len(j.Mounts)), console: j.console(), terminals: terminals}
 	for _, i := range j.Unchanged {
 		fd, err := i.open(i.Path)
 		if err != nil {
-			return "", fmt.Errorf("cannot show %q: %w", i.Path, err)
+			return nil, fmt.Errorf("cannot show %q: %w", i.Path, err)
 		}
 		unix.Close(fd)
 	}
 	for i, m := range j.Mounts { // before anything hides the host
 		fd, err := t.source(m, session)
 		if err != nil {
-			return "", failed(m, err)
+			return nil, failed(m, err)
 		}
 		t.sources[i] = fd
 	}
-	if err := t.stage(j.Program); err != nil {
-		return "", err
-	}
+	return t, t.mountStage(j.Program)
+}
+
+// path is where bwrap can bind the tree.
+func (t *tree) path() string { return t.dir + "/root" }
+
+// proc is where the first process mounts its /proc.
+func (t *tree) proc() string { return t.dir + "/proc" }
+
+// build makes the mounts of the tree.
+func (t *tree) build(j *Job) error {
+	defer unix.Umask(unix.Umask(0)) // modes are what the job says
 	defer t.forget()
 	for i, m := range j.Mounts {
 		if err := t.mount(m, t.sources[i]); err != nil {
-			return "", failed(m, err)
+			return failed(m, err)
 		}
 		if t.sources[i] >= 0 {
 			unix.Close(t.sources[i])
 		}
 	}
-	return t.dir + "/root", t.finish(j.WritableRoot)
+	return t.finish(j.WritableRoot)
 }
 
 // finish makes the mount point of /proc, which bwrap mounts, and then makes the root
@@ -200,8 +208,8 @@ func (t *tree) source(m Mount, session func(string) (int, error)) (int, error) {
 	return -1, nil
 }
 
-// stage mounts a tmpfs to build on, and the root of the tree in it.
-func (t *tree) stage(program string) error {
+// mountStage mounts a tmpfs to build on, and the root of the tree in it.
+func (t *tree) mountStage(program string) error {
 	for _, dir := range stagingDirs {
 		info, err := os.Lstat(dir)
 		if err == nil && info.IsDir() && !strings.HasPrefix(program, dir+"/") {
@@ -215,17 +223,19 @@ func (t *tree) stage(program string) error {
 	if err := unix.Mount("pk", t.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return fmt.Errorf("cannot mount a tmpfs to build the sandbox on: %w", err)
 	}
-	if err := unix.Mkdir(t.dir+"/root", 0o700); err != nil {
-		return err
+	for _, dir := range []string{t.path(), t.proc()} {
+		if err := unix.Mkdir(dir, 0o700); err != nil {
+			return err
+		}
 	}
 	mount, err := t.empty("0755", rootSize)
 	if err != nil {
 		return err
 	}
-	if err := fsat.Attach(mount, t.dir+"/root"); err != nil {
+	if err := fsat.Attach(mount, t.path()); err != nil {
 		return err
 	}
-	t.root, err = unix.Open(t.dir+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	t.root, err = unix.Open(t.path(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	return err
 }
 

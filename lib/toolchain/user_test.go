@@ -81,7 +81,7 @@ func TestUserFilesThatAreRefused(t *testing.T) {
 			require.NoError(t, unix.Mkfifo(file, 0o600))
 		}},
 		{"too large", "larger than", func(t *testing.T, file string) { require.NoError(t, os.Truncate(file, usertable.MaxSize+1)) }},
-		{"somebody else's", "belongs to somebody else", func(t *testing.T, file string) {
+		{"another user's", "belongs to another user", func(t *testing.T, file string) {
 			if os.Geteuid() != 0 { // an ordinary user has no other's file to show, but the check is the same
 				require.NoError(t, os.Remove(file))
 				require.NoError(t, os.Symlink("/proc/1/limits", file))

@@ -383,7 +383,7 @@ func lockDir(ctx context.Context, dir int) (unlock func(), err error) {
 	}
 }
 
-var errLocked = &Error{Err: ErrAccessDenied, Detail: "somebody keeps its directory locked"}
+var errLocked = &Error{Err: ErrAccessDenied, Detail: "another process keeps its directory locked"}
 
 // sweeps remembers the directories that were swept.
 type sweeps struct {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,13 @@ func (b *Box) sweep(t testing.TB) {
 	if got := Finish(t, cmd); got.Status != 0 || got.Stdout != "" || got.Stderr != "" {
 		t.Errorf("pk-sweep --all --discard: %+v", got)
 	}
+	// A set-up program that was killed leaves directories without permissions in a layer.
+	_ = filepath.WalkDir(filepath.Join(b.Home, ".cache"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
 }
 
 // Commands returns a directory for PATH that holds all of the binaries under

@@ -52,7 +52,7 @@ func Read(file string) (string, error) {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return "", fmt.Errorf("cannot use %q: it is no plain file", file)
 	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		return "", fmt.Errorf("cannot use %q: it belongs to somebody else", file)
+		return "", fmt.Errorf("cannot use %q: it belongs to another user", file)
 	case st.Mode&0o022 != 0:
 		return "", fmt.Errorf("cannot use %q: others may write to it", file)
 	case st.Size > MaxSize:
