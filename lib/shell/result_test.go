@@ -28,8 +28,6 @@ func TestObservation(t *testing.T) {
 		{"output without a newline", Result{Outcome: Exited, Command: "printf x", Output: []byte("x")}, "$ printf x\nx\n\nexit status: 0\n"},
 		{"several lines", Result{Outcome: Exited, Command: "a\nb", Output: []byte("1\n2\n")}, "$ a\n> b\n1\n2\n\nexit status: 0\n"},
 		{"a signal", Result{Outcome: Signaled, Command: "kill $$", Status: 143, Signal: 15}, "$ kill $$\n\nexit status: 143\n"},
-		{"names that are not UTF-8", Result{Outcome: Declined, Status: 126, Fence: []blocked.Fact{{Path: "/a\xff", Word: "\xff", Access: blocked.Masked}}},
-			`{"outcome":"declined","exit_status":126,"fence":[{"path":"/a�","path_base64":"L2H/","word":"�","word_base64":"/w==","access":"masked"}]}`},
 		{"out of time", Result{Outcome: TimedOut, Command: "sleep 9", Timeout: time.Second, Output: []byte("a\n"), Total: 2, Status: 124, Sent: []syscall.Signal{15}},
 			"Error: command timed out after 1s (sent SIGTERM).\n\n$ sleep 9\na\n\nexit status: 124\n"},
 		{"out of time, stubborn", Result{Outcome: TimedOut, Command: "sleep 9", Timeout: time.Second, Status: 124, Sent: []syscall.Signal{15, 9}},
