@@ -164,7 +164,7 @@ var tasks = map[string]func(){
 	},
 	"busy threads": func() {
 		begun := make(chan bool)
-		for range 32 {
+		for range 150 {
 			go func() {
 				runtime.LockOSThread()
 				named("/none/busy", 0)
