@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -25,13 +26,13 @@ var homeFiles = []string{
 }
 
 // systemFiles are the machine's.
-var systemFiles = []string{"/etc/shadow", "/proc/1/environ", "/proc/kcore"}
+var systemFiles = []string{"/etc/shadow", "/proc/kcore"}
 
 // targets tells the program inside where to look.
 type targets struct {
 	Files     []string
 	Sockets   []string
-	Processes []string // stat's fields that tell one process from all others
+	Processes []string // number, name and start time of each
 	Addresses []string
 }
 
@@ -52,8 +53,8 @@ func run(args []string) error {
 	return fmt.Errorf("usage: look plant DIR | look FILE")
 }
 
-// plant makes DIR/home and the sockets, and notes them, and all processes that run,
-// in DIR/targets.
+// plant makes DIR/home and the sockets, and notes them, and the processes that it
+// descends from, in DIR/targets.
 func plant(dir string) error {
 	t := targets{Files: systemFiles, Sockets: []string{filepath.Join(dir, "home/agent.sock"), filepath.Join(dir, "bus.sock"), "@" + dir}}
 	for _, name := range homeFiles {
@@ -89,7 +90,9 @@ func plant(dir string) error {
 		defer l.Close()
 		t.Addresses = append(t.Addresses, l.Addr().String())
 	}
-	t.Processes = processes()
+	for pid := os.Getpid(); pid > 0; pid = parentOf(pid) { // these live as long as this one
+		t.Processes = append(t.Processes, process(pid))
+	}
 	text, err := json.Marshal(t)
 	if err != nil {
 		return err
@@ -113,17 +116,13 @@ func look(file string) error {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return err
 	}
-	seen := map[string]bool{}
-	for _, p := range processes() {
-		seen[p] = true
-	}
 	for _, c := range []struct {
 		of    []string
 		reach func(string) bool
 	}{
 		{t.Files, readable},
 		{t.Sockets, func(path string) bool { return answers("unix", path) }},
-		{t.Processes, func(p string) bool { return seen[p] }},
+		{t.Processes, seen},
 		{t.Addresses, func(address string) bool { return answers("tcp", address) }},
 	} {
 		n := 0
@@ -156,23 +155,44 @@ func answers(network, address string) bool {
 	return c.Close() == nil
 }
 
-// processes lists number, name and start time of each process that /proc shows. The
-// kernel's threads are no secret, and left out.
-func processes() []string {
-	var list []string
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		text, _ := os.ReadFile(path)
-		pid, rest, _ := strings.Cut(string(text), " (")
-		end := strings.LastIndex(rest, ") ")
-		if end < 0 {
-			continue
-		}
-		fields := strings.Fields(rest[end+2:])
-		const parent, start = 1, 19
-		if len(fields) > start && fields[parent] != "2" && pid != "2" {
-			list = append(list, pid+" "+rest[:end]+" "+fields[start])
-		}
+// seen reports whether /proc shows the same process under the same number.
+func seen(p string) bool {
+	number, _, _ := strings.Cut(p, " ")
+	pid, err := strconv.Atoi(number)
+	return err == nil && process(pid) == p
+}
+
+// process returns number, name and start time of a process, "" if /proc has none.
+func process(pid int) string {
+	name, fields := stat(pid)
+	if fields == nil {
+		return ""
 	}
-	return list
+	const start = 19
+	return fmt.Sprint(pid, " ", name, " ", fields[start])
+}
+
+// parentOf returns 0 for the first process.
+func parentOf(pid int) int {
+	_, fields := stat(pid)
+	if fields == nil {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}
+
+// stat returns the name of a process and the fields behind it, from its state on.
+func stat(pid int) (string, []string) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", nil
+	}
+	_, rest, _ := strings.Cut(string(text), " (")
+	name, behind, _ := strings.Cut(rest, ") ")
+	fields := strings.Fields(behind)
+	if len(fields) < 20 {
+		return "", nil
+	}
+	return name, fields
 }
