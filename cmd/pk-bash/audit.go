@@ -110,6 +110,23 @@ func (t *turn) recordEnd(result *shell.Result) {
 	}
 }
 
+// recordRest records the end of what a command has left running, and of its work.
+func (t *turn) recordRest(j *job, result *shell.Result) {
+	if t.Log == nil {
+		return
+	}
+	r := t.record(audit.Rest, j)
+	result.Guarantees, result.Outcome = nil, shell.Running // no status of its own
+	fields, err := result.Summary()
+	delete(fields, "outcome")
+	if r.Result = fields; err == nil {
+		_, err = t.append(r)
+	}
+	if err != nil {
+		t.ctx.Report(err)
+	}
+}
+
 // recordAnswer records the answer of a person or a program about a command, or about
 // input.
 func (t *turn) recordAnswer(q shell.Question, j *job, yes bool, reason string) error {

@@ -206,7 +206,8 @@ func TestBackgroundOfALoop(t *testing.T) {
 func TestWorkOfTheBackground(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
-	options := []string{"-y", "--raw", "--session", "s", "--keep-background", "--"}
+	log := b.Audit(t)
+	options := []string{"-y", "--raw", "--session", "s", "--keep-background", "--audit", log, "--"}
 	commit := func(name string) string {
 		return "git commit -q --allow-empty -m " + name + "; echo x >.mcp.json; git init -q " + name + "; "
 	}
@@ -231,6 +232,12 @@ func TestWorkOfTheBackground(t *testing.T) {
 	require.Eventually(t, func() bool { return stayer(t, g.Box) == 0 }, minute, tick)
 	landed("late")
 	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--session", "s", "--background"))
+	records := clitest.Records(t, log)
+	last := records[len(records)-1]
+	assert.Equal(t, []any{"background", 1.0}, []any{last["event"], last["begin"]})
+	assert.Contains(t, last["result"], "moved_aside")
+	assert.NotContains(t, last["result"], "exit_status")
+	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-bash", "--audit-check", log))
 }
 
 // A command finds a file at a protected name, made by another command, whose end moves the

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"pikuri/lib/blocked"
+	"pikuri/lib/blocked/blockedtest"
 	"pikuri/lib/cli/clitest"
 )
 
@@ -176,17 +178,32 @@ func fails(t *testing.T, b *clitest.Box, rows []failure, options ...string) {
 	}
 	got := answers(t, b, requests, options...)
 	require.Len(t, got, len(rows))
+	var facts []blocked.Fact
 	for i, row := range rows {
 		answer := got[i]
 		text, err := json.Marshal(answer["fence"])
 		require.NoError(t, err)
 		var found []blocked.Fact
 		require.NoError(t, json.Unmarshal(text, &found))
+		facts = append(facts, found...)
 		var lines []string
 		for _, f := range found {
 			lines = append(lines, f.Line(b.Home))
 		}
 		assert.Equal(t, strings.ReplaceAll(row.want, "HOME", b.Home), strings.Join(lines, "\n"), "%s: %s\n%s", row.name, row.command, answer["output"])
+	}
+	assert.Empty(t, strings.Join(blockedtest.Untrue(facts, shellOf(b, options)), "\n"))
+}
+
+// shellOf runs scripts on the host, or in the sandbox with the options.
+func shellOf(b *clitest.Box, options []string) blockedtest.Shell {
+	return func(script string, fenced bool, more ...string) (string, bool) {
+		cmd := b.Command("pk-bash", slices.Concat([]string{"-y", "--raw"}, options, more, []string{script})...)
+		if !fenced {
+			cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", script}
+		}
+		out, err := cmd.Output()
+		return string(out), err == nil
 	}
 }
 

@@ -144,6 +144,9 @@ func (l *loop) hello(t *turn) {
 	if name := l.sessionName(); name != "" {
 		fields["session"] = name
 	}
+	if l.Log != nil {
+		fields["audit"] = l.Log.Place()
+	}
 	if repo, ok := gitconfig.Around(l.root); ok && repo.WorkTree != l.root && !l.Unfenced {
 		fields["repository"] = repo.WorkTree
 	}

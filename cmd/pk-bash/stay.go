@@ -224,6 +224,7 @@ func (t *turn) staysOn(super *shell.Supervisor, j *job) {
 		var r shell.Result
 		t.undo(j, &r)
 		r.Network = nil // the gate still has all that the command's result had
+		t.recordRest(j, &r)
 		return t.rawReport(&r)
 	})
 }

@@ -211,7 +211,7 @@ func TestOverlaysLeaveTheHostAlone(t *testing.T) {
 	b.Write(t, cache+"/entry", "warm\n")
 	b.Write(t, other+"/f", "old\n")
 	require.NoError(t, os.Chmod(other, 0o750))
-	inside(t, b, "true") // makes the journal
+	inside(t, b, "true")     // makes the journal
 	shown := func() string { // .cache/pikuri has a file of pk's own, which may change
 		return clitest.Listing(t, cache) + clitest.Listing(t, other) + clitest.Finish(t, exec.Command("find", b.Home)).Stdout
 	}

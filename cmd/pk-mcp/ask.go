@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/visible"
 )
 
@@ -24,11 +25,44 @@ const stateless = "2026-07-28"
 
 // confirm asks the user through the client, if the caller wanted that. It returns the
 // result of a call that must not go on: a refusal, or a question. It makes the text of
-// the question only when its turn has come, as the facts may have changed until then.
-func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in any, question func() string) *mcp.CallToolResult {
+// the question only when its turn has come, as the facts may have changed until then. It
+// records the answer: without the record it is a no.
+func (s *server) confirm(ctx context.Context, r *mcp.CallToolRequest, in asking, question func() string) *mcp.CallToolResult {
 	if !s.ask {
 		return nil
 	}
+	result := s.put(ctx, r, in, question)
+	if result != nil && result.InputRequests != nil {
+		return result
+	}
+	record := audit.Record{Event: audit.Question, Asked: "client", Answer: "yes"}
+	if result != nil {
+		record.Answer = "no"
+	}
+	s.mu.Lock()
+	record.Session = s.session
+	record.SetProject(s.root)
+	s.mu.Unlock()
+	in.record(&record)
+	if _, err := s.log.Append(record); err != nil {
+		fmt.Fprintf(s.stderr, "pk-mcp: %v\n", err)
+		return failed("declined: the answer cannot be recorded")
+	}
+	return result
+}
+
+// asking is the input of a tool that asks.
+type asking interface{ record(r *audit.Record) }
+
+func (in bashIn) record(r *audit.Record) {
+	r.SetCommand(in.Command)
+	r.Description = in.Description
+}
+
+func (in inputIn) record(r *audit.Record) { r.SetCommand(in.Input) }
+
+// put puts the question.
+func (s *server) put(ctx context.Context, r *mcp.CallToolRequest, in any, question func() string) *mcp.CallToolResult {
 	c := r.ClientCapabilities()
 	if c == nil || c.Elicitation == nil || c.Elicitation.Form == nil && c.Elicitation.URL != nil {
 		return failed("declined: this client cannot ask its user, and the server may not run anything unasked")

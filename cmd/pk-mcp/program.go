@@ -72,6 +72,7 @@ func (p *program) close(over bool) {
 type shellHello struct {
 	Session string `json:"session"`
 	Root    string `json:"root"`
+	Audit   string `json:"audit"`
 }
 
 // filesHello is the answer of pk-fs --loop to hello.
@@ -92,6 +93,7 @@ type children struct {
 	mu      sync.Mutex
 	session string // that pk-bash is in
 	root    string
+	audit   string // file of records, "" for none
 	roots   []root
 }
 
@@ -107,7 +109,7 @@ func newChildren(shell, files []string, stderr io.Writer) *children {
 		}
 		s.mu.Lock()
 		moved := s.session != hello.Session && s.root != ""
-		s.session, s.root = hello.Session, hello.Root
+		s.session, s.root, s.audit = hello.Session, hello.Root, hello.Audit
 		s.mu.Unlock()
 		if moved { // the session of a loop is gone with it
 			s.files.close(false)

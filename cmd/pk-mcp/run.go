@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"pikuri/lib/audit"
 	"pikuri/lib/cli"
 )
 
@@ -58,6 +59,12 @@ func (o *options) run(ctx *cli.Context) error {
 	}
 	s := newServer(c, o.ask, <-told)
 	s.keeps = o.state != "none"
+	if o.ask { // pk-bash and pk-fs record all else
+		if s.log, err = audit.Open("pk-mcp", c.audit, nil); err != nil {
+			return cli.Invalid(err)
+		}
+		defer s.log.Close()
+	}
 	return s.serve(signals, newStdio(ctx.Stdin, ctx.Stdout))
 }
 

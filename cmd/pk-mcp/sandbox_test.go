@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -174,9 +175,14 @@ func TestAskReally(t *testing.T) {
 		}
 		answers[answer] += q.Params.Message
 		return &mcp.ElicitResult{Action: answer}, nil
-	}}, "--ask")
+	}}, "--ask", "--audit", b.Audit(t))
 	call(t, r.ClientSession, "bash", fields{"command": "touch yes"})
 	call(t, r.ClientSession, "bash", fields{"command": "touch no; : \x1b[2K"})
+	var told []string
+	for _, record := range clitest.Records(t, b.Audit(t)) {
+		told = append(told, fmt.Sprint(record["program"], " ", record["event"], " ", record["answer"], " ", record["command"]))
+	}
+	assert.Equal(t, []string{"pk-mcp question yes touch yes", "pk-bash begin <nil> touch yes", "pk-bash end <nil> <nil>", "pk-mcp question no touch no; : \x1b[2K"}, told)
 	assert.FileExists(t, b.Project+"/yes")
 	assert.NoFileExists(t, b.Project+"/no")
 	assert.Contains(t, answers["decline"], `$ touch no; : \x1b[2K`)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"pikuri/lib/audit"
+
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -19,6 +21,7 @@ import (
 type server struct {
 	*children
 	ask   bool // through the client, before a command runs
+	log   *audit.Log
 	keeps bool // the working directory lasts from command to command
 	fence description
 

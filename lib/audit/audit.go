@@ -92,8 +92,8 @@ func (l *Log) open() error {
 	if err != nil {
 		return err
 	}
-	if l.head, err = openOwn(dir, path.Base(l.trail.Place)+headSuffix, flags); err == nil && isNew {
-		err = checkHead(l.head)
+	if l.head, err = openOwn(dir, path.Base(l.trail.Place)+headSuffix, flags); err == nil {
+		err = checkHead(l.head, isNew)
 	}
 	if err != nil {
 		return fmt.Errorf("its %s file: %w", headSuffix, err)
@@ -131,13 +131,21 @@ func checkBegin(f *os.File) (isNew bool, err error) {
 	return n == 0, nil
 }
 
-// checkHead refuses a file that is not the head of a log, and would be written over.
-func checkHead(f *os.File) error {
-	size, err := sizeOf(f)
-	if _, ok := readHead(f); err == nil && size > 0 && !ok {
-		err = errors.New("it has other content than the number and the hash of a record")
+// checkHead refuses a file that another user can open: flock(2) needs no more, and all
+// commands would wait. Beside a new log it refuses a file that is not a head, and would be
+// written over.
+func checkHead(f *os.File, isNew bool) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
 	}
-	return err
+	if info.Mode()&0o044 != 0 {
+		return errors.New("it can be read by others, who could lock it: chmod go-r")
+	}
+	if _, ok := readHead(f); isNew && info.Size() > 0 && !ok {
+		return errors.New("it has other content than the number and the hash of a record")
+	}
+	return nil
 }
 
 // openOwn opens a regular file with one name that no other user can write.
@@ -268,8 +276,8 @@ func (l *Log) Append(r Record) (seq uint64, err error) {
 	if l.inside != nil {
 		return 0, l.inside
 	}
-	if err = flock(l.file, unix.LOCK_EX); err == nil {
-		defer flock(l.file, unix.LOCK_UN)
+	if err = flock(l.head, unix.LOCK_EX); err == nil { // others may read the log
+		defer flock(l.head, unix.LOCK_UN)
 		var last end
 		if last, err = l.mended(); err == nil {
 			last, err = l.write(last, r)

@@ -317,6 +317,10 @@ func TestOpenRefuses(t *testing.T) {
 			appended(t, name)
 			return os.Chmod(name, 0o620)
 		}},
+		{"a head that others can read", "its .head file: it can be read by others, who could lock it: chmod go-r", func(t *testing.T, name string) error {
+			appended(t, name)
+			return os.Chmod(name+headSuffix, 0o640)
+		}},
 		{"a directory that others can write", "its directory can be written by others: chmod go-w", func(_ *testing.T, name string) error { return os.Chmod(filepath.Dir(name), os.ModeSticky|0o777) }},
 		{"another user's", "it belongs to uid 4321", func(t *testing.T, name string) error {
 			if os.Geteuid() != 0 {
@@ -333,6 +337,20 @@ func TestOpenRefuses(t *testing.T) {
 			assert.EqualError(t, err, fmt.Sprintf("cannot use audit file %q: %s", name, test.want))
 		})
 	}
+}
+
+// Others may read the log, and whoever can open a file can lock it. With the lock on the log
+// this would never end.
+func TestLockOfAReader(t *testing.T) {
+	name := file(t)
+	appended(t, name)
+	require.NoError(t, os.Chmod(name, 0o644))
+	reader, err := os.Open(name)
+	require.NoError(t, err)
+	defer reader.Close()
+	require.NoError(t, unix.Flock(int(reader.Fd()), unix.LOCK_EX))
+	appended(t, name, "true")
+	assert.Empty(t, findings(t, name))
 }
 
 // Records to a file without a name are lost.

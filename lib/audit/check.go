@@ -38,14 +38,16 @@ func Check(name string, report func(Finding)) error {
 		return cannotCheck(name, err)
 	}
 	defer head.Close() // nil can be closed
-	if err := flock(f, unix.LOCK_SH); err != nil {
-		return cannotCheck(name, err)
+	if head != nil {
+		if err := flock(head, unix.LOCK_SH); err != nil {
+			return cannotCheck(name, err)
+		}
+		c.known, c.hasHead = readHead(head)
 	}
 	info, err = f.Stat()
 	if head != nil {
-		c.known, c.hasHead = readHead(head)
+		_ = flock(head, unix.LOCK_UN) // the writers go on
 	}
-	_ = flock(f, unix.LOCK_UN) // the writers go on
 	if err == nil {
 		err = c.lines(io.LimitReader(f, info.Size()))
 	}

@@ -15,15 +15,16 @@ type Event string
 
 // The events.
 const (
-	Begin    Event = "begin"    // it begins when this record is written
-	End      Event = "end"      // it has ended
-	Question Event = "question" // a person or a program has answered
-	Input    Event = "input"    // text goes to the standard input or terminal of a job
-	Declined Event = "declined" // it does not begin: the answer was no
-	Refused  Event = "refused"  // it does not begin: pk refuses it
-	Landing  Event = "landing"  // pk-apply has changed a path of the project
-	Torn     Event = "torn"     // the line before is incomplete
-	Gap      Event = "gap"      // records before this one are missing
+	Begin    Event = "begin"      // it begins when this record is written
+	End      Event = "end"        // it has ended
+	Rest     Event = "background" // the last process that it left running has ended
+	Question Event = "question"   // a person or a program has answered
+	Input    Event = "input"      // text goes to the standard input or terminal of a job
+	Declined Event = "declined"   // it does not begin: the answer was no
+	Refused  Event = "refused"    // it does not begin: pk refuses it
+	Landing  Event = "landing"    // pk-apply has changed a path of the project
+	Torn     Event = "torn"       // the line before is incomplete
+	Gap      Event = "gap"        // records before this one are missing
 )
 
 // Record is one line of the file, as pk-audit(5) documents it. Fields that do not apply are left

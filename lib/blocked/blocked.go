@@ -40,10 +40,14 @@ import (
 	"pikuri/lib/trace"
 )
 
-// Fact is a path or a host that the command could not reach, or a file that is lost.
+// Fact is a path or a host that the command could not reach, or a file that is lost. A
+// record in JSON sets the twins in base64, of names that are not UTF-8.
 type Fact struct {
-	Path   string `json:"path,omitempty"` // as called in the sandbox
-	Word   string `json:"word,omitempty"` // of the output that led to it
+	Path       string `json:"path,omitempty"` // as called in the sandbox
+	PathBase64 string `json:"path_base64,omitempty"`
+	Word       string `json:"word,omitempty"` // of the output that led to it
+	WordBase64 string `json:"word_base64,omitempty"`
+
 	Host   string `json:"host,omitempty"`
 	Access Access `json:"access"`
 	Rule   string `json:"rule,omitempty"`   // of the plan
@@ -116,19 +120,30 @@ func (c Command) Find(output string) []Fact {
 	s := c.search()
 	s.output(output)
 	s.calls()
-	return s.found
+	return outermost(s.found)
 }
 
 func (s *search) output(output string) {
-	for line := range strings.Lines(output[max(0, len(output)-maxText):]) {
-		if !complains().MatchString(line) {
-			continue
-		}
-		s.line(line)
+	lines := slices.Collect(strings.Lines(output[max(0, len(output)-maxText):]))
+	for _, line := range slices.Backward(lines) { // the cause is near the end
 		if s.done() {
 			break
 		}
+		if n := len(s.found); complains().MatchString(line) {
+			s.line(line)
+			slices.Reverse(s.found[n:])
+		}
 	}
+	slices.Reverse(s.found)
+}
+
+// outermost leaves out what the option of another fact shows as well.
+func outermost(found []Fact) []Fact {
+	return slices.DeleteFunc(slices.Clone(found), func(f Fact) bool {
+		return f.Access == NotShown && slices.ContainsFunc(found, func(o Fact) bool {
+			return o.Access == NotShown && o.Option != "" && o.Path != f.Path && fsat.Within(f.Path, o.Path)
+		})
+	})
 }
 
 func (s *search) done() bool {
@@ -137,10 +152,16 @@ func (s *search) done() bool {
 
 // complaint is the meaning of a line. It is found out once for all words of the line, which
 // may be long.
-type complaint struct{ readOnly, busy, creates, missing bool }
+type complaint struct {
+	readOnly, busy, creates, missing bool
+
+	other bool // a cause that a name which is not there cannot have
+}
 
 func read(line string) complaint {
-	return complaint{readOnly().MatchString(line), busy().MatchString(line), creates().MatchString(line), missing().MatchString(line)}
+	says := complaint{readOnly: readOnly().MatchString(line), busy: busy().MatchString(line), creates: creates().MatchString(line), missing: missing().MatchString(line)}
+	says.other = !says.missing && !says.readOnly && other().MatchString(line)
+	return says
 }
 
 // search is the work on one command.
@@ -180,12 +201,14 @@ func (c Command) search() *search {
 // Messages in which programs complain of a path or a host.
 var (
 	complains = lazy(`(?i:not a git|no such|not found|cannot|can't|couldn.t|could not|unable|fail|error|denied|not permitted|read-only|exist|missing|invalid|busy|resolve|unreachable)|\bE[A-Z]{4,}\b`)
-	readOnly  = lazy(`(?i)read-only file ?system|EROFS`)
-	busy      = lazy(`(?i)resource busy|EBUSY`)
+	readOnly  = lazy(`(?i)read-only file ?system|\bEROFS\b`)
+	busy      = lazy(`(?i)resource busy|\bEBUSY\b`)
 	creates   = lazy(`(?i)creat|touch|writ|\bsav`)
-	missing   = lazy(`(?i)no such file|not found|ENOENT`)
-	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|ENOTFOUND|EAI_AGAIN|ENETUNREACH|failed to resolve`)
-	hostName  = lazy(`(?i)(?:host|hostname|address|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
+	missing   = lazy(`(?i)no such file|not found|\bENOENT\b`)
+	noFile    = lazy(`(?i)no such file|\bENOENT\b`)
+	other     = lazy(`(?i)permission denied|already exists|is a directory|not empty|connection refused|in use|timed out|\b(?:EACCES|EEXIST|EISDIR|ENOTEMPTY|ECONNREFUSED|EADDRINUSE)\b`)
+	noNetwork = lazy(`(?i)resolve host|resolve hostname|failure resolving|name resolution|name or service not known|no such host|network is unreachable|\b(?:ENOTFOUND|EAI_AGAIN|ENETUNREACH)\b|failed to resolve`) // not "FileNotFoundError"
+	hostName  = lazy(`(?i)(?:host|hostname|address(?: for)?|ENOTFOUND|EAI_AGAIN|lookup|resolve|resolving)[\s:'"‘(]+([a-z0-9][a-z0-9-]*(?:\.[a-z0-9-]+)+)`)
 	quoted    = lazy("(?:^|[\\s(\\[:=,])(?:['\"`]([^'\"`]+)['\"`]|[‘“]([^’”]+)[’”])")
 	number    = lazy(`^[0-9]+$`)
 )
@@ -209,7 +232,8 @@ func (s *search) line(line string) {
 	if strings.Contains(line, "not a git repository") {
 		s.repository()
 	}
-	says := read(line)
+	says, before := read(line), len(s.found)
+	var names []string
 	for word, named := range words(line) {
 		s.words++
 		s.steps += strings.Count(word, "/")
@@ -219,20 +243,46 @@ func (s *search) line(line string) {
 		if word == "" || len(word) > maxWord {
 			continue
 		}
-		if !strings.Contains(word, "/") && says.missing {
+		if !strings.Contains(word, "/") && says.missing && (named || isProgram(word, line)) {
 			s.program(word)
 		}
-		if !named {
-			continue
+		if named {
+			s.word(word, line, says)
+			names = append(names, word)
 		}
+	}
+	for _, word := range names {
 		for _, path := range s.places(word) {
-			if f, ok := s.path(path, says); ok {
-				f.Word = word
-				s.add(f)
-				break
+			if says.missing && len(s.found) == before {
+				s.parent(word, path)
 			}
 		}
 	}
+}
+
+// word looks at a word that may be a path. One like /home is often no path but an address
+// of a web server: such a line has to say that a file is missing.
+func (s *search) word(word, line string, says complaint) {
+	for _, path := range s.places(word) {
+		if filepath.Dir(path) == "/" && !noFile().MatchString(line) {
+			continue
+		}
+		if f, ok := s.path(path, says); ok {
+			f.Word = word
+			s.add(f)
+			return
+		}
+	}
+}
+
+// isProgram reports whether a line complains that a word is no program.
+func isProgram(word, line string) bool {
+	for _, text := range []string{word + " not found", word + " ENOENT", "not found: " + word, "directory - " + word} {
+		if strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *search) add(f Fact) {
@@ -254,7 +304,7 @@ func (s *search) noNetwork() bool {
 // offline: the plan has no network, so the host does not matter.
 func (s *search) offline(host string) {
 	f := Fact{Host: host, Access: NoNetwork, Rule: "option --net none"}
-	if _, err := hostrule.Parse(host); err == nil {
+	if _, err := hostrule.Parse(host); err == nil && !strings.HasSuffix(host, ".invalid") { // RFC 6761: there is none
 		f.Option = "--net allow --allow-host " + host
 	}
 	s.add(f)
@@ -329,13 +379,24 @@ func (s *search) program(name string) {
 			continue
 		}
 		f := s.notShown(path, s.Plan.Explain(path))
-		if f.Option != "" && s.mayShow(dir) {
+		switch real := bwrap.Canonical(path); {
+		case !fsat.Within(real, bwrap.Canonical(dir)) && s.Plan.Explain(real).Access == bwrap.Absent:
+			f.Option = s.readable(around(dir, real)) // npm's programs are links
+		case f.Option != "" && s.mayShow(dir):
 			f.Option = option("--readable", dir)
 		}
 		f.Word = name
 		s.add(f)
 		return
 	}
+}
+
+// around is the innermost directory that holds both paths.
+func around(dir, path string) string {
+	for !fsat.Within(path, dir) {
+		dir = filepath.Dir(dir)
+	}
+	return dir
 }
 
 // path compares a path with the plan and the host.
@@ -346,6 +407,8 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	}
 	m := s.mount(v.Mount)
 	switch {
+	case v.Access == bwrap.Hidden && says.missing && v.Place == v.Mount && !m.Blank:
+		return Fact{}, false // it is there, and cannot be opened
 	case v.Access == bwrap.Hidden:
 		return Fact{Path: v.Mount, Access: Masked, Rule: m.Rule}, true
 	case says.busy:
@@ -355,10 +418,25 @@ func (s *search) path(path string, says complaint) (Fact, bool) {
 	case v.Access != bwrap.Absent || showsHost(m):
 	case says.creates:
 		return s.noDirectory(v.Place)
-	case s.inView(v.Place):
+	case !says.other && s.inView(v.Place) && mayUse(v.Place):
 		return s.notShown(v.Place, v), true
 	}
 	return Fact{}, false
+}
+
+// parent finds the directory of a name that neither the host has. A line does not say
+// whether the command wanted to read it or to make it, but its directory is not shown
+// either way. A directory of settings is no fact: programs look there for what few users have.
+func (s *search) parent(word, path string) {
+	dir := filepath.Dir(s.Plan.Explain(path).Place)
+	v := s.Plan.Explain(dir)
+	if v.Access != bwrap.Absent || showsHost(s.mount(v.Mount)) || !s.inView(dir) || !mayUse(dir) {
+		return
+	}
+	if f := s.notShown(dir, v); f.Option != "" {
+		f.Word = filepath.Dir(word)
+		s.add(f)
+	}
 }
 
 // noDirectory finds the directory that a command needed to make a file: the path, or its
@@ -374,6 +452,14 @@ func (s *search) noDirectory(path string) (Fact, bool) {
 	f := s.notShown(v.Place, v)
 	f.Option = s.writable(v.Place)
 	return f, true
+}
+
+// mayUse asks the host. Where the user can neither read, write nor run a file there, the
+// fence is not the cause.
+func mayUse(path string) bool {
+	return slices.ContainsFunc([]uint32{unix.R_OK, unix.W_OK, unix.X_OK}, func(mode uint32) bool {
+		return unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS) == nil
+	})
 }
 
 // mayWrite reports whether the host lets the user write.

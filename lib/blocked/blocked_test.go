@@ -59,7 +59,7 @@ func scene(t *testing.T) (c Command, home string) {
 	t.Helper()
 	home, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	for _, dir := range []string{"project/deep", "data", "tools", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
+	for _, dir := range []string{"project/deep", "data", "tools", "prefix/bin", "prefix/lib", ".ssh", ".cache/pikuri/workspace-x", "closed"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(home, dir), 0o755))
 	}
 	for _, file := range []string{"data/set.csv", "data/with space", "project/secret", ".cache/pikuri/workspace-x/f", ".ssh/config"} {
@@ -68,6 +68,10 @@ func scene(t *testing.T) (c Command, home string) {
 	require.NoError(t, os.WriteFile(home+"/tools/mytool", nil, 0o755))
 	require.NoError(t, os.WriteFile(home+"/.ssh/id", nil, 0o600))
 	require.NoError(t, os.WriteFile(home+"/private", nil, 0o600))
+	require.NoError(t, os.Symlink("nowhere", home+"/dangling"))
+	require.NoError(t, os.WriteFile(home+"/prefix/lib/program", nil, 0o755))
+	require.NoError(t, os.Symlink("../lib/program", home+"/prefix/bin/installed"))
+	require.NoError(t, os.Symlink("../prefix/lib/program", home+"/tools/linked"))
 	project := home + "/project"
 	plan := &bwrap.Plan{Chdir: project, Mounts: []bwrap.Mount{
 		{Op: bwrap.OpReadOnly, Source: "/usr", Dest: "/usr", Rule: "system"},
@@ -75,7 +79,7 @@ func scene(t *testing.T) (c Command, home string) {
 		{Op: bwrap.OpReadOnly, Source: project, Dest: project, Rule: "project root", Root: true},
 		{Op: bwrap.OpMask, Dest: project + "/secret", Rule: "--deny secret"},
 	}}
-	env := map[string]string{"HOME": home, "PATH": home + "/tools:/usr/bin"}
+	env := map[string]string{"HOME": home, "PATH": home + "/tools:" + home + "/prefix/bin:/usr/bin"}
 	return Command{Plan: plan, Dirs: []string{project}, Getenv: func(name string) string { return env[name] }}, home
 }
 
@@ -86,7 +90,16 @@ func TestFind(t *testing.T) {
 		{"with a tilde", "cannot open ~/data", "~/data is not shown (empty home); --readable ~/data shows it"},
 		{"relative", "cannot open ../data", "~/data is not shown (empty home); --readable ~/data shows it"},
 		{"a space in quotes", "cannot open 'HOME/data/with space'", "\"HOME/data/with space\" is not shown (empty home); --readable 'HOME/data/with space' shows it"},
-		{"not on the host either", "cat: HOME/data/none: No such file or directory", ""},
+		{"not on the host either", "cat: HOME/none: No such file or directory", ""},
+		{"not on the host either, in a directory that is not shown", "cat: HOME/data/none: No such file or directory", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"not on the host either, among settings", "cat: HOME/.ssh/none: No such file or directory", ""},
+		{"a cause that a missing name cannot have", "open HOME/data/set.csv: permission denied", ""},
+		{"a link that leads nowhere, outside", "cat: HOME/dangling: No such file or directory", ""},
+		{"below another", "cannot open HOME/data\ncannot open HOME/data/set.csv", "~/data is not shown (empty home); --readable ~/data shows it"},
+		{"another .env, in a directory that is not known", "cat: secret: No such file or directory", ""},
+		{"an error's name that ends as another's", "FileNotFoundError: [Errno 2] No such file or directory: 'HOME/data/set.csv'", "~/data/set.csv is not shown (empty home); --readable ~/data/set.csv shows it"},
+		{"an address of a web server", "Error: GET /opt 404 Not Found", ""},
+		{"no network, and no such host", "lookup nonesuch.invalid: no such host", "no network: nonesuch.invalid (option --net none)"},
 		{"no complaint", "read HOME/data/set.csv", ""},
 		{"shown", "cat: HOME/project/deep: failed", ""},
 		{"masked", "cat: secret: Permission denied", "~/project/secret is masked (--deny secret)"},
@@ -97,9 +110,14 @@ func TestFind(t *testing.T) {
 		{"session directories", "cat: HOME/.cache/pikuri/workspace-x/f: No such file or directory", ""},
 		{"read-only by the plan", "touch: HOME/project/new: Read-only file system", "~/project/new is read-only (project root); --writable ~/project allows it"},
 		{"a program", "bash: line 1: mytool: command not found", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a program, as node says", "Error: spawn mytool ENOENT", "~/tools/mytool is not shown (empty home); --readable ~/tools shows it"},
+		{"a program that is a link", "bash: line 1: linked: command not found", "~/tools/linked is not shown (empty home)"},
+		{"a program in a prefix", "bash: line 1: installed: command not found", "~/prefix/bin/installed is not shown (empty home); --readable ~/prefix shows it"},
+		{"a word that is also a program", "error: package foo not found by mytool", ""},
 		{"a program that nobody has", "bash: line 1: nonesuch: command not found", ""},
 		{"makes a file in a missing directory", "cp: cannot create regular file 'HOME/data/new': No such file or directory", "~/data is not shown (empty home); --writable ~/data shows it"},
 		{"no network", "curl: (6) Could not resolve host: a.example.com", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
+		{"no network, as libgit2 says", "failed to resolve address for a.example.com: Temporary failure in name resolution", "no network: a.example.com (option --net none); --net allow --allow-host a.example.com allows it"},
 		{"twice", "cannot open HOME/data\ncannot open HOME/data/", "~/data is not shown (empty home); --readable ~/data shows it"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -121,6 +139,8 @@ func TestReadOnlyOnTheHost(t *testing.T) {
 	require.NoError(t, os.WriteFile(home+"/project/kept", nil, 0o444))
 	assert.Empty(t, c.Find("touch: kept: Read-only file system"))
 	assert.Empty(t, c.Find("touch: /proc/version: Read-only file system"))
+	require.NoError(t, os.Chmod(home+"/private", 0))
+	assert.Empty(t, c.Find("cat: "+home+"/private: No such file or directory"))
 }
 
 // Root could look into the directories of all users.
@@ -148,7 +168,8 @@ func TestBounds(t *testing.T) {
 		long.WriteString("cannot open " + home + "/" + name + "\n")
 	}
 	assert.Len(t, c.Find(long.String()), Most)
-	assert.Empty(t, c.Find(strings.Repeat("error /none\n", maxWords)+long.String()))
+	assert.Len(t, c.Find(strings.Repeat("error /none\n", maxWords)+long.String()), Most)
+	assert.Empty(t, c.Find(long.String()+strings.Repeat("error /none\n", maxWords)))
 }
 
 // A name that the command has chosen stands in an option that the user may type.
@@ -234,7 +255,7 @@ func TestProgramIsAFile(t *testing.T) {
 func TestDeepNamesAreBounded(t *testing.T) {
 	c, home := scene(t)
 	deep := "error " + strings.Repeat("a/", maxWord/2) + "\n"
-	assert.Empty(t, c.Find(strings.Repeat(deep, maxSteps/(maxWord/2)+1)+"cannot open "+home+"/data"))
+	assert.Empty(t, c.Find("cannot open "+home+"/data\n"+strings.Repeat(deep, maxSteps/(maxWord/2)+1)))
 }
 
 func TestMountsByName(t *testing.T) {

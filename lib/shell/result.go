@@ -282,7 +282,7 @@ type movedRecord struct {
 func (r *Result) JSON() ([]byte, error) {
 	rec := record{
 		ID: r.ID, Event: r.Event, Job: r.Job, Outcome: r.Outcome, Limit: r.Limit, Next: r.Next, More: r.More, Cwd: strings.ToValidUTF8(r.Cwd, string(utf8.RuneError)),
-		Survivors: r.Survivors, Ended: r.Ended, Background: r.Background, Staying: r.Staying, BackgroundLog: r.BackgroundLog, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network, Fence: r.Fence,
+		Survivors: r.Survivors, Ended: r.Ended, Background: r.Background, Staying: r.Staying, BackgroundLog: r.BackgroundLog, Left: r.Left, Held: r.Held, Guarantees: r.Guarantees, Git: r.Git, Trial: r.Trial, Network: r.Network,
 		Error: strings.ToValidUTF8(r.Error, string(utf8.RuneError)),
 	}
 	if r.Outcome != Running {
@@ -300,6 +300,11 @@ func (r *Result) JSON() ([]byte, error) {
 		moved.From, moved.FromBase64 = textOrBase64([]byte(m.From))
 		moved.To, moved.ToBase64 = textOrBase64([]byte(m.To))
 		rec.MovedAside = append(rec.MovedAside, moved)
+	}
+	for _, f := range r.Fence {
+		f.Path, f.PathBase64 = textOrBase64([]byte(f.Path))
+		f.Word, f.WordBase64 = textOrBase64([]byte(f.Word))
+		rec.Fence = append(rec.Fence, f)
 	}
 	if r.ran() || r.Outcome == Running {
 		text, encoded := textOrBase64(r.Output)

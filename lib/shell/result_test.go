@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"pikuri/lib/blocked"
 	"pikuri/lib/quarantine"
 )
 
@@ -59,6 +60,8 @@ func TestJSON(t *testing.T) {
 			`{"command":"true","outcome":"exited","exit_status":0,"duration_ms":0,"output":"","output_bytes":0}`},
 		{"bytes that are not UTF-8", Result{Outcome: Exited, Command: "\xff", Output: []byte("a\xff"), Total: 2},
 			`{"command":"�","command_base64":"/w==","outcome":"exited","exit_status":0,"duration_ms":0,"output":"a�","output_base64":"Yf8=","output_bytes":2}`},
+		{"names that are not UTF-8", Result{Outcome: Declined, Status: 126, Fence: []blocked.Fact{{Path: "/a\xff", Word: "\xff", Access: blocked.Masked}}},
+			`{"outcome":"declined","exit_status":126,"fence":[{"path":"/a�","path_base64":"L2H/","word":"�","word_base64":"/w==","access":"masked"}]}`},
 		{"out of time", Result{Outcome: TimedOut, Command: "x", Status: 124, Signal: 9, Sent: []syscall.Signal{15, 9}, Total: 99, Omitted: 9, Survivors: 2},
 			`{"command":"x","outcome":"timed-out","exit_status":124,"signal":"SIGKILL","sent":["SIGTERM","SIGKILL"],"duration_ms":0,"output":"","output_bytes":99,"omitted_bytes":9,"survivors":2}`},
 		{"everything", Result{ID: json.RawMessage("7"), Outcome: Signaled, Command: "x", Status: 137, Signal: 9, Limit: "memory", Log: "/l", Folded: 1, Pipeline: []int{1, 0},
