@@ -695,3 +695,21 @@ func TestProcessorTimeNamesTheLimit(t *testing.T) {
 	assert.Equal(t, 137, got.Status)
 	assert.Contains(t, got.Stdout, `"limit":"cpu-time"`)
 }
+
+// TestFirstThreadEnded leaves a process whose first thread has ended: it is a zombie that runs.
+func TestFirstThreadEnded(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	clitest.Need(t, "python3")
+	b.Write(t, b.Project+"/thread.py", `
+import ctypes, os, threading, time
+def stay():
+    while " Z " not in open("/proc/self/stat").read(): pass
+    open("gone", "w").close()
+    time.sleep(1000)
+threading.Thread(target=stay).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+`)
+	got := run(t, b, "python3 thread.py >/dev/null & until test -e gone; do :; done; exit 5", "--json")
+	assert.Equal(t, 5, got.Status)
+	assert.Regexp(t, `"outcome":"exited".*"survivors":1,"ended":\["python3[0-9.]*"\]`, got.Stdout)
+}

@@ -156,12 +156,21 @@ print("killed", os.waitpid(child, 0)[1])
 os.execv("/bin/sh", ["sh", "-c", "exit 5"])
 `
 
+// forges stops the sandbox's init with a signal that claims to come from outside.
+const forges = `
+import ctypes, os, signal, struct
+call = {"x86_64": 129, "aarch64": 138}[os.uname().machine]
+info = struct.pack("iiiiii104x", signal.SIGSTOP, 0, -1, 0, 0, 0)
+print(ctypes.CDLL(None).syscall(call, 1, signal.SIGSTOP, info))
+`
+
 // TestTracedProcesses compares a traced command with one that is not.
 func TestTracedProcesses(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
 	clitest.Need(t, "python3")
 	clitest.Need(t, "perl")
 	b.Write(t, b.Project+"/follows.py", strings.Replace(follows, "NUMBER", fmt.Sprint(unix.SYS_PTRACE), 1))
+	b.Write(t, b.Project+"/forge.py", forges)
 	plain := run(t, b, "python3 follows.py", "--raw")
 	got := run(t, b, "python3 follows.py", "--raw", "--trace")
 	assert.Equal(t, 5, got.Status)
@@ -174,6 +183,8 @@ func TestTracedProcesses(t *testing.T) {
 		"kill -TERM $$":                        `"outcome":"signaled","exit_status":143`,
 		"sleep 1000 & " + awaitName + "exit 4": `"survivors":1`,
 		"trap 'exit 6' TERM; sleep 1000":       `"outcome":"timed-out"`,
+		"kill -STOP 1; exit 4":                 `"outcome":"exited","exit_status":4`,
+		"python3 forge.py; exit 4":             `"outcome":"exited","exit_status":4`,
 	} {
 		options := []string{"--trace", "--json"}
 		if strings.Contains(command, "trap") {

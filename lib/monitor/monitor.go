@@ -416,14 +416,20 @@ func (s *Sandbox) HeldStatus() (status syscall.WaitStatus, ok bool) {
 
 // AwaitProcesses returns when the last process in a sandbox on hold has ended, and bwrap's
 // init with it.
-func (s *Sandbox) AwaitProcesses() {
+func (s *Sandbox) AwaitProcesses() { s.awaitInit(-1) }
+
+// AwaitInit is AwaitProcesses for a sandbox without processes of the command. It gives up
+// after a second: nothing but the processor times depends on it.
+func (s *Sandbox) AwaitInit() { s.awaitInit(int(reportTime.Milliseconds())) }
+
+func (s *Sandbox) awaitInit(milliseconds int) {
 	for _, p := range descendants(s.bwrap) {
 		if p.parent != s.bwrap {
 			continue
 		}
 		if init, err := unix.PidfdOpen(p.pid, 0); err == nil {
 			fds := []unix.PollFd{{Fd: int32(init), Events: unix.POLLIN}}
-			for _, err = unix.Poll(fds, -1); err == unix.EINTR; _, err = unix.Poll(fds, -1) {
+			for _, err = unix.Poll(fds, milliseconds); err == unix.EINTR; _, err = unix.Poll(fds, milliseconds) {
 			}
 			unix.Close(init)
 		}

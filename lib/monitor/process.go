@@ -106,7 +106,7 @@ func commandLines(list []process) (lines []string) {
 		if text == "" { // it has ended, or has made its command line empty
 			stat, _ := os.ReadFile(dir + "/stat")
 			end := strings.LastIndexByte(string(stat), ')')
-			if end < 0 || strings.HasPrefix(string(stat[end:]), ") Z") || strings.HasPrefix(string(stat[end:]), ") X") {
+			if end < 0 || hasEnded(strings.Fields(string(stat[end+1:]))) {
 				continue
 			}
 			_, text, _ = strings.Cut(string(stat[:end]), "(")
@@ -117,6 +117,13 @@ func commandLines(list []process) (lines []string) {
 		lines = append(lines, text)
 	}
 	return lines
+}
+
+// hasEnded reports whether a process has ended, by the fields of its stat from its state on.
+// A process whose first thread has ended runs on with the others, as a zombie.
+func hasEnded(fields []string) bool {
+	const state, threads = 0, 17
+	return len(fields) <= threads || fields[state] == "X" || fields[state] == "Z" && fields[threads] <= "1"
 }
 
 // send signals a process if it is still the one that was found: the kernel may have

@@ -227,7 +227,7 @@ func (g *gate) hold() {
 		} else if len(g.leftover) == 0 && !g.asked.Load() {
 			// The init ends now. If bwrap ended first, the kernel would reap the init for it,
 			// and not add up the processor times (zap_pid_ns_processes).
-			sandbox.AwaitProcesses()
+			sandbox.AwaitInit()
 		}
 		sandbox.LetGo()
 		close(g.looked)

@@ -114,26 +114,44 @@ func ptrace(request, pid int, addr, data uintptr) error {
 	return nil
 }
 
-// follow waits for the processes, to the end of the last.
+// follow waits for the processes, to the end of the last. It takes all stops before any
+// process goes on: the kernel reports the youngest process first, so a few busy ones would
+// keep the others waiting.
 func (t *Tracer) follow() {
 	defer close(t.ended)
+	stops := map[int]syscall.WaitStatus{}
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, unix.WALL|unix.WNOTHREAD, nil)
+		options := unix.WALL | unix.WNOTHREAD
+		if len(stops) > 0 {
+			options |= unix.WNOHANG
+		}
+		pid, err := syscall.Wait4(-1, &ws, options, nil)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
 			return
+		case pid == 0:
+			t.resume(stops)
 		case ws.Stopped():
-			request, signal := t.stopped(pid, ws)
-			_ = ptrace(request, pid, 0, uintptr(signal)) // it may have been killed
+			stops[pid] = ws
 		default:
+			delete(stops, pid)
 			delete(t.begun, pid)
 			if pid == t.first {
 				t.ended <- ws
 			}
 		}
 	}
+}
+
+// resume handles the stops, and removes them.
+func (t *Tracer) resume(stops map[int]syscall.WaitStatus) {
+	for pid, ws := range stops {
+		request, signal := t.stopped(pid, ws)
+		_ = ptrace(request, pid, 0, uintptr(signal)) // it may have been killed
+	}
+	clear(stops)
 }
 
 // stopped handles a stop, and returns how the process goes on.
@@ -153,10 +171,32 @@ func (t *Tracer) stopped(pid int, ws syscall.WaitStatus) (request int, signal sy
 	case event != 0:
 	case signal == unix.SIGTRAP|0x80:
 		t.end(pid)
+	case signal == unix.SIGSTOP && fromInside(pid) && isInit(pid):
 	default:
 		return unix.PTRACE_CONT, signal
 	}
 	return unix.PTRACE_CONT, 0
+}
+
+// fromInside reports whether the signal of a stop may come from the PID namespace of the
+// process. The kernel gives a sender in an outer namespace the number 0. A process can
+// forge that, but not together with the code of kill(2), nor a code above that.
+func fromInside(pid int) bool {
+	var info struct {
+		_, _, code, _, sender int32
+		_                     [108]byte
+	}
+	err := ptrace(unix.PTRACE_GETSIGINFO, pid, 0, uintptr(unsafe.Pointer(&info)))
+	return err == nil && (info.sender != 0 || info.code < 0)
+}
+
+// isInit reports whether the process is the first of its PID namespace. The kernel ignores a
+// SIGSTOP to it from inside, except if it is traced.
+func isInit(pid int) bool {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(text), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.HasSuffix(line, "\t1")
 }
 
 // info is struct ptrace_syscall_info, as it is in a stop of a filter, and at the end of a

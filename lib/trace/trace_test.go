@@ -162,6 +162,21 @@ var tasks = map[string]func(){
 			<-done
 		}
 	},
+	"busy threads": func() {
+		begun := make(chan bool)
+		for range 150 {
+			go func() {
+				runtime.LockOSThread()
+				named("/none/busy", 0)
+				begun <- true
+				for {
+					named("/none/busy", 0)
+				}
+			}()
+			<-begun
+		}
+		named("/none/last", 0)
+	},
 	"killed": func() {
 		named("/none", 0)
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -212,6 +227,7 @@ func TestFailures(t *testing.T) {
 		"nothing to note":      nil,
 		"at the end of a page": {`ENOENT "/none"`},
 		"threads":              nil,
+		"busy threads":         {`ENOENT "/none/last"`, `ENOENT "/none/busy"`},
 	} {
 		t.Run(task, func(t *testing.T) {
 			got, status := traced(t, task)
