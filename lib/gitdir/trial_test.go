@@ -17,8 +17,8 @@ func (g ground) mount(layers, script string) *Layer {
 	l, err := OpenShared(layers, g.path(".git"), "s")
 	require.NoError(g, err)
 	l.GitDirs = []string{l.GitDir}
-	g.sh(`rm -rf ../copy; cp -a . ../copy; cp -a ` + l.Upper() + `/. ../copy/.git; cp -a ../copy/.git ../before; cd ../copy; touch *; ` + script + `
-		cd .git; for f in $(find . -type f); do cmp -s $f ../../before/$f || { mkdir -p "` + l.Upper() + `/$(dirname $f)"; cp -a $f ` + l.Upper() + `/$f; }; done
+	g.sh(`rm -rf ../copy; cp -a . ../copy; cp -af ` + l.Upper() + `/. ../copy/.git; cp -a ../copy/.git ../before; cd ../copy; touch *; ` + script + `
+		cd .git; for f in $(find . -type f); do cmp -s $f ../../before/$f || { mkdir -p "` + l.Upper() + `/$(dirname $f)"; cp -af $f ` + l.Upper() + `/$f; }; done
 		cd ../..; rm -rf copy before`)
 	l.Started()
 	require.NoError(g, l.Close())
