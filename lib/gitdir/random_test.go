@@ -77,6 +77,7 @@ func (t template) place(tb testing.TB) place {
 	require.NoError(tb, err)
 	script(tb, dir, "cp -a "+t.dir+"/project "+t.dir+"/wt . && mkdir layers && echo outside >outside && cd project && git worktree repair ../wt >/dev/null 2>&1")
 	tb.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", dir).Run() })
+	time.Sleep(20 * time.Millisecond) // a tick of the clock that file systems take a ctime from: else the host has moved HEAD
 	return place{dir, dir + "/project/.git", dir + "/layers"}
 }
 
