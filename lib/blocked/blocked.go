@@ -645,6 +645,16 @@ func (s *search) writable(dir string) string {
 	return option("--writable", dir)
 }
 
+// closed reports whether a place outside of the home is closed to other users, and open to
+// the caller because of a group, or because the caller is root: /etc/shadow is one.
+func (s *search) closed(path string) bool {
+	var st unix.Stat_t
+	if fsat.Within(path, s.home) || unix.Stat(path, &st) != nil {
+		return false
+	}
+	return st.Mode&0o004 == 0 && (os.Geteuid() == 0 || int(st.Uid) != os.Geteuid())
+}
+
 func (s *search) mayShow(path string) bool {
 	foreignTmp := s.mount("/tmp") // a --temp: nothing is mounted in it
 	for _, place := range []string{path, bwrap.Canonical(path)} {
@@ -655,7 +665,7 @@ func (s *search) mayShow(path string) bool {
 			return false
 		case s.base != "" && fsat.Within(s.base, place):
 			return false
-		case s.secrets()(place), bwrap.CheckRoot(place, s.home, s.Getenv) != nil:
+		case s.secrets()(place), s.closed(place), bwrap.CheckRoot(place, s.home, s.Getenv) != nil:
 			return false
 		}
 	}
