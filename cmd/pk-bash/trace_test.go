@@ -17,7 +17,7 @@ import (
 
 // TestTrace runs a table of commands that say nothing of the paths that they fail at.
 func TestTrace(t *testing.T) {
-	b := clitest.NewBoxInEveryRow(t)
+	b := clitest.NewBox(t)
 	clitest.Need(t, "python3")
 	b.Project = b.Home + "/src/project"
 	b.Env = []string{"PATH=" + b.Home + "/bin:" + os.Getenv("PATH")}
@@ -166,7 +166,7 @@ print(ctypes.CDLL(None).syscall(call, 1, signal.SIGSTOP, info))
 
 // TestTracedProcesses compares a traced command with one that is not.
 func TestTracedProcesses(t *testing.T) {
-	b := clitest.NewBoxInEveryRow(t)
+	b := clitest.NewBox(t)
 	clitest.Need(t, "python3")
 	clitest.Need(t, "perl")
 	b.Write(t, b.Project+"/follows.py", strings.Replace(follows, "NUMBER", fmt.Sprint(unix.SYS_PTRACE), 1))
