@@ -7,8 +7,8 @@ import (
 	"pikuri/lib/workspace"
 )
 
-// Programs call the package by these types. Whoever changes one breaks them, and says so
-// in CHANGELOG.
+// Programs call the package by these types. A change of one breaks them, and belongs in
+// CHANGELOG.
 var (
 	_ func(context.Context, workspace.Workspace, string, []byte) error             = workspace.AtomicWrite
 	_ func(context.Context, workspace.Workspace, string, string) error             = workspace.Copy

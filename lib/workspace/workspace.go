@@ -36,6 +36,15 @@
 // Errors are of type *Error. They match (errors.Is) one of the sentinels of this package,
 // or context.Canceled or context.DeadlineExceeded. Their text holds paths as the caller
 // gave them, never the real path of the workspace, nor the target of a link.
+//
+// # Programs written for another Workspace
+//
+// Packages of other projects have a Workspace with these nine operations, and programs for
+// them compile here, but for three things. NewScopedWorkspace returns an error too: a
+// malformed pattern would deny nothing. There is no workspace with GitClone, GitPull and
+// GitHead: git never runs on files of a workspace, and Client of package gitsync has all
+// three. Commands are run by package sandbox alone, whose NewLocalRunner returns an error
+// too: the root may not be there.
 package workspace
 
 import (
