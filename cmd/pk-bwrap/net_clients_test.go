@@ -34,7 +34,29 @@ async def main():
     w.write(b"GET /x HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n")
     print((await r.read()).decode().splitlines()[-1])
 asyncio.run(main())'`, "good.test HTTP/1.1 /x 0"},
+	{"python, half-closed", "python3", `python3 -c '
+import socket
+c = socket.create_connection(("good.test", 80))
+c.sendall(b"GET /x HTTP/1.0\r\nHost: good.test\r\n\r\n")
+c.shutdown(socket.SHUT_WR)
+print(c.makefile().read().splitlines()[-1])'`, "good.test HTTP/1.0 /x 0"},
+	{"python, an upgrade over TLS", "python3", `python3 -c '
+import socket, ssl
+c = ssl.create_default_context().wrap_socket(socket.create_connection(("good.test", 443)), server_hostname="good.test")
+f = c.makefile("rwb")
+f.write(b"GET / HTTP/1.1\r\nHost: good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nframe\n")
+f.flush()
+print(f.readline().decode().strip(), end=" ")
+while (line := f.readline().strip()) != b"frame": pass
+print(line.decode())'`, "HTTP/1.1 101 Switching Protocols frame"},
 	{"node, fetch", "node", `NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt node -e 'fetch("https://good.test/x").then(r => r.text()).then(t => process.stdout.write(t))'`, "good.test HTTP/1.1 /x 0"},
+	{"node, HTTP/2", "node", `NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt node -e '
+const session = require("http2").connect("https://good.test")
+session.request({":path": "/x"}).on("end", () => session.close()).pipe(process.stdout)'`, "good.test:443 HTTP/2.0 /x 0"},
+	{"node, c-ares, another server", "node", `node -e '
+const r = new (require("dns").Resolver)()
+r.setServers(["192.0.2.53"])
+r.resolve4("good.test", (e, a) => console.log(e || a.length))'`, "1"},
 	{"node, c-ares", "node", `node -e 'require("dns").resolve4("good.test", (e, a) => console.log(e || a.length))'`, "1"},
 	{"node, c-ares, a name that is refused", "node", `node -e 'require("dns").resolve4("other.test", (e, a) => console.log(e.code))'`, "ENOTFOUND"},
 	{"java, HttpClient", "java", `cat >/tmp/C.java <<'EOF'
