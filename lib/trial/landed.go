@@ -120,14 +120,28 @@ func (r *Root) project() (*workspace.LocalWorkspace, error) {
 	return workspace.NewLocalWorkspaceFrom(dir, workspace.WithGitDirs(), workspace.WithOneFileSystem(), workspace.WithoutSymlinks())
 }
 
-// entryNow is the project's entry at a path.
+// entryNow is the project's entry at a path. A workspace counts an entry as missing, too,
+// where a name above is no directory, as when somebody exchanges it meanwhile. Here that is
+// ErrChanged: by it, no removal has landed.
 func (r *Root) entryNow(rel string) (workspace.Entry, error) {
 	ws, err := r.project()
 	if err != nil {
 		return workspace.Entry{}, err
 	}
 	defer ws.Close()
-	return workspace.EntryOf(context.Background(), ws, rel)
+	e, err := workspace.EntryOf(context.Background(), ws, rel)
+	if err != nil || e.Kind != workspace.KindMissing {
+		return e, err
+	}
+	fd, err := r.openProject()
+	if err != nil {
+		return e, err
+	}
+	defer unix.Close(fd)
+	if _, err := lstatBelow(fd, rel); !errors.Is(err, unix.ENOENT) {
+		return e, workspace.ErrChanged
+	}
+	return e, nil
 }
 
 // Before is the project's entry at the path of an item.
