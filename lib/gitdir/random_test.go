@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/gittest"
@@ -69,6 +70,14 @@ func command(dir, text string) *exec.Cmd {
 	return cmd
 }
 
+// tick waits until the clock that file systems take a ctime from has passed all times that
+// files have now.
+func tick(tb testing.TB) {
+	for begun, now := time.Now().UnixNano(), (unix.Timespec{}); now.Nano() <= begun; {
+		require.NoError(tb, unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now))
+	}
+}
+
 func (t template) place(tb testing.TB) place {
 	tb.Helper()
 	dir, err := os.MkdirTemp(tb.TempDir(), "")
@@ -77,7 +86,7 @@ func (t template) place(tb testing.TB) place {
 	require.NoError(tb, err)
 	script(tb, dir, "cp -a "+t.dir+"/project "+t.dir+"/wt . && mkdir layers && echo outside >outside && cd project && git worktree repair ../wt >/dev/null 2>&1")
 	tb.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", dir).Run() })
-	time.Sleep(20 * time.Millisecond) // a tick of the clock that file systems take a ctime from: else the host has moved HEAD
+	tick(tb) // else the host has moved HEAD
 	return place{dir, dir + "/project/.git", dir + "/layers"}
 }
 
@@ -183,7 +192,7 @@ func TestIndexBesideTheHosts(t *testing.T) {
 			ids, err := hex.DecodeString(strings.Join(strings.Fields(string(trees)), ""))
 			require.NoError(t, err)
 			require.Len(t, ids, 40)
-			time.Sleep(20 * time.Millisecond) // a tick of the clock that file systems take a ctime from
+			tick(t)
 			told, err := p.land(func(upper string) {
 				index := upper + "/index"
 				script(t, p.dir+"/project", "cp .git/index "+index+"; sleep 0.02; "+strings.ReplaceAll(row.script, "=U ", "="+index+" "))

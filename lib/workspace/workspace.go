@@ -39,12 +39,12 @@
 //
 // # Programs written for another Workspace
 //
-// Packages of other projects have a Workspace with these nine operations, and programs for
-// them compile here, but for three things. NewScopedWorkspace returns an error too: a
-// malformed pattern would deny nothing. There is no workspace with GitClone, GitPull and
-// GitHead: git never runs on files of a workspace, and Client of package gitsync has all
-// three. Commands are run by package sandbox alone, whose NewLocalRunner returns an error
-// too: the root may not be there.
+// Other packages have a Workspace of the same nine operations. A program for one may have
+// to be changed in three places. NewScopedWorkspace returns an error too: a malformed
+// pattern would deny nothing. No workspace has GitClone, GitPull and GitHead: git never
+// runs in a repository of a workspace, and Client of package gitsync has Clone, Pull and
+// Head. Nothing here runs commands: package sandbox does, and its NewLocalRunner returns
+// an error too, as for a root that is not there.
 package workspace
 
 import (
