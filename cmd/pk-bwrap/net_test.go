@@ -92,6 +92,7 @@ func TestNetworkByName(t *testing.T) {
 			{"another port", "tcp good.test:22 ping", `hello from 22\nping`, ""},
 			{"a private address that is allowed", "tcp private.test:7000 ping", `hello from 7000\nping`, ""},
 			{"an upgrade", `tcp good.test:80 GET /ws HTTP/1.1\r\nHost: good.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, ""},
+			{"a link without loss", "link good.test:22", "reno true", ""},
 			{"a server that closes", `tcp good.test:80 GET /close HTTP/1.1\r\nHost: good.test\r\n\r\n`, "Connection: close", ""},
 			{"addresses of a name", "lookup good.test", "1 and 1", ""},
 
@@ -426,9 +427,9 @@ func TestNetworkSpeed(t *testing.T) {
 	}
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
-		words := []string{"bulk private.test:7001", "greetings private.test:7000"}
+		words := []string{"bulk private.test:7001", "upload private.test:7002", "greetings private.test:7000"}
 		for range 8 {
-			ours, _ := act(t, b, allow("private.test:7000,7001 private"), words...)
+			ours, _ := act(t, b, allow("private.test:7000,7001,7002 private"), words...)
 			cmd := exec.Command("./client", "-test.run=^TestClient$")
 			cmd.Dir = b.Project
 			cmd.Env = append(os.Environ(), clientWords+"="+strings.Join(words, "\n"))

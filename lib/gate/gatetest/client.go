@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,12 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client runs the commands in its words and prints one line for each. It is for a test
@@ -25,7 +29,9 @@ import (
 //	tls HOST:PORT NAME      a TLS handshake with another server name
 //	unix PATH               a connection to a socket
 //	udp HOST:PORT           a packet, and what becomes of it
-//	bulk HOST:PORT          the time for 4 GiB, in us
+//	bulk HOST:PORT          the time for 4 GiB to arrive, in us
+//	upload HOST:PORT        the time for 4 GiB to be sent, in us
+//	link HOST:PORT          the congestion control of a connection, and whether eth0 sends large segments
 //	greetings HOST:PORT     the median time from connecting to its address to the first byte, in us
 //	serve HOST:PORT         an HTTP server, until standard input ends
 //	lookup NAME             its addresses' families
@@ -76,6 +82,10 @@ func act(what, to, text, roots string) (string, error) {
 		return "connected", c.Close()
 	case "bulk":
 		return bulk(to)
+	case "link":
+		return aboutLink(to)
+	case "upload":
+		return upload(to)
 	case "greetings":
 		return greetings(to)
 	case "serve":
@@ -107,16 +117,81 @@ func serve(at string) error {
 	return err
 }
 
+func aboutLink(to string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	control := ""
+	_ = raw.Control(func(fd uintptr) { control, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
+	eth0, failed := net.InterfaceByName("eth0")
+	if err = errors.Join(err, failed); err != nil {
+		return "", err
+	}
+	table, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
+	if err != nil {
+		return "", err
+	}
+	messages, err := syscall.ParseNetlinkMessage(table)
+	size, most := uint32(0), uint32(64<<10) // a kernel that does not say most has this one
+	for _, m := range messages {
+		if m.Header.Type != syscall.RTM_NEWLINK || binary.NativeEndian.Uint32(m.Data[4:]) != uint32(eth0.Index) {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(&m)
+		if err != nil {
+			return "", err
+		}
+		for _, a := range attributes {
+			switch a.Attr.Type {
+			case unix.IFLA_GSO_MAX_SIZE:
+				size = binary.NativeEndian.Uint32(a.Value)
+			case unix.IFLA_TSO_MAX_SIZE:
+				most = binary.NativeEndian.Uint32(a.Value)
+			}
+		}
+	}
+	return fmt.Sprint(strings.TrimRight(control, "\x00"), " ", size >= min(most, 256<<10)), err
+}
+
+const bulkSize = 4 << 30
+
+func upload(to string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	begin := time.Now()
+	block := make([]byte, 1<<20)
+	for n := 0; n < bulkSize; n += len(block) {
+		if _, err := c.Write(block); err != nil {
+			return "", err
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return "", err
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != strconv.Itoa(bulkSize) {
+		return "", fmt.Errorf("%q arrived: %w", got, err)
+	}
+	return fmt.Sprint(time.Since(begin).Microseconds()), nil
+}
+
 func bulk(to string) (string, error) {
 	c, err := net.DialTimeout("tcp", to, patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	const size = 4 << 30
 	begin := time.Now()
 	buf := make([]byte, 1<<20)
-	for n := 0; n < size; {
+	for n := 0; n < bulkSize; {
 		got, err := c.Read(buf)
 		if err != nil {
 			return "", err

@@ -207,7 +207,7 @@ func join(there *os.File) error {
 			defer m.Close()
 			return errors.Join(m.Address(2, netip.MustParsePrefix(Private+"/24")), m.Address(2, netip.MustParsePrefix("fd77::2/64")), m.Up(2))
 		}),
-		n.Route(false, 2, netip.MustParseAddr(Private)), n.Route(true, 2, netip.MustParseAddr("fd77::2")))
+		n.Route(false, 2, netip.MustParseAddr(Private), ""), n.Route(true, 2, netip.MustParseAddr("fd77::2"), ""))
 }
 
 // inNetwork runs f on a thread in a network namespace.
@@ -263,7 +263,7 @@ func (w *World) serve(dir string) error {
 		return err
 	}
 	handler := http.HandlerFunc(w.handle)
-	for _, port := range []int{80, 443, 22, 7000, source} {
+	for _, port := range []int{80, 443, 22, 7000, source, drain} {
 		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 		if err != nil {
 			return err
@@ -276,6 +276,8 @@ func (w *World) serve(dir string) error {
 			go s.ServeTLS(l, "", "") //nolint:errcheck // it ends with the test
 		case source:
 			go pour(l)
+		case drain:
+			go swallow(l)
 		default:
 			go w.echo(l, port)
 		}
@@ -332,6 +334,28 @@ func pour(l net.Listener) {
 			for err == nil {
 				_, err = c.Write(block)
 			}
+		}()
+	}
+}
+
+// drain is a port whose server takes data to its end, and then sends its length.
+const drain = 7002
+
+func swallow(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			buf := make([]byte, 1<<20)
+			total, n := 0, 0
+			for err == nil {
+				n, err = c.Read(buf)
+				total += n
+			}
+			fmt.Fprint(c, total)
 		}()
 	}
 }
