@@ -60,8 +60,8 @@ func makeWires(c Config) (*wires, error) {
 func (w *wires) make(c Config) error {
 	var gates *rtnetlink.Conn
 	if c.Allow {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("cannot make a network namespace: %w", err)
+		if err := newNetwork(); err != nil {
+			return err
 		}
 		var err error
 		if gates, err = rtnetlink.Open(); err != nil {
@@ -72,8 +72,8 @@ func (w *wires) make(c Config) error {
 			return err
 		}
 	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("cannot make a network namespace: %w", err)
+	if err := newNetwork(); err != nil {
+		return err
 	}
 	var err error
 	if w.command, err = os.Open("/proc/thread-self/ns/net"); err != nil {
@@ -105,11 +105,24 @@ func (w *wires) make(c Config) error {
 	return nil
 }
 
+// newNetwork makes a network namespace for the calling thread.
+func newNetwork() error {
+	err := unix.Unshare(unix.CLONE_NEWNET)
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("cannot make a network namespace: %w", err)
+	if errors.Is(err, unix.ENOSPC) { // namespaces(7)
+		return &Failure{err, "no more are allowed; as root: sysctl user.max_net_namespaces=15000"}
+	}
+	return err
+}
+
 // connect joins the two namespaces.
 func (w *wires) connect(gates, commands *rtnetlink.Conn) error {
 	err := gates.MakePair(pairIndex, "gate0", "eth0", int(w.command.Fd()))
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPERM) {
-		return &Failure{fmt.Errorf("%w: the kernel has no veth: %w", ErrUnavailable, err), "as root: modprobe veth"}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return &Failure{errors.New("the kernel has no veth"), "as root: modprobe veth"}
 	}
 	if err != nil {
 		return fmt.Errorf("cannot make a veth pair: %w", err)

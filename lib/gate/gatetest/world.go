@@ -33,6 +33,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gate/answer"
 	"pikuri/lib/internal/rtnetlink"
 )
 
@@ -358,6 +359,11 @@ func (w *World) serve(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "roots.pem"), authority, 0o644); err != nil {
 		return err
 	}
+	queries, err := net.ListenPacket("udp", ":53")
+	if err != nil {
+		return err
+	}
+	go answerNames(queries)
 	handler := http.HandlerFunc(w.handle)
 	for _, port := range []int{80, 443, 22, 7000, source, drain} {
 		l, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -379,6 +385,26 @@ func (w *World) serve(dir string) error {
 		}
 	}
 	return nil
+}
+
+// inDNS is a name that /etc/hosts does not have.
+const inDNS = "dns.test"
+
+// answerNames is the server of /etc/resolv.conf.
+func answerNames(c net.PacketConn) {
+	query := make([]byte, 4096)
+	for {
+		n, from, err := c.ReadFrom(query)
+		if err != nil {
+			return
+		}
+		reply, ok := answer.Answer(query[:n], func(name string) answer.Found {
+			return answer.Found{V4: netip.MustParseAddr(Public), Exists: name == inDNS}
+		})
+		if ok {
+			_, _ = c.WriteTo(reply, from)
+		}
+	}
 }
 
 // handle answers requests: its host and path, a body of so many bytes, or an upgrade.
@@ -494,7 +520,7 @@ func certificates() (tls.Certificate, []byte, error) {
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "a test of pk"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		DNSNames: append(names(), "*.wild.test"),
+		DNSNames: append(names(), "*.wild.test", inDNS),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
