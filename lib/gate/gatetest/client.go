@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,9 @@ import (
 //	udp HOST:PORT           a packet, and what becomes of it
 //	bulk HOST:PORT          the time for 4 GiB to arrive, in us
 //	upload HOST:PORT        the time for 4 GiB to be sent, in us
+//	short HOST:PORT N       N connections of a line each, several at a time
+//	stalled HOST:PORT URL   a page, while a connection brings more than is read of it
+//	reset HOST:PORT         a connection that is reset
 //	link HOST:PORT          the congestion control of a connection, and whether eth0 sends large segments
 //	greetings HOST:PORT     the median time from connecting to its address to the first byte, in us
 //	serve HOST:PORT         an HTTP server, until standard input ends
@@ -82,6 +86,19 @@ func act(what, to, text, roots string) (string, error) {
 		return "connected", c.Close()
 	case "bulk":
 		return bulk(to)
+	case "short":
+		return short(to, text)
+	case "stalled":
+		return stalled(to, text, roots)
+	case "reset":
+		c, err := net.DialTimeout("tcp", to, patience)
+		if err != nil {
+			return "", err
+		}
+		if _, err = c.Read(make([]byte, 1)); err == nil { // the server has it
+			err = c.(*net.TCPConn).SetLinger(0)
+		}
+		return "reset", errors.Join(err, c.Close())
 	case "link":
 		return aboutLink(to)
 	case "upload":
@@ -115,6 +132,52 @@ func serve(at string) error {
 	go http.Serve(l, http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) { fmt.Fprint(out, "inside") })) //nolint:errcheck // it ends with the process
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
+}
+
+// short compares each answer: a descriptor that is used after its number belongs to
+// another connection takes bytes of that one.
+func short(to, count string) (string, error) {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return "", err
+	}
+	var next atomic.Int64
+	errs := make(chan error)
+	const atATime = 32
+	for range atATime {
+		go func() {
+			var err error
+			for i := next.Add(1); err == nil && i <= int64(n); i = next.Add(1) {
+				line := fmt.Sprintf("%d %d", i, i*i)
+				got := ""
+				if got, err = talk(to, line); err == nil && !strings.HasSuffix(got, `\n`+line) {
+					err = fmt.Errorf("connection %d: %q", i, got)
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range atATime {
+		err = errors.Join(err, <-errs)
+	}
+	return count + " are right", err
+}
+
+func stalled(to, url, roots string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		return "", err
+	}
+	said, err := get(url, roots)
+	if err != nil {
+		return "", err
+	}
+	n, err := io.CopyN(io.Discard, c, 64<<20)
+	return fmt.Sprint(said, ", and ", n), err
 }
 
 func aboutLink(to string) (string, error) {

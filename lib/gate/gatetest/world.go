@@ -494,7 +494,8 @@ func swallow(l net.Listener) {
 	}
 }
 
-// echo sends its input back, after a greeting.
+// echo sends its input back, after a greeting. It resets a connection on which "reset"
+// comes first.
 func (w *World) echo(l net.Listener, port int) {
 	for {
 		c, err := l.Accept()
@@ -505,7 +506,18 @@ func (w *World) echo(l net.Listener, port int) {
 		go func() {
 			defer c.Close()
 			fmt.Fprintf(c, "hello from %d\n", port)
-			_, _ = io.Copy(c, c)
+			first := make([]byte, 5)
+			n, err := io.ReadFull(c, first)
+			if string(first) == "reset" {
+				_ = c.(*net.TCPConn).SetLinger(0)
+				return
+			}
+			if _, _ = c.Write(first[:n]); err == nil {
+				_, err = io.Copy(c, c)
+			}
+			if errors.Is(err, syscall.ECONNRESET) {
+				w.see("reset %d", port)
+			}
 		}()
 	}
 }
