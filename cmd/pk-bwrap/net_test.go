@@ -539,6 +539,42 @@ func TestNetworkSpeed(t *testing.T) {
 	})
 }
 
+// TestNetworkPeers prints figures of other programs that give a command a network for
+// scripts/compare: the time of a start in ms, MB/s from and to a server, and the time to
+// the first byte in us. A peer may fail.
+func TestNetworkPeers(t *testing.T) {
+	peers := os.Getenv("PK_PEERS")
+	if peers == "" {
+		t.Skip("it measures: scripts/compare")
+	}
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		b.Write(t, b.Home+"/.srt-settings.json", `{"network": {"allowedDomains": ["good.test"], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}`)
+		const words = "pull good.test:7001\npush good.test:7002\ngreetings good.test:7000"
+		pk := b.Command("pk-bwrap", append(allow("good.test:7000,7001,7002"), "--setenv", clientWords+"="+words, "--")...)
+		fences := [][]string{{"env"}, pk.Args, {peers + "/srt/run"}, {peers + "/pasta/run"}}
+		run := func(fence []string, line ...string) []string {
+			cmd := exec.Command(fence[0], append(slices.Clone(fence[1:]), line...)...)
+			cmd.Dir = b.Project
+			cmd.Env = append(os.Environ(), clientWords+"="+words, "HOME="+b.Home, "PATH="+filepath.Dir(b.Bwrap)+":"+os.Getenv("PATH"))
+			begin := time.Now()
+			out, err := cmd.Output()
+			took := time.Since(begin)
+			if err != nil {
+				t.Logf("%q: %v: %s", fence, err, out)
+			}
+			return append([]string{fmt.Sprintf("%.1f", took.Seconds()*1000)}, strings.Split(strings.TrimSpace(string(out)), "\n")...)
+		}
+		for range 5 {
+			for i, name := range []string{"none", "pk", "srt", "pasta"} {
+				start := run(fences[i], "true")
+				figures := run(fences[i], "./client", "-test.run=^TestClient$")
+				fmt.Printf("peer\t%s\t%s\t%s\n", name, start[0], strings.Join(figures[1:], "\t"))
+			}
+		}
+	})
+}
+
 // Options of the network that contradict each other, or cannot be done.
 func TestNetworkOptions(t *testing.T) {
 	b := clitest.NewBox(t)

@@ -5,12 +5,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -32,6 +34,7 @@ import (
 //	udp HOST:PORT           a packet, and what becomes of it
 //	bulk HOST:PORT          the time for 4 GiB to arrive, in us
 //	upload HOST:PORT        the time for 4 GiB to be sent, in us
+//	pull, push HOST:PORT    the MB/s that arrive, or are sent, in a second
 //	short HOST:PORT N       N connections of a line each, several at a time
 //	stalled HOST:PORT URL   a page, while a connection brings more than is read of it
 //	reset HOST:PORT         a connection that is reset
@@ -85,7 +88,14 @@ func act(what, to, text, roots string) (string, error) {
 		}
 		return "connected", c.Close()
 	case "bulk":
-		return bulk(to)
+		_, took, err := pull(to, isBulk)
+		return fmt.Sprint(took.Microseconds()), err
+	case "pull":
+		n, took, err := pull(to, second())
+		return fmt.Sprint(n / took.Microseconds()), err
+	case "push":
+		n, took, err := push(to, second())
+		return fmt.Sprint(n / took.Microseconds()), err
 	case "short":
 		return short(to, text)
 	case "stalled":
@@ -102,7 +112,8 @@ func act(what, to, text, roots string) (string, error) {
 	case "link":
 		return aboutLink(to)
 	case "upload":
-		return upload(to)
+		_, took, err := push(to, isBulk)
+		return fmt.Sprint(took.Microseconds()), err
 	case "greetings":
 		return greetings(to)
 	case "serve":
@@ -222,57 +233,91 @@ func aboutLink(to string) (string, error) {
 	return fmt.Sprint(strings.TrimRight(control, "\x00"), " ", size >= min(most, 256<<10)), err
 }
 
-const bulkSize = 4 << 30
+func isBulk(n int64) bool { return n >= 4<<30 }
 
-func upload(to string) (string, error) {
-	c, err := net.DialTimeout("tcp", to, patience)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
+func second() func(int64) bool {
 	begin := time.Now()
-	block := make([]byte, 1<<20)
-	for n := 0; n < bulkSize; n += len(block) {
-		if _, err := c.Write(block); err != nil {
-			return "", err
-		}
-	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-		return "", err
-	}
-	if got, err := io.ReadAll(c); err != nil || string(got) != strconv.Itoa(bulkSize) {
-		return "", fmt.Errorf("%q arrived: %w", got, err)
-	}
-	return fmt.Sprint(time.Since(begin).Microseconds()), nil
+	return func(int64) bool { return time.Since(begin) > time.Second }
 }
 
-func bulk(to string) (string, error) {
-	c, err := net.DialTimeout("tcp", to, patience)
+func pull(to string, isEnough func(int64) bool) (n int64, took time.Duration, err error) {
+	c, err := dial(to)
 	if err != nil {
-		return "", err
+		return 0, time.Second, err
 	}
 	defer c.Close()
 	begin := time.Now()
 	buf := make([]byte, 1<<20)
-	for n := 0; n < bulkSize; {
-		got, err := c.Read(buf)
-		if err != nil {
-			return "", err
-		}
-		n += got
+	for err == nil && !isEnough(n) {
+		var got int
+		got, err = c.Read(buf)
+		n += int64(got)
 	}
-	return fmt.Sprint(time.Since(begin).Microseconds()), nil
+	return n, time.Since(begin), err
+}
+
+func push(to string, isEnough func(int64) bool) (n int64, took time.Duration, err error) {
+	c, err := dial(to)
+	if err != nil {
+		return 0, time.Second, err
+	}
+	defer c.Close()
+	begin := time.Now()
+	block := make([]byte, 1<<20)
+	for err == nil && !isEnough(n) {
+		_, err = c.Write(block)
+		n += int64(len(block))
+	}
+	if err == nil {
+		_, err = c.Write(lastByte)
+		n++
+	}
+	if err != nil {
+		return 0, time.Second, err
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != fmt.Sprint(n) {
+		return 0, time.Second, fmt.Errorf("%q of %d arrived: %w", got, n, err)
+	}
+	return n, time.Since(begin), nil
+}
+
+// dial connects through the proxy that other sandboxes have, if the variable is there.
+func dial(to string) (net.Conn, error) {
+	proxy, err := url.Parse(os.Getenv("HTTPS_PROXY"))
+	if err != nil || proxy.Host == "" {
+		return net.DialTimeout("tcp", to, patience)
+	}
+	c, err := net.DialTimeout("tcp", proxy.Host, patience)
+	if err != nil {
+		return nil, err
+	}
+	password, _ := proxy.User.Password()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\nProxy-Authorization: Basic %s\r\n\r\n", to,
+		base64.StdEncoding.EncodeToString([]byte(proxy.User.Username()+":"+password)))
+	var head []byte
+	for one := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); head = append(head, one[0]) {
+		if _, err := c.Read(one); err != nil {
+			return nil, err
+		}
+	}
+	if !bytes.Contains(head, []byte(" 200 ")) {
+		return nil, fmt.Errorf("the proxy says %q", head)
+	}
+	return c, nil
 }
 
 func greetings(to string) (string, error) {
-	at, err := net.ResolveTCPAddr("tcp", to)
-	if err != nil {
-		return "", err
+	if os.Getenv("HTTPS_PROXY") == "" { // a proxy resolves names
+		at, err := net.ResolveTCPAddr("tcp", to)
+		if err != nil {
+			return "", err
+		}
+		to = at.String()
 	}
 	var all []int64
 	for range 401 {
 		begin := time.Now()
-		c, err := net.DialTCP("tcp", nil, at)
+		c, err := dial(to)
 		if err != nil {
 			return "", err
 		}

@@ -472,8 +472,11 @@ func pour(l net.Listener) {
 	}
 }
 
-// drain is a port whose server takes data to its end, and then sends its length.
+// drain is a port whose server takes zeros up to another byte, and then sends their
+// number. Some programs do not carry half-closed connections.
 const drain = 7002
+
+var lastByte = []byte{1}
 
 func swallow(l net.Listener) {
 	for {
@@ -485,7 +488,7 @@ func swallow(l net.Listener) {
 			defer c.Close()
 			buf := make([]byte, 1<<20)
 			total, n := 0, 0
-			for err == nil {
+			for err == nil && (n == 0 || buf[n-1] == 0) {
 				n, err = c.Read(buf)
 				total += n
 			}
