@@ -252,11 +252,8 @@ var errKeeperEnded = errors.New("the keeper of the session has been killed meanw
 // enterSession enters the mount namespace of the session and takes clones of its
 // overlays, by their path there.
 func (j *Job) enterSession() (map[string]int, error) {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("unshare", err))
-	}
-	if err := unix.Setns(j.FDs.Mounts, unix.CLONE_NEWNS); err != nil {
-		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("setns", err))
+	if err := enterMounts(j.FDs.Mounts); err != nil {
+		return nil, fmt.Errorf("cannot enter the session: %w", err)
 	}
 	lock := os.NewFile(uintptr(j.FDs.KeeperLock), "lock")
 	defer lock.Close()
