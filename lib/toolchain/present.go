@@ -63,6 +63,7 @@ var programs = map[string]string{
 func Missing(absent []Absence, h Host) []Entry {
 	there := map[string]bool{}
 	var entries []Entry
+	var dirs []int
 	for _, a := range absent {
 		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
 			continue
@@ -70,20 +71,41 @@ func Missing(absent []Absence, h Host) []Entry {
 		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
 		found, asked := there[program]
 		if !asked {
-			found = inPath(program, h.Getenv("PATH"))
+			if dirs == nil {
+				dirs = openPath(h.Getenv("PATH"))
+			}
+			found = slices.ContainsFunc(dirs, func(dir int) bool { return unix.Faccessat(dir, program, unix.X_OK, 0) == nil })
 			there[program] = found
 		}
 		if found {
 			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
 		}
 	}
+	for _, dir := range dirs {
+		unix.Close(dir)
+	}
 	return entries
 }
 
-func inPath(program, path string) bool {
-	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
-		return filepath.IsAbs(dir) && unix.Access(filepath.Join(dir, program), unix.X_OK) == nil
-	})
+// openPath opens the directories of a PATH, each once: on many machines /bin is /usr/bin.
+func openPath(path string) (dirs []int) {
+	var seen []*unix.Stat_t
+	for _, name := range filepath.SplitList(path) {
+		if !filepath.IsAbs(name) {
+			continue
+		}
+		dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		st := new(unix.Stat_t)
+		if unix.Fstat(dir, st) != nil || slices.ContainsFunc(seen, func(o *unix.Stat_t) bool { return fsat.SameInode(st, o) }) {
+			unix.Close(dir)
+			continue
+		}
+		dirs, seen = append(dirs, dir), append(seen, st)
+	}
+	return dirs
 }
 
 // missing is the reason for a row whose path does not exist.
