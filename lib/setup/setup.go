@@ -68,6 +68,7 @@ type Rlimit struct {
 // Descriptors are files by their index, from 1 on, among those sent with a job; for a
 // job in an argument, by their descriptor. Zero stands for none.
 type Descriptors struct {
+	Control    int      `json:"control,omitempty"`     // the job's socket to the monitor
 	Program    int      `json:"program,omitempty"`     // an executable to start instead of Job.Program
 	Status     int      `json:"status,omitempty"`      // where bwrap reports (--json-status-fd)
 	Cgroup     int      `json:"cgroup,omitempty"`      // directory of the cgroup to start bwrap in

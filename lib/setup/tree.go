@@ -59,14 +59,31 @@ func stage(j *Job, terminals int, session func(string) (int, error)) (*tree, err
 		}
 		unix.Close(fd)
 	}
+	for i := range t.sources {
+		t.sources[i] = -1
+	}
 	for i, m := range j.Mounts { // before anything hides the host
-		fd, err := t.source(m, session)
-		if err != nil {
+		var err error
+		if t.sources[i], err = t.source(m, session); err != nil {
+			t.close()
 			return nil, failed(m, err)
 		}
-		t.sources[i] = fd
 	}
-	return t, t.mountStage(j.Program)
+	if err := t.mountStage(j.Program); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// close closes the files of the tree.
+func (t *tree) close() {
+	t.leave("/")
+	for _, fd := range slices.Concat(t.sources, t.sealed, []int{t.root, t.terminals}) {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 }
 
 // path is where bwrap can bind the tree.
@@ -78,13 +95,13 @@ func (t *tree) proc() string { return t.dir + "/proc" }
 // build makes the mounts of the tree.
 func (t *tree) build(j *Job) error {
 	defer unix.Umask(unix.Umask(0)) // modes are what the job says
-	defer t.leave("/")
 	for i, m := range j.Mounts {
 		if err := t.mount(m, t.sources[i]); err != nil {
 			return failed(m, err)
 		}
 		if t.sources[i] >= 0 {
 			unix.Close(t.sources[i])
+			t.sources[i] = -1
 		}
 	}
 	return t.finish(j.WritableRoot)
@@ -96,10 +113,11 @@ func (t *tree) finish(writable bool) error {
 	if _, err := t.parent("/proc"); err != nil {
 		return err
 	}
+	list := t.sealed
 	if !writable {
-		t.sealed = append(t.sealed, t.root)
+		list = append(list, t.root)
 	}
-	for _, mount := range t.sealed {
+	for _, mount := range list {
 		set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 		if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &set); err != nil {
 			return os.NewSyscallError("mount_setattr", err)
