@@ -61,51 +61,50 @@ var programs = map[string]string{
 // Missing returns the caches among absent rows that the host does not have yet,
 // though it has the tool: the first run of the tool would make them.
 func Missing(absent []Absence, h Host) []Entry {
-	there := map[string]bool{}
-	var entries []Entry
-	var dirs []int
-	for _, a := range absent {
-		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
-			continue
-		}
-		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
-		found, asked := there[program]
-		if !asked {
-			if dirs == nil {
-				dirs = openPath(h.Getenv("PATH"))
-			}
-			found = slices.ContainsFunc(dirs, func(dir int) bool { return unix.Faccessat(dir, program, unix.X_OK, 0) == nil })
-			there[program] = found
-		}
-		if found {
-			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
+	wanted := map[string]bool{} // programs, and whether they are there
+	list := make([]string, len(absent))
+	for i, a := range absent {
+		if a.Row.Kind == Overlay && a.Path != "" && !strings.ContainsAny(a.Path, "*?[") && a.Reason == missing {
+			list[i] = cmp.Or(programs[a.Row.Tool], a.Row.Tool)
+			wanted[list[i]] = false
 		}
 	}
-	for _, dir := range dirs {
-		unix.Close(dir)
+	if len(wanted) > 0 {
+		lookInPath(h.Getenv("PATH"), wanted)
+	}
+	var entries []Entry
+	for i, a := range absent {
+		if wanted[list[i]] {
+			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
+		}
 	}
 	return entries
 }
 
-// openPath opens the directories of a PATH, each once: on many machines /bin is /usr/bin.
-func openPath(path string) (dirs []int) {
+// lookInPath notes the programs in the directories of a PATH. It reads each directory once,
+// and on many machines /bin is /usr/bin: to ask for each program takes several times as long.
+func lookInPath(path string, wanted map[string]bool) {
 	var seen []*unix.Stat_t
 	for _, name := range filepath.SplitList(path) {
 		if !filepath.IsAbs(name) {
 			continue
 		}
-		dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		dir, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}
 		st := new(unix.Stat_t)
-		if unix.Fstat(dir, st) != nil || slices.ContainsFunc(seen, func(o *unix.Stat_t) bool { return fsat.SameInode(st, o) }) {
-			unix.Close(dir)
-			continue
+		if unix.Fstat(dir, st) == nil && !slices.ContainsFunc(seen, func(o *unix.Stat_t) bool { return fsat.SameInode(st, o) }) {
+			seen = append(seen, st)
+			_ = fsat.Each(dir, func(e fsat.Entry) error {
+				if found, ok := wanted[e.Name]; ok && !found {
+					wanted[e.Name] = unix.Faccessat(dir, e.Name, unix.X_OK, 0) == nil
+				}
+				return nil
+			})
 		}
-		dirs, seen = append(dirs, dir), append(seen, st)
+		unix.Close(dir)
 	}
-	return dirs
 }
 
 // missing is the reason for a row whose path does not exist.
