@@ -49,6 +49,9 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // where a set-up program may have been started before; or nil
 
+	// Meanwhile, if it is not nil, is called while the set-up program makes the sandbox.
+	Meanwhile func()
+
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
@@ -311,6 +314,9 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 	}
 	theirs.Close()
 	s.control = ours
+	if l.Meanwhile != nil {
+		l.Meanwhile()
+	}
 	answer, master, err := receive(s.control)
 	if err != nil {
 		return err

@@ -12,11 +12,11 @@ package setup
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 
 	"pikuri/lib/gate"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/overlay"
 )
@@ -190,7 +190,7 @@ func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 // machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
-	ids, err := os.ReadFile("/proc/self/uid_map")
+	ids, err := fsat.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return false
 	}
