@@ -28,18 +28,23 @@ type Foreground struct {
 	sent    syscall.Signal
 }
 
-// NewForeground notes the state of the streams, and asks for the signals.
+// NewForeground notes the state of the streams.
 func NewForeground(streams [3]*os.File) *Foreground {
 	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16)}
 	for _, s := range streams {
 		f.saved = append(f.saved, saveStream(s))
 	}
+	return f
+}
+
+// Listen asks for the signals. It takes a while: the Go runtime hands each one to another
+// thread. Call it while the sandbox is made, as Config.Meanwhile.
+func (f *Foreground) Listen() {
 	for _, sig := range passedOn {
 		if !signal.Ignored(sig) {
 			signal.Notify(f.signals, sig)
 		}
 	}
-	return f
 }
 
 // Terminal lists the streams for which the command gets a terminal of its own: those
@@ -157,9 +162,9 @@ func (s *Sandbox) stop() {
 }
 
 // Close gives the streams their flags and modes back, and stops listening to
-// signals.
+// signals, soon: the caller goes on meanwhile.
 func (f *Foreground) Close() {
-	signal.Stop(f.signals)
+	go signal.Stop(f.signals)
 	for _, s := range f.saved {
 		s.restore()
 	}
