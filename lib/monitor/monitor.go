@@ -49,9 +49,6 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // where a set-up program may have been started before; or nil
 
-	// Meanwhile, if it is not nil, is called while the set-up program makes the sandbox.
-	Meanwhile func()
-
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
@@ -314,9 +311,6 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 	}
 	theirs.Close()
 	s.control = ours
-	if l.Meanwhile != nil {
-		l.Meanwhile()
-	}
 	answer, master, err := receive(s.control)
 	if err != nil {
 		return err
@@ -338,6 +332,14 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 func (s *Sandbox) explain(err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
+	}
+	sound := s.kept && s.alive()
+	if !sound {
+		e, err := s.wait()
+		sound = err == nil && e.status == 0
+	}
+	if sound { // it could not take all files
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: the set-up program has too many open files", Advice: setup.MoreFiles}
 	}
 	return bwrap.Diagnose(s.said.text())
 }

@@ -186,14 +186,18 @@ func (f *first) place(files []uintptr, stay ...int) {
 			above = max(above, fd+1)
 		}
 	}
-	for at, fd := range files {
+	copies := above // without gaps: a number may be as high as the limit on open files
+	for _, fd := range files {
 		if fd != closed { // all above standard error are closed on exec
-			f.do("copy a file", unix.SYS_DUP3, fd, above+uintptr(at), unix.O_CLOEXEC)
+			f.do("copy a file", unix.SYS_DUP3, fd, copies, unix.O_CLOEXEC)
+			copies++
 		}
 	}
+	copies = above
 	for at, fd := range files {
 		if fd != closed {
-			f.do("hand on a file", unix.SYS_DUP3, above+uintptr(at), uintptr(at), 0)
+			f.do("hand on a file", unix.SYS_DUP3, copies, uintptr(at), 0)
+			copies++
 		}
 	}
 }
