@@ -114,7 +114,9 @@ type Sandbox struct {
 	kept    bool     // the program makes other sandboxes, too
 	control *os.File // its own socket
 	events  chan Event
-	bwrap   int // process IDs
+	mu      sync.Mutex
+	over    bool // the last event has come
+	bwrap   int  // process IDs
 	pidfd   int
 	root    string
 	master  *os.File // of the sandbox's own terminal
@@ -365,6 +367,9 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
 		s.events <- Event{Kind: Done, Usage: usage}
 	}
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	close(s.events)
 	s.status.Close()
 	if s.kept {
@@ -517,7 +522,11 @@ func (s *Sandbox) Abandon() { _ = unix.Kill(s.pid, unix.SIGKILL) }
 
 // Close ends the sandbox, if it still runs, and waits for its end.
 func (s *Sandbox) Close() {
-	shut(s.control)
+	s.mu.Lock()
+	if !s.over { // the end of the socket tells of the mounts then
+		shut(s.control)
+	}
+	s.mu.Unlock()
 	for range s.events {
 	}
 	if s.master != nil {

@@ -630,7 +630,10 @@ func (r *run) close() {
 	if r.pid > 0 {
 		closeFile(&r.pidfd)
 	}
-	r.control.Close()
+	if r.control != nil {
+		_ = unix.Shutdown(*control, unix.SHUT_RDWR) // a thread may still read from it
+		r.control.Close()
+	}
 }
 
 // closeFile closes a descriptor once: another thread may get its number next.
