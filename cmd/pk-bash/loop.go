@@ -44,7 +44,7 @@ func (s *session) beginLoop() error {
 		}
 		return err
 	}
-	s.Ahead = new(monitor.Ahead)
+	s.Ahead = &monitor.Ahead{Keep: true}
 	s.Runs = false
 	f, err := s.Open(s.ctx)
 	s.Runs = true

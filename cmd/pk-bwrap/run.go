@@ -215,7 +215,7 @@ func attend(f *sandboxflags.Fence, argv []string, streams [3]*os.File) (status i
 	}
 	front := monitor.NewForeground(streams)
 	defer front.Close()
-	c.Streams, c.Terminal, c.Meanwhile = streams, front.Terminal(f.Plan.RunAs != 0), front.Listen
+	c.Streams, c.Terminal = streams, front.Terminal(f.Plan.RunAs != 0)
 	s, err := monitor.Start(c)
 	if err != nil {
 		return 0, 0, err

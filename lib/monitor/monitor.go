@@ -49,9 +49,6 @@ type Config struct {
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
 	Ahead    *Ahead      // where a set-up program may have been started before; or nil
 
-	// Meanwhile, if it is not nil, is called while the set-up program makes the sandbox.
-	Meanwhile func()
-
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
@@ -117,7 +114,9 @@ type Sandbox struct {
 	kept    bool     // the program makes other sandboxes, too
 	control *os.File // its own socket
 	events  chan Event
-	bwrap   int // process IDs
+	mu      sync.Mutex
+	over    bool // the last event has come
+	bwrap   int  // process IDs
 	pidfd   int
 	root    string
 	master  *os.File // of the sandbox's own terminal
@@ -314,9 +313,6 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 	}
 	theirs.Close()
 	s.control = ours
-	if l.Meanwhile != nil {
-		l.Meanwhile()
-	}
 	answer, master, err := receive(s.control)
 	if err != nil {
 		return err
@@ -338,6 +334,14 @@ func (s *Sandbox) handOver(l *launch) (err error) {
 func (s *Sandbox) explain(err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
+	}
+	sound := s.kept && s.alive()
+	if !sound {
+		e, err := s.wait()
+		sound = err == nil && e.status == 0
+	}
+	if sound { // it could not take all files
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: the set-up program has too many open files", Advice: setup.MoreFiles}
 	}
 	return bwrap.Diagnose(s.said.text())
 }
@@ -363,6 +367,9 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
 		s.events <- Event{Kind: Done, Usage: usage}
 	}
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	close(s.events)
 	s.status.Close()
 	if s.kept {
@@ -515,7 +522,11 @@ func (s *Sandbox) Abandon() { _ = unix.Kill(s.pid, unix.SIGKILL) }
 
 // Close ends the sandbox, if it still runs, and waits for its end.
 func (s *Sandbox) Close() {
-	shut(s.control)
+	s.mu.Lock()
+	if !s.over { // the end of the socket tells of the mounts then
+		shut(s.control)
+	}
+	s.mu.Unlock()
 	for range s.events {
 	}
 	if s.master != nil {

@@ -29,10 +29,11 @@ type exit struct {
 	usage  syscall.Rusage
 }
 
-// Ahead holds a set-up program that starts before its sandbox is planned. One in a
-// session's namespaces stays there, and makes further sandboxes of the session. The zero
+// Ahead holds a set-up program that starts before its sandbox is planned. The zero
 // value holds none; Close it.
 type Ahead struct {
+	Keep bool // a session's program stays, and makes further sandboxes of the session
+
 	mu      sync.Mutex
 	started chan outcome // of a program that starts, or nil
 	program *program     // of a session
@@ -146,10 +147,10 @@ func (a *Ahead) take(k *Keeper, gate bool) (p *program, kept bool, err error) {
 		p, err = o.program, o.err
 	}
 	a.started = nil
-	if k != nil && err == nil {
+	if kept = a.Keep && k != nil && err == nil; kept {
 		a.program, a.user, a.gate = p, k.namespace(), gate
 	}
-	return p, k != nil && err == nil, err
+	return p, kept, err
 }
 
 func (k *Keeper) user() *os.File {

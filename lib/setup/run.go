@@ -159,25 +159,29 @@ func (r *run) fail(err error) {
 	if f, ok := errors.AsType[*failure](err); ok {
 		answer.Hint = f.hint
 	} else if errors.Is(err, unix.EMFILE) {
-		answer.Hint = moreFiles
+		answer.Hint = MoreFiles
 	}
 	r.answer(answer)
 }
 
 // receive reads a job. The error is io.EOF when there are no more.
 func receive() (*run, error) {
-	text, files, err := receiveMessage(controlFD)
-	if err != nil {
-		return nil, err
+	for {
+		text, files, err := receiveMessage(controlFD)
+		if err != nil {
+			return nil, err
+		}
+		j := new(Job)
+		if err := wire.Decode(text, j); err != nil {
+			return nil, err
+		}
+		if j.FDs.open(files) {
+			return &run{job: j, control: os.NewFile(uintptr(j.FDs.Control), "control")}, nil
+		}
+		for _, fd := range files { // the control socket, too, or its other end is closed
+			unix.Close(fd)
+		}
 	}
-	j := new(Job)
-	if err := wire.Decode(text, j); err != nil {
-		return nil, err
-	}
-	if err := j.FDs.open(files); err != nil {
-		return nil, err
-	}
-	return &run{job: j, control: os.NewFile(uintptr(j.FDs.Control), "control")}, nil
 }
 
 // checkStreams refuses a standard stream that is a directory: an open directory
@@ -238,17 +242,18 @@ func (d *Descriptors) places() []*int {
 	return list
 }
 
-// open replaces the places of files in a message by their descriptors.
-func (d *Descriptors) open(files []int) error {
+// open replaces the places of files in a message by their descriptors. It reports whether
+// all have come: the kernel drops those that are above the limit of this process.
+func (d *Descriptors) open(files []int) bool {
 	for _, place := range d.places() {
 		switch {
 		case *place > len(files):
-			return fmt.Errorf("internal error: %s got %d files, and needs number %d", option, len(files), *place)
+			return false
 		case *place > 0:
 			*place = files[*place-1]
 		}
 	}
-	return nil
+	return true
 }
 
 // run is a sandbox that is being made, or runs.
@@ -625,7 +630,10 @@ func (r *run) close() {
 	if r.pid > 0 {
 		closeFile(&r.pidfd)
 	}
-	r.control.Close()
+	if r.control != nil {
+		_ = unix.Shutdown(*control, unix.SHUT_RDWR) // a thread may still read from it
+		r.control.Close()
+	}
 }
 
 // closeFile closes a descriptor once: another thread may get its number next.
