@@ -162,7 +162,10 @@ func (l *Layer) land(last, tidy bool) error {
 	}
 	defer unix.Close(upper)
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
-		return errors.Join(err, l.leave(tidy))
+		if tidy && l.Once {
+			err = errors.Join(err, l.remove())
+		}
+		return err
 	}
 	if err := l.Wait(overlay.Landing, unix.F_WRLCK); err != nil {
 		return err
@@ -213,24 +216,6 @@ func (l *Layer) remove() error {
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
 	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
-}
-
-// leave removes the layer of one command, and makes the next command begin anew.
-func (l *Layer) leave(tidy bool) error {
-	switch {
-	case !tidy:
-		return nil
-	case l.Once:
-		return l.remove()
-	case l.shared:
-		return nil // another command may use it; an empty layer has nothing to land
-	}
-	s, err := l.load()
-	if err != nil || s.Phase == "" {
-		return err
-	}
-	s.Phase = ""
-	return l.save(s)
 }
 
 // maxOpenUp bounds the depth to which directories are opened up. Names of references and

@@ -204,7 +204,7 @@ type record struct {
 type phase string
 
 const (
-	used    phase = "used"    // it may have changes to land
+	used    phase = "used"    // what is in the upper layer is to land
 	tidying phase = "tidying" // all has landed; landed changes are being removed from the upper layer
 )
 
@@ -260,7 +260,9 @@ func (l *Layer) begin() error {
 		return err
 	}
 	if old.Phase == used {
-		return nil
+		if changed, err := l.changed(); changed || err != nil {
+			return err
+		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -277,7 +279,22 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
+	if len(old.Config)+len(old.Told)+len(old.Keep)+len(old.Held) == 0 {
+		// Nothing is lost with the old one, and ext4 flushes a file that replaces another.
+		_ = os.Remove(filepath.Join(l.Dir, recordFile))
+	}
 	return l.save(s)
+}
+
+// changed reports whether there is anything in the upper layer.
+func (l *Layer) changed() (bool, error) {
+	upper, err := l.openUpper()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(upper)
+	entries, err := fsat.Next(upper)
+	return len(entries) > 0, err
 }
 
 // identityOf distinguishes a git directory from another one at the same path.
