@@ -343,9 +343,9 @@ func TestRepositoriesOfACommand(t *testing.T) {
 	}
 }
 
-// In a large tree the plan is made while the tree is searched. The user has made and
-// removed repositories since the last command.
-func TestRepositoriesOfTheUserInALargeTree(t *testing.T) {
+// The plan is made while the tree is searched. The user has made and removed repositories
+// since the last command.
+func TestRepositoriesOfTheUserMeanwhile(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, "for n in $(seq 300); do mkdir -p many/$n; done; git init -q gone; git init -q stays")

@@ -366,7 +366,7 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 		return nil, unlessAbsent(err)
 	}
 	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
-	if known, ok := l.links[gitDir]; ok && known[0] == key {
+	if known, ok := l.links[gitDir]; ok && (l.early || known[0] == key) {
 		return known[1:], nil
 	}
 	found, err := gitlinksIn(fd, "index")

@@ -263,12 +263,15 @@ func TestLookBeforeACommand(t *testing.T) {
 	assert.Equal(t, g.path("k"), repos[1].WorkTree)
 }
 
-// In a large tree Look tells the repositories of the last command before it walks.
-func TestLookInALargeTree(t *testing.T) {
+// Before it walks, Look tells the repositories that the last command knew.
+func TestLookByTheList(t *testing.T) {
 	g := newGround(t)
-	g.sh(`repo .; repo a/gone; for n in $(seq 300); do mkdir -p a/$n; done`)
-	g.command(func() {})
-	g.sh(`rm -rf a/gone; repo a/new`)
+	g.sh(`repo .; repo a/gone`)
+	r := g.begin()
+	g.repos(r)
+	_, err := r.End()
+	require.NoError(t, err)
+	g.sh(`rm -rf a/gone; repo a/new; repo b/c/d/link; git add b 2>/dev/null; rm -rf b`)
 	var known []string
 	l, err := Look(g.state, g.root, func(repos []Repo, unpopulated []Unpopulated) {
 		require.Nil(t, known)
@@ -279,10 +282,12 @@ func TestLookInALargeTree(t *testing.T) {
 	})
 	require.NoError(t, err)
 	assert.Equal(t, []string{g.root}, known)
-	repos, _, err := Find(g.root, l)
+	repos, unpopulated, err := Find(g.root, l)
 	require.NoError(t, err)
 	require.Len(t, repos, 2)
 	assert.Equal(t, g.path("a/new"), repos[1].WorkTree)
+	require.Len(t, unpopulated, 1)
+	assert.Equal(t, g.path("b/c/d/link"), unpopulated[0].Dir)
 }
 
 // A list in memory is of use as long as no other process has written its file.

@@ -40,6 +40,7 @@ type List struct {
 	since  int64           // a later change may be a command's; 0: none is
 
 	walked int64 // start of the last walk
+	early  bool  // gitlinks may be those of an earlier index
 	fd     int   // the root, while a walk goes on
 	opened []func()
 }

@@ -53,8 +53,8 @@ type Run struct {
 // begins while Look reads the tree. Without a state directory there is no list: Look walks the whole
 // tree and keeps nothing.
 //
-// In a large tree Look calls known, if that is not nil, before it walks, with the result of Find by
-// the list of the last command.
+// If there is a list, Look first calls known, if that is not nil, with what Find would return by the
+// list alone.
 func Look(state, root string, known func([]Repo, []Unpopulated)) (*List, error) {
 	for {
 		unlock, err := lock(state)
@@ -90,10 +90,12 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 	}
 	l.since, l.walked = notes.since(root), refs.Now().UnixNano()
 	if walk || l.fresh {
-		if known != nil && !l.small() {
+		if known != nil && !l.fresh {
+			l.early = true
 			if repos, unpopulated, err := find(root, l); err == nil {
 				known(repos, unpopulated)
 			}
+			l.early = false
 		}
 		if err := l.Quick(); err != nil {
 			return nil, err
