@@ -52,9 +52,11 @@ type Layer struct {
 // Names in the directory of a layer.
 const (
 	recordFile = "record"
-	savedFile  = "layer"  // a Layer, as JSON
-	onceDir    = "once-"  // begins the name of a layer for one command
-	baseIndex  = "index-" // begins the name of an earlier version of the host's index
+	tidyFile   = "tidying" // the record, when the layer is being tidied and nothing stays
+	savedFile  = "layer"   // a Layer, as JSON
+	onceDir    = "once-"   // begins the name of a layer for one command
+	baseIndex  = "index-"  // begins the name of an earlier version of the host's index
+	oldIndex   = "old-"    // begins the name of one that is not needed any more
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -208,6 +210,11 @@ const (
 	tidying phase = "tidying" // all has landed; landed changes are being removed from the upper layer
 )
 
+// empty reports whether a record of a tidied layer says nothing.
+func (r *record) empty() bool {
+	return len(r.Config)+len(r.Told)+len(r.Keep)+len(r.Held) == 0
+}
+
 // since is the time of the mount through which a path was written.
 func (r *record) since(rel string) int64 {
 	if t, ok := r.Held[rel]; ok {
@@ -279,8 +286,7 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
-	if len(old.Config)+len(old.Told)+len(old.Keep)+len(old.Held) == 0 {
-		// Nothing is lost with the old one, and ext4 flushes a file that replaces another.
+	if old.empty() { // ext4 flushes a file that replaces another
 		_ = os.Remove(filepath.Join(l.Dir, recordFile))
 	}
 	return l.save(s)
@@ -319,6 +325,8 @@ func (l *Layer) load() (r record, err error) {
 	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
+	} else if exists(filepath.Join(l.Dir, tidyFile)) {
+		r.Phase, err = tidying, nil
 	}
 	if r.Refs == nil {
 		r.Refs = map[string]map[string]string{}
