@@ -343,6 +343,20 @@ func TestRepositoriesOfACommand(t *testing.T) {
 	}
 }
 
+// The plan is made while the tree is searched. The user has made and removed repositories
+// since the last command.
+func TestRepositoriesOfTheUserMeanwhile(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBox(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "for n in $(seq 300); do mkdir -p many/$n; done; git init -q gone; git init -q stays")
+	g.fence(t, "true")
+	g.host(t, g.Project, "rm -rf gone; git init -q many/7; cd many/7; echo x >f; git add f; git commit -qm kept")
+	g.fence(t, "cd many/7 && git log && { rm -rf .git || :; }")
+	assert.Equal(t, "kept\n", g.host(t, g.Project+"/many/7", "git log --format=%s"))
+	assert.NoDirExists(t, g.Project+"/gone")
+	assert.DirExists(t, g.Project+"/stays/.git/objects")
+}
+
 // A write beside the root cannot succeed without a trace.
 func TestWorktreeOutsideTheRoot(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))

@@ -96,9 +96,8 @@ type Fence struct {
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
 	submodules []gitdir.Unpopulated
-	wholeIndex bool                             // one of them may have an index that would not land
-	looks      map[string]func() (found, error) // that were begun, by root
-	looked     []*gitdir.List                   // of the writable roots
+	wholeIndex bool      // one of them may have an index that would not land
+	searches   []*search // for repositories, one for each writable root
 	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
@@ -121,10 +120,11 @@ func New(c Config) (*Fence, error) {
 	if err == nil {
 		err = f.plan()
 	}
+	if all := f.planned(); err == nil && !all {
+		f = &Fence{Config: c, searches: f.searches}
+		err = f.plan()
+	}
 	if err != nil {
-		for _, look := range f.looks { // it may be writing its list
-			_, _ = look()
-		}
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {

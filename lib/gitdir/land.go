@@ -30,6 +30,7 @@ type lander struct {
 	told  []string
 	notes int                    // number of lines in told about changes that landed
 	repos map[string]*repository // by path below the git directory; "" for that itself
+	ahead map[string]*hostIndex  // read by Prepare, by git directory
 }
 
 // repository is one git directory below a layer: the layer's own, or one of its
@@ -162,13 +163,19 @@ func (l *Layer) land(last, tidy bool) error {
 	}
 	defer unix.Close(upper)
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
-		return errors.Join(err, l.leave(tidy))
+		if tidy && l.Once {
+			err = errors.Join(err, l.remove())
+		}
+		return err
 	}
 	if err := l.Wait(overlay.Landing, unix.F_WRLCK); err != nil {
 		return err
 	}
 	defer func() { _ = l.Try(overlay.Landing, unix.F_UNLCK) }()
 	s, err := l.load()
+	if errors.Is(err, os.ErrNotExist) { // another command has landed all, and tidied
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -179,6 +186,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return errors.Join(err, errors.New("another git directory is in its place"))
 	}
 	l.lander.last = last
+	defer func() { l.lander.ahead = nil }()
 	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, files: map[string][]byte{}, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
@@ -213,24 +221,6 @@ func (l *Layer) remove() error {
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
 	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
-}
-
-// leave removes the layer of one command, and makes the next command begin anew.
-func (l *Layer) leave(tidy bool) error {
-	switch {
-	case !tidy:
-		return nil
-	case l.Once:
-		return l.remove()
-	case l.shared:
-		return nil // another command may use it; an empty layer has nothing to land
-	}
-	s, err := l.load()
-	if err != nil || s.Phase == "" {
-		return err
-	}
-	s.Phase = ""
-	return l.save(s)
 }
 
 // maxOpenUp bounds the depth to which directories are opened up. Names of references and
@@ -282,7 +272,13 @@ func (l *Layer) tidyUp(out *landed) error {
 		held[rel] = out.since(rel)
 	}
 	out.Refs, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, held, tidying
-	if err := l.save(out.record); err != nil {
+	err := error(nil)
+	if out.empty() {
+		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))
+	} else {
+		err = l.save(out.record)
+	}
+	if err != nil {
 		return err
 	}
 	return l.finish(&out.record)
@@ -305,7 +301,13 @@ func (l *Layer) finish(s *record) error {
 	}
 	out.Phase = ""
 	*s = out.record
-	return l.save(*s)
+	if !s.empty() {
+		err = l.save(*s)
+	}
+	if rerr := os.Remove(filepath.Join(l.Dir, tidyFile)); !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 // repository lands from the upper layer of one git directory, and from those of the

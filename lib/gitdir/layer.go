@@ -52,9 +52,11 @@ type Layer struct {
 // Names in the directory of a layer.
 const (
 	recordFile = "record"
-	savedFile  = "layer"  // a Layer, as JSON
-	onceDir    = "once-"  // begins the name of a layer for one command
-	baseIndex  = "index-" // begins the name of an earlier version of the host's index
+	tidyFile   = "tidying" // the record, when the layer is being tidied and nothing stays
+	savedFile  = "layer"   // a Layer, as JSON
+	onceDir    = "once-"   // begins the name of a layer for one command
+	baseIndex  = "index-"  // begins the name of an earlier version of the host's index
+	oldIndex   = "old-"    // begins the name of one that is not needed any more
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -204,9 +206,14 @@ type record struct {
 type phase string
 
 const (
-	used    phase = "used"    // it may have changes to land
+	used    phase = "used"    // what is in the upper layer is to land
 	tidying phase = "tidying" // all has landed; landed changes are being removed from the upper layer
 )
+
+// empty reports whether a record of a tidied layer says nothing.
+func (r *record) empty() bool {
+	return len(r.Config)+len(r.Told)+len(r.Keep)+len(r.Held) == 0
+}
 
 // since is the time of the mount through which a path was written.
 func (r *record) since(rel string) int64 {
@@ -260,7 +267,9 @@ func (l *Layer) begin() error {
 		return err
 	}
 	if old.Phase == used {
-		return nil
+		if changed, err := l.changed(); changed || err != nil {
+			return err
+		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -277,7 +286,21 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
+	if old.empty() { // ext4 flushes a file that replaces another
+		_ = os.Remove(filepath.Join(l.Dir, recordFile))
+	}
 	return l.save(s)
+}
+
+// changed reports whether there is anything in the upper layer.
+func (l *Layer) changed() (bool, error) {
+	upper, err := l.openUpper()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(upper)
+	entries, err := fsat.Next(upper)
+	return len(entries) > 0, err
 }
 
 // identityOf distinguishes a git directory from another one at the same path.
@@ -302,6 +325,8 @@ func (l *Layer) load() (r record, err error) {
 	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
+	} else if exists(filepath.Join(l.Dir, tidyFile)) {
+		r.Phase, err = tidying, nil
 	}
 	if r.Refs == nil {
 		r.Refs = map[string]map[string]string{}
