@@ -224,6 +224,132 @@ func TestTwoCommands(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
+// Something looks at the root while the repositories of a command are there. They stay the
+// command's, although their directories do not change any more.
+func TestSeenMeanwhile(t *testing.T) {
+	for name, meanwhile := range map[string]func(g ground){
+		"by a description": func(g ground) {
+			_, err := Look(g.state, g.root, nil)
+			require.NoError(g, err)
+		},
+		"by another command": func(g ground) {
+			_, err := g.begin().End()
+			require.NoError(g, err)
+		},
+		"by a command in a part of it": func(g ground) {
+			r, err := g.tryBegin(g.path("sub"))
+			require.NoError(g, err)
+			assert.Empty(g, g.repos(r), "not the host's")
+			_, err = r.End()
+			require.NoError(g, err)
+		},
+		"by the host's git": func(g ground) {
+			_, err := Look(g.state, g.root, nil)
+			require.NoError(g, err)
+			g.sh(`mkdir sub/b/x; git init -q --bare sub/m.git/x; touch sub/m.git`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`mkdir sub`)
+			g.settle()
+			r := g.begin()
+			g.sh(`repo sub/b; git init -q --bare sub/m.git`)
+			g.settle()
+			meanwhile(g)
+			g.sh(`arm sub/b/.git`)
+			made, err := r.End()
+			require.NoError(t, err)
+			assert.Subset(t, g.names(made), []string{"sub/b/.git", "sub/b/.git/HEAD", "sub/m.git/HEAD"})
+			assert.False(t, g.runs("sub/b", "status"))
+		})
+	}
+}
+
+// A repository of the host's counts as the host's for all who look at it while a command
+// that has it under a layer runs, and pk lands there.
+func TestChangedMeanwhile(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo sub; repo sub/deep/a; git init -q --bare sub/m.git`)
+	g.settle()
+	r := g.begin()
+	g.sh(`for d in sub sub/deep/a; do git -C $d commit -q --allow-empty -m second; done; git -C sub/m.git branch x 2>/dev/null || touch sub/m.git/refs/heads/x`)
+	g.settle()
+	for _, root := range []string{"sub", "sub/deep", ""} {
+		beside, err := g.tryBegin(g.path(root))
+		require.NoError(t, err)
+		repos, _, err := Find(g.path(root), beside.List)
+		require.NoError(t, err)
+		assert.Len(t, repos, map[string]int{"sub": 3, "sub/deep": 1, "": 3}[root], root)
+		made, err := beside.End()
+		require.NoError(t, err)
+		assert.Empty(t, made)
+	}
+	made, err := r.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+}
+
+// A command has no layer over a repository that it did not know. It changes that after
+// something else has seen it.
+func TestNotCovered(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.command(func() {})
+	g.sh(`repo d/1/2/3; git init -q --bare d/1/2/m.git`)
+	g.settle()
+	kept := g.begin()
+	_, err := kept.Keep()
+	require.NoError(t, err)
+	assert.Empty(t, g.command(func() {}))
+	g.sh(`arm d/1/2/3/.git; touch d/1/2/m.git/x`)
+	made, err := kept.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"d/1/2/3/.git", "d/1/2/3/.git/HEAD", "d/1/2/m.git/HEAD"}, g.names(made))
+
+	g.sh(`repo a`)
+	l, err := Look(g.state, g.root, nil)
+	require.NoError(t, err)
+	g.sh(`repo b`)
+	other, err := Look(g.state, g.root, nil)
+	require.NoError(t, err)
+	_, _, err = Find(g.root, l)
+	require.NoError(t, err)
+	g.settle()
+	r, err := Begin(g.state, l)
+	require.NoError(t, err)
+	assert.NotSame(t, other, r.List)
+	g.sh(`arm a/.git; arm b/.git`)
+	made, err = r.End()
+	require.NoError(t, err)
+	assert.NotContains(t, g.names(made), "a/.git")
+	assert.Contains(t, g.names(made), "b/.git", "made between the look and the start")
+}
+
+// A submodule whose .git is a directory is known by the index alone.
+func TestCoveredByTheIndex(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.command(func() {})
+	g.sh(`repo .; repo d/1/2/3/s; git add d/1/2/3/s 2>/dev/null; mkdir -p d/2/3; git init -q --separate-git-dir=d/2/3/store d/1/2/3/t; git -C d/1/2/3/t commit -q --allow-empty -m x; git add d/1/2/3/t 2>/dev/null`)
+	assert.Empty(t, g.command(func() {
+		g.sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
+	}))
+}
+
+// A list is needed as long as a command runs that was planned by it.
+func TestListsOfRunningCommandsStay(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo a`)
+	r := g.begin()
+	require.NoError(t, Sweep(g.state, 0))
+	assert.FileExists(t, listFile(g.state, g.root))
+	_, err := r.End()
+	require.NoError(t, err)
+	require.NoError(t, Sweep(g.state, 0))
+	assert.NoFileExists(t, listFile(g.state, g.root))
+}
+
 // A command has left processes, which make a repository after all other commands have ended.
 // The note of one of these was older and due.
 func TestKeptBesideOthers(t *testing.T) {
@@ -408,7 +534,7 @@ func TestKilledWhileItSweeps(t *testing.T) {
 		require.NoError(t, err)
 		notes, err := notesIn(g.state)
 		require.NoError(t, err)
-		l.since = notes.since(g.root)
+		l.claim(notes)
 		made, err := l.refresh()
 		require.NoError(t, err)
 		left, died := steps, errors.New("killed")
