@@ -221,7 +221,7 @@ func (f *Fence) plan() error {
 		}
 		o.SessionBase = base
 		if !f.Tell {
-			f.recover(base)
+			f.recover(base, nil)
 		}
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
@@ -524,9 +524,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	return c, err
 }
 
-// recover finishes the work that killed commands left undone. An error is a warning:
-// the next command tries again.
-func (f *Fence) recover(base string) {
+// recover finishes the work that killed commands left undone. An error is a warning, unless
+// it is known: the next command tries again.
+func (f *Fence) recover(base string, known error) {
 	if _, err := os.Stat(base); err != nil {
 		return // no command has begun there
 	}
@@ -537,8 +537,13 @@ func (f *Fence) recover(base string) {
 	for _, line := range done.Git {
 		f.Warn("git: %s", line)
 	}
-	if err != nil && !errors.Is(err, unix.EMFILE) { // the start will fail, and say so
-		f.Warn("%v", err)
+	if err == nil || errors.Is(err, unix.EMFILE) { // the start will fail, and say so
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if known == nil || !slices.Contains(strings.Split(known.Error(), "\n"), line) {
+			f.Warn("%s", line)
+		}
 	}
 }
 
@@ -634,7 +639,7 @@ func (f *Fence) End() (quarantine.Report, error) {
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
 	if base, berr := session.Base(os.Getenv); berr == nil {
-		f.recover(base) // a sandbox that was dying when this one was planned has ended
+		f.recover(base, errors.Join(gerr, err)) // a sandbox that was dying when this one was planned has ended
 	}
 	return r, errors.Join(gerr, err)
 }

@@ -108,11 +108,7 @@ func (f *finder) cover() {
 			if _, inside := f.inside(dir); !inside {
 				continue
 			}
-			p := place{name: "HEAD"}
-			if path.Base(dir) == ".git" {
-				p.name = ".git"
-			}
-			if _, err := identify(unix.AT_FDCWD, dir, &p.id); err == nil {
+			if p, err := placeOf(dir); err == nil {
 				f.list.cover = append(f.list.cover, p)
 			}
 		}

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // names lists the names that were changed, below the root.
@@ -64,6 +66,7 @@ func TestInert(t *testing.T) {
 		{"a .git file of the user's written by another name", `repo .; git worktree add -q w; ln w/.git other`, `repo o; arm o/.git; echo "gitdir: $PWD/o/.git" >other`, []string{"o/.git", "o/.git/HEAD", "w/.git"}, "w o"},
 		{"a .git file that leads outside", `repo ../o`, `mkdir a; echo "gitdir: $PWD/../o/.git" >a/.git`, []string{"a/.git"}, ""},
 		{"a repository that the user has emptied", `repo a`, `repo o; mv o/.git/* a/.git; rmdir o/.git; arm a/.git`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{"below a .GIT", `repo .`, `repo .GIT/x; arm .GIT/x/.git; repo .Git; git init -q --bare .giT`, []string{".GIT/x/.git", ".GIT/x/.git/HEAD", ".Git/.git", ".Git/.git/HEAD", ".giT/HEAD"}, ".GIT/x"},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -97,6 +100,61 @@ func TestInert(t *testing.T) {
 				assert.False(t, g.runs(probe, "status"), "on the host in %q, after the next command", probe)
 			}
 		})
+	}
+}
+
+// A directory that folds case lists .git as it was first written.
+func TestAnotherSpelling(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; mkdir -p .GIT/x other`)
+	l := newList(g.root, "")
+	require.NoError(t, l.Quick())
+	assert.Len(t, l.dirs, 4)
+	fd, err := unix.Open(g.root, unix.O_PATH, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	require.NoError(t, unix.Lstat(g.path(".GIT"), &st))
+	l.fd, l.dirs = fd, nil
+	w := &walker{List: l, depth: -1, gits: map[[2]uint64]bool{{st.Dev, st.Ino}: true}}
+	require.NoError(t, w.read(".GIT", -1, 1))
+	assert.Empty(t, l.dirs, "with the host's git directory")
+	l.fd = -1
+}
+
+// On a full disk a full directory takes no longer name.
+func TestFullDisk(t *testing.T) {
+	defer func() { renameFresh = fsat.RenameFresh }()
+	for _, row := range []struct{ name, script, probe string }{
+		{"below", `repo a; arm a/.git`, "a"},
+		{"bare", `git init -q --bare a; git config --file a/config core.bare false; git config --file a/config core.worktree .; arm a`, "a"},
+		{".git is a file", `git init -q --separate-git-dir=gd a; arm gd`, "a"},
+		{".git is a link", `mkdir a; repo o; arm o/.git; ln -s ../o/.git a/.git`, "a"},
+		{"HEAD is a link", `repo a; rm a/.git/HEAD; ln -s refs/heads/main a/.git/HEAD; arm a/.git`, "a"},
+		{"commondir", `repo .o; arm .o/.git; mkdir d a; mv .o/.git/HEAD d; echo ../.o/.git >d/commondir; echo 'gitdir: ../d' >a/.git`, "a"},
+		{"HEAD is long", `repo a; dd if=/dev/zero bs=9000 count=1 2>/dev/null | tr '\000' ' ' >>a/.git/HEAD; arm a/.git`, ""},
+	} {
+		g := newGround(t)
+		g.sh(`repo .`)
+		renameFresh = func(int, string, int, string) error { return unix.ENOSPC }
+		made := g.command(func() {
+			g.sh(row.script)
+			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), row.name)
+		})
+		assert.NotEmpty(t, made, row.name)
+		assert.False(t, g.runs("a", "status"), row.name)
+		renameFresh = fsat.RenameFresh
+		if row.name == "below" {
+			adopted, err := Adopt(g.state, g.path("a"))
+			require.NoError(t, err)
+			assert.Equal(t, g.path("a/.git"), adopted.GitDir)
+			assert.Equal(t, "main", g.git("a", "symbolic-ref", "--short", "HEAD"))
+			continue
+		}
+		g.command(func() {
+			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), "%s, in the next command", row.name)
+		})
+		assert.False(t, g.runs("a", "status"), row.name)
 	}
 }
 
@@ -332,9 +390,20 @@ func TestCoveredByTheIndex(t *testing.T) {
 	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
 	g.command(func() {})
 	g.sh(`repo .; repo d/1/2/3/s; git add d/1/2/3/s 2>/dev/null; mkdir -p d/2/3; git init -q --separate-git-dir=d/2/3/store d/1/2/3/t; git -C d/1/2/3/t commit -q --allow-empty -m x; git add d/1/2/3/t 2>/dev/null`)
-	assert.Empty(t, g.command(func() {
-		g.sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
-	}))
+	g.settle()
+	r := g.begin()
+	g.sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
+	beside := g.begin()
+	repos, _, err := Find(g.root, beside.List)
+	require.NoError(t, err)
+	for _, repo := range repos {
+		assert.NotEmpty(t, repo.GitDir, repo.WorkTree)
+	}
+	for _, run := range []*Run{r, beside} {
+		made, err := run.End()
+		require.NoError(t, err)
+		assert.Empty(t, made)
+	}
 }
 
 // A list is needed as long as a command runs that was planned by it.
@@ -544,7 +613,7 @@ func TestKilledWhileItSweeps(t *testing.T) {
 					panic(e)
 				}
 			}()
-			_, err = l.fence(made, nil, func(all []Inert) error {
+			_, _, err = l.fence(made, nil, func(all []Inert) error {
 				if left--; left < 0 {
 					panic(died)
 				}

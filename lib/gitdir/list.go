@@ -167,10 +167,11 @@ type walker struct {
 	depth  int  // of directories to visit; -1: all
 	now    int64
 	old    []dir
-	same   []bool            // of old
-	spots  map[string][]spot // of the old list, by directory
-	known  map[id]spot       // of the host's and of commands
-	skip   map[string]bool   // git directories of the host's: a layer covers all below
+	same   []bool             // of old
+	spots  map[string][]spot  // of the old list, by directory
+	known  map[id]spot        // of the host's
+	skip   map[string]bool    // git directories of the host's: a layer covers all below
+	gits   map[[2]uint64]bool // their devices and inodes, if they are called .git
 	found  []spot
 	made   []spot
 	errs   []error
@@ -189,7 +190,7 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		l.fd = fd
 	}
 	l.walked = refs.Now().UnixNano()
-	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}}
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}, gits: map[[2]uint64]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
@@ -215,11 +216,11 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	return w.made, nil
 }
 
-// known lists the spots that have a maker.
+// known lists the host's spots.
 func (l *List) known() map[id]spot {
 	known := map[id]spot{}
 	for _, s := range l.spots {
-		if s.whose != nobodys {
+		if s.whose == hosts {
 			known[s.id] = s
 		}
 	}
@@ -425,6 +426,9 @@ func (w *walker) read(path string, i, depth int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return w.failed(path, err)
 	}
+	if w.gits[[2]uint64{st.Dev, st.Ino}] {
+		return nil // a .git by another spelling: the directory above folds case
+	}
 	if i < 0 && len(w.old) > 0 && w.since != 0 && st.Ctim.Nano() >= w.since {
 		// A rename changes the ctime of a directory, and not that of a repository in it.
 		w.moved++
@@ -489,7 +493,7 @@ func (w *walker) children(path string, names []string, git bool, i, depth int) e
 	}
 	var err error
 	for _, name := range names {
-		if git && strings.EqualFold(name, ".git") {
+		if git && name == ".git" {
 			continue
 		}
 		sub := name
@@ -613,14 +617,14 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 	case hosts:
 		if name == ".git" {
 			w.skip[strings.TrimPrefix(path+"/.git", "/")] = true
+			w.gits[[2]uint64{s.id.dev, s.id.ino}] = true
 		}
 	}
 	return s.whose == hosts, nil
 }
 
-// judge finds the maker of a spot: the host or a command; nil if there is none. A
-// command's stays one until it is inert. A .git file may have another name (a hard link),
-// so judge compares its content.
+// judge finds the maker of a spot: the host or a command; nil if there is none. A .git file
+// may have another name (a hard link), so judge compares its content.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -638,8 +642,8 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return nil, nil // git ignores a FIFO, a socket or a device
 	}
-	known := w.known[s.id]
-	same := known.whose == hosts && known.name == name
+	known, same := w.known[s.id]
+	same = same && known.name == name
 	since := w.since
 	if kind == unix.S_IFDIR {
 		since = w.uncovered(s)
@@ -648,11 +652,9 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		s.whose = hosts
 		return s, nil
 	}
-	changed := known.whose == commands && w.since != 0
-	if !changed {
-		if changed, err = w.changed(fd, of, st, since); err != nil {
-			return nil, err
-		}
+	changed, err := w.changed(fd, of, st, since)
+	if err != nil {
+		return nil, err
 	}
 	var t target
 	if name == ".git" {
@@ -679,8 +681,8 @@ func (w *walker) uncovered(s *spot) (since int64) {
 	for _, c := range w.claims {
 		covered := c.covered[place{s.name, s.id}]
 		if c.covered == nil {
-			k := w.known[s.id]
-			covered = k.whose == hosts && k.name == s.name
+			known, ok := w.known[s.id]
+			covered = ok && known.name == s.name
 		}
 		if !covered && fsat.Within(w.absolute(s.dir), c.root) && (since == 0 || c.since < since) {
 			since = c.since
@@ -764,25 +766,41 @@ func (l *List) trusts(gitDir string) bool {
 	if !fsat.Within(gitDir, l.root) {
 		return true
 	}
-	inner, whose := "", nobodys
 	for _, s := range l.spots {
 		top := l.absolute(s.dir)
 		if s.name == ".git" {
 			top += "/.git"
 		}
-		if s.whose != nobodys && fsat.Within(gitDir, top) && len(top) > len(inner) {
-			inner, whose = top, s.whose
+		if s.whose == hosts && fsat.Within(gitDir, top) {
+			return true
 		}
 	}
-	if whose != nobodys {
-		return whose == hosts
+	if l.given[gitDir+"/HEAD"] {
+		return false
 	}
-	if l.given[gitDir+"/HEAD"] || l.since == 0 {
-		return !l.given[gitDir+"/HEAD"]
+	p, err := placeOf(gitDir)
+	if err != nil {
+		return false
+	}
+	rel, _ := filepath.Rel(l.root, gitDir)
+	w := &walker{List: l, known: l.known()}
+	since := w.uncovered(&spot{dir: rel, name: p.name, id: p.id})
+	if since == 0 {
+		return true
 	}
 	left := maxChanged
-	changed, _ := changedBelow(unix.AT_FDCWD, gitDir, l.since, &left, maxModuleDepth)
+	changed, _ := changedBelow(unix.AT_FDCWD, gitDir, since, &left, maxModuleDepth)
 	return !changed
+}
+
+// placeOf identifies a git directory.
+func placeOf(gitDir string) (p place, err error) {
+	p.name = "HEAD"
+	if filepath.Base(gitDir) == ".git" {
+		p.name = ".git"
+	}
+	_, err = identify(unix.AT_FDCWD, gitDir, &p.id)
+	return p, err
 }
 
 // The file of a list: a line of magic, then strings and numbers, each string after its length.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,7 +141,17 @@ func (l *List) mountedIn(around string) bool {
 
 // claimRest counts with commands that begin between the walk and Find.
 func (l *List) claimRest() {
-	l.claims = append(l.claims, claim{root: l.root, since: l.walked})
+	rest := claim{root: l.root, since: l.walked}
+	for _, c := range l.claims { // as these, it will have the host's repositories under layers
+		if rest.covered == nil {
+			rest.covered = map[place]bool{}
+			for _, s := range l.known() {
+				rest.covered[place{s.name, s.id}] = true
+			}
+		}
+		maps.Copy(rest.covered, c.covered)
+	}
+	l.claims = append(l.claims, rest)
 	if l.since == 0 {
 		l.since = l.walked
 	}
@@ -529,12 +540,12 @@ func sweep(state, root string, notes notes, known *List) ([]Inert, error) {
 		if rerr != nil {
 			return done, errors.Join(err, rerr)
 		}
-		fenced, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
+		fenced, stays, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
 		done = append(done, fenced...)
 		if err := errors.Join(err, ferr); err != nil {
 			return done, err
 		}
-		if len(made) == 0 {
+		if len(made) == stays {
 			return done, l.save()
 		}
 	}
