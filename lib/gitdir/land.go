@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -653,8 +654,13 @@ func (r *repository) isAncestor(a, b string) bool {
 	return false
 }
 
-// short is an ID in messages.
-func short(value string) string { return value[:min(len(value), 10)] }
+// short is an ID, or a branch to which HEAD leads, in messages.
+func short(value string) string {
+	if target, ok := strings.CutPrefix(value, "ref: "); ok {
+		return strconv.Quote(target)
+	}
+	return value[:min(len(value), 10)]
+}
 
 // committer is the name in reflogs, as git chooses it without a configuration.
 func committer() string {
