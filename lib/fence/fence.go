@@ -73,8 +73,8 @@ type Config struct {
 
 	Tell bool // the plan is only described: nothing is changed
 
-	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
-	// closes it.
+	// Ahead may hold a set-up program that starts while the plan is made; or nil. It stays
+	// the caller's.
 	Ahead *monitor.Ahead
 
 	Warn func(format string, args ...any) // nil: warnings are dropped
@@ -125,7 +125,6 @@ func New(c Config) (*Fence, error) {
 		err = f.plan()
 	}
 	if err != nil {
-		f.Ahead.Close()
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -157,7 +156,6 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes the limits on the command.
 func (f *Fence) Close() error {
-	f.Ahead.Close()
 	_, err := f.End()
 	_, gerr := f.endGit() // of a command that never started
 	f.gone.Wait()         // what follows frees what its mounts use

@@ -24,21 +24,26 @@ type Foreground struct {
 	streams [3]*os.File
 	saved   []savedStream
 	signals chan os.Signal
-	screen  *screen // the command has a terminal of its own; or nil
+	listens chan struct{} // closed when it does
+	screen  *screen       // the command has a terminal of its own; or nil
 	sent    syscall.Signal
 }
 
-// NewForeground notes the state of the streams, and asks for the signals.
+// NewForeground notes the state of the streams, and begins to ask for the signals. That
+// takes as long as it takes to plan: the Go runtime hands each one to another thread.
 func NewForeground(streams [3]*os.File) *Foreground {
-	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16)}
+	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16), listens: make(chan struct{})}
 	for _, s := range streams {
 		f.saved = append(f.saved, saveStream(s))
 	}
-	for _, sig := range passedOn {
-		if !signal.Ignored(sig) {
-			signal.Notify(f.signals, sig)
+	go func() {
+		defer close(f.listens)
+		for _, sig := range passedOn {
+			if !signal.Ignored(sig) {
+				signal.Notify(f.signals, sig)
+			}
 		}
-	}
+	}()
 	return f
 }
 
@@ -157,9 +162,12 @@ func (s *Sandbox) stop() {
 }
 
 // Close gives the streams their flags and modes back, and stops listening to
-// signals.
+// signals, soon: the caller goes on meanwhile.
 func (f *Foreground) Close() {
-	signal.Stop(f.signals)
+	go func() {
+		<-f.listens
+		signal.Stop(f.signals)
+	}()
 	for _, s := range f.saved {
 		s.restore()
 	}

@@ -61,29 +61,50 @@ var programs = map[string]string{
 // Missing returns the caches among absent rows that the host does not have yet,
 // though it has the tool: the first run of the tool would make them.
 func Missing(absent []Absence, h Host) []Entry {
-	there := map[string]bool{}
+	wanted := map[string]bool{} // programs, and whether they are there
+	list := make([]string, len(absent))
+	for i, a := range absent {
+		if a.Row.Kind == Overlay && a.Path != "" && !strings.ContainsAny(a.Path, "*?[") && a.Reason == missing {
+			list[i] = cmp.Or(programs[a.Row.Tool], a.Row.Tool)
+			wanted[list[i]] = false
+		}
+	}
+	if len(wanted) > 0 {
+		lookInPath(h.Getenv("PATH"), wanted)
+	}
 	var entries []Entry
-	for _, a := range absent {
-		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
-			continue
-		}
-		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
-		found, asked := there[program]
-		if !asked {
-			found = inPath(program, h.Getenv("PATH"))
-			there[program] = found
-		}
-		if found {
+	for i, a := range absent {
+		if wanted[list[i]] {
 			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
 		}
 	}
 	return entries
 }
 
-func inPath(program, path string) bool {
-	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
-		return filepath.IsAbs(dir) && unix.Access(filepath.Join(dir, program), unix.X_OK) == nil
-	})
+// lookInPath notes the programs in the directories of a PATH. It reads each directory once,
+// and on many machines /bin is /usr/bin: to ask for each program takes several times as long.
+func lookInPath(path string, wanted map[string]bool) {
+	var seen []*unix.Stat_t
+	for _, name := range filepath.SplitList(path) {
+		if !filepath.IsAbs(name) {
+			continue
+		}
+		dir, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		st := new(unix.Stat_t)
+		if unix.Fstat(dir, st) == nil && !slices.ContainsFunc(seen, func(o *unix.Stat_t) bool { return fsat.SameInode(st, o) }) {
+			seen = append(seen, st)
+			_ = fsat.Each(dir, func(e fsat.Entry) error {
+				if found, ok := wanted[e.Name]; ok && !found {
+					wanted[e.Name] = unix.Faccessat(dir, e.Name, unix.X_OK, 0) == nil
+				}
+				return nil
+			})
+		}
+		unix.Close(dir)
+	}
 }
 
 // missing is the reason for a row whose path does not exist.
