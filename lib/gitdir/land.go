@@ -43,6 +43,8 @@ type repository struct {
 	lander    *objects.Lander
 	shallow   map[string]bool // commits whose parents may be missing
 	fresh     map[string]bool // those of them that the host did not have
+
+	badLFS map[string]string // versions of files of LFS whose content is not that of their name
 }
 
 // landed is one landing.
@@ -327,6 +329,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
+	if err := r.landLFS(upper, out); err != nil {
+		return err
+	}
 	// The references that all worktrees share land with the HEAD of the command's worktree:
 	// its log covers both.
 	shared := true
@@ -387,7 +392,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel)}
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), badLFS: map[string]string{}}
 	var promised bool
 	var err error
 	if r.format, promised, err = FormatOf(r.host); err != nil {
