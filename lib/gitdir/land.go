@@ -144,7 +144,7 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 		return nil // Reopen has found that the host's git directory is gone
 	}
 	if err := l.land(true, tidy); err != nil {
-		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
+		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %s; it lands after the next command that uses it", l.GitDir, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return l.lander.told
 }
@@ -185,8 +185,10 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
-	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
-		return errors.Join(err, errors.New("another git directory is in its place"))
+	if id, err := identityOf(l.GitDir); err != nil {
+		return err
+	} else if s.GitDir != "" && id != s.GitDir {
+		return errors.New("another git directory is in its place")
 	}
 	l.lander.last = last
 	defer func() { l.lander.ahead = nil }()
