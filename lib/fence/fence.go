@@ -95,6 +95,8 @@ type Fence struct {
 	gitDirs    []string // of the host, shown through layers
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
+	storeDirs  []string // git directories that may have objects and references elsewhere
+	store      *gitdir.Store
 	submodules []gitdir.Unpopulated
 	wholeIndex bool      // one of them may have an index that would not land
 	searches   []*search // for repositories, one for each writable root
@@ -254,7 +256,7 @@ func (f *Fence) plan() error {
 	if f.Plan, err = bwrap.New(o); err != nil {
 		return err
 	}
-	for _, dir := range gitdir.Alternates(f.gitDirs) {
+	for _, dir := range f.borrowed() {
 		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
 			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
 		}
@@ -300,7 +302,7 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		list = append(list, files...)
 		list = append(list, hostrun.Files(r.Path)...)
 	}
-	return list, nil
+	return append(list, f.stored()...), nil
 }
 
 // tools is the tool chains of this machine, as a plan shows them.

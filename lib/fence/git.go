@@ -86,6 +86,7 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	for _, r := range repos {
 		if r.GitDir != "" {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
+			f.storeDirs = append(f.storeDirs, r.GitDir, r.CommonDir)
 		}
 		if r.File || r.Link {
 			add(r.DotGit, "it decides which repository this is")
@@ -102,6 +103,7 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
+			f.storeDirs = append(f.storeDirs, around.GitDir, around.CommonDir)
 			if _, err := named(around.WorkTree, around.GitDir, around.CommonDir); err != nil {
 				return nil, err
 			}
@@ -311,6 +313,9 @@ func (f *Fence) beginGit() error {
 			return err
 		}
 		f.runs = append(f.runs, run)
+		if err := run.Separate(f.store.Shared, f.gitDirs); err != nil {
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect a repository: %v", err), Advice: "remove other names of its files from the roots"}
+		}
 		if run.Warning != nil {
 			f.Warn("git: %v", run.Warning)
 		}

@@ -40,6 +40,7 @@ type List struct {
 	claims []claim
 	since  int64   // a later change may be a command's; 0: none is
 	cover  []place // the git directories that Find found in the root
+	apart  string  // files of the host's that have several hard links, none of them in the root
 
 	walked int64 // start of the last walk
 	early  bool  // gitlinks may be those of an earlier index
@@ -918,6 +919,9 @@ func (r *reader) list(l *List) {
 		l.links[gitDir] = links
 		r.bad = r.bad || links == nil
 	}
+	if r.at < len(r.text) { // earlier versions end here
+		l.apart = r.string()
+	}
 }
 
 func (l *List) encode() []byte {
@@ -958,6 +962,7 @@ func (l *List) encode() []byte {
 			text(link)
 		}
 	}
+	text(l.apart)
 	return b
 }
 
