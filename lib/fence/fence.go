@@ -92,11 +92,11 @@ type Fence struct {
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
 	note       *quarantine.Note
-	gitDirs    []string // of the host, shown through layers
-	workTrees  []string // of these
-	ownGitDirs []string // the git directories of these, and bare repositories
-	storeDirs  []string // git directories that may have objects and references elsewhere
-	store      *gitdir.Store
+	gitDirs    []string               // of the host, shown through layers
+	workTrees  []string               // of these
+	ownGitDirs []string               // the git directories of these, and bare repositories
+	stores     []func() *gitdir.Store // of these, and of a repository around a root
+	store      gitdir.Store           // all of them
 	submodules []gitdir.Unpopulated
 	wholeIndex bool      // one of them may have an index that would not land
 	searches   []*search // for repositories, one for each writable root

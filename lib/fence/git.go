@@ -86,7 +86,6 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	for _, r := range repos {
 		if r.GitDir != "" {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
-			f.storeDirs = append(f.storeDirs, r.GitDir, r.CommonDir)
 		}
 		if r.File || r.Link {
 			add(r.DotGit, "it decides which repository this is")
@@ -103,7 +102,7 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
-			f.storeDirs = append(f.storeDirs, around.GitDir, around.CommonDir)
+			f.stores = append(f.stores, f.readStore([]gitdir.Repo{{GitDir: around.GitDir, CommonDir: around.CommonDir}}))
 			if _, err := named(around.WorkTree, around.GitDir, around.CommonDir); err != nil {
 				return nil, err
 			}
@@ -145,6 +144,7 @@ type found struct {
 	list        *gitdir.List
 	repos       []gitdir.Repo
 	unpopulated []gitdir.Unpopulated
+	store       func() *gitdir.Store // waits for it; nil: it is not being read
 }
 
 // lookAhead begins to look for repositories.
@@ -168,7 +168,7 @@ func (f *Fence) search(root string, ahead bool) *search {
 	var known func([]gitdir.Repo, []gitdir.Unpopulated)
 	if ahead {
 		known = func(repos []gitdir.Repo, unpopulated []gitdir.Unpopulated) {
-			s.known <- found{repos: repos, unpopulated: unpopulated}
+			s.known <- found{repos: repos, unpopulated: unpopulated, store: f.readStore(repos)}
 		}
 	}
 	s.end = sync.OnceValues(func() (at found, err error) {
@@ -193,6 +193,10 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 			return nil, err
 		}
 	}
+	if at.store == nil {
+		at.store = f.readStore(at.repos)
+	}
+	f.stores = append(f.stores, at.store)
 	s.planned = at
 	return at.repos, f.cover(at.unpopulated)
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"pikuri/lib/bwrap"
 	"pikuri/lib/confine"
@@ -12,11 +13,32 @@ import (
 	"pikuri/lib/session"
 )
 
+// readStore begins to read the objects and references of repositories, which takes some
+// milliseconds. The result waits for the end.
+func (f *Fence) readStore(repos []gitdir.Repo) func() *gitdir.Store {
+	read := sync.OnceValue(func() *gitdir.Store {
+		var dirs []string
+		for _, r := range repos {
+			if r.GitDir != "" {
+				dirs = append(dirs, r.GitDir, r.CommonDir)
+			}
+		}
+		slices.Sort(dirs)
+		return gitdir.StoreOf(slices.Compact(dirs), f.layerDirs(gitdir.Layers(repos)))
+	})
+	go read()
+	return read
+}
+
 // stored lists the places in writable roots where repositories have objects or references
 // without a layer.
 func (f *Fence) stored() []bwrap.Protected {
-	slices.Sort(f.storeDirs)
-	f.store = gitdir.StoreOf(slices.Compact(f.storeDirs), f.layerDirs())
+	for _, read := range f.stores {
+		s := read()
+		f.store.Borrowed = append(f.store.Borrowed, s.Borrowed...)
+		f.store.Links = append(f.store.Links, s.Links...)
+		f.store.Shared = append(f.store.Shared, s.Shared...)
+	}
 	var list []bwrap.Protected
 	add := func(path, why string) {
 		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == path }) {
@@ -39,9 +61,6 @@ func (f *Fence) stored() []bwrap.Protected {
 // borrowed lists the object databases from which repositories borrow.
 func (f *Fence) borrowed() []string {
 	var list []string
-	if f.store == nil {
-		return nil
-	}
 	for _, dir := range f.store.Borrowed {
 		if _, err := os.Lstat(dir); err == nil {
 			list = append(list, filepath.Clean(dir))
@@ -50,8 +69,8 @@ func (f *Fence) borrowed() []string {
 	return list
 }
 
-// layerDirs lists the directories of all layers on the git directories.
-func (f *Fence) layerDirs() []string {
+// layerDirs lists the directories of all layers on git directories.
+func (f *Fence) layerDirs(gitDirs []string) []string {
 	in := []string{f.gitState()}
 	if base, err := session.Base(os.Getenv); err == nil {
 		entries, _ := os.ReadDir(base)
@@ -62,7 +81,7 @@ func (f *Fence) layerDirs() []string {
 		}
 	}
 	var list []string
-	for _, gitDir := range f.gitDirs {
+	for _, gitDir := range gitDirs {
 		for _, dir := range in {
 			list = append(list, filepath.Join(dir, gitdir.LayerName(gitDir)))
 		}

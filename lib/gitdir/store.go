@@ -45,7 +45,7 @@ func StoreOf(gitDirs, layers []string) *Store {
 	}
 	for _, dir := range gitDirs {
 		s.gitDir = dir
-		s.names(dir, func(string) bool { return false })
+		s.names(dir, nil)
 		for _, name := range []string{"refs", "logs"} {
 			s.names(path.Join(dir, name), func(string) bool { return true })
 		}
@@ -110,40 +110,50 @@ func (s *storeReader) borrow(dir string, depth int) {
 	}
 }
 
-// names reads a directory, and those in it that into accepts. It reports whether the
-// directory is there and was not read before.
+// names reads a directory, and those in it that into accepts: nil accepts none. It reports
+// whether the directory is there and was not read before.
 func (s *storeReader) names(dir string, into func(name string) bool) bool {
+	return s.namesAt(unix.AT_FDCWD, dir, dir, into)
+}
+
+func (s *storeReader) namesAt(in int, base, dir string, into func(name string) bool) bool {
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NONBLOCK
 	if s.gitDir != "" {
 		flags |= unix.O_NOFOLLOW // refs might lead to a large tree
 	}
-	fd, err := fsat.Openat(unix.AT_FDCWD, dir, flags, 0)
+	fd, err := fsat.Openat(in, base, flags, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || s.seen[[2]uint64{st.Dev, st.Ino}] {
-		return false
+	if into != nil {
+		if unix.Fstat(fd, &st) != nil || s.seen[[2]uint64{st.Dev, st.Ino}] {
+			return false
+		}
+		s.seen[[2]uint64{st.Dev, st.Ino}] = true
 	}
-	s.seen[[2]uint64{st.Dev, st.Ino}] = true
 	_ = fsat.Each(fd, func(e fsat.Entry) error {
-		name := dir + "/" + e.Name
+		kind := uint32(e.Type) << 12
 		if e.Type != unix.DT_DIR {
-			if st, err := fsat.Lstat(fd, e.Name); err == nil {
-				switch kind := st.Mode & unix.S_IFMT; {
-				case kind == unix.S_IFLNK:
-					s.Links = append(s.Links, name)
-				case kind == unix.S_IFREG && uint64(st.Nlink) > 1+s.own[[2]uint64{st.Dev, st.Ino}]:
-					s.shared(name, st)
-				case kind == unix.S_IFDIR:
-					e.Type = unix.DT_DIR
-				}
+			if unix.Fstatat(fd, e.Name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				return nil
 			}
+			kind = st.Mode & unix.S_IFMT
+		}
+		switch {
+		case kind == unix.S_IFLNK:
+			s.Links = append(s.Links, dir+"/"+e.Name)
+		case kind == unix.S_IFREG && st.Nlink > 1 && uint64(st.Nlink) > 1+s.own[[2]uint64{st.Dev, st.Ino}]:
+			s.shared(dir+"/"+e.Name, &st)
 		}
 		// A fan-out directory may be a link, and have links in it.
-		if into(e.Name) && (e.Type == unix.DT_DIR || e.Type == unix.DT_LNK && s.gitDir == "") {
-			s.names(name, func(name string) bool { return s.gitDir != "" && into(name) })
+		if (kind == unix.S_IFDIR || kind == unix.S_IFLNK && s.gitDir == "") && into != nil && into(e.Name) {
+			below := into
+			if s.gitDir == "" {
+				below = nil
+			}
+			s.namesAt(fd, e.Name, dir+"/"+e.Name, below)
 		}
 		return nil
 	})
