@@ -691,23 +691,6 @@ func TestSwapAsksGuards(t *testing.T) {
 	}
 }
 
-// A swap takes space of a quota while both entries exist, and gives it back.
-func TestSwapUnderQuota(t *testing.T) {
-	w, root := local(t)
-	q := must[*workspace.QuotaWorkspace](t)(workspace.NewQuotaWorkspace(ctx, w, 10_000))
-	big := "f 644 " + strings.Repeat("x", 6000)
-	require.NoError(t, swapForms(q, "f", "", big))
-	err := swapForms(q, "f", big, "f 644 "+strings.Repeat("y", 6000))
-	assert.ErrorIs(t, err, workspace.ErrNoSpace)
-	assert.Equal(t, big, formAt(root+"/f"))
-	require.NoError(t, swapForms(q, "f", big, "f 644 small"))
-	require.NoError(t, swapForms(q, "g", "", big))
-	require.NoError(t, swapForms(q, "g", big, ""))
-	require.NoError(t, swapForms(q, "g", "", big))
-	assert.Equal(t, []string{"f", "g"}, namesIn(t, root))
-	assert.ErrorIs(t, workspace.AtomicWrite(ctx, q, "h", make([]byte, 6000)), workspace.ErrNoSpace)
-}
-
 // A swap detects a program that has the old file open for writing, since its later writes
 // would be lost.
 func TestSwapNoticesOpenWriter(t *testing.T) {
