@@ -429,7 +429,7 @@ func (g *gitGround) probe(t *testing.T, repository bool) {
 	assert.NotContains(t, said, "FAILED")
 	assert.NotContains(t, said, "FSCK")
 	if exists(g.Project + "/wt") {
-		g.patient(t, g.Project, "cd wt && {\n"+gitProbe+"\ngit commit -q --allow-empty -m probe; git checkout -q -- .\n}")
+		g.patient(t, g.Project, "cd wt && { git status; git commit -q --allow-empty -m probe; git checkout -q -- .; }")
 	}
 }
 

@@ -75,7 +75,7 @@ func allow(rules ...string) []string {
 }
 
 func TestNetworkByName(t *testing.T) {
-	clitest.OneRow(t)
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		rules := allow("good.test", "*.wild.test", "good.test:22", "private.test:7000 private", "four.test:80", "six.test:443",
@@ -151,7 +151,7 @@ func TestNetworkByName(t *testing.T) {
 
 // A session has one network: a command reaches a port that another one opened on loopback.
 func TestNetworkOfASession(t *testing.T) {
-	clitest.OneRow(t)
+	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
 		for _, options := range [][]string{{"--net", "none"}, allow("good.test")} {

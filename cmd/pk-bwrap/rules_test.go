@@ -226,7 +226,7 @@ func TestEachRootIsAtItsOwnPlace(t *testing.T) {
 // forth, for a link to somewhere else. Each sandbox that starts shows the checked
 // file.
 func TestSwappedPlacesAreNotFollowed(t *testing.T) {
-	clitest.OneRow(t)
+	clitest.TwoRows(t)
 	b := ruled(t)
 	victim := filepath.Join(filepath.Dir(b.Project), "victim")
 	b.Write(t, filepath.Join(victim, "key"), "stolen\n")
