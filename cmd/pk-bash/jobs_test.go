@@ -377,7 +377,7 @@ func TestManyJobs(t *testing.T) {
 	}
 	for _, answer := range answers {
 		a := answer()
-		assert.Equal(t, "running", a["outcome"])
+		assert.Equal(t, "running", a["outcome"], a["error"])
 		c.told[a["job"].(string)] = a["output"].(string)
 	}
 	assert.Equal(t, "64 jobs are running, and that is the most: end one first", c.ask(`{"op":"start","command":"true"}`)["error"])

@@ -17,6 +17,7 @@ import (
 
 	"pikuri/lib/cli"
 	"pikuri/lib/jsonline"
+	"pikuri/lib/monitor"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -43,6 +44,7 @@ func (s *session) beginLoop() error {
 		}
 		return err
 	}
+	s.Ahead = &monitor.Ahead{Keep: true}
 	s.Runs = false
 	f, err := s.Open(s.ctx)
 	s.Runs = true
@@ -66,7 +68,7 @@ func makeLoop() (*sessiondir.Dir, error) {
 
 // endLoop removes the session of the loop.
 func (s *session) endLoop() error {
-	s.Next.Close()
+	s.Ahead.Close()
 	if s.Loop == nil {
 		return nil
 	}

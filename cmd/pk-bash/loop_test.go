@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -161,20 +162,8 @@ func TestLoopOutlivesItsKeeper(t *testing.T) {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 		assert.Equal(t, "kept\n", answer("cat ~/.cache/pip/f"))
 	}
-	waiting := func() (list []string) {
-		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-		require.NoError(t, err)
-		for _, name := range all {
-			line, _ := os.ReadFile(name) // it may have ended
-			status, _ := os.ReadFile(filepath.Dir(name) + "/status")
-			if bytes.HasSuffix(line, []byte("\x00--pk-setup\x00")) && bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", cmd.Process.Pid)) {
-				list = append(list, filepath.Dir(name))
-			}
-		}
-		return list
-	}
 	var left []string
-	require.Eventually(t, func() bool { left = waiting(); return len(left) == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { left = setUps(t, cmd.Process.Pid); return len(left) == 1 }, time.Minute, time.Millisecond)
 	require.NoError(t, in.Close())
 	assert.NoError(t, cmd.Wait())
 	for _, process := range left {
@@ -274,5 +263,55 @@ func TestLogInAProjectBelowTmp(t *testing.T) {
 		text, err := os.ReadFile(dir + "/kept.log")
 		assert.NoError(t, err)
 		assert.Equal(t, name+"\n", string(text))
+	}
+}
+
+// setUps lists the set-up programs of a process, as directories of /proc.
+func setUps(t *testing.T, parent int) (list []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, name := range all {
+		line, _ := os.ReadFile(name) // it may have ended
+		status, _ := os.ReadFile(filepath.Dir(name) + "/status")
+		if bytes.HasSuffix(line, []byte("\x00--pk-setup\x00")) && bytes.Contains(status, fmt.Appendf(nil, "\nPPid:\t%d\n", parent)) {
+			list = append(list, filepath.Dir(name))
+		}
+	}
+	return list
+}
+
+// One set-up program makes all sandboxes of a loop in a session. It keeps no file of those
+// that have ended; if it is killed, all of them end, and the next command gets another one.
+func TestOneSetUpProgram(t *testing.T) {
+	b := clitest.NewBox(t)
+	b.Mkdir(t, b.Home+"/.cache/pip") // a cache makes a keeper
+	for _, options := range [][]string{nil, {"--net", "none"}, {"--trace"}} {
+		c := dial(t, b, append(options, "-y")...)
+		files := func() int {
+			programs := setUps(t, c.cmd.Process.Pid)
+			require.Len(t, programs, 1)
+			list, err := os.ReadDir(programs[0] + "/fd")
+			require.NoError(t, err)
+			return len(list)
+		}
+		one, two := c.start("echo up; sleep 1000", ""), c.start("echo up; sleep 1000", "")
+		c.until(one, "up")
+		c.until(two, "up")
+		before := files()
+		for range 10 {
+			assert.Equal(t, "hi\n", c.ask(`{"command":"echo hi"}`)["output"])
+			assert.Equal(t, 1.0, c.ask(`{"command":"./nonesuch; exit 1"}`)["exit_status"])
+		}
+		assert.Eventually(t, func() bool { return files() <= before }, minute, tick)
+		assert.Equal(t, "signaled", c.ask(`{"op":"kill","job":%q}`, one)["outcome"])
+		assert.Equal(t, "running", c.ask(`{"op":"read","job":%q}`, two)["outcome"])
+		pid, err := strconv.Atoi(filepath.Base(setUps(t, c.cmd.Process.Pid)[0]))
+		require.NoError(t, err)
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+		last := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, two)
+		assert.Equal(t, []any{"signaled", "SIGKILL"}, []any{last["outcome"], last["signal"]})
+		assert.Equal(t, "hi\n", c.ask(`{"command":"echo hi"}`)["output"])
+		require.NoError(t, c.close())
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"pikuri/lib/cli/sandboxflags"
 	"pikuri/lib/confine"
 	"pikuri/lib/limits"
-	"pikuri/lib/monitor"
 	sessiondir "pikuri/lib/session"
 	"pikuri/lib/shell"
 )
@@ -183,13 +182,7 @@ func (t *turn) sandboxed(j *job) error {
 	if err != nil {
 		return err
 	}
-	j.ahead = func() {
-		t.preparing.Lock()
-		defer t.preparing.Unlock()
-		if t.Next == nil {
-			t.Next = monitor.StartAhead(f.Keeper(), c.Plan.Gate != nil && c.Session == nil)
-		}
-	}
+	j.ahead = func() { t.Ahead.Start(f.Keeper(), c.Plan.Gate != nil && c.Session == nil) }
 	j.Fence, j.Gated, j.box, j.fence = &c, true, f.Box(), f
 	j.workspace, j.question.Where, j.question.Fence = f.Opened, f.ProjectRoot(), "sandboxed, "+network(f.Plan)
 	if t.background && t.request.TTY == nil { // the end of bash hangs its terminal up

@@ -78,7 +78,7 @@ func TestNetworkByName(t *testing.T) {
 	clitest.TwoRows(t)
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
-		rules := allow("good.test", "*.wild.test", "good.test:22", "private.test:7000 private", "four.test:80", "six.test:443",
+		rules := allow("good.test", "*.wild.test", "good.test:22", "private.test:7000,7001 private", "four.test:80", "six.test:443",
 			"loop.test", "loop6.test", "mapped.test", "nat64.test", "sixtofour.test", "meta.test", "zero.test", "own.test private", "dead.test:9 private", "absent.test", "mixed.test:80", "hidden.test")
 		rows := []struct{ name, do, want, said string }{
 			{"a page over TLS", "get https://good.test/page", "200 good.test HTTP/2.0 /page 0", ""},
@@ -92,6 +92,10 @@ func TestNetworkByName(t *testing.T) {
 			{"another port", "tcp good.test:22 ping", `hello from 22\nping`, ""},
 			{"a private address that is allowed", "tcp private.test:7000 ping", `hello from 7000\nping`, ""},
 			{"an upgrade", `tcp good.test:80 GET /ws HTTP/1.1\r\nHost: good.test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, `HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nping`, ""},
+			{"a server that resets", "tcp good.test:22 reset", "error: reset", ""},
+			{"a slow reader", "stalled private.test:7001 https://good.test/", "200 good.test HTTP/2.0 / 0, and 67108864", ""},
+			{"many connections", "short good.test:22 " + shortOnes(t), shortOnes(t) + " are right", ""},
+			{"a link without loss", "link good.test:22", "reno true", ""},
 			{"a server that closes", `tcp good.test:80 GET /close HTTP/1.1\r\nHost: good.test\r\n\r\n`, "Connection: close", ""},
 			{"addresses of a name", "lookup good.test", "1 and 1", ""},
 
@@ -134,6 +138,16 @@ func TestNetworkByName(t *testing.T) {
 				}
 			})
 		}
+		t.Run("a client that resets", func(t *testing.T) {
+			w.Seen()
+			got, _ := act(t, b, rules, "reset good.test:22")
+			assert.Equal(t, "reset", got[0])
+			var seen []string
+			assert.EventuallyWithT(t, func(c *assert.CollectT) {
+				seen = append(seen, w.Seen()...)
+				assert.Contains(c, seen, "reset 22")
+			}, 10*time.Second, 10*time.Millisecond)
+		})
 		t.Run("a private address without the word", func(t *testing.T) {
 			got, said := act(t, b, allow("private.test:7000"), "tcp private.test:7000 x")
 			assert.Equal(t, "error: reset", got[0])
@@ -148,6 +162,9 @@ func TestNetworkByName(t *testing.T) {
 		})
 	})
 }
+
+// shortOnes is the number of short connections: three hundred, or that times PK_ROUNDS.
+func shortOnes(t *testing.T) string { return strconv.Itoa(300 * rounds(t, 1)) }
 
 // A session has one network: a command reaches a port that another one opened on loopback.
 func TestNetworkOfASession(t *testing.T) {
@@ -237,6 +254,27 @@ func serveInside(t *testing.T, b *clitest.Box, options []string, at string) (end
 	return end
 }
 
+// A server of the command's own is at its addresses alone, also at a port of a rule.
+func TestOwnServers(t *testing.T) {
+	clitest.TwoRows(t)
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		options := append(allow("good.test:8080"), "--session", "own")
+		serveInside(t, b, options, "0.0.0.0:8080")
+		got, said := act(t, b, options, "get http://127.0.0.1:8080/", "get http://localhost:8080/", "tcp good.test:8080 x", "tcp 10.0.0.5:8080 x", "tcp [fd00::5]:8080 x")
+		assert.Equal(t, []string{"200 inside", "200 inside", "error: reset", "error: reset", "error: reset"}, got)
+		assert.Contains(t, said, "good.test:8080 could not be reached: ")
+		assert.Contains(t, said, "10.0.0.5:8080 over tcp was refused: hosts are reached by name, not by address")
+		for _, host := range []string{"127.0.0.1", "[::1]"} {
+			c, err := net.DialTimeout("tcp", host+":8080", 5*time.Second)
+			assert.Error(t, err)
+			if err == nil {
+				c.Close()
+			}
+		}
+	})
+}
+
 // Ports of the loopback lead in and out, each by its own option.
 func TestPortsOfTheLoopback(t *testing.T) {
 	clitest.TwoRows(t)
@@ -292,6 +330,7 @@ func TestKilledGate(t *testing.T) {
 		end := serveInside(t, b, options, "127.0.0.1:8080")
 		gates := gatesOf(t)
 		require.Len(t, gates, 1)
+		assertHasNothing(t, gates[0])
 		require.NoError(t, syscall.Kill(gates[0], syscall.SIGKILL))
 		awaitNoGate(t)
 		got, _ := act(t, b, options, "get https://good.test/")
@@ -299,37 +338,98 @@ func TestKilledGate(t *testing.T) {
 		end()
 		awaitNoGate(t)
 
-		rounds := 5
-		if n, err := strconv.Atoi(os.Getenv("PK_ROUNDS")); err == nil {
-			rounds = n
-		}
-		for i := range rounds {
+		for i := range rounds(t, 8) {
+			victim := victims[i%len(victims)]
 			cmd := b.Command("pk-bwrap", append(slices.Clone(options), "--", "sleep", "1000")...)
 			require.NoError(t, cmd.Start())
-			time.Sleep(time.Duration(i*rounds%41) * time.Millisecond) // any moment of its start
-			require.NoError(t, cmd.Process.Kill())
+			time.Sleep(time.Duration(i*37%41) * time.Millisecond) // any moment of its start
+			for _, pid := range victim.of(t, b, cmd.Process.Pid) {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			}
+			if !victim.ends {
+				require.NoError(t, cmd.Process.Kill())
+			}
 			_ = cmd.Wait()
 			awaitNoGate(t)
+			if i%10 == 9 {
+				got, said := act(t, b, options, "get https://good.test/")
+				assert.Equal(t, "200 good.test HTTP/2.0 / 0", got[0], "after %s: %s", victim.name, said)
+			}
 		}
 		got, _ = act(t, b, options, "get https://good.test/")
 		assert.Equal(t, "200 good.test HTTP/2.0 / 0", got[0])
 	})
 }
 
-// gatesOf lists the gate processes of this test's world: those in its user namespace
-// or below.
-func gatesOf(t *testing.T) []int {
-	t.Helper()
-	var list []int
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(t, err)
+// victims are the processes of a command that may be killed. Without some of them the
+// command ends; not if they have not started yet.
+var victims = []struct {
+	name string
+	of   func(t *testing.T, b *clitest.Box, monitor int) []int
+	ends bool
+}{
+	{"the monitor", func(_ *testing.T, _ *clitest.Box, monitor int) []int { return []int{monitor} }, true},
+	{"the set-up program", func(_ *testing.T, _ *clitest.Box, monitor int) []int { return childrenOf(monitor) }, false},
+	{"the gate", func(t *testing.T, _ *clitest.Box, _ int) []int { return gatesOf(t) }, false},
+	{"the keeper", func(_ *testing.T, b *clitest.Box, _ int) []int {
+		return processes("pk-keeper: session s\x00--pk-keeper\x00" + b.Home)
+	}, false},
+}
+
+func childrenOf(pid int) (list []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, name := range threads {
+		text, _ := os.ReadFile(name)
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				list = append(list, child)
+			}
+		}
+	}
+	return list
+}
+
+// processes lists those with a text in their command line.
+func processes(text string) (list []int) {
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range names {
 		line, err := os.ReadFile(name)
-		if err != nil || !bytes.Contains(line, []byte("\x00--pk-gate\x00")) {
+		if err != nil || !bytes.Contains(line, []byte(text)) {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// assertHasNothing looks at a gate that was started with open files of its caller.
+func assertHasNothing(t *testing.T, gate int) {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", gate))
+	require.NoError(t, err)
+	for _, line := range []string{"CapInh:\t0000000000000000", "CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1"} {
+		assert.Contains(t, string(status), line+"\n")
+	}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", gate))
+	require.NoError(t, err)
+	for _, f := range files {
+		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", gate, f.Name()))
 		require.NoError(t, err)
+		kind, _, _ := strings.Cut(to, ":")
+		assert.True(t, slices.Contains([]string{"/dev/null", "socket", "net", "anon_inode"}, kind) || strings.HasPrefix(to, "/sys/fs/cgroup/"), to)
+	}
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", gate))
+	require.NoError(t, err)
+	assert.Empty(t, environment)
+}
+
+// gatesOf lists the gate processes of this test's world: those in its user namespace
+// or below.
+func gatesOf(t *testing.T) (list []int) {
+	t.Helper()
+	for _, pid := range processes("\x00--pk-gate\x00") {
 		if isBelow(pid) {
 			list = append(list, pid)
 		}
@@ -426,15 +526,51 @@ func TestNetworkSpeed(t *testing.T) {
 	}
 	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
 		b := netBox(t, w)
-		words := []string{"bulk private.test:7001", "greetings private.test:7000"}
+		words := []string{"bulk private.test:7001", "upload private.test:7002", "greetings private.test:7000"}
 		for range 8 {
-			ours, _ := act(t, b, allow("private.test:7000,7001 private"), words...)
+			ours, _ := act(t, b, allow("private.test:7000,7001,7002 private"), words...)
 			cmd := exec.Command("./client", "-test.run=^TestClient$")
 			cmd.Dir = b.Project
 			cmd.Env = append(os.Environ(), clientWords+"="+strings.Join(words, "\n"))
 			theirs, err := cmd.Output()
 			require.NoError(t, err)
 			fmt.Printf("speed\t%s\t%s\n", strings.Join(ours, "\t"), strings.Join(strings.Fields(string(theirs)), "\t"))
+		}
+	})
+}
+
+// TestNetworkPeers prints figures of other programs that give a command a network for
+// scripts/compare: the time of a start in ms, MB/s from and to a server, and the time to
+// the first byte in us. A peer may fail.
+func TestNetworkPeers(t *testing.T) {
+	peers := os.Getenv("PK_PEERS")
+	if peers == "" {
+		t.Skip("it measures: scripts/compare")
+	}
+	gatetest.Run(t, func(t *testing.T, w *gatetest.World) {
+		b := netBox(t, w)
+		b.Write(t, b.Home+"/.srt-settings.json", `{"network": {"allowedDomains": ["good.test"], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": ["."], "denyWrite": []}}`)
+		const words = "pull good.test:7001\npush good.test:7002\ngreetings good.test:7000"
+		pk := b.Command("pk-bwrap", append(allow("good.test:7000,7001,7002"), "--setenv", clientWords+"="+words, "--")...)
+		fences := [][]string{{"env"}, pk.Args, {peers + "/srt/run"}, {peers + "/pasta/run"}}
+		run := func(fence []string, line ...string) []string {
+			cmd := exec.Command(fence[0], append(slices.Clone(fence[1:]), line...)...)
+			cmd.Dir = b.Project
+			cmd.Env = append(os.Environ(), clientWords+"="+words, "HOME="+b.Home, "PATH="+filepath.Dir(b.Bwrap)+":"+os.Getenv("PATH"))
+			begin := time.Now()
+			out, err := cmd.Output()
+			took := time.Since(begin)
+			if err != nil {
+				t.Logf("%q: %v: %s", fence, err, out)
+			}
+			return append([]string{fmt.Sprintf("%.1f", took.Seconds()*1000)}, strings.Split(strings.TrimSpace(string(out)), "\n")...)
+		}
+		for range 5 {
+			for i, name := range []string{"none", "pk", "srt", "pasta"} {
+				start := run(fences[i], "true")
+				figures := run(fences[i], "./client", "-test.run=^TestClient$")
+				fmt.Printf("peer\t%s\t%s\t%s\n", name, start[0], strings.Join(figures[1:], "\t"))
+			}
 		}
 	})
 }

@@ -88,7 +88,7 @@ type builder struct {
 	links resolver
 	plan  *Plan
 
-	missing map[string]bool // protected paths that do not exist
+	missing map[string]bool // protected paths that do not exist; with a slash, that are no directories
 }
 
 // filter adds the system call filter, if there is one for the processor.
@@ -390,11 +390,11 @@ func (b *builder) entry(e toolchain.Entry, real string, op Op) {
 // copied replaces the mount of a small file or tree by copies. It copies nothing into a
 // tree of the host, which is there already, nor to a place with something to hide.
 func (b *builder) copied(m Mount) []Mount {
-	info, err := os.Stat(m.Source)
-	if m.Op != OpReadOnly || err != nil || b.rooted(m.Dest) {
+	var st unix.Stat_t
+	if m.Op != OpReadOnly || unix.Stat(m.Source, &st) != nil || b.rooted(m.Dest) {
 		return []Mount{m}
 	}
-	if copyable(info) {
+	if copyable(&st) {
 		m.Op, m.Perms = OpCopy, "0444"
 		return []Mount{m}
 	}

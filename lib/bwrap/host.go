@@ -3,12 +3,12 @@ package bwrap
 import (
 	"bytes"
 	"context"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
 	"time"
 
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/mountinfo"
 )
 
@@ -54,13 +54,13 @@ var namespaceKinds = []string{"user", "mnt", "pid", "ipc", "uts", "net", "cgroup
 
 // nested reports whether this process is in a user namespace.
 func nested() bool {
-	ids, _ := os.ReadFile("/proc/self/uid_map")
+	ids, _ := fsat.ReadFile("/proc/self/uid_map")
 	return strings.Join(strings.Fields(string(ids)), " ") != "0 0 4294967295"
 }
 
 // filtered reports whether this process has a system call filter.
 func filtered() bool {
-	status, _ := os.ReadFile("/proc/self/status")
+	status, _ := fsat.ReadFile("/proc/self/status")
 	return !bytes.Contains(status, []byte("\nSeccomp:\t0"))
 }
 
@@ -80,6 +80,6 @@ func tryBwrap(bwrap Binary) (message string, ok bool) {
 }
 
 func knob(name string) string {
-	value, _ := os.ReadFile("/proc/sys/" + name)
+	value, _ := fsat.ReadFile("/proc/sys/" + name)
 	return strings.TrimSpace(string(value))
 }

@@ -61,9 +61,14 @@ func (r resolver) step(dir, name string, links *int) (string, error) {
 	if known, ok := r[at]; ok {
 		return known.place, known.err
 	}
-	var buf [unix.PathMax]byte
+	var short [256]byte // with PATH_MAX, the stack would have to grow
+	buf := short[:]
 	place := at
-	n, err := unix.Readlink(at, buf[:])
+	n, err := unix.Readlink(at, buf)
+	if n == len(buf) {
+		buf = make([]byte, unix.PathMax)
+		n, err = unix.Readlink(at, buf)
+	}
 	switch {
 	case err == unix.EINVAL: // no link
 		err = nil

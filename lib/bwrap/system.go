@@ -1,12 +1,13 @@
 package bwrap
 
 import (
+	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -40,11 +41,17 @@ const maxCopy = 64 << 10
 
 // copyable reports whether a file can be copied in. The process that copies it has the
 // caller's limit on the size of files.
-func copyable(info fs.FileInfo) bool {
-	var limit unix.Rlimit
-	err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit)
-	return err == nil && info.Mode().IsRegular() && uint64(info.Size()) <= min(maxCopy, limit.Cur)
+func copyable(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFREG && uint64(st.Size) <= copyLimit()
 }
+
+var copyLimit = sync.OnceValue(func() uint64 {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) != nil {
+		return 0
+	}
+	return min(maxCopy, limit.Cur)
+})
 
 // systemMounts shows /usr and the directories that belong to it.
 func systemMounts() []Mount {
@@ -57,6 +64,10 @@ func systemMounts() []Mount {
 	return mounts
 }
 
+// maxEtc is the number of names of /etc that are read, which is some ten times those of a
+// machine with much installed.
+const maxEtc = 4096
+
 // etcMounts shows the allowed part of /etc.
 func etcMounts(links resolver) []Mount {
 	var mounts []Mount
@@ -65,16 +76,19 @@ func etcMounts(links resolver) []Mount {
 			mounts = append(mounts, small(m)...)
 		}
 	}
-	there, _ := os.ReadDir("/etc") // once for all patterns
+	there, err := namesIn("/etc", maxEtc) // once for all patterns
 	for _, pattern := range etcAllowed {
-		if !strings.Contains(pattern, "*") {
-			add(pattern)
+		if strings.Contains(pattern, "*") {
+			for _, name := range there {
+				if ok, _ := filepath.Match(pattern, name); ok {
+					add(name)
+				}
+			}
 			continue
 		}
-		for _, entry := range there {
-			if ok, _ := filepath.Match(pattern, entry.Name()); ok {
-				add(entry.Name())
-			}
+		top, _, _ := strings.Cut(pattern, "/")
+		if _, found := slices.BinarySearch(there, top); found || err != nil || len(there) > maxEtc {
+			add(pattern)
 		}
 	}
 	return mounts
@@ -89,17 +103,19 @@ func etcMount(path string, links resolver) (Mount, bool) {
 	if err != nil {
 		return Mount{}, false
 	}
-	if link, err := os.Readlink(path); err == nil && fsat.Within(target, "/usr") {
-		return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, true
+	if target != path && fsat.Within(target, "/usr") {
+		if link, err := os.Readlink(path); err == nil {
+			return Mount{Op: OpLink, Source: link, Dest: path, Rule: rule}, true
+		}
 	}
-	info, err := os.Stat(target)
-	if err != nil || info.Mode().Perm()&0o004 == 0 {
+	var st unix.Stat_t
+	if unix.Stat(target, &st) != nil || st.Mode&0o004 == 0 {
 		return Mount{}, false
 	}
-	if copyable(info) {
+	if copyable(&st) {
 		return Mount{Op: OpCopy, Source: target, Dest: path, Perms: "0444", Rule: rule}, true
 	}
-	if info.IsDir() || info.Mode().IsRegular() {
+	if kind := st.Mode & unix.S_IFMT; kind == unix.S_IFDIR || kind == unix.S_IFREG {
 		return Mount{Op: OpReadOnly, Source: target, Dest: path, Rule: rule}, true
 	}
 	return Mount{}, false
@@ -133,7 +149,8 @@ func small(tree Mount) []Mount {
 type copyBudget struct{ files, names int }
 
 func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
-	if info, err := os.Stat(dir.Source); err != nil || info.Size() > smallDirectory {
+	var st unix.Stat_t
+	if unix.Stat(dir.Source, &st) != nil || st.Size > smallDirectory {
 		return nil, false
 	}
 	names, err := namesIn(dir.Source, r.names)
@@ -156,33 +173,45 @@ func (r *copyBudget) copies(dir Mount) ([]Mount, bool) {
 // copy copies one part of a tree. A link stays a link, as in a mount: its target need not
 // be shown.
 func (r *copyBudget) copy(part Mount) ([]Mount, bool) {
-	info, err := os.Lstat(part.Source)
-	switch {
-	case err != nil:
+	var st unix.Stat_t
+	if unix.Lstat(part.Source, &st) != nil {
 		return nil, false
-	case info.IsDir():
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
 		return r.copies(part)
-	case info.Mode()&os.ModeSymlink != 0:
-		part.Op = OpLink
-		part.Source, err = os.Readlink(part.Source)
+	case unix.S_IFLNK:
+		link, err := os.Readlink(part.Source)
+		part.Op, part.Source = OpLink, link
 		return []Mount{part}, err == nil
 	}
 	r.files--
-	part.Op, part.Perms = OpCopy, fmt.Sprintf("%04o", info.Mode().Perm()&0o555)
-	return []Mount{part}, r.files >= 0 && copyable(info) && info.Mode().Perm()&0o004 != 0
+	part.Op, part.Perms = OpCopy, fmt.Sprintf("%04o", st.Mode&0o555)
+	return []Mount{part}, r.files >= 0 && copyable(&st) && st.Mode&0o004 != 0
 }
 
 // namesIn lists a directory, sorted, with at most one name beyond most.
 func namesIn(dir string, most int) ([]string, error) {
-	d, err := os.Open(dir)
+	d, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(most + 1)
+	defer unix.Close(d)
+	var names []string
+	err = fsat.Each(d, func(e fsat.Entry) error {
+		if names = append(names, e.Name); len(names) > most {
+			return errMore
+		}
+		return nil
+	})
 	slices.Sort(names)
+	if err == errMore {
+		err = nil
+	}
 	return names, err
 }
+
+var errMore = errors.New("there are more names")
 
 // linkOrBind shows a link as a link, and binds a directory. It never does both: bwrap
 // 0.12 refuses a destination that is a link.

@@ -73,8 +73,8 @@ type Config struct {
 
 	Tell bool // the plan is only described: nothing is changed
 
-	// Ahead is a set-up program that starts while the plan is made, or nil. The Fence
-	// closes it.
+	// Ahead may hold a set-up program that starts while the plan is made; or nil. It stays
+	// the caller's.
 	Ahead *monitor.Ahead
 
 	Warn func(format string, args ...any) // nil: warnings are dropped
@@ -96,9 +96,8 @@ type Fence struct {
 	workTrees  []string // of these
 	ownGitDirs []string // the git directories of these, and bare repositories
 	submodules []gitdir.Unpopulated
-	wholeIndex bool                             // one of them may have an index that would not land
-	looks      map[string]func() (found, error) // that were begun, by root
-	looked     []*gitdir.List                   // of the writable roots
+	wholeIndex bool      // one of them may have an index that would not land
+	searches   []*search // for repositories, one for each writable root
 	runs       []*gitdir.Run
 
 	gitTemporary string // holds the layers if there is no cache directory; or ""
@@ -121,11 +120,11 @@ func New(c Config) (*Fence, error) {
 	if err == nil {
 		err = f.plan()
 	}
+	if all := f.planned(); err == nil && !all {
+		f = &Fence{Config: c, searches: f.searches}
+		err = f.plan()
+	}
 	if err != nil {
-		f.Ahead.Close()
-		for _, look := range f.looks { // it may be writing its list
-			_, _ = look()
-		}
 		return nil, err
 	}
 	for _, w := range f.Plan.Warnings {
@@ -157,7 +156,6 @@ func (f *Fence) begin() error {
 // Close gives back the session, removes one without a name that Sandbox made, and
 // removes the limits on the command.
 func (f *Fence) Close() error {
-	f.Ahead.Close()
 	_, err := f.End()
 	_, gerr := f.endGit() // of a command that never started
 	f.gone.Wait()         // what follows frees what its mounts use
@@ -568,7 +566,7 @@ func (f *Fence) beginNote() {
 			}
 			n.Linked = append(n.Linked, linked...)
 		}
-		if m.Op != bwrap.OpPin {
+		if m.Op != bwrap.OpPin && (m.Op != bwrap.OpWritable || !m.Root || m.Own) {
 			continue
 		}
 		if mode, err := quarantine.ModeOf(m.Source); err == nil {
@@ -584,6 +582,7 @@ func (f *Fence) beginNote() {
 			n.Linked = append(n.Linked, linked...)
 		}
 	}
+	seen = append(seen, f.Plan.Masked()...)
 	if dir := f.dir(); dir != nil && dir.Named() {
 		n.Session = dir.Name()
 	} else {

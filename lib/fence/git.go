@@ -62,10 +62,11 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
-		for _, link := range confine.Links(file) {
+		trail, _ := confine.Follow(file) // an error ends the way
+		for _, link := range trail.Links {
 			add(link.Place, "it leads to the user's configuration")
 		}
-		add(bwrap.Canonical(file), "the user's configuration")
+		add(trail.Place, "the user's configuration")
 	}
 	named := func(workTree, gitDir, commonDir string) (partial bool, err error) {
 		files, partial, err := gitconfig.NamedFiles(workTree, gitDir, commonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
@@ -128,6 +129,15 @@ func (f *Fence) mountsBelow(root string) []string {
 	return points
 }
 
+// search looks for the repositories of a root, which takes a while in a large tree.
+// Meanwhile there is a plan by those that the last command knew.
+type search struct {
+	root    string
+	known   chan found            // one if it is of use, then closed
+	planned found                 // those in the plan
+	end     func() (found, error) // waits for the search
+}
+
 // found are the repositories of a root.
 type found struct {
 	list        *gitdir.List
@@ -135,39 +145,65 @@ type found struct {
 	unpopulated []gitdir.Unpopulated
 }
 
-// lookAhead begins to look for repositories, which takes a while in a large tree.
+// lookAhead begins to look for repositories.
 func (f *Fence) lookAhead() {
-	f.looks = map[string]func() (found, error){}
 	for _, r := range f.Roots {
 		if r.Writable && !f.NoProtect && !(f.OwnTmp && r.Path == f.Tmp) {
-			f.looks[r.Path] = f.look(r.Path)
-			go f.looks[r.Path]()
+			f.search(r.Path, true)
 		}
 	}
 }
 
-func (f *Fence) look(root string) func() (found, error) {
-	state := f.gitState()
-	return sync.OnceValues(func() (at found, err error) {
-		if at.list, err = gitdir.Look(state, root); err == nil {
+// search returns the search in a root, and begins it. With ahead, there is a plan before it
+// has ended.
+func (f *Fence) search(root string, ahead bool) *search {
+	for _, s := range f.searches {
+		if s.root == root {
+			return s
+		}
+	}
+	s, state := &search{root: root, known: make(chan found, 1)}, f.gitState()
+	var known func([]gitdir.Repo, []gitdir.Unpopulated)
+	if ahead {
+		known = func(repos []gitdir.Repo, unpopulated []gitdir.Unpopulated) {
+			s.known <- found{repos: repos, unpopulated: unpopulated}
+		}
+	}
+	s.end = sync.OnceValues(func() (at found, err error) {
+		defer close(s.known)
+		if at.list, err = gitdir.Look(state, root, known); err == nil {
 			at.repos, at.unpopulated, err = gitdir.Find(root, at.list)
 		}
 		return at, err
 	})
+	f.searches = append(f.searches, s)
+	go s.end()
+	return s
 }
 
 // repositories lists those of a root.
 func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
-	look := f.looks[root]
-	if look == nil {
-		look = f.look(root)
+	s := f.search(root, false)
+	at, ok := <-s.known
+	if !ok {
+		var err error
+		if at, err = s.end(); err != nil {
+			return nil, err
+		}
 	}
-	at, err := look()
-	if err != nil {
-		return nil, err
-	}
-	f.looked = append(f.looked, at.list)
+	s.planned = at
 	return at.repos, f.cover(at.unpopulated)
+}
+
+// planned waits for the searches, and reports whether the plan is by what they found. If
+// not, the user has made a repository since the last command.
+func (f *Fence) planned() bool {
+	all := true
+	for _, s := range f.searches {
+		at, err := s.end()
+		all = all && err == nil && slices.Equal(at.repos, s.planned.repos) && slices.Equal(at.unpopulated, s.planned.unpopulated)
+	}
+	return all
 }
 
 // cover adds unpopulated submodules to those that get a layer, and makes their directories.
@@ -259,14 +295,18 @@ func (f *Fence) removeTemporary() error {
 // beginGit notes that a command runs in the roots, and makes the git directories that
 // earlier commands made there usable again.
 func (f *Fence) beginGit() error {
-	if len(f.looked) == 0 || f.Trial { // repositories that a trial makes are not the host's
+	if len(f.searches) == 0 || f.Trial { // repositories that a trial makes are not the host's
 		return nil
 	}
 	if err := f.makeGitState(); err != nil {
 		return err
 	}
-	for _, list := range f.looked {
-		run, err := gitdir.Begin(f.gitState(), list)
+	for _, s := range f.searches {
+		at, err := s.end()
+		if err != nil {
+			return err
+		}
+		run, err := gitdir.Begin(f.gitState(), at.list)
 		if err != nil {
 			return err
 		}
@@ -400,8 +440,9 @@ func (f *Fence) openLayer(gitDir string, plain ...string) (*gitdir.Layer, error)
 // While a command runs, its work lands every second. Locks of the host's that are gone
 // are looked for more often: git waits a tenth of a second for one, if at all.
 const (
-	lockEvery = 250 * time.Millisecond
-	landEvery = 4 // times that
+	lockEvery    = 250 * time.Millisecond
+	landEvery    = 4                    // times that
+	prepareEvery = 5 * time.Millisecond // until the first lockEvery
 )
 
 // started lands the command's work while it runs.
@@ -428,6 +469,16 @@ func (f *Fence) land() {
 		defer close(stopped)
 		tick := time.NewTicker(lockEvery)
 		defer tick.Stop()
+		for range lockEvery / prepareEvery {
+			select {
+			case <-stop:
+				return
+			case <-time.After(prepareEvery):
+			}
+			for _, l := range f.layers {
+				l.Prepare()
+			}
+		}
 		for n := 1; ; n++ {
 			select {
 			case <-stop:

@@ -77,9 +77,6 @@ func (c Config) String() string {
 // Resolver is the address at which the command asks for names.
 var Resolver = netip.AddrFrom4([4]byte{198, 18, 0, 1})
 
-// ErrUnavailable is the error of a machine that cannot have a gate.
-var ErrUnavailable = errors.New("no gate can be made")
-
 // Failure is an error with a hint.
 type Failure struct {
 	Err    error

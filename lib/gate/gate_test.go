@@ -229,6 +229,24 @@ func TestOneGateForEqualNetworks(t *testing.T) {
 	assert.Equal(t, "none", Config{}.String())
 }
 
+// The gate's own sends are not paced either.
+func TestCongestion(t *testing.T) {
+	l, err := listen(unix.AF_INET, netip.MustParseAddrPort("127.0.0.1:0"))
+	require.NoError(t, err)
+	defer l.Close()
+	at, err := unix.Getsockname(int(l.Fd()))
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", at.(*unix.SockaddrInet4).Port))
+	require.NoError(t, err)
+	defer c.Close()
+	fd, _, err := unix.Accept(int(l.Fd()))
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	got, err := unix.GetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+	require.NoError(t, err)
+	assert.Equal(t, congestion, strings.TrimRight(got, "\x00"))
+}
+
 func TestLines(t *testing.T) {
 	refused := func(name string) Record {
 		return Record{Verdict: Refused, Name: name, Protocol: "dns", Reason: noRule}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -142,7 +143,8 @@ func startShared(c Config, dir int) (*Link, error) {
 	return l, nil
 }
 
-// start starts a gate process. It has no descriptor of the caller's and no terminal.
+// start starts a gate process. It has no descriptor of the caller's and no terminal, and
+// executing a program gives it no capability that it has dropped.
 func start(listening int) (*Link, error) {
 	if err := hidden.Check(Mode.Name); err != nil {
 		return nil, err
@@ -162,9 +164,18 @@ func start(listening int) (*Link, error) {
 	if listening >= 0 {
 		files, line = append(files, uintptr(listening)), append(line, sharedWord)
 	}
-	l.pid, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
-		Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and ends with the goroutine: the gate alone inherits the flag
+		err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+		if err == nil {
+			l.pid, err = syscall.ForkExec(hidden.Self, line, &syscall.ProcAttr{
+				Dir: "/", Env: []string{}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
+			})
+		}
+		done <- err
+	}()
+	err = <-done
 	unix.Close(pair[1])
 	if err != nil {
 		l.close()

@@ -42,6 +42,7 @@ func LandRemotes(host string, base, layer []byte) (changed bool, stays []string,
 	}
 	before, after, stays, err := landOn(host, base, layer)
 	if err != nil || bytes.Equal(before, after) {
+		gitlock.Sweep(host) // a process that has done it may have been killed before it unlocked
 		return false, stays, err
 	}
 	lock, err := gitlock.Acquire(host, time.Now().Add(lockTime))

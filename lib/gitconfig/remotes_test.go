@@ -103,6 +103,18 @@ func TestLandingTakesGitsLock(t *testing.T) {
 	assert.Equal(t, []string{"user.name"}, stays)
 }
 
+// A process has landed all, and was killed before it removed its lock.
+func TestLandingRemovesItsOwnLock(t *testing.T) {
+	host := t.TempDir() + "/config"
+	require.NoError(t, os.WriteFile(host, []byte(origin), 0o644))
+	require.NoError(t, os.WriteFile(host+".lock", []byte("locked by pk\n"), 0o644))
+	changed, stays, err := LandRemotes(host, nil, []byte(origin))
+	require.NoError(t, err)
+	assert.False(t, changed)
+	assert.Empty(t, stays)
+	assert.NoFileExists(t, host+".lock")
+}
+
 func TestHostileLayers(t *testing.T) {
 	file := t.TempDir() + "/config"
 	require.NoError(t, os.WriteFile(file, nil, 0o644))

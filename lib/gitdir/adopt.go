@@ -42,7 +42,7 @@ func Adopt(state, dir string) (*Adopted, error) {
 		return nil, err
 	}
 	defer unlock()
-	if _, err := sweepDue(state, ""); overlapping(err, dir) != nil {
+	if _, err := sweepDue(state, "", nil); overlapping(err, dir) != nil {
 		return nil, err
 	}
 	all, err := notesIn(state)

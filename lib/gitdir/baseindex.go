@@ -23,12 +23,11 @@ import (
 // An index in the upper layer keeps the base of the mount in which it was copied up. With
 // a newer base, a later change staged by the host would look like one that the command
 // had removed.
+//
+// An index that is not needed any more gets another name, until Started: its removal
+// takes a millisecond.
 func (l *Layer) keepIndexes() error {
-	gitDirs := []string{l.GitDir}
-	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
-	for _, e := range worktrees {
-		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
-	}
+	gitDirs := l.gitDirs()
 	kept := map[string]bool{}
 	for _, git := range gitDirs {
 		copied, err := l.hasIndex(git)
@@ -43,7 +42,7 @@ func (l *Layer) keepIndexes() error {
 			if !strings.HasPrefix(e.Name(), baseIndex) || kept[name] {
 				continue
 			}
-			if err := os.Remove(name); err != nil {
+			if err := os.Rename(name, filepath.Join(l.Dir, oldIndex+e.Name())); err != nil {
 				return err
 			}
 		}
@@ -65,6 +64,29 @@ func (l *Layer) keepIndexes() error {
 		}
 	}
 	return nil
+}
+
+// gitDirs lists the git directory and those of its linked worktrees.
+func (l *Layer) gitDirs() []string {
+	list := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	return list
+}
+
+// Started is called once the sandbox is made.
+func (l *Layer) Started() {
+	l.Layer.Started()
+	go func() {
+		entries, _ := os.ReadDir(l.Dir)
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), oldIndex) {
+				_ = os.Remove(filepath.Join(l.Dir, e.Name())) // or the next command does
+			}
+		}
+	}()
 }
 
 // hasIndex reports whether the upper layer, which no command uses, has an index of a git
@@ -145,6 +167,12 @@ func (l *Layer) readBase(git string, hexLen int) base {
 		return base{data: data}
 	}
 	return base{x, data}
+}
+
+// isBase reports whether the host's index is still its base. The new name of the base
+// has changed its ctime.
+func (l *Layer) isBase(git string, st *unix.Stat_t, since int64) bool {
+	return st.Ctim.Nano() <= since || st.Mtim.Nano() <= since && sameFile(filepath.Join(git, indexFile), l.baseIndex(git))
 }
 
 // sameFile reports whether two names are of one inode.

@@ -365,8 +365,8 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	if err := unix.Fstatat(fd, "index", &st, 0); err != nil {
 		return nil, unlessAbsent(err)
 	}
-	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
-	if known, ok := l.links[gitDir]; ok && known[0] == key {
+	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim) // keepIndexes changes the ctime
+	if known, ok := l.links[gitDir]; ok && (l.early || known[0] == key) {
 		return known[1:], nil
 	}
 	found, err := gitlinksIn(fd, "index")

@@ -122,7 +122,7 @@ func TestGitlinksAreRemembered(t *testing.T) {
 	g.sh(`repo .; repo a/b; git add a 2>/dev/null`)
 	r := g.begin()
 	g.repos(r)
-	l, err := openList(g.root, listFile(g.state, g.root))
+	l, err := openList(g.root, listFile(g.state, g.root), nil)
 	require.NoError(t, err)
 	require.Len(t, l.links, 2)
 	assert.Equal(t, "a/b", l.links[g.path(".git")][1])

@@ -114,7 +114,7 @@ func (g ground) begin() *Run {
 }
 
 func (g ground) tryBegin(root string) (*Run, error) {
-	l, err := Look(g.state, root)
+	l, err := Look(g.state, root, nil)
 	if err != nil {
 		return nil, err
 	}

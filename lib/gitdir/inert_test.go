@@ -252,7 +252,7 @@ func TestLookBeforeACommand(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo .; repo a/b/c; git add a 2>/dev/null; rm -rf a; repo k`)
 	require.NoError(t, os.Mkdir(g.state, 0o700))
-	l, err := Look(g.state, g.root)
+	l, err := Look(g.state, g.root, nil)
 	require.NoError(t, err)
 	g.settle()
 	g.begin()
@@ -263,11 +263,59 @@ func TestLookBeforeACommand(t *testing.T) {
 	assert.Equal(t, g.path("k"), repos[1].WorkTree)
 }
 
+// Before it walks, Look tells the repositories that the last command knew.
+func TestLookByTheList(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; repo a/gone`)
+	r := g.begin()
+	g.repos(r)
+	_, err := r.End()
+	require.NoError(t, err)
+	g.sh(`rm -rf a/gone; repo a/new; repo b/c/d/link; git add b 2>/dev/null; rm -rf b`)
+	var known []string
+	l, err := Look(g.state, g.root, func(repos []Repo, unpopulated []Unpopulated) {
+		require.Nil(t, known)
+		for _, r := range repos {
+			known = append(known, r.WorkTree)
+		}
+		assert.Empty(t, unpopulated)
+	})
+	require.NoError(t, err)
+	assert.Equal(t, []string{g.root}, known)
+	repos, unpopulated, err := Find(g.root, l)
+	require.NoError(t, err)
+	require.Len(t, repos, 2)
+	assert.Equal(t, g.path("a/new"), repos[1].WorkTree)
+	require.Len(t, unpopulated, 1)
+	assert.Equal(t, g.path("b/c/d/link"), unpopulated[0].Dir)
+}
+
+// A list in memory is of use as long as no other process has written its file.
+func TestListsInMemory(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo a`)
+	r := g.begin()
+	file := listFile(g.state, g.root)
+	same, err := openList(g.root, file, r.List)
+	require.NoError(t, err)
+	assert.Same(t, r.List, same)
+	other, err := openList(g.root, file, nil)
+	require.NoError(t, err)
+	other.dirty = true
+	require.NoError(t, other.save())
+	again, err := openList(g.root, file, r.List)
+	require.NoError(t, err)
+	assert.NotSame(t, r.List, again)
+	assert.Equal(t, other.version, again.version)
+	_, err = r.End()
+	require.NoError(t, err)
+}
+
 func TestLookWithoutAState(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo a/b/c/d`)
 	for _, state := range []string{g.state, "/proc/nonexistent"} {
-		l, err := Look(state, g.root)
+		l, err := Look(state, g.root, nil)
 		require.NoError(t, err)
 		repos, _, err := Find(g.root, l)
 		require.NoError(t, err)
@@ -286,6 +334,31 @@ func TestRootsThatDoNotOverlap(t *testing.T) {
 	assert.Len(t, g.command(func() { g.sh(`repo a`) }), 2)
 	_, err := r.End()
 	require.NoError(t, err)
+}
+
+// The user moves or removes the root while a command runs.
+func TestRootThatIsGone(t *testing.T) {
+	for _, row := range []struct{ name, script, err string }{
+		{"moved", `mv ../root ../elsewhere`, "was moved to"},
+		{"moved, and another one made", `mv ../root ../elsewhere; mkdir ../root`, "was moved to"},
+		{"moved and back", `mv ../root ../elsewhere; mv ../elsewhere ../root`, ""},
+		{"removed", `rm -rf ../root`, ""},
+		{"removed and made again", `rm -rf ../root; mkdir ../root`, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.settle()
+			r := g.begin()
+			g.sh(`repo a; ` + row.script)
+			_, err := r.End()
+			if row.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, row.err)
+			assert.ErrorContains(t, err, "/elsewhere")
+		})
+	}
 }
 
 // A monitor that is killed leaves its note unlocked.
@@ -356,7 +429,7 @@ func TestKilledWhileItSweeps(t *testing.T) {
 		g.settle()
 		r := g.begin()
 		g.sh(`repo a; arm a/.git; git init -q --bare m.git`)
-		l, err := openList(g.root, listFile(g.state, g.root))
+		l, err := openList(g.root, listFile(g.state, g.root), nil)
 		require.NoError(t, err)
 		notes, err := notesIn(g.state)
 		require.NoError(t, err)
@@ -429,7 +502,7 @@ func TestBetweenLookAndBegin(t *testing.T) {
 	g.sh(`repo known`)
 	g.command(func() {})
 	look := func() *List {
-		l, err := Look(g.state, g.root)
+		l, err := Look(g.state, g.root, nil)
 		require.NoError(t, err)
 		return l
 	}

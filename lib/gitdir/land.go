@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ type lander struct {
 	told  []string
 	notes int                    // number of lines in told about changes that landed
 	repos map[string]*repository // by path below the git directory; "" for that itself
+	ahead map[string]*hostIndex  // read by Prepare, by git directory
 }
 
 // repository is one git directory below a layer: the layer's own, or one of its
@@ -41,6 +43,8 @@ type repository struct {
 	lander    *objects.Lander
 	shallow   map[string]bool // commits whose parents may be missing
 	fresh     map[string]bool // those of them that the host did not have
+
+	badLFS map[string]string // versions of files of LFS whose content is not that of their name
 }
 
 // landed is one landing.
@@ -140,7 +144,7 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 		return nil // Reopen has found that the host's git directory is gone
 	}
 	if err := l.land(true, tidy); err != nil {
-		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
+		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %s; it lands after the next command that uses it", l.GitDir, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return l.lander.told
 }
@@ -162,23 +166,32 @@ func (l *Layer) land(last, tidy bool) error {
 	}
 	defer unix.Close(upper)
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
-		return errors.Join(err, l.leave(tidy))
+		if tidy && l.Once {
+			err = errors.Join(err, l.remove())
+		}
+		return err
 	}
 	if err := l.Wait(overlay.Landing, unix.F_WRLCK); err != nil {
 		return err
 	}
 	defer func() { _ = l.Try(overlay.Landing, unix.F_UNLCK) }()
 	s, err := l.load()
+	if errors.Is(err, os.ErrNotExist) { // another command has landed all, and tidied
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
-	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
-		return errors.Join(err, errors.New("another git directory is in its place"))
+	if id, err := identityOf(l.GitDir); err != nil {
+		return err
+	} else if s.GitDir != "" && id != s.GitDir {
+		return errors.New("another git directory is in its place")
 	}
 	l.lander.last = last
+	defer func() { l.lander.ahead = nil }()
 	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, files: map[string][]byte{}, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
@@ -213,24 +226,6 @@ func (l *Layer) remove() error {
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
 	return e.Remove(int(dir.Fd()), filepath.Base(l.Dir))
-}
-
-// leave removes the layer of one command, and makes the next command begin anew.
-func (l *Layer) leave(tidy bool) error {
-	switch {
-	case !tidy:
-		return nil
-	case l.Once:
-		return l.remove()
-	case l.shared:
-		return nil // another command may use it; an empty layer has nothing to land
-	}
-	s, err := l.load()
-	if err != nil || s.Phase == "" {
-		return err
-	}
-	s.Phase = ""
-	return l.save(s)
 }
 
 // maxOpenUp bounds the depth to which directories are opened up. Names of references and
@@ -282,7 +277,13 @@ func (l *Layer) tidyUp(out *landed) error {
 		held[rel] = out.since(rel)
 	}
 	out.Refs, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, held, tidying
-	if err := l.save(out.record); err != nil {
+	err := error(nil)
+	if out.empty() {
+		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))
+	} else {
+		err = l.save(out.record)
+	}
+	if err != nil {
 		return err
 	}
 	return l.finish(&out.record)
@@ -305,7 +306,13 @@ func (l *Layer) finish(s *record) error {
 	}
 	out.Phase = ""
 	*s = out.record
-	return l.save(*s)
+	if !s.empty() {
+		err = l.save(*s)
+	}
+	if rerr := os.Remove(filepath.Join(l.Dir, tidyFile)); !errors.Is(rerr, os.ErrNotExist) {
+		err = errors.Join(err, rerr)
+	}
+	return err
 }
 
 // repository lands from the upper layer of one git directory, and from those of the
@@ -322,6 +329,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	indexes := l.readIndexes(r, r.host, rel, upper, out)
 	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {
+		return err
+	}
+	if err := r.landLFS(upper, out); err != nil {
 		return err
 	}
 	// The references that all worktrees share land with the HEAD of the command's worktree:
@@ -384,7 +394,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel)}
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), badLFS: map[string]string{}}
 	var promised bool
 	var err error
 	if r.format, promised, err = FormatOf(r.host); err != nil {
@@ -651,8 +661,13 @@ func (r *repository) isAncestor(a, b string) bool {
 	return false
 }
 
-// short is an ID in messages.
-func short(value string) string { return value[:min(len(value), 10)] }
+// short is an ID, or a branch to which HEAD leads, in messages.
+func short(value string) string {
+	if target, ok := strings.CutPrefix(value, "ref: "); ok {
+		return strconv.Quote(target)
+	}
+	return value[:min(len(value), 10)]
+}
 
 // committer is the name in reflogs, as git chooses it without a configuration.
 func committer() string {

@@ -58,7 +58,10 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		case err != nil || landed != "" && landed == digestOf(data):
 			return nil
 		}
-		text, host, err := readHostIndex(r, filepath.Join(git, indexFile))
+		host := l.ahead[git]
+		if host == nil || !host.same(filepath.Join(git, indexFile)) {
+			host, err = readHostIndex(r.hexLen(), filepath.Join(git, indexFile))
+		}
 		if err != nil {
 			x.err = err
 			return x
@@ -69,13 +72,14 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		if x.invalid != nil {
 			return x
 		}
-		x.host, x.changed, x.old = host, x.Changed(host.Index), host.Changed(x.Index)
-		if host.stat.Ctim.Nano() <= since || replaced != "" && replaced == digestOf(text) {
+		x.host = host
+		x.changed, x.old = x.Differences(host.Index)
+		if l.layer.isBase(git, &host.stat, since) || replaced != "" && replaced == digestOf(host.text) {
 			return x
 		}
 		base := l.layer.readBase(git, r.hexLen())
 		switch {
-		case base.sameAs(text):
+		case base.sameAs(host.text):
 		case base.Index == nil:
 			x.behind = true
 		case index.SameContent(base.Index, x.Index):
@@ -151,6 +155,7 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 // hostIndex is the host's index before it is replaced.
 type hostIndex struct {
 	*index.Index
+	text []byte
 	stat unix.Stat_t // zero if there is none
 }
 
@@ -168,22 +173,38 @@ func sameVersion(a, b *unix.Stat_t) bool {
 }
 
 // readHostIndex reads the host's index.
-func readHostIndex(r *repository, path string) ([]byte, *hostIndex, error) {
-	h := &hostIndex{Index: new(index.Index)}
+func readHostIndex(hexLen int, path string) (h *hostIndex, err error) {
+	h = &hostIndex{Index: new(index.Index)}
 	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
-		return nil, h, nil
+		return h, nil
 	}
-	data, err := os.ReadFile(path)
-	if err == nil {
-		h.Index, err = index.ParseHost(data, r.hexLen())
+	if h.text, err = os.ReadFile(path); err == nil {
+		h.Index, err = index.ParseHost(h.text, hexLen)
 	}
 	if split := new(index.SplitError); errors.As(err, &split) {
 		h.Index, err = new(index.Index), nil // each entry that lands is a new one then
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read the host's index: %w", err)
+		return nil, fmt.Errorf("cannot read the host's index: %w", err)
 	}
-	return data, h, nil
+	return h, nil
+}
+
+// Prepare reads the host's index if the running command writes one, which will land. In a
+// large repository that takes longer than all other work of a commit.
+func (l *Layer) Prepare() {
+	l.lander.mutex.Lock()
+	defer l.lander.mutex.Unlock()
+	if l.Plain != nil || len(l.lander.ahead) > 0 || !exists(filepath.Join(l.Upper(), indexFile+".lock")) && !exists(filepath.Join(l.Upper(), indexFile)) {
+		return
+	}
+	r, err := l.lander.open("")
+	if err != nil {
+		return // landing reports it
+	}
+	if h, err := readHostIndex(r.hexLen(), filepath.Join(l.GitDir, indexFile)); err == nil {
+		l.lander.ahead = map[string]*hostIndex{l.GitDir: h}
+	}
 }
 
 // includes reports whether an index has all that the host has staged since its base. New

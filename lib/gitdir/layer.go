@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -52,9 +53,11 @@ type Layer struct {
 // Names in the directory of a layer.
 const (
 	recordFile = "record"
-	savedFile  = "layer"  // a Layer, as JSON
-	onceDir    = "once-"  // begins the name of a layer for one command
-	baseIndex  = "index-" // begins the name of an earlier version of the host's index
+	tidyFile   = "tidying" // the record, when the layer is being tidied and nothing stays
+	savedFile  = "layer"   // a Layer, as JSON
+	onceDir    = "once-"   // begins the name of a layer for one command
+	baseIndex  = "index-"  // begins the name of an earlier version of the host's index
+	oldIndex   = "old-"    // begins the name of one that is not needed any more
 )
 
 // LayerName is the name of the directory of a layer over a git directory. It ends in a
@@ -204,9 +207,14 @@ type record struct {
 type phase string
 
 const (
-	used    phase = "used"    // it may have changes to land
+	used    phase = "used"    // what is in the upper layer is to land
 	tidying phase = "tidying" // all has landed; landed changes are being removed from the upper layer
 )
+
+// empty reports whether a record of a tidied layer says nothing.
+func (r *record) empty() bool {
+	return len(r.Config)+len(r.Told)+len(r.Keep)+len(r.Held) == 0
+}
 
 // since is the time of the mount through which a path was written.
 func (r *record) since(rel string) int64 {
@@ -260,13 +268,15 @@ func (l *Layer) begin() error {
 		return err
 	}
 	if old.Phase == used {
-		return nil
+		if changed, err := l.changed(); changed || err != nil {
+			return err
+		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
+	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {
@@ -277,7 +287,42 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
+	if old.empty() { // ext4 flushes a file that replaces another
+		_ = os.Remove(filepath.Join(l.Dir, recordFile))
+	}
 	return l.save(s)
+}
+
+// maxTick bounds a tick of the clock that file systems take a ctime from.
+const maxTick = 20 * time.Millisecond
+
+// now is the time of a mount. A HEAD that has changed in the same tick would count as
+// changed after it.
+func (l *Layer) now() int64 {
+	last := int64(0)
+	for _, git := range l.gitDirs() {
+		for _, name := range []string{"HEAD", "logs/HEAD"} {
+			var st unix.Stat_t
+			if unix.Lstat(filepath.Join(git, name), &st) == nil {
+				last = max(last, st.Ctim.Nano())
+			}
+		}
+	}
+	for limit := time.Now().Add(maxTick); refs.Now().UnixNano() <= last && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	return refs.Now().UnixNano()
+}
+
+// changed reports whether there is anything in the upper layer.
+func (l *Layer) changed() (bool, error) {
+	upper, err := l.openUpper()
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(upper)
+	entries, err := fsat.Next(upper)
+	return len(entries) > 0, err
 }
 
 // identityOf distinguishes a git directory from another one at the same path.
@@ -302,6 +347,8 @@ func (l *Layer) load() (r record, err error) {
 	text, err := os.ReadFile(filepath.Join(l.Dir, recordFile))
 	if err == nil {
 		err = json.Unmarshal(text, &r)
+	} else if exists(filepath.Join(l.Dir, tidyFile)) {
+		r.Phase, err = tidying, nil
 	}
 	if r.Refs == nil {
 		r.Refs = map[string]map[string]string{}

@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -24,10 +26,11 @@ import (
 //
 // A List is not safe for concurrent use.
 type List struct {
-	root  string // absolute, without links
-	file  string
-	fresh bool // there was no list yet
-	dirty bool
+	root    string // absolute, without links
+	file    string
+	version string // of the file's content: each has another one
+	fresh   bool   // there was no list yet
+	dirty   bool
 
 	dirs   []dir // each before those below it
 	spots  []spot
@@ -37,6 +40,7 @@ type List struct {
 	since  int64           // a later change may be a command's; 0: none is
 
 	walked int64 // start of the last walk
+	early  bool  // gitlinks may be those of an earlier index
 	fd     int   // the root, while a walk goes on
 	opened []func()
 }
@@ -105,7 +109,7 @@ var rounding int64 = 20_000_000
 // repositories that it has. It refreshes a list that is new or short.
 func (l *List) Quick() error {
 	depth := quickDepth
-	if l.fresh || len(l.dirs) <= alwaysAll {
+	if l.small() {
 		depth = -1
 	}
 	_, err := l.walk(depth, false)
@@ -116,6 +120,9 @@ func (l *List) Quick() error {
 // alwaysAll is the number of directories up to which a full walk costs no more than a
 // quick one: half a millisecond.
 const alwaysAll = 256
+
+// small reports whether a list is new or short: then all directories are visited.
+func (l *List) small() bool { return l.fresh || len(l.dirs) <= alwaysAll }
 
 // refresh updates the whole list and returns the repositories that commands have made.
 // Directories that they have closed stay open until shut.
@@ -144,7 +151,7 @@ type walker struct {
 	depth  int  // of directories to visit; -1: all
 	now    int64
 	old    []dir
-	same   []bool            // of old; nil: each has to be checked
+	same   []bool            // of old
 	spots  map[string][]spot // of the old list, by directory
 	known  map[id]spot       // of the host's
 	skip   map[string]bool   // git directories of the host's: a layer covers all below
@@ -177,11 +184,13 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
 	var err error
-	w.compare()
-	if len(w.old) > 0 {
-		err = w.again(0, 0)
-	} else {
+	switch {
+	case len(w.old) == 0:
 		err = w.read("", -1, 0)
+	case w.compare() && w.keepAll(before):
+		l.dirs = w.old
+	default:
+		err = w.again(0, 0)
 	}
 	if err = errors.Join(append(w.errs, err)...); err != nil {
 		l.dirs = w.old
@@ -203,8 +212,8 @@ func (w *walker) again(i, depth int) error {
 	if w.depth >= 0 && depth > w.depth {
 		return w.keep(i)
 	}
-	if w.same == nil || !w.same[i] {
-		same, err := w.unchanged(i)
+	if !w.same[i] {
+		same, err := w.unchanged(i, new(unix.Stat_t))
 		if err != nil {
 			return w.vanished(d.path, err)
 		}
@@ -227,38 +236,66 @@ func (w *walker) again(i, depth int) error {
 }
 
 // unchanged reports whether a directory of the old list has the same names.
-func (w *walker) unchanged(i int) (bool, error) {
+func (w *walker) unchanged(i int, st *unix.Stat_t) (bool, error) {
 	d := &w.old[i]
-	var st unix.Stat_t
-	if err := unix.Fstatat(w.fd, orDot(d.path), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fstatat(w.fd, orDot(d.path), st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, err
 	}
 	return d.ctime != 0 && st.Ino == d.ino && st.Ctim.Nano() == d.ctime && st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
 }
 
-// compare checks all directories of the walk at once: the kernel takes a microsecond for
-// each, on every processor.
-func (w *walker) compare() {
-	var ask []int
+// compare checks all directories of the walk at once, and reports whether none has changed.
+// The kernel takes a microsecond for each, on every processor that is free.
+func (w *walker) compare() bool {
+	ask := make([]int, 0, len(w.old))
 	for i := 0; i < len(w.old); i++ {
 		ask = append(ask, i)
 		if d := &w.old[i]; w.depth >= 0 && d.path != "" && strings.Count(d.path, "/")+1 >= w.depth {
 			i = d.end - 1
 		}
 	}
-	if len(ask) <= alwaysAll {
-		return
-	}
 	w.same = make([]bool, len(w.old))
-	var group sync.WaitGroup
-	for part := range slices.Chunk(ask, len(ask)/runtime.GOMAXPROCS(0)+1) {
-		group.Go(func() {
-			for _, i := range part {
-				w.same[i], _ = w.unchanged(i) // the walk repeats an error
+	var begun, changed atomic.Int64
+	work := func() {
+		var st unix.Stat_t
+		for at := int(begun.Add(atOnce)) - atOnce; at < len(ask); at = int(begun.Add(atOnce)) - atOnce {
+			for _, i := range ask[at:min(at+atOnce, len(ask))] {
+				if w.same[i], _ = w.unchanged(i, &st); !w.same[i] { // the walk repeats an error
+					changed.Add(1)
+				}
 			}
-		})
+		}
 	}
+	var group sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(ask)/alwaysAll+1) - 1 {
+		group.Go(work)
+	}
+	work()
 	group.Wait()
+	return changed.Load() == 0
+}
+
+// atOnce is the number of directories that a processor takes at a time.
+const atOnce = 32
+
+// keepAll checks all spots, and reports whether they are as before: with the directories,
+// the list is so too.
+func (w *walker) keepAll(before []spot) bool {
+	last := ""
+	for i, s := range before {
+		if i == 0 || s.dir != last {
+			if w.keepSpots(s.dir) != nil {
+				break
+			}
+		}
+		last = s.dir
+	}
+	if len(w.errs)+len(w.made) == 0 && slices.Equal(before, w.found) {
+		return true
+	}
+	w.errs, w.made, w.found = nil, nil, nil
+	clear(w.skip)
+	return false
 }
 
 // keep copies a directory with its tree from the old list, apart from its spots.
@@ -688,11 +725,16 @@ func (l *List) trusts(gitDir string) bool {
 
 // The file of a list: a line of magic, then strings and numbers, each string after its length.
 // Each directory's path begins with the length shared with the last one.
-const magic = "pk list of git directories 1\n"
+const magic = "pk list of git directories 2\n"
 
 // openList reads the list of a root, or begins one. A file that is not a list counts as
-// none.
-func openList(root, file string) (*List, error) {
+// none. known is an earlier List of that file, or nil: openList returns it if the file is
+// still the same.
+func openList(root, file string, known *List) (*List, error) {
+	if known != nil && known.current() {
+		known.given, known.walked = map[string]bool{}, 0
+		return known, nil
+	}
 	l := newList(root, file)
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -702,8 +744,11 @@ func openList(root, file string) (*List, error) {
 		return nil, err
 	}
 	r := reader{text: string(data)}
-	if r.take(len(magic)) != magic || r.string() != root {
+	if r.take(len(magic)) != magic {
 		return l, nil
+	}
+	if l.version = r.string(); r.string() != root {
+		return newList(root, file), nil
 	}
 	r.list(l)
 	if r.bad || r.at < len(r.text) {
@@ -715,6 +760,26 @@ func openList(root, file string) (*List, error) {
 
 func newList(root, file string) *List {
 	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, given: map[string]bool{}, fd: -1}
+}
+
+// current reports whether no other process has written the file of the list.
+func (l *List) current() bool {
+	if l.fresh || l.version == "" {
+		return false
+	}
+	f, err := os.Open(l.file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	head := make([]byte, len(l.head()))
+	n, _ := f.Read(head)
+	return string(head[:n]) == l.head()
+}
+
+// head is the beginning of the file.
+func (l *List) head() string {
+	return string(append(binary.AppendUvarint([]byte(magic), uint64(len(l.version))), l.version...))
 }
 
 type reader struct {
@@ -779,7 +844,7 @@ func (l *List) encode() []byte {
 	b := make([]byte, 0, 64*len(l.dirs)+1024)
 	number := func(n uint64) { b = binary.AppendUvarint(b, n) }
 	text := func(s string) { number(uint64(len(s))); b = append(b, s...) }
-	b = append(b, magic...)
+	b = append(b, l.head()...)
 	text(l.root)
 	number(uint64(len(l.dirs)))
 	last := ""
@@ -821,6 +886,7 @@ func (l *List) save() error {
 	if !l.dirty {
 		return nil
 	}
+	l.version = rand.Text()
 	if err := fsat.WriteFile(l.file, l.encode()); err != nil {
 		return fmt.Errorf("cannot write the list of git directories: %w", err)
 	}

@@ -47,17 +47,21 @@ type Run struct {
 	state string
 	note  *os.File
 	own   *os.File // the note again, with a lock of this process alone
+	root  *os.File
 }
 
 // Look returns the list of a root, an absolute path without links, for Find and Begin. No command
 // begins while Look reads the tree. Without a state directory there is no list: Look walks the whole
 // tree and keeps nothing.
-func Look(state, root string) (*List, error) {
+//
+// If there is a list, Look first calls known, if that is not nil, with what Find would return by the
+// list alone.
+func Look(state, root string, known func([]Repo, []Unpopulated)) (*List, error) {
 	for {
 		unlock, err := lock(state)
 		if err == nil {
 			defer unlock()
-			return look(state, root, true)
+			return look(state, newList(root, listFile(state, root)), true, known)
 		}
 		readOnly := errors.Is(err, unix.EROFS) // for every command
 		if !absent(err) && !readOnly {
@@ -74,9 +78,10 @@ func Look(state, root string) (*List, error) {
 	}
 }
 
-// look reads the list of a root, and brings it up to date if walk is set or it is new.
-func look(state, root string, walk bool) (*List, error) {
-	l, err := openList(root, listFile(state, root))
+// look reads a list, and brings it up to date if walk is set or it is new.
+func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (*List, error) {
+	root := l.root
+	l, err := openList(root, listFile(state, root), l)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +91,13 @@ func look(state, root string, walk bool) (*List, error) {
 	}
 	l.since, l.walked = notes.since(root), refs.Now().UnixNano()
 	if walk || l.fresh {
+		if known != nil && !l.fresh {
+			l.early = true
+			if repos, unpopulated, err := find(root, l); err == nil {
+				known(repos, unpopulated)
+			}
+			l.early = false
+		}
 		if err := l.Quick(); err != nil {
 			return nil, err
 		}
@@ -115,12 +127,12 @@ func Begin(state string, looked *List) (*Run, error) {
 		return nil, err
 	}
 	defer unlock()
-	if _, err := sweepDue(state, ""); err != nil {
+	if _, err := sweepDue(state, "", nil); err != nil {
 		if err = overlapping(err, root); err != nil {
 			return nil, err
 		}
 	}
-	l, err := look(state, root, false)
+	l, err := look(state, looked, false, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +142,13 @@ func Begin(state string, looked *List) (*Run, error) {
 	}
 	_, r.Unpopulated, err = find(root, l)
 	if err == nil {
+		r.root, err = os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err == nil {
 		err = r.restore()
 	}
 	if err != nil {
+		r.root.Close() // it accepts nil
 		return nil, errors.Join(err, r.note.Close(), r.own.Close(), os.Remove(r.note.Name()))
 	}
 	return r, nil
@@ -171,8 +187,23 @@ func (r *Run) End() ([]Inert, error) {
 	}
 	defer unlock()
 	err = r.note.Chmod(0o600) // after Keep
-	done, serr := sweepDue(r.state, r.note.Name())
-	return done, errors.Join(err, overlapping(serr, r.List.root), r.note.Close(), r.own.Close())
+	done, serr := sweepDue(r.state, r.note.Name(), r.List)
+	return done, errors.Join(err, overlapping(serr, r.List.root), r.moved(), r.note.Close(), r.own.Close(), r.root.Close())
+}
+
+// moved returns an error if the host has moved the root while the command ran: what the
+// command has left there was looked for at its old place.
+func (r *Run) moved() error {
+	var st unix.Stat_t
+	now, err := os.Stat(r.List.root)
+	if was, serr := r.root.Stat(); serr != nil || err == nil && os.SameFile(was, now) {
+		return serr
+	}
+	if err := unix.Fstat(int(r.root.Fd()), &st); err != nil || st.Nlink == 0 {
+		return err // it is removed
+	}
+	to, _ := os.Readlink(fsat.Path(int(r.root.Fd())))
+	return fmt.Errorf("%q was moved to %q while the command ran: repositories and other files that it made there may be in use by the host", r.List.root, to)
 }
 
 // Keep does the work of End when the command has ended and other processes of its sandbox
@@ -187,7 +218,7 @@ func (r *Run) Keep() ([]Inert, error) {
 	if err := r.note.Chmod(keptMode); err != nil {
 		return nil, err
 	}
-	done, err := sweepDue(r.state, r.note.Name())
+	done, err := sweepDue(r.state, r.note.Name(), r.List)
 	return done, overlapping(err, r.List.root)
 }
 
@@ -204,7 +235,7 @@ func Recover(state string) ([]Inert, error) {
 		return nil, err
 	}
 	defer unlock()
-	return sweepDue(state, "")
+	return sweepDue(state, "", nil)
 }
 
 func lock(state string) (unlock func(), err error) {
@@ -381,8 +412,8 @@ func overlapping(err error, root string) error {
 }
 
 // sweepDue sweeps the roots that are due; ending is the note of a command that
-// ends, which counts as due though it is locked.
-func sweepDue(state, ending string) ([]Inert, error) {
+// ends, which counts as due though it is locked. known is the list of its root.
+func sweepDue(state, ending string, known *List) ([]Inert, error) {
 	all, err := notesIn(state)
 	if err != nil {
 		return nil, err
@@ -406,7 +437,7 @@ func sweepDue(state, ending string) ([]Inert, error) {
 			continue
 		}
 		swept[n.root] = true
-		inert, err := sweep(state, n.root, all.since(n.root))
+		inert, err := sweep(state, n.root, all.since(n.root), known)
 		done = append(done, inert...)
 		if err != nil {
 			errs = append(errs, &rootError{n.root, err})
@@ -439,8 +470,11 @@ func (ns notes) merge(n note) error {
 // sweep makes inert the repositories that commands have made in a root since a time. It
 // walks until it finds no more. All processes of commands must have ended: they could
 // move a repository to a directory that the last walk has passed.
-func sweep(state, root string, since int64) ([]Inert, error) {
-	l, err := openList(root, listFile(state, root))
+func sweep(state, root string, since int64, known *List) ([]Inert, error) {
+	if known != nil && known.root != root {
+		known = nil
+	}
+	l, err := openList(root, listFile(state, root), known)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func Sweep(state string, olderThan time.Duration) error {
 	for _, e := range entries {
 		path := filepath.Join(state, e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), "git-") && old(filepath.Join(path, recordFile)):
+		case strings.HasPrefix(e.Name(), "git-") && old(path): // each command writes a record there
 			errs = append(errs, sweepLayer(state, e.Name()))
 		case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 			errs = append(errs, sweepList(state, path))

@@ -47,14 +47,14 @@ type Config struct {
 	Failed   *os.File    // where the command's failed system calls go, for a Plan with bwrap.Options.Trace; or nil
 	Report   *os.File    // receives the gate's records of connections; or nil
 	Keeper   *Keeper     // of the session whose overlays the plan shows; or nil
-	Ahead    *Ahead      // a set-up program that was started before; or nil
+	Ahead    *Ahead      // where a set-up program may have been started before; or nil
 
 	// Started, if it is not nil, is called once the sandbox is made. root is where
 	// this process sees the sandbox's root directory, but not in a session.
 	Started func(root string)
 
-	// Gone, if it is not nil, counts the set-up program until the kernel has taken away
-	// the mounts of the sandbox, which can be after its last event.
+	// Gone, if it is not nil, counts the sandbox until the kernel has taken away its mounts,
+	// which can be after its last event.
 	Gone *sync.WaitGroup
 
 	// Rejoin returns the keeper that took the place of a keeper that has ended. Without
@@ -111,12 +111,16 @@ type Running interface {
 // Sandbox is a command in its sandbox.
 type Sandbox struct {
 	*program
-	events chan Event
-	bwrap  int // process IDs
-	pidfd  int
-	root   string
-	master *os.File // of the sandbox's own terminal
-	status *os.File
+	kept    bool     // the program makes other sandboxes, too
+	control *os.File // its own socket
+	events  chan Event
+	mu      sync.Mutex
+	over    bool // the last event has come
+	bwrap   int  // process IDs
+	pidfd   int
+	root    string
+	master  *os.File // of the sandbox's own terminal
+	status  *os.File
 }
 
 // Start starts a sandbox. It closes the mount namespace of the Keeper. The other
@@ -143,13 +147,16 @@ func start(c Config) (*Sandbox, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
-	p, err := c.Ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
+	p, kept, err := c.Ahead.take(c.Keeper, c.Plan.Gate != nil && c.Session == nil)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sandbox{program: p, status: l.status}
-	if err := s.handOver(l.job, l.files); err != nil {
-		p.end()
+	s := &Sandbox{program: p, kept: kept, status: l.status}
+	err = s.handOver(l)
+	if !kept {
+		p.control.Close()
+	}
+	if err != nil {
 		return nil, s.explain(err)
 	}
 	l.status = nil
@@ -277,20 +284,35 @@ func (l *launch) passFiles() error {
 }
 
 // handOver sends the job and takes the answer.
-func (s *Sandbox) handOver(job *setup.Job, files []*os.File) error {
-	text, err := wire.Message(job)
+func (s *Sandbox) handOver(l *launch) (err error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	defer func() {
+		if err != nil {
+			ours.Close()
+		}
+	}()
+	l.job.FDs.Control = l.give(theirs)
+	text, err := wire.Message(l.job)
 	if err != nil {
 		return err
 	}
 	var rights []int
-	for _, f := range files {
+	for _, f := range l.files {
 		rights = append(rights, int(f.Fd()))
 	}
 	// The answer says more about a set-up program that has ended meanwhile.
-	err = send(s.control, text, unix.UnixRights(rights...))
+	s.sending.Lock()
+	err = send(s.program.control, text, unix.UnixRights(rights...))
+	s.sending.Unlock()
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return fmt.Errorf("cannot hand over the sandbox with its %d files: %w", len(files), err)
+		return fmt.Errorf("cannot hand over the sandbox with its %d files: %w", len(l.files), err)
 	}
+	theirs.Close()
+	s.control = ours
 	answer, master, err := receive(s.control)
 	if err != nil {
 		return err
@@ -313,6 +335,14 @@ func (s *Sandbox) explain(err error) error {
 	if !errors.Is(err, io.EOF) {
 		return err
 	}
+	sound := s.kept && s.alive()
+	if !sound {
+		e, err := s.wait()
+		sound = err == nil && e.status == 0
+	}
+	if sound { // it could not take all files
+		return &bwrap.Refusal{Reason: "cannot make a sandbox: the set-up program has too many open files", Advice: setup.MoreFiles}
+	}
 	return bwrap.Diagnose(s.said.text())
 }
 
@@ -326,7 +356,9 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 	status, usage := syscall.WaitStatus(e.Status<<8), e.Usage
 	var err error
 	if killed {
-		status, usage, err = s.wait()
+		var end exit
+		end, err = s.wait()
+		status, usage = end.status, end.usage
 		s.awaitBwrap()
 	}
 	if err == nil {
@@ -335,10 +367,15 @@ func (s *Sandbox) watch(gone *sync.WaitGroup) {
 		s.events <- Event{Kind: Exited, Status: status, Ran: ran}
 		s.events <- Event{Kind: Done, Usage: usage}
 	}
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
 	close(s.events)
 	s.status.Close()
-	if !killed {
-		_, _, _ = s.wait()
+	if s.kept {
+		_, _ = s.control.Read(make([]byte, 1)) // until its end
+	} else {
+		_, _ = s.wait()
 	}
 	if s.pidfd >= 0 {
 		unix.Close(s.pidfd)
@@ -485,7 +522,11 @@ func (s *Sandbox) Abandon() { _ = unix.Kill(s.pid, unix.SIGKILL) }
 
 // Close ends the sandbox, if it still runs, and waits for its end.
 func (s *Sandbox) Close() {
-	shut(s.control)
+	s.mu.Lock()
+	if !s.over { // the end of the socket tells of the mounts then
+		shut(s.control)
+	}
+	s.mu.Unlock()
 	for range s.events {
 	}
 	if s.master != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,19 +14,31 @@ import (
 	"pikuri/lib/setup"
 )
 
-// program is a set-up program that was started. It waits for its job, and ends
-// when its control is closed before.
+// program is a set-up program that was started. It waits for jobs, and ends when its
+// control is closed and its sandboxes have ended.
 type program struct {
 	pid     int
 	control *os.File
+	sending sync.Mutex // of one job after another
 	said    *said
+	wait    func() (exit, error) // waits for its end
 }
 
-// Ahead is a set-up program that starts before its sandbox is planned.
+type exit struct {
+	status syscall.WaitStatus
+	usage  syscall.Rusage
+}
+
+// Ahead holds a set-up program that starts before its sandbox is planned. The zero
+// value holds none; Close it.
 type Ahead struct {
-	done chan outcome
-	user [2]uint64 // the user namespace of a keeper, by device and inode
-	gate bool      // it has a gate
+	Keep bool // a session's program stays, and makes further sandboxes of the session
+
+	mu      sync.Mutex
+	started chan outcome // of a program that starts, or nil
+	program *program     // of a session
+	user    [2]uint64    // the user namespace of a keeper, by device and inode
+	gate    bool         // it has a gate
 }
 
 type outcome struct {
@@ -33,25 +46,46 @@ type outcome struct {
 	err error
 }
 
-// StartAhead starts the set-up program for a Config with that Keeper, or with none;
-// gate says that its plan has a gate that no session shares. The caller closes the Ahead.
-// The files of k stay the caller's.
-func StartAhead(k *Keeper, gate bool) *Ahead {
-	a := &Ahead{done: make(chan outcome, 1), user: k.namespace(), gate: gate}
+// Start starts the set-up program for a Config with that Keeper, or with none, unless there
+// is one; gate says that its plan has a gate that no session shares. The files of k stay
+// the caller's.
+func (a *Ahead) Start(k *Keeper, gate bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fits(k, gate) {
+		return
+	}
+	a.replace()
 	var user *os.File
 	if k != nil {
 		fd, err := unix.FcntlInt(k.User.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 		if err != nil {
-			return nil
+			return
 		}
 		user = os.NewFile(uintptr(fd), k.User.Name())
 	}
+	started := make(chan outcome, 1)
+	a.started, a.user, a.gate = started, k.namespace(), gate
 	go func() {
 		p, err := startProgram(user, gate)
 		user.Close() // nil can be closed
-		a.done <- outcome{p, err}
+		started <- outcome{p, err}
 	}()
-	return a
+}
+
+// fits reports whether there is a program that can make a sandbox of that kind.
+func (a *Ahead) fits(k *Keeper, gate bool) bool {
+	return a.user == k.namespace() && a.gate == gate && (a.started != nil || a.program.alive())
+}
+
+// alive reports whether a program has not ended.
+func (p *program) alive() bool {
+	if p == nil {
+		return false
+	}
+	fds := []unix.PollFd{{Fd: int32(p.control.Fd()), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(fds, 0)
+	return n == 0 && err == nil
 }
 
 // namespace identifies the user namespace of a keeper.
@@ -63,30 +97,67 @@ func (k *Keeper) namespace() (id [2]uint64) {
 	return id
 }
 
-// Close ends the program, unless Start has taken it.
+// Close ends the program when its sandboxes have ended.
 func (a *Ahead) Close() {
-	if a == nil || a.done == nil {
+	if a == nil {
 		return
 	}
-	if o := <-a.done; o.err == nil {
-		o.end()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.drop(); p != nil {
+		_, _ = p.wait()
 	}
-	a.done = nil
+}
+
+// drop gives the program up, and returns it.
+func (a *Ahead) drop() *program {
+	p := a.program
+	if a.started != nil {
+		o := <-a.started
+		p = o.program
+	}
+	a.started, a.program = nil, nil
+	if p != nil {
+		p.control.Close()
+	}
+	return p
+}
+
+// replace gives up a program that may have sandboxes.
+func (a *Ahead) replace() {
+	if p := a.drop(); p != nil {
+		go p.wait()
+	}
 }
 
 // take returns the program that was started ahead, or starts one: a session's has
-// to be in the user namespace of its keeper.
-func (a *Ahead) take(k *Keeper, gate bool) (*program, error) {
-	if a != nil && a.done != nil && a.user == k.namespace() && a.gate == gate {
-		o := <-a.done
-		a.done = nil
-		return o.program, o.err
+// to be in the user namespace of its keeper. A program that is not kept is the caller's.
+func (a *Ahead) take(k *Keeper, gate bool) (p *program, kept bool, err error) {
+	if a == nil {
+		p, err = startProgram(k.user(), gate)
+		return p, false, err
 	}
-	a.Close()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.fits(k, gate) {
+		a.replace()
+		p, err = startProgram(k.user(), gate)
+	} else if p = a.program; p == nil {
+		o := <-a.started
+		p, err = o.program, o.err
+	}
+	a.started = nil
+	if kept = a.Keep && k != nil && err == nil; kept {
+		a.program, a.user, a.gate = p, k.namespace(), gate
+	}
+	return p, kept, err
+}
+
+func (k *Keeper) user() *os.File {
 	if k == nil {
-		return startProgram(nil, gate)
+		return nil
 	}
-	return startProgram(k.User, gate)
+	return k.User
 }
 
 // startProgram starts the set-up program in that user namespace, or with nil in a
@@ -140,20 +211,11 @@ func startProgram(user *os.File, gate bool) (*program, error) {
 		read.Close()
 		return nil, err
 	}
-	return &program{pid, ours, listen(read)}, nil
-}
-
-// wait waits for the end of the program.
-func (p *program) wait() (status syscall.WaitStatus, usage syscall.Rusage, err error) {
-	for {
-		if _, err = syscall.Wait4(p.pid, &status, 0, &usage); !errors.Is(err, syscall.EINTR) {
-			return status, usage, err
+	return &program{pid: pid, control: ours, said: listen(read), wait: sync.OnceValues(func() (e exit, err error) {
+		for {
+			if _, err = syscall.Wait4(pid, &e.status, 0, &e.usage); !errors.Is(err, syscall.EINTR) {
+				return e, err
+			}
 		}
-	}
-}
-
-// end ends a program that has begun nothing.
-func (p *program) end() {
-	p.control.Close()
-	_, _, _ = p.wait()
+	})}, nil
 }

@@ -3,10 +3,11 @@
 package mountinfo
 
 import (
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // Mount is one line of a table.
@@ -23,7 +24,7 @@ type Mount struct {
 // Read returns the mounts of a table in its order: a later one covers earlier
 // ones at the same place. Lines of another form are left out.
 func Read(table string) ([]Mount, error) {
-	content, err := os.ReadFile(table)
+	content, err := fsat.ReadFile(table)
 	if err != nil {
 		return nil, err
 	}

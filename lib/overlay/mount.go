@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -23,8 +24,8 @@ type Layers struct {
 	Volatile bool `json:"volatile,omitempty"`
 }
 
-// Mount makes an overlay over an open directory, as a detached mount. Directories are
-// named by descriptors, since the options know escapes that a path may contain.
+// Mount is Mount with these layers. They are named by descriptors, since a path may
+// contain escapes.
 func (l *Layers) Mount(lower int) (int, error) {
 	upper, err := fsat.Kernel().Open(unix.AT_FDCWD, l.Upper, unix.O_PATH, 0, fsat.NoLinks)
 	if err != nil {
@@ -36,18 +37,20 @@ func (l *Layers) Mount(lower int) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(work)
-	source := l.Source
-	if source == "" {
-		source = "pk"
-	}
-	options := [][2]string{
-		{"source", source}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", fsat.Path(upper)}, {"workdir", fsat.Path(work)},
-	}
-	if l.Volatile {
-		options = append(options, [2]string{"volatile"})
-	}
 	if err := unmark(work); err != nil { // a set-up program was killed before Unmark
 		return -1, err
+	}
+	return Mount(lower, fsat.Path(upper), fsat.Path(work), l.Source, l.Volatile)
+}
+
+// Mount makes an overlay over an open directory, as a detached mount. The paths of its
+// upper and work directories hold no character that the options know an escape for.
+func Mount(lower int, upper, work, source string, volatile bool) (int, error) {
+	options := [][2]string{
+		{"source", cmp.Or(source, "pk")}, {"userxattr"}, {"lowerdir", fsat.Path(lower)}, {"upperdir", upper}, {"workdir", work},
+	}
+	if volatile {
+		options = append(options, [2]string{"volatile"})
 	}
 	return fsat.NewMount("overlay", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, options)
 }

@@ -7,10 +7,10 @@
 package passwd
 
 import (
-	"bufio"
-	"os"
 	"strconv"
 	"strings"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // The files of the machine.
@@ -40,13 +40,12 @@ func FindName(file, name string) Entry { return find(file, nameField, name) }
 
 func find(file string, field int, want string) Entry {
 	none := Entry{GID: -1}
-	f, err := os.Open(file)
+	text, err := fsat.ReadFile(file)
 	if err != nil {
 		return none
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 		if n := len(fields); n != userFields && n != groupFields || fields[field] != want {
 			continue
 		}

@@ -100,7 +100,7 @@ func (t *tree) show(place string, device int) error {
 
 func (t *tree) newTerminals() (int, error) {
 	if t.terminals >= 0 {
-		return t.terminals, nil
+		return dup(t.terminals), nil
 	}
 	return newTerminals()
 }

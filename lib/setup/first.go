@@ -36,8 +36,12 @@ type first struct {
 	calls   []call
 	pins    runtime.Pinner // memory of the arguments of calls
 	control *os.File
-	ruleset int // of Landlock, or -1
+	said    said // the other end
+	ruleset int  // of Landlock, or -1
 }
+
+// said is a socket in the first process: its number, and that from a call on.
+type said struct{ fd, from, then int }
 
 func (f *first) do(what string, number uintptr, args ...uintptr) *call {
 	c := call{number: number, what: what}
@@ -87,10 +91,10 @@ func (r *run) startFirst(files []uintptr, argv []string, proc string, network in
 		return nil, fmt.Errorf("cannot make a socket: %w", err)
 	}
 	defer unix.Close(pair[1])
-	f := &first{control: os.NewFile(uintptr(pair[0]), "first"), ruleset: -1}
+	f := &first{control: os.NewFile(uintptr(pair[0]), "first"), said: said{fd: pair[1]}, ruleset: -1}
 	mask, err := r.prepare(f, files, argv, proc, network, pair)
 	if err == nil {
-		r.pid, r.pidfd, err = f.fork(pair[1], mask, r.job.FDs.Cgroup)
+		r.pid, r.pidfd, err = f.fork(mask, r.job.FDs.Cgroup)
 	}
 	if err != nil {
 		f.close()
@@ -101,9 +105,9 @@ func (r *run) startFirst(files []uintptr, argv []string, proc string, network in
 
 // become returns when the first process has become bwrap.
 func (f *first) become() error {
-	said, _ := io.ReadAll(f.control) // until exec closes the other end
-	if len(said) > 1 {
-		return fmt.Errorf("cannot %s: %w", f.calls[said[0]].what, syscall.Errno(said[1]))
+	failed, _ := io.ReadAll(f.control) // until exec closes the other end
+	if len(failed) > 1 {
+		return fmt.Errorf("cannot %s: %w", f.calls[failed[0]].what, syscall.Errno(failed[1]))
 	}
 	return nil
 }
@@ -123,7 +127,9 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, net
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return nil, fmt.Errorf("cannot close abstract sockets: %w", err)
 	}
-	f.place(files, pair[1], f.ruleset, r.job.FDs.Program)
+	ruleset, bwrap := f.ruleset, r.job.FDs.Program
+	f.said.from, f.said.then = len(f.calls)+1, pair[1]
+	f.place(files, &f.said.then, &ruleset, &bwrap)
 	if streams := r.job.FDs.Terminal; len(streams) > 0 { // it leads the session of its terminal
 		f.do("start a session", unix.SYS_SETSID)
 		f.do("take its terminal", unix.SYS_IOCTL, uintptr(streams[0]), unix.TIOCSCTTY, 1)
@@ -139,10 +145,10 @@ func (r *run) prepare(f *first, files []uintptr, argv []string, proc string, net
 		}
 		f.do("set a limit", unix.SYS_PRLIMIT64, 0, uintptr(l.Resource), pinned(f, limit))
 	}
-	f.harden()
+	f.harden(ruleset)
 	path := r.job.Program
-	if fd := r.job.FDs.Program; fd > 0 {
-		path = fdPath(fd)
+	if bwrap > 0 {
+		path = fdPath(bwrap)
 	}
 	program, err := f.text(path)
 	if err != nil {
@@ -175,25 +181,41 @@ func openFiles() Rlimit {
 // sigsetSize is the size of the kernel's sigset_t.
 const sigsetSize = 8
 
-// place puts the files at their numbers. It first copies them above these: a number
-// may be that of a file not yet placed, or of one that stays. The first process alone
+// place puts the files at their numbers, and returns new numbers of those that stay, which
+// may be in the way. It copies all of them to free numbers before. The first process alone
 // makes the copies: in a process with several threads, such as this, the kernel takes
 // milliseconds to enlarge the table of files.
-func (f *first) place(files []uintptr, stay ...int) {
-	above := uintptr(max(len(files), slices.Max(stay)+1))
-	for _, fd := range files {
-		if fd != closed {
-			above = max(above, fd+1)
-		}
-	}
-	for at, fd := range files {
-		if fd != closed { // all above standard error are closed on exec
-			f.do("copy a file", unix.SYS_DUP3, fd, above+uintptr(at), unix.O_CLOEXEC)
-		}
-	}
+func (f *first) place(files []uintptr, stay ...*int) {
+	taken := map[uintptr]bool{}
 	for at, fd := range files {
 		if fd != closed {
-			f.do("hand on a file", unix.SYS_DUP3, above+uintptr(at), uintptr(at), 0)
+			taken[fd], taken[uintptr(at)] = true, true
+		}
+	}
+	for _, fd := range stay {
+		taken[uintptr(*fd)] = true
+	}
+	free := uintptr(2)
+	copied := func(fd uintptr) uintptr { // all above standard error are closed on exec
+		for free++; taken[free]; free++ {
+		}
+		f.do("copy a file", unix.SYS_DUP3, fd, free, unix.O_CLOEXEC)
+		return free
+	}
+	for _, fd := range stay {
+		if *fd > 0 {
+			*fd = int(copied(uintptr(*fd)))
+		}
+	}
+	copies := slices.Clone(files)
+	for at, fd := range files {
+		if fd != closed {
+			copies[at] = copied(fd)
+		}
+	}
+	for at, fd := range copies {
+		if fd != closed {
+			f.do("hand on a file", unix.SYS_DUP3, fd, uintptr(at), 0)
 		}
 	}
 }
@@ -216,17 +238,17 @@ func (f *first) mountProc(dir string) error {
 //
 // A kernel before 6.12 cannot close abstract sockets; callers that depend on it say so
 // with --require.
-func (f *first) harden() {
-	if f.ruleset >= 0 {
+func (f *first) harden(ruleset int) {
+	if ruleset >= 0 {
 		f.do("give up new privileges", unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1)
-		f.do("close abstract sockets", unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(f.ruleset), 0)
+		f.do("close abstract sockets", unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(ruleset), 0)
 	}
 	f.do("", unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL).fails = true // it fails if there are none
 }
 
 // fork starts the first process, in a PID namespace of its own. Signals are blocked
 // meanwhile: their handlers are Go's, which the child cannot run.
-func (f *first) fork(control int, mask *unix.Sigset_t, cgroup int) (pid, pidfd int, err error) {
+func (f *first) fork(mask *unix.Sigset_t, cgroup int) (pid, pidfd int, err error) {
 	got := int32(-1)
 	a := &cloneArgs{flags: unix.CLONE_NEWPID | unix.CLONE_PIDFD, pidfd: uint64(pinned(f, &got)), exitSignal: uint64(unix.SIGCHLD)}
 	if cgroup > 0 {
@@ -237,7 +259,7 @@ func (f *first) fork(control int, mask *unix.Sigset_t, cgroup int) (pid, pidfd i
 	syscall.ForkLock.Lock()
 	runtime.LockOSThread()
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(mask)), sigsetSize, 0, 0)
-	child, errno := forkAndCall(a, f.calls, control)
+	child, errno := forkAndCall(a, f.calls, f.said)
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(mask)), 0, sigsetSize, 0, 0)
 	runtime.UnlockOSThread()
 	syscall.ForkLock.Unlock()
@@ -257,7 +279,7 @@ type cloneArgs struct {
 //
 //go:norace
 //go:nosplit
-func forkAndCall(a *cloneArgs, calls []call, control int) (child uintptr, errno syscall.Errno) {
+func forkAndCall(a *cloneArgs, calls []call, said said) (child uintptr, errno syscall.Errno) {
 	if a.cgroup == 0 {
 		// Filters of containers refuse clone3, since they cannot see its flags.
 		flags, stack := uintptr(a.flags|a.exitSignal), uintptr(0)
@@ -276,7 +298,10 @@ func forkAndCall(a *cloneArgs, calls []call, control int) (child uintptr, errno 
 		n, _, errno := syscall.RawSyscall6(c.number, c.args[0], c.args[1], c.args[2], c.args[3], c.args[4], c.args[5])
 		if errno != 0 && !c.fails || n == 0 && c.some {
 			failed := [2]byte{byte(i), byte(errno)} // no more than 255 either
-			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(control), uintptr(unsafe.Pointer(&failed)), 2, 0, 0, 0)
+			if i >= said.from {
+				said.fd = said.then
+			}
+			_, _, _ = syscall.RawSyscall6(syscall.SYS_WRITE, uintptr(said.fd), uintptr(unsafe.Pointer(&failed)), 2, 0, 0, 0)
 			break
 		}
 	}

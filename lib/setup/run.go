@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -23,41 +24,126 @@ import (
 	"pikuri/lib/trace"
 )
 
-// controlFD is the socket to the monitor. The job comes in, one Answer goes out;
-// when the monitor closes its end or is killed, the sandbox ends.
+// controlFD is the socket on which jobs come in. Each job has a socket of its own
+// (Descriptors.Control): one Answer and Ended go out; when the monitor closes its end or is
+// killed, the sandbox ends.
 const controlFD = 3
 
 // failedStatus is the exit status when there is no sandbox.
 const failedStatus = 125
 
-// main is the set-up program. It returns once the sandbox has ended, with the exit
-// status of bwrap, which is the command's.
+// main is the set-up program. It returns once its sandboxes have ended, with the exit
+// status of bwrap, which is the command's, if there was one sandbox.
 func main(args []string) error {
 	runtime.LockOSThread()
-	r := &run{}
-	var err error
+	var link *gate.Link
 	if len(args) == 1 && args[0] == GateWord {
-		r.link, err = gate.Begin()
+		var err error
+		if link, err = gate.Begin(); err != nil {
+			return err
+		}
 		args = nil
 	}
-	if err != nil {
+	if !insideOwnNamespace() {
+		return fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", option)
+	}
+	if len(args) > 0 {
+		j, err := decode([]byte(args[0]))
+		if err == nil {
+			err = checkStreams()
+		}
+		if err == nil {
+			err = prepare()
+		}
+		if err != nil {
+			return err
+		}
+		r := &run{job: j}
+		if j.FDs.Mounts == 0 {
+			return r.alone()
+		}
+		mounts, err := j.enterSession()
+		ended := make(chan error)
+		go func() { ended <- r.inSession(mounts, err) }()
+		return <-ended
+	}
+	if kind, _ := unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
+		return fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
+	}
+	if err := prepare(); err != nil {
 		return err
 	}
-	if r.job, r.control, err = receive(args); err == nil {
-		err = r.start()
+	return serve(link)
+}
+
+// prepare sets up the process for all its sandboxes.
+func prepare() error {
+	if err := session.AssumeGroup(); err != nil {
+		return err
 	}
-	if err != nil {
-		r.abandon()
-		answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
-		if f, ok := errors.AsType[*failure](err); ok {
-			answer.Hint = f.hint
-		} else if errors.Is(err, unix.EMFILE) {
-			answer.Hint = moreFiles
+	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("cannot close inherited descriptors: %w", err)
+	}
+	return nil
+}
+
+// serve makes a sandbox, or in a session any number of them, until the monitor closes the
+// control socket. link leads to the gate of the first.
+func serve(link *gate.Link) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		r, err := receive()
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
+		if err != nil {
+			return fmt.Errorf("cannot read the job of the sandbox: %w", err)
+		}
+		r.link, link = link, nil
+		if r.job.FDs.Mounts == 0 {
+			return r.alone()
+		}
+		mounts, err := r.job.enterSession()
+		running.Go(func() { _ = r.inSession(mounts, err) })
+	}
+}
+
+// inSession makes a sandbox with mounts of the session, on a thread of its own: that has a
+// copy of the host's mounts, and lives as long as the sandbox, since bwrap dies with it.
+// The main thread is in the mount namespace of the session: if the keeper is killed, the
+// next command finds the namespace through this process.
+func (r *run) inSession(mounts map[string]int, err error) error {
+	runtime.LockOSThread() // for good: the thread ends with the goroutine
+	var host int
+	if err == nil {
+		host, err = unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	}
+	if err == nil {
+		err = r.start(mounts)
+	}
+	for _, mount := range mounts {
+		unix.Close(mount)
+	}
+	if err == nil {
+		r.wait()
+	} else {
+		r.fail(err)
+	}
+	// The sandbox's mounts go now, and the end of the control socket tells.
+	_ = unix.Setns(host, unix.CLONE_NEWNS)
+	closeFile(&host)
+	r.close()
+	return err
+}
+
+// alone makes the only sandbox of this process, and returns its exit status.
+func (r *run) alone() error {
+	if err := r.start(nil); err != nil {
+		r.fail(err)
 		if r.control == nil {
 			return err
 		}
-		r.answer(answer)
 		return hidden.Status(failedStatus)
 	}
 	if status := r.wait(); status != 0 {
@@ -66,30 +152,36 @@ func main(args []string) error {
 	return nil
 }
 
-// receive returns the job, and the socket to the monitor unless the job was
-// given as an argument.
-func receive(args []string) (*Job, *os.File, error) {
-	if !insideOwnNamespace() {
-		return nil, nil, fmt.Errorf("%s works in a user namespace of its own: start it with unshare --user --map-root-user", option)
+// fail tells the monitor why there is no sandbox.
+func (r *run) fail(err error) {
+	r.abandon()
+	answer := Answer{Error: err.Error(), Again: errors.Is(err, errKeeperEnded)}
+	if f, ok := errors.AsType[*failure](err); ok {
+		answer.Hint = f.hint
+	} else if errors.Is(err, unix.EMFILE) {
+		answer.Hint = MoreFiles
 	}
-	if len(args) > 0 {
-		j, err := decode([]byte(args[0]))
-		return j, nil, errors.Join(err, checkStreams())
+	r.answer(answer)
+}
+
+// receive reads a job. The error is io.EOF when there are no more.
+func receive() (*run, error) {
+	for {
+		text, files, err := receiveMessage(controlFD)
+		if err != nil {
+			return nil, err
+		}
+		j := new(Job)
+		if err := wire.Decode(text, j); err != nil {
+			return nil, err
+		}
+		if j.FDs.open(files) {
+			return &run{job: j, control: os.NewFile(uintptr(j.FDs.Control), "control")}, nil
+		}
+		for _, fd := range files { // the control socket, too, or its other end is closed
+			unix.Close(fd)
+		}
 	}
-	var kind int
-	if kind, _ = unix.GetsockoptInt(controlFD, unix.SOL_SOCKET, unix.SO_TYPE); kind != unix.SOCK_STREAM {
-		return nil, nil, fmt.Errorf("%s %w", option, hidden.ErrOwnUse)
-	}
-	control := os.NewFile(controlFD, "control")
-	text, files, err := receiveMessage(controlFD)
-	j := new(Job)
-	if err == nil {
-		err = wire.Decode(text, j)
-	}
-	if err != nil {
-		return nil, control, fmt.Errorf("cannot read the job of the sandbox: %w", err)
-	}
-	return j, control, j.FDs.open(files)
 }
 
 // checkStreams refuses a standard stream that is a directory: an open directory
@@ -138,24 +230,30 @@ func receiveMessage(socket int) (text []byte, files []int, err error) {
 	return text, files, nil
 }
 
-// open replaces the places of files in a message by their descriptors.
-func (d *Descriptors) open(files []int) error {
-	places := []*int{&d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told, &d.Failed}
+// places lists all descriptors.
+func (d *Descriptors) places() []*int {
+	list := []*int{&d.Control, &d.Program, &d.Status, &d.Cgroup, &d.Mounts, &d.KeeperLock, &d.Note, &d.Session, &d.Report, &d.Told, &d.Failed}
 	for i := range d.Held {
-		places = append(places, &d.Held[i])
+		list = append(list, &d.Held[i])
 	}
 	for i := range d.Passed {
-		places = append(places, &d.Passed[i].FD)
+		list = append(list, &d.Passed[i].FD)
 	}
-	for _, place := range places {
+	return list
+}
+
+// open replaces the places of files in a message by their descriptors. It reports whether
+// all have come: the kernel drops those that are above the limit of this process.
+func (d *Descriptors) open(files []int) bool {
+	for _, place := range d.places() {
 		switch {
 		case *place > len(files):
-			return fmt.Errorf("internal error: %s got %d files, and needs number %d", option, len(files), *place)
+			return false
 		case *place > 0:
 			*place = files[*place-1]
 		}
 	}
-	return nil
+	return true
 }
 
 // run is a sandbox that is being made, or runs.
@@ -165,8 +263,11 @@ type run struct {
 	pid     int
 	pidfd   int
 	pty     [2]int // the sandbox's own terminal: master, slave
+	filter  int    // a file for bwrap
 	root    string // the tree
 	joining chan joined
+	mu      sync.Mutex
+	over    bool          // it has ended
 	tree    int           // the same, open, if there is something to tell of it
 	link    *gate.Link    // to the gate of the sandbox's network, or nil
 	tracer  *trace.Tracer // of the command's system calls, or nil
@@ -187,26 +288,14 @@ func (r *run) say(v any, rights []byte) {
 		return
 	}
 	if text, err := wire.Message(v); err == nil {
-		_ = unix.Sendmsg(controlFD, text, rights, nil, unix.MSG_NOSIGNAL)
+		_ = unix.Sendmsg(r.job.FDs.Control, text, rights, nil, unix.MSG_NOSIGNAL)
 	}
 }
 
-// start makes the sandbox.
-func (r *run) start() error {
-	if err := session.AssumeGroup(); err != nil {
-		return err
-	}
-	if err := unix.CloseRange(controlFD, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return fmt.Errorf("cannot close inherited descriptors: %w", err)
-	}
+// start makes the sandbox, on this thread.
+func (r *run) start(session map[string]int) error {
 	r.beginNetwork()
-	var err error
-	if r.job.FDs.Mounts > 0 {
-		err = r.makeInSession()
-	} else {
-		err = r.make(nil)
-	}
-	if err != nil {
+	if err := r.make(session); err != nil {
 		return err
 	}
 	r.answer(Answer{Pid: r.pid, Root: r.root})
@@ -219,32 +308,6 @@ func (r *run) start() error {
 	return nil
 }
 
-// makeInSession makes the sandbox on a thread of its own, which has a copy of the
-// host's mounts. The main thread enters the mount namespace of the session: if the keeper
-// is killed, the next command finds the namespace through this process. The thread lives
-// as long as this process, since bwrap dies with it.
-func (r *run) makeInSession() error {
-	type taken struct {
-		mounts map[string]int
-		err    error
-	}
-	locked, session, done := make(chan bool), make(chan taken), make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		locked <- true
-		s := <-session
-		if s.err == nil {
-			s.err = r.make(s.mounts)
-		}
-		done <- s.err
-		select {}
-	}()
-	<-locked
-	mounts, err := r.job.enterSession()
-	session <- taken{mounts, err}
-	return <-done
-}
-
 // errKeeperEnded says that the next command of the session would not find this
 // one in its namespaces.
 var errKeeperEnded = errors.New("the keeper of the session has been killed meanwhile")
@@ -252,13 +315,11 @@ var errKeeperEnded = errors.New("the keeper of the session has been killed meanw
 // enterSession enters the mount namespace of the session and takes clones of its
 // overlays, by their path there.
 func (j *Job) enterSession() (map[string]int, error) {
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("unshare", err))
-	}
-	if err := unix.Setns(j.FDs.Mounts, unix.CLONE_NEWNS); err != nil {
-		return nil, fmt.Errorf("cannot enter the session: %w", os.NewSyscallError("setns", err))
+	if err := enterMounts(j.FDs.Mounts); err != nil {
+		return nil, fmt.Errorf("cannot enter the session: %w", err)
 	}
 	lock := os.NewFile(uintptr(j.FDs.KeeperLock), "lock")
+	j.FDs.KeeperLock = 0
 	defer lock.Close()
 	if !session.IsKeeper(lock, j.Keeper) {
 		return nil, &failure{errKeeperEnded, "try again"}
@@ -313,6 +374,7 @@ func (r *run) make(session map[string]int) error {
 	if err != nil {
 		return err
 	}
+	defer t.close()
 	r.root = t.path()
 	var first *first
 	if r.job.Net == nil {
@@ -424,7 +486,7 @@ func (r *run) beginNetwork() {
 // network returns the network namespace that the gate has made, open.
 func (r *run) network() (int, error) {
 	j := <-r.joining
-	r.link = nil
+	r.joining, r.link = nil, nil
 	if j.err != nil {
 		if f, ok := errors.AsType[*gate.Failure](j.err); ok {
 			return -1, &failure{j.err, f.Advice}
@@ -502,11 +564,10 @@ func (r *run) arguments(files *[]uintptr, from *options) (words, argv []string, 
 		words = append(words, "--json-status-fd", place(files, status))
 	}
 	if r.job.Filter != nil {
-		filter, err := fsat.Memfd("pk-filter", r.job.Filter)
-		if err != nil {
+		if r.filter, err = fsat.Memfd("pk-filter", r.job.Filter); err != nil {
 			return nil, nil, err
 		}
-		words = append(words, "--seccomp", place(files, filter))
+		words = append(words, "--seccomp", place(files, r.filter))
 	}
 	return words, append([]string{r.job.Program, "--args", place(files, from.read), "--args", place(files, from.write), "--"}, r.job.Argv...), nil
 }
@@ -537,19 +598,50 @@ func (l Rlimit) lowered() (*syscall.Rlimit, error) {
 // letGo closes the files of the command: the other end of a pipe would not see
 // its end while this process held one.
 func (r *run) letGo() {
-	f := r.job.FDs
-	files := []int{f.Program, f.Status, f.Cgroup, f.Mounts, f.Session, r.pty[0], r.pty[1]}
+	f := &r.job.FDs
+	files := []*int{&f.Program, &f.Status, &f.Cgroup, &f.Mounts, &f.Session, &r.filter, &r.pty[0], &r.pty[1]}
+	for i := range f.Passed {
+		files = append(files, &f.Passed[i].FD)
+	}
 	if r.link != nil {
-		files = append(files, r.link.Network)
+		files = append(files, &r.link.Network)
 	}
 	for _, fd := range files {
-		if fd > 2 {
-			unix.Close(fd)
+		closeFile(fd)
+	}
+}
+
+// close closes all files of the sandbox, at last the control socket.
+func (r *run) close() {
+	if r.joining != nil {
+		_, _ = r.network()
+	}
+	if r.link != nil {
+		r.link.End()
+	}
+	r.letGo()
+	control := &r.job.FDs.Control
+	for _, fd := range r.job.FDs.places() {
+		if fd != control {
+			closeFile(fd)
 		}
 	}
-	for _, p := range f.Passed {
-		unix.Close(p.FD)
+	closeFile(&r.tree)
+	if r.pid > 0 {
+		closeFile(&r.pidfd)
 	}
+	if r.control != nil {
+		_ = unix.Shutdown(*control, unix.SHUT_RDWR) // a thread may still read from it
+		r.control.Close()
+	}
+}
+
+// closeFile closes a descriptor once: another thread may get its number next.
+func closeFile(fd *int) {
+	if *fd > 2 {
+		unix.Close(*fd)
+	}
+	*fd = 0
 }
 
 // wait returns the exit status of bwrap. When the monitor ends, the sandbox is
@@ -559,30 +651,38 @@ func (r *run) wait() int {
 	if r.control != nil {
 		go func() {
 			_, _ = r.control.Read(make([]byte, 1))
-			r.kill()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.over {
+				r.kill()
+			}
 		}()
 	}
-	ws := r.ended()
+	ws, usage := r.ended()
 	r.noteEnd()
 	r.report()
 	r.tell()
-	e := Ended{Status: ws.ExitStatus()}
+	e := Ended{Status: ws.ExitStatus(), Usage: usage}
 	if ws.Signaled() {
 		e.Status = 128 + int(ws.Signal())
 	}
-	_ = syscall.Getrusage(syscall.RUSAGE_CHILDREN, &e.Usage)
 	r.say(&e, nil)
 	return e.Status
 }
 
 // ended waits for the end of bwrap.
-func (r *run) ended() (ws syscall.WaitStatus) {
+func (r *run) ended() (ws syscall.WaitStatus, usage syscall.Rusage) {
+	defer func() {
+		r.mu.Lock()
+		r.over = true
+		r.mu.Unlock()
+	}()
 	if r.tracer != nil {
 		return r.tracer.Wait()
 	}
 	for {
-		if _, err := syscall.Wait4(r.pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
-			return ws
+		if _, err := syscall.Wait4(r.pid, &ws, 0, &usage); !errors.Is(err, syscall.EINTR) {
+			return ws, usage
 		}
 	}
 }
@@ -593,6 +693,7 @@ func (r *run) report() {
 		return
 	}
 	records := r.link.End()
+	r.link = nil
 	to := r.job.FDs.Report
 	if to == 0 {
 		return
@@ -620,7 +721,7 @@ func (r *run) noteEnd() {
 func (r *run) abandon() {
 	if r.pid > 0 {
 		r.kill()
-		r.ended()
+		_, _ = r.ended()
 	}
 }
 

@@ -12,11 +12,11 @@ package setup
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 
 	"pikuri/lib/gate"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/overlay"
 )
@@ -68,6 +68,7 @@ type Rlimit struct {
 // Descriptors are files by their index, from 1 on, among those sent with a job; for a
 // job in an argument, by their descriptor. Zero stands for none.
 type Descriptors struct {
+	Control    int      `json:"control,omitempty"`     // the job's socket to the monitor
 	Program    int      `json:"program,omitempty"`     // an executable to start instead of Job.Program
 	Status     int      `json:"status,omitempty"`      // where bwrap reports (--json-status-fd)
 	Cgroup     int      `json:"cgroup,omitempty"`      // directory of the cgroup to start bwrap in
@@ -189,7 +190,7 @@ func fdPath(fd int) string { return fmt.Sprintf("%s%d", selfFD, fd) }
 // machine's own, in which all processes would see the mounts.
 func insideOwnNamespace() bool {
 	var from, to, count int
-	ids, err := os.ReadFile("/proc/self/uid_map")
+	ids, err := fsat.ReadFile("/proc/self/uid_map")
 	if err != nil {
 		return false
 	}

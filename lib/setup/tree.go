@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -34,14 +35,14 @@ type tree struct {
 	console   int   // a terminal that is shown as /dev/console, or another file
 	terminals int   // the devpts to show; -1 for a new one
 
-	lately directory // the last that was opened: mounts are sorted, so the next may lie in it
-	buffer []byte    // for copies
+	open   []directory // that were opened last, each below the one before: mounts are sorted, so the next place may lie in one
+	buffer []byte      // for copies
 }
 
 // directory is an open directory of the tree.
 type directory struct {
 	place string
-	fd    int  // 0: none is open
+	fd    int
 	fresh bool // in memory
 }
 
@@ -58,14 +59,31 @@ func stage(j *Job, terminals int, session func(string) (int, error)) (*tree, err
 		}
 		unix.Close(fd)
 	}
+	for i := range t.sources {
+		t.sources[i] = -1
+	}
 	for i, m := range j.Mounts { // before anything hides the host
-		fd, err := t.source(m, session)
-		if err != nil {
+		var err error
+		if t.sources[i], err = t.source(m, session); err != nil {
+			t.close()
 			return nil, failed(m, err)
 		}
-		t.sources[i] = fd
 	}
-	return t, t.mountStage(j.Program)
+	if err := t.mountStage(j.Program); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// close closes the files of the tree.
+func (t *tree) close() {
+	t.leave("/")
+	for _, fd := range slices.Concat(t.sources, t.sealed, []int{t.root, t.terminals}) {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
 }
 
 // path is where bwrap can bind the tree.
@@ -77,13 +95,13 @@ func (t *tree) proc() string { return t.dir + "/proc" }
 // build makes the mounts of the tree.
 func (t *tree) build(j *Job) error {
 	defer unix.Umask(unix.Umask(0)) // modes are what the job says
-	defer t.forget()
 	for i, m := range j.Mounts {
 		if err := t.mount(m, t.sources[i]); err != nil {
 			return failed(m, err)
 		}
 		if t.sources[i] >= 0 {
 			unix.Close(t.sources[i])
+			t.sources[i] = -1
 		}
 	}
 	return t.finish(j.WritableRoot)
@@ -92,15 +110,14 @@ func (t *tree) build(j *Job) error {
 // finish makes the mount point of /proc, which bwrap mounts, and then makes the root
 // directory and the sealed directories read-only. bwrap's --remount-ro would read the table of mounts once more.
 func (t *tree) finish(writable bool) error {
-	proc, err := t.makeAll("/proc")
-	if err != nil {
+	if _, err := t.parent("/proc"); err != nil {
 		return err
 	}
-	unix.Close(proc)
+	list := t.sealed
 	if !writable {
-		t.sealed = append(t.sealed, t.root)
+		list = append(list, t.root)
 	}
-	for _, mount := range t.sealed {
+	for _, mount := range list {
 		set := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 		if err := unix.MountSetattr(mount, "", unix.AT_EMPTY_PATH, &set); err != nil {
 			return os.NewSyscallError("mount_setattr", err)
@@ -124,14 +141,15 @@ func failed(m Mount, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.EMFILE):
-		hint = moreFiles
+		hint = MoreFiles
 	case errors.Is(err, errChanged), errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP):
 		hint = "another process changes it; try again"
 	}
 	return &failure{fmt.Errorf("cannot show %q: %w", m.At, err), hint}
 }
 
-const moreFiles = "raise the limit on open files: ulimit -n 1024"
+// MoreFiles is the hint of an error by the limit on open files.
+const MoreFiles = "raise the limit on open files: ulimit -n 1024"
 
 // failure is an error with a hint.
 type failure struct {
@@ -284,7 +302,7 @@ func (t *tree) mount(m Mount, source int) error {
 		return err
 	}
 	defer unix.Close(mount)
-	t.forget()
+	t.leave(m.At) // it is covered now
 	if m.Op == Empty && m.Access == ReadOnly {
 		t.sealed = append(t.sealed, dup(mount))
 	}
@@ -398,6 +416,14 @@ func (t *tree) overlay(m Mount, lower int) error {
 	return t.attach(m.At, mount)
 }
 
+// enterMounts moves this thread alone to a mount namespace.
+func enterMounts(namespace int) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	return os.NewSyscallError("setns", unix.Setns(namespace, unix.CLONE_NEWNS))
+}
+
 // cloneOf returns a mount of the file or directory at a place of the tree.
 func (t *tree) cloneOf(place string) (int, error) {
 	fd, err := t.walk(place)
@@ -450,7 +476,7 @@ func (t *tree) newOverlay(lower int, mode uint32) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	return (&overlay.Layers{Upper: upper, Work: work}).Mount(lower)
+	return overlay.Mount(lower, upper, work, "", false)
 }
 
 // file makes a file in a directory in memory, with Data or the content of source.
@@ -471,18 +497,18 @@ func (t *tree) file(m Mount, source int) error {
 // process may have replaced the file.
 func (t *tree) copy(to, from int) error {
 	if t.buffer == nil {
-		t.buffer = make([]byte, 32<<10)
+		t.buffer = make([]byte, 64<<10+1) // one call reads a file that the plan has copied
 	}
 	for copied := 0; copied < rootSize; {
 		n, err := unix.Read(from, t.buffer)
 		switch {
 		case err == unix.EINTR:
 			continue
-		case err != nil || n == 0:
+		case err != nil:
 			return err
 		}
-		if err := writeAll(to, t.buffer[:n]); err != nil {
-			return err
+		if err := writeAll(to, t.buffer[:n]); err != nil || n < len(t.buffer) {
+			return err // a regular file ends with a short read
 		}
 		copied += n
 	}
@@ -512,21 +538,13 @@ func (t *tree) attach(place string, mount int) error {
 		return err
 	}
 	err = unix.MoveMount(mount, "", parent.fd, filepath.Base(place), unix.MOVE_MOUNT_F_EMPTY_PATH)
-	if fsat.Within(t.lately.place, place) {
-		t.forget() // it is covered now
-	}
+	t.leave(place) // it is covered now
 	return os.NewSyscallError("move_mount", err)
 }
 
 // walk opens a place in the tree, through no symbolic link and never out of it.
-func (t *tree) walk(place string) (int, error) { return openIn(t.root, below(place), 0) }
-
-// openIn opens a path below a directory, through no symbolic link.
-func openIn(dir int, path string, flags int) (int, error) {
-	if path == "" {
-		path = "."
-	}
-	return fsat.Kernel().Open(dir, path, unix.O_PATH|flags, 0, fsat.Beneath)
+func (t *tree) walk(place string) (int, error) {
+	return fsat.Kernel().Open(t.root, cmp.Or(below(place), "."), unix.O_PATH, 0, fsat.Beneath)
 }
 
 // mountPoint makes a mount point where it is missing: anywhere in memory, and
@@ -541,6 +559,17 @@ func (t *tree) mountPoint(place string, dir bool) (directory, error) {
 	if name == "/" {
 		return parent, fmt.Errorf("internal error: %s got a mount over the root", option)
 	}
+	make := func() error {
+		if dir {
+			return unix.Mkdirat(parent.fd, name, 0o755)
+		}
+		return unix.Mknodat(parent.fd, name, unix.S_IFREG|0o644, 0)
+	}
+	if parent.fresh {
+		if err := make(); err != unix.EEXIST {
+			return parent, err
+		}
+	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(parent.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != unix.ENOENT {
 		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
@@ -551,62 +580,72 @@ func (t *tree) mountPoint(place string, dir bool) (directory, error) {
 	if err := unix.Fstat(parent.fd, &st); err != nil {
 		return parent, err
 	}
-	switch {
-	case !parent.fresh && !slices.Contains(t.own, Inode{Dev: st.Dev, Ino: st.Ino}):
+	if !slices.Contains(t.own, Inode{Dev: st.Dev, Ino: st.Ino}) {
 		return parent, unix.ENOENT
-	case dir:
-		return parent, unix.Mkdirat(parent.fd, name, 0o755)
 	}
-	return parent, unix.Mknodat(parent.fd, name, unix.S_IFREG|0o644, 0)
+	return parent, make()
 }
 
-// parent opens a directory of the tree, until the next one is opened. Missing ones
-// are made in memory.
+// parent opens a directory of the tree, through no symbolic link. It stays open until a
+// place elsewhere is opened. Missing directories are made in memory.
 func (t *tree) parent(place string) (directory, error) {
-	if t.lately.fd > 0 && t.lately.place == place {
-		return t.lately, nil
+	for i, d := range slices.Backward(t.open) {
+		if fsat.Within(place, d.place) {
+			break
+		}
+		unix.Close(d.fd)
+		t.open = t.open[:i]
 	}
-	t.forget()
-	fd, err := openIn(t.root, below(place), unix.O_DIRECTORY)
-	if err == unix.ENOENT {
-		fd, err = t.makeAll(place)
+	at := directory{"/", t.root, true}
+	if len(t.open) > 0 {
+		at = t.open[len(t.open)-1]
 	}
-	if err != nil {
-		return directory{}, err
+	for name := range strings.SplitSeq(strings.TrimPrefix(place[len(at.place):], "/"), "/") {
+		if name == "" {
+			continue // the place is open
+		}
+		var err error
+		if at, err = t.enter(at, name); err != nil {
+			return directory{}, err
+		}
+		t.open = append(t.open, at)
 	}
-	t.lately = directory{place, fd, t.isFresh(fd)}
-	return t.lately, nil
+	return at, nil
 }
 
-// forget closes the directory that was opened last.
-func (t *tree) forget() {
-	if t.lately.fd > 0 {
-		unix.Close(t.lately.fd)
+// enter opens a directory in an open one. It makes a missing one in memory.
+func (t *tree) enter(in directory, name string) (directory, error) {
+	at := directory{place: filepath.Join(in.place, name)}
+	enter := func() (err error) {
+		at.fd, err = unix.Openat(in.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return err
 	}
-	t.lately = directory{}
+	if in.fresh {
+		if err := unix.Mkdirat(in.fd, name, 0o755); err == nil {
+			at.fresh = true
+			return at, enter()
+		} else if err != unix.EEXIST {
+			return at, err
+		}
+	}
+	err := enter()
+	if err == unix.ENOTDIR && fsat.IsLink(in.fd, name) {
+		err = unix.ELOOP
+	}
+	at.fresh = err == nil && t.isFresh(at.fd)
+	return at, err
+}
+
+// leave closes the open directories at a place and below.
+func (t *tree) leave(place string) {
+	for len(t.open) > 0 && fsat.Within(t.open[len(t.open)-1].place, place) {
+		unix.Close(t.open[len(t.open)-1].fd)
+		t.open = t.open[:len(t.open)-1]
+	}
 }
 
 // isFresh reports whether a directory is in memory.
 func (t *tree) isFresh(fd int) bool {
 	var st unix.Stat_t
 	return unix.Fstat(fd, &st) == nil && slices.Contains(t.fresh, st.Dev)
-}
-
-// makeAll opens a directory, and makes missing ones in memory.
-func (t *tree) makeAll(place string) (int, error) {
-	at, err := openIn(t.root, "", unix.O_DIRECTORY)
-	for name := range strings.FieldsFuncSeq(place, func(c rune) bool { return c == '/' }) {
-		if err != nil {
-			break
-		}
-		above := at
-		at, err = openIn(above, name, unix.O_DIRECTORY)
-		if err == unix.ENOENT && t.isFresh(above) {
-			if err = unix.Mkdirat(above, name, 0o755); err == nil {
-				at, err = openIn(above, name, unix.O_DIRECTORY)
-			}
-		}
-		unix.Close(above)
-	}
-	return at, err
 }

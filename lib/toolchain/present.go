@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -61,29 +62,76 @@ var programs = map[string]string{
 // Missing returns the caches among absent rows that the host does not have yet,
 // though it has the tool: the first run of the tool would make them.
 func Missing(absent []Absence, h Host) []Entry {
-	there := map[string]bool{}
+	wanted := map[string]bool{} // programs, and whether they are there
+	list := make([]string, len(absent))
+	for i, a := range absent {
+		if a.Row.Kind == Overlay && a.Path != "" && !strings.ContainsAny(a.Path, "*?[") && a.Reason == missing {
+			list[i] = cmp.Or(programs[a.Row.Tool], a.Row.Tool)
+			wanted[list[i]] = false
+		}
+	}
+	if len(wanted) > 0 {
+		lookInPath(h.Getenv("PATH"), wanted)
+	}
 	var entries []Entry
-	for _, a := range absent {
-		if a.Row.Kind != Overlay || a.Path == "" || strings.ContainsAny(a.Path, "*?[") || a.Reason != missing {
-			continue
-		}
-		program := cmp.Or(programs[a.Row.Tool], a.Row.Tool)
-		found, asked := there[program]
-		if !asked {
-			found = inPath(program, h.Getenv("PATH"))
-			there[program] = found
-		}
-		if found {
+	for i, a := range absent {
+		if wanted[list[i]] {
 			entries = append(entries, Entry{Kind: Overlay, Tool: a.Row.Tool, Path: a.Path, Row: a.Row, Variable: a.Variable})
 		}
 	}
 	return entries
 }
 
-func inPath(program, path string) bool {
-	return slices.ContainsFunc(filepath.SplitList(path), func(dir string) bool {
-		return filepath.IsAbs(dir) && unix.Access(filepath.Join(dir, program), unix.X_OK) == nil
+// lookInPath notes the programs in the directories of a PATH. It reads each directory once,
+// and on many machines /bin is /usr/bin: to ask for each program takes several times as long.
+// A process that asks again reads those that have not changed from memory.
+func lookInPath(path string, wanted map[string]bool) {
+	known.Lock()
+	defer known.Unlock()
+	seen := map[directory]bool{}
+	for _, name := range filepath.SplitList(path) {
+		var st unix.Stat_t
+		if !filepath.IsAbs(name) || unix.Stat(name, &st) != nil || seen[directory{st.Dev, st.Ino}] {
+			continue
+		}
+		at := directory{st.Dev, st.Ino}
+		seen[at] = true
+		if known.lists[at].changed != st.Ctim {
+			known.lists[at] = listing{st.Ctim, namesIn(name)}
+		}
+		for _, program := range known.lists[at].names {
+			if found, ok := wanted[program]; ok && !found {
+				wanted[program] = unix.Access(filepath.Join(name, program), unix.X_OK) == nil
+			}
+		}
+	}
+}
+
+// known are directories of PATH, with their names in order.
+var known = struct {
+	sync.Mutex
+	lists map[directory]listing
+}{lists: map[directory]listing{}}
+
+type directory struct{ device, inode uint64 }
+
+type listing struct {
+	changed unix.Timespec
+	names   []string
+}
+
+// namesIn returns the names in a directory.
+func namesIn(dir string) (names []string) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	_ = fsat.Each(fd, func(e fsat.Entry) error {
+		names = append(names, e.Name)
+		return nil
 	})
+	return names
 }
 
 // missing is the reason for a row whose path does not exist.

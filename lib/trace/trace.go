@@ -64,12 +64,18 @@ const (
 type Tracer struct {
 	first  int
 	to     int
-	ended  chan syscall.WaitStatus
+	ended  chan end
 	begun  map[int]entry  // calls that have not ended, by thread
 	noted  map[string]int // slots
 	texts  map[int]string // the same, by slot
 	counts [2]int         // of refusals, of searches
 	number int
+}
+
+// end is how the first process ended, and the processor time of all.
+type end struct {
+	status syscall.WaitStatus
+	usage  syscall.Rusage
 }
 
 type entry struct {
@@ -80,7 +86,7 @@ type entry struct {
 // Start traces a process, which has not loaded its filter, and all that it starts. Failures
 // go to the file to. The process is a child of this one, and only Wait may wait for it.
 func Start(pid, to int) (*Tracer, error) {
-	t := &Tracer{first: pid, to: to, ended: make(chan syscall.WaitStatus, 1), begun: map[int]entry{}, noted: map[string]int{}, texts: map[int]string{}}
+	t := &Tracer{first: pid, to: to, ended: make(chan end, 1), begun: map[int]entry{}, noted: map[string]int{}, texts: map[int]string{}}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // of which the processes are tracees
@@ -98,13 +104,14 @@ func Start(pid, to int) (*Tracer, error) {
 	return t, nil
 }
 
-// Wait returns how the first process ended.
-func (t *Tracer) Wait() syscall.WaitStatus {
-	ws, ok := <-t.ended
+// Wait returns how the first process ended, and the resources that it and the processes
+// below it have used.
+func (t *Tracer) Wait() (syscall.WaitStatus, syscall.Rusage) {
+	e, ok := <-t.ended
 	if !ok {
-		return syscall.WaitStatus(unix.SIGKILL) // something else has waited for it
+		e.status = syscall.WaitStatus(unix.SIGKILL) // something else has waited for it
 	}
-	return ws
+	return e.status, e.usage
 }
 
 func ptrace(request, pid int, addr, data uintptr) error {
@@ -122,11 +129,12 @@ func (t *Tracer) follow() {
 	stops := map[int]syscall.WaitStatus{}
 	for {
 		var ws syscall.WaitStatus
+		var usage syscall.Rusage
 		options := unix.WALL | unix.WNOTHREAD
 		if len(stops) > 0 {
 			options |= unix.WNOHANG
 		}
-		pid, err := syscall.Wait4(-1, &ws, options, nil)
+		pid, err := syscall.Wait4(-1, &ws, options, &usage)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
@@ -139,7 +147,7 @@ func (t *Tracer) follow() {
 			delete(stops, pid)
 			delete(t.begun, pid)
 			if pid == t.first {
-				t.ended <- ws
+				t.ended <- end{ws, usage}
 			}
 		}
 	}

@@ -200,7 +200,7 @@ func traced(t *testing.T, task string) ([]string, syscall.WaitStatus) {
 	tracer, err := Start(cmd.Process.Pid, fd)
 	require.NoError(t, err)
 	stdin.Close()
-	status := tracer.Wait()
+	status, _ := tracer.Wait()
 	var lines []string
 	for _, f := range Read(notes) {
 		line := fmt.Sprintf("%s %q", unix.ErrnoName(f.Errno), f.Path)

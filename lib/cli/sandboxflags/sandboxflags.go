@@ -38,10 +38,10 @@ type Options struct {
 	// scratch one; or nil.
 	Loop *session.Dir
 
-	// Runs says that a command will run, if nothing is refused. Next is the set-up
-	// program of the next Open, if it was started before; or nil.
-	Runs bool
-	Next *monitor.Ahead
+	// Runs says that a command will run, if nothing is refused. Ahead holds the set-up
+	// program of several calls of Open; or nil.
+	Runs  bool
+	Ahead *monitor.Ahead
 
 	// Log is the file of --audit, which Open refuses if the sandbox shows it; or nil. The
 	// caller opens it before Open, after which root can be another user.
@@ -209,6 +209,7 @@ func Modes() []cli.Mode {
 type Fence struct {
 	*fence.Fence
 	*cli.Opened
+	ahead *monitor.Ahead // of this sandbox alone, or nil
 }
 
 // gcPercent has the first garbage collection at 8 MB. A start stays below that, and not
@@ -258,9 +259,12 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	c.NoNet, c.Gate = o.net == netNone || o.net == netAllow, network
 	c.RunAs, c.Warn = runAs, ctx.Warn
 	if err == nil {
-		c.Ahead, o.Next = o.Next, nil
-		if o.Runs && c.Ahead == nil && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
-			c.Ahead = monitor.StartAhead(nil, network != nil)
+		if c.Ahead = o.Ahead; c.Ahead == nil {
+			f.ahead = new(monitor.Ahead)
+			c.Ahead = f.ahead
+		}
+		if o.Runs && o.Ahead == nil && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
+			c.Ahead.Start(nil, network != nil)
 		}
 		f.Fence, err = fence.New(c)
 	}
@@ -339,6 +343,7 @@ func (f *Fence) Ready(name string) error {
 // Close ends the use of the session.
 func (f *Fence) Close() error {
 	var err error
+	f.ahead.Close()
 	if f.Fence != nil {
 		err = f.Fence.Close()
 	}

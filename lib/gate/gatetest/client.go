@@ -5,16 +5,23 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client runs the commands in its words and prints one line for each. It is for a test
@@ -25,7 +32,13 @@ import (
 //	tls HOST:PORT NAME      a TLS handshake with another server name
 //	unix PATH               a connection to a socket
 //	udp HOST:PORT           a packet, and what becomes of it
-//	bulk HOST:PORT          the time for 4 GiB, in us
+//	bulk HOST:PORT          the time for 4 GiB to arrive, in us
+//	upload HOST:PORT        the time for 4 GiB to be sent, in us
+//	pull, push HOST:PORT    the MB/s that arrive, or are sent, in a second
+//	short HOST:PORT N       N connections of a line each, several at a time
+//	stalled HOST:PORT URL   a page, while a connection brings more than is read of it
+//	reset HOST:PORT         a connection that is reset
+//	link HOST:PORT          the congestion control of a connection, and whether eth0 sends large segments
 //	greetings HOST:PORT     the median time from connecting to its address to the first byte, in us
 //	serve HOST:PORT         an HTTP server, until standard input ends
 //	lookup NAME             its addresses' families
@@ -75,7 +88,32 @@ func act(what, to, text, roots string) (string, error) {
 		}
 		return "connected", c.Close()
 	case "bulk":
-		return bulk(to)
+		_, took, err := pull(to, isBulk)
+		return fmt.Sprint(took.Microseconds()), err
+	case "pull":
+		n, took, err := pull(to, second())
+		return fmt.Sprint(n / took.Microseconds()), err
+	case "push":
+		n, took, err := push(to, second())
+		return fmt.Sprint(n / took.Microseconds()), err
+	case "short":
+		return short(to, text)
+	case "stalled":
+		return stalled(to, text, roots)
+	case "reset":
+		c, err := net.DialTimeout("tcp", to, patience)
+		if err != nil {
+			return "", err
+		}
+		if _, err = c.Read(make([]byte, 1)); err == nil { // the server has it
+			err = c.(*net.TCPConn).SetLinger(0)
+		}
+		return "reset", errors.Join(err, c.Close())
+	case "link":
+		return aboutLink(to)
+	case "upload":
+		_, took, err := push(to, isBulk)
+		return fmt.Sprint(took.Microseconds()), err
 	case "greetings":
 		return greetings(to)
 	case "serve":
@@ -107,34 +145,179 @@ func serve(at string) error {
 	return err
 }
 
-func bulk(to string) (string, error) {
+// short compares each answer: a descriptor that is used after its number belongs to
+// another connection takes bytes of that one.
+func short(to, count string) (string, error) {
+	n, err := strconv.Atoi(count)
+	if err != nil {
+		return "", err
+	}
+	var next atomic.Int64
+	errs := make(chan error)
+	const atATime = 32
+	for range atATime {
+		go func() {
+			var err error
+			for i := next.Add(1); err == nil && i <= int64(n); i = next.Add(1) {
+				line := fmt.Sprintf("%d %d", i, i*i)
+				got := ""
+				if got, err = talk(to, line); err == nil && !strings.HasSuffix(got, `\n`+line) {
+					err = fmt.Errorf("connection %d: %q", i, got)
+				}
+			}
+			errs <- err
+		}()
+	}
+	for range atATime {
+		err = errors.Join(err, <-errs)
+	}
+	return count + " are right", err
+}
+
+func stalled(to, url, roots string) (string, error) {
 	c, err := net.DialTimeout("tcp", to, patience)
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	const size = 4 << 30
-	begin := time.Now()
-	buf := make([]byte, 1<<20)
-	for n := 0; n < size; {
-		got, err := c.Read(buf)
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		return "", err
+	}
+	said, err := get(url, roots)
+	if err != nil {
+		return "", err
+	}
+	n, err := io.CopyN(io.Discard, c, 64<<20)
+	return fmt.Sprint(said, ", and ", n), err
+}
+
+func aboutLink(to string) (string, error) {
+	c, err := net.DialTimeout("tcp", to, patience)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	control := ""
+	_ = raw.Control(func(fd uintptr) { control, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION) })
+	eth0, failed := net.InterfaceByName("eth0")
+	if err = errors.Join(err, failed); err != nil {
+		return "", err
+	}
+	table, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
+	if err != nil {
+		return "", err
+	}
+	messages, err := syscall.ParseNetlinkMessage(table)
+	size, most := uint32(0), uint32(64<<10) // a kernel that does not say most has this one
+	for _, m := range messages {
+		if m.Header.Type != syscall.RTM_NEWLINK || binary.NativeEndian.Uint32(m.Data[4:]) != uint32(eth0.Index) {
+			continue
+		}
+		attributes, err := syscall.ParseNetlinkRouteAttr(&m)
 		if err != nil {
 			return "", err
 		}
-		n += got
+		for _, a := range attributes {
+			switch a.Attr.Type {
+			case unix.IFLA_GSO_MAX_SIZE:
+				size = binary.NativeEndian.Uint32(a.Value)
+			case unix.IFLA_TSO_MAX_SIZE:
+				most = binary.NativeEndian.Uint32(a.Value)
+			}
+		}
 	}
-	return fmt.Sprint(time.Since(begin).Microseconds()), nil
+	return fmt.Sprint(strings.TrimRight(control, "\x00"), " ", size >= min(most, 256<<10)), err
+}
+
+func isBulk(n int64) bool { return n >= 4<<30 }
+
+func second() func(int64) bool {
+	begin := time.Now()
+	return func(int64) bool { return time.Since(begin) > time.Second }
+}
+
+func pull(to string, isEnough func(int64) bool) (n int64, took time.Duration, err error) {
+	c, err := dial(to)
+	if err != nil {
+		return 0, time.Second, err
+	}
+	defer c.Close()
+	begin := time.Now()
+	buf := make([]byte, 1<<20)
+	for err == nil && !isEnough(n) {
+		var got int
+		got, err = c.Read(buf)
+		n += int64(got)
+	}
+	return n, time.Since(begin), err
+}
+
+func push(to string, isEnough func(int64) bool) (n int64, took time.Duration, err error) {
+	c, err := dial(to)
+	if err != nil {
+		return 0, time.Second, err
+	}
+	defer c.Close()
+	begin := time.Now()
+	block := make([]byte, 1<<20)
+	for err == nil && !isEnough(n) {
+		_, err = c.Write(block)
+		n += int64(len(block))
+	}
+	if err == nil {
+		_, err = c.Write(lastByte)
+		n++
+	}
+	if err != nil {
+		return 0, time.Second, err
+	}
+	if got, err := io.ReadAll(c); err != nil || string(got) != fmt.Sprint(n) {
+		return 0, time.Second, fmt.Errorf("%q of %d arrived: %w", got, n, err)
+	}
+	return n, time.Since(begin), nil
+}
+
+// dial connects through the proxy that other sandboxes have, if the variable is there.
+func dial(to string) (net.Conn, error) {
+	proxy, err := url.Parse(os.Getenv("HTTPS_PROXY"))
+	if err != nil || proxy.Host == "" {
+		return net.DialTimeout("tcp", to, patience)
+	}
+	c, err := net.DialTimeout("tcp", proxy.Host, patience)
+	if err != nil {
+		return nil, err
+	}
+	password, _ := proxy.User.Password()
+	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\nProxy-Authorization: Basic %s\r\n\r\n", to,
+		base64.StdEncoding.EncodeToString([]byte(proxy.User.Username()+":"+password)))
+	var head []byte
+	for one := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); head = append(head, one[0]) {
+		if _, err := c.Read(one); err != nil {
+			return nil, err
+		}
+	}
+	if !bytes.Contains(head, []byte(" 200 ")) {
+		return nil, fmt.Errorf("the proxy says %q", head)
+	}
+	return c, nil
 }
 
 func greetings(to string) (string, error) {
-	at, err := net.ResolveTCPAddr("tcp", to)
-	if err != nil {
-		return "", err
+	if os.Getenv("HTTPS_PROXY") == "" { // a proxy resolves names
+		at, err := net.ResolveTCPAddr("tcp", to)
+		if err != nil {
+			return "", err
+		}
+		to = at.String()
 	}
 	var all []int64
 	for range 401 {
 		begin := time.Now()
-		c, err := net.DialTCP("tcp", nil, at)
+		c, err := dial(to)
 		if err != nil {
 			return "", err
 		}

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 const (
@@ -77,7 +78,11 @@ type Index struct {
 	root    *cacheTree // of the host's index
 	ids     []string   // of trees
 	kept    bool       // data holds nothing that Encode leaves out
+	runs    []run
 }
+
+// run is a run of entries that the host's index has too, byte for byte.
+type run struct{ at, hostAt, n int }
 
 // entry has no pointers: there may be a million of them.
 type entry struct {
@@ -86,7 +91,7 @@ type entry struct {
 	path       uint32 // in paths
 	pathLength uint16
 	stage      uint8
-	known      bool // the host's index has the same one, byte for byte
+	known      bool // it lies in a run
 }
 
 // Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data. An
@@ -192,55 +197,84 @@ func (x *Index) hash(data ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// parseEntries compares the bytes of each entry with those of the host's next one. In
+// parseEntries compares the bytes of the entries with those of the host's next ones. In
 // version 4 the same bytes after another path mean another path.
 func (x *Index) parseEntries(count int, host *Index) error {
 	s := scanner{data: x.data[:len(x.data)-x.hashLen], hashLen: x.hashLen, version: x.Version, at: headerSize}
 	x.entries = make([]entry, 0, count)
-	next := host.entries
+	next, end := 0, len(host.entries) // of the host's
 	if x.Version == 4 || x.Version != host.Version || x.hashLen != host.hashLen {
-		next = nil
+		next = end
 	}
-	for i := range count {
-		var e entry
-		if same := host.bytesOf(next); len(same) > 0 && bytes.HasPrefix(s.data[s.at:], same) {
-			e = next[0]
-			e.path, e.at, e.known = e.path-e.at+uint32(s.at), uint32(s.at), true
-			s.at, next = s.at+len(same), next[1:]
+	for i := 0; i < count; i = len(x.entries) {
+		r := run{i, next, min(host.sameEntries(next, s.data[s.at:]), count-i)}
+		if r.n > 0 {
+			shift := uint32(s.at) - host.entries[next].at
+			for _, e := range host.entries[next:][:r.n] {
+				e.at, e.path, e.known = e.at+shift, e.path+shift, true
+				x.entries = append(x.entries, e)
+			}
+			s.at += host.startOf(next+r.n) - host.startOf(next)
+			next += r.n
+			x.runs = append(x.runs, r)
 		} else {
 			raw, err := s.next()
 			if err != nil {
 				return fmt.Errorf("entry %d: %w", i, err)
 			}
-			e = entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
+			e := entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
 			if x.Version == 4 {
 				if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), math.MaxUint32) {
 					return errors.New("its paths are too long")
 				}
 				x.paths = append(x.paths, raw.path...)
 			}
-			for len(next) > 0 && compare(host, &next[0], x, &e) <= 0 {
-				next = next[1:]
+			x.entries = append(x.entries, e)
+			for next < end && compare(host, &host.entries[next], x, &e) <= 0 {
+				next++
 			}
 		}
-		if i > 0 && !x.before(&x.entries[i-1], &e) {
-			return fmt.Errorf("entry %d: %q is not in order", i, x.path(&e))
+		if i > 0 && !x.before(&x.entries[i-1], &x.entries[i]) {
+			return fmt.Errorf("entry %d: %q is not in order", i, x.path(&x.entries[i]))
 		}
-		x.entries = append(x.entries, e)
 	}
 	x.end = s.at
 	return nil
 }
 
-// bytesOf returns the bytes of the first of the entries from one on to the last, or nil.
-func (x *Index) bytesOf(entries []entry) []byte {
-	switch len(entries) {
-	case 0:
-		return nil
-	case 1:
-		return x.data[entries[0].at:x.end]
+// sameEntries counts the entries from one on whose bytes data begins with.
+func (x *Index) sameEntries(from int, data []byte) int {
+	if from == len(x.entries) {
+		return 0
 	}
-	return x.data[entries[0].at:entries[1].at]
+	start := x.startOf(from)
+	same := start + commonPrefix(x.data[start:x.end], data)
+	n, whole := slices.BinarySearchFunc(x.entries[from:], same, func(e entry, at int) int { return cmp.Compare(int(e.at), at) })
+	if !whole && same < x.end { // entry n-1 ends behind
+		n--
+	}
+	return n
+}
+
+// startOf returns where an entry begins, or for the number of entries where they end.
+func (x *Index) startOf(i int) int {
+	if i == len(x.entries) {
+		return x.end
+	}
+	return int(x.entries[i].at)
+}
+
+// commonPrefix returns the number of bytes with which both begin.
+func commonPrefix(a, b []byte) int {
+	const block = 4096
+	n, end := 0, min(len(a), len(b))
+	for n+block <= end && bytes.Equal(a[n:n+block], b[n:n+block]) {
+		n += block
+	}
+	for n < end && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // before reports whether git accepts b directly after a. A merged path (stage 0)
@@ -288,13 +322,27 @@ func SameContent(a, b *Index) bool {
 	return true
 }
 
+// Differences returns the entries that the host's index, with which this one was parsed,
+// does not have with the same path, stage, mode and ID; and the other way round.
+func (x *Index) Differences(host *Index) (changed, old []Entry) {
+	at, hostAt := 0, 0
+	for _, r := range append(x.runs, run{at: len(x.entries), hostAt: len(host.entries)}) {
+		own, theirs := x.entries[at:r.at], host.entries[hostAt:r.hostAt]
+		changed = append(changed, x.changed(own, host, theirs)...)
+		old = append(old, host.changed(theirs, x, own)...)
+		at, hostAt = r.at+r.n, r.hostAt+r.n
+	}
+	return changed, old
+}
+
 // Changed returns the entries that base does not have with the same path, stage,
 // mode and ID.
-func (x *Index) Changed(base *Index) []Entry {
+func (x *Index) Changed(base *Index) []Entry { return x.changed(x.entries, base, base.entries) }
+
+func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
 	var changed []Entry
-	old := base.entries
-	for i := range x.entries {
-		e := &x.entries[i]
+	for i := range entries {
+		e := &entries[i]
 		order := -1
 		for len(old) > 0 {
 			if order = compare(base, &old[0], x, e); order >= 0 {

@@ -570,6 +570,9 @@ func beside(t *testing.T, data []byte, host *Index, name string) (verdict string
 	}
 	require.Equal(t, fmt.Sprint(alone.Check()), fmt.Sprint(x.Check()), name)
 	require.Equal(t, list(alone), list(x), name)
+	changed, old := x.Differences(host)
+	require.Equal(t, alone.Changed(host), changed, name)
+	require.Equal(t, host.Changed(alone), old, name)
 	require.Equal(t, alone.Encode(), x.Encode(), name)
 	require.Subset(t, alone.Trees(), x.Trees(), name)
 	return fmt.Sprint(x.Check()), len(x.trees)
@@ -591,7 +594,7 @@ func TestBesideTheHosts(t *testing.T) {
 	var names []string
 	for i := range host.entries {
 		name := string(host.path(&host.entries[i]))
-		raw[name], names = host.bytesOf(host.entries[i:]), append(names, name)
+		raw[name], names = host.data[host.startOf(i):host.startOf(i+1)], append(names, name)
 	}
 	tree := host.extensions()[8:]
 	extension := func(name string, body []byte) []byte {
@@ -696,6 +699,36 @@ func TestBesideTheHosts(t *testing.T) {
 	assert.Len(t, x.Trees(), 2, "d and the root are looked at, d/e and z are the host's")
 }
 
+// TestBesideTheHostsAtRandom has indexes that share entries with the host's, changed and
+// moved.
+func TestBesideTheHostsAtRandom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	make := func(other int) []byte {
+		var entries []Entry
+		for i := range 60 {
+			e := Entry{Path: fmt.Sprintf("d%d/f%02d%s", i/20, i, strings.Repeat("x", i%9)), Mode: ModeFile}
+			switch random.IntN(other) {
+			case 0:
+				continue
+			case 1:
+				e.Mode = ModeExecutable
+			case 2:
+				e.Stage = 1 + random.IntN(3)
+			case 3:
+				e.Path += "y"
+			}
+			entries = append(entries, e)
+		}
+		return forge(entries...)
+	}
+	for range 300 {
+		host, err := ParseHost(make(5+random.IntN(200)), 40)
+		require.NoError(t, err)
+		verdict, _ := beside(t, make(5+random.IntN(200)), host, "random")
+		require.Equal(t, "<nil>", verdict)
+	}
+}
+
 func BenchmarkParse(b *testing.B) {
 	var entries []Entry
 	for d := range 8 {
@@ -733,7 +766,8 @@ func BenchmarkParse(b *testing.B) {
 		x, err := Parse(forge(entries...), 40, host)
 		require.NoError(b, err)
 		for b.Loop() {
-			require.Len(b, x.Changed(host), 1)
+			changed, _ := x.Differences(host)
+			require.Len(b, changed, 1)
 		}
 	})
 }

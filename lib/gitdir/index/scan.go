@@ -48,6 +48,9 @@ func (s *scanner) next() (rawEntry, error) {
 	return s.whole(e)
 }
 
+// padding follows a path of version 2 or 3.
+var padding [8]byte
+
 // whole reads a path of version 2 or 3, with NUL up to a multiple of eight bytes.
 func (s *scanner) whole(e rawEntry) (rawEntry, error) {
 	length := int(e.flags & flagLength)
@@ -62,7 +65,7 @@ func (s *scanner) whole(e rawEntry) (rawEntry, error) {
 	if s.at > len(s.data) {
 		return e, errShort
 	}
-	if bytes.IndexByte(e.path, 0) >= 0 || len(bytes.Trim(s.data[e.pathAt+length:s.at], "\x00")) > 0 {
+	if bytes.IndexByte(e.path, 0) >= 0 || !bytes.Equal(s.data[e.pathAt+length:s.at], padding[:s.at-e.pathAt-length]) {
 		return e, errors.New("wrong length of the path")
 	}
 	return e, checkLength(e)

@@ -375,9 +375,11 @@ func readLoose(dir int, id string, limit uint64) (kind, []byte, error) {
 	if err != nil {
 		return noKind, nil, err
 	}
-	file := os.NewFile(uintptr(fd), "")
-	defer file.Close()
-	z, k, size, err := openLoose(bufio.NewReader(file))
+	defer unix.Close(fd)
+	z, k, size, err := openLoose(bufio.NewReader(descriptor(fd)))
+	if z != nil {
+		defer inflaters.Put(z)
+	}
 	switch {
 	case err != nil || limit == 0:
 		return k, nil, err
@@ -389,6 +391,17 @@ func readLoose(dir int, id string, limit uint64) (kind, []byte, error) {
 	return k, data, err
 }
 
+// descriptor reads a regular file, with half the system calls of an os.File.
+type descriptor int
+
+func (d descriptor) Read(b []byte) (int, error) {
+	n, err := fsat.Again(func() (int, error) { return unix.Read(int(d), b) })
+	if err == nil && n == 0 && len(b) > 0 {
+		err = io.EOF
+	}
+	return max(n, 0), err
+}
+
 var errLoose = errors.New("malformed loose object")
 
 // maxLooseHeader is the longest header of a loose object: "commit ", 20 digits and
@@ -396,8 +409,8 @@ var errLoose = errors.New("malformed loose object")
 const maxLooseHeader = 28
 
 // openLoose reads the header of a loose object. The content follows in the reader
-// that it returns.
-func openLoose(r io.Reader) (io.Reader, kind, uint64, error) {
+// that it returns, and that the caller gives back to inflaters.
+func openLoose(r io.Reader) (io.ReadCloser, kind, uint64, error) {
 	z, err := inflater(r)
 	if err != nil {
 		return nil, noKind, 0, err

@@ -481,6 +481,9 @@ func (r *landing) tryLoose(i uint32) error {
 	}
 	defer file.Close()
 	z, k, size, err := openLoose(bufio.NewReader(file))
+	if z != nil {
+		defer inflaters.Put(z)
+	}
 	switch {
 	case err != nil:
 		return wrong("damaged: %w", err)

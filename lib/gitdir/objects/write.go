@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/adler32"
 	"hash/crc32"
 	"io"
 	"os"
@@ -37,6 +38,25 @@ func deflate(w io.Writer, head []byte, r io.Reader, size uint64) error {
 		return err
 	}
 	return z.Close()
+}
+
+// maxStored bounds the files that hold an object uncompressed: compressed, they would
+// take a block of the file system too. A compressor takes a millisecond to set up.
+const maxStored = 4096
+
+// storing is what the zlib format adds to data of one block, which is not compressed.
+const storing = 2 + 5 + adler32.Size
+
+// uncompressed is deflate without compression, for data of one block.
+func uncompressed(w io.Writer, head []byte, r io.Reader, size uint64) error {
+	n := uint16(uint64(len(head)) + size)
+	out := append(make([]byte, 0, maxStored), 0x78, 0x01, 1, byte(n), byte(n>>8), ^byte(n), ^byte(n>>8))
+	data := append(out[len(out):], head...)[:n]
+	if _, err := io.ReadFull(r, data[len(head):]); err != nil {
+		return err
+	}
+	_, err := w.Write(binary.BigEndian.AppendUint32(out[:len(out)+int(n)], adler32.Checksum(data)))
+	return err
 }
 
 // target is the host's `objects` directory, open for new objects.
@@ -136,7 +156,11 @@ func (t *target) loose(id oid, k kind, size uint64, r io.Reader) error {
 	h := &hashReader{t.format.New(), r, nil}
 	head := header(k, size)
 	h.hash.Write(head)
-	if err := deflate(w, head, h, size); err != nil {
+	write := deflate
+	if size <= maxStored-storing-maxLooseHeader {
+		write = uncompressed
+	}
+	if err := write(w, head, h, size); err != nil {
 		return h.blame(err)
 	}
 	if n, err := r.Read(make([]byte, 1)); n > 0 || err != io.EOF {

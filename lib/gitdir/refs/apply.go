@@ -49,7 +49,7 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 	if slices.ContainsFunc(items, func(it *item) bool { return !it.done }) {
 		h.sweep()
 		if err := t.begin(); err != nil {
-			return nil, fmt.Errorf("cannot write below refs/pk: %w", err)
+			return nil, fmt.Errorf("cannot lock references: %w", err)
 		}
 		t.run(items)
 		t.end()

@@ -14,17 +14,13 @@ import (
 // A journal names the files that one Apply locks. If the process is killed, the next
 // Apply removes these locks. Until then the journal has an flock(2) on it. git does not
 // read it: its name begins with a dot.
-const journalPrefix = ".locks-"
+const journalPrefix = ".pk-locks-"
 
-func (h Host) journals() string { return filepath.Join(h.Common, "refs/pk") }
+func (h Host) journals() string { return filepath.Join(h.Common, "refs") }
 
 // begin makes the journal.
-func (t *transaction) begin() error {
-	err := makeParents(filepath.Join(t.journals(), journalPrefix))
-	if err == nil {
-		t.journal, err = os.CreateTemp(t.journals(), journalPrefix+"*")
-	}
-	if err == nil {
+func (t *transaction) begin() (err error) {
+	if t.journal, err = os.CreateTemp(t.journals(), journalPrefix+"*"); err == nil {
 		_ = unix.Flock(int(t.journal.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	return err
@@ -33,7 +29,6 @@ func (t *transaction) begin() error {
 func (t *transaction) end() {
 	os.Remove(t.journal.Name())
 	t.journal.Close()
-	os.Remove(t.journals()) // if it is empty
 }
 
 // sweep removes the locks of killed processes of pk.

@@ -137,6 +137,13 @@ func (n *Conn) Up(index int) error {
 	return n.request(unix.RTM_NEWLINK, 0, link(index, unix.IFF_UP))
 }
 
+// Segments lets an interface send TCP segments of up to a size, in bytes, as one packet.
+// Sizes above 64 KiB take Linux 5.19, and 6.3 for IPv4.
+func (n *Conn) Segments(index int, size uint32) error {
+	return n.request(unix.RTM_NEWLINK, 0, link(index, 0),
+		attribute(unix.IFLA_GSO_MAX_SIZE, number(size)), attribute(unix.IFLA_GSO_IPV4_MAX_SIZE, number(size)))
+}
+
 func family(a netip.Addr) byte {
 	if a.Is4() {
 		return unix.AF_INET
@@ -177,8 +184,9 @@ func (n *Conn) addAddress(index int, own, peer netip.Addr, bits int) error {
 // Route adds a default route: through a gateway or, with none, to this machine
 // itself. The latter is in the main table. In the local table it would precede the
 // connected route, and the kernel would drop packets of the other end as coming from an
-// address of its own.
-func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
+// address of its own. TCP connections along the route have a congestion control, or with
+// "" that of the namespace.
+func (n *Conn) Route(six bool, index int, gateway netip.Addr, congestion string) error {
 	fam := byte(unix.AF_INET)
 	if six {
 		fam = unix.AF_INET6
@@ -193,6 +201,9 @@ func (n *Conn) Route(six bool, index int, gateway netip.Addr) error {
 		binary.NativeEndian.PutUint32(m[8:], unix.RTNH_F_ONLINK)
 	} else {
 		m[6], m[7] = unix.RT_SCOPE_HOST, unix.RTN_LOCAL
+	}
+	if congestion != "" {
+		parts = append(parts, attribute(unix.RTA_METRICS|unix.NLA_F_NESTED, attribute(unix.RTAX_CC_ALGO, []byte(congestion), []byte{0})))
 	}
 	return n.request(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, parts...)
 }
