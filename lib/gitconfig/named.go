@@ -217,10 +217,22 @@ func beneath(dir, name string) string {
 // follow walks a path as the kernel does.
 func (n *Names) follow(path string) confine.Trail {
 	trail, known := n.walked[path]
-	if !known {
-		trail, _ = confine.Follow(path) // after an error, as far as it came
-		n.walked[path] = trail
+	if known {
+		return trail
 	}
+	// Many names are in few directories.
+	slash := strings.LastIndexByte(path, '/')
+	if last := path[slash+1:]; slash > 0 && last != "" && last != "." && last != ".." {
+		above := n.follow(path[:slash])
+		place := strings.TrimSuffix(above.Place, "/") + "/" + last
+		if _, err := unix.Readlinkat(unix.AT_FDCWD, place, make([]byte, 1)); err == unix.EINVAL || err == unix.ENOENT {
+			trail = confine.Trail{Place: place, Links: above.Links}
+			n.walked[path] = trail
+			return trail
+		}
+	}
+	trail, _ = confine.Follow(path) // after an error, as far as it came
+	n.walked[path] = trail
 	return trail
 }
 
@@ -314,28 +326,36 @@ func (n *Names) onDevice(place string) (device, inner string) {
 	return device, inner
 }
 
+// entries calls fn with the names in a directory, as far as it can be read.
+func entries(dir string, fn func(name string, link bool)) error {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fsat.Each(fd, func(e fsat.Entry) error {
+		fn(e.Name, e.Type == unix.DT_LNK || e.Type == unix.DT_UNKNOWN && fsat.IsLink(fd, e.Name))
+		return nil
+	})
+}
+
 // links adds the targets of the symbolic links in a directory.
 func (n *Names) links(dir, why string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		n.Partial = n.Partial || strings.HasPrefix(e.Name(), "sharedindex.")
-		if e.Type()&os.ModeSymlink != 0 {
-			n.name(dir+"/"+e.Name(), why, false)
+	_ = entries(dir, func(name string, link bool) {
+		n.Partial = n.Partial || strings.HasPrefix(name, "sharedindex.")
+		if link {
+			n.name(dir+"/"+name, why, false)
 		}
-	}
+	})
 }
 
 // hardLinks is hardLink for the files in a directory.
 func (n *Names) hardLinks(dir string) {
-	entries, _ := os.ReadDir(dir)
-	for _, e := range entries {
-		if e.Type().IsRegular() {
-			n.hardLink(dir + "/" + e.Name())
+	_ = entries(dir, func(name string, link bool) {
+		if !link {
+			n.hardLink(dir + "/" + name)
 		}
-	}
+	})
 }
 
 // hardLink notes a file outside of the roots that may have another name in one. The
@@ -404,8 +424,8 @@ func (n *Names) look(path string) state {
 	return is
 }
 
-// has reports whether a directory has the first name of a path. Most words name nothing
-// there.
+// has reports whether a directory may have the first name of a path. Most words name
+// nothing there.
 func (n *Names) has(dir, path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "./"), "/")
 	if first == "" || first == "." || first == ".." {
@@ -414,14 +434,14 @@ func (n *Names) has(dir, path string) bool {
 	names, known := n.listed[dir]
 	if !known {
 		names = map[string]bool{}
-		if f, err := os.Open(dir); err == nil {
-			all, _ := f.Readdirnames(-1) // names are there even after an error
-			f.Close()
-			for _, name := range all {
-				names[strings.ToLower(name)] = true
-			}
+		if err := entries(dir, func(name string, _ bool) { names[strings.ToLower(name)] = true }); err != nil && !missing(err) {
+			names = nil // it has files that cannot be listed
 		}
 		n.listed[dir] = names
 	}
-	return names[strings.ToLower(first)]
+	return names == nil || names[strings.ToLower(first)]
+}
+
+func (n *Names) hasAny(dirs []string, path string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return n.has(dir, path) })
 }

@@ -2,10 +2,11 @@ package gitconfig
 
 import (
 	"cmp"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"pikuri/lib/confine"
 )
 
 // setting is an entry of a configuration, or a variable with its name as the key.
@@ -228,6 +229,7 @@ func (n *Names) words(s *setting, at ground) {
 	why, strong := "git may run it: "+s.Key, s.kind != perhaps
 	for _, m := range s.read.words {
 		slash := strings.Contains(m.text, "/")
+		named := slash || m.role == script || slices.Contains(scriptEndings, filepath.Ext(m.text)) // also if it is missing
 		switch {
 		case m.role == directory, m.text == "" && m.end == whole, !strong && !slash:
 			continue
@@ -241,7 +243,10 @@ func (n *Names) words(s *setting, at ground) {
 			if !here {
 				continue
 			}
-			m.role = script
+			m.role, named = script, true
+		}
+		if !named && len(dirs) == len(at.tops) && !n.hasAny(at.tops, m.text) {
+			continue
 		}
 		for _, path := range n.paths(m.text, dirs, at) {
 			switch is := n.look(path); {
@@ -251,7 +256,7 @@ func (n *Names) words(s *setting, at ground) {
 				for _, file := range []string{"__main__.py", "index.js", "package.json"} {
 					n.name(path+"/"+file, why, true)
 				}
-			case is == missingFile && strong && (slash || m.role == script || slices.Contains(scriptEndings, filepath.Ext(m.text))):
+			case is == missingFile && strong && named:
 				n.name(path, why, true)
 			}
 		}
@@ -271,6 +276,9 @@ func (n *Names) directories(words []mention, at ground) (dirs []string, lost boo
 	for _, m := range words {
 		if m.end != whole || m.text == "" {
 			lost = lost || m.role == directory && m.end == computed
+			continue
+		}
+		if m.role != directory && len(dirs) == len(at.tops) && !filepath.IsAbs(m.text) && !n.hasAny(at.tops, m.text) {
 			continue
 		}
 		for _, path := range n.paths(m.text, dirs, at) {
@@ -299,6 +307,9 @@ func (n *Names) paths(word string, dirs []string, at ground) []string {
 		paths[i] = beneath(dir, word)
 		if _, known := n.seen[paths[i]]; !known && i < len(at.tops) && !n.has(dir, word) {
 			n.seen[paths[i]] = missingFile
+			if top := n.follow(dir); !strings.Contains(word, "..") {
+				n.walked[paths[i]] = confine.Trail{Place: filepath.Join(top.Place, word), Links: top.Links}
+			}
 		}
 	}
 	return paths
@@ -343,12 +354,11 @@ func (n *Names) inPath(name, why string) {
 				continue
 			}
 			_, shown := n.inRoot(n.follow(dir).Place)
-			entries, _ := os.ReadDir(dir)
-			for _, e := range entries {
-				if shown || e.Type()&os.ModeSymlink != 0 {
-					n.programs[e.Name()] = append(n.programs[e.Name()], dir+"/"+e.Name())
+			_ = entries(dir, func(name string, link bool) {
+				if shown || link {
+					n.programs[name] = append(n.programs[name], dir+"/"+name)
 				}
-			}
+			})
 		}
 	}
 	if len(n.programs) == 0 {

@@ -364,6 +364,10 @@ func (r *reading) expand(word []piece) []expansion {
 
 // join appends one of values to each expansion.
 func join(all, values []expansion) []expansion {
+	if len(all) == 1 && len(values) == 1 && all[0].end == whole {
+		values[0].text = all[0].text + values[0].text
+		return values
+	}
 	var longer []expansion
 	for _, e := range all {
 		for _, v := range values {
