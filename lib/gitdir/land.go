@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,6 +43,8 @@ type repository struct {
 	lander    *objects.Lander
 	shallow   map[string]bool // commits whose parents may be missing
 	fresh     map[string]bool // those of them that the host did not have
+
+	badLFS map[string]string // versions of files of LFS whose content is not that of their name
 }
 
 // landed is one landing.
@@ -141,7 +144,7 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 		return nil // Reopen has found that the host's git directory is gone
 	}
 	if err := l.land(true, tidy); err != nil {
-		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
+		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %s; it lands after the next command that uses it", l.GitDir, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return l.lander.told
 }
@@ -182,8 +185,10 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
-	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
-		return errors.Join(err, errors.New("another git directory is in its place"))
+	if id, err := identityOf(l.GitDir); err != nil {
+		return err
+	} else if s.GitDir != "" && id != s.GitDir {
+		return errors.New("another git directory is in its place")
 	}
 	l.lander.last = last
 	defer func() { l.lander.ahead = nil }()
@@ -326,6 +331,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
+	if err := r.landLFS(upper, out); err != nil {
+		return err
+	}
 	// The references that all worktrees share land with the HEAD of the command's worktree:
 	// its log covers both.
 	shared := true
@@ -386,7 +394,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel)}
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), badLFS: map[string]string{}}
 	var promised bool
 	var err error
 	if r.format, promised, err = FormatOf(r.host); err != nil {
@@ -653,8 +661,13 @@ func (r *repository) isAncestor(a, b string) bool {
 	return false
 }
 
-// short is an ID in messages.
-func short(value string) string { return value[:min(len(value), 10)] }
+// short is an ID, or a branch to which HEAD leads, in messages.
+func short(value string) string {
+	if target, ok := strings.CutPrefix(value, "ref: "); ok {
+		return strconv.Quote(target)
+	}
+	return value[:min(len(value), 10)]
+}
 
 // committer is the name in reflogs, as git chooses it without a configuration.
 func committer() string {

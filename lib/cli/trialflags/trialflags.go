@@ -5,6 +5,7 @@ package trialflags
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"pikuri/lib/fence"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
@@ -241,9 +243,17 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	if err != nil {
 		return nil, err
 	}
+	add := func(path string, p protection) {
+		if _, known := named[path]; !known || !p.file {
+			named[path] = p
+		}
+	}
 	for _, p := range list {
-		if _, known := named[p.Path]; !known || !p.File {
-			named[p.Path] = protection{p.Rule, p.File}
+		add(p.Path, protection{p.Rule, p.File})
+	}
+	for path, p := range maps.Clone(named) { // and where links of the project lead from there
+		for _, place := range hostrun.Behind(path) {
+			add(place, p)
 		}
 	}
 	return named, nil
