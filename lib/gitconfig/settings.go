@@ -225,6 +225,7 @@ func (n *Names) words(s *setting, at ground) {
 		return
 	}
 	dirs, lost := n.directories(s.read.words, at)
+	lost = lost || strings.HasPrefix(s.Key, "submodule.") // git runs it in the submodule
 	here := n.searchesHere() || slices.ContainsFunc(s.read.made, func(e Entry) bool { return e.Key == "PATH" })
 	why, strong := "git may run it: "+s.Key, s.kind != perhaps
 	for _, m := range s.read.words {
