@@ -97,7 +97,11 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 		return err == nil, nil
 	})
 	if in && err == nil {
-		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: "name the work tree"}
+		advice := "name the work tree"
+		if around, ok := gitconfig.Around(root); ok && around.WorkTree == root {
+			advice = moveAdvice(root)
+		}
+		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: advice}
 	}
 	repos, err := f.repositories(root)
 	if refused, ok := errors.AsType[*bwrap.Refusal](err); ok {
@@ -105,6 +109,13 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 	}
 	if err != nil {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
+	}
+	for _, bare := range repos {
+		for _, r := range repos {
+			if bare.WorkTree == "" && r.WorkTree != "" && fsat.Within(r.WorkTree, bare.GitDir) { // the commits would land, the files would not
+				return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: the work tree %q lies in the bare repository %q", root, r.WorkTree, bare.GitDir), Advice: moveAdvice(r.WorkTree)}
+			}
+		}
 	}
 	for _, r := range repos {
 		if r.GitDir != "" {
@@ -120,6 +131,10 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 		}
 	}
 	return repos, nil
+}
+
+func moveAdvice(workTree string) string {
+	return fmt.Sprintf("move it out of the repository: git worktree move %q PATH", workTree)
 }
 
 // mountsBelow lists the directories in a root on which the host has mounted something:

@@ -232,10 +232,10 @@ func (n *Names) words(s *setting, at ground) {
 		slash := strings.Contains(m.text, "/")
 		named := slash || m.role == script || slices.Contains(scriptEndings, filepath.Ext(m.text)) // also if it is missing
 		switch {
-		case m.role == directory, m.text == "" && m.end == whole, !strong && !slash:
+		case m.role == directory, m.end == whole && strings.TrimSpace(m.text) == "", !strong && !slash:
 			continue
 		case m.end != whole:
-			if strong && m.role != argument {
+			if strong && !m.guess && m.role != argument {
 				n.unfinished(s, m, dirs, at, why)
 			}
 			continue
@@ -257,15 +257,19 @@ func (n *Names) words(s *setting, at ground) {
 				for _, file := range []string{"__main__.py", "index.js", "package.json"} {
 					n.name(path+"/"+file, why, true)
 				}
-			case is == missingFile && strong && named:
+			case is == missingFile && strong && named && !m.guess && (m.role != argument || !strings.ContainsAny(m.text, code)):
 				n.name(path, why, true)
 			}
 		}
-		if lost && m.role != argument && !filepath.IsAbs(m.text) {
+		if lost && !m.guess && m.role != argument && !filepath.IsAbs(m.text) {
 			n.unknown(s)
 		}
 	}
 }
+
+// code are characters of programs in quotes, for awk and the like. A missing file with one in
+// its name is none of a command's.
+const code = "\n;&|()<>{}[]*$^\\\"`"
 
 // scriptEndings are endings of the names of programs.
 var scriptEndings = []string{".sh", ".bash", ".zsh", ".fish", ".py", ".pl", ".rb", ".js", ".mjs", ".cjs", ".ts", ".lua", ".php", ".awk", ".sed", ".mk", ".tcl", ".el", ".vim", ".jar", ".R"}

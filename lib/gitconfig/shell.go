@@ -16,13 +16,16 @@ type reading struct {
 	words  []mention
 	made   []Entry // settings of its own: git -c NAME=VALUE, and variables of git's
 	depth  int
+	steps  int
+	guess  int  // in how many words that are perhaps no command lines
 	blind  bool // not all of it was read
 }
 
 // mention is a word of a command line that may name a file.
 type mention struct {
 	expansion
-	role role
+	role  role
+	guess bool // the text around it is perhaps no command line
 }
 
 type role byte
@@ -55,6 +58,7 @@ const (
 	maxNesting    = 16 // of brackets, and of command lines in words
 	maxExpansions = 16 // of a word: a variable may have several values
 	maxMentions   = 4096
+	maxSteps      = 1 << 12 // texts and commands that are read: each level may read a word several times
 )
 
 func readCommand(line string, getenv Getenv) *reading {
@@ -68,6 +72,8 @@ func (r *reading) line(text string) {
 	s := &scanner{reading: r, rest: text}
 	s.commands(false)
 	if s.broken { // no shell runs it, but another program may
+		r.guess++
+		defer func() { r.guess-- }()
 		for _, word := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \t\n;&|()<>'\"`$={}", c) }) {
 			r.mention(argument, expansion{text: word})
 		}
@@ -81,14 +87,15 @@ func (r *reading) mention(as role, word ...expansion) {
 		if r.blind = r.blind || len(r.words) >= maxMentions; r.blind {
 			return
 		}
-		r.words = append(r.words, mention{e, as})
+		add := func(e expansion) { r.words = append(r.words, mention{e, as, r.guess > 0}) }
+		add(e)
 		if as == command || as == directory {
 			continue
 		}
 		rest := e
 		if strings.HasPrefix(rest.text, "-") && len(rest.text) > 2 {
 			rest.text = rest.text[2:]
-			r.words = append(r.words, mention{rest, as})
+			add(rest)
 		}
 		for range 8 {
 			at := strings.IndexAny(rest.text, "=:,@")
@@ -96,7 +103,7 @@ func (r *reading) mention(as role, word ...expansion) {
 				break
 			}
 			rest.text = rest.text[at+1:]
-			r.words = append(r.words, mention{rest, as})
+			add(rest)
 		}
 	}
 }
@@ -150,7 +157,8 @@ func (s *scanner) until(end string) string {
 
 // commands reads commands, within brackets up to the closing one.
 func (s *scanner) commands(bracket bool) {
-	if s.depth++; s.depth > maxNesting {
+	s.steps++
+	if s.depth++; s.depth > maxNesting || s.steps > maxSteps {
 		s.blind, s.rest = true, ""
 	}
 	defer func() { s.depth-- }()
@@ -219,6 +227,9 @@ func (s *scanner) part(word []piece) []piece {
 	case '`':
 		return append(word, s.backquoted())
 	case '*', '?', '[':
+		if end := strings.IndexAny(s.rest, "] \t\n;&|"); s.rest[0] == '[' && (end < 0 || s.rest[end] != ']') {
+			return append(word, piece{s.take(1), plain}) // the command test
+		}
 		return append(word, piece{s.take(1), wildcard})
 	case '{':
 		inner, _, found := strings.Cut(s.rest[1:], "}")
@@ -485,7 +496,7 @@ func printed(text string) expansion {
 			if i+1 < len(words) {
 				return expansion{text: "./" + words[i+1]}
 			}
-		case "--exec-path":
+		case "--exec-path", "var":
 			return expansion{end: given}
 		}
 	}
@@ -547,7 +558,7 @@ func (s *scanner) assignment(word []piece) bool {
 	value[0].text = word[0].text[n+1:]
 	name, values := word[0].text[:n], s.expand(value)
 	s.set(name, values)
-	s.nested(value, values)
+	s.maybe(value, values)
 	for _, v := range values {
 		if name == "PATH" {
 			for dir := range strings.SplitSeq(v.text, ":") {
@@ -588,24 +599,42 @@ func (s *scanner) nested(word []piece, values []expansion) {
 	}
 }
 
+// maybe is nested for a word that no command is known to read as code.
+func (s *scanner) maybe(word []piece, values []expansion) {
+	s.guess++
+	s.nested(word, values)
+	s.guess--
+}
+
 // arguments reads words that no command is known to read as code.
 func (s *scanner) arguments(words [][]piece) {
 	for _, word := range words {
 		values := s.expand(word)
 		s.mention(argument, values...)
-		s.nested(word, values)
+		s.maybe(word, values)
 	}
 }
 
 // run reads a command with its arguments.
 func (s *scanner) run(words [][]piece) {
+	if s.steps++; s.steps > maxSteps {
+		s.blind = true
+		return
+	}
 	values := s.expand(words[0])
-	s.mention(command, values...)
+	for _, v := range values {
+		if v.end == whole || words[0][0].kind != parameter || !strings.ContainsAny(v.text, " \t\n") { // the shell splits others, and so does nested
+			s.mention(command, v)
+		}
+	}
 	s.nested(words[0], values)
 	name := path.Base(values[0].text)
+	if values[0].text == "" {
+		name = "" // it is not known
+	}
 	args := words[1:]
 	s.arguments(args)
-	s.options(args)
+	s.options(name, args)
 	switch {
 	case name == "cd" || name == "pushd":
 		if operands := operands(args); len(operands) > 0 {
@@ -632,13 +661,13 @@ func (s *scanner) run(words [][]piece) {
 				s.depth--
 			}
 		}
-	case slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
+	case name == ".", slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
 		s.interpreted(args)
 	}
 }
 
 // options reads the arguments that are options of many commands.
-func (s *scanner) options(args [][]piece) {
+func (s *scanner) options(name string, args [][]piece) {
 	for i, word := range args {
 		option, value, attached := strings.Cut(literal(word), "=")
 		next := []expansion{{text: value}}
@@ -650,7 +679,9 @@ func (s *scanner) options(args [][]piece) {
 		}
 		switch option {
 		case "-f", "--file", "--makefile", "--rcfile", "--init-file":
-			s.mention(script, next...)
+			if slices.Contains(readers, name) {
+				s.mention(script, next...)
+			}
 		case "-C", "--directory", "--chdir", "--cwd", "--prefix":
 			s.mention(directory, next...)
 		case "-exec", "-execdir", "-ok", "-okdir", "-x", "--exec":
@@ -727,9 +758,13 @@ var (
 		"chronic", "watch", "parallel", "entr", "chrt", "taskset", "busybox", "unshare", "nsenter", "winpty", "script", "direnv",
 	}
 
+	// readers take a program from the file that an option names. To others, -f is no more
+	// than a force.
+	readers = []string{"make", "gmake", "bmake", "ninja", "just", "rake", "task", "awk", "gawk", "mawk", "sed", "perl", "bash", "sh", "gdb", "psql", "ant", "mvn", "docker-compose"}
+
 	// interpreters, without their versions.
 	interpreters = []string{
-		"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "source", "", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
+		"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "source", "python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun",
 		"php", "lua", "luajit", "tclsh", "wish", "expect", "guile", "Rscript", "julia", "java", "osascript", "pwsh", "ts-node", "tsx",
 	}
 )
