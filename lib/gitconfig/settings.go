@@ -14,7 +14,6 @@ type setting struct {
 	Entry
 	kind kindOfSetting
 	read *reading // of a command
-	runs bool     // git, or a program that it starts, takes the value for a command
 }
 
 type kindOfSetting byte
