@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
@@ -237,7 +238,7 @@ func (l *lander) unsafe(r *repository, git string, changed []index.Entry) string
 // inert reports whether the host's git finds no repository made by a command at a path of
 // the work tree: there is none, one without HEAD, or one of the host's.
 func (l *lander) inert(git, path string) bool {
-	if filepath.Base(git) != ".git" {
+	if filepath.Base(git) != ".git" || gitconfig.WorkTree(git) != "" {
 		return false // the place of the work tree is not known
 	}
 	place := filepath.Join(filepath.Dir(git), path)
