@@ -539,21 +539,6 @@ var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
-// parents lists those of a commit on the host.
-func (r *repository) parents(id string) (ids []string, err error) {
-	_, text, err := r.objects.Read(id)
-	if err != nil {
-		return nil, err
-	}
-	header, _, _ := strings.Cut(string(text), "\n\n")
-	for line := range strings.SplitSeq(header, "\n") {
-		if parent, ok := strings.CutPrefix(line, "parent "); ok {
-			ids = append(ids, parent)
-		}
-	}
-	return ids, nil
-}
-
 func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
 	path := func(name string) string {
@@ -610,7 +595,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		case c.Trash != "":
 			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
 		case strings.HasPrefix(c.Name, "refs/heads/") && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
-			out.note("%q was %s, which is in its reflog", c.Name, short(c.Old))
+			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
 	}
 	return err
@@ -631,26 +616,6 @@ func advice(name, kept string) string {
 		return "; git stash apply " + kept
 	}
 	return ""
-}
-
-// maxWalk bounds the commits visited to recognise a fast-forward.
-const maxWalk = 10_000
-
-// isAncestor reports whether commit a is among the last commits before b.
-func (r *repository) isAncestor(a, b string) bool {
-	seen := map[string]bool{b: true}
-	for next := []string{b}; len(next) > 0 && len(seen) < maxWalk; next = next[1:] {
-		if next[0] == a {
-			return true
-		}
-		parents, _ := r.parents(next[0])
-		for _, p := range parents {
-			if !seen[p] {
-				seen[p], next = true, append(next, p)
-			}
-		}
-	}
-	return false
 }
 
 // short is an ID in messages.
