@@ -90,7 +90,7 @@ var groups = [][]item{
 		{name: "BISECT_NAMES", check: bisectNames},
 		{name: "BISECT_LOG", check: bisectLog},
 		{name: "BISECT_ANCESTORS_OK", check: empty},
-		{name: "BISECT_FIRST_PARENT", check: empty},
+		{name: "BISECT_FIRST_PARENT", check: word("")},
 		{name: "BISECT_EXPECTED_REV", check: head("commit")},
 		{name: "BISECT_HEAD", check: head("commit")},
 		{name: "BISECT_START", check: bisectStart},
