@@ -19,6 +19,7 @@ const (
 type dated struct {
 	id   string
 	up   []string // its parents; of a tag, its object
+	tree string
 	date int64
 }
 
@@ -55,6 +56,9 @@ func (r *repository) isAncestor(a string, others ...string) bool {
 				continue
 			}
 			seen[id] = true
+			if r.ends.host[id] {
+				continue // git sees no parents
+			}
 			if d, err := r.look(id); err == nil && d.date >= oldest.date-clocks {
 				heap.Push(&next, d)
 			}
@@ -72,12 +76,6 @@ func (r *repository) isAncestor(a string, others ...string) bool {
 	return false
 }
 
-// parents lists those of a commit on the host.
-func (r *repository) parents(id string) ([]string, error) {
-	d, err := r.look(id)
-	return d.up, err
-}
-
 // look reads the headers of a commit or a tag on the host.
 func (r *repository) look(id string) (dated, error) {
 	kind, text, err := r.objects.Read(id)
@@ -91,6 +89,8 @@ func (r *repository) look(id string) (dated, error) {
 		switch {
 		case key == "parent" && kind == "commit":
 			d.up = append(d.up, value)
+		case key == "tree" && kind == "commit":
+			d.tree = value
 		case key == "committer" && kind == "commit":
 			_, when, _ := strings.Cut(value, "> ")
 			seconds, _, _ := strings.Cut(when, " ")

@@ -753,58 +753,6 @@ func touch(path string) string {
 	return path
 }
 
-func TestShallow(t *testing.T) {
-	s := newScene(t, "sha1")
-	id := func(rev string) string { return s.git("rev-parse", rev) }
-	upper := t.TempDir()
-	fd, err := unix.Open(upper, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	fresh := map[string]bool{}
-	loose := func(id string) string { return s.path(".git/objects/" + id[:2] + "/" + id[2:]) }
-	o := s.options()
-	o.Exists = func(id string) bool { _, err := os.Stat(loose(id)); return err == nil }
-	o.Since = time.Now().Add(time.Hour)
-	o.IsNew = func(id string) bool { return fresh[id] }
-	o.Parents = func(id string) ([]string, error) {
-		var parents []string
-		for line := range strings.SplitSeq(s.git("cat-file", "commit", id), "\n") {
-			if parent, ok := strings.CutPrefix(line, "parent "); ok {
-				parents = append(parents, parent)
-			}
-		}
-		return parents, nil
-	}
-	land := func(ids ...string) Result {
-		o.Landed = map[string]Mark{}
-		_ = os.Remove(filepath.Join(upper, "shallow"))
-		if len(ids) == 0 {
-			whiteout(t, filepath.Join(upper, "shallow"))
-		} else {
-			require.NoError(t, os.WriteFile(filepath.Join(upper, "shallow"), []byte(strings.Join(ids, "\n")+"\n"), 0o666))
-		}
-		result, err := Shallow(s.path(".git"), fd, o)
-		require.NoError(t, err)
-		return result
-	}
-	side, below, lower, gone := id("side"), id("side~1"), id("side~2"), id("side~3")
-	assert.Contains(t, land(side).Stays[0].Why, "would hide history")
-	assert.NoFileExists(t, s.path(".git/shallow"))
-	fresh[side] = true
-	assert.Empty(t, land(side).Stays)
-	assert.FileExists(t, s.path(".git/shallow"))
-	assert.Empty(t, land().Stays, "its parent is there")
-	assert.NoFileExists(t, s.path(".git/shallow"))
-
-	fresh[below], fresh[lower] = true, true
-	assert.Empty(t, land(side).Stays)
-	require.NoError(t, os.Remove(loose(gone)))
-	assert.Contains(t, land().Stays[0].Why, "is not complete", "two commits below")
-	assert.Empty(t, land(lower).Stays, "it moves down")
-	assert.Contains(t, land().Stays[0].Why, "is not complete")
-	assert.Contains(t, land("").Stays[0].Why, "no object ID")
-}
-
 // FuzzTodo searches for an accepted list with which git would run a program.
 func FuzzTodo(f *testing.F) {
 	id := strings.Repeat("1", 40)
