@@ -242,15 +242,16 @@ var scenes = []scene{
 		assert.Equal(t, clitest.Outcome{Stdout: "A\tabs\nA\tclimbs\nA\tup\n"}, got)
 	}},
 	{"named by what runs on the host", "a: 1; d/x: 1; .idea/x: 1; .vscode/settings.json: {}", func(t *testing.T, g *ground) {
-		g.host(t, `git init -q; git add .; git commit -qm 1; mkdir -p .git/hooks; touch .git/hooks/mine`)
+		g.host(t, `git init -q; git add .; git commit -qm 1; mkdir -p .git/hooks; touch .git/hooks/mine; mkdir conf; ln -s conf .zed; ln -s conf/mise mise.toml`)
 		before := tree(t, g.Project+"/.git/hooks")
-		g.trial(t, `echo x >.envrc; echo x >.vscode/tasks.json; echo x >.vscode/settings.json; echo x >.mcp.json
+		g.trial(t, `echo x >conf/tasks.json; echo x >conf/mise; echo x >.envrc; echo x >.vscode/tasks.json; echo x >.vscode/settings.json; echo x >.mcp.json
 			mkdir sub; git init -q sub; mkdir file; echo gitdir: ../sub/.git >file/.git; git init -q --bare bare
 			mkdir own; echo 'ref: refs/heads/x' >own/HEAD; mkdir -p own/objects own/refs
 			echo x >.git/hooks/post-checkout || :; git config core.fsmonitor evil || :; ln -s .git/hooks hooks; echo good >good; echo y >d/x`)
 		got := g.apply(t, "--all")
 		assert.Equal(t, 1, got.Status)
 		for path, reason := range map[string]string{
+			"conf/tasks.json": "protected: Zed", "conf/mise": "protected: mise",
 			".envrc": "protected: ", ".vscode/tasks.json": "protected: ", ".mcp.json": "protected: ", "file/.git": "git on the host would use the repository that it names",
 			"bare": "git on the host would use it as a repository", "own": "git on the host would use it as a repository",
 		} {

@@ -11,6 +11,27 @@ import (
 	"pikuri/lib/cli/clitest"
 )
 
+// The first of two commands makes a file that is forbidden and was missing, and its end takes
+// the file away, and with it the mask that the second one has. The second makes it again.
+func TestForbiddenNameOfTwoCommands(t *testing.T) {
+	b := clitest.NewBox(t)
+	c := dial(t, b, "-y", "--deny", "secret")
+	one := c.start("echo 1 >secret; echo up; until test -e go; do sleep 0.01; done", "")
+	c.until(one, "up")
+	two := c.start("test -e secret && echo up; while test -e secret; do sleep 0.01; done; echo 2 >secret; echo made", "")
+	c.until(two, "up")
+	b.Write(t, b.Project+"/go", "")
+	for _, job := range []string{one, two} {
+		a := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
+		for a["outcome"] == "running" {
+			a = c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, job)
+		}
+		assert.Len(t, a["moved_aside"], 1, "%v", a)
+	}
+	assert.NoFileExists(t, b.Project+"/secret")
+	require.NoError(t, c.close())
+}
+
 // A missing path cannot be a mount point. A file that a command makes there, and git on
 // the host would run, is moved to the quarantine when pk-bash is done.
 func TestWhatAppearsIsMovedAside(t *testing.T) {

@@ -64,7 +64,7 @@ func (t *turn) confirm(q shell.Question, j *job) (yes bool, reason string, err e
 	if err != nil {
 		return false, "", err
 	}
-	pin, err := readPin(j.workspace)
+	pin, err := t.readPin(j.workspace)
 	if err == nil {
 		a, err = pinned(a, pin)
 	}
@@ -112,12 +112,17 @@ func refuseVariable(a answerer, pin shell.Pin) error {
 	return fmt.Errorf("the program %q of %s cannot be used: the machine's policy is mandatory", a.program, from)
 }
 
-// readPin reads the user's file that allows one answerer only. A file that a command
-// could have written is an error.
-func readPin(opened *cli.Opened) (shell.Pin, error) {
+// readPin reads the user's file that allows one answerer only, and root's, if root has become
+// that user. A file that a command could have written is an error.
+func (s *session) readPin(opened *cli.Opened) (shell.Pin, error) {
 	pin, err := shell.ReadPin(shell.PinFiles(os.Getenv))
-	if err != nil || !pin.Set() {
+	switch {
+	case err != nil || !pin.Set() && !s.pin.Set():
 		return pin, err
+	case !pin.Set():
+		pin = s.pin
+	case s.pin.Set() && (pin.Terminal != s.pin.Terminal || pin.Program != s.pin.Program):
+		return shell.Pin{}, fmt.Errorf("%q and %q do not agree on who may answer", s.pin.Source, pin.Source)
 	}
 	if root, ok := confine.LiesIn(pin.Source, confine.WritablePaths(opened.Roots())); ok {
 		return pin, fmt.Errorf("cannot use %q: it lies in the writable root %q", pin.Source, root)

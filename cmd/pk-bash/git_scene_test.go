@@ -66,6 +66,7 @@ var gitScenes = []gitScene{
 	{name: "update of a submodule", before: `git -C mod commit -q --allow-empty -m ahead; rm mod/lib.c`, lines: []string{`git submodule --quiet update --force`}},
 	{name: "commit in a submodule", lines: []string{`cd mod; git checkout -q -b m; echo 1 >>lib.c; git commit -qam m`, `git commit -qam bump`, `git submodule status`}},
 	{name: "filter of the user's", before: `printf '[filter "up"]\n\tclean = tr a-z A-Z\n\tsmudge = tr A-Z a-z\n\trequired = true\n' >>~/.gitconfig; echo '*.up filter=up' >.gitattributes; git add .gitattributes; git commit -qm attributes`, lines: []string{`echo hello >x.up; git add x.up; git commit -qm up`, `rm x.up; git checkout -q x.up`}},
+	{name: "files of LFS, as git-lfs writes them", lines: []string{`o=$(printf large | sha256sum | cut -c1-64); d=.git/lfs/objects/$(echo $o | sed 's|\(..\)\(..\).*|\1/\2|'); mkdir -p $d .git/lfs/tmp; printf large >.git/lfs/tmp/x; mv .git/lfs/tmp/x $d/$o; git commit -q --allow-empty -m lfs`, `cat .git/lfs/objects/*/*/*`}},
 	{name: "ignored files of the user's", before: `echo .env.local >~/.ignored; git config --global core.excludesFile '~/.ignored'`, lines: []string{`touch .env.local seen; git add seen .env.local; git add -A sub; git commit -qm all`}},
 	{name: "ignored files in the usual place", before: `mkdir -p ~/.config/git; echo .env.local >~/.config/git/ignore`, lines: []string{`touch sub/.env.local sub/seen; git add sub; git commit -qm all`}},
 	{name: "attributes of the user's", before: `echo '*.x text eol=lf' >~/.attributes; git config --global core.attributesFile '~/.attributes'`, lines: []string{`printf 'a\r\nb\r\n' >n.x; git add n.x; git commit -qm x`}},
@@ -87,7 +88,8 @@ const gitState = `
 	git status --porcelain=v2 --branch; git status
 	git stash list; git for-each-ref | grep -v refs/pk/
 	git config --local --get-regexp '^(branch|remote)\.' | sort
-	git worktree list; git submodule status; git diff; git diff --cached; git ls-files -s; cat *.up *.txt 2>/dev/null`
+	git worktree list; git submodule status; git diff; git diff --cached; git ls-files -s; cat *.up *.txt 2>/dev/null
+	find .git/lfs/objects -type f 2>/dev/null | xargs -r sha256sum`
 
 // fixed puts the same dates and editor before each line.
 const fixed = `export GIT_AUTHOR_DATE='1700000000 +0000' GIT_COMMITTER_DATE='1700000000 +0000' GIT_EDITOR=true LC_ALL=C; `

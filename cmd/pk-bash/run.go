@@ -33,6 +33,7 @@ type session struct {
 	root    string         // project root, as commands see it
 	warned  bool           // that there is no sandbox
 
+	pin       shell.Pin  // of root, before it may have become the owner of the project
 	preparing sync.Mutex // plans are made one after another
 	asking    sync.Mutex // and questions are asked so
 }
@@ -79,6 +80,12 @@ func (o *options) run(ctx *cli.Context) error {
 		return o.checkAudit(ctx)
 	}
 	s := &session{options: o, ctx: ctx, signals: make(chan os.Signal, 8)}
+	if os.Geteuid() == 0 { // root may become the owner of the project, and forget its own
+		var err error
+		if s.pin, err = shell.ReadPin(shell.PinFiles(os.Getenv)); err != nil {
+			return cli.Invalid(err)
+		}
+	}
 	if o.tell {
 		return s.describe()
 	}

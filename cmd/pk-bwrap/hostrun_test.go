@@ -49,6 +49,12 @@ func TestWhatTheHostRunsFromAProject(t *testing.T) {
 		{name: "a link that is replaced", before: func(t *testing.T, p string) {
 			require.NoError(t, os.Symlink("tools", p+"/.zed"))
 		}, script: "rm .zed; mkdir .zed; echo evil >.zed/tasks.json; echo evil >tools/tasks.json || echo no", stdout: "no\n", moved: []string{".zed"}},
+		{name: "a link that leads to a missing file", before: func(t *testing.T, p string) {
+			require.NoError(t, os.Symlink("conf/mcp.json", p+"/.mcp.json"))
+		}, script: "mkdir conf; echo evil >conf/mcp.json", moved: []string{"conf/mcp.json"}},
+		{name: "a file in the place of a directory", before: func(t *testing.T, p string) {
+			require.NoError(t, os.WriteFile(p+"/mise", nil, 0o644))
+		}, script: "rm mise; mkdir mise; echo evil >mise/config.toml", moved: []string{"mise/config.toml"}},
 		{name: "a file that has another name in the project", before: func(t *testing.T, p string) {
 			require.NoError(t, os.Link(p+"/.envrc", p+"/tools/env"))
 		}, script: "echo evil >>tools/env", moved: []string{".envrc"}},
@@ -85,6 +91,18 @@ func TestWhatTheHostRunsFromAProject(t *testing.T) {
 			}
 			assert.Equal(t, before, seen(t, b.Project))
 		})
+	}
+}
+
+// Another user could otherwise put a file where the command may not.
+func TestPermissionsAreTakenBack(t *testing.T) {
+	b := opened(t)
+	require.NoError(t, os.Chmod(b.Project, 0o755))
+	assert.Equal(t, clitest.Outcome{}, inside(t, b, "chmod 777 . .claude; mkdir -m 777 .zed other"))
+	for name, mode := range map[string]os.FileMode{".": 0o755, ".claude": 0o755, ".zed": 0o755, "other": 0o777} {
+		info, err := os.Stat(filepath.Join(b.Project, name))
+		require.NoError(t, err)
+		assert.Equal(t, mode, info.Mode().Perm(), name)
 	}
 }
 

@@ -57,6 +57,24 @@ func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	}
 }
 
+// A rule about who may answer holds for root in a project of another user, too.
+func TestRootKeepsItsRuleAboutAnswers(t *testing.T) {
+	b := clitest.NewBox(t)
+	const owner = 54398 // no user has it
+	if os.Getuid() == 0 {
+		require.NoError(t, os.Chown(b.Project, owner, owner))
+		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner)) // as it has no home
+		openUp(t, b.Project)
+	}
+	pin := b.Home + "/.config/pikuri/confirm"
+	b.Write(t, pin, "require terminal\n")
+	require.NoError(t, os.Chmod(pin, 0o600))
+	got := b.Run(t, "pk-bash", "-y", "touch made")
+	assert.Equal(t, 125, got.Status)
+	assert.Contains(t, got.Stderr, "--yes cannot be used")
+	assert.NoFileExists(t, b.Project+"/made")
+}
+
 // The line that root prints there is the owner's line too: run as root, it would make
 // a sandbox in which root could write to the host's /proc/sys.
 func TestThePrintedLineIsTheOwners(t *testing.T) {

@@ -33,6 +33,7 @@ func ruled(t *testing.T) *clitest.Box {
 
 func TestRulesAreMasks(t *testing.T) {
 	b := ruled(t)
+	b.Write(t, b.Home+"/over/deep/.env", "secret\n")
 	for _, test := range []struct {
 		name    string
 		options []string
@@ -48,6 +49,7 @@ func TestRulesAreMasks(t *testing.T) {
 		{"it cannot be removed", []string{"--deny", ".env"}, "rm -f .env || echo no", "no\n"},
 		{"two in one directory", []string{"--deny", "conf/*.toml"}, "cat conf/app.toml || echo no; cat conf/db.toml || echo no", "no\nno\n"},
 		{"in a readable root", []string{"--readable", "src", "--deny", "**/.env"}, "cat src/.env || echo no", "no\n"},
+		{"in an overlay", []string{"--overlay", b.Home + "/over", "--deny", "**/.env"}, "cat ~/over/deep/.env || echo no; touch ~/over/x && echo yes", "no\nyes\n"},
 		{"allowed directory", []string{"--allow-write", "build/**"}, "echo new > build/new && cat build/new; echo x > src/main.c || echo no; touch new || echo no", "new\nno\nno\n"},
 		{"allowed file", []string{"--allow-write", "conf/app.toml"}, "echo y > conf/app.toml && cat conf/app.toml; echo x > conf/db.toml || echo no; rm -f conf/app.toml || echo no", "y\nno\nno\n"},
 		{"allowed and denied", []string{"--allow-write", "src/**", "--deny", "src/.env"}, "touch src/n && echo yes; cat src/.env || echo no", "yes\nno\n"},

@@ -160,6 +160,26 @@ func TestOutputOnATerminal(t *testing.T) {
 	s.wait(t, "within\r\nready:")
 }
 
+// A command whose input is no terminal has the caller's as its output, and can lock it and
+// stop it.
+func TestTerminalIsGivenBack(t *testing.T) {
+	b := clitest.NewBox(t)
+	user, tty := clitest.Terminal(t)
+	const exclusive, flow = 0x540C, 0x540A // TIOCEXCL, TCXONC
+	cmd := b.Command("pk-bwrap", "--", "perl", "-e", fmt.Sprintf("ioctl(STDOUT, %d, 0) or die; ioctl(STDOUT, %d, 0) or die", exclusive, flow))
+	cmd.Stdout = tty
+	require.NoError(t, cmd.Run())
+	locked, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGEXCL)
+	require.NoError(t, err)
+	require.Zero(t, locked)
+	_, err = tty.Write([]byte("hello\n"))
+	require.NoError(t, err)
+	line := make([]byte, 100)
+	n, err := user.Read(line)
+	require.NoError(t, err)
+	require.Equal(t, "hello\r\n", string(line[:n]))
+}
+
 // Root that becomes the owner of a project keeps the caller's terminal from it.
 func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -88,7 +88,7 @@ type builder struct {
 	links resolver
 	plan  *Plan
 
-	missing map[string]bool // protected paths that do not exist
+	missing map[string]bool // protected paths that do not exist; with a slash, that are no directories
 }
 
 // filter adds the system call filter, if there is one for the processor.

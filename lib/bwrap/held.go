@@ -52,6 +52,21 @@ func (p *Plan) hold(tmp string) error {
 	return nil
 }
 
+// Masked lists the files of the host in roots that are hidden.
+func (p *Plan) Masked() (list []string) {
+	for i, m := range p.Mounts {
+		if m.Op != OpMask || !m.Held {
+			continue
+		}
+		if above, ok := cover(p.Mounts[:i], m.Dest); ok {
+			if host, ok := above.host(m.Dest); ok {
+				list = append(list, host)
+			}
+		}
+	}
+	return list
+}
+
 // kept reports whether m shows the same file that is there without it.
 func (m Mount) kept() bool { return m.Op == OpPin || m.Op == OpProtect }
 

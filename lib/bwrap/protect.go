@@ -106,7 +106,7 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 	at := Mount{Op: OpPin, Source: w.Source, Dest: w.Dest, Rule: "pinned: " + m.Rule}
 	for i, name := range names {
 		at.Source, at.Dest = filepath.Join(at.Source, name), filepath.Join(at.Dest, name)
-		if b.missing[at.Source] {
+		if b.missing[at.Source] || i < len(names)-1 && b.missing[at.Source+"/"] {
 			return true, "", nil
 		}
 		info, err := os.Lstat(at.Source)
@@ -118,6 +118,9 @@ func (b *builder) pinned(w, m Mount) (missing bool, link string, err error) {
 			return false, "", err
 		case info.Mode()&os.ModeSymlink != 0:
 			return false, at.Source, nil
+		case i < len(names)-1 && !info.IsDir():
+			b.missing[at.Source+"/"] = true
+			return true, "", nil
 		case i == len(names)-1:
 			m.Dest = at.Dest
 			at = m
@@ -270,12 +273,13 @@ func (b *builder) protectLink(link string, p Protected) error {
 			Advice: fmt.Sprintf("name %q itself", Canonical(p.Path)),
 		}
 	}
-	for _, l := range confine.Links(p.Path) {
+	trail, _ := confine.Follow(p.Path) // an error ends the way
+	for _, l := range trail.Links {
 		if len(b.writableAbove(l.Place)) > 0 {
 			b.watch(Watch{Path: l.Place, Link: l.Target, Rule: p.Rule})
 		}
 	}
-	real := Canonical(p.Path)
+	real := trail.Place // which may be missing
 	if real == p.Path {
 		return nil
 	}

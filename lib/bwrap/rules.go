@@ -34,7 +34,13 @@ func (b *builder) applyRules() error {
 	if len(n.deny)+len(n.allow) == 0 {
 		return nil
 	}
-	for _, root := range b.Roots {
+	roots := slices.Clone(b.Roots)
+	for _, dir := range b.Overlays {
+		if !slices.ContainsFunc(roots, func(r confine.Root) bool { return r.Path == dir }) {
+			roots = append(roots, confine.Root{Path: dir, Dir: true})
+		}
+	}
+	for _, root := range roots {
 		n.top, n.holes = root.Path, root.Writable && len(n.allow) > 0 && root.Path != b.Tmp
 		if n.holes {
 			b.makeReadOnly(root.Path)

@@ -566,7 +566,7 @@ func (f *Fence) beginNote() {
 			}
 			n.Linked = append(n.Linked, linked...)
 		}
-		if m.Op != bwrap.OpPin {
+		if m.Op != bwrap.OpPin && (m.Op != bwrap.OpWritable || !m.Root || m.Own) {
 			continue
 		}
 		if mode, err := quarantine.ModeOf(m.Source); err == nil {
@@ -582,6 +582,7 @@ func (f *Fence) beginNote() {
 			n.Linked = append(n.Linked, linked...)
 		}
 	}
+	seen = append(seen, f.Plan.Masked()...)
 	if dir := f.dir(); dir != nil && dir.Named() {
 		n.Session = dir.Name()
 	} else {

@@ -62,10 +62,11 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 		}
 	}
 	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
-		for _, link := range confine.Links(file) {
+		trail, _ := confine.Follow(file) // an error ends the way
+		for _, link := range trail.Links {
 			add(link.Place, "it leads to the user's configuration")
 		}
-		add(bwrap.Canonical(file), "the user's configuration")
+		add(trail.Place, "the user's configuration")
 	}
 	named := func(workTree, gitDir, commonDir string) (partial bool, err error) {
 		files, partial, err := gitconfig.NamedFiles(workTree, gitDir, commonDir, confine.WritablePaths(f.Roots), os.LookupEnv)

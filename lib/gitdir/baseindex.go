@@ -27,11 +27,7 @@ import (
 // An index that is not needed any more gets another name, until Started: its removal
 // takes a millisecond.
 func (l *Layer) keepIndexes() error {
-	gitDirs := []string{l.GitDir}
-	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
-	for _, e := range worktrees {
-		gitDirs = append(gitDirs, filepath.Join(l.GitDir, "worktrees", e.Name()))
-	}
+	gitDirs := l.gitDirs()
 	kept := map[string]bool{}
 	for _, git := range gitDirs {
 		copied, err := l.hasIndex(git)
@@ -68,6 +64,16 @@ func (l *Layer) keepIndexes() error {
 		}
 	}
 	return nil
+}
+
+// gitDirs lists the git directory and those of its linked worktrees.
+func (l *Layer) gitDirs() []string {
+	list := []string{l.GitDir}
+	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
+	for _, e := range worktrees {
+		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
+	}
+	return list
 }
 
 // Started is called once the sandbox is made.

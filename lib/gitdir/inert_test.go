@@ -336,6 +336,31 @@ func TestRootsThatDoNotOverlap(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// The user moves or removes the root while a command runs.
+func TestRootThatIsGone(t *testing.T) {
+	for _, row := range []struct{ name, script, err string }{
+		{"moved", `mv ../root ../elsewhere`, "was moved to"},
+		{"moved, and another one made", `mv ../root ../elsewhere; mkdir ../root`, "was moved to"},
+		{"moved and back", `mv ../root ../elsewhere; mv ../elsewhere ../root`, ""},
+		{"removed", `rm -rf ../root`, ""},
+		{"removed and made again", `rm -rf ../root; mkdir ../root`, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.settle()
+			r := g.begin()
+			g.sh(`repo a; ` + row.script)
+			_, err := r.End()
+			if row.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, row.err)
+			assert.ErrorContains(t, err, "/elsewhere")
+		})
+	}
+}
+
 // A monitor that is killed leaves its note unlocked.
 func TestKilled(t *testing.T) {
 	for name, recover := range map[string]func(g ground) []Inert{

@@ -7,6 +7,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,9 @@ type repository struct {
 	lander    *objects.Lander
 	ends      ends
 	promised  []string // kinds of objects that may be missing
+
+	budget *objects.Budget
+	badLFS map[string]string // versions of files of LFS whose content is not that of their name
 }
 
 // landed is one landing.
@@ -142,7 +146,7 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 		return nil // Reopen has found that the host's git directory is gone
 	}
 	if err := l.land(true, tidy); err != nil {
-		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %v; it lands after the next command that uses it", l.GitDir, err))
+		l.lander.told = append(l.lander.told, fmt.Sprintf("cannot land all that was written to %q: %s; it lands after the next command that uses it", l.GitDir, strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return l.lander.told
 }
@@ -183,8 +187,10 @@ func (l *Layer) land(last, tidy bool) error {
 	if s.Phase == tidying {
 		return l.finish(&s)
 	}
-	if id, err := identityOf(l.GitDir); err != nil || s.GitDir != "" && id != s.GitDir {
-		return errors.Join(err, errors.New("another git directory is in its place"))
+	if id, err := identityOf(l.GitDir); err != nil {
+		return err
+	} else if s.GitDir != "" && id != s.GitDir {
+		return errors.New("another git directory is in its place")
 	}
 	l.lander.last = last
 	defer func() { l.lander.ahead = nil }()
@@ -330,6 +336,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landEnds(out); err != nil {
 		return fmt.Errorf("cannot land %q: %w", shallowFile, err)
 	}
+	if err := r.landLFS(upper, out); err != nil {
+		return err
+	}
 	// The references that all worktrees share land with the HEAD of the command's worktree:
 	// its log covers both.
 	shared := true
@@ -390,7 +399,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}}
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}, budget: &l.budget, badLFS: map[string]string{}}
 	var err error
 	if r.format, r.promised, err = FormatOf(r.host); err != nil {
 		return nil, err
@@ -398,7 +407,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r.objects, err = objects.Open(filepath.Join(r.host, "objects"), r.format); err != nil {
 		return nil, err
 	}
-	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Budget: &l.budget})
+	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Budget: r.budget})
 	l.repos[rel] = r
 	return r, nil
 }
@@ -608,8 +617,13 @@ func advice(name, kept string) string {
 	return ""
 }
 
-// short is an ID in messages.
-func short(value string) string { return value[:min(len(value), 10)] }
+// short is an ID, or a branch to which HEAD leads, in messages.
+func short(value string) string {
+	if target, ok := strings.CutPrefix(value, "ref: "); ok {
+		return strconv.Quote(target)
+	}
+	return value[:min(len(value), 10)]
+}
 
 // committer is the name in reflogs, as git chooses it without a configuration.
 func committer() string {

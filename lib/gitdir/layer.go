@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -275,7 +276,7 @@ func (l *Layer) begin() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: refs.Now().UnixNano(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
+	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {
@@ -290,6 +291,27 @@ func (l *Layer) begin() error {
 		_ = os.Remove(filepath.Join(l.Dir, recordFile))
 	}
 	return l.save(s)
+}
+
+// maxTick bounds a tick of the clock that file systems take a ctime from.
+const maxTick = 20 * time.Millisecond
+
+// now is the time of a mount. A HEAD that has changed in the same tick would count as
+// changed after it.
+func (l *Layer) now() int64 {
+	last := int64(0)
+	for _, git := range l.gitDirs() {
+		for _, name := range []string{"HEAD", "logs/HEAD"} {
+			var st unix.Stat_t
+			if unix.Lstat(filepath.Join(git, name), &st) == nil {
+				last = max(last, st.Ctim.Nano())
+			}
+		}
+	}
+	for limit := time.Now().Add(maxTick); refs.Now().UnixNano() <= last && time.Now().Before(limit); {
+		time.Sleep(time.Millisecond)
+	}
+	return refs.Now().UnixNano()
 }
 
 // changed reports whether there is anything in the upper layer.

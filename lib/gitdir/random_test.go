@@ -86,7 +86,6 @@ func (t template) place(tb testing.TB) place {
 	require.NoError(tb, err)
 	script(tb, dir, "cp -a "+t.dir+"/project "+t.dir+"/wt . && mkdir layers && echo outside >outside && cd project && git worktree repair ../wt >/dev/null 2>&1")
 	tb.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", dir).Run() })
-	tick(tb) // else the host has moved HEAD
 	return place{dir, dir + "/project/.git", dir + "/layers"}
 }
 
@@ -165,6 +164,23 @@ func TestRandomLayers(t *testing.T) {
 			t.Log(i, len(after)-len(before), errs)
 		}
 		require.NoError(t, os.RemoveAll(p.dir))
+	}
+}
+
+// The user switches branches at the moment before a command that does.
+func TestSwitchedJustBefore(t *testing.T) {
+	p := newTemplate(t).place(t)
+	head := p.gitDir + "/HEAD"
+	for range 20 {
+		require.NoError(t, os.WriteFile(head, []byte("ref: refs/heads/topic\n"), 0o644))
+		told, err := p.land(func(upper string) {
+			require.NoError(t, os.WriteFile(upper+"/HEAD", []byte("ref: refs/heads/packed\n"), 0o644))
+		})
+		require.NoError(t, err)
+		require.Empty(t, told)
+		text, err := os.ReadFile(head)
+		require.NoError(t, err)
+		require.Equal(t, "ref: refs/heads/packed\n", string(text))
 	}
 }
 

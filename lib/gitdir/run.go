@@ -47,6 +47,7 @@ type Run struct {
 	state string
 	note  *os.File
 	own   *os.File // the note again, with a lock of this process alone
+	root  *os.File
 }
 
 // Look returns the list of a root, an absolute path without links, for Find and Begin. No command
@@ -141,9 +142,13 @@ func Begin(state string, looked *List) (*Run, error) {
 	}
 	_, r.Unpopulated, err = find(root, l)
 	if err == nil {
+		r.root, err = os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err == nil {
 		err = r.restore()
 	}
 	if err != nil {
+		r.root.Close() // it accepts nil
 		return nil, errors.Join(err, r.note.Close(), r.own.Close(), os.Remove(r.note.Name()))
 	}
 	return r, nil
@@ -183,7 +188,22 @@ func (r *Run) End() ([]Inert, error) {
 	defer unlock()
 	err = r.note.Chmod(0o600) // after Keep
 	done, serr := sweepDue(r.state, r.note.Name(), r.List)
-	return done, errors.Join(err, overlapping(serr, r.List.root), r.note.Close(), r.own.Close())
+	return done, errors.Join(err, overlapping(serr, r.List.root), r.moved(), r.note.Close(), r.own.Close(), r.root.Close())
+}
+
+// moved returns an error if the host has moved the root while the command ran: what the
+// command has left there was looked for at its old place.
+func (r *Run) moved() error {
+	var st unix.Stat_t
+	now, err := os.Stat(r.List.root)
+	if was, serr := r.root.Stat(); serr != nil || err == nil && os.SameFile(was, now) {
+		return serr
+	}
+	if err := unix.Fstat(int(r.root.Fd()), &st); err != nil || st.Nlink == 0 {
+		return err // it is removed
+	}
+	to, _ := os.Readlink(fsat.Path(int(r.root.Fd())))
+	return fmt.Errorf("%q was moved to %q while the command ran: repositories and other files that it made there may be in use by the host", r.List.root, to)
 }
 
 // Keep does the work of End when the command has ended and other processes of its sandbox

@@ -54,6 +54,15 @@ func (t *tidy) repository(dir int, rel string) {
 		case strings.HasPrefix(e.Name, "sharedindex.") && !t.out.keeps(path.Join(rel, indexFile)):
 			t.remove(dir, e.Name) // git sets the time of a file that it reads, so the overlay has copied the host's here
 		case e.Name == "lfs":
+			t.in(dir, e.Name, func(lfs int) {
+				if objects := path.Join(rel, lfsDir); t.out.keepsBelow(objects) {
+					t.prune(lfs, path.Base(objects), objects)
+				} else {
+					t.remove(lfs, path.Base(objects))
+				}
+				t.remove(lfs, "tmp")
+			})
+			_ = unix.Unlinkat(dir, e.Name, unix.AT_REMOVEDIR) // logs and caches stay
 		default:
 			t.stay(dir, e.Name, name)
 		}

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
 )
 
 //go:embed hostrun.tsv
@@ -84,14 +87,38 @@ func (r Row) counts(root string) bool {
 	return !os.IsNotExist(err)
 }
 
-// Holding returns the row that covers a place in a root. place is relative to the root, and
-// contains no symbolic link. Holding ignores case, as some directories do.
+// Holding returns the row that covers a place in a root, by its name or because a symbolic
+// link of the project leads there. place is relative to the root, and contains no symbolic
+// link. Holding ignores case, as some directories do.
 func Holding(root, place string) (Row, bool) {
+	there := map[string]bool{} // the first names of rows
 	for _, r := range Rows() {
-		n := len(r.Path)
-		if len(place) >= n && strings.EqualFold(place[:n], r.Path) && (len(place) == n || place[n] == '/') && r.counts(root) {
+		if n := len(r.Path); len(place) >= n && strings.EqualFold(place[:n], r.Path) && (len(place) == n || place[n] == '/') && r.counts(root) {
+			return r, true
+		}
+		top, _, _ := strings.Cut(r.Path, "/")
+		exists, asked := there[top]
+		if !asked {
+			_, err := os.Lstat(filepath.Join(root, top))
+			exists = err == nil
+			there[top] = exists
+		}
+		if exists && r.counts(root) && slices.ContainsFunc(Behind(filepath.Join(root, r.Path)), func(p string) bool { return fsat.Within(filepath.Join(root, place), p) }) {
 			return r, true
 		}
 	}
 	return Row{}, false
+}
+
+// Behind lists the symbolic links on the way along a path, and the place to which they
+// lead, which may be missing. A change of any of them changes the file at path.
+func Behind(path string) (places []string) {
+	trail, err := confine.Follow(path)
+	if err != nil || len(trail.Links) == 0 {
+		return nil
+	}
+	for _, l := range trail.Links {
+		places = append(places, l.Place)
+	}
+	return append(places, trail.Place)
 }

@@ -186,6 +186,7 @@ type savedStream struct {
 	fd     int
 	flags  int
 	modes  *unix.Termios // nil: it is not a terminal
+	alone  int           // no process may open it (TIOCEXCL)
 	broken bool
 }
 
@@ -198,12 +199,15 @@ func saveStream(f *os.File) savedStream {
 	var err error
 	s.flags, err = unix.FcntlInt(uintptr(s.fd), unix.F_GETFL, 0)
 	s.broken = err != nil
-	s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS)
+	if s.modes, _ = unix.IoctlGetTermios(s.fd, unix.TCGETS); s.modes != nil {
+		s.alone, _ = unix.IoctlGetInt(s.fd, unix.TIOCGEXCL)
+	}
 	return s
 }
 
 // restore changes nothing that is as it was: a process in the background would be
-// stopped for setting the modes of a terminal.
+// stopped for setting the modes of a terminal. The size stays: the user may have changed it
+// meanwhile.
 func (s savedStream) restore() {
 	if s.broken {
 		return
@@ -214,14 +218,29 @@ func (s savedStream) restore() {
 	if s.modes == nil {
 		return
 	}
-	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && inForeground(s.fd) {
+	if now, err := unix.IoctlGetInt(s.fd, unix.TIOCGEXCL); err == nil && now != 0 && s.alone == 0 {
+		_ = unix.IoctlSetInt(s.fd, unix.TIOCNXCL, 0)
+	}
+	if mayChange(s.fd) {
+		_ = unix.IoctlSetInt(s.fd, unix.TCXONC, tcoon) // the command may have stopped its output
+	}
+	if now, err := unix.IoctlGetTermios(s.fd, unix.TCGETS); err == nil && *now != *s.modes && mayChange(s.fd) {
 		_ = unix.IoctlSetTermios(s.fd, unix.TCSETSW, s.modes)
 	}
 }
 
-// inForeground reports whether this process may read from a terminal and set its
-// modes.
+// tcoon continues the output of a terminal (TCOON of termbits.h).
+const tcoon = 1
+
+// inForeground reports whether this process may read from its terminal.
 func inForeground(fd int) bool {
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
+}
+
+// mayChange reports whether this process may set the modes of a terminal: it is in the
+// foreground, or another session has the terminal.
+func mayChange(fd int) bool {
+	_, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == unix.ENOTTY || inForeground(fd)
 }

@@ -67,8 +67,8 @@ func (n *Note) Lock() *os.File {
 	return n.file
 }
 
-// Mode is a directory that holds protected files. A command can change its mode,
-// and another user could then replace them.
+// Mode is a directory that holds protected files, or may come to. A command can change its
+// mode, and another user could then replace them.
 type Mode struct {
 	Path     string `json:"path"`
 	Mode     uint32 `json:"mode"`
@@ -210,6 +210,9 @@ func (n *Note) do(land func(*gitdir.Layer) []string) (Report, error) {
 	for _, m := range n.Modes {
 		m.restore()
 	}
+	for _, dir := range n.Above {
+		narrow(dir)
+	}
 	var names []string
 	var replaced []Link
 	for _, l := range n.Links {
@@ -269,6 +272,20 @@ func (l Link) restore() error {
 		return fmt.Errorf("cannot make the link %q again: %w", l.Path, err)
 	}
 	return nil
+}
+
+// narrow takes the permission to write from other users in a directory that the command made
+// above a protected name, unless they have it in the directory around that.
+func narrow(dir string) {
+	fd, err := fsat.Kernel().Open(unix.AT_FDCWD, dir, unix.O_PATH|directory, 0, fsat.NoLinks)
+	if err != nil {
+		return // it is not there
+	}
+	defer unix.Close(fd)
+	var st, around unix.Stat_t
+	if unix.Fstat(fd, &st) == nil && unix.Lstat(filepath.Dir(dir), &around) == nil && st.Mode&0o022&^around.Mode != 0 {
+		_ = fsat.Chmod(fd, st.Mode&0o7777&^(0o022&^around.Mode))
+	}
 }
 
 // restore takes back permissions of other users that the command gave.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -83,28 +84,54 @@ func Missing(absent []Absence, h Host) []Entry {
 
 // lookInPath notes the programs in the directories of a PATH. It reads each directory once,
 // and on many machines /bin is /usr/bin: to ask for each program takes several times as long.
+// A process that asks again reads those that have not changed from memory.
 func lookInPath(path string, wanted map[string]bool) {
-	var seen []*unix.Stat_t
+	known.Lock()
+	defer known.Unlock()
+	seen := map[directory]bool{}
 	for _, name := range filepath.SplitList(path) {
-		if !filepath.IsAbs(name) {
+		var st unix.Stat_t
+		if !filepath.IsAbs(name) || unix.Stat(name, &st) != nil || seen[directory{st.Dev, st.Ino}] {
 			continue
 		}
-		dir, err := unix.Open(name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
+		at := directory{st.Dev, st.Ino}
+		seen[at] = true
+		if known.lists[at].changed != st.Ctim {
+			known.lists[at] = listing{st.Ctim, namesIn(name)}
 		}
-		st := new(unix.Stat_t)
-		if unix.Fstat(dir, st) == nil && !slices.ContainsFunc(seen, func(o *unix.Stat_t) bool { return fsat.SameInode(st, o) }) {
-			seen = append(seen, st)
-			_ = fsat.Each(dir, func(e fsat.Entry) error {
-				if found, ok := wanted[e.Name]; ok && !found {
-					wanted[e.Name] = unix.Faccessat(dir, e.Name, unix.X_OK, 0) == nil
-				}
-				return nil
-			})
+		for _, program := range known.lists[at].names {
+			if found, ok := wanted[program]; ok && !found {
+				wanted[program] = unix.Access(filepath.Join(name, program), unix.X_OK) == nil
+			}
 		}
-		unix.Close(dir)
 	}
+}
+
+// known are directories of PATH, with their names in order.
+var known = struct {
+	sync.Mutex
+	lists map[directory]listing
+}{lists: map[directory]listing{}}
+
+type directory struct{ device, inode uint64 }
+
+type listing struct {
+	changed unix.Timespec
+	names   []string
+}
+
+// namesIn returns the names in a directory.
+func namesIn(dir string) (names []string) {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	_ = fsat.Each(fd, func(e fsat.Entry) error {
+		names = append(names, e.Name)
+		return nil
+	})
+	return names
 }
 
 // missing is the reason for a row whose path does not exist.

@@ -5,6 +5,7 @@ package trialflags
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"pikuri/lib/fence"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitdir/refs"
+	"pikuri/lib/hostrun"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/overlay"
 	"pikuri/lib/session"
@@ -235,6 +237,11 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	}
 	for _, p := range list {
 		named[p.Path] = p.Rule
+	}
+	for path, rule := range maps.Clone(named) { // and where links of the project lead from there
+		for _, place := range hostrun.Behind(path) {
+			named[place] = rule
+		}
 	}
 	return named, nil
 }

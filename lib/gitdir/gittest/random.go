@@ -48,6 +48,9 @@ func NewRandom(t testing.TB, seed uint64, outside string, gitDirs ...string) *Ra
 	return r
 }
 
+// emptyFile is the name of an empty file of Git LFS.
+const emptyFile = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
 // Names that git knows, and others.
 var names = []string{
 	"HEAD", "index", "config", "config.worktree", "packed-refs", "shallow", "commondir", "gitdir", "description", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MSG", "MERGE_MODE",
@@ -64,7 +67,7 @@ var names = []string{
 	"rebase-apply/author-script", "sequencer/todo", "sequencer/head", "sequencer/opts", "sequencer/abort-safety",
 	"worktrees/wt/HEAD", "worktrees/wt/index", "worktrees/wt/gitdir", "worktrees/wt/commondir", "worktrees/wt/locked", "worktrees/new/HEAD", "worktrees/new/gitdir", "worktrees/new/commondir", "worktrees/wt/logs/HEAD", "worktrees/wt/config.worktree",
 	"modules/mod/HEAD", "modules/mod/config", "modules/mod/index", "modules/mod/refs/heads/main", "modules/mod/hooks/post-checkout", "modules/new/HEAD", "modules/new/config", "modules/mod/modules/deep/config",
-	"lfs/objects/x", "svn/x", "x", "sharedindex.0000000000000000000000000000000000000000", "fsmonitor--daemon/x", "branches/x", "remotes/origin",
+	"lfs/objects/x", "lfs/objects/e3/b0/" + emptyFile, "lfs/objects/e3/b1/" + emptyFile, "lfs/objects/ab/cd/abcd" + emptyFile[4:], "svn/x", "x", "sharedindex.0000000000000000000000000000000000000000", "fsmonitor--daemon/x", "branches/x", "remotes/origin",
 }
 
 // Layer writes a random upper layer of an overlay over a git directory. It skips files
