@@ -648,11 +648,12 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	if r.rel == "" {
 		base = out.Base
 	}
-	_, stays, err := gitconfig.LandRemotes(file, base, text)
+	changed, stays, err := gitconfig.LandRemotes(file, base, text)
 	if err != nil {
 		out.stay(rel, "the configuration: %v", err)
 		return nil
 	}
+	noteRemotes(changed, out)
 	if slices.ContainsFunc(stays, decidesRepository) {
 		out.tell("the configuration %s; it is dropped, with all of the layer's configuration", quoted(stays))
 		stays = nil
@@ -665,6 +666,30 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.Config[rel] = digestOf(now)
 	}
 	return err
+}
+
+// noteRemotes names the places to which the host's git push, and fetch, will go.
+func noteRemotes(changed []gitconfig.Change, out *landed) {
+	var lines []string
+	for _, c := range changed {
+		of, variable := c.Remote()
+		values := "none"
+		if len(c.New) > 0 {
+			values = quoted(c.New)
+		}
+		switch {
+		case variable == "remote.url" || variable == "remote.pushurl":
+			lines = append(lines, fmt.Sprintf("the %s of the remote %q is now %s", strings.TrimPrefix(variable, "remote."), of, values))
+		case variable == "branch.remote" && len(c.Old) > 0:
+			lines = append(lines, fmt.Sprintf("the remote of the branch %q is now %s", of, values))
+		}
+	}
+	for _, line := range lines[:min(len(lines), maxTold)] {
+		out.note("%s", line)
+	}
+	if more := len(lines) - maxTold; more > 0 {
+		out.note("%d more remotes and branches have changed: git remote -v", more)
+	}
 }
 
 // decidesRepository reports whether a wrong value of a key makes git find no repository,
