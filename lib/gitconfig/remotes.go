@@ -318,7 +318,15 @@ func rewrite(text []byte, edits settings) ([]byte, error) {
 			added[sectionOf(key)] += formatLine(e)
 		}
 	}
-	for _, section := range slices.Sorted(maps.Keys(added)) {
+	// New sections follow the lines of the last one: both are at the end of the text.
+	isNew := func(section string) int {
+		if slices.ContainsFunc(p.headers, func(h header) bool { return h.section == section }) {
+			return 0
+		}
+		return 1
+	}
+	byPlace := func(a, b string) int { return cmp.Or(isNew(a)-isNew(b), strings.Compare(a, b)) }
+	for _, section := range slices.SortedFunc(maps.Keys(added), byPlace) {
 		splices = append(splices, p.insertion(text, section, added[section]))
 	}
 	slices.SortStableFunc(splices, func(a, b splice) int { return a.start - b.start })

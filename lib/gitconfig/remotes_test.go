@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,6 +75,35 @@ func TestLandRemotes(t *testing.T) {
 			assert.Equal(t, test.stays, strings.Join(stays, " "))
 			assert.Equal(t, os.FileMode(0o604), must(os.Stat(file)).Mode().Perm())
 		})
+	}
+}
+
+// Any two ordinary changes land together, wherever their lines go.
+func TestTwoChanges(t *testing.T) {
+	changes := []string{
+		origin,
+		"[remote \"origin\"]\npushurl = git@h:x\n",
+		"[remote \"origin\"]\nurl = https://host/two\n",
+		"[remote \"origin\"]\ntagOpt = --tags\n",
+		"[branch \"m\"]\nrebase = true\n",
+		"[branch \"m\"]\nmerge = refs/heads/m\n",
+		"[branch \"a\"]\nremote = origin\n",
+		"[remote \"two\"]\nurl = https://host/y\n",
+	}
+	for _, end := range []string{"", "[branch \"m\"]\nremote = origin\n", "[branch \"m\"]\n", "[branch \"m\"]", "[x]\n[y] z", "[branch \"m\"] remote = origin"} {
+		host := origin + end
+		for _, one := range changes {
+			for _, two := range changes {
+				layer := host + "\n" + one + two
+				l := landing{before: []byte(host)}
+				if assert.NoError(t, l.land(l.before, []byte(layer)), "%q", layer) {
+					want, got := byKey(must(Parse("", []byte(layer)))), byKey(must(Parse("", l.after)))
+					for key := range want {
+						assert.True(t, slices.Contains(l.stays, key) || want.same(got, key), "%q of %q is now %q", key, layer, l.after)
+					}
+				}
+			}
+		}
 	}
 }
 
