@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
@@ -140,7 +139,10 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 		return x.err
 	case x.invalid != nil:
 		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
-	case !index.SameContent(x.Index, x.host.Index):
+	default:
+		if same, _ := x.reveal(git, r); same {
+			break
+		}
 		before, err := os.ReadFile(filepath.Join(git, indexFile))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -19,8 +19,10 @@ import (
 
 const (
 	headerSize = 12 // signature, version, number of entries
-	statSize   = 40 // of an entry, before its ID; the mode is at modeAt
+	statSize   = 40 // of an entry, before its ID
+	mtimeAt    = 8  // in these bytes
 	modeAt     = 24
+	sizeAt     = 36
 
 	flagValid    = 0x8000
 	flagExtended = 0x4000
@@ -77,7 +79,8 @@ type Index struct {
 	trees   []byte
 	root    *cacheTree // of the host's index
 	ids     []string   // of trees
-	kept    bool       // data holds nothing that Encode leaves out
+	kept    bool       // data is what Encode returns
+	own     bool       // data is a copy
 	runs    []run
 }
 
@@ -323,7 +326,8 @@ func SameContent(a, b *Index) bool {
 }
 
 // Differences returns the entries that the host's index, with which this one was parsed,
-// does not have with the same path, stage, mode and ID; and the other way round.
+// does not have with the same path, stage, mode, ID and IntentToAdd; and the other way
+// round.
 func (x *Index) Differences(host *Index) (changed, old []Entry) {
 	at, hostAt := 0, 0
 	for _, r := range append(x.runs, run{at: len(x.entries), hostAt: len(host.entries)}) {
@@ -335,8 +339,8 @@ func (x *Index) Differences(host *Index) (changed, old []Entry) {
 	return changed, old
 }
 
-// Changed returns the entries that base does not have with the same path, stage,
-// mode and ID.
+// Changed returns the entries that base does not have with the same path, stage, mode, ID
+// and IntentToAdd.
 func (x *Index) Changed(base *Index) []Entry { return x.changed(x.entries, base, base.entries) }
 
 func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
@@ -350,12 +354,17 @@ func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
 			}
 			old = old[1:]
 		}
-		if len(old) > 0 && order == 0 && old[0].mode == e.mode && bytes.Equal(base.id(&old[0]), x.id(e)) {
-			continue
+		if len(old) == 0 || order != 0 || !x.isSame(e, base, &old[0]) {
+			changed = append(changed, x.entry(e))
 		}
-		changed = append(changed, x.entry(e))
 	}
 	return changed
+}
+
+// isSame reports whether an entry has the mode and ID of one of base. With IntentToAdd the
+// stat data are of a file whose content the ID is not.
+func (x *Index) isSame(e *entry, base *Index, old *entry) bool {
+	return e.mode == old.mode && bytes.Equal(x.id(e), base.id(old)) && x.flags(e).IntentToAdd == base.flags(old).IntentToAdd
 }
 
 // compare compares an entry of a with one of b.
