@@ -326,8 +326,7 @@ func SameContent(a, b *Index) bool {
 }
 
 // Differences returns the entries that the host's index, with which this one was parsed,
-// does not have with the same path, stage, mode, ID and IntentToAdd; and the other way
-// round.
+// does not have with the same path, stage, mode and ID; and the other way round.
 func (x *Index) Differences(host *Index) (changed, old []Entry) {
 	at, hostAt := 0, 0
 	for _, r := range append(x.runs, run{at: len(x.entries), hostAt: len(host.entries)}) {
@@ -339,8 +338,8 @@ func (x *Index) Differences(host *Index) (changed, old []Entry) {
 	return changed, old
 }
 
-// Changed returns the entries that base does not have with the same path, stage, mode, ID
-// and IntentToAdd.
+// Changed returns the entries that base does not have with the same path, stage,
+// mode and ID.
 func (x *Index) Changed(base *Index) []Entry { return x.changed(x.entries, base, base.entries) }
 
 func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
@@ -361,10 +360,9 @@ func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
 	return changed
 }
 
-// isSame reports whether an entry has the mode and ID of one of base. With IntentToAdd the
-// stat data are of a file whose content the ID is not.
+// isSame reports whether an entry has the mode and ID of one of base.
 func (x *Index) isSame(e *entry, base *Index, old *entry) bool {
-	return e.mode == old.mode && bytes.Equal(x.id(e), base.id(old)) && x.flags(e).IntentToAdd == base.flags(old).IntentToAdd
+	return e.mode == old.mode && bytes.Equal(x.id(e), base.id(old))
 }
 
 // compare compares an entry of a with one of b.
