@@ -262,6 +262,7 @@ func elsewhere(string) func(*testing.T, *scene, example) {
 
 // TestHelpExamples runs the examples of each command's --help.
 func TestHelpExamples(t *testing.T) {
+	clitest.OneRow(t)
 	s := newScene(t)
 	s.session(t, "review", 0)
 	require.Equal(t, clitest.Outcome{}, s.run(t, "git", "init", "-q"))

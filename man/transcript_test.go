@@ -37,6 +37,7 @@ var seconds = regexp.MustCompile(`\d+\.\d+s|\(cached\)`)
 // TestTranscript: the picture in the README is the present output of its commands
 // on a terminal, but for the time they take.
 func TestTranscript(t *testing.T) {
+	clitest.OneRow(t)
 	s := newScene(t)
 	s.Project = s.Home + "/src/roman"
 	require.NoError(t, os.CopyFS(s.Project, os.DirFS(filepath.Join(clitest.Root(t), "scripts", "demo"))))

@@ -34,11 +34,12 @@ func script(r *rand.Rand, lines int) string {
 	out.WriteString("exec 2>/dev/null; set +e\n")
 	for n := range lines {
 		p, q := path(), path()
+		dir := filepath.Dir(p)
 		switch r.IntN(13) {
 		case 0, 1, 2:
-			fmt.Fprintf(&out, "mkdir -p $(dirname %[1]s.x) && test -w $(dirname %[1]s) && echo %[2]d >%[1]s\n", p, n)
+			fmt.Fprintf(&out, "mkdir -p %[3]s && test -w %[3]s && echo %[2]d >%[1]s\n", p, n, dir)
 		case 3:
-			fmt.Fprintf(&out, "test -f %[1]s && ! test -L %[1]s && test -w $(dirname %[1]s) && echo %[2]d >>%[1]s\n", p, n)
+			fmt.Fprintf(&out, "test -f %[1]s && ! test -L %[1]s && test -w %[3]s && echo %[2]d >>%[1]s\n", p, n, dir)
 		case 4:
 			fmt.Fprintf(&out, "chmod u+rwx %[1]s; rm -rf %[1]s\n", p)
 		case 5:

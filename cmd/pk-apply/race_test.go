@@ -109,14 +109,14 @@ func TestLinkPlantedWhileItLands(t *testing.T) {
 // landing that was not killed.
 func TestKilled(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
-	const script = `for n in $(seq 12); do echo 2 >>m$n; rm d/x$n; mkdir -p n$n/m; echo n >n$n/m/f; chmod 700 c$n; echo 2 >big$n; done
+	const script = `rm d/x*; chmod 700 c[0-9]*; mkdir -p n{1..12}/m; for n in {1..12}; do echo 2 >>m$n; echo n >n$n/m/f; echo 2 >big$n; done
 		rm -r gone; mkdir gone; echo n >gone/n; rm to-dir; mkdir to-dir; echo n >to-dir/n; rm -r to-file; echo f >to-file; ln -sf m1 l; rm -r whole; chmod 500 closed
 		git add .; git commit -qm agent; git checkout -q -b side; git tag t`
 	var length time.Duration
 	killed := 0
 	for round := range rounds(20) {
 		g := newGround(t, b, "gone/a/b: 1", "gone/c: 1", "to-dir: 1", "to-file/x: 1", "l => m2", "whole/a/b/c: 1", "closed/x: 1")
-		g.host(t, `mkdir d; for n in $(seq 12); do echo 1 >m$n; echo 1 >d/x$n; echo 1 >c$n; head -c 200000 /dev/zero >big$n; done; git init -q; git add .; git commit -qm 1`)
+		g.host(t, `mkdir d; for n in $(seq 12); do echo 1 >m$n; echo 1 >d/x$n; echo 1 >c$n; done; head -c 200000 /dev/zero | tee $(seq -f big%g 12) >/dev/null; git init -q; git add .; git commit -qm 1`)
 		direct := g.copied(t)
 		g.in(t, direct, script)
 		g.trial(t, script)

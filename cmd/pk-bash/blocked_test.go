@@ -22,7 +22,7 @@ type failure struct{ name, command, want string }
 // TestBlocked runs a table of failures with several sets of options, each in
 // one loop. HOME stands for the home in commands.
 func TestBlocked(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	b.Project = b.Home + "/src/project"
 	b.Env = []string{"PATH=" + b.Home + "/bin:" + os.Getenv("PATH")}
 	for _, path := range []string{"src/sibling/file", "src/project/.env", "src/project/keys/a", "src/project/.vscode/tasks.json", "src/project/sub/x", "src/project/main.c",

@@ -26,7 +26,7 @@ type playground struct {
 
 func newPlayground(t *testing.T) *playground {
 	t.Helper()
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	return &playground{Box: b, examples: filepath.Join(clitest.Root(t), "scripts", "examples"), commands: b.Commands(t)}
 }
 

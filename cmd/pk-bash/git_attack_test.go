@@ -238,12 +238,11 @@ var gitAttacks = []gitAttack{
 // gitProbe is a user's everyday git in a directory. Each line may fail, if there is no
 // repository that the host's git accepts; none may run a program.
 const gitProbe = `
-	git status; git log --oneline -2; git diff; git diff --cached
-	git -c core.quotePath=false ls-files -s | head -3`
+	git status; git diff HEAD || git diff --cached`
 
 // gitRootProbe goes on in the repository itself.
 const gitRootProbe = `
-	git commit -q --allow-empty -m probe || echo FAILED commit
+	git log --oneline -2; git commit -q --allow-empty -m probe || echo FAILED commit
 	git checkout -q -- . ; git checkout-index -a -f -q; git branch -f probed; git checkout -q probed; git checkout -q main
 	echo probe >>sub/dir/f; git stash -q && git stash pop -q
 	git submodule --quiet update
@@ -430,7 +429,7 @@ func (g *gitGround) probe(t *testing.T, repository bool) {
 	assert.NotContains(t, said, "FAILED")
 	assert.NotContains(t, said, "FSCK")
 	if exists(g.Project + "/wt") {
-		g.patient(t, g.Project, "cd wt && {\n"+gitProbe+"\ngit commit -q --allow-empty -m probe; git checkout -q -- .\n}")
+		g.patient(t, g.Project, "cd wt && { git status; git commit -q --allow-empty -m probe; git checkout -q -- .; }")
 	}
 }
 

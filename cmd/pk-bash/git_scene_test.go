@@ -315,7 +315,7 @@ func TestCommitsLandWhileACommandRuns(t *testing.T) {
 // A repository that a command makes works in the next command, and the host's git
 // sees none until it is adopted.
 func TestRepositoriesOfACommand(t *testing.T) {
-	b, template := newGitBox(t, clitest.NewBox(t))
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, session := range [][]string{{"--session", "made"}, nil} {
 		for _, test := range []struct{ name, before, make, dir string }{
 			{"init in a subdirectory", "", "git init -q third/party", "third/party"},

@@ -13,7 +13,7 @@ import (
 // A submodule that only commands have populated works in each of them, and the host
 // sees nothing of it. Once the host populates it, it is an ordinary submodule.
 func TestSubmoduleThatCommandsPopulate(t *testing.T) {
-	b, template := newGitBox(t, clitest.NewBox(t))
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, session := range [][]string{{"--session", "populates"}, nil} {
 		t.Run(fmt.Sprint(session), func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestSubmoduleThatCommandsPopulate(t *testing.T) {
 
 // A repository that a command has made and added to the index stays one for commands.
 func TestRepositoryThatBecomesASubmodule(t *testing.T) {
-	b, template := newGitBox(t, clitest.NewBox(t))
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, session := range [][]string{{"--session", "becomes"}, nil} {
 		for _, init := range []string{"git init -q n", "mkdir stores; git init -q --separate-git-dir=stores/n n"} {
 			t.Run(fmt.Sprint(init, session), func(t *testing.T) {

@@ -265,7 +265,7 @@ func awaitFile(t *testing.T, path string) {
 }
 
 func TestStateIsKept(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	b.Mkdir(t, b.Project+"/web/it's")
 	const odd = "$'a\\nb\"$(touch in)`x`\\\\ é\\x01'"
 	for _, mode := range modes {
@@ -368,7 +368,7 @@ func TestLongOutputOfAJob(t *testing.T) {
 // The loop runs maxJobs jobs at once, and refuses another. All jobs and their processes end
 // with the loop.
 func TestManyJobs(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	lock := filepath.Join(b.Project, "held")
 	c := dial(t, b, "-y")
 	var answers []func() map[string]any

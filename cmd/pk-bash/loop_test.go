@@ -39,7 +39,7 @@ func answers(t *testing.T, b *clitest.Box, lines string, options ...string) []ma
 }
 
 func TestLoop(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	for _, test := range []struct {
 		name, in string
 		want     map[string]any

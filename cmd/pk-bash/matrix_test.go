@@ -17,7 +17,7 @@ import (
 )
 
 // nasty are commands that hang, leak, lie or drown their caller. Each is
-// run with two seconds of time and one more until SIGKILL, holding a lock that
+// run with one second of time and one more until SIGKILL, holding a lock that
 // no process may hold afterwards.
 var nasty = []struct {
 	name, command string
@@ -102,7 +102,7 @@ func grace() time.Duration {
 func TestNastyCommands(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.name, func(t *testing.T) {
-			b := clitest.NewBox(t)
+			b := clitest.NewBoxInOneRow(t)
 			t.Cleanup(func() { assert.Empty(t, umbrellas(t, b)) })
 			for i, test := range nasty {
 				t.Run(test.name, func(t *testing.T) {
@@ -112,14 +112,14 @@ func TestNastyCommands(t *testing.T) {
 					}
 					lock := filepath.Join(b.Project, "held-"+strconv.Itoa(i))
 					command := "exec 8>" + lock + "; flock -s 8\n" + test.command
-					cmd := b.Command("pk-bash", append(append([]string{"-y", "--json", "--no-log", "--timeout", "2", "--kill-after", "1"}, mode.options...), "-")...)
+					cmd := b.Command("pk-bash", append(append([]string{"-y", "--json", "--no-log", "--timeout", "1", "--kill-after", "1"}, mode.options...), "-")...)
 					cmd.Stdin = strings.NewReader(command)
 					if !strings.Contains(test.outcome, "timed") {
 						cmd.Args = append(cmd.Args[:len(cmd.Args)-1], "--timeout", "60", "-")
 					}
 					begun := time.Now()
 					got := clitest.Finish(t, cmd)
-					assert.Less(t, time.Since(begun), 3*time.Second+grace())
+					assert.Less(t, time.Since(begun), 2*time.Second+grace())
 					var r struct {
 						Outcome, Output string
 						ExitStatus      int `json:"exit_status"`

@@ -77,7 +77,7 @@ func TestWarningNamesWhatIsAtRisk(t *testing.T) {
 }
 
 func TestCommands(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	for _, mode := range modes {
 		// A process that has just begun has the name of its parent.
 		name := regexp.MustCompile(`command: "[^"]*"`)
@@ -690,7 +690,7 @@ func TestTooFewDescriptors(t *testing.T) {
 // A command that survives SIGXCPU dies of SIGKILL, and only its processor time tells which
 // limit that was.
 func TestProcessorTimeNamesTheLimit(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	got := run(t, b, `trap "" XCPU; while :; do :; done`, "--cpu-time", "1", "--json")
 	assert.Equal(t, 137, got.Status)
 	assert.Contains(t, got.Stdout, `"limit":"cpu-time"`)

@@ -17,7 +17,7 @@ import (
 
 // TestTrace runs a table of commands that say nothing of the paths that they fail at.
 func TestTrace(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	clitest.Need(t, "python3")
 	b.Project = b.Home + "/src/project"
 	b.Env = []string{"PATH=" + b.Home + "/bin:" + os.Getenv("PATH")}

@@ -128,11 +128,12 @@ func flagsOf(t *testing.T, f *os.File) int {
 	return int(flags)
 }
 
-// notIgnored lets children be interrupted. A test that runs in the background of a
-// script ignores SIGINT; children of a process with a handler do not.
+// notIgnored lets children be interrupted and hung up. A test that runs in the background
+// of a script ignores SIGINT, and under nohup SIGHUP; children of a process with a handler
+// do not.
 func notIgnored(t *testing.T) {
 	handled := make(chan os.Signal, 1)
-	signal.Notify(handled, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(handled, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(handled) })
 }
 

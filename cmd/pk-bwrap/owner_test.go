@@ -27,17 +27,24 @@ func openUp(t *testing.T, dir string) {
 	}
 }
 
+// giveAway gives a project, below directories of the test's own, to a user that no account
+// and no test of another process has, and returns its uid.
+func giveAway(t *testing.T, project string) int {
+	t.Helper()
+	uid := 50_000 + os.Getpid()%10_000
+	require.NoError(t, os.Chown(project, uid, uid))
+	t.Cleanup(func() { os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", uid)) }) // in the place of a home
+	openUp(t, project)
+	return uid
+}
+
 // Root works in another user's project as that user. An ordinary user cannot
 // become another: for him the test is that nothing changes.
 func TestRootBecomesTheProjectsOwner(t *testing.T) {
 	b := clitest.NewBox(t)
-	const owner = 54399 // no user has it
 	want := os.Getuid()
 	if want == 0 {
-		want = owner
-		require.NoError(t, os.Chown(b.Project, owner, owner))
-		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner)) // as it has no home
-		openUp(t, b.Project)
+		want = giveAway(t, b.Project)
 	}
 	for _, args := range [][]string{{"pk-bwrap", "--", "sh", "-c"}, {"pk-bash", "-y", "--raw"}} {
 		got := b.Run(t, args[0], append(args[1:], `id -u; id -G | wc -w; touch made; cd && pwd; grep -c "^CapEff:.0*$" /proc/self/status`)...)
@@ -81,10 +88,7 @@ func TestThePrintedLineIsTheOwners(t *testing.T) {
 	b := clitest.NewBox(t)
 	want := os.Getuid()
 	if want == 0 {
-		want = 54398
-		require.NoError(t, os.Chown(b.Project, want, want))
-		defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", want))
-		openUp(t, b.Project)
+		want = giveAway(t, b.Project)
 	}
 	const script = `id -u; test -w /proc/sys/kernel/core_pattern || echo closed; touch made`
 	printed := b.Run(t, "pk-bwrap", "--print", "-z", "--", "sh", "-c", script)

@@ -228,6 +228,7 @@ func TestEachRootIsAtItsOwnPlace(t *testing.T) {
 // forth, for a link to somewhere else. Each sandbox that starts shows the checked
 // file.
 func TestSwappedPlacesAreNotFollowed(t *testing.T) {
+	clitest.TwoRows(t)
 	b := ruled(t)
 	victim := filepath.Join(filepath.Dir(b.Project), "victim")
 	b.Write(t, filepath.Join(victim, "key"), "stolen\n")
@@ -281,7 +282,7 @@ func TestSwappedPlacesAreNotFollowed(t *testing.T) {
 // A place that comes and goes while it is being covered leaves nothing behind:
 // neither a mount point that was made for it, nor a mount.
 func TestHiddenPlacesThatComeAndGoLeaveNothing(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	name, away := filepath.Join(b.Project, "secret"), filepath.Join(b.Home, "away")
 	b.Write(t, name, "s3cret")
 	stop, done := make(chan struct{}), make(chan struct{})

@@ -622,7 +622,7 @@ func TestRefusalsMakeNoSession(t *testing.T) {
 // A command that is refused, or only explained, does not remove the session that
 // others have begun to use meanwhile.
 func TestRefusalsRemoveNoSession(t *testing.T) {
-	b := clitest.NewBox(t)
+	b := clitest.NewBoxInOneRow(t)
 	for round := range 10 {
 		name := fmt.Sprintf("s%d", round)
 		var others sync.WaitGroup

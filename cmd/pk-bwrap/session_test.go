@@ -156,6 +156,7 @@ const superblocks = `awk '$0 ~ / - overlay / { print $3, $5 }' /proc/self/mounti
 // find the files of all commands before it, and any file that it finds of those beside
 // it must be whole.
 func TestParallelCommandsShareOneView(t *testing.T) {
+	clitest.TwoRows(t)
 	b := cachedBox(t)
 	before := hostCaches(t, b)
 	const parallel = 16
@@ -322,6 +323,7 @@ func TestKeeperOfAnEarlierBoot(t *testing.T) {
 // start, run and end. Nothing on the host changes, nothing is left, and the
 // session works all the time.
 func TestKillsAtRandomMoments(t *testing.T) {
+	clitest.TwoRows(t)
 	b := cachedBox(t)
 	before := hostCaches(t, b)
 	_, marker := keeper(t, b, "s")
@@ -375,6 +377,7 @@ const mostKilled = 20
 // A command whose keeper is killed while it starts finds the next keeper, or
 // starts it, and prints nothing about it.
 func TestCommandsWhileKeepersAreKilled(t *testing.T) {
+	clitest.TwoRows(t)
 	b := cachedBox(t)
 	require.Equal(t, 0, inside(t, b, "true", "--session", "s").Status)
 	stop, stopped := make(chan struct{}), make(chan int)
@@ -424,6 +427,7 @@ func keeperIfAny(b *clitest.Box) int {
 // TestSweepersAndLiveSessions: sweepers that take everything that is not in
 // use, while sessions work and others are left behind.
 func TestSweepersAndLiveSessions(t *testing.T) {
+	clitest.TwoRows(t)
 	b := cachedBox(t)
 	const sessions = 10
 	var ends []func() error

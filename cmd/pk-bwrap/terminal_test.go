@@ -186,11 +186,8 @@ func TestTheOwnerHasATerminalOfItsOwn(t *testing.T) {
 		return
 	}
 	s := newShell(t)
-	const owner = 54399 // no user has it
-	require.NoError(t, os.Chown(s.Project, owner, owner))
-	openUp(t, s.Project)
-	defer os.RemoveAll(fmt.Sprintf("/run/pikuri/%d", owner))
-	require.Equal(t, "54399\n/dev/pts/0\n", s.run(t, "pk-bwrap -- sh -c 'id -u; tty'"))
+	owner := giveAway(t, s.Project)
+	require.Equal(t, fmt.Sprintf("%d\n/dev/pts/0\n", owner), s.run(t, "pk-bwrap -- sh -c 'id -u; tty'"))
 	require.Equal(t, "/dev/pts/0\n", s.run(t, "pk-bwrap -- tty | cat"))
 }
 

@@ -15,9 +15,8 @@ func TestOptionsAreTheSameEverywhere(t *testing.T) { clitest.Consistent(t, comma
 
 // No other command links a web server. pk-mcp links no sandbox.
 func TestWhatIsLinked(t *testing.T) {
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("there is no go")
-	}
+	clitest.NeedModules(t)
+	clitest.Need(t, "go")
 	imports := func(pkg ...string) []string {
 		out, err := exec.Command("go", append([]string{"list", "-deps"}, pkg...)...).Output()
 		require.NoError(t, err)

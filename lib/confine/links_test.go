@@ -54,7 +54,7 @@ func TestRootsThroughSwappedLinks(t *testing.T) {
 	stop := attack(t, base+"/proj/d", base+"/proj/evil")
 	defer stop()
 	var opened, refused int
-	for begun := time.Now(); goOn(begun, 500*time.Millisecond, opened > 0 && refused > 0); {
+	for begun := time.Now(); goOn(begun, confinetest.Share(500*time.Millisecond), opened > 0 && refused > 0); {
 		for _, cfg := range []Config{
 			{ProjectRoot: base + "/proj", Readable: []string{base + "/proj/d"}},
 			{ProjectRoot: base + "/proj", Temp: base + "/proj/d"},

@@ -104,7 +104,7 @@ func TestSwappingAttackerOfWhatIsOpened(t *testing.T) {
 		w, tree := open(base)
 		stop := attack(t, tree+"/d", tree+"/evil")
 		var opened, refused, fooled int
-		for begun := time.Now(); goOn(begun, 500*time.Millisecond, opened > 0 && fooled > 0); {
+		for begun := time.Now(); goOn(begun, confinetest.Share(500*time.Millisecond), opened > 0 && fooled > 0); {
 			file, err := w.OpenFile("d/f", os.O_RDWR, 0)
 			if err != nil {
 				refused++

@@ -24,7 +24,7 @@ func TestSwappingAttacker(t *testing.T) {
 		stop := attack(t, tree+"/d", tree+"/evil")
 		batch := w.Batch(Request{})
 		var answered, refused int
-		for begun := time.Now(); goOn(begun, 300*time.Millisecond, answered > 0 && refused > 0); {
+		for begun := time.Now(); goOn(begun, confinetest.Share(300*time.Millisecond), answered > 0 && refused > 0); {
 			for _, resolve := range []func(string) (string, error){
 				func(path string) (string, error) { return w.Resolve(path, Read) },
 				batch.Resolve,
@@ -80,7 +80,7 @@ func TestRenamingAttacker(t *testing.T) {
 		require.NoError(t, os.WriteFile(base+"/secret", nil, 0o600))
 		w, tree := open(base)
 		stop := attack(t, tree+"/a/b", base+"/out/a")
-		for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); {
+		for end := time.Now().Add(confinetest.Share(300 * time.Millisecond)); time.Now().Before(end); {
 			for _, path := range []string{"a/b/c/../../../secret", "l/../secret", "a/b/../../f"} {
 				for _, physical := range []bool{false, true} {
 					where, err := w.Lookup(path, Request{Physical: physical})

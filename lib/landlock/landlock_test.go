@@ -1,6 +1,7 @@
 package landlock
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -85,7 +86,7 @@ func taskStart(argv []string) error {
 // taskTry tries to reach an abstract socket, a TCP address, a socket that is a
 // file, and a process, and prints the errors.
 func taskTry(args []string) error {
-	own, err := net.Listen("unix", "@pk-landlock-own-"+strconv.Itoa(os.Getpid()))
+	own, err := net.Listen("unix", "@pk-landlock-own-"+rand.Text())
 	if err != nil {
 		return err
 	}

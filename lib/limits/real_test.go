@@ -189,7 +189,7 @@ func rounds(t *testing.T) int {
 }
 
 func TestCPUTime(t *testing.T) {
-	clitest.TwoRows(t)
+	clitest.OneRow(t)
 	ways := fences(t)
 	way, ok := ways["in bwrap"]
 	if !ok {

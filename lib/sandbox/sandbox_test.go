@@ -106,7 +106,7 @@ func (promising) Enforcement() sandbox.Enforcement {
 // TestBrokenRunnersFail: a suite that lets everything pass tests nothing. The omitted
 // groups would leave processes behind on a broken runner.
 func TestBrokenRunnersFail(t *testing.T) {
-	clitest.TwoRows(t)
+	clitest.OneRow(t)
 	for name, groups := range map[string][]string{
 		"broken": {
 			"what_cannot_be_started", "input", "output_is_bounded", "working_directory", "^environment",

@@ -7,11 +7,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/cli/clitest"
 )
 
 // Programs import this package for files: it must not import packages that run commands
 // or make sandboxes.
 func TestDependencies(t *testing.T) {
+	clitest.NeedModules(t)
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
 	var own []string

@@ -41,7 +41,7 @@ var (
 	// ErrTooMany: there are more entries, or deeper directories, than an option
 	// allows.
 	ErrTooMany error = &sentinel{"too many entries", nil}
-	// ErrNoSpace: the medium or a quota is full.
+	// ErrNoSpace: the medium is full.
 	ErrNoSpace error = &sentinel{"no space left", nil}
 	// ErrChanged: the entry, or its content, is not the expected one.
 	ErrChanged error = &sentinel{"changed in the meantime", nil}

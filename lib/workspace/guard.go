@@ -34,7 +34,7 @@ func Guarded(ws Workspace, guard Guard) Workspace {
 		return g.Guarded(guard)
 	}
 	g := &guarded{guard: guard}
-	g.view = view{forward: forward{ws}, run: g.run, shows: func(dir string, entry fs.DirEntry) bool {
+	g.view = view{inner: ws, run: g.run, shows: func(dir string, entry fs.DirEntry) bool {
 		rel, _ := clean(dir)
 		return guard(Access{Path: join(rel, entry.Name())}) == nil
 	}}

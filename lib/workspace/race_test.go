@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/confine/confinetest"
 	"pikuri/lib/workspace"
 )
 
@@ -23,7 +24,7 @@ import (
 func attackTime(t *testing.T) time.Duration {
 	text := os.Getenv("PK_ATTACK")
 	if text == "" {
-		return 15 * time.Millisecond
+		return confinetest.Share(15 * time.Millisecond)
 	}
 	d, err := time.ParseDuration(text)
 	require.NoError(t, err)

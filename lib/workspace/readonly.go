@@ -5,7 +5,7 @@ import "context"
 // ReadOnly returns a read-only view of a workspace: operations that would change it are
 // ErrReadOnly. The workspace itself can still be changed.
 func ReadOnly(ws Workspace) Workspace {
-	return &readOnly{view{forward: forward{ws}, run: runReadOnly}}
+	return &readOnly{view{inner: ws, run: runReadOnly}}
 }
 
 type readOnly struct{ view }

@@ -114,8 +114,7 @@ func NewScopedWorkspace(inner Workspace, opts ...ScopedOption) (*ScopedWorkspace
 	if folds, ok := inner.(interface{ ignoresCase() bool }); conf.fold || ok && folds.ignoresCase() {
 		s.folded = &foldedRules{s.mandatory.caseFold(), s.denyRead.caseFold()}
 	}
-	s.inner = inner // without inner, decide denies everything
-	s.view = view{forward: forward{Guarded(inner, s.decide)}, run: s.run, shows: s.showsEntry}
+	s.view = view{inner: Guarded(inner, s.decide), run: s.run, shows: s.showsEntry}
 	return s, nil
 }
 

@@ -606,13 +606,6 @@ func TestScopeOverEveryView(t *testing.T) {
 		"read-only": func(w workspace.Workspace) (workspace.Workspace, error) {
 			return workspace.Sub(ctx, workspace.ReadOnly(w), "top")
 		},
-		"quota": func(w workspace.Workspace) (workspace.Workspace, error) {
-			sub, err := workspace.Sub(ctx, w, "top")
-			if err != nil {
-				return nil, err
-			}
-			return workspace.NewQuotaWorkspace(ctx, sub, 1<<20)
-		},
 	}
 	for name, view := range views {
 		w, root := local(t)

@@ -70,7 +70,7 @@ type sub struct {
 
 func newSub(inner Workspace, dir string) *sub {
 	s := &sub{dir: dir}
-	s.view = view{forward: forward{inner}, run: s.run}
+	s.view = view{inner: inner, run: s.run}
 	return s
 }
 

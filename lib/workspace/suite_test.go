@@ -94,10 +94,6 @@ var subjects = map[string]func(t testing.TB) workspacetest.Subject{
 		t.Cleanup(func() { sub.Close() })
 		return workspacetest.Subject{Workspace: must[*workspace.ScopedWorkspace](t)(workspace.NewScopedWorkspace(sub, workspace.WithAllowWrite("**"))), Root: root + "/a"}
 	},
-	"quota": func(t testing.TB) workspacetest.Subject {
-		w, root := local(t)
-		return workspacetest.Subject{Workspace: must[*workspace.QuotaWorkspace](t)(workspace.NewQuotaWorkspace(context.Background(), w, 1<<30)), Root: root}
-	},
 	"read-only local": func(t testing.TB) workspacetest.Subject {
 		w, root := local(t)
 		return workspacetest.Subject{Workspace: workspace.ReadOnly(w), Behind: w, Root: root}

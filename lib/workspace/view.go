@@ -29,7 +29,7 @@ func (op operation) clean() (path, to string, err error) {
 // view passes all operations on to another workspace, through one function. Views of a
 // workspace embed it.
 type view struct {
-	forward
+	inner Workspace
 
 	// run calls do with the paths of the inner workspace, or refuses. A view
 	// without it refuses everything.
@@ -60,7 +60,7 @@ func (v view) Read(ctx context.Context, path string) (data []byte, err error) {
 // Open opens a file for reading.
 func (v view) Open(ctx context.Context, path string) (f File, err error) {
 	err = v.do(ctx, operation{name: "read", path: path, read: true}, func(path, _ string) error {
-		f, err = v.forward.Open(ctx, path)
+		f, err = Open(ctx, v.inner, path)
 		return err
 	})
 	return f, err
@@ -83,7 +83,7 @@ func (v view) Append(ctx context.Context, path string, data []byte) error {
 // Create opens a file to be written. IfHash reveals the content, so it counts as reading.
 func (v view) Create(ctx context.Context, path string, opts WriteOptions) (w Writer, err error) {
 	err = v.do(ctx, operation{name: "write", path: path, write: true, read: opts.IfHash != ""}, func(path, _ string) error {
-		w, err = v.forward.Create(ctx, path, opts)
+		w, err = Create(ctx, v.inner, path, opts)
 		return err
 	})
 	return w, err
@@ -92,14 +92,14 @@ func (v view) Create(ctx context.Context, path string, opts WriteOptions) (w Wri
 // Mkdir makes a directory and its missing parents.
 func (v view) Mkdir(ctx context.Context, dir string) error {
 	return v.do(ctx, operation{name: "mkdir", path: dir, write: true}, func(path, _ string) error {
-		return v.forward.Mkdir(ctx, path)
+		return Mkdir(ctx, v.inner, path)
 	})
 }
 
 // Entry describes path itself.
 func (v view) Entry(ctx context.Context, path string) (e Entry, err error) {
 	err = v.do(ctx, operation{name: "stat", path: path, read: true}, func(path, _ string) error {
-		e, err = v.forward.Entry(ctx, path)
+		e, err = EntryOf(ctx, v.inner, path)
 		return err
 	})
 	return e, err
@@ -109,14 +109,14 @@ func (v view) Entry(ctx context.Context, path string) (e Entry, err error) {
 // reading.
 func (v view) Swap(ctx context.Context, path string, old, next Entry, content io.Reader) error {
 	return v.do(ctx, operation{name: "swap", path: path, write: true, read: old.Kind != KindMissing}, func(path, _ string) error {
-		return v.forward.Swap(ctx, path, old, next, content)
+		return Swap(ctx, v.inner, path, old, next, content)
 	})
 }
 
 // Recover cleans up after a killed Swap in a directory.
 func (v view) Recover(ctx context.Context, dir string) (kept []string, err error) {
 	err = v.do(ctx, operation{name: "recover", path: dir, write: true, read: true}, func(path, _ string) error {
-		kept, err = v.forward.Recover(ctx, path)
+		kept, err = Recover(ctx, v.inner, path)
 		return err
 	})
 	return kept, err
@@ -165,7 +165,7 @@ func (v view) List(ctx context.Context, dir string) (kept []fs.DirEntry, err err
 func (v view) Entries(ctx context.Context, dir string) iter.Seq2[fs.DirEntry, error] {
 	return func(yield func(fs.DirEntry, error) bool) {
 		err := v.do(ctx, operation{name: "list", path: dir, read: true}, func(path, _ string) error {
-			for entry, err := range v.forward.Entries(ctx, path) {
+			for entry, err := range Entries(ctx, v.inner, path) {
 				if err != nil {
 					return err
 				}
@@ -198,3 +198,6 @@ func (v view) Stat(ctx context.Context, path string) (info fs.FileInfo, err erro
 	})
 	return info, err
 }
+
+// Capabilities are those of the workspace behind: a view has the same medium.
+func (v view) Capabilities() Capabilities { return CapabilitiesOf(v.inner) }

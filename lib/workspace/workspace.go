@@ -1,9 +1,9 @@
 // Package workspace gives an agent files to work on: a tree that it can read and
 // write, and that no path leads out of.
 //
-// LocalWorkspace is a directory, MemWorkspace is memory. ScopedWorkspace,
-// ReadOnly, QuotaWorkspace and Sub restrict another workspace. The package
-// workspacetest has a suite for all implementations.
+// LocalWorkspace is a directory, MemWorkspace is memory. ScopedWorkspace, ReadOnly and
+// Sub restrict another workspace. The package workspacetest has a suite for all
+// implementations.
 //
 // A Workspace has nine operations. Some implement further ones, as small
 // interfaces (Opener, Creator, Lister, DirMaker, Swapper), each with a function

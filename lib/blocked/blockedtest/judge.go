@@ -28,6 +28,7 @@ type view struct {
 // look prints a view of each path. The test -w of a shell asks access(2), which knows of
 // read-only mounts.
 const look = `
+mounts=$(while read -r _ _ _ _ at _; do printf ' %b/' "$at"; done </proc/self/mountinfo)
 look() {
 	d=$1 s=
 	until [ -e "$d" ] || [ "$d" = / ]; do d=${d%/*}; d=${d:-/}; done
@@ -35,7 +36,7 @@ look() {
 	if [ -r "$1" ]; then s=${s}r; fi
 	if [ -x "$1" ]; then s=${s}x; fi
 	if [ -w "$d" ]; then s=${s}w; fi
-	case $(while read -r _ _ _ _ at _; do printf ' %b/' "$at"; done </proc/self/mountinfo) in *" $1/"*) s=${s}m ;; esac
+	case $mounts in *" $1/"*) s=${s}m ;; esac
 	if [ -f "$1" ] && [ -r "$1" ]; then s="$s $(cksum <"$1")"; fi
 	if [ -d "$1" ] && [ -r "$1" ]; then s="$s $(ls -A "$1" | cksum)"; fi
 	echo "$s"

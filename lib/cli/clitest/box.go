@@ -30,23 +30,44 @@ func NewBox(t testing.TB) *Box {
 	return NewBoxInEveryRow(t)
 }
 
+// NewBoxInOneRow is NewBoxInEveryRow for a test that runs in OneRow.
+func NewBoxInOneRow(t testing.TB) *Box {
+	t.Helper()
+	OneRow(t)
+	return NewBoxInEveryRow(t)
+}
+
+// OneRow skips a test in three of the four rows of the matrix. It is for a long test that
+// neither the user nor the bwrap makes a difference to. A checksum of its name decides
+// which of TwoRows runs it.
+func OneRow(t testing.TB) {
+	t.Helper()
+	TwoRows(t)
+	if matrix() && (checksum(t)&2 == 0) != (os.Getuid() == 0) {
+		t.Skip("another row of the matrix runs this")
+	}
+}
+
 // TwoRows skips a test in two of the four rows of the matrix. The test runs as root with
 // one bwrap, and as an ordinary user with the other. A checksum of its name decides which
 // bwrap that is, so each row runs half of the tests. pk's own set-up program makes the
 // sandbox, and bwrap adds the same with either user. It is enough to try both users and
-// both bwraps. Without $PK_TEST_MATRIX or $PK_TEST_BWRAP, and with $PK_ROUNDS, TwoRows
-// skips no test: no other row runs.
+// both bwraps.
 func TwoRows(t testing.TB) {
 	t.Helper()
-	bwrap := os.Getenv("PK_TEST_BWRAP")
-	if bwrap == "" || os.Getenv("PK_TEST_MATRIX") == "" || os.Getenv("PK_ROUNDS") != "" {
-		return
-	}
-	root, first := os.Getuid() == 0, crc32.ChecksumIEEE([]byte(t.Name()))&1 == 0
-	if first != (root == isNew(bwrap)) {
+	root, first := os.Getuid() == 0, checksum(t)&1 == 0
+	if matrix() && first != (root == isNew(os.Getenv("PK_TEST_BWRAP"))) {
 		t.Skip("the other two rows of the matrix run this")
 	}
 }
+
+// matrix reports whether other rows run as well. Without it, and with $PK_ROUNDS, no test
+// is skipped.
+func matrix() bool {
+	return os.Getenv("PK_TEST_BWRAP") != "" && os.Getenv("PK_TEST_MATRIX") != "" && os.Getenv("PK_ROUNDS") == ""
+}
+
+func checksum(t testing.TB) uint32 { return crc32.ChecksumIEEE([]byte(t.Name())) }
 
 // NewBoxInEveryRow makes a Box for a test that all four rows run, or for a test that takes
 // Turn. Without $PK_TEST_BWRAP it skips the test. With it, a sandbox that cannot be made is

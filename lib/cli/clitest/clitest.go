@@ -63,6 +63,15 @@ func Need(t testing.TB, program string) {
 	t.Skipf("%s is not installed", program)
 }
 
+// NeedModules skips a test that runs go in the rows of scripts/test, where the user's home
+// has no Go modules. The run as the caller has them.
+func NeedModules(t testing.TB) {
+	t.Helper()
+	if os.Getenv("PK_TEST_NO_MODULES") != "" {
+		t.Skip("there are no Go modules here; another run has them")
+	}
+}
+
 // Scripts runs testdata/*.txtar (see testscript) with the real binaries first
 // in PATH. Beyond the built-in commands there is one:
 //

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Mine reports whether this run does a round of a random test. scripts/test runs the tests
@@ -17,15 +18,37 @@ func Mine(round int) bool {
 	return os.Getenv("PK_TEST_MATRIX") == "" || round%2 == 0 == (os.Getuid() == 0)
 }
 
+// Share is the part of the duration of a race, or of its rounds, that this run does: half
+// of it where Mine shares rounds.
+func Share[N int | time.Duration](all N) N {
+	if os.Getenv("PK_TEST_MATRIX") == "" {
+		return all
+	}
+	return all / 2
+}
+
 // Dir returns an empty directory with a canonical name that any user can enter.
 // It is not below /tmp, which an alias may give another meaning.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "pk-test-")
+	dir, err := os.MkdirTemp(top(t), "pk-test-")
 	check(t, err)
 	t.Cleanup(func() { remove(dir) })
 	check(t, os.Chmod(dir, 0o755))
-	dir, err = filepath.EvalSymlinks(dir)
+	return dir
+}
+
+// IsDir reports whether dir is one that Dir returned, or lies in one.
+func IsDir(t testing.TB, dir string) bool { return strings.HasPrefix(dir, top(t)+"/pk-test-") }
+
+// top is $TMPDIR, or /var/tmp where that is below /tmp or closed to others.
+func top(t testing.TB) string {
+	t.Helper()
+	dir := os.TempDir()
+	if info, err := os.Stat(dir); err != nil || info.Mode()&0o001 == 0 || dir == "/tmp" || strings.HasPrefix(dir, "/tmp/") {
+		dir = "/var/tmp"
+	}
+	dir, err := filepath.EvalSymlinks(dir)
 	check(t, err)
 	return dir
 }
