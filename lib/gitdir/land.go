@@ -45,8 +45,9 @@ type repository struct {
 	ends      ends
 	promised  []string // kinds of objects that may be missing
 
-	budget *objects.Budget
-	badLFS map[string]string // versions of files of LFS whose content is not that of their name
+	budget  *objects.Budget
+	badLFS  map[string]string // versions of files of LFS whose content is not that of their name
+	leftLFS int64             // bytes of holes and further names in them that may still be read
 }
 
 // landed is one landing.
@@ -399,7 +400,7 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}, budget: &l.budget, badLFS: map[string]string{}}
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}, budget: &l.budget, badLFS: map[string]string{}, leftLFS: leastLFS}
 	var err error
 	if r.format, r.promised, err = FormatOf(r.host); err != nil {
 		return nil, err
