@@ -174,10 +174,10 @@ func TestGitMovedBackOnTheHost(t *testing.T) {
 // of a merge, holds that until it lands.
 func TestGitFilesAlone(t *testing.T) {
 	b := clitest.NewBoxInEveryRow(t)
-	for i, s := range []struct{ name, trial, look, want string }{
-		{"a remote", `git remote add o https://example.org/o`, `git remote get-url o`, "https://example.org/o\n"},
-		{"the index", `git rm -q --cached f`, `git ls-files`, ""},
-		{"a merge", `git merge -q --no-commit -s ours b2`, `git log --format=%s -1 MERGE_HEAD`, "2\n"},
+	for i, s := range []struct{ name, trial, look, want, told string }{
+		{"a remote", `git remote add o https://example.org/o`, `git remote get-url o`, "https://example.org/o\n", "pk-apply: warning: git: the url of the remote \"o\" is now \"https://example.org/o\"\n"},
+		{"the index", `git rm -q --cached f`, `git ls-files`, "", ""},
+		{"a merge", `git merge -q --no-commit -s ours b2`, `git log --format=%s -1 MERGE_HEAD`, "2\n", ""},
 	} {
 		if !clitest.Turn(i) {
 			continue
@@ -191,7 +191,7 @@ func TestGitFilesAlone(t *testing.T) {
 			assert.Equal(t, s.want, g.trial(t, s.look))
 			got := g.apply(t, "--all")
 			assert.Zero(t, got.Status)
-			assert.Empty(t, got.Stderr)
+			assert.Equal(t, s.told, got.Stderr)
 			assert.Equal(t, s.want, g.host(t, s.look))
 			g.done(t)
 		})

@@ -64,3 +64,24 @@ func TestRootThatIsAnUnpopulatedSubmodule(t *testing.T) {
 	assert.Equal(t, 125, got.Status)
 	assert.Contains(t, got.Stderr, "git submodule update --init")
 }
+
+// The layer over a bare repository would hide a work tree in it: its commits would land, and
+// its files would not.
+func TestWorkTreeInABareRepository(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBox(t))
+	g := newGround(t, b, template)
+	g.host(t, g.dir, `git clone -q --bare project bare; cd bare; git worktree add -q tree topic`)
+	for _, root := range []string{"/bare", "/bare/tree"} {
+		got := g.Run(t, "pk-bash", "-y", "--raw", "-C", g.dir+root, "--", "echo x >f; git add f; git commit -qm x")
+		assert.Equal(t, 125, got.Status)
+		assert.Contains(t, got.Stderr, fmt.Sprintf("git worktree move %q PATH", g.dir+"/bare/tree"))
+	}
+	assert.Equal(t, "3\n", g.host(t, g.dir+"/bare", "git rev-list --count topic"))
+
+	g.host(t, g.dir, `mkdir hidden; mv bare/tree aside; mv bare hidden/.bare; mv aside hidden/tree; cd hidden; echo "gitdir: ./.bare" >.git; git worktree repair tree`)
+	for _, root := range []string{"/hidden", "/hidden/tree"} {
+		got := g.Run(t, "pk-bash", "-y", "--raw", "-C", g.dir+root, "--", "cd "+g.dir+"/hidden/tree; echo "+root+" >>f; git add f; git commit -qm "+root)
+		assert.Zero(t, got.Status, got.Stderr)
+	}
+	assert.Equal(t, "/hidden/tree\n/hidden\n/hidden\n/hidden/tree\n", g.host(t, g.dir+"/hidden/tree", "git log --format=%s -2; cat f; git status --porcelain"))
+}

@@ -119,6 +119,7 @@ type Watch struct {
 	Path string
 	Link string // target of the link; "" if the name was missing
 	Rule string
+	File bool // a directory there does no harm
 }
 
 // Refusal is a sandbox that must not be made as described, with the line to type instead.

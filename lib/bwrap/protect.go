@@ -19,6 +19,9 @@ type Protected struct {
 	Path    string // absolute
 	Rule    string // the reason, for messages
 	Default bool   // not given by name: a symbolic link is watched, not refused
+
+	Link bool // a symbolic link that is watched, and the place that it leads to is not protected by it
+	File bool // if it is missing, a directory that appears there does no harm
 }
 
 // protect mounts each protected path read-only on itself. It also makes every directory
@@ -91,7 +94,7 @@ func (b *builder) protectIn(w Mount, p Protected) error {
 	case err != nil:
 		return &Refusal{Reason: fmt.Sprintf("cannot protect %q: %v", p.Path, cause(err)), Advice: "see whether it can be entered"}
 	case missing:
-		b.watch(Watch{Path: p.Path, Rule: p.Rule})
+		b.watch(Watch{Path: p.Path, Rule: p.Rule, File: p.File})
 	case link != "":
 		return b.protectLink(link, p)
 	}
@@ -280,7 +283,7 @@ func (b *builder) protectLink(link string, p Protected) error {
 		}
 	}
 	real := trail.Place // which may be missing
-	if real == p.Path {
+	if p.Link || real == p.Path {
 		return nil
 	}
 	p.Path = real
@@ -296,7 +299,10 @@ func (b *builder) protectLink(link string, p Protected) error {
 }
 
 func (b *builder) watch(w Watch) {
-	if !slices.Contains(b.plan.Watched, w) {
-		b.plan.Watched = append(b.plan.Watched, w)
+	at := slices.IndexFunc(b.plan.Watched, func(o Watch) bool { return o.Path == w.Path && o.Link == w.Link })
+	if at >= 0 {
+		b.plan.Watched[at].File = b.plan.Watched[at].File && w.File
+		return
 	}
+	b.plan.Watched = append(b.plan.Watched, w)
 }

@@ -99,6 +99,8 @@ type Fence struct {
 	store      gitdir.Store           // all of them
 	submodules []gitdir.Unpopulated
 	wholeIndex bool      // one of them may have an index that would not land
+	linked     []string  // files outside of the roots that git runs or reads, and that have several hard links
+	unknown    []string  // settings of git's that run files which cannot be told
 	searches   []*search // for repositories, one for each writable root
 	runs       []*gitdir.Run
 
@@ -256,6 +258,9 @@ func (f *Fence) plan() error {
 	if f.Plan, err = bwrap.New(o); err != nil {
 		return err
 	}
+	if len(f.unknown) > 0 {
+		f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("git: cannot tell which files these settings run, so what they run in a root is not protected: %s", shortened(f.unknown)))
+	}
 	for _, dir := range f.borrowed() {
 		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
 			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
@@ -291,18 +296,18 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 	if f.NoProtect {
 		return list, nil
 	}
+	var writable []string
 	for _, r := range roots {
-		if !r.Writable || r.Path == tmp {
-			continue
+		if r.Writable && r.Path != tmp {
+			writable = append(writable, r.Path)
+			list = append(list, hostrun.Files(r.Path)...)
 		}
-		files, err := f.git(r.Path)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, files...)
-		list = append(list, hostrun.Files(r.Path)...)
 	}
-	return append(list, f.stored()...), nil
+	files, err := f.git(writable)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(list, files, f.stored()), nil
 }
 
 // tools is the tool chains of this machine, as a plan shows them.
@@ -558,10 +563,13 @@ func (f *Fence) beginNote() {
 	}
 	n, seen, others := quarantine.Note{Layers: f.layers}, []string(nil), f.otherNotes()
 	for _, w := range f.Plan.Watched {
-		if w.Link == "" {
-			n.Names = append(n.Names, w.Path)
-		} else {
+		if w.Link != "" {
 			n.Links = append(n.Links, quarantine.Link{Path: w.Path, Target: w.Link})
+			continue
+		}
+		n.Names = append(n.Names, w.Path)
+		if w.File {
+			n.Files = append(n.Files, w.Path)
 		}
 	}
 	for _, m := range f.Plan.Mounts {
@@ -580,14 +588,18 @@ func (f *Fence) beginNote() {
 			n.Modes = append(n.Modes, mode)
 		}
 	}
+	beyond := slices.Clone(f.linked)
 	for _, dir := range f.gitDirs { // a layer hides these, but not their other names
 		for _, name := range []string{"config", "config.worktree", "hooks", "info"} {
-			linked, err := quarantine.LinkedBelow(filepath.Join(dir, name))
-			if err != nil {
-				f.Warn("%v", err)
-			}
-			n.Linked = append(n.Linked, linked...)
+			beyond = append(beyond, filepath.Join(dir, name))
 		}
+	}
+	for _, path := range beyond {
+		linked, err := quarantine.LinkedBelow(path)
+		if err != nil {
+			f.Warn("%v", err)
+		}
+		n.Linked = append(n.Linked, linked...)
 	}
 	seen = append(seen, f.Plan.Masked()...)
 	if dir := f.dir(); dir != nil && dir.Named() {

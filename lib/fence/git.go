@@ -24,29 +24,84 @@ import (
 	"pikuri/lib/session"
 )
 
-// git finds the git directories of a writable root, and lists the files beside them that
+// git finds the git directories of the writable roots, and lists the files in these that
 // decide which repository git uses, and which programs it runs.
-func (f *Fence) git(root string) ([]bwrap.Protected, error) {
-	list, err := f.gitIn(root)
-	for _, point := range f.mountsBelow(root) {
-		if err != nil {
-			break
-		}
-		var more []bwrap.Protected
-		more, err = f.gitIn(point)
-		list = append(list, more...)
+func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
+	cannot := func(err error) error {
+		return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs: %v", err), Advice: "make the configuration readable"}
 	}
-	return list, err
+	names, err := gitconfig.NewNames(confine.WritablePaths(f.Roots), f.table, os.LookupEnv)
+	if err != nil {
+		return nil, cannot(err)
+	}
+	var list []bwrap.Protected
+	for _, root := range roots {
+		for _, tree := range append([]string{root}, f.mountsBelow(root)...) {
+			repos, err := f.gitIn(tree)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range repos {
+				if r.File || r.Link {
+					list = append(list, bwrap.Protected{Path: r.DotGit, Rule: gitRule + "it decides which repository this is", Default: true})
+				}
+			}
+			if err := nameFiles(names, tree, repos); err != nil {
+				return nil, cannot(err)
+			}
+		}
+	}
+	for _, n := range names.Named {
+		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File})
+	}
+	f.wholeIndex, f.linked, f.unknown = names.Partial, names.Linked, names.Unknown
+	return list, nil
 }
 
-// gitIn is git for one file system.
-func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
+const gitRule = "default: git: "
+
+// nameFiles names the files of a root for its repositories.
+func nameFiles(names *gitconfig.Names, root string, repos []gitdir.Repo) error {
+	if !slices.ContainsFunc(repos, func(r gitdir.Repo) bool { return r.WorkTree == root }) {
+		names.Tree(root)
+	}
+	for _, r := range repos {
+		var err error
+		switch {
+		case r.GitDir != "":
+			err = names.Repository(r.WorkTree, r.GitDir, r.CommonDir)
+		case r.Beyond != "":
+			err = names.Elsewhere(r.WorkTree, r.Beyond, r.BeyondCommon)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return names.Around(root)
+}
+
+// shortened writes names into one line.
+func shortened(names []string) string {
+	const most = 6
+	line := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		line += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return line
+}
+
+// gitIn lists the repositories of one file system.
+func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 	in, err := gitplace.Inside(root[1:], func(path string) (bool, error) {
 		_, err := os.Lstat("/" + path)
 		return err == nil, nil
 	})
 	if in && err == nil {
-		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: "name the work tree"}
+		advice := "name the work tree"
+		if around, ok := gitconfig.Around(root); ok && around.WorkTree == root {
+			advice = moveAdvice(root)
+		}
+		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: it lies in a git directory", root), Advice: advice}
 	}
 	repos, err := f.repositories(root)
 	if refused, ok := errors.AsType[*bwrap.Refusal](err); ok {
@@ -55,57 +110,24 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 	if err != nil {
 		return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot find the git directories of %q: %v", root, err), Advice: gitAdvice(err)}
 	}
-	var list []bwrap.Protected
-	add := func(path, why string) {
-		if slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Writable && strings.HasPrefix(path, r.Path+"/") }) {
-			list = append(list, bwrap.Protected{Path: path, Rule: "default: git: " + why, Default: true})
-		}
-	}
-	for _, file := range gitconfig.UserFiles(os.LookupEnv) {
-		trail, _ := confine.Follow(file) // an error ends the way
-		for _, link := range trail.Links {
-			add(link.Place, "it leads to the user's configuration")
-		}
-		add(trail.Place, "the user's configuration")
-	}
-	named := func(workTree, gitDir, commonDir string) (partial bool, err error) {
-		files, partial, err := gitconfig.NamedFiles(workTree, gitDir, commonDir, confine.WritablePaths(f.Roots), os.LookupEnv)
-		if err != nil {
-			return false, &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs in %q: %v", workTree, err), Advice: "make the configuration readable"}
-		}
-		for _, n := range files {
-			add(n.Path, n.Why)
-		}
-		return partial, nil
-	}
-	if len(repos) == 0 {
-		if _, err := named(root, "", ""); err != nil {
-			return nil, err
+	for _, bare := range repos {
+		for _, r := range repos {
+			if bare.WorkTree == "" && r.WorkTree != "" && fsat.Within(r.WorkTree, bare.GitDir) { // the commits would land, the files would not
+				return nil, &bwrap.Refusal{Reason: fmt.Sprintf("cannot show %q writable: the work tree %q lies in the bare repository %q", root, r.WorkTree, bare.GitDir), Advice: moveAdvice(r.WorkTree)}
+			}
 		}
 	}
 	for _, r := range repos {
 		if r.GitDir != "" {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
+			if r.WorkTree != "" {
+				f.workTrees = append(f.workTrees, r.WorkTree)
+			}
 		}
-		if r.File || r.Link {
-			add(r.DotGit, "it decides which repository this is")
-		}
-		if r.WorkTree == "" || r.GitDir == "" {
-			continue
-		}
-		f.workTrees = append(f.workTrees, r.WorkTree)
-		partial, err := named(r.WorkTree, r.GitDir, r.CommonDir)
-		if err != nil {
-			return nil, err
-		}
-		f.wholeIndex = f.wholeIndex || partial
 	}
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
 			f.stores = append(f.stores, f.readStore([]gitdir.Repo{{GitDir: around.GitDir, CommonDir: around.CommonDir}}))
-			if _, err := named(around.WorkTree, around.GitDir, around.CommonDir); err != nil {
-				return nil, err
-			}
 		}
 	}
 	for _, dir := range gitdir.Layers(repos) {
@@ -113,7 +135,11 @@ func (f *Fence) gitIn(root string) ([]bwrap.Protected, error) {
 			f.gitDirs = append(f.gitDirs, dir)
 		}
 	}
-	return list, nil
+	return repos, nil
+}
+
+func moveAdvice(workTree string) string {
+	return fmt.Sprintf("move it out of the repository: git worktree move %q PATH", workTree)
 }
 
 // mountsBelow lists the directories in a root on which the host has mounted something:

@@ -19,12 +19,11 @@ func (f *Fence) readStore(repos []gitdir.Repo) func() *gitdir.Store {
 	read := sync.OnceValue(func() *gitdir.Store {
 		var dirs []string
 		for _, r := range repos {
-			if r.GitDir != "" {
-				dirs = append(dirs, r.GitDir, r.CommonDir)
-			}
+			dirs = append(dirs, r.GitDir, r.CommonDir, r.Beyond, r.BeyondCommon)
 		}
 		slices.Sort(dirs)
-		return gitdir.StoreOf(slices.Compact(dirs), f.layerDirs(gitdir.Layers(repos)))
+		dirs = slices.DeleteFunc(slices.Compact(dirs), func(dir string) bool { return dir == "" })
+		return gitdir.StoreOf(dirs, f.layerDirs(dirs))
 	})
 	go read()
 	return read

@@ -3,6 +3,7 @@ package gitconfig
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -146,6 +147,48 @@ func (l *loader) environment() error {
 	return nil
 }
 
+// variables adds what variables could make git read, with those among them that name
+// files as entries of their own. Git stops at a mistake; this goes on.
+func (l *loader) variables() error {
+	_ = l.environment()
+	l.parameters()
+	for _, e := range l.entries {
+		if e.File != counter && e.File != parameters {
+			continue
+		}
+		if file, ok := l.expand(e.Value); ok && path.IsAbs(file) { // git follows no others
+			if err := l.include(e); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		if value := l.getenv.value(name); value != "" {
+			l.entries = append(l.entries, Entry{Key: name, Value: value})
+		}
+	}
+	return nil
+}
+
+// parameters is the variable in which git hands over the settings of its option -c.
+const parameters = "GIT_CONFIG_PARAMETERS"
+
+// parameters adds the settings of git -c: quoted words, NAME=VALUE or, since git 2.31,
+// NAME in quotes of its own.
+func (l *loader) parameters() {
+	s := &scanner{reading: &reading{getenv: l.getenv}, rest: l.getenv.value(parameters)}
+	for s.rest != "" {
+		var word []piece
+		for s.rest != "" && !strings.HasPrefix(s.rest, " ") {
+			word = s.part(word)
+		}
+		if key, value, ok := strings.Cut(written(word), "="); ok || len(word) > 0 {
+			l.entries = append(l.entries, Entry{Key: lowerKey(key), Value: value, NoValue: !ok, File: parameters})
+		}
+		s.rest = strings.TrimLeft(s.rest, " ")
+	}
+}
+
 // unreachable reports whether a file was not read because a directory above it is
 // closed or missing, or links loop.
 func unreachable(file string, err error) bool {
@@ -175,19 +218,40 @@ func (l *loader) hostFiles() []string {
 	return append(files, l.getenv.userFiles()...)
 }
 
-// UserFiles lists the files of configuration outside any repository that git
-// reads for this user, as absolute paths, whether they exist or not: where
-// GIT_CONFIG_GLOBAL names another, a git without that variable still reads the
-// usual two.
-func UserFiles(getenv Getenv) []string {
-	files := getenv.userFiles()
-	if file, set := getenv("GIT_CONFIG_GLOBAL"); set {
-		files = append(files, file)
+// allFiles lists the files of configuration outside any repository that git reads for
+// this user with any set of variables, as absolute paths, whether they exist or not.
+func (get Getenv) allFiles() []string {
+	files := []string{"/etc/gitconfig", "/usr/local/etc/gitconfig"}
+	for _, dir := range get.userDirs() {
+		files = append(files, dir+"/config")
 	}
-	for i := range files {
-		files[i] = path.Clean(files[i])
+	if home := get.value("HOME"); home != "" {
+		files = append(files, home+"/.gitconfig")
+	}
+	for _, name := range []string{"GIT_CONFIG_SYSTEM", "GIT_CONFIG_GLOBAL"} {
+		if file := get.value(name); file != "" {
+			files = append(files, absolute(file))
+		}
 	}
 	return slices.DeleteFunc(files, func(file string) bool { return !path.IsAbs(file) })
+}
+
+// lists are the files that git reads without a setting, besides its configuration.
+func (get Getenv) lists() []string {
+	files := []string{"/etc/gitattributes"}
+	for _, dir := range get.userDirs() {
+		files = append(files, dir+"/attributes", dir+"/ignore")
+	}
+	return files
+}
+
+// userDirs are the directories that hold the user's files for git.
+func (get Getenv) userDirs() []string {
+	dirs := []string{get.userConfig()}
+	if home := get.value("HOME"); home != "" {
+		dirs = append(dirs, home+"/.config/git")
+	}
+	return slices.DeleteFunc(slices.Compact(dirs), func(dir string) bool { return !path.IsAbs(dir) })
 }
 
 func (get Getenv) userFiles() []string {

@@ -1,6 +1,7 @@
 package gitconfig
 
 import (
+	"bytes"
 	"path"
 	"strings"
 
@@ -46,6 +47,22 @@ type Repository struct{ WorkTree, GitDir, CommonDir string }
 func Around(dir string) (Repository, bool) {
 	p := discover(dir)
 	return Repository{p.worktree, p.gitDir, p.commonDir}, p.gitDir != "" && p.worktree != ""
+}
+
+// WorkTree returns the absolute path of the work tree that the configuration of a git
+// directory names, "" for none.
+func WorkTree(gitDir string) string {
+	for _, name := range []string{"/config.worktree", "/config"} {
+		text, err := readAt(unix.AT_FDCWD, gitDir+name, 0, maxFile)
+		if err != nil || !bytes.Contains(bytes.ToLower(text), []byte("worktree")) {
+			continue
+		}
+		entries, _ := Parse(name, text)
+		if e, ok := last(entries, "core.worktree"); ok && e.Value != "" {
+			return beneath(gitDir, e.Value)
+		}
+	}
+	return ""
 }
 
 // openDotGit follows a .git: a directory, or a file that says where one is.

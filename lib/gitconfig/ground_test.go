@@ -91,6 +91,28 @@ func (h *home) user(text string) {
 	h.write(".gitconfig", string(old)+strings.ReplaceAll(text, "{evil}", h.path("evil")))
 }
 
+// named gathers what is named below proj, a repository.
+func (h *home) named() (*Names, error) {
+	names, err := NewNames([]string{h.path("proj")}, nil, h.getenv)
+	if err == nil {
+		err = names.Repository(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"))
+	}
+	return names, err
+}
+
+// below lists the named places below proj. A link ends in "@".
+func (h *home) below(names *Names) []string {
+	var paths []string
+	for _, n := range names.Named {
+		path := strings.TrimPrefix(n.Path, h.path("proj")+"/")
+		if n.Link {
+			path += "@"
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
 // TestGitRunsWhatIsNamed shows for each named file that it is one: with the owner's
 // git, when nothing keeps a command from writing it.
 func TestGitRunsWhatIsNamed(t *testing.T) {
@@ -101,13 +123,9 @@ func TestGitRunsWhatIsNamed(t *testing.T) {
 			h.write("evil", "#!/bin/sh\n: >{home}/ran\nexec cat </dev/null\n")
 			require.NoError(t, os.Chmod(h.path("evil"), 0o755))
 			g.prepare(h)
-			list, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+			names, err := h.named()
 			require.NoError(t, err)
-			var paths []string
-			for _, n := range list {
-				paths = append(paths, n.Path)
-			}
-			assert.Contains(t, paths, h.path("proj/"+g.file))
+			assert.Contains(t, h.below(names), g.file)
 			out := h.plantAndRun(g.plant, g.run)
 			assert.FileExists(t, h.path("ran"), "git said %q", out)
 		})
@@ -118,7 +136,7 @@ func TestNamedFilesOfAConfigurationThatCannotBeRead(t *testing.T) {
 	h := newHome(t)
 	h.project()
 	h.user("# " + strings.Repeat("x", maxFile) + "\n[core]\nhooksPath=.githooks\n")
-	_, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+	_, err := h.named()
 	assert.ErrorContains(t, err, h.path(".gitconfig"))
 }
 
@@ -130,9 +148,15 @@ func TestNoFileIsNamedByChance(t *testing.T) {
 	h.git("proj", "config", "branch.main.merge", "refs/heads/main")
 	h.git("proj", "config", "user.name", "main src f")
 	h.git("proj", "config", "alias.x", "!ls src")
-	list, _, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+	h.git("proj", "config", "core.worktree", h.path("proj"))
+	h.git("proj", "config", "commit.template", "../notes/commit")
+	h.git("proj", "config", "alias.force", "!git branch -f topic && git push -f origin && rm -f a.out")
+	h.git("proj", "config", "alias.awk", "!git log | awk '{ n[$1]++ } END { for (i in n) print n[i]/2, i }' | sed 's/^[[:blank:]]*/x; s/a/b/'")
+	h.git("proj", "config", "alias.test", `!f() { [ $# -gt 1 ] && b="git branch $(git rev-parse HEAD)" && $b; }; f`)
+	names, err := h.named()
 	require.NoError(t, err)
-	assert.Empty(t, list)
+	assert.Empty(t, names.Named)
+	assert.Empty(t, names.Unknown)
 }
 
 func TestIndexThatMayNotBeWhole(t *testing.T) {
@@ -152,9 +176,9 @@ func TestIndexThatMayNotBeWhole(t *testing.T) {
 			h := newHome(t)
 			h.project()
 			h.git("proj", test.prepare...)
-			_, partial, err := NamedFiles(h.path("proj"), h.path("proj/.git"), h.path("proj/.git"), []string{h.path("proj")}, h.getenv)
+			names, err := h.named()
 			require.NoError(t, err)
-			assert.Equal(t, test.partial, partial)
+			assert.Equal(t, test.partial, names.Partial)
 		})
 	}
 }

@@ -1,194 +1,447 @@
 package gitconfig
 
 import (
-	"cmp"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/confine"
+	"pikuri/lib/internal/fsat"
+	"pikuri/lib/mountinfo"
 )
 
-// Named is a file or directory that the host's git runs, or reads as configuration: a
-// hook is a link to it, or a configuration names it.
-type Named struct{ Path, Why string } // Path is absolute and clean; links are not followed
+// Named is a place in a writable root that the host's git runs, or reads as
+// configuration.
+type Named struct {
+	Path, Why string // Path is absolute and clean, and no link is above its last name
 
-// NamedFiles lists the Named in writable roots, for a repository with the git directories
-// gitDir and commonDir and a work tree, all absolute; without a repository the first two
-// are empty. It reads all configuration that git could come to read: all conditions of
-// includes hold. A file that a command line names may be missing. An error is a
-// configuration that cannot be read to its end. partial reports that git may keep a
-// split or sparse index there.
-func NamedFiles(workTree, gitDir, commonDir string, roots []string, getenv Getenv) (files []Named, partial bool, err error) {
-	l := &loader{getenv: getenv, every: true, at: gitDirs{gitDir: gitDir, commonDir: commonDir}}
-	if err := l.all(); err != nil {
-		return nil, false, err
-	}
-	n := &namer{loader: l, workTree: workTree, roots: roots}
-	if gitDir != "" {
-		for _, dir := range []string{gitDir, commonDir, filepath.Join(commonDir, "info"), filepath.Join(commonDir, "hooks")} {
-			n.links(dir, "a link in the git directory leads here")
-		}
-	}
-	for _, e := range l.targets {
-		n.name(e.Value, "a configuration includes it")
-	}
-	for _, e := range l.entries {
-		n.entry(e)
-	}
-	return n.list, n.partial, nil
+	// Link is a symbolic link on the way to such a place.
+	Link bool
+
+	// File says that git would use a file there. As long as nothing is there, a directory
+	// does no harm.
+	File bool
 }
 
-type namer struct {
-	*loader
-	workTree string
-	roots    []string // in which a command can write
-	list     []Named
-	partial  bool
-	tops     map[string]bool // names in the work tree
+// Names gathers the Named of all repositories. It reads all configuration that git could
+// come to read: all conditions of includes hold, and variables choose between no files.
+// Any word of a setting that may be a file's name counts. An error is a configuration that
+// cannot be read to its end.
+type Names struct {
+	Named   []Named
+	Linked  []string // files outside of the roots with several hard links, of which a root may have one
+	Unknown []string // settings that run a file whose name only the running shell knows
+	Partial bool     // git may keep a split or sparse index
+
+	roots  []string // in which a command can write
+	mounts []mountinfo.Mount
+	getenv Getenv
+	host   []*setting
+
+	index    map[Named]int // by Path and Link
+	walked   map[string]confine.Trail
+	seen     map[string]state
+	listed   map[string]map[string]bool
+	programs map[string][]string
+	went     map[[2]string]bool
 }
 
-// name adds a path, if a command can write there.
-func (n *namer) name(path, why string) {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(n.workTree, path)
+// ground is where git resolves relative names.
+type ground struct {
+	tops    []string // of work trees
+	gitDirs []string
+}
+
+// NewNames reads the files of the system and the user, and git's variables. mounts is the
+// table of this process.
+func NewNames(roots []string, mounts []mountinfo.Mount, getenv Getenv) (*Names, error) {
+	n := &Names{
+		roots: roots, mounts: mounts, getenv: getenv, index: map[Named]int{}, walked: map[string]confine.Trail{},
+		seen: map[string]state{}, listed: map[string]map[string]bool{}, went: map[[2]string]bool{},
 	}
-	path = filepath.Clean(path)
-	in := slices.ContainsFunc(n.roots, func(root string) bool { return strings.HasPrefix(path, strings.TrimSuffix(root, "/")+"/") })
-	if in && !slices.ContainsFunc(n.list, func(o Named) bool { return o.Path == path }) {
-		n.list = append(n.list, Named{path, why})
+	l := &loader{getenv: getenv, every: true}
+	for _, file := range getenv.allFiles() {
+		n.name(file, "the user's configuration", false)
+		if err := l.scope(file, true); err != nil {
+			return nil, err
+		}
+	}
+	for _, file := range getenv.lists() {
+		n.name(file, "the user's lists of attributes and ignored files", false)
+	}
+	if err := l.variables(); err != nil {
+		return nil, err
+	}
+	n.host = n.settings(l)
+	if dir := getenv.value("GIT_DIR"); dir != "" {
+		dir = absolute(dir)
+		n.name(dir, "GIT_DIR", false)
+		if at, ok := asGitDir(dir); ok {
+			return n, n.repository(at, slices.Clone(roots)...)
+		}
+	}
+	return n, nil
+}
+
+func absolute(path string) string {
+	if wd, err := os.Getwd(); err == nil && !filepath.IsAbs(path) {
+		return wd + "/" + path
+	}
+	return path
+}
+
+// Tree gathers those of a directory in no repository: the user may make one there.
+func (n *Names) Tree(dir string) { n.gather(ground{tops: []string{dir}}, n.host) }
+
+// Repository gathers those of a repository. workTree is the directory that has the .git,
+// "" for none; all paths are absolute.
+func (n *Names) Repository(workTree, gitDir, commonDir string) error {
+	at := gitDirs{gitDir: gitDir, commonDir: commonDir}
+	if workTree == "" {
+		return n.repository(at)
+	}
+	return n.repository(at, workTree)
+}
+
+// Elsewhere gathers those of a repository that is not shown, and of its submodules: their
+// files may name the roots too. Git does not read a configuration that it cannot open.
+func (n *Names) Elsewhere(workTree, gitDir, commonDir string) error {
+	if n.went[[2]string{gitDir, workTree}] {
+		return nil
+	}
+	for _, dir := range []string{gitDir, commonDir} {
+		n.hardLinks(dir)
+		n.hardLinks(dir + "/info")
+		n.hardLinks(dir + "/hooks")
+	}
+	err := n.Repository(workTree, gitDir, commonDir)
+	if errors.Is(err, unix.EACCES) {
+		err = nil
+	}
+	return errors.Join(err, n.modules(commonDir+"/modules", maxModules))
+}
+
+// maxModules bounds the nesting of submodules' git directories.
+const maxModules = 32
+
+func (n *Names) modules(dir string, depth int) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil || depth == 0 {
+		return nil
+	}
+	for _, e := range entries {
+		sub := dir + "/" + e.Name()
+		if at, ok := asGitDir(sub); ok {
+			err = errors.Join(err, n.Elsewhere("", at.gitDir, at.commonDir))
+		} else if e.IsDir() {
+			err = errors.Join(err, n.modules(sub, depth-1))
+		}
+	}
+	return err
+}
+
+// Around gathers those of all repositories in whose trees a directory lies, unless git
+// refuses them as another user's.
+func (n *Names) Around(dir string) error {
+	for dir != "/" {
+		dir = filepath.Dir(dir)
+		at, ok := openDotGit(strings.TrimSuffix(dir, "/") + "/.git")
+		if ok {
+			at.worktree = dir
+		} else if at, ok = asGitDir(dir); !ok {
+			continue
+		}
+		l := &loader{getenv: n.getenv, at: at}
+		if l.distrust(); l.at == at {
+			if err := n.Elsewhere(at.worktree, at.gitDir, at.commonDir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// repository gathers those of a repository with work trees.
+func (n *Names) repository(at gitDirs, tops ...string) error {
+	key := [2]string{at.gitDir, strings.Join(tops, "\x00")}
+	if n.went[key] {
+		return nil
+	}
+	n.went[key] = true
+	l := &loader{getenv: n.getenv, every: true, at: at}
+	if err := l.repository(); err != nil {
+		return err
+	}
+	if e, on := last(l.entries, "extensions.worktreeconfig"); on && e.Value != "false" {
+		trees, _ := os.ReadDir(at.commonDir + "/worktrees")
+		for _, tree := range trees {
+			if err := l.scope(at.commonDir+"/worktrees/"+tree.Name()+"/config.worktree", false); err != nil {
+				return err
+			}
+		}
+	}
+	settings := n.settings(l)
+	g := ground{tops: tops, gitDirs: slices.Compact([]string{at.gitDir, at.commonDir})}
+	for _, s := range slices.Concat(n.host, settings) {
+		switch s.Key {
+		case "core.worktree":
+			g.tops = append(g.tops, beneath(at.gitDir, s.Value))
+		case "GIT_WORK_TREE":
+			g.tops = append(g.tops, absolute(s.Value))
+		}
+	}
+	for _, dir := range g.gitDirs {
+		n.links(dir, "a link in the git directory leads here")
+	}
+	for _, dir := range []string{"/info", "/hooks"} {
+		n.links(at.commonDir+dir, "a link in the git directory leads here")
+	}
+	n.gather(g, n.host)
+	n.gather(g, settings)
+	return nil
+}
+
+// beneath is a name as seen from a directory. It is not cleaned: the kernel follows a link
+// before "..".
+func beneath(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return strings.TrimSuffix(dir, "/") + "/" + name
+}
+
+// follow walks a path as the kernel does.
+func (n *Names) follow(path string) confine.Trail {
+	trail, known := n.walked[path]
+	if known {
+		return trail
+	}
+	// Many names are in few directories.
+	slash := strings.LastIndexByte(path, '/')
+	if last := path[slash+1:]; slash > 0 && last != "" && last != "." && last != ".." {
+		above := n.follow(path[:slash])
+		place := strings.TrimSuffix(above.Place, "/") + "/" + last
+		if _, err := unix.Readlinkat(unix.AT_FDCWD, place, make([]byte, 1)); err == unix.EINVAL || err == unix.ENOENT {
+			trail = confine.Trail{Place: place, Links: above.Links}
+			n.walked[path] = trail
+			return trail
+		}
+	}
+	trail, _ = confine.Follow(path) // after an error, as far as it came
+	n.walked[path] = trail
+	return trail
+}
+
+// name adds a path, which may be relative to nothing, with the links on its way.
+func (n *Names) name(path, why string, file bool) {
+	trail := n.follow(path)
+	for _, l := range trail.Links {
+		if place, in := n.inRoot(l.Place); in {
+			n.add(Named{Path: place, Why: why, Link: true})
+		}
+	}
+	if place, in := n.inRoot(trail.Place); in {
+		n.add(Named{Path: place, Why: why, File: file})
+	} else {
+		n.hardLink(trail.Place)
+	}
+	// Above a "..", a name that is missing may become a link.
+	for at := strings.Index(path, "/../"); at > 0; {
+		above := n.follow(path[:at])
+		if place, in := n.inRoot(above.Place); in && n.look(above.Place) == missingFile {
+			n.add(Named{Path: place, Why: why, File: true})
+		}
+		next := strings.Index(path[at+3:], "/../")
+		if next < 0 {
+			break
+		}
+		at += 3 + next
 	}
 }
 
-// entry adds the files that one entry names.
-func (n *namer) entry(e Entry) {
-	switch e.Key {
-	case "core.hookspath", "init.templatedir":
-		dir, ok := n.expand(e.Value)
-		if !ok || dir == "" {
-			return
-		}
-		if filepath.Base(dir) == "_" { // husky's hooks run files beside this directory
-			n.name(filepath.Dir(dir), "git runs hooks in it: "+e.Key)
-		}
-		n.name(dir, "git runs hooks in it: "+e.Key)
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(n.workTree, dir)
-		}
-		n.links(dir, "a hook leads here")
-	case "core.attributesfile", "core.excludesfile":
-		if file, ok := n.expand(e.Value); ok && file != "" {
-			n.name(file, "git reads it: "+e.Key)
-		}
-	case "core.splitindex", "index.sparse":
-		on, _ := e.Bool()
-		n.partial = n.partial || on
-	default:
-		n.command(e)
+func (n *Names) add(named Named) {
+	key := Named{Path: named.Path, Link: named.Link}
+	if at, known := n.index[key]; known {
+		n.Named[at].File = n.Named[at].File && named.File
+		return
 	}
+	n.index[key] = len(n.Named)
+	n.Named = append(n.Named, named)
+}
+
+// inRoot returns the path in a root by which a command reaches a place. Directories that
+// fold case, and bind mounts, have several.
+func (n *Names) inRoot(place string) (string, bool) {
+	for _, root := range n.roots {
+		if below, ok := within(place, root); ok {
+			return place, below != ""
+		}
+	}
+	for _, root := range n.roots {
+		names := strings.Count(root, "/")
+		top := place
+		for strings.Count(top, "/") > names {
+			top = filepath.Dir(top)
+		}
+		if top != place && strings.EqualFold(top, root) && sameFile(top, root) {
+			return root + place[len(top):], true
+		}
+	}
+	device, inner := n.onDevice(place)
+	for _, root := range n.roots {
+		if on, top := n.onDevice(root); on == device && device != "" {
+			if below, ok := within(inner, top); ok {
+				return root + below, below != ""
+			}
+		}
+	}
+	return "", false
+}
+
+func within(path, dir string) (below string, ok bool) {
+	if !fsat.Within(path, dir) {
+		return "", false
+	}
+	return path[len(strings.TrimSuffix(dir, "/")):], true
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	other, failed := os.Stat(b)
+	return err == nil && failed == nil && os.SameFile(one, other)
+}
+
+// onDevice is the path of a place in its file system.
+func (n *Names) onDevice(place string) (device, inner string) {
+	longest := -1
+	for _, m := range n.mounts { // a later one covers earlier ones
+		if below, ok := within(place, m.Point); ok && len(m.Point) >= longest {
+			longest, device, inner = len(m.Point), m.Device, strings.TrimSuffix(m.Root, "/")+below
+		}
+	}
+	return device, inner
+}
+
+// entries calls fn with the names in a directory, as far as it can be read.
+func entries(dir string, fn func(name string, link bool)) error {
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return fsat.Each(fd, func(e fsat.Entry) error {
+		fn(e.Name, e.Type == unix.DT_LNK || e.Type == unix.DT_UNKNOWN && fsat.IsLink(fd, e.Name))
+		return nil
+	})
 }
 
 // links adds the targets of the symbolic links in a directory.
-func (n *namer) links(dir, why string) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
+func (n *Names) links(dir, why string) {
+	_ = entries(dir, func(name string, link bool) {
+		n.Partial = n.Partial || strings.HasPrefix(name, "sharedindex.")
+		if link {
+			n.name(dir+"/"+name, why, false)
+		}
+	})
+}
+
+// hardLinks is hardLink for the files in a directory.
+func (n *Names) hardLinks(dir string) {
+	_ = entries(dir, func(name string, link bool) {
+		if !link {
+			n.hardLink(dir + "/" + name)
+		}
+	})
+}
+
+// hardLink notes a file outside of the roots that may have another name in one. The
+// system's own are no command's to write.
+func (n *Names) hardLink(place string) {
+	var st unix.Stat_t
+	if strings.HasPrefix(place, "/usr/") && !strings.HasPrefix(place, "/usr/local/") || unix.Lstat(place, &st) != nil {
 		return
 	}
-	for _, e := range entries {
-		n.partial = n.partial || strings.HasPrefix(e.Name(), "sharedindex.")
-		if e.Type()&os.ModeSymlink == 0 {
-			continue
-		}
-		path := filepath.Join(dir, e.Name())
-		if target, err := os.Readlink(path); err == nil {
-			if !filepath.IsAbs(target) {
-				target = filepath.Join(dir, target)
-			}
-			n.name(target, why)
-		}
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			n.name(real, why)
-		}
+	if st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink > 1 && !slices.Contains(n.Linked, place) {
+		n.Linked = append(n.Linked, place)
 	}
 }
 
-// separators end a word of a command line, quoted or not.
-const separators = " \t\n;&|()<>'\"`$={}"
-
-// command names the files that the value of an entry mentions. A value can be a command
-// line in a shell's syntax, so no attempt is made to understand it: a word is a file if
-// there is one, seen from the top of the work tree, or from a directory that another
-// word names. If git runs the value, a word with a slash is one even if nothing is there
-// yet.
-func (n *namer) command(e Entry) {
-	value, ok := n.expand(e.Value)
-	if !ok {
-		return
+// directory adds a directory in which git looks for some names. If it is also the top of
+// a work tree, only these.
+func (n *Names) directory(dir, why string, names []string) {
+	real := n.follow(dir).Place
+	if n.isTop(real) {
+		for _, name := range names {
+			n.name(dir+"/"+name, why, true)
+		}
+	} else {
+		n.name(dir, why, false)
 	}
-	dirs, runs := []string{n.workTree}, runs(e.Key)
-	for i, word := range strings.FieldsFunc(strings.TrimPrefix(value, "!"), func(c rune) bool { return strings.ContainsRune(separators, c) }) {
-		slash := strings.Contains(word, "/")
-		if filepath.IsAbs(word) && slices.ContainsFunc(n.roots, func(root string) bool { return strings.HasPrefix(word, root+"/") }) {
-			n.name(word, "git may run it: "+e.Key)
-			continue
-		}
-		word = strings.TrimPrefix(word, n.workTree)
-		word = filepath.Clean("/" + word)[1:]
-		if word == "" || !strings.Contains(value, "/") && (i == 0 || !runs) {
-			continue
-		}
-		for _, dir := range slices.Clone(dirs) {
-			path := filepath.Join(dir, word)
-			var st unix.Stat_t
-			err := unix.ENOENT
-			if dir != n.workTree || n.top(word) {
-				err, _ = unix.Stat(path, &st).(unix.Errno)
-			}
-			switch {
-			case err != 0:
-				if runs && slash && !strings.HasPrefix(word, "dev/") && !strings.HasPrefix(word, "usr/") && !strings.HasPrefix(word, "bin/") {
-					n.name(path, "git may run it: "+e.Key)
-				}
-			case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-				dirs = append(dirs, path)
-			default:
-				n.name(path, "git may run it: "+e.Key)
-			}
-		}
+	n.links(dir, why)
+	if _, in := n.inRoot(real); !in {
+		n.hardLinks(dir)
 	}
 }
 
-// top reports whether the work tree has the first name of a path. Most words name
-// nothing there.
-func (n *namer) top(path string) bool {
-	if n.tops == nil {
-		n.tops = map[string]bool{}
-		entries, _ := os.ReadDir(n.workTree) // names are there even after an error
-		for _, e := range entries {
-			n.tops[e.Name()] = true
-		}
+// isTop reports whether commands have to write in a directory: it is the top of a work
+// tree, or a root is in it.
+func (n *Names) isTop(dir string) bool {
+	if slices.ContainsFunc(n.roots, func(root string) bool { return fsat.Within(root, dir) }) {
+		return true
 	}
-	first, _, _ := strings.Cut(path, "/")
-	return n.tops[first]
+	_, err := os.Lstat(dir + "/.git")
+	return err == nil
 }
 
-// runs reports whether git takes a value of a key for a command.
-func runs(key string) bool {
-	section, _, _ := strings.Cut(key, ".")
-	name := key[strings.LastIndexByte(key, '.')+1:]
-	return slices.Contains(commandSections, section) || slices.Contains(commandNames, cmp.Or(name, key))
-}
+type state byte
 
-// commandSections hold commands under any name, and commandNames are the names that
-// hold one in any section, as gitconfig(5) and the manuals of git's own helpers say. A
-// name too many does no harm: a word must still name a file.
-var (
-	commandSections = []string{"alias", "pager"}
-	commandNames    = []string{
-		"fsmonitor", "sshcommand", "gitproxy", "askpass", "editor", "pager", "alternaterefscommand", "helper", "external",
-		"command", "textconv", "cmd", "path", "clean", "smudge", "process", "driver", "program", "defaultkeycommand",
-		"difffilter", "uploadpack", "receivepack", "vcs", "update", "packobjectshook", "browser", "tocmd", "cccmd",
-		"headercmd", "sendmailcmd", "smtpserver", "httpd", "authorsprog", "proxycommand",
-	}
+const (
+	unseen state = iota
+	missingFile
+	aFile
+	aDirectory
 )
+
+// look tells what a path leads to.
+func (n *Names) look(path string) state {
+	is := n.seen[path]
+	if is == unseen {
+		var st unix.Stat_t
+		switch err := unix.Stat(path, &st); {
+		case err != nil:
+			is = missingFile
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			is = aDirectory
+		default:
+			is = aFile
+		}
+		n.seen[path] = is
+	}
+	return is
+}
+
+// has reports whether a directory may have the first name of a path. Most words name
+// nothing there.
+func (n *Names) has(dir, path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "./"), "/")
+	if first == "" || first == "." || first == ".." {
+		return true
+	}
+	names, known := n.listed[dir]
+	if !known {
+		names = map[string]bool{}
+		if err := entries(dir, func(name string, _ bool) { names[strings.ToLower(name)] = true }); err != nil && !missing(err) {
+			names = nil // it has files that cannot be listed
+		}
+		n.listed[dir] = names
+	}
+	return names == nil || names[strings.ToLower(first)]
+}
+
+func (n *Names) hasAny(dirs []string, path string) bool {
+	return slices.ContainsFunc(dirs, func(dir string) bool { return n.has(dir, path) })
+}

@@ -35,27 +35,41 @@ const maxStays = 64
 // host stay. nil means that the host has changed nothing.
 //
 // stays names the keys whose differences were not carried over, sorted, each once.
-func LandRemotes(host string, base, layer []byte) (changed bool, stays []string, err error) {
+func LandRemotes(host string, base, layer []byte) (changed []Change, stays []string, err error) {
 	host, err = filepath.EvalSymlinks(host) // as git does, which locks the file itself
 	if err != nil {
-		return false, nil, err
+		return nil, nil, err
 	}
-	before, after, stays, err := landOn(host, base, layer)
-	if err != nil || bytes.Equal(before, after) {
+	l, err := landOn(host, base, layer)
+	if err != nil || bytes.Equal(l.before, l.after) {
 		gitlock.Sweep(host) // a process that has done it may have been killed before it unlocked
-		return false, stays, err
+		return nil, l.stays, err
 	}
 	lock, err := gitlock.Acquire(host, time.Now().Add(lockTime))
 	if err != nil {
-		return false, stays, err
+		return nil, l.stays, err
 	}
-	before, after, stays, err = landOn(host, base, layer)
-	changed = err == nil && !bytes.Equal(before, after)
-	if changed {
-		err = lock.Replace(after, time.Time{})
+	l, err = landOn(host, base, layer)
+	if err == nil && !bytes.Equal(l.before, l.after) {
+		err = lock.Replace(l.after, time.Time{})
 	}
-	err = errors.Join(err, lock.Release())
-	return changed && err == nil, stays, err
+	if err = errors.Join(err, lock.Release()); err != nil {
+		l.changed = nil
+	}
+	return l.changed, l.stays, err
+}
+
+// Change is a key of the host's file that has got other values.
+type Change struct {
+	Key      string
+	Old, New []string
+}
+
+// Remote returns the part of a key by which it names a remote, or a branch; and the name
+// of the variable, such as "remote.url".
+func (c Change) Remote() (of, variable string) {
+	section, sub, name, _ := splitKey(c.Key)
+	return sub, section + "." + name
 }
 
 // PreviewRemotes returns the text of the host's file before and after LandRemotes,
@@ -64,29 +78,42 @@ func PreviewRemotes(host string, base, layer []byte) (before, after []byte, err 
 	if host, err = filepath.EvalSymlinks(host); err != nil {
 		return nil, nil, err
 	}
-	before, after, _, err = landOn(host, base, layer)
-	return before, after, err
+	l, err := landOn(host, base, layer)
+	return l.before, l.after, err
 }
 
-func landOn(host string, base, layer []byte) (before, after []byte, stays []string, err error) {
-	before, err = readAt(unix.AT_FDCWD, host, 0, maxFile)
+// landing is what the host's file was, and what it becomes.
+type landing struct {
+	before, after []byte
+	changed       []Change
+	stays         []string
+}
+
+func landOn(host string, base, layer []byte) (l landing, err error) {
+	l.before, err = readAt(unix.AT_FDCWD, host, 0, maxFile)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("cannot read %q: %w", host, err)
+		return landing{}, fmt.Errorf("cannot read %q: %w", host, err)
 	}
 	if base == nil {
-		base = before
+		base = l.before
 	}
-	after, stays, err = land(before, base, layer)
-	if err != nil {
-		err = fmt.Errorf("cannot change %q: %w", host, err)
+	if err := l.land(base, layer); err != nil {
+		return l, fmt.Errorf("cannot change %q: %w", host, err)
 	}
-	return before, after, stays, err
+	return l, nil
 }
 
 // settings are the entries of a file by key.
 type settings map[string][]Entry
 
 func (s settings) same(other settings, key string) bool { return sameValues(s[key], other[key]) }
+
+func (s settings) values(key string) (values []string) {
+	for _, e := range s[key] {
+		values = append(values, e.Value)
+	}
+	return values
+}
 
 func sameValues(a, b []Entry) bool {
 	return slices.EqualFunc(a, b, func(a, b Entry) bool { return a.Value == b.Value && a.NoValue == b.NoValue })
@@ -100,22 +127,26 @@ func byKey(entries []Entry) settings {
 	return s
 }
 
-// land returns the host's text with the changes from base to layer that may land.
-func land(host, base, layer []byte) (after []byte, stays []string, err error) {
+// land applies the changes from base to layer that may land to the host's text.
+func (l *landing) land(base, layer []byte) (err error) {
 	if len(layer) > maxFile {
-		return nil, nil, overlay.ErrTooLarge
+		return overlay.ErrTooLarge
 	}
 	var files [3]settings
-	for i, text := range [][]byte{host, base, layer} {
+	for i, text := range [][]byte{l.before, base, layer} {
 		entries, err := Parse([]string{"host", "base", "layer"}[i], text)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		files[i] = byKey(entries)
 	}
-	edits, stays := choose(files[0], files[1], files[2])
-	after, err = rewrite(host, edits)
-	return after, stays, err
+	var edits settings
+	edits, l.stays = choose(files[0], files[1], files[2])
+	for _, key := range slices.Sorted(maps.Keys(edits)) {
+		l.changed = append(l.changed, Change{key, files[0].values(key), edits.values(key)})
+	}
+	l.after, err = rewrite(l.before, edits)
+	return err
 }
 
 // choose compares the files and returns the new values of the keys that land.
@@ -287,7 +318,15 @@ func rewrite(text []byte, edits settings) ([]byte, error) {
 			added[sectionOf(key)] += formatLine(e)
 		}
 	}
-	for _, section := range slices.Sorted(maps.Keys(added)) {
+	// New sections follow the lines of the last one: both are at the end of the text.
+	isNew := func(section string) int {
+		if slices.ContainsFunc(p.headers, func(h header) bool { return h.section == section }) {
+			return 0
+		}
+		return 1
+	}
+	byPlace := func(a, b string) int { return cmp.Or(isNew(a)-isNew(b), strings.Compare(a, b)) }
+	for _, section := range slices.SortedFunc(maps.Keys(added), byPlace) {
 		splices = append(splices, p.insertion(text, section, added[section]))
 	}
 	slices.SortStableFunc(splices, func(a, b splice) int { return a.start - b.start })

@@ -2,6 +2,7 @@ package gitconfig
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,10 +71,39 @@ func TestLandRemotes(t *testing.T) {
 				want = test.host
 			}
 			assert.Equal(t, want, got)
-			assert.Equal(t, want != test.host, changed)
+			assert.Equal(t, want != test.host, len(changed) > 0)
 			assert.Equal(t, test.stays, strings.Join(stays, " "))
 			assert.Equal(t, os.FileMode(0o604), must(os.Stat(file)).Mode().Perm())
 		})
+	}
+}
+
+// Any two ordinary changes land together, wherever their lines go.
+func TestTwoChanges(t *testing.T) {
+	changes := []string{
+		origin,
+		"[remote \"origin\"]\npushurl = git@h:x\n",
+		"[remote \"origin\"]\nurl = https://host/two\n",
+		"[remote \"origin\"]\ntagOpt = --tags\n",
+		"[branch \"m\"]\nrebase = true\n",
+		"[branch \"m\"]\nmerge = refs/heads/m\n",
+		"[branch \"a\"]\nremote = origin\n",
+		"[remote \"two\"]\nurl = https://host/y\n",
+	}
+	for _, end := range []string{"", "[branch \"m\"]\nremote = origin\n", "[branch \"m\"]\n", "[branch \"m\"]", "[x]\n[y] z", "[branch \"m\"] remote = origin"} {
+		host := origin + end
+		for _, one := range changes {
+			for _, two := range changes {
+				layer := host + "\n" + one + two
+				l := landing{before: []byte(host)}
+				if assert.NoError(t, l.land(l.before, []byte(layer)), "%q", layer) {
+					want, got := byKey(must(Parse("", []byte(layer)))), byKey(must(Parse("", l.after)))
+					for key := range want {
+						assert.True(t, slices.Contains(l.stays, key) || want.same(got, key), "%q of %q is now %q", key, layer, l.after)
+					}
+				}
+			}
+		}
 	}
 }
 
@@ -85,7 +115,7 @@ func TestHostMovedToo(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(host), 0o644))
 	changed, stays, err := LandRemotes(file, []byte(base), []byte(strings.ReplaceAll(base, "https://h/", "https://layer/")))
 	require.NoError(t, err)
-	assert.True(t, changed)
+	assert.Equal(t, []Change{{"remote.b.url", []string{"https://h/b"}, []string{"https://layer/b"}}}, changed)
 	assert.Equal(t, []string{"remote.a.url"}, stays)
 	assert.Equal(t, strings.Replace(host, "url=https://h/b", "url = https://layer/b", 1), string(must(os.ReadFile(file))))
 }
@@ -110,7 +140,7 @@ func TestLandingRemovesItsOwnLock(t *testing.T) {
 	require.NoError(t, os.WriteFile(host+".lock", []byte("locked by pk\n"), 0o644))
 	changed, stays, err := LandRemotes(host, nil, []byte(origin))
 	require.NoError(t, err)
-	assert.False(t, changed)
+	assert.Empty(t, changed)
 	assert.Empty(t, stays)
 	assert.NoFileExists(t, host+".lock")
 }
@@ -195,7 +225,7 @@ func FuzzLandRemotes(f *testing.F) {
 		}
 		before := list()
 		changed, _, err := LandRemotes(file, nil, layer)
-		if err != nil || !changed {
+		if err != nil || len(changed) == 0 {
 			require.Equal(t, host, must(os.ReadFile(file)))
 			return
 		}
@@ -217,6 +247,6 @@ func FuzzLandRemotes(f *testing.F) {
 		}
 		again, _, err := LandRemotes(file, nil, layer)
 		require.NoError(t, err)
-		require.False(t, again)
+		require.Empty(t, again)
 	})
 }

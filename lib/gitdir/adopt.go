@@ -281,7 +281,7 @@ func (a *adoption) config(source int) ([]byte, error) {
 			core = append(core, set(e.Key, value))
 		case e.Key == "extensions.objectformat" && value == "sha256":
 			version, format = "1", []gitconfig.Entry{set(e.Key, value)}
-		case e.Key == "extensions.refstorage" && value != "files", e.Key == "extensions.partialclone":
+		case e.Key == "extensions.refstorage" && value != "files", e.Key == "extensions.partialclone", strings.HasPrefix(e.Key, "remote.") && strings.HasSuffix(e.Key, ".promisor"):
 			return nil, fmt.Errorf("it has %s, which pk cannot carry over", e.Key)
 		}
 	}

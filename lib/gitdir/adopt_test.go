@@ -60,7 +60,11 @@ func TestAdoptOtherKinds(t *testing.T) {
 			g.command(func() { g.sh(row.script) })
 			a, err := Adopt(g.state, g.path(row.dir))
 			require.NoError(t, err)
-			assert.Empty(t, a.Told)
+			if row.name == "bare" {
+				assert.Equal(t, []string{`the url of the remote "origin" is now "https://example.org/o"`}, a.Told)
+			} else {
+				assert.Empty(t, a.Told)
+			}
 			assert.Empty(t, g.git(row.dir, "fsck", "--full"))
 			assert.Equal(t, "first", g.git(row.dir, "log", "--format=%s"))
 			assert.Equal(t, row.branch, g.git(row.dir, "rev-parse", "--abbrev-ref", "HEAD"))
@@ -80,6 +84,7 @@ func TestAdoptRefuses(t *testing.T) {
 		{"HEAD is a link", `repo a; ln -sf /etc/hostname a/.git/HEAD`, "HEAD"},
 		{"HEAD is a commit that is not there", `repo a; echo 1111111111111111111111111111111111111111 >a/.git/HEAD`, "does not have"},
 		{"a partial clone", `repo a; git -C a config extensions.partialClone origin`, "extensions.partialclone"},
+		{"a partial clone of today's git", `repo a; git -C a config remote.origin.promisor true`, "remote.origin.promisor"},
 		{"the config is a FIFO", `repo a; rm a/.git/config; mkfifo a/.git/config`, "config"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

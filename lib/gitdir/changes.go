@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
 	"pikuri/lib/internal/fsat"
@@ -121,6 +120,9 @@ func (f *fileChanges) repository(upper int, rel string) error {
 	if err := f.config(r, upper); err != nil {
 		return err
 	}
+	if err := f.shallow(r, upper); err != nil {
+		return err
+	}
 	err = f.each(upper, "worktrees", rel, func(sub int, name string) error { return f.gitDir(r, name, sub) })
 	return errors.Join(err, f.modules(upper, "modules", rel, f.repository))
 }
@@ -137,7 +139,10 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 		return x.err
 	case x.invalid != nil:
 		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
-	case !index.SameContent(x.Index, x.host.Index):
+	default:
+		if same, _ := x.reveal(git, r); same {
+			break
+		}
 		before, err := os.ReadFile(filepath.Join(git, indexFile))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -146,11 +151,33 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 	}
 	states, err := state.Differences(git, up, state.Options{HexLen: r.hexLen(), Landed: f.out.marks(rel)})
 	for _, d := range states {
-		if d.Name != "shallow" || git == r.host {
-			f.list = append(f.list, FileChange{path.Join(rel, d.Name), d.Before, d.After, d.Err})
-		}
+		f.list = append(f.list, FileChange{path.Join(rel, d.Name), d.Before, d.After, d.Err})
 	}
 	return err
+}
+
+func (f *fileChanges) shallow(r *repository, upper int) error {
+	st, err := fsat.Lstat(upper, shallowFile)
+	if err != nil {
+		return nil
+	}
+	var after []byte
+	if !overlay.IsWhiteout(st) {
+		after, _, err = overlay.ReadFile(upper, shallowFile, unix.O_NOFOLLOW, maxShallow)
+	}
+	rel := path.Join(r.rel, shallowFile)
+	if err != nil {
+		f.list = append(f.list, FileChange{Name: rel, Err: err})
+		return nil
+	}
+	before, err := os.ReadFile(filepath.Join(r.host, shallowFile))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if !bytes.Equal(before, after) {
+		f.list = append(f.list, FileChange{Name: rel, Before: digestOrNone(before), After: digestOrNone(after)})
+	}
+	return nil
 }
 
 func (f *fileChanges) config(r *repository, upper int) error {

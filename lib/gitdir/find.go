@@ -8,10 +8,12 @@
 package gitdir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -32,6 +34,11 @@ type Repo struct {
 	Link     bool   // DotGit is a symbolic link, which cannot be a mount point
 
 	GitDir, CommonDir string // absolute, without links; both "" if DotGit leads nowhere
+
+	// Beyond and BeyondCommon are these two if the git directory is outside of the root and
+	// does not belong to the work tree: a .git in an unpacked archive may name any. It gets
+	// no layer. Git on the host uses it all the same.
+	Beyond, BeyondCommon string
 }
 
 const (
@@ -178,20 +185,24 @@ func (f *finder) workTree(rel string) error {
 	if err != nil {
 		return f.missing(name, err)
 	}
-	if t.gitDir != "" && (!(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) || !fsat.Within(t.gitDir, f.root) && !pointsBack(t, dir)) {
-		t.gitDir, t.commonDir = "", ""
+	repo := Repo{WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
+	if t.gitDir != "" && !(f.list.trusts(t.gitDir) && f.list.trusts(t.commonDir)) {
+		repo.GitDir, repo.CommonDir = "", ""
+	} else if t.gitDir != "" && !fsat.Within(t.gitDir, f.root) && !pointsBack(t, dir) {
+		repo.GitDir, repo.CommonDir, repo.Beyond, repo.BeyondCommon = "", "", t.gitDir, t.commonDir
 	}
-	if t.gitDir == "" && !t.file && !t.link {
+	if repo.GitDir == "" && repo.Beyond == "" && !t.file && !t.link {
 		return nil
 	}
 	f.seen[name] = true
-	repo := Repo{WorkTree: dir, DotGit: name, File: t.file && !t.link, Link: t.link, GitDir: t.gitDir, CommonDir: t.commonDir}
 	f.repos = append(f.repos, repo)
+	if repo.Beyond != "" {
+		return f.gitlinks(repo)
+	}
 	return f.beyond(repo)
 }
 
-// pointsBack reports whether a git directory outside of the root belongs to a work tree:
-// a .git in an unpacked archive may name any.
+// pointsBack reports whether a git directory outside of the root belongs to a work tree.
 func pointsBack(t target, workTree string) bool {
 	if text, err := os.ReadFile(path.Join(t.gitDir, "gitdir")); err == nil && fsat.Within(t.gitDir, t.commonDir+"/worktrees") {
 		dotGit := gitplace.Pointer(text)
@@ -200,21 +211,8 @@ func pointsBack(t target, workTree string) bool {
 		}
 		return sameDir(path.Dir(dotGit), workTree)
 	}
-	text, err := os.ReadFile(path.Join(t.gitDir, "config"))
-	if err != nil {
-		return false
-	}
-	entries, _ := gitconfig.Parse("config", text)
-	for _, e := range entries {
-		if e.Key == "core.worktree" {
-			back := e.Value
-			if !path.IsAbs(back) {
-				back = path.Join(t.gitDir, back)
-			}
-			return sameDir(back, workTree)
-		}
-	}
-	return false
+	back := gitconfig.WorkTree(t.gitDir)
+	return back != "" && sameDir(back, workTree)
 }
 
 func sameDir(a, b string) bool {
@@ -287,15 +285,19 @@ func (f *finder) beyond(r Repo) error {
 // gitlinks adds the submodules that the index names. git status on the host enters
 // each of them that has a repository.
 func (f *finder) gitlinks(r Repo) error {
-	if r.WorkTree == "" {
+	gitDir, top := cmp.Or(r.GitDir, r.Beyond), r.WorkTree
+	if !fsat.Within(gitDir, cmp.Or(r.CommonDir, r.BeyondCommon)+"/worktrees") {
+		top = cmp.Or(f.list.workTree(gitDir), top)
+	}
+	if top == "" {
 		return nil
 	}
-	links, err := f.list.gitlinks(r.GitDir)
+	links, err := f.list.gitlinks(gitDir)
 	if err != nil {
-		return f.failed(r.GitDir, err)
+		return f.failed(gitDir, err)
 	}
 	for _, link := range links {
-		dir := path.Join(r.WorkTree, link)
+		dir := path.Join(top, link)
 		rel, inside := f.inside(dir)
 		if !inside {
 			continue
@@ -304,10 +306,24 @@ func (f *finder) gitlinks(r Repo) error {
 			return err
 		}
 		if !f.seen[dir+"/.git"] {
-			f.unpopulated = append(f.unpopulated, Unpopulated{dir, r.GitDir})
+			f.unpopulated = append(f.unpopulated, Unpopulated{dir, gitDir})
 		}
 	}
 	return nil
+}
+
+// workTree is the work tree that the configuration of a git directory names, or "".
+func (l *List) workTree(gitDir string) string {
+	tree, known := l.trees[gitDir]
+	if !known {
+		if tree = gitconfig.WorkTree(gitDir); tree != "" {
+			if real, err := filepath.EvalSymlinks(tree); err == nil {
+				tree = real
+			}
+		}
+		l.trees[gitDir] = tree
+	}
+	return tree
 }
 
 func (f *finder) inside(name string) (rel string, ok bool) {

@@ -77,6 +77,34 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// A git directory outside of the root that does not point back gets no layer, but the host's
+// git uses it.
+func TestFindBeyond(t *testing.T) {
+	for _, row := range []struct{ name, script, want string }{
+		{"moved by hand", `repo .; mv .git ../gd; echo gitdir: "$PWD/../gd" >.git`, "gd"},
+		{"init --separate-git-dir", `git init -q --separate-git-dir=../gd .`, "gd"},
+		{"a linked worktree that was moved", `repo ../o; git -C ../o worktree add -q ../w; cd ..; rmdir root; mv w root`, "o/.git/worktrees/w"},
+		{"a link", `repo ../o; ln -s ../o/.git .git`, "o/.git"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			g.sh(row.script)
+			g.settle()
+			r := g.begin()
+			repos, _, err := Find(g.root, r.List)
+			require.NoError(t, err)
+			require.Len(t, repos, 1)
+			assert.Empty(t, repos[0].GitDir)
+			assert.Equal(t, filepath.Join(filepath.Dir(g.root), row.want), repos[0].Beyond)
+			assert.NotEmpty(t, repos[0].BeyondCommon)
+			assert.Empty(t, Layers(repos))
+			_, err = r.End()
+			require.NoError(t, err)
+		})
+	}
+}
+
 func TestFindRefuses(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Log("root may read everything: only leases refuse")
@@ -151,6 +179,9 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 		{"in the index of a linked worktree", `repo .; git worktree add -q w; cd w; ` + link + `s`, "", []string{"w/s"}},
 		{"of the repository around the root", `repo .; mkdir -p a/b; ` + link + `a/b/s; ` + link + `s`, "a/b", []string{"s"}},
 		{"the root itself", `repo .; mkdir s; ` + link + `s`, "s", []string{""}},
+		{"of a repository whose git directory is elsewhere", `repo .; ` + link + `s; mv .git ../gd; echo gitdir: "$PWD/../gd" >.git`, "", []string{"s"}},
+		{"of a work tree that the configuration names", `repo .; ` + link + `s; mkdir src; git config core.worktree ../src`, "", []string{"src/s"}},
+		{"of a bare repository with a work tree", `repo ../o; cd ../o; ` + link + `s; git config core.bare false; git config core.worktree ..; mv .git ../root/dots.git`, "", []string{"s"}},
 		{"of the repository around a root that is one", `repo .; repo s; ` + link + `s; ` + link + `t`, "s", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -25,13 +25,14 @@ import (
 // lander lands the changes that commands have written to a layer. All data there may be
 // an attacker's, and may change while lander reads it.
 type lander struct {
-	mutex sync.Mutex
-	layer *Layer
-	last  bool // the command has ended
-	told  []string
-	notes int                    // number of lines in told about changes that landed
-	repos map[string]*repository // by path below the git directory; "" for that itself
-	ahead map[string]*hostIndex  // read by Prepare, by git directory
+	mutex  sync.Mutex
+	layer  *Layer
+	last   bool // the command has ended
+	told   []string
+	notes  int                    // number of lines in told about changes that landed
+	repos  map[string]*repository // by path below the git directory; "" for that itself
+	ahead  map[string]*hostIndex  // read by Prepare, by git directory
+	budget objects.Budget
 }
 
 // repository is one git directory below a layer: the layer's own, or one of its
@@ -41,10 +42,12 @@ type repository struct {
 	format    objects.Format
 	objects   *objects.Database
 	lander    *objects.Lander
-	shallow   map[string]bool // commits whose parents may be missing
-	fresh     map[string]bool // those of them that the host did not have
+	ends      ends
+	promised  []string // kinds of objects that may be missing
 
-	badLFS map[string]string // versions of files of LFS whose content is not that of their name
+	budget  *objects.Budget
+	badLFS  map[string]string // versions of files of LFS whose content is not that of their name
+	leftLFS int64             // bytes of holes and further names in them that may still be read
 }
 
 // landed is one landing.
@@ -331,6 +334,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landObjects(upper, out); err != nil {
 		return err
 	}
+	if err := r.landEnds(out); err != nil {
+		return fmt.Errorf("cannot land %q: %w", shallowFile, err)
+	}
 	if err := r.landLFS(upper, out); err != nil {
 		return err
 	}
@@ -394,36 +400,44 @@ func (l *lander) open(rel string) (*repository, error) {
 	if r := l.repos[rel]; r != nil {
 		return r, nil
 	}
-	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), badLFS: map[string]string{}}
-	var promised bool
+	r := &repository{rel: rel, host: filepath.Join(l.layer.GitDir, rel), ends: ends{fresh: map[string]bool{}}, budget: &l.budget, badLFS: map[string]string{}, leftLFS: leastLFS}
 	var err error
-	if r.format, promised, err = FormatOf(r.host); err != nil {
+	if r.format, r.promised, err = FormatOf(r.host); err != nil {
 		return nil, err
 	}
 	if r.objects, err = objects.Open(filepath.Join(r.host, "objects"), r.format); err != nil {
 		return nil, err
 	}
-	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: func(id string) bool { return r.shallow[id] }, Promised: promised})
+	r.lander = objects.NewLander(r.objects, r.format, objects.Options{Shallow: r.mayEnd, Cut: r.cut, Promised: r.promised, Budget: r.budget})
 	l.repos[rel] = r
 	return r, nil
 }
 
-// FormatOf returns the hash function of a git directory of the host, and whether it is a
-// partial clone, in which objects may be missing.
-func FormatOf(gitDir string) (format objects.Format, promised bool, err error) {
+// FormatOf returns the hash function of a git directory of the host, and in a partial
+// clone the kinds of objects that may be missing.
+func FormatOf(gitDir string) (format objects.Format, promised []string, err error) {
 	text, err := os.ReadFile(filepath.Join(gitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return format, false, err
+		return format, nil, err
 	}
 	entries, err := gitconfig.Parse("config", text)
 	for _, e := range entries {
-		switch e.Key {
-		case "extensions.objectformat":
+		section, name := e.Key[:strings.IndexByte(e.Key+".", '.')], e.Key[strings.LastIndexByte(e.Key, '.')+1:]
+		switch {
+		case e.Key == "extensions.objectformat":
 			if e.Value == "sha256" {
 				format = objects.SHA256
 			}
-		case "extensions.partialclone":
-			promised = true
+		case e.Key == "extensions.partialclone":
+			promised = append(promised, "blob")
+		case section == "remote" && name == "promisor":
+			if is, _ := e.Bool(); is {
+				promised = append(promised, "blob")
+			}
+		case section == "remote" && name == "partialclonefilter":
+			if promised = append(promised, "blob"); strings.Contains(e.Value, "tree:") || strings.Contains(e.Value, "object:") {
+				promised = append(promised, "tree")
+			}
 		}
 	}
 	return format, promised, err
@@ -433,7 +447,7 @@ func FormatOf(gitDir string) (format objects.Format, promised bool, err error) {
 func (r *repository) hexLen() int { return 2 * r.format.Size() }
 
 func (r *repository) landObjects(upper int, out *landed) error {
-	if err := r.readShallow(upper); err != nil {
+	if err := r.readEnds(upper, out); err != nil {
 		return err
 	}
 	dir, err := fsat.Openat(upper, "objects", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -445,37 +459,24 @@ func (r *repository) landObjects(upper int, out *landed) error {
 	}
 	defer unix.Close(dir)
 	result, err := r.lander.Land(dir)
+	objects := path.Join(r.rel, "objects")
+	switch {
+	case result.Later:
+		out.keep = append(out.keep, objects)
+		out.tell("the objects are more than pk reads for one command: the others land after the next one")
+		return err
+	case len(result.Refused) > maxTold:
+		out.stay(objects, "%d objects: the first is %q: %s", len(result.Refused)+result.Omitted, result.Refused[0].Name, result.Refused[0].Reason)
+		return err
+	}
 	for _, o := range result.Refused {
-		out.stay(path.Join(r.rel, "objects"), "object %q: %s", o.Name, o.Reason)
+		out.stay(objects, "object %q: %s", o.Name, o.Reason)
 	}
 	return err
 }
 
-// readShallow reads the commits without parents: those of the host, and those of the
-// layer that the host does not have.
-func (r *repository) readShallow(upper int) error {
-	host, err := os.ReadFile(filepath.Join(r.host, "shallow"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	r.shallow, r.fresh = map[string]bool{}, map[string]bool{}
-	for _, id := range strings.Fields(string(host)) {
-		r.shallow[id] = true
-	}
-	layer, _, err := overlay.ReadFile(upper, "shallow", unix.O_NOFOLLOW, maxShallow)
-	if err != nil {
-		return nil
-	}
-	for _, id := range strings.Fields(string(layer)) {
-		if !r.shallow[id] && (!r.objects.Has(id) || r.lander.Added(id)) {
-			r.shallow[id], r.fresh[id] = true, true
-		}
-	}
-	return nil
-}
-
-// maxShallow bounds the file shallow: usually 41 bytes for each branch.
-const maxShallow = 16 << 20
+// maxTold bounds the objects that are named.
+const maxTold = 10
 
 // landGit lands the directory up of the upper layer in git, the host's git directory or
 // a linked worktree's: the state of work under way, references, HEAD and the index.
@@ -496,12 +497,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	}
 	o := state.Options{
 		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
-		IsNew: func(id string) bool { return r.fresh[id] }, Parents: r.parents,
 		Since: time.Unix(0, since), Landed: out.marks(rel),
 	}
 	underWay := false // a state that the host's git must not see
-	landState := func(land func(string, int, state.Options) (state.Result, error)) error {
-		result, err := land(git, up, o)
+	if l.last {
+		var result state.Result
+		result, err = state.Land(git, up, o)
 		for _, s := range result.Stays {
 			if slices.Contains(remarks, s.Name) {
 				continue
@@ -509,15 +510,6 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
 			underWay = underWay || slices.Contains(operations, s.Name)
 		}
-		return err
-	}
-	if git == r.host {
-		if err := landState(state.Shallow); err != nil {
-			return err
-		}
-	}
-	if l.last {
-		err = landState(state.Land)
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up)
 	}
@@ -546,21 +538,6 @@ var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
-
-// parents lists those of a commit on the host.
-func (r *repository) parents(id string) (ids []string, err error) {
-	_, text, err := r.objects.Read(id)
-	if err != nil {
-		return nil, err
-	}
-	header, _, _ := strings.Cut(string(text), "\n\n")
-	for line := range strings.SplitSeq(header, "\n") {
-		if parent, ok := strings.CutPrefix(line, "parent "); ok {
-			ids = append(ids, parent)
-		}
-	}
-	return ids, nil
-}
 
 func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
 	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
@@ -618,7 +595,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		case c.Trash != "":
 			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
 		case strings.HasPrefix(c.Name, "refs/heads/") && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
-			out.note("%q was %s, which is in its reflog", c.Name, short(c.Old))
+			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
 	}
 	return err
@@ -639,26 +616,6 @@ func advice(name, kept string) string {
 		return "; git stash apply " + kept
 	}
 	return ""
-}
-
-// maxWalk bounds the commits visited to recognise a fast-forward.
-const maxWalk = 10_000
-
-// isAncestor reports whether commit a is among the last commits before b.
-func (r *repository) isAncestor(a, b string) bool {
-	seen := map[string]bool{b: true}
-	for next := []string{b}; len(next) > 0 && len(seen) < maxWalk; next = next[1:] {
-		if next[0] == a {
-			return true
-		}
-		parents, _ := r.parents(next[0])
-		for _, p := range parents {
-			if !seen[p] {
-				seen[p], next = true, append(next, p)
-			}
-		}
-	}
-	return false
 }
 
 // short is an ID, or a branch to which HEAD leads, in messages.
@@ -692,11 +649,12 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	if r.rel == "" {
 		base = out.Base
 	}
-	_, stays, err := gitconfig.LandRemotes(file, base, text)
+	changed, stays, err := gitconfig.LandRemotes(file, base, text)
 	if err != nil {
 		out.stay(rel, "the configuration: %v", err)
 		return nil
 	}
+	noteRemotes(changed, out)
 	if slices.ContainsFunc(stays, decidesRepository) {
 		out.tell("the configuration %s; it is dropped, with all of the layer's configuration", quoted(stays))
 		stays = nil
@@ -709,6 +667,30 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.Config[rel] = digestOf(now)
 	}
 	return err
+}
+
+// noteRemotes names the places to which the host's git push, and fetch, will go.
+func noteRemotes(changed []gitconfig.Change, out *landed) {
+	var lines []string
+	for _, c := range changed {
+		of, variable := c.Remote()
+		values := "none"
+		if len(c.New) > 0 {
+			values = quoted(c.New)
+		}
+		switch {
+		case variable == "remote.url" || variable == "remote.pushurl":
+			lines = append(lines, fmt.Sprintf("the %s of the remote %q is now %s", strings.TrimPrefix(variable, "remote."), of, values))
+		case variable == "branch.remote" && len(c.Old) > 0:
+			lines = append(lines, fmt.Sprintf("the remote of the branch %q is now %s", of, values))
+		}
+	}
+	for _, line := range lines[:min(len(lines), maxTold)] {
+		out.note("%s", line)
+	}
+	if more := len(lines) - maxTold; more > 0 {
+		out.note("%d more remotes and branches have changed: git remote -v", more)
+	}
 }
 
 // decidesRepository reports whether a wrong value of a key makes git find no repository,

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir/index"
+	"pikuri/lib/gitignore"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
 	"pikuri/lib/overlay"
@@ -120,8 +123,18 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 		return nil
 	}
-	if why := l.unsafe(r, git, x.changed); why != "" {
+	if why, err := l.unsafe(r, git, x.changed); err != nil {
+		return err
+	} else if why != "" {
 		out.stay(rel, "the index: %s", why)
+		return nil
+	}
+	same, unmarked := x.reveal(git, r)
+	if n := len(unmarked); n > 0 {
+		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
+	}
+	if same {
+		out.files[rel] = x.data
 		return nil
 	}
 	for _, id := range x.Trees() {
@@ -217,27 +230,75 @@ func (x *indexes) includes(base *index.Index) bool {
 	return !slices.ContainsFunc(slices.Concat(x.host.Changed(base), base.Changed(x.host.Index)), func(e index.Entry) bool { return lost[e.Path] })
 }
 
-// unsafe reports the first changed entry that the host must not see, or "": one without
-// its object, or a gitlink to a repository which is not covered.
-func (l *lander) unsafe(r *repository, git string, changed []index.Entry) string {
+func andMore(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", n)
+}
+
+// unsafe reports the first changed entry that the host must not see, or "": one whose
+// object is missing or is no file, or a gitlink to a repository which is not covered. The
+// next commit on the host would have a tree that git gc cannot read.
+func (l *lander) unsafe(r *repository, git string, changed []index.Entry) (why string, err error) {
+	missing := map[string]string{} // their paths
 	for _, e := range changed {
-		switch {
-		case e.Mode == index.ModeGitlink:
+		if e.Mode == index.ModeGitlink {
 			if !l.inert(git, e.Path) {
-				return fmt.Sprintf("%q is a repository of its own", e.Path)
+				return fmt.Sprintf("%q is a repository of its own", e.Path), nil
 			}
-		case e.IntentToAdd:
-		case !r.objects.Has(e.ID):
-			return fmt.Sprintf("object %s of %q is missing", e.ID, e.Path)
+			continue
+		}
+		switch is, absent, err := r.lander.Blob(e.ID); {
+		case err != nil:
+			return "", err
+		case absent:
+			missing[e.ID] = e.Path
+		case !is:
+			return fmt.Sprintf("object %s of %q is no file", e.ID, e.Path), nil
 		}
 	}
-	return ""
+	if len(missing) == 0 {
+		return "", nil
+	}
+	refused, err := r.lander.Promise(slices.Sorted(maps.Keys(missing)))
+	if refused != "" {
+		why = fmt.Sprintf("object %s of %q is missing", refused, missing[refused])
+	}
+	return why, err
+}
+
+// reveal makes the index one in which the host's git sees all changes of files.
+func (x *indexes) reveal(git string, r *repository) (same bool, unmarked []string) {
+	sparse := sync.OnceValue(func() func(path string) bool { return r.sparse(git) })
+	return x.Reveal(x.host.Index, time.Unix(x.host.stat.Mtim.Unix()), func(path string) bool { return sparse()(path) })
+}
+
+// sparse reports which files the host's sparse checkout leaves out. A command cannot change
+// it.
+func (r *repository) sparse(git string) func(path string) bool {
+	on := false
+	for _, file := range []string{filepath.Join(r.host, "config"), filepath.Join(git, "config.worktree")} {
+		text, _ := os.ReadFile(file)
+		entries, _ := gitconfig.Parse(file, text)
+		for _, e := range entries {
+			if e.Key == "core.sparsecheckout" {
+				on, _ = e.Bool()
+			}
+		}
+	}
+	patterns, err := os.ReadFile(filepath.Join(git, "info/sparse-checkout"))
+	if !on || err != nil {
+		return func(string) bool { return false }
+	}
+	s := gitignore.ParseSparse(patterns)
+	return func(path string) bool { return !s.Has(path) }
 }
 
 // inert reports whether the host's git finds no repository made by a command at a path of
 // the work tree: there is none, one without HEAD, or one of the host's.
 func (l *lander) inert(git, path string) bool {
-	if filepath.Base(git) != ".git" {
+	if filepath.Base(git) != ".git" || gitconfig.WorkTree(git) != "" {
 		return false // the place of the work tree is not known
 	}
 	place := filepath.Join(filepath.Dir(git), path)

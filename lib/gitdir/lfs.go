@@ -21,10 +21,12 @@ import (
 // content. git-lfs writes a file elsewhere and gives it its name when it is whole.
 const lfsDir = "lfs/objects"
 
-// Bounds of one landing.
 const (
-	maxLFS      = 1 << 20  // files
-	maxLFSBytes = 64 << 30 // of those that the host does not have: a minute's work
+	maxLFS = 1 << 20 // files of one landing
+
+	// leastLFS is how many bytes are read beyond those that the files occupy: they can have
+	// holes, and several names.
+	leastLFS = 4 << 30
 )
 
 var errTooMuch = errors.New("there is too much for one landing")
@@ -45,7 +47,7 @@ func (r *repository) landLFS(upper int, out *landed) error {
 		return err
 	}
 	defer unix.Close(host)
-	seen, left := 0, int64(maxLFSBytes)
+	seen := 0
 	err = lfsFiles(top, "", func(dir int, id string) error {
 		name := path.Join(lfsDir, id[:2], id[2:4], id)
 		if st, err := fsat.Lstat(host, name); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
@@ -55,16 +57,18 @@ func (r *repository) landLFS(upper int, out *landed) error {
 		if err != nil {
 			return nil
 		}
-		if seen++; seen > maxLFS || st.Size > left {
+		version := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim)
+		occupied := min(st.Size, st.Blocks*512) / int64(max(1, st.Nlink))
+		switch seen++; {
+		case r.badLFS[id] == version:
+			err = errNotItsName
+		case seen > maxLFS || st.Size > r.leftLFS+occupied:
 			return errTooMuch
-		}
-		left -= st.Size
-		if version := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Ctim); r.badLFS[id] != version {
+		default:
+			r.leftLFS += occupied - st.Size
 			if err = landLFSFile(dir, id, host); errors.Is(err, errNotItsName) {
 				r.badLFS[id] = version
 			}
-		} else {
-			err = errNotItsName
 		}
 		if err != nil {
 			out.stay(path.Join(r.rel, name), "%q: %v", name, err)

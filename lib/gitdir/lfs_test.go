@@ -77,3 +77,21 @@ func TestLFS(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left)
 }
+
+// A file of holes costs no disk, and hours to read.
+func TestLFSOfHoles(t *testing.T) {
+	p := newTemplate(t).place(t)
+	told, err := p.land(func(upper string) {
+		dir := filepath.Join(upper, "lfs/objects/12/34")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		file := filepath.Join(dir, fmt.Sprintf("1234%060d", 0))
+		require.NoError(t, os.WriteFile(file, nil, 0o644))
+		require.NoError(t, os.Truncate(file, 1<<40))
+		for i := range 9 {
+			require.NoError(t, os.Link(file, filepath.Join(dir, fmt.Sprintf("1234%060d", i+1))))
+		}
+	})
+	require.NoError(t, err)
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "too much for one landing")
+}

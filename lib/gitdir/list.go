@@ -35,6 +35,7 @@ type List struct {
 	dirs   []dir // each before those below it
 	spots  []spot
 	links  map[string][]string // by git directory: a key of its index, then the gitlinks
+	trees  map[string]string   // by git directory: its core.worktree, for this process
 	mounts []string
 	given  map[string]bool // names restored to repositories of commands
 	claims []claim
@@ -840,7 +841,7 @@ func openList(root, file string, known *List) (*List, error) {
 }
 
 func newList(root, file string) *List {
-	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, given: map[string]bool{}, fd: -1}
+	return &List{root: root, file: file, fresh: true, links: map[string][]string{}, trees: map[string]string{}, given: map[string]bool{}, fd: -1}
 }
 
 // current reports whether no other process has written the file of the list.

@@ -27,7 +27,7 @@ type tidy struct {
 
 // landedNames are the names in a git directory that land. The next command does not see
 // one that did not land, unless landed.keep has it.
-var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
+var landedNames = append([]string{"objects", "refs", "logs", "HEAD", "packed-refs", "index", "config", shallowFile, "commondir", "gitdir", "gc.log", "gc.pid"}, state.Names...)
 
 func (t *tidy) upper(dir int) error {
 	t.repository(dir, "")

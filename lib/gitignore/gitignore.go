@@ -129,6 +129,12 @@ func (r *Rules) with(list []byte) *Rules {
 // Ignore reports whether a rule ignores the entry name of dir itself. Git also ignores each
 // entry below an ignored directory; the caller checks the directories above.
 func (r *Rules) Ignore(dir, name string, isDir bool) bool {
+	rule := r.last(dir, name, isDir)
+	return rule != nil && !rule.negated
+}
+
+// last returns the rule that decides on an entry of dir, or nil.
+func (r *Rules) last(dir, name string, isDir bool) *rule {
 	for ; r != nil; r = r.parent {
 		below := ""
 		path := func() string {
@@ -143,11 +149,11 @@ func (r *Rules) Ignore(dir, name string, isDir bool) bool {
 		for i := len(r.rules) - 1; i >= 0; i-- {
 			rule := &r.rules[i]
 			if (!rule.dirOnly || isDir) && rule.matches(path, name) {
-				return !rule.negated
+				return rule
 			}
 		}
 	}
-	return false
+	return nil
 }
 
 func join(dir, name string) string {

@@ -31,6 +31,7 @@ import (
 // Note lists the work to do when a command has ended.
 type Note struct {
 	Names   []string `json:"names,omitempty"` // absolute paths at which there was nothing
+	Files   []string `json:"files,omitempty"` // of Names: a directory there does no harm
 	Links   []Link   `json:"links,omitempty"`
 	Modes   []Mode   `json:"modes,omitempty"`
 	Linked  []Linked `json:"linked,omitempty"`
@@ -177,7 +178,8 @@ func (n *Note) planted(name string, w ways) string {
 	case at.blocked != "":
 		return at.blocked
 	}
-	if _, err := os.Lstat(name); errors.Is(err, os.ErrNotExist) {
+	info, err := os.Lstat(name)
+	if errors.Is(err, os.ErrNotExist) || err == nil && info.IsDir() && slices.Contains(n.Files, name) {
 		return ""
 	}
 	return name

@@ -42,8 +42,9 @@ type ListOptions struct {
 	// Paths are clean paths relative to the root. None means all changes.
 	Paths []string
 
-	// Protected returns the rule by which a path is protected on the host, or "".
-	Protected func(rel string) string
+	// Protected returns the rule by which a path is protected on the host, or "". dir tells
+	// that a directory would land there.
+	Protected func(rel string, dir bool) string
 
 	// ProtectedBelow returns the rule by which an entry below a path is protected, or "". A
 	// link at the path could put another file there.
@@ -293,7 +294,7 @@ func (l *listing) refuse(c overlay.Change) string {
 	if c.Path == "." {
 		return "the permissions of a root do not land"
 	}
-	if rule := l.rule(c.Path); rule != "" {
+	if rule := l.rule(c.Path, c.Op != overlay.Removed && c.New.IsDir()); rule != "" {
 		return rule
 	}
 	if c.Op == overlay.Removed {
@@ -318,8 +319,8 @@ func (l *listing) refuse(c overlay.Change) string {
 	return "it is neither a file, a directory nor a symbolic link"
 }
 
-// rule returns the rule that forbids landing at a path, or "".
-func (l *listing) rule(rel string) string {
+// rule returns the rule that forbids landing at a path, or "". dir is as in Protected.
+func (l *listing) rule(rel string, dir bool) string {
 	if workspace.IsReserved(path.Base(rel)) {
 		return "its name is one of pk's own"
 	}
@@ -327,7 +328,7 @@ func (l *listing) rule(rel string) string {
 		return fmt.Sprintf("git on the host would use %q as a repository", dir)
 	}
 	if l.Protected != nil {
-		return l.Protected(rel)
+		return l.Protected(rel, dir)
 	}
 	return ""
 }

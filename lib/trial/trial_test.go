@@ -277,7 +277,7 @@ func TestRefusals(t *testing.T) {
 		"bare/", "bare/HEAD: x", "bare/objects/", "bare/refs/", "bare/hooks/", "bare/hooks/post-checkout: 1", "wt/", "wt/HEAD: x", "wt/commondir: 1", "own/", "own/objects/", "own/config: x",
 		".pk-x.tmp: 1", "p/", "p/keys => ../d", "p/other: 1")
 	o := ListOptions{
-		Protected: func(rel string) string {
+		Protected: func(rel string, _ bool) string {
 			if rel == "p/keys" || strings.HasPrefix(rel, "p/keys/") {
 				return "a rule"
 			}

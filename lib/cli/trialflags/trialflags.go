@@ -220,14 +220,22 @@ func FromRoot(t *trial.Trial, path string) string {
 }
 
 // protectedPaths are paths with the rule that protects each.
-type protectedPaths map[string]string
+type protectedPaths map[string]protection
+
+type protection struct {
+	rule string
+	file bool // a directory there does no harm
+}
 
 func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	var roots []confine.Root
 	for _, r := range t.Roots {
 		roots = append(roots, confine.Root{Path: r.Path, Writable: true, Dir: true})
 	}
-	named := t.Protected()
+	named := protectedPaths{}
+	for path, rule := range t.Protected() {
+		named[path] = protection{rule: rule}
+	}
 	if len(roots) == 0 {
 		return named, nil
 	}
@@ -235,12 +243,17 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range list {
-		named[p.Path] = p.Rule
+	add := func(path string, p protection) {
+		if _, known := named[path]; !known || !p.file {
+			named[path] = p
+		}
 	}
-	for path, rule := range maps.Clone(named) { // and where links of the project lead from there
+	for _, p := range list {
+		add(p.Path, protection{p.Rule, p.File})
+	}
+	for path, p := range maps.Clone(named) { // and where links of the project lead from there
 		for _, place := range hostrun.Behind(path) {
-			named[place] = rule
+			add(place, p)
 		}
 	}
 	return named, nil
@@ -257,11 +270,12 @@ func (p protectedPaths) in(root string) protectedPaths {
 	return here
 }
 
-// rule names the rule by which nothing lands at a relative path, or returns "".
-func (p protectedPaths) rule(path string) string {
+// rule names the rule by which nothing lands at a relative path, or returns "". dir tells
+// that a directory would.
+func (p protectedPaths) rule(path string, dir bool) string {
 	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
-		if rule, ok := p[path[:end]]; ok {
-			return "protected: " + strings.TrimPrefix(rule, "default: ")
+		if found, ok := p[path[:end]]; ok && !(found.file && (dir || end < len(path))) {
+			return "protected: " + strings.TrimPrefix(found.rule, "default: ")
 		}
 	}
 	return ""
@@ -269,9 +283,9 @@ func (p protectedPaths) rule(path string) string {
 
 // below names the rule by which something below a path is protected.
 func (p protectedPaths) below(path string) string {
-	for at, rule := range p {
+	for at, found := range p {
 		if at != path && fsat.Within(at, path) {
-			return "a link there would lead to what is protected: " + strings.TrimPrefix(rule, "default: ")
+			return "a link there would lead to what is protected: " + strings.TrimPrefix(found.rule, "default: ")
 		}
 	}
 	return ""

@@ -19,8 +19,10 @@ import (
 
 const (
 	headerSize = 12 // signature, version, number of entries
-	statSize   = 40 // of an entry, before its ID; the mode is at modeAt
+	statSize   = 40 // of an entry, before its ID
+	mtimeAt    = 8  // in these bytes
 	modeAt     = 24
+	sizeAt     = 36
 
 	flagValid    = 0x8000
 	flagExtended = 0x4000
@@ -77,7 +79,8 @@ type Index struct {
 	trees   []byte
 	root    *cacheTree // of the host's index
 	ids     []string   // of trees
-	kept    bool       // data holds nothing that Encode leaves out
+	kept    bool       // data is what Encode returns
+	own     bool       // data is a copy
 	runs    []run
 }
 
@@ -350,12 +353,16 @@ func (x *Index) changed(entries []entry, base *Index, old []entry) []Entry {
 			}
 			old = old[1:]
 		}
-		if len(old) > 0 && order == 0 && old[0].mode == e.mode && bytes.Equal(base.id(&old[0]), x.id(e)) {
-			continue
+		if len(old) == 0 || order != 0 || !x.isSame(e, base, &old[0]) {
+			changed = append(changed, x.entry(e))
 		}
-		changed = append(changed, x.entry(e))
 	}
 	return changed
+}
+
+// isSame reports whether an entry has the mode and ID of one of base.
+func (x *Index) isSame(e *entry, base *Index, old *entry) bool {
+	return e.mode == old.mode && bytes.Equal(x.id(e), base.id(old))
 }
 
 // compare compares an entry of a with one of b.

@@ -345,37 +345,6 @@ func TestDeepTrees(t *testing.T) {
 	host.git("cat-file", "-e", id)
 }
 
-func TestShallowAndPartial(t *testing.T) {
-	full := newRepo(t, SHA1)
-	full.commit("a", "1")
-	full.commit("b", "2")
-	full.git("config", "uploadpack.allowFilter", "true")
-	t.Run("shallow", func(t *testing.T) {
-		host, box := newRepo(t, SHA1), newRepo(t, SHA1)
-		box.git("fetch", "-q", "--depth=1", "file://"+full.dir, "main")
-		id := box.git("rev-parse", "FETCH_HEAD")
-		assert.Equal(t, 3, host.land(host.lander(Options{}), box).Added, "not the commit")
-		result := host.land(host.lander(Options{Shallow: func(c string) bool { return c == id }}), box)
-		assert.Equal(t, Result{Added: 1}, result)
-	})
-	t.Run("partial", func(t *testing.T) {
-		host, box := newRepo(t, SHA1), newRepo(t, SHA1)
-		for _, r := range []*repo{host, box} {
-			r.git("remote", "add", "origin", "file://"+full.dir)
-			r.git("config", "remote.origin.promisor", "true")
-			r.git("config", "remote.origin.partialclonefilter", "blob:none")
-			r.git("config", "extensions.partialclone", "origin")
-			r.git("config", "core.repositoryformatversion", "1")
-		}
-		box.git("fetch", "-q", "--filter=blob:none", "origin", "main")
-		id := box.git("rev-parse", "FETCH_HEAD")
-		assert.Equal(t, 4, host.land(host.lander(Options{Promised: true}), box).Added)
-		host.git("update-ref", "refs/heads/landed", id)
-		host.fsck()
-		host.git("checkout", "-q", "landed")
-	})
-}
-
 // packOf builds a pack with its index by hand. Entries are written unchanged; offset is
 // the position of the last one.
 type packOf struct {

@@ -13,19 +13,24 @@ import (
 
 // Options describe the objects that may be missing from the host's database.
 type Options struct {
-	// Shallow reports whether the history ends at a commit: its parents may be
-	// missing. Nil: no commit is shallow. The host's `shallow` file has to name the
-	// commit before a ref leads to it.
+	// Shallow reports whether the history may end at a commit: its parents may be missing.
+	// Nil: it ends nowhere. Cut is called with such commits before they are published. It has
+	// to add them to the host's file `shallow`: without that the host's git would fail.
 	Shallow func(commit string) bool
+	Cut     func(commits []string) error
 
-	// Promised is for partial clones: git fetches an object that is missing from
-	// the remote when it needs it.
-	Promised bool
+	// Promised are the kinds of objects, "blob" or "tree", that may be missing since the
+	// repository is a partial clone: git fetches one from the remote when it needs it.
+	Promised []string
+
+	// Budget bounds the work. Nil: there is one for this Lander.
+	Budget *Budget
 }
 
 // Result is the outcome of one landing.
 type Result struct {
 	Added   int       // objects that the host has now
+	Later   bool      // the Budget is spent: the rest may land with another one
 	Refused []Refused // causes first; a pack that did not change is named once
 	Omitted int       // refused objects beyond those in Refused
 }
@@ -46,16 +51,18 @@ const maxRefused = 100
 // at any moment, and after SIGKILL. Packs are synced to the disk; loose objects are not,
 // as git does by default.
 type Lander struct {
-	host    *Database
-	format  Format
-	options Options
-	target  *target
-	landed  map[oid]struct{}       // the host has them
-	refused map[attempt]string     // for good, with the reason
-	packs   map[string]signature   // packs with nothing more to land
-	dirs    map[string]signature   // the same for directories of loose objects
-	kinds   map[oid]kind           // of objects of the host
-	special map[specialFile]string // the fault in it, or ""
+	host      *Database
+	format    Format
+	options   Options
+	target    *target
+	landed    map[oid]struct{}       // the host has them
+	absent    map[oid]kind           // of missing objects, as others refer to them
+	announced map[oid]struct{}       // missing objects of which the host's git knows
+	refused   map[attempt]string     // for good, with the reason
+	packs     map[string]signature   // packs with nothing more to land
+	dirs      map[string]signature   // the same for directories of loose objects
+	kinds     map[oid]kind           // of objects of the host
+	special   map[specialFile]string // the fault in it, or ""
 }
 
 // attempt is an object in a file that has not changed since it was read.
@@ -72,23 +79,27 @@ type specialFile struct {
 
 // NewLander returns a Lander for a database of the host.
 func NewLander(host *Database, f Format, o Options) *Lander {
+	if o.Budget == nil {
+		o.Budget = new(Budget)
+	}
 	return &Lander{
 		host: host, format: f, options: o,
-		landed:  map[oid]struct{}{},
-		refused: map[attempt]string{},
-		packs:   map[string]signature{},
-		dirs:    map[string]signature{},
-		kinds:   map[oid]kind{},
-		special: map[specialFile]string{},
+		landed:    map[oid]struct{}{},
+		absent:    map[oid]kind{},
+		announced: map[oid]struct{}{},
+		refused:   map[attempt]string{},
+		packs:     map[string]signature{},
+		dirs:      map[string]signature{},
+		kinds:     map[oid]kind{},
+		special:   map[specialFile]string{},
 	}
 }
 
 // Bounds of one round. Objects over them wait for the next one.
 const (
-	maxObjects  = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
-	maxInflated = 8 << 30  // bytes inflated or put together from deltas
-	maxKept     = 64 << 20 // bytes of trees and commits kept until they are published
-	maxWhole    = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
+	maxObjects = 4 << 20  // IDs that are new to the host; each takes some 250 bytes of memory
+	maxKept    = 64 << 20 // bytes of trees and commits kept until they are published
+	maxWhole   = 4 << 20  // bytes of a blob that is inflated in memory, and not piecemeal
 )
 
 // Bounds of publishing objects in files of their own; more go into a pack.
@@ -105,6 +116,8 @@ type node struct {
 	size    uint64
 	sources []source // in the order in which they are tried
 	refs    []uint32 // to other nodes: number, and kind in the upper bits
+	shallow bool     // the parents of the commit may be missing
+	cut     bool     // they are
 	reason  string   // why it was refused, or waits
 	data    []byte   // content, if it is small and loose
 	entry   stored   // its position in landing.pack, if entry.at is not 0
@@ -135,19 +148,21 @@ const kindShift = 30 // maxObjects fits below it
 // landing is one round of Land.
 type landing struct {
 	*Lander
-	layer    int
-	nodes    []node
-	byID     map[oid]uint32
-	packs    []*layerPack
-	pack     *packWriter // private: verified objects of the layer's packs
-	cache    cache
-	inflated uint64
-	kept     uint64
-	full     bool                     // a bound of one round was met: another round may land more
-	dirs     map[string]signature     // of loose objects, if nothing in them is left
-	special  map[specialFile][]uint32 // the trees that have it
-	ready    []uint32                 // children first
-	result   Result
+	layer   int
+	nodes   []node
+	byID    map[oid]uint32
+	packs   []*layerPack
+	pack    *packWriter // private: verified objects of the layer's packs
+	cache   cache
+	kept    uint64
+	full    bool                     // a bound of one round was met: another round may land more
+	gaps    []oid                    // promised objects that are missing
+	gapOf   map[oid]uint32           // their numbers
+	missing map[uint32][]uint32      // numbers of gaps, by the node that refers to them
+	dirs    map[string]signature     // of loose objects, if nothing in them is left
+	special map[specialFile][]uint32 // the trees that have it
+	ready   []uint32                 // children first
+	result  Result
 }
 
 // Land lands the objects that the layer has and the host does not. layer is a descriptor
@@ -168,6 +183,7 @@ func (l *Lander) Land(layer int) (Result, error) {
 			byID:    map[oid]uint32{},
 			special: map[specialFile][]uint32{},
 			dirs:    map[string]signature{},
+			missing: map[uint32][]uint32{}, gapOf: map[oid]uint32{},
 		}
 		err := r.run()
 		r.close()
@@ -175,7 +191,8 @@ func (l *Lander) Land(layer int) (Result, error) {
 		if err != nil {
 			return sum, fmt.Errorf("cannot land objects: %w", err)
 		}
-		if !r.full || r.result.Added == 0 {
+		sum.Later = r.options.Budget.spent
+		if !r.full || r.result.Added == 0 || sum.Later {
 			sum.Refused = slices.DeleteFunc(sum.Refused, func(refused Refused) bool {
 				id, _ := l.format.parseID(refused.Name)
 				_, ok := l.landed[id]
@@ -203,10 +220,8 @@ func (r *Result) add(next Result) {
 }
 
 func (r *landing) run() (err error) {
-	if r.target == nil {
-		if r.target, err = newTarget(r.host); err != nil {
-			return err
-		}
+	if err := r.open(); err != nil {
+		return err
 	}
 	r.list()
 	if err := r.verify(); err != nil {
@@ -221,6 +236,14 @@ func (r *landing) run() (err error) {
 	}
 	r.conclude()
 	return nil
+}
+
+// open opens the host's directory for new objects.
+func (l *Lander) open() (err error) {
+	if l.target == nil {
+		l.target, err = newTarget(l.host)
+	}
+	return err
 }
 
 func (r *landing) close() {
@@ -313,16 +336,6 @@ func (r *landing) verify() error {
 	return nil
 }
 
-// spend counts bytes to be inflated, and reports whether the bound allows them.
-func (r *landing) spend(n uint64) bool {
-	if n > maxInflated-r.inflated {
-		r.full = true
-		return false
-	}
-	r.inflated += n
-	return true
-}
-
 // fail gives up the present source of an object, and moves on to the next. A failure that
 // may be temporary is not remembered.
 func (r *landing) fail(i uint32, reason string, final bool) {
@@ -341,12 +354,9 @@ func (r *landing) fail(i uint32, reason string, final bool) {
 func (r *landing) accept(i uint32, k kind, data []byte) error {
 	n := &r.nodes[i]
 	n.state, n.kind, n.reason = verified, k, ""
-	shallow := k == commit && r.options.Shallow != nil && r.options.Shallow(r.format.hex(n.id))
+	n.shallow = k == commit && r.options.Shallow != nil && r.options.Shallow(r.format.hex(n.id))
 	var failed error
 	err := check(r.format, k, data, func(ref ref) error {
-		if ref.parent && shallow {
-			return nil
-		}
 		if ref.file != "" {
 			f := specialFile{ref.id, ref.file}
 			r.special[f] = append(r.special[f], i)
@@ -358,6 +368,9 @@ func (r *landing) accept(i uint32, k kind, data []byte) error {
 		}
 		return why
 	})
+	if k == blob && r.suspect(n.size) {
+		err = checkSpecial(".gitmodules", data)
+	}
 	switch {
 	case failed != nil:
 		return failed
@@ -367,6 +380,10 @@ func (r *landing) accept(i uint32, k kind, data []byte) error {
 	}
 	return nil
 }
+
+// suspect reports whether a blob may be a file that git fsck checks, though no tree in the
+// layer says so: where objects may be missing, the tree may have landed before.
+func (r *landing) suspect(size uint64) bool { return len(r.options.Promised) > 0 && size <= maxSpecial }
 
 // link records a reference. The first error means that the object is permanently invalid,
 // the second one that the host cannot be read.
@@ -384,7 +401,12 @@ func (r *landing) link(i uint32, ref ref) (wrong, failed error) {
 			clear(r.Lander.packs)
 			clear(r.Lander.dirs)
 		}
-		if n.reason == "" && !r.options.Promised {
+		switch {
+		case ref.parent && n.shallow:
+			n.cut = true
+		case r.promises(ref):
+			r.lack(i, ref.id)
+		case n.reason == "":
 			n.reason = fmt.Sprintf("refers to the %s %s, which is missing", ref.kind, r.format.hex(ref.id))
 		}
 		return nil, nil
@@ -394,6 +416,16 @@ func (r *landing) link(i uint32, ref ref) (wrong, failed error) {
 		return wrongKind(r.format, ref.id, k, ref.kind), nil
 	}
 	return nil, nil
+}
+
+// lack records a reference to a missing object.
+func (r *landing) lack(i uint32, id oid) {
+	j, ok := r.gapOf[id]
+	if !ok {
+		j = uint32(len(r.gaps))
+		r.gapOf[id], r.gaps = j, append(r.gaps, id)
+	}
+	r.missing[i] = append(r.missing[i], j)
 }
 
 func wrongKind(f Format, id oid, is, wanted kind) error {
@@ -425,7 +457,7 @@ func (r *landing) checkSpecials() error {
 			data, err := r.specialData(f.id)
 			switch {
 			case errors.Is(err, ErrNotFound):
-				continue // every object that refers to it waits
+				continue // each object that refers to it waits, or accept checks it later
 			case errors.Is(err, ErrTooLarge):
 				why = f.file + " is too large"
 			case err != nil:
@@ -504,6 +536,8 @@ func (r *landing) settle() {
 func (r *landing) follow(i, j uint32, wanted kind) {
 	n, to := &r.nodes[i], &r.nodes[j]
 	switch {
+	case to.state != ready && to.state != landed && wanted == commit && n.shallow:
+		n.cut = true
 	case to.state != ready && to.state != landed:
 		n.state, n.reason = waiting, fmt.Sprintf("refers to the %s %s, which does not land", wanted, r.format.hex(to.id))
 	case to.kind != wanted:
@@ -514,17 +548,18 @@ func (r *landing) follow(i, j uint32, wanted kind) {
 
 // publish writes the objects in ready. A few loose blobs are on the host already.
 func (r *landing) publish() error {
-	packed, size, promisor := 0, uint64(0), false
+	if err := r.announce(); err != nil {
+		return err
+	}
+	packed, size := 0, uint64(0)
 	for _, i := range r.ready {
 		if n := &r.nodes[i]; n.entry.at != 0 {
 			packed++
 			size += n.size
-			pack := n.sources[0].pack
-			promisor = promisor || r.options.Promised && pack != nil && pack.promisor
 		}
 	}
-	if packed > maxLooseObjects || size > maxLooseBytes || promisor {
-		return r.publishPack(promisor)
+	if packed > maxLooseObjects || size > maxLooseBytes {
+		return r.publishPack()
 	}
 	for _, i := range r.ready {
 		if err := r.publishLoose(i); err != nil {
@@ -532,6 +567,27 @@ func (r *landing) publish() error {
 		}
 	}
 	return nil
+}
+
+// announce tells the host's git which objects will be missing, before others refer to
+// them.
+func (r *landing) announce() error {
+	var cut []string
+	missing := map[oid]bool{}
+	for _, i := range r.ready {
+		if n := &r.nodes[i]; n.cut {
+			cut = append(cut, r.format.hex(n.id))
+		}
+		for _, j := range r.missing[i] {
+			missing[r.gaps[j]] = true
+		}
+	}
+	if len(cut) > 0 {
+		if err := r.options.Cut(cut); err != nil {
+			return err
+		}
+	}
+	return r.promise(missing)
 }
 
 func (r *landing) publishLoose(i uint32) error {
@@ -554,7 +610,7 @@ func (r *landing) done(i uint32) {
 
 // publishPack publishes all objects in ready as one pack. None of them refers to an
 // object outside that has not landed.
-func (r *landing) publishPack(promisor bool) error {
+func (r *landing) publishPack() error {
 	for _, i := range r.ready {
 		if r.nodes[i].entry.at == 0 {
 			data, err := r.content(i)
@@ -582,7 +638,7 @@ func (r *landing) publishPack(promisor bool) error {
 		n := &r.nodes[i]
 		list = append(list, indexed{n.id, n.entry.at, n.entry.crc})
 	}
-	if err := r.pack.publish(list, promisor); err != nil {
+	if err := r.pack.publish(list, false); err != nil {
 		return err
 	}
 	for _, i := range r.ready {
@@ -665,15 +721,6 @@ func (r *landing) left(n *node) {
 			s.pack.more = true
 		}
 	}
-}
-
-// Added reports whether the host has an object because it landed.
-func (l *Lander) Added(id string) bool {
-	o, ok := l.format.parseID(id)
-	if ok {
-		_, ok = l.landed[o]
-	}
-	return ok
 }
 
 // signature identifies the file that was read before. No process can set its ctime.

@@ -22,7 +22,6 @@ type layerPack struct {
 	name string // without the ending
 	signature
 	file     *os.File
-	promisor bool
 	more     bool // a part of it may land later
 	rank     int
 	byOffset []indexed // sorted; the IDs are claims
@@ -168,9 +167,7 @@ func (r *landing) listPack(dir int, name string) error {
 		r.Lander.packs[name] = p.signature
 		return file.Close()
 	}
-	if st, err := fsat.Lstat(dir, name+".promisor"); err == nil {
-		p.promisor = st.Mode&unix.S_IFMT == unix.S_IFREG
-	}
+	r.options.Budget.Grant(st)
 	r.packs = append(r.packs, p)
 	return nil
 }
@@ -182,7 +179,7 @@ func (r *landing) readIndex(dir int, p *layerPack) error {
 		return err
 	}
 	defer file.Close()
-	if st.Size > maxIndex {
+	if st.Size > maxIndex || !r.options.Budget.Spend(uint64(st.Size)) {
 		return ErrTooLarge
 	}
 	data, err := io.ReadAll(io.LimitReader(file, st.Size))
@@ -248,10 +245,12 @@ func (r *landing) resolve(i uint32) error {
 			continue
 		}
 		n.state = reading
+		before := r.options.Budget.done
 		base, err := r.readPacked(i)
 		var bad mismatch
 		switch {
 		case errors.As(err, &bad):
+			r.options.Budget.waste(before)
 			r.fail(i, bad.Error(), !errors.Is(err, errLater))
 		case err != nil:
 			return err
@@ -279,12 +278,12 @@ func (r *landing) readPacked(i uint32) (*uint32, error) {
 	if e.size > MaxObject || e.size > maxHeld && e.kind != blob {
 		return nil, wrong("%w", ErrTooLarge)
 	}
-	if !r.spend(e.size) {
+	if !r.options.Budget.Spend(e.size) {
 		return nil, wrong("%w", errLater)
 	}
 	if e.kind.valid() {
 		n.kind, n.size = e.kind, e.size
-		if e.size > maxWhole && e.kind == blob {
+		if e.size > maxWhole && e.kind == blob && !r.suspect(e.size) {
 			z, err := inflater(data)
 			if err != nil {
 				return nil, wrong("damaged in the pack %q: %w", s.pack.name, err)
@@ -342,7 +341,7 @@ func (r *landing) readDelta(i uint32, e entry, data io.Reader) (*uint32, error) 
 	if err != nil {
 		return nil, wrong("damaged in the pack %q: %w", pack.name, err)
 	}
-	if _, size, _, err := deltaSizes(delta); err == nil && size <= maxHeld && !r.spend(size) {
+	if _, size, _, err := deltaSizes(delta); err == nil && size <= maxHeld && !r.options.Budget.Spend(size) {
 		return nil, wrong("%w", errLater)
 	}
 	content, err := applyDelta(base, delta, maxHeld)
@@ -464,9 +463,11 @@ func (r *landing) inflateOwn(i uint32) ([]byte, error) {
 // since it refers to nothing, unless there are so many objects that all go into a
 // pack.
 func (r *landing) readLoose(i uint32) error {
+	before := r.options.Budget.done
 	err := r.tryLoose(i)
 	var bad mismatch
 	if errors.As(err, &bad) {
+		r.options.Budget.waste(before)
 		r.fail(i, bad.Error(), !errors.Is(err, errLater))
 		return nil
 	}
@@ -475,11 +476,12 @@ func (r *landing) readLoose(i uint32) error {
 
 func (r *landing) tryLoose(i uint32) error {
 	n := &r.nodes[i]
-	file, _, err := openFile(r.layer, loosePath(r.format.hex(n.id)))
+	file, st, err := openFile(r.layer, loosePath(r.format.hex(n.id)))
 	if err != nil {
 		return wrong("cannot open it: %w: %w", err, errLater)
 	}
 	defer file.Close()
+	r.options.Budget.Grant(st)
 	z, k, size, err := openLoose(bufio.NewReader(file))
 	if z != nil {
 		defer inflaters.Put(z)
@@ -489,15 +491,16 @@ func (r *landing) tryLoose(i uint32) error {
 		return wrong("damaged: %w", err)
 	case size > MaxObject || size > maxHeld && k != blob:
 		return wrong("%w", ErrTooLarge)
-	case !r.spend(size):
+	case !r.options.Budget.Spend(size):
 		return wrong("%w", errLater)
 	}
 	n.kind, n.size = k, size
 	many := len(r.nodes) > maxLooseObjects
+	piecemeal := k == blob && !r.suspect(size)
 	switch {
-	case k == blob && many:
+	case piecemeal && many:
 		return r.storeLarge(i, z)
-	case k == blob:
+	case piecemeal:
 		if err := r.target.loose(n.id, k, size, z); err != nil {
 			return err
 		}

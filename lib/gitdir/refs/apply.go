@@ -22,9 +22,10 @@ import (
 
 // Apply makes changes on the host, each by itself, and returns one result for
 // each, in the same order. A ref that the host has moved stays, and the command's
-// value goes to refs/pk/SESSION. No object that the host could reach becomes
-// unreachable: old values stay in reflogs or below refs/pk/trash. A process killed
-// at any moment leaves a valid repository, and a further Apply completes the work.
+// value goes to refs/pk/SESSION. Each object that the host's refs lead to stays within
+// reach of them, whatever their logs say: old values stay below refs/pk/trash if no other
+// ref has them. A process killed at any moment leaves a valid repository, and a further
+// Apply completes the work.
 // Like git, it does not wait for the disk.
 func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 	r, err := newReader(h)
@@ -35,7 +36,7 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 		return nil, errors.New("internal error: refs.Apply without Options.Kind")
 	}
 	t := &transaction{reader: r, o: o, deadline: time.Now().Add(patience),
-		kinds: map[string]string{}, landed: map[string]bool{}, pending: map[string]*item{}, parents: map[string]bool{}}
+		kinds: map[string]string{}, landed: map[string]bool{}, pending: map[string]*item{}, parents: map[string]bool{}, changing: map[string]bool{}}
 	t.o.Session = sessionPart(o.Session)
 	items := make([]*item, len(changes))
 	for i, c := range changes {
@@ -71,6 +72,8 @@ type transaction struct {
 	landed   map[string]bool  // IDs that refs have got
 	pending  map[string]*item // deletions to come
 	parents  map[string]bool  // of their names
+	changing map[string]bool  // refs whose values may go
+	holders  map[string]string
 }
 
 // item is a change and its outcome.
@@ -87,10 +90,23 @@ func (it *item) fail(err error) {
 func (t *transaction) succeed(it *item) {
 	it.done, it.Outcome = true, Landed
 	t.landed[it.Change.New] = true
+	delete(t.changing, it.Change.Name)
+	t.hold(it.Change.Name, it.Change.New)
 	// If only the log changes, the layer has no trace of the ref, which would look like a
 	// deletion.
 	if t.o.Landed != nil && it.newValue() != it.oldValue() {
 		t.o.Landed[it.Change.Name] = it.Result.New
+	}
+}
+
+// hold notes the new value of a ref.
+func (t *transaction) hold(name, id string) {
+	if t.holders == nil {
+		return
+	}
+	delete(t.holders, name)
+	if id != "" {
+		t.holders[name] = id
 	}
 }
 
@@ -164,6 +180,7 @@ func (t *transaction) run(items []*item) {
 	before := t.resolveHead()
 	var headItem *item
 	for _, it := range items {
+		t.changing[it.Change.Name] = !it.done
 		if !it.done && it.newValue() == (value{}) {
 			t.pending[it.Change.Name] = it
 			for dir := path.Dir(it.Change.Name); dir != "."; dir = path.Dir(dir) {
@@ -264,19 +281,62 @@ func (t *transaction) update(it *item) {
 // write gives a locked ref its new value, after the old one was kept.
 func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	c := &it.Change
-	logged := t.logged(c.Name)
-	if now.id != "" && !logged && !t.forward(now.id, c.New) && !t.passing(c.Name, now.id) {
-		var err error
-		if it.Trash, err = t.trash(c.Name, now.id, ""); err != nil {
-			return err
-		}
+	if err := t.keepOld(it, now, c.New); err != nil {
+		return err
 	}
-	if logged && c.New != "" {
+	if t.logged(c.Name) && c.New != "" {
 		if err := t.appendLog(c.Name, t.branchLog(c, now.id)); err != nil {
 			return err
 		}
 	}
 	return l.Replace(c.newValue().content(), time.Time{})
+}
+
+// keepOld keeps the value that a ref is about to lose. Its log is not enough: the user
+// decides when git gc(1) drops lines from it.
+func (t *transaction) keepOld(it *item, now value, to string) (err error) {
+	if now.id != "" && !t.forward(now.id, to) && !t.passing(it.Change.Name, now.id) && !t.held(it.Change.Name, now.id) {
+		it.Trash, err = t.trash(it.Change.Name, now.id, "")
+	}
+	return err
+}
+
+// maxHolders bounds the refs that are asked for a value.
+const maxHolders = 1000
+
+// held reports whether a value is in the history of other refs that stay.
+func (t *transaction) held(name, id string) bool {
+	if t.holders == nil {
+		t.findHolders()
+	}
+	var others []string
+	for other, has := range t.holders {
+		if other != name && !t.changing[other] {
+			others = append(others, has)
+		}
+	}
+	return slices.Contains(others, id) || t.o.IsAncestor != nil && t.kind(id) == "commit" && t.o.IsAncestor(id, others...)
+}
+
+// findHolders reads the refs that users do not expect to go by themselves, such as a
+// bisect's and the stash.
+func (t *transaction) findHolders() {
+	t.holders = map[string]string{}
+	add := func(name string) {
+		if !slices.ContainsFunc([]string{heads, tags, remotes, ours}, func(space string) bool { return strings.HasPrefix(name, space) }) {
+			return
+		}
+		if now, err := t.read(name); len(t.holders) < maxHolders && err == nil && now.id != "" {
+			t.holders[name] = now.id
+		}
+	}
+	_ = t.loose("refs", add)
+	if p, err := t.packed(); err == nil {
+		p.each(func(name, _ string) bool {
+			add(name)
+			return len(t.holders) < maxHolders
+		})
+	}
 }
 
 // logged reports whether a ref has a log on the host, or gets one now: git makes one by
@@ -298,15 +358,11 @@ func (t *transaction) branchLog(c *Change, now string) []LogEntry {
 	if t.written(c.Name, now, c.New) {
 		return nil
 	}
-	entries := t.usable(c.Log, now, c.New)
+	entries := t.usable(c, now, c.New)
 	if entries == nil {
 		return []LogEntry{t.summary(now, c.New, "")}
 	}
-	out := make([]LogEntry, len(entries))
-	for i, e := range entries {
-		out[i] = e.prefixed(t.o.Session)
-	}
-	return out
+	return entries
 }
 
 // written reports whether the end of a log leads from one ID to another.
@@ -327,10 +383,10 @@ func (t *transaction) written(name, from, to string) bool {
 	return chain(entries, t.orZero(from), t.orZero(to)) != nil
 }
 
-// usable returns the lines of a layer's log that lead from one ID to another, if
-// all their objects are on the host.
-func (t *transaction) usable(log []LogEntry, from, to string) []LogEntry {
-	entries := chain(log, t.orZero(from), t.orZero(to))
+// usable returns what lands of the lines of a layer's log that lead from one ID to
+// another, if all their objects are on the host.
+func (t *transaction) usable(c *Change, from, to string) []LogEntry {
+	entries := slices.Clone(chain(c.Log, t.orZero(from), t.orZero(to)))
 	for _, e := range entries {
 		for _, id := range []string{e.Old, e.New} {
 			if id != zero(t.HexLen) && t.kind(id) == "" {
@@ -338,7 +394,33 @@ func (t *transaction) usable(log []LogEntry, from, to string) []LogEntry {
 			}
 		}
 	}
+	if len(entries) == 0 {
+		return nil
+	}
+	first, last := t.times(c.Name)
+	for i, e := range entries {
+		entries[i] = e.within(first, last)
+		first = entries[i].Time
+		// By this beginning git finds the branch that HEAD was on before, which it calls "-".
+		if c.Name != head || !strings.HasPrefix(e.Message, "checkout: moving from ") {
+			entries[i] = entries[i].prefixed(t.o.Session)
+		}
+	}
 	return entries
+}
+
+// times returns the bounds of the times of lines that land for a command: it has run
+// between them, and after the host's last line.
+func (t *transaction) times(name string) (first, last int64) {
+	last = time.Now().Unix()
+	first = min(t.o.since(name).Unix(), last)
+	log, err := t.readLog(name)
+	log = strings.TrimSuffix(log, "\n")
+	e, bad := parseEntry(log[strings.LastIndexByte(log, '\n')+1:], t.HexLen)
+	if err == nil && bad == nil {
+		first = max(first, e.Time)
+	}
+	return first, max(first, last)
 }
 
 // summary is a line of pk's for any change. message may be empty.
@@ -357,8 +439,7 @@ func (t *transaction) summary(old, id, message string) LogEntry {
 		person = "pk <>"
 	}
 	now := time.Now()
-	return LogEntry{t.orZero(old), t.orZero(id), fmt.Sprintf("%s %d %s", person, now.Unix(), now.Format("-0700")),
-		"pk: " + t.o.Session + ": " + message}
+	return LogEntry{t.orZero(old), t.orZero(id), person, now.Unix(), now.Format("-0700"), "pk: " + t.o.Session + ": " + message}
 }
 
 func (t *transaction) orZero(id string) string {
@@ -559,7 +640,7 @@ func (t *transaction) keep(it *item, now value) {
 	log := ""
 	if c.Name == stash {
 		log = logText(c.Log)
-	} else if entries := t.usable(c.Log, c.Old, c.New); entries != nil {
+	} else if entries := t.usable(c, c.Old, c.New); entries != nil {
 		log = logText(entries)
 	}
 	name, err := t.save(ours+t.o.Session+"/", strings.TrimPrefix(c.Name, "refs/"), c.New, log, "kept")
@@ -595,7 +676,11 @@ func (t *transaction) save(prefix, short, id, log, message string) (string, erro
 		if i > 0 {
 			name += "-" + strconv.Itoa(i+1)
 		}
-		ok, err := t.saveAs(name, id, log, message, prefix != ours+"trash/")
+		advance := prefix != ours+"trash/"
+		if now, err := t.read(name); err == nil && now.id != "" && now.id != id && !advance {
+			continue
+		}
+		ok, err := t.saveAs(name, id, log, message, advance)
 		if err == errInTheWay {
 			// A ref "a" was kept where now "a/b" should be.
 			short = strings.ReplaceAll(short, "/", "-")
@@ -642,7 +727,11 @@ func (t *transaction) saveAs(name, id, log, message string, advance bool) (bool,
 	if err := t.appendLog(name, []LogEntry{t.summary(now.id, id, message)}); err != nil {
 		return false, err
 	}
-	return true, l.Replace([]byte(id+"\n"), time.Time{})
+	if err := l.Replace([]byte(id+"\n"), time.Time{}); err != nil {
+		return false, err
+	}
+	t.hold(name, id)
+	return true, nil
 }
 
 func sum(text string) string {

@@ -213,7 +213,7 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 		if err != nil {
 			break
 		}
-		if e.seconds() < o.since(name).Unix() {
+		if e.Time < o.since(name).Unix() {
 			break
 		}
 		olds = append(olds, e.Old)

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -131,9 +132,45 @@ func TestLogsOfALayer(t *testing.T) {
 	w.put("logs/refs/heads/main", old+" "+id+" Eve <e@x> 1700000000 +0000\ta\x1b[2J\u009bb\u202e"+strings.Repeat("x", 2000)+"\n")
 	w.put("logs/HEAD", old+" "+id+" Eve <e@x> 1700000000 +0000\treset: moving to HEAD~1\n")
 	assert.Equal(t, []string{"landed HEAD", "landed refs/heads/main"}, w.land())
-	assert.Equal(t, "reset: moving to HEAD~1", w.git("reflog", "-1", "--format=%gs", "HEAD"))
+	assert.Equal(t, "pk: s1: reset: moving to HEAD~1", w.git("reflog", "-1", "--format=%gs", "HEAD"))
 	subject := w.git("reflog", "-1", "--format=%gs", "main")
 	assert.True(t, strings.HasPrefix(subject, "pk: s1: a [2J b xxx"), subject)
 	assert.Less(t, len(subject), 1020)
 	assert.Equal(t, old, w.at("main@{1}"))
+}
+
+// A line that claims an old time would be the first that the host's gc drops.
+func TestTimesInLogs(t *testing.T) {
+	t.Parallel()
+	const past, future = "1000000000 +0000", "4000000000 +0000"
+	w := newWorld(t, "c 1; c 2; git branch b; echo x >>f; git stash -q -m theirs")
+	begun := time.Now().Unix()
+	w.session("export GIT_COMMITTER_DATE='" + past + "'; c 3; git checkout -q -b n; c 4; GIT_COMMITTER_DATE='" + future + "' c 5; git branch -f b; echo y >>f; git stash -q -m ours; git stash drop -q; echo z >>f; git stash -q -m ours; " +
+		"sed -i 's/> [0-9]* /> 1000000000 /; s/theirs/forged/' .git/logs/refs/stash")
+	stash := w.git("reflog", "-1", "--format=%gd %gs", "--date=raw", "stash")
+	assert.NotEmpty(t, w.land())
+	for _, name := range []string{"HEAD", "refs/heads/main", "refs/heads/n", "refs/heads/b", "refs/stash"} {
+		log, err := os.ReadFile(w.host + "/logs/" + name)
+		require.NoError(t, err)
+		last := int64(0)
+		for line := range strings.Lines(string(log)) {
+			e, err := parseEntry(strings.TrimSuffix(line, "\n"), 40)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, e.Time, last, "%s: %s", name, line)
+			assert.GreaterOrEqual(t, e.Time, begun-3600, "%s: %s", name, line)
+			assert.LessOrEqual(t, e.Time, time.Now().Unix(), "%s: %s", name, line)
+			last = e.Time
+		}
+	}
+	assert.Equal(t, stash, w.git("reflog", "-1", "--skip=1", "--format=%gd %gs", "--date=raw", "stash"), "the host's stash keeps its label and time")
+	assert.Empty(t, w.land(), "the second time")
+
+	// The same lines again, from a layer whose record was lost.
+	log, err := os.ReadFile(w.host + "/logs/HEAD")
+	require.NoError(t, err)
+	w.options.Landed = map[string]string{}
+	w.land()
+	again, err := os.ReadFile(w.host + "/logs/HEAD")
+	require.NoError(t, err)
+	assert.Equal(t, string(log), string(again))
 }

@@ -10,16 +10,18 @@ import (
 
 // LogEntry is a line of a reflog.
 type LogEntry struct {
-	Old, New  string // object IDs; the null ID before the first and after the last value
-	Committer string // "Name <mail> SECONDS +0000"
-	Message   string // one line without control characters; may be empty
+	Old, New string // object IDs; the null ID before the first and after the last value
+	Person   string // "Name <mail>"
+	Time     int64  // in seconds since 1970
+	Zone     string // "+0000"
+	Message  string // one line without control characters; may be empty
 }
 
 // maxMessage bounds the bytes of a message that come from a layer.
 const maxMessage = 1000
 
 func (e LogEntry) String() string {
-	return fmt.Sprintf("%s %s %s\t%s\n", e.Old, e.New, e.Committer, e.Message)
+	return fmt.Sprintf("%s %s %s %d %s\t%s\n", e.Old, e.New, e.Person, e.Time, e.Zone, e.Message)
 }
 
 // parseEntry reads a line, without its newline, as git does. Control characters
@@ -32,17 +34,20 @@ func parseEntry(line string, hexLen int) (LogEntry, error) {
 	old, ok := parseID(line[:hexLen], hexLen)
 	id, ok2 := parseID(line[hexLen+1:2*hexLen+1], hexLen)
 	committer, message, _ := strings.Cut(line[2*hexLen+2:], "\t")
-	if !ok || !ok2 || !validCommitter(committer) {
+	e := LogEntry{Old: old, New: id, Message: cleanMessage(message)}
+	if !ok || !ok2 || !e.parseCommitter(committer) {
 		return LogEntry{}, bad
 	}
-	return LogEntry{old, id, committer, cleanMessage(message)}, nil
+	return e, nil
 }
 
-// validCommitter checks "Name <mail> SECONDS +0000". The name may be empty.
-func validCommitter(s string) bool {
+// parseCommitter reads "Name <mail> SECONDS +0000". The name may be empty.
+func (e *LogEntry) parseCommitter(s string) bool {
 	person, when, ok := strings.Cut(s, "> ")
 	seconds, zone, ok2 := strings.Cut(when, " ")
-	return ok && ok2 && validPerson(person+">") &&
+	e.Person, e.Zone = person+">", zone
+	e.Time, _ = strconv.ParseInt(seconds, 10, 64)
+	return ok && ok2 && validPerson(e.Person) &&
 		digits(seconds) && len(seconds) <= 12 &&
 		len(zone) == 5 && (zone[0] == '+' || zone[0] == '-') && digits(zone[1:])
 }
@@ -68,10 +73,14 @@ func cleanMessage(s string) string {
 		}
 		return r
 	}, s)
-	s = strings.TrimSpace(s)
-	for len(s) > maxMessage {
-		_, n := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-n]
+	return cut(strings.TrimSpace(s), maxMessage)
+}
+
+// cut shortens valid text to a number of bytes, or one rune less.
+func cut(s string, n int) string {
+	for len(s) > n {
+		_, last := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-last]
 	}
 	return s
 }
@@ -82,15 +91,39 @@ func (e LogEntry) prefixed(session string) LogEntry {
 	return e
 }
 
-// newEntries returns the lines of a layer's log that the host's log lacks, with and
-// without pk's prefix. The layer's log began as a copy of the host's, so it first drops
-// the common beginning. If a line is not one of a reflog, it drops that and all lines
-// before it.
+// within returns the entry with a time between two others. A line that claims an old time
+// is the first that git gc(1) drops.
+func (e LogEntry) within(first, last int64) LogEntry {
+	e.Time = max(first, min(e.Time, last))
+	return e
+}
+
+// key is the part of a line that a line of a layer and the one that lands for it have in
+// common.
+func key(line, session string, hexLen int) string {
+	e, err := parseEntry(line, hexLen)
+	if err != nil {
+		return line
+	}
+	prefix := "pk: " + session
+	if e.Message == prefix {
+		e.Message = ""
+	}
+	e.Message = cut(strings.TrimPrefix(e.Message, prefix+": "), maxMessage-len(prefix+": "))
+	e.Time, e.Zone = 0, ""
+	return e.String()
+}
+
+// newEntries returns the lines of a layer's log that the host's log lacks, whatever their
+// time and with or without pk's prefix. The layer's log began as a copy of the host's, so
+// it first drops the common beginning. If a line is not one of a reflog, it drops that and
+// all lines before it.
 func newEntries(layer, host string, session string, hexLen int) []LogEntry {
+	key := func(line string) string { return key(line, session, hexLen) }
 	for host != "" && layer != "" {
 		line, rest, _ := strings.Cut(host, "\n")
 		mine, mineRest, whole := strings.Cut(layer, "\n")
-		if !whole || line != mine && !samePrefixed(mine, line, session, hexLen) {
+		if !whole || line != mine && key(line) != key(mine) {
 			break
 		}
 		host, layer = rest, mineRest
@@ -100,7 +133,7 @@ func newEntries(layer, host string, session string, hexLen int) []LogEntry {
 	}
 	had := map[string]int{}
 	for line := range strings.Lines(host) {
-		had[strings.TrimSuffix(line, "\n")]++
+		had[key(strings.TrimSuffix(line, "\n"))]++
 	}
 	var entries []LogEntry
 	for layer != "" {
@@ -111,22 +144,13 @@ func newEntries(layer, host string, session string, hexLen int) []LogEntry {
 			entries = nil
 			continue
 		}
-		if landed := strings.TrimSuffix(e.prefixed(session).String(), "\n"); had[landed] > 0 {
-			had[landed]--
-		} else if had[line] > 0 {
-			had[line]--
+		if k := key(line); had[k] > 0 {
+			had[k]--
 		} else {
 			entries = append(entries, e)
 		}
 	}
 	return entries
-}
-
-// samePrefixed reports whether a line of the host's log is one of the layer's
-// log that has landed.
-func samePrefixed(layer, host, session string, hexLen int) bool {
-	e, err := parseEntry(layer, hexLen)
-	return err == nil && e.prefixed(session).String() == host+"\n"
 }
 
 // chain returns the longest end of entries that leads from one value to another
@@ -146,12 +170,4 @@ func chain(entries []LogEntry, from, to string) []LogEntry {
 		}
 	}
 	return found
-}
-
-// seconds returns the time of an entry that was parsed.
-func (e LogEntry) seconds() int64 {
-	_, when, _ := strings.Cut(e.Committer, "> ")
-	when, _, _ = strings.Cut(when, " ")
-	n, _ := strconv.ParseInt(when, 10, 64)
-	return n
 }

@@ -177,7 +177,7 @@ func TestEntries(t *testing.T) {
 func TestNewEntries(t *testing.T) {
 	t.Parallel()
 	line := func(from, to int, message string) string {
-		return LogEntry{id(from), id(to), "A <a> 1 +0000", message}.String()
+		return LogEntry{id(from), id(to), "A <a>", 1, "+0000", message}.String()
 	}
 	a, b, c := line(0, 1, "a"), line(1, 2, "b"), line(2, 3, "c")
 	for _, row := range []struct {

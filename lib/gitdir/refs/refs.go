@@ -48,8 +48,9 @@ type Options struct {
 	// object is refused.
 	Kind func(id string) (string, error)
 
-	// IsAncestor, if not nil, reports whether commit a is an ancestor of b.
-	IsAncestor func(a, b string) bool
+	// IsAncestor, if not nil, reports whether commit a is in the history of one of others:
+	// of commits, or of tags of such. It may fail to find it.
+	IsAncestor func(a string, others ...string) bool
 
 	// Since is the time from Now before the layer was mounted. A ref whose file has an older
 	// ctime has the value with which the command started.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -237,10 +238,12 @@ func (w *world) kind(id string) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-func (w *world) isAncestor(a, b string) bool {
-	cmd := exec.Command("git", "merge-base", "--is-ancestor", a, b)
-	cmd.Dir, cmd.Env = w.tree, environment("/none")
-	return cmd.Run() == nil
+func (w *world) isAncestor(a string, others ...string) bool {
+	return slices.ContainsFunc(others, func(b string) bool {
+		cmd := exec.Command("git", "merge-base", "--is-ancestor", a, b)
+		cmd.Dir, cmd.Env = w.tree, environment("/none")
+		return cmd.Run() == nil
+	})
 }
 
 // refs returns the output of for-each-ref in a repository, without pk's refs.
@@ -265,6 +268,27 @@ func (w *world) reachable() map[string]bool {
 		all[id] = true
 	}
 	return all
+}
+
+// held returns all commits that the host's refs lead to, and the stashes.
+func (w *world) held() string {
+	w.t.Helper()
+	return w.sh(w.tree, "git rev-list --all $(git stash list --format=%H)")
+}
+
+// forget makes the host's git forget all that no ref leads to.
+func (w *world) forget() {
+	w.t.Helper()
+	w.git("-c", "gc.reflogExpire=now", "-c", "gc.reflogExpireUnreachable=now", "gc", "-q", "--prune=now")
+}
+
+// hold checks that refs lead to all commits.
+func (w *world) hold(held string) {
+	w.t.Helper()
+	now := strings.Fields(w.held())
+	for id := range strings.FieldsSeq(held) {
+		require.Containsf(w.t, now, id, "no ref leads to the commit %s", id)
+	}
 }
 
 // sound checks that the host's repository is valid, that no lock was left, and that no

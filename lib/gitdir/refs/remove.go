@@ -250,13 +250,14 @@ func (t *transaction) writeStash(l *gitlock.Lock, it *item, now value, log strin
 	for _, e := range c.Log {
 		stays[e.New] = true
 	}
+	lines := t.stashLines(c.Log, log)
 	if now.id != "" && !stays[now.id] && log == "" {
 		log = t.summary("", now.id, "stash").String()
 	}
 	if err := t.trashStashes(it, log, stays); err != nil {
 		return err
 	}
-	if text := logText(c.Log); text != "" && text != log {
+	if text := logText(lines); text != "" && text != log {
 		removeEmpty(t.log(stash))
 		if err := makeParents(t.log(stash)); err != nil {
 			return err
@@ -274,6 +275,29 @@ func (t *transaction) writeStash(l *gitlock.Lock, it *item, now value, log strin
 		return nil
 	}
 	return l.Replace([]byte(c.New+"\n"), time.Time{})
+}
+
+// stashLines returns what lands of the lines of a layer's log of refs/stash. A stash that
+// the host's log has keeps its label and time there.
+func (t *transaction) stashLines(layer []LogEntry, host string) []LogEntry {
+	had := map[string]LogEntry{}
+	for line := range strings.Lines(host) {
+		if e, err := parseEntry(strings.TrimSuffix(line, "\n"), t.HexLen); err == nil {
+			had[e.New] = e
+		}
+	}
+	first, last := t.times(stash)
+	lines := make([]LogEntry, len(layer))
+	for i, e := range layer {
+		if h, ok := had[e.New]; ok {
+			h.Old = e.Old
+			lines[i] = h
+			continue
+		}
+		lines[i] = e.within(first, last)
+		first = lines[i].Time
+	}
+	return lines
 }
 
 // trashStashes keeps each stash of the host's log, except those that stay.
@@ -366,9 +390,9 @@ func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, befo
 		after = branch.id
 	}
 	from := before
-	entries := t.usable(it.Change.Log, from, after)
+	entries := t.usable(&it.Change, from, after)
 	if entries == nil && now.target != "" && want.target != now.target {
-		if entries = t.usable(it.Change.Log, "", after); entries != nil {
+		if entries = t.usable(&it.Change, "", after); entries != nil {
 			from = "" // the first commit of an orphan branch; the branch that HEAD leaves keeps its value
 		}
 	}
@@ -382,6 +406,9 @@ func (t *transaction) writeHead(l *gitlock.Lock, it *item, now, want value, befo
 	}
 	if now == want {
 		return nil
+	}
+	if err := t.keepOld(it, now, after); err != nil {
+		return err
 	}
 	return l.Replace(want.content(), time.Time{})
 }

@@ -16,7 +16,8 @@ import (
 type check func(l *lander, data, old []byte) error
 
 // rebaseMerge are the files of rebase-merge. It omits those that hold options for other
-// programs: strategy_opts, gpg_sign_opt with a key, trailer.
+// programs: strategy_opts, gpg_sign_opt, trailer. Git takes an empty one for an option
+// too: gpg_sign_opt makes it sign with the default key.
 var rebaseMerge = map[string]check{
 	"git-rebase-todo":           todo(rebaseCommands),
 	"git-rebase-todo.backup":    todo(rebaseCommands),
@@ -38,20 +39,18 @@ var rebaseMerge = map[string]check{
 	"refs-to-delete":            refsToDelete,
 	"update-refs":               updateRefs,
 	"interactive":               empty,
-	"gpg_sign_opt":              empty,
 	"cdate_is_adate":            empty,
 	"ignore_date":               empty,
 	"orig-head":                 head("commit"),
 	"head":                      head("commit"),
 	"verbose":                   empty,
 	"quiet":                     empty,
-	"signoff":                   word("", "--signoff"),
+	"signoff":                   word("--signoff"),
 	"head-name":                 headName,
 	"onto":                      head("commit"),
 	"autostash":                 head("commit"),
-	"strategy":                  word("", "ort", "recursive"), // others are run as git-merge-NAME
-	"strategy_opts":             empty,
-	"allow_rerere_autoupdate":   word("", "--rerere-autoupdate", "--no-rerere-autoupdate"),
+	"strategy":                  word("ort", "recursive"), // others are run as git-merge-NAME
+	"allow_rerere_autoupdate":   word("--rerere-autoupdate", "--no-rerere-autoupdate"),
 	"reschedule-failed-exec":    empty,
 	"no-reschedule-failed-exec": empty,
 	"drop_redundant_commits":    empty,
@@ -80,7 +79,7 @@ var rebaseApply = map[string]check{
 	"apply-opt":               lines(` ?('-[pC][0-9]{1,4}'( |$))*`),
 	"rebasing":                empty,
 	"applying":                empty,
-	"abort-safety":            heads,
+	"abort-safety":            abortSafety,
 	"info":                    text,
 	"msg":                     text,
 	"msg-clean":               text,
@@ -93,18 +92,16 @@ var rebaseApply = map[string]check{
 	"orig-head":               head("commit"),
 	"autostash":               head("commit"),
 	"verbose":                 empty,
-	"signoff":                 word("", "--signoff"),
-	"gpg_sign_opt":            empty,
-	"strategy":                word("", "ort", "recursive"),
-	"strategy_opts":           empty,
-	"allow_rerere_autoupdate": word("", "--rerere-autoupdate", "--no-rerere-autoupdate"),
+	"signoff":                 word("--signoff"),
+	"strategy":                word("ort", "recursive"),
+	"allow_rerere_autoupdate": word("--rerere-autoupdate", "--no-rerere-autoupdate"),
 }
 
 // sequencer are the files of a cherry-pick or revert of several commits.
 var sequencer = map[string]check{
 	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}),
 	"head":         head("commit"),
-	"abort-safety": heads,
+	"abort-safety": abortSafety,
 	"opts":         options,
 }
 
@@ -121,8 +118,9 @@ func text(_ *lander, data, _ []byte) error {
 	return nil
 }
 
+// empty is for a file that is there, or a list without an entry.
 func empty(_ *lander, data, _ []byte) error {
-	if strings.TrimSpace(string(data)) != "" {
+	if len(data) > 0 {
 		return errors.New("it is not empty")
 	}
 	return nil
@@ -153,7 +151,18 @@ func head(kind string) check {
 
 // heads are IDs of commits, one on each line.
 func heads(l *lander, data, _ []byte) error {
+	if len(data) == 0 {
+		return errors.New("it is empty")
+	}
 	return eachLine(data, func(line string) error { return l.object(line, "commit") })
+}
+
+// abortSafety is the commit of HEAD, or empty if there was none.
+func abortSafety(l *lander, data, _ []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	return head("commit")(l, data, nil)
 }
 
 // commit is object, but also accepts an abbreviated ID, which git writes into the list of
@@ -419,15 +428,22 @@ func bisectStart(l *lander, data, _ []byte) error {
 	return branch("refs/heads/" + name)
 }
 
-// bisectTerms are the words for bad and good.
+// bisectTerms are the words for bad and good. They must not be commands of git bisect.
 func bisectTerms(_ *lander, data, _ []byte) error {
-	return eachLine(data, func(line string) error {
-		if !termPattern().MatchString(line) {
+	var terms []string
+	err := eachLine(data, func(line string) error {
+		if terms = append(terms, line); !termPattern().MatchString(line) || slices.Contains(bisectCommands, line) {
 			return fmt.Errorf("bad term %.40q", line)
 		}
 		return nil
 	})
+	if err == nil && (len(terms) != 2 || terms[0] == terms[1]) {
+		err = errors.New("they are not two terms")
+	}
+	return err
 }
+
+var bisectCommands = []string{"help", "start", "skip", "next", "reset", "visualize", "view", "replay", "log", "run", "terms", "state"}
 
 // bisectNames are quoted pathspecs.
 func bisectNames(_ *lander, data, _ []byte) error {

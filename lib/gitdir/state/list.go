@@ -19,7 +19,7 @@ type Difference struct {
 	Err           error // one of them cannot be read; it stays in the layer
 }
 
-// Differences lists all names that Land and Shallow check, in a fixed order. It changes
+// Differences lists all names that Land checks, in a fixed order. It changes
 // nothing and does not check content: a part of it may be refused.
 func Differences(host string, upper int, o Options) (list []Difference, err error) {
 	l := &lander{Options: o, upper: upper, stage: -1}
@@ -27,7 +27,7 @@ func Differences(host string, upper int, o Options) (list []Difference, err erro
 		return nil, fmt.Errorf("cannot open %q: %w", host, err)
 	}
 	defer unix.Close(l.host)
-	for _, group := range append([][]item{{{name: "shallow", check: shallow}}}, groups...) {
+	for _, group := range groups {
 		for _, it := range group {
 			c, err := l.compare(it)
 			var unreadable refusal

@@ -22,11 +22,9 @@ import (
 // Options are facts about the host's objects. Without a function, no ID is known. An ID
 // is lower-case hexadecimal.
 type Options struct {
-	HexLen  int                                     // digits of an ID: 40 or 64
-	Exists  func(id string) bool                    // in the host's object database, now
-	Kind    func(id string) (string, error)         // "commit", "tree" and so on
-	IsNew   func(id string) bool                    // the host did not have it before the command
-	Parents func(id string) (ids []string, _ error) // as the commit names them
+	HexLen int                             // digits of an ID: 40 or 64
+	Exists func(id string) bool            // in the host's object database, now
+	Kind   func(id string) (string, error) // "commit", "tree" and so on
 
 	// Since is the start of the command. A file of the host that changed later stays, unless
 	// it is as this package wrote it. With the zero time no file of the host is replaced or removed.
@@ -90,41 +88,23 @@ var groups = [][]item{
 		{name: "BISECT_NAMES", check: bisectNames},
 		{name: "BISECT_LOG", check: bisectLog},
 		{name: "BISECT_ANCESTORS_OK", check: empty},
-		{name: "BISECT_FIRST_PARENT", check: empty},
+		{name: "BISECT_FIRST_PARENT", check: word("")},
 		{name: "BISECT_EXPECTED_REV", check: head("commit")},
 		{name: "BISECT_HEAD", check: head("commit")},
 		{name: "BISECT_START", check: bisectStart},
 	},
 }
 
-// Names are the names in a git directory that Land and Shallow check.
+// Names are the names in a git directory that Land checks.
 var Names = names()
 
-func names() []string {
-	list := []string{"shallow"}
+func names() (list []string) {
 	for _, group := range groups {
 		for _, item := range group {
 			list = append(list, item.name)
 		}
 	}
 	return list
-}
-
-// Land lands all but the file shallow. host is the path of a git directory that no
-// sandbox writes to; upper is the upper layer over it, which may be hostile and may
-// change meanwhile. Callers hold a lock of their own on the git directory: a second call
-// at the same time would remove the first one's new files.
-//
-// If a file of a group cannot land, the whole group stays. An error is a failure to
-// read or write; names may have landed before.
-func Land(host string, upper int, o Options) (Result, error) { return land(host, upper, o, groups) }
-
-// Shallow lands the file shallow, the commits whose parents git treats as absent. It
-// belongs between objects and refs: refs to such a commit are broken without it. A commit
-// may be added only if it is new, otherwise the host's gc would remove the history below
-// it.
-func Shallow(host string, upper int, o Options) (Result, error) {
-	return land(host, upper, o, [][]item{{{name: "shallow", check: shallow}}})
 }
 
 // lander is one call.
@@ -138,7 +118,14 @@ type lander struct {
 // directories that were exchanged. A later call removes that of a killed one.
 const stageName = "pk-landing.tmp"
 
-func land(host string, upper int, o Options, groups [][]item) (_ Result, err error) {
+// Land lands all that it knows. host is the path of a git directory that no sandbox writes
+// to; upper is the upper layer over it, which may be hostile and may change meanwhile.
+// Callers hold a lock of their own on the git directory: a second call at the same time
+// would remove the first one's new files.
+//
+// If a file of a group cannot land, the whole group stays. An error is a failure to
+// read or write; names may have landed before.
+func Land(host string, upper int, o Options) (_ Result, err error) {
 	if o.HexLen != 40 && o.HexLen != 64 {
 		return Result{}, fmt.Errorf("internal error: object IDs of %d digits", o.HexLen)
 	}
@@ -266,11 +253,11 @@ func (l *lander) compare(it item) (*change, error) {
 	return c, nil
 }
 
-// judge checks the content of a file, or of each file of a directory. The removal of
-// shallow needs a check too; that of other names is harmless.
+// judge checks the content of a file, or of each file of a directory. The removal of a
+// name is harmless.
 func (l *lander) judge(it item, c, old content) error {
 	if it.files == nil {
-		if c.kind == absent && it.name != "shallow" {
+		if c.kind == absent {
 			return nil
 		}
 		return it.check(l, c.data, old.data)

@@ -529,6 +529,7 @@ func TestFiles(t *testing.T) {
 		{"MERGE_MODE", "no-ff", ""},
 		{"MERGE_MODE", "x", "unknown value"},
 		{"MERGE_RR", "", ""},
+		{"MERGE_RR", " ", "not empty"},
 		{"MERGE_RR", none + "\t../../out\x00", "not empty"},
 		{"COMMIT_EDITMSG", "naïve\n\ttext\r\n", ""},
 		{"COMMIT_EDITMSG", "\x1b]0;x\x07", "control character"},
@@ -537,6 +538,9 @@ func TestFiles(t *testing.T) {
 		{"BISECT_START", "--orphan=x", "no branch"},
 		{"BISECT_START", none, "no object"},
 		{"BISECT_TERMS", "bad\ngood", ""},
+		{"BISECT_TERMS", "bad", "not two terms"},
+		{"BISECT_TERMS", "bad\nbad", "not two terms"},
+		{"BISECT_TERMS", "run\ngood", "bad term"},
 		{"BISECT_TERMS", "$(id)\ngood", "bad term"},
 		{"BISECT_LOG", "# x\ngit bisect start '--' 'a'\\''b'\ngit bisect good " + head, ""},
 		{"BISECT_LOG", "git bisect run id", "unknown line"},
@@ -548,14 +552,18 @@ func TestFiles(t *testing.T) {
 		{"BISECT_ANCESTORS_OK", "", ""},
 	} {
 		upper := t.TempDir()
-		require.NoError(t, os.WriteFile(filepath.Join(upper, test.name), []byte(test.content+"\n"), 0o666))
+		content := test.content + "\n"
+		if test.content == "" { // git ends a line, and writes none
+			content = ""
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(upper, test.name), []byte(content), 0o666))
 		clear(s.marks)
 		result := s.land(upper)
 		if test.why == "" {
 			assert.Empty(t, result.Stays, "%s %q", test.name, test.content)
 			data, err := os.ReadFile(s.path(".git/" + test.name))
 			require.NoError(t, err)
-			assert.Equal(t, test.content+"\n", string(data))
+			assert.Equal(t, content, string(data))
 			require.NoError(t, os.Remove(s.path(".git/"+test.name)))
 			continue
 		}
@@ -745,58 +753,6 @@ func touch(path string) string {
 	return path
 }
 
-func TestShallow(t *testing.T) {
-	s := newScene(t, "sha1")
-	id := func(rev string) string { return s.git("rev-parse", rev) }
-	upper := t.TempDir()
-	fd, err := unix.Open(upper, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	require.NoError(t, err)
-	defer unix.Close(fd)
-	fresh := map[string]bool{}
-	loose := func(id string) string { return s.path(".git/objects/" + id[:2] + "/" + id[2:]) }
-	o := s.options()
-	o.Exists = func(id string) bool { _, err := os.Stat(loose(id)); return err == nil }
-	o.Since = time.Now().Add(time.Hour)
-	o.IsNew = func(id string) bool { return fresh[id] }
-	o.Parents = func(id string) ([]string, error) {
-		var parents []string
-		for line := range strings.SplitSeq(s.git("cat-file", "commit", id), "\n") {
-			if parent, ok := strings.CutPrefix(line, "parent "); ok {
-				parents = append(parents, parent)
-			}
-		}
-		return parents, nil
-	}
-	land := func(ids ...string) Result {
-		o.Landed = map[string]Mark{}
-		_ = os.Remove(filepath.Join(upper, "shallow"))
-		if len(ids) == 0 {
-			whiteout(t, filepath.Join(upper, "shallow"))
-		} else {
-			require.NoError(t, os.WriteFile(filepath.Join(upper, "shallow"), []byte(strings.Join(ids, "\n")+"\n"), 0o666))
-		}
-		result, err := Shallow(s.path(".git"), fd, o)
-		require.NoError(t, err)
-		return result
-	}
-	side, below, lower, gone := id("side"), id("side~1"), id("side~2"), id("side~3")
-	assert.Contains(t, land(side).Stays[0].Why, "would hide history")
-	assert.NoFileExists(t, s.path(".git/shallow"))
-	fresh[side] = true
-	assert.Empty(t, land(side).Stays)
-	assert.FileExists(t, s.path(".git/shallow"))
-	assert.Empty(t, land().Stays, "its parent is there")
-	assert.NoFileExists(t, s.path(".git/shallow"))
-
-	fresh[below], fresh[lower] = true, true
-	assert.Empty(t, land(side).Stays)
-	require.NoError(t, os.Remove(loose(gone)))
-	assert.Contains(t, land().Stays[0].Why, "is not complete", "two commits below")
-	assert.Empty(t, land(lower).Stays, "it moves down")
-	assert.Contains(t, land().Stays[0].Why, "is not complete")
-	assert.Contains(t, land("").Stays[0].Why, "no object ID")
-}
-
 // FuzzTodo searches for an accepted list with which git would run a program.
 func FuzzTodo(f *testing.F) {
 	id := strings.Repeat("1", 40)
@@ -812,4 +768,44 @@ func FuzzTodo(f *testing.F) {
 			require.False(t, strings.HasPrefix(line, "exec") || strings.HasPrefix(line, "x ") || strings.HasPrefix(line, "x\t"), line)
 		}
 	})
+}
+
+// To git, an empty file is often an option without a value. Only files that git itself
+// leaves empty may be so.
+func TestEmptyFiles(t *testing.T) {
+	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
+	checks := map[string]check{}
+	for _, group := range groups {
+		for _, it := range group {
+			if it.files == nil {
+				checks[it.name] = it.check
+			}
+			for name, check := range it.files {
+				checks[it.name+"/"+name] = check
+			}
+		}
+	}
+	for _, row := range []struct{ text, land string }{
+		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG COMMIT_EDITMSG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
+			rebase-apply/abort-safety rebase-apply/apply-opt rebase-apply/applying rebase-apply/final-commit rebase-apply/info rebase-apply/msg
+			rebase-apply/msg-clean rebase-apply/no-commit rebase-apply/patch rebase-apply/quiet rebase-apply/quoted-cr rebase-apply/rebasing
+			rebase-apply/rewritten rebase-apply/scissors rebase-apply/verbose
+			rebase-merge/cdate_is_adate rebase-merge/current-fixups rebase-merge/done rebase-merge/drop_redundant_commits rebase-merge/dropped
+			rebase-merge/git-rebase-todo rebase-merge/git-rebase-todo.backup rebase-merge/ignore_date rebase-merge/interactive
+			rebase-merge/keep_redundant_commits rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash
+			rebase-merge/no-reschedule-failed-exec rebase-merge/patch rebase-merge/quiet rebase-merge/refs-to-delete
+			rebase-merge/reschedule-failed-exec rebase-merge/rewritten-list rebase-merge/rewritten-pending rebase-merge/stopped-sha
+			rebase-merge/update-refs rebase-merge/verbose
+			sequencer/abort-safety sequencer/opts sequencer/todo BISECT_NAMES`},
+		{" ", `COMMIT_EDITMSG MERGE_MSG SQUASH_MSG rebase-apply/apply-opt rebase-apply/final-commit rebase-apply/info rebase-apply/msg rebase-apply/msg-clean
+			rebase-apply/patch rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
+	} {
+		var land []string
+		for name, check := range checks {
+			if check != nil && check(l, []byte(row.text), nil) == nil {
+				land = append(land, name)
+			}
+		}
+		assert.ElementsMatch(t, strings.Fields(row.land), land, "%q", row.text)
+	}
 }

@@ -1,0 +1,384 @@
+package gitconfig
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"pikuri/lib/confine"
+)
+
+// setting is an entry of a configuration, or a variable with its name as the key.
+type setting struct {
+	Entry
+	kind kindOfSetting
+	read *reading // of a command
+}
+
+type kindOfSetting byte
+
+const (
+	noFile     kindOfSetting = iota
+	perhaps                  // a word with a slash that names a file may be run
+	runs                     // a shell runs it
+	runsFile                 // git runs the file
+	programs                 // a directory of programs
+	reads                    // a file
+	borrows                  // directories of objects
+	partial                  // an index that is not whole
+	repository               // another git directory, by a URL or a path
+)
+
+// variables are git's, and those of programs that git starts, by kind.
+var variables = map[string]kindOfSetting{
+	"GIT_SSH_COMMAND": runs, "GIT_EDITOR": runs, "GIT_SEQUENCE_EDITOR": runs, "VISUAL": runs, "EDITOR": runs, "GIT_PAGER": runs, "PAGER": runs,
+	"GIT_EXTERNAL_DIFF": runs, "GIT_DIFFTOOL_EXTCMD": runs, "BROWSER": runs, "LESSOPEN": runs, "LESSCLOSE": runs,
+	"GIT_SSH": runsFile, "GIT_ASKPASS": runsFile, "SSH_ASKPASS": runsFile, "GIT_PROXY_COMMAND": runsFile,
+	"GIT_EXEC_PATH": programs, "GIT_TEMPLATE_DIR": programs,
+	"GIT_INDEX_FILE": reads, "GIT_SHALLOW_FILE": reads, "GIT_GRAFT_FILE": reads, "GIT_CONFIG": reads,
+	"GIT_TRACE": reads, "GIT_TRACE_SETUP": reads, "GIT_TRACE_PACKET": reads, "GIT_TRACE_PERFORMANCE": reads, "GIT_TRACE_CURL": reads,
+	"GIT_TRACE2": reads, "GIT_TRACE2_EVENT": reads, "GIT_TRACE2_PERF": reads,
+	"GIT_OBJECT_DIRECTORY": borrows, "GIT_ALTERNATE_OBJECT_DIRECTORIES": borrows,
+	"GIT_DIR": repository, "GIT_COMMON_DIR": repository, "GIT_WORK_TREE": noFile, "PATH": noFile,
+}
+
+// kindOfValue tells what git does with the value of a key, as gitconfig(5) and the manuals of
+// git's own helpers say. A command too many does no harm: a word must still name a file.
+func kindOfValue(key string) kindOfSetting {
+	if kind, is := variables[key]; is {
+		return kind
+	}
+	section, _, _ := strings.Cut(key, ".")
+	name := cmp.Or(key[strings.LastIndexByte(key, '.')+1:], key)
+	ends := func(suffixes ...string) bool {
+		return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+	}
+	switch key {
+	case "core.hookspath", "init.templatedir":
+		return programs
+	case "core.attributesfile", "core.excludesfile", "trace2.normaltarget", "trace2.eventtarget", "trace2.perftarget":
+		return reads
+	case "core.splitindex", "index.sparse":
+		return partial
+	case "core.worktree", "commit.template", "blame.ignorerevsfile", "mailmap.file", "format.signaturefile":
+		return noFile
+	}
+	switch section {
+	case "alias", "pager":
+		return runs
+	case "include", "includeif", "branch", "safe", "maintenance", "url", "user", "author", "committer":
+		return noFile
+	}
+	switch {
+	case section == "remote" && (name == "url" || name == "pushurl"):
+		return repository
+	case section == "remote" && (name == "fetch" || name == "push"):
+		return noFile
+	case name == "program" || name == "askpass" || name == "gitproxy" || name == "path" || name == "smtpserver":
+		return runsFile
+	case ends("command", "cmd", "hook", "helper", "editor", "pager", "driver", "program"), slices.Contains(commandNames, name):
+		return runs
+	}
+	return perhaps
+}
+
+// commandNames are the names that hold a command in any section, besides those that their
+// ending tells.
+var commandNames = []string{
+	"fsmonitor", "external", "textconv", "clean", "smudge", "process", "difffilter", "uploadpack", "receivepack", "vcs", "update", "browser",
+	"httpd", "authorsprog", "tunnel", "args",
+}
+
+// settings reads what entries mean, and adds the files that they include.
+func (n *Names) settings(l *loader) []*setting {
+	for _, e := range l.targets {
+		n.name(e.Value, "a configuration includes it", false)
+	}
+	var all []*setting
+	for _, e := range l.entries {
+		all = n.setting(all, e, 4)
+	}
+	return all
+}
+
+// setting appends a setting, and those that its command makes.
+func (n *Names) setting(all []*setting, e Entry, depth int) []*setting {
+	s := &setting{Entry: e, kind: kindOfValue(e.Key)}
+	all = append(all, s)
+	value := e.Value
+	switch {
+	case s.kind == repository && strings.HasPrefix(value, "ext::"):
+		s.kind, value = runs, value[len("ext::"):]
+	case strings.HasPrefix(e.Key, "alias.") && !strings.HasPrefix(value, "!"):
+		value = "git " + value
+		if !slices.ContainsFunc(withCommands, func(word string) bool { return strings.Contains(value, word) }) {
+			s.kind = perhaps
+		}
+	}
+	if s.kind == perhaps && !strings.ContainsAny(value, "/=") || s.kind > runsFile || s.kind == noFile || depth == 0 {
+		return all
+	}
+	s.read = readCommand(strings.TrimPrefix(value, "!"), n.getenv)
+	if s.read.blind {
+		n.unknown(s)
+	}
+	for _, made := range s.read.made {
+		all = n.setting(all, made, depth-1)
+	}
+	return all
+}
+
+// withCommands are parts of those git commands that run another command.
+var withCommands = []string{"exec", "-x", "foreach", "run", "pack", "extcmd", "pager", "-O", "filter", "-c"}
+
+func (n *Names) unknown(s *setting) {
+	if !slices.Contains(n.Unknown, s.Key) {
+		n.Unknown = append(n.Unknown, s.Key)
+	}
+}
+
+// gather adds the files that settings name, as seen from a place.
+func (n *Names) gather(at ground, all []*setting) {
+	for _, s := range all {
+		switch s.kind {
+		case runs, perhaps:
+			n.words(s, at)
+		case runsFile:
+			n.each(s.Value, at, func(path string) { n.name(path, "git may run it: "+s.Key, true) })
+			n.words(s, at)
+		case programs:
+			n.each(s.Value, at, func(dir string) {
+				why := "git runs hooks in it: " + s.Key
+				if above, last := filepath.Split(dir); last == "_" { // husky's hooks run files beside this directory
+					n.directory(strings.TrimSuffix(above, "/"), why, hooks)
+				}
+				n.directory(dir, why, hooks)
+				n.links(dir+"/hooks", why)
+			})
+		case reads:
+			n.each(s.Value, at, func(path string) { n.name(path, "git reads it: "+s.Key, true) })
+		case borrows:
+			for dir := range strings.SplitSeq(s.Value, ":") {
+				n.each(strings.Trim(dir, `"`), at, func(path string) { n.name(path, "git keeps objects in it: "+s.Key, false) })
+			}
+		case partial:
+			on, _ := s.Bool()
+			n.Partial = n.Partial || on
+		case repository:
+			n.remote(s, at)
+		}
+	}
+}
+
+// hooks are the names of githooks(5), and of the directories in a template.
+var hooks = []string{
+	"applypatch-msg", "pre-applypatch", "post-applypatch", "pre-commit", "pre-merge-commit", "prepare-commit-msg", "commit-msg", "post-commit", "pre-rebase",
+	"post-checkout", "post-merge", "pre-push", "pre-receive", "update", "proc-receive", "post-receive", "post-update", "reference-transaction",
+	"push-to-checkout", "pre-auto-gc", "post-rewrite", "sendemail-validate", "fsmonitor-watchman", "p4-changelist", "p4-prepare-changelist",
+	"p4-post-changelist", "p4-pre-submit", "post-index-change", "hooks", "info", "config",
+}
+
+// each calls fn with the paths that a file's name may stand for.
+func (n *Names) each(name string, at ground, fn func(path string)) {
+	l := loader{getenv: n.getenv}
+	name, ok := l.expand(name)
+	if !ok || name == "" {
+		return
+	}
+	if filepath.IsAbs(name) {
+		fn(name)
+		return
+	}
+	for _, dir := range slices.Concat(at.tops, at.gitDirs) {
+		fn(beneath(dir, name))
+	}
+}
+
+// remote gathers the files of a repository on this machine: git runs its hooks in a push.
+func (n *Names) remote(s *setting, at ground) {
+	url := strings.TrimPrefix(s.Value, "file://")
+	if colon, slash := strings.IndexByte(url, ':'), strings.IndexByte(url, '/'); colon >= 0 && (slash < 0 || colon < slash) {
+		return
+	}
+	n.each(url, at, func(path string) {
+		if _, in := n.inRoot(n.follow(path).Place); in {
+			if strings.HasPrefix(s.Key, "GIT_") {
+				n.name(path, s.Key, false)
+			}
+			return // a repository of the host's is found there, and another one is no authority
+		}
+		for _, name := range []string{path + "/.git", path, path + ".git"} {
+			dirs, ok := openDotGit(name)
+			if ok {
+				_ = n.Elsewhere("", dirs.gitDir, dirs.commonDir) // git may not be able to read it either
+				return
+			}
+		}
+	})
+}
+
+// words adds the files that a command line mentions.
+func (n *Names) words(s *setting, at ground) {
+	if s.read == nil {
+		return
+	}
+	dirs, lost := n.directories(s.read.words, at)
+	lost = lost || strings.HasPrefix(s.Key, "submodule.") // git runs it in the submodule
+	here := n.searchesHere() || slices.ContainsFunc(s.read.made, func(e Entry) bool { return e.Key == "PATH" })
+	why, strong := "git may run it: "+s.Key, s.kind != perhaps
+	for _, m := range s.read.words {
+		slash := strings.Contains(m.text, "/")
+		named := slash || m.role == script || slices.Contains(scriptEndings, filepath.Ext(m.text)) // also if it is missing
+		switch {
+		case m.role == directory, m.end == whole && strings.TrimSpace(m.text) == "", !strong && !slash:
+			continue
+		case m.end != whole:
+			if strong && !m.guess && m.role != argument {
+				n.unfinished(s, m, dirs, at, why)
+			}
+			continue
+		case m.role == command && !slash:
+			n.inPath(m.text, why)
+			if !here {
+				continue
+			}
+			m.role, named = script, true
+		}
+		if !named && len(dirs) == len(at.tops) && !n.hasAny(at.tops, m.text) {
+			continue
+		}
+		for _, path := range n.paths(m.text, dirs, at) {
+			switch is := n.look(path); {
+			case is == aFile:
+				n.name(path, why, true)
+			case is == aDirectory && m.role == script:
+				for _, file := range []string{"__main__.py", "index.js", "package.json"} {
+					n.name(path+"/"+file, why, true)
+				}
+			case is == missingFile && strong && named && !m.guess && (m.role != argument || !strings.ContainsAny(m.text, code)):
+				n.name(path, why, true)
+			}
+		}
+		if lost && !m.guess && m.role != argument && !filepath.IsAbs(m.text) {
+			n.unknown(s)
+		}
+	}
+}
+
+// code are characters of programs in quotes, for awk and the like. A missing file with one in
+// its name is none of a command's.
+const code = "\n;&|()<>{}[]*$^\\\"`"
+
+// scriptEndings are endings of the names of programs.
+var scriptEndings = []string{".sh", ".bash", ".zsh", ".fish", ".py", ".pl", ".rb", ".js", ".mjs", ".cjs", ".ts", ".lua", ".php", ".awk", ".sed", ".mk", ".tcl", ".el", ".vim", ".jar", ".R"}
+
+// directories lists the directories that a command line names, and the tops. lost tells
+// that it changes to another one.
+func (n *Names) directories(words []mention, at ground) (dirs []string, lost bool) {
+	dirs = slices.Clone(at.tops)
+	for _, m := range words {
+		if m.end != whole || m.text == "" {
+			lost = lost || m.role == directory && m.end == computed
+			continue
+		}
+		if m.role != directory && len(dirs) == len(at.tops) && !filepath.IsAbs(m.text) && !n.hasAny(at.tops, m.text) {
+			continue
+		}
+		for _, path := range n.paths(m.text, dirs, at) {
+			is := n.look(path)
+			if (is == aDirectory || is == missingFile && m.role == directory) && len(dirs) < maxDirectories && !slices.Contains(dirs, path) {
+				dirs = append(dirs, path)
+			}
+		}
+	}
+	return dirs, lost
+}
+
+// maxDirectories bounds the directories of one command line.
+const maxDirectories = 64
+
+// paths lists the paths that a word may stand for.
+func (n *Names) paths(word string, dirs []string, at ground) []string {
+	if filepath.IsAbs(word) {
+		return []string{word}
+	}
+	if strings.HasPrefix(word, "..") {
+		dirs = slices.Concat(dirs, at.gitDirs) // other names there are those of git's files
+	}
+	paths := make([]string, len(dirs))
+	for i, dir := range dirs {
+		paths[i] = beneath(dir, word)
+		if _, known := n.seen[paths[i]]; !known && i < len(at.tops) && !n.has(dir, word) {
+			n.seen[paths[i]] = missingFile
+			if top := n.follow(dir); !strings.Contains(word, "..") {
+				n.walked[paths[i]] = confine.Trail{Place: filepath.Join(top.Place, word), Links: top.Links}
+			}
+		}
+	}
+	return paths
+}
+
+// unfinished adds the files that a pattern, or a word that is not known to its end, may
+// stand for: the directory of all of them.
+func (n *Names) unfinished(s *setting, m mention, dirs []string, at ground, why string) {
+	dir, name := "", m.text
+	if slash := strings.LastIndexByte(m.text, '/'); slash >= 0 {
+		dir, name = m.text[:slash+1], m.text[slash+1:]
+	}
+	if dir == "" && m.end == given {
+		return
+	}
+	for _, path := range n.paths(dir+".", dirs, at) {
+		path = strings.TrimSuffix(path, "/.")
+		if !slices.Contains(at.tops, path) && !n.isTop(n.follow(path).Place) {
+			n.name(path, why, false)
+			n.links(path, why)
+			continue
+		}
+		if m.end == pattern {
+			files, _ := filepath.Glob(beneath(path, name+m.rest))
+			for _, file := range files {
+				n.name(file, why, true)
+			}
+		}
+		if m.end != given {
+			n.unknown(s)
+		}
+	}
+}
+
+// inPath adds the program of a name in PATH, if a root holds it. A program with the name
+// of another one in a directory of PATH is what any shell runs.
+func (n *Names) inPath(name, why string) {
+	if n.programs == nil {
+		n.programs = map[string][]string{}
+		for _, dir := range filepath.SplitList(n.getenv.value("PATH")) {
+			if !filepath.IsAbs(dir) || slices.Contains(systemPath, dir) {
+				continue
+			}
+			_, shown := n.inRoot(n.follow(dir).Place)
+			_ = entries(dir, func(name string, link bool) {
+				if shown || link {
+					n.programs[name] = append(n.programs[name], dir+"/"+name)
+				}
+			})
+		}
+	}
+	if len(n.programs) == 0 {
+		return
+	}
+	for _, prefix := range []string{"", "git-", "git-credential-", "git-remote-"} {
+		for _, path := range n.programs[prefix+name] {
+			n.name(path, why, true)
+		}
+	}
+}
+
+// systemPath are the directories of PATH that hold the system's programs.
+var systemPath = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/games"}
+
+// searchesHere reports whether PATH names the working directory.
+func (n *Names) searchesHere() bool {
+	return slices.ContainsFunc(filepath.SplitList(n.getenv.value("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
+}

@@ -1,0 +1,80 @@
+package gitdir
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The next commit on the host has all its objects, whatever index a command has left.
+func TestIndexHasFiles(t *testing.T) {
+	const (
+		// raw PATH HEX gives the entry of a path in the index another object.
+		raw  = `raw() { perl -MDigest::SHA=sha1 -0777 -e 'open F, "<", ".git/index"; $_ = <F>; s/.{20}$//s; my $i = index($_, $ARGV[0]) - 2; $i -= 2 if ord(substr($_, $i - 2, 1)) & 0x40; substr($_, $i - 20, 20) = pack("H*", $ARGV[1]); open F, ">", ".git/index"; print F $_, sha1($_)' $1 $2; }; `
+		none = "1212121212121212121212121212121212121212"
+		// partial makes a partial clone, without files.
+		partial = `git init -q ../up; cd ../up; mkdir d; echo 1 >d/a; echo 2 >b; git add .; git commit -qm up; git config uploadpack.allowFilter true; git config uploadpack.allowAnySHA1InWant true; cd ../root; git init -q; git remote add origin file://$PWD/../up; git config remote.origin.promisor true; git config remote.origin.partialCloneFilter blob:none; git fetch -q --filter=blob:none origin main; git update-ref refs/heads/main FETCH_HEAD; git read-tree HEAD; `
+	)
+	for _, row := range []struct{ name, host, command, told, names string }{
+		{"a file", ``, `echo x >x; git add x`, ``, "d/f g x"},
+		{"a tree for a file", ``, `git update-index --cacheinfo 100644,$(git rev-parse HEAD:d),g`, "no file", "d/f g"},
+		{"a tree for a link", ``, `git update-index --add --cacheinfo 120000,$(git rev-parse HEAD:d),l`, "no file", "d/f g"},
+		{"a new tree for a file", ``, `git update-index --add --cacheinfo 100644,$(printf '100755 x\0aaaaaaaaaaaaaaaaaaaa' | git hash-object -t tree --literally -w --stdin),x`, "missing", "d/f g"},
+		{"a commit for a file", ``, `git update-index --add --cacheinfo 100755,$(git rev-parse HEAD),x`, "no file", "d/f g"},
+		{"a tag for a file", ``, `git tag -a -m t t; git update-index --add --cacheinfo 100644,$(git rev-parse t),x`, "no file", "d/f g"},
+		{"a tree for a file in a conflict", ``, `printf '0 0000000000000000000000000000000000000000\tg\n100644 %s 2\tg\n' $(git rev-parse HEAD:d) | git update-index --index-info`, "no file", "d/f g"},
+		{"no object", ``, `git update-index --add --cacheinfo 100644,` + none + `,x`, "missing", "d/f g"},
+		{"no object, to be added", ``, raw + `echo x >x; git add -N x; raw x ` + none, "missing", "d/f g"},
+		{"to be added", ``, `echo x >x; git add -N x`, ``, "d/f g x"},
+		{"a file of a partial clone that is not there", partial, `git update-index --index-version=4 --force-write-index; git rm -q --cached d/a`, ``, "b"},
+		{"another one", partial, `git update-index --add --cacheinfo 100644,` + none + `,x`, ``, "b d/a x"},
+		{"a tree of a partial clone for a file", partial, `git update-index --add --cacheinfo 100644,$(git rev-parse HEAD:d),x`, "no file", "b d/a"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			if row.host != partial {
+				g.sh(`repo .; mkdir d; echo 1 >d/f; echo 2 >g; git add .; git commit -qm a`)
+			}
+			g.sh(row.host)
+			told := strings.Join(g.landed(g.mount(g.root+"-layers", row.command)), "\n")
+			if row.told == "" {
+				assert.Empty(t, told)
+			} else {
+				assert.Contains(t, told, row.told)
+			}
+			assert.Equal(t, row.names, strings.ReplaceAll(g.git(".", "ls-files"), "\n", " "))
+			if row.name == "another one" { // git would fetch it
+				g.git(".", "rm", "-q", "--cached", "x")
+			}
+			g.git(".", "commit", "-q", "--allow-empty", "-m", "host")
+			g.collect()
+		})
+	}
+}
+
+// A command's sparse checkout lands where the host has one too.
+func TestIndexOfSparseCheckout(t *testing.T) {
+	const repo = `repo .; mkdir d e; echo 1 >d/f; echo 2 >e/g; echo 3 >h; git add .; git commit -qm a; `
+	const pull = `echo 4 | git hash-object -w --stdin >../id; git update-index --add --cacheinfo 100644,$(cat ../id),e/new --cacheinfo 100644,$(cat ../id),d/new; git update-index --skip-worktree e/new d/new; git commit -qm new; `
+	for _, row := range []struct{ name, host, command, told, skipped string }{
+		{"in the host's", `git sparse-checkout set d`, pull, `"d/new": the mark`, "e/g e/new"},
+		{"in the host's by hand", `git config core.sparseCheckout true; mkdir -p .git/info; echo /d/ >.git/info/sparse-checkout; git read-tree -mu HEAD`, pull, `"d/new": the mark`, "e/g e/new h"},
+		{"in one that the host has ended", `git sparse-checkout set d; git sparse-checkout disable`, pull, `"d/new" and 1 more: the mark`, ""},
+		{"without one", `true`, pull, `"d/new" and 1 more: the mark`, ""},
+		{"in one of the command's", `true`, `git sparse-checkout set d; ` + pull, `"d/new" and 1 more: the mark`, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(repo + row.host)
+			assert.Contains(t, strings.Join(g.landed(g.mount(g.root+"-layers", row.command)), "\n"), row.told)
+			var skipped []string
+			for line := range strings.Lines(g.git(".", "ls-files", "-t")) {
+				if name, ok := strings.CutPrefix(strings.TrimSpace(line), "S "); ok {
+					skipped = append(skipped, name)
+				}
+			}
+			assert.Equal(t, row.skipped, strings.Join(skipped, " "))
+		})
+	}
+}
