@@ -38,6 +38,8 @@ func TestNoCommitIsLost(t *testing.T) {
 		{"notes removed", "git notes add -m note", "git update-ref -d refs/notes/commits; git gc -q --prune=now", true},
 		{"HEAD moved to nothing", "git checkout -q --detach; git commit -q --allow-empty -m only", "git symbolic-ref HEAD refs/heads/nothing; git gc -q --prune=now", false},
 		{"submodule's branches deleted", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only; git -C mod checkout -q -", "cd mod; git branch -D only; git reflog expire --expire=now --all; git gc -q --prune=now", true},
+		{"borrowed objects removed, in packs behind a link", "git repack -adq; mkdir store; mv .git/objects store/o; mv store/o/pack store/p; ln -s ../p store/o/pack; mkdir -p .git/objects/info .git/objects/pack; echo ../../store/o >.git/objects/info/alternates", "rm -rf store/p/*; rm -rf store; git commit -q --allow-empty -m more && git gc -q --prune=now", false},
+		{"hard links to everything written", "git gc -q; git commit -q --allow-empty -m loose; mkdir bk; cp -al .git/objects .git/refs .git/logs .git/packed-refs bk", "chmod -R u+w bk; find bk -type f | while read f; do echo x >$f; done", false},
 		{"submodule removed with its repository", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only", "git submodule --quiet deinit -f mod; rm -rf .git/modules", false},
 	} {
 		if !clitest.Turn(i) {

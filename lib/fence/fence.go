@@ -92,9 +92,11 @@ type Fence struct {
 	joined     *session.Joined   // nil before Ready, and without overlays of a session
 	box        *limits.Box
 	note       *quarantine.Note
-	gitDirs    []string // of the host, shown through layers
-	workTrees  []string // of these
-	ownGitDirs []string // the git directories of these, and bare repositories
+	gitDirs    []string               // of the host, shown through layers
+	workTrees  []string               // of these
+	ownGitDirs []string               // the git directories of these, and bare repositories
+	stores     []func() *gitdir.Store // of these, and of a repository around a root
+	store      gitdir.Store           // all of them
 	submodules []gitdir.Unpopulated
 	wholeIndex bool      // one of them may have an index that would not land
 	linked     []string  // files outside of the roots that git runs or reads, and that have several hard links
@@ -223,7 +225,7 @@ func (f *Fence) plan() error {
 		}
 		o.SessionBase = base
 		if !f.Tell {
-			f.recover(base)
+			f.recover(base, nil)
 		}
 	}
 	if f.OwnTmp && !slices.ContainsFunc(f.Roots, func(r confine.Root) bool { return r.Path == f.Tmp }) {
@@ -259,7 +261,7 @@ func (f *Fence) plan() error {
 	if len(f.unknown) > 0 {
 		f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("git: cannot tell which files these settings run, so what they run in a root is not protected: %s", shortened(f.unknown)))
 	}
-	for _, dir := range gitdir.Alternates(f.gitDirs) {
+	for _, dir := range f.borrowed() {
 		if v := f.Plan.Explain(dir); v.Access == bwrap.Absent {
 			f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("a repository borrows objects from %q, which is not shown: --readable shows it", dir))
 		}
@@ -302,7 +304,10 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 		}
 	}
 	files, err := f.git(writable)
-	return append(list, files...), err
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(list, files, f.stored()), nil
 }
 
 // tools is the tool chains of this machine, as a plan shows them.
@@ -526,9 +531,9 @@ func (f *Fence) Sandbox(argv []string) (monitor.Config, error) {
 	return c, err
 }
 
-// recover finishes the work that killed commands left undone. An error is a warning:
-// the next command tries again.
-func (f *Fence) recover(base string) {
+// recover finishes the work that killed commands left undone. An error is a warning, unless
+// it is known: the next command tries again.
+func (f *Fence) recover(base string, known error) {
 	if _, err := os.Stat(base); err != nil {
 		return // no command has begun there
 	}
@@ -539,8 +544,13 @@ func (f *Fence) recover(base string) {
 	for _, line := range done.Git {
 		f.Warn("git: %s", line)
 	}
-	if err != nil && !errors.Is(err, unix.EMFILE) { // the start will fail, and say so
-		f.Warn("%v", err)
+	if err == nil || errors.Is(err, unix.EMFILE) { // the start will fail, and say so
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		if known == nil || !slices.Contains(strings.Split(known.Error(), "\n"), line) {
+			f.Warn("%s", line)
+		}
 	}
 }
 
@@ -644,7 +654,7 @@ func (f *Fence) End() (quarantine.Report, error) {
 	r, err := note.End()
 	r.Git = append(told, r.Git...)
 	if base, berr := session.Base(os.Getenv); berr == nil {
-		f.recover(base) // a sandbox that was dying when this one was planned has ended
+		f.recover(base, errors.Join(gerr, err)) // a sandbox that was dying when this one was planned has ended
 	}
 	return r, errors.Join(gerr, err)
 }

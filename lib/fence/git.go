@@ -125,6 +125,11 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 			}
 		}
 	}
+	if len(repos) == 0 || repos[0].WorkTree != root {
+		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
+			f.stores = append(f.stores, f.readStore([]gitdir.Repo{{GitDir: around.GitDir, CommonDir: around.CommonDir}}))
+		}
+	}
 	for _, dir := range gitdir.Layers(repos) {
 		if !slices.Contains(f.gitDirs, dir) {
 			f.gitDirs = append(f.gitDirs, dir)
@@ -165,6 +170,7 @@ type found struct {
 	list        *gitdir.List
 	repos       []gitdir.Repo
 	unpopulated []gitdir.Unpopulated
+	store       func() *gitdir.Store // waits for it; nil: it is not being read
 }
 
 // lookAhead begins to look for repositories.
@@ -188,7 +194,7 @@ func (f *Fence) search(root string, ahead bool) *search {
 	var known func([]gitdir.Repo, []gitdir.Unpopulated)
 	if ahead {
 		known = func(repos []gitdir.Repo, unpopulated []gitdir.Unpopulated) {
-			s.known <- found{repos: repos, unpopulated: unpopulated}
+			s.known <- found{repos: repos, unpopulated: unpopulated, store: f.readStore(repos)}
 		}
 	}
 	s.end = sync.OnceValues(func() (at found, err error) {
@@ -213,6 +219,10 @@ func (f *Fence) repositories(root string) ([]gitdir.Repo, error) {
 			return nil, err
 		}
 	}
+	if at.store == nil {
+		at.store = f.readStore(at.repos)
+	}
+	f.stores = append(f.stores, at.store)
 	s.planned = at
 	return at.repos, f.cover(at.unpopulated)
 }
@@ -333,6 +343,9 @@ func (f *Fence) beginGit() error {
 			return err
 		}
 		f.runs = append(f.runs, run)
+		if err := run.Separate(f.store.Shared, f.gitDirs); err != nil {
+			return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect a repository: %v", err), Advice: "remove other names of its files from the roots"}
+		}
 		if run.Warning != nil {
 			f.Warn("git: %v", run.Warning)
 		}

@@ -56,13 +56,16 @@ func Adopt(state, dir string) (*Adopted, error) {
 	if err != nil {
 		return nil, err
 	}
+	if records, err = completed(records, dir); err != nil {
+		return nil, err
+	}
 	a := &adoption{dir: dir, gitDir: dir}
 	for _, n := range records {
 		if n.Dir == dir {
 			a.record, a.found = n, true // if both exist, .git comes after HEAD
 		}
 		if n.Name == "HEAD" && (n.Dir == dir || n.Dir == dir+"/.git") {
-			a.head = n.Fenced
+			a.head = n
 		}
 	}
 	if !a.found {
@@ -76,12 +79,37 @@ func Adopt(state, dir string) (*Adopted, error) {
 	return adopted, saveRecords(state, left)
 }
 
+// completed adds the record of a .git that could not be renamed, on a full disk, when the HEAD
+// in it was removed.
+func completed(records []Inert, dir string) ([]Inert, error) {
+	in := func(dir string) bool {
+		return slices.ContainsFunc(records, func(n Inert) bool { return n.Dir == dir })
+	}
+	if in(dir) || !in(dir+"/.git") {
+		return records, nil
+	}
+	fd, err := fsat.Openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	st, err := fsat.Lstat(fd, ".git")
+	if err != nil {
+		return nil, err
+	}
+	n := Inert{Dir: dir, Name: ".git", Fenced: freeName(fd, ".git"), ino: st.Ino}
+	if err := fsat.RenameFresh(fd, n.Name, fd, n.Fenced); err != nil {
+		return nil, err
+	}
+	return append(records, n), nil
+}
+
 // adoption is one repository being adopted.
 type adoption struct {
 	dir    string
 	gitDir string // path of the host's new one
 	record Inert
-	head   string // the present name of HEAD
+	head   Inert
 	found  bool
 }
 
@@ -208,11 +236,15 @@ func (a *adoption) fill(l *Layer) (told []string, err error) {
 // readHead returns the initial HEAD, and the commit if it is detached. Landing does not
 // find HEAD, since it has another name.
 func (a *adoption) readHead(source int) (text, commit string, err error) {
-	head, err := readSmall(source, a.head, unix.O_NOFOLLOW)
-	if err != nil {
-		return "", "", fmt.Errorf("cannot read its HEAD: %w", err)
+	value, removed := strings.CutPrefix(a.head.kept, "=")
+	if !removed {
+		head, err := readSmall(source, a.head.Fenced, unix.O_NOFOLLOW)
+		if err != nil {
+			return "", "", fmt.Errorf("cannot read its HEAD: %w", err)
+		}
+		value = string(head)
 	}
-	value := strings.TrimSpace(string(head))
+	value = strings.TrimSpace(value)
 	if ref, ok := strings.CutPrefix(value, "ref:"); ok {
 		ref = strings.TrimSpace(ref)
 		if !strings.HasPrefix(ref, "refs/heads/") {

@@ -102,8 +102,24 @@ func find(root string, l *List) ([]Repo, []Unpopulated, error) {
 			return nil, nil, err
 		}
 	}
+	f.cover()
 	slices.SortStableFunc(f.repos, func(a, b Repo) int { return strings.Compare(a.place(), b.place()) })
 	return f.repos, f.unpopulated, nil
+}
+
+// cover notes the git directories in the root: layers are over them.
+func (f *finder) cover() {
+	f.list.cover = nil
+	for _, r := range f.repos {
+		for _, dir := range []string{r.GitDir, r.CommonDir} {
+			if _, inside := f.inside(dir); !inside {
+				continue
+			}
+			if p, err := placeOf(dir); err == nil {
+				f.list.cover = append(f.list.cover, p)
+			}
+		}
+	}
 }
 
 // Layers lists the distinct directories that need a layer. A directory covers those below

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 			panic(out)
 		}
 	}
-	rounding = 0 // all is on one file system
+	rounding, settled = 0, 0 // all is on one file system
 	status := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(status)
@@ -115,6 +115,9 @@ func (g ground) begin() *Run {
 
 func (g ground) tryBegin(root string) (*Run, error) {
 	l, err := Look(g.state, root, nil)
+	if err == nil {
+		_, _, err = Find(root, l)
+	}
 	if err != nil {
 		return nil, err
 	}

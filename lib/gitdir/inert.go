@@ -20,8 +20,9 @@ import (
 type Inert struct {
 	Dir    string // absolute
 	Name   string // ".git" or "HEAD"
-	Fenced string // its name now
+	Fenced string // its name now; "": it had to be removed
 	ino    uint64
+	kept   string // a removed file's content after "=", or a removed link's target after ">"
 }
 
 // Repository is the directory by which the user knows the repository: it holds .git or is
@@ -38,13 +39,14 @@ const (
 
 // fence renames the repositories that commands have made, the deepest first. It writes
 // the record before: if the monitor is killed, the next command finds all renamed ones.
-func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]Inert, error) {
+// stays is the number of names that could stay.
+func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) (done []Inert, stays int, err error) {
 	var planned []Inert
 	for _, s := range slices.Backward(made) {
 		planned = append(planned, Inert{Dir: l.absolute(s.dir), Name: s.name, Fenced: s.name + FencedSuffix})
 	}
 	if len(planned) == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
 	var errs []error
 	for i := range planned {
@@ -57,10 +59,12 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 	}
 	// On a full disk no name can be restored later, but a rename needs no space.
 	errs = append(errs, save(slices.Concat(records, planned)))
-	var done []Inert
 	for _, n := range planned {
 		err := l.fenceOne(&n)
-		if err != nil {
+		switch {
+		case err == errNoHead:
+			stays++
+		case err != nil:
 			errs = append(errs, fmt.Errorf("cannot make the repository %q inert: %w", n.Repository(), err))
 		}
 		if n.ino != 0 {
@@ -70,8 +74,11 @@ func (l *List) fence(made []spot, records []Inert, save func([]Inert) error) ([]
 	if !slices.Equal(done, planned) {
 		errs = append(errs, save(slices.Concat(records, done)))
 	}
-	return done, errors.Join(errs...)
+	return done, stays, errors.Join(errs...)
 }
+
+// errNoHead is a .git that stays: git sees no repository there.
+var errNoHead = errors.New("it has no HEAD")
 
 // fenceOne renames a name and checks that it is gone. n.ino is 0 then if it renamed
 // nothing.
@@ -87,7 +94,7 @@ func (l *List) fenceOne(n *Inert) error {
 		if err != nil {
 			return unlessAbsent(err)
 		}
-		err = fsat.RenameFresh(dir, n.Name, dir, n.Fenced)
+		err = renameFresh(dir, n.Name, dir, n.Fenced)
 		switch {
 		case err == nil:
 			n.ino = st.Ino
@@ -95,13 +102,52 @@ func (l *List) fenceOne(n *Inert) error {
 		case errors.Is(err, unix.EEXIST):
 			n.Fenced = freeName(dir, n.Name)
 		case !absent(err):
-			return fmt.Errorf("cannot rename %s: %w", n.Name, err)
+			return n.remove(dir, fmt.Errorf("cannot rename %s: %w", n.Name, err))
 		}
 	}
 	if _, err := fsat.Lstat(dir, n.Name); absent(err) {
 		return nil
 	}
 	return fmt.Errorf("a process keeps making %s", n.Name)
+}
+
+// renameFresh is another function in tests.
+var renameFresh = fsat.RenameFresh
+
+// remove makes a name inert that could not be renamed: in a full directory of a full disk,
+// the longer name takes a block. Removing a file or link takes none, and the record has its
+// few bytes. A directory is inert if the HEAD in it is.
+func (n *Inert) remove(dir int, renamed error) error {
+	st, err := fsat.Lstat(dir, n.Name)
+	if err != nil {
+		return unlessAbsent(err)
+	}
+	kept := ""
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		sub, err := fsat.Openat(dir, n.Name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return renamed
+		}
+		defer unix.Close(sub)
+		if gitDir, _, err := asGitDir(sub); err != nil || gitDir != "" {
+			return renamed
+		}
+		return errNoHead
+	case unix.S_IFLNK:
+		if target, err := fsat.ReadLink(dir, n.Name); err == nil {
+			kept = ">" + target
+		}
+	default:
+		if text, err := readSmall(dir, n.Name, unix.O_NOFOLLOW); err == nil {
+			kept = "=" + string(text)
+		}
+	}
+	if unix.Unlinkat(dir, n.Name, 0) != nil {
+		return renamed
+	}
+	n.Fenced, n.ino, n.kept = "", st.Ino, kept
+	return nil
 }
 
 // ignore keeps git add from adding a directory that is no longer called .git. If it
@@ -112,11 +158,7 @@ func ignore(dir int, name string) {
 		return
 	}
 	defer unix.Close(fd)
-	file, err := fsat.Openat(fd, ".gitignore", unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
-	if err == nil {
-		_ = fsat.Fill(file, []byte("*\n"))
-		unix.Close(file)
-	}
+	_ = makeFile(fd, ".gitignore", []byte("*\n"))
 }
 
 // freeName returns a free name. The user or a command may have a file with the usual one.
@@ -190,6 +232,9 @@ func (l *List) restoreOne(n Inert) error {
 		return err
 	}
 	defer unix.Close(dir)
+	if n.Fenced == "" {
+		return n.remake(dir)
+	}
 	st, err := fsat.Lstat(dir, n.Fenced)
 	if err != nil {
 		return err
@@ -203,7 +248,33 @@ func (l *List) restoreOne(n Inert) error {
 	return fsat.RenameFresh(dir, n.Fenced, dir, n.Name)
 }
 
-// recordsIn reads the records of a state directory: a line of quoted names each.
+// remake makes a removed file or link again.
+func (n *Inert) remake(dir int) error {
+	if target, ok := strings.CutPrefix(n.kept, ">"); ok {
+		return unix.Symlinkat(target, dir, n.Name)
+	}
+	text, ok := strings.CutPrefix(n.kept, "=")
+	if !ok {
+		return unix.ENOENT
+	}
+	err := makeFile(dir, n.Name, []byte(text))
+	if err != nil && err != unix.EEXIST {
+		_ = unix.Unlinkat(dir, n.Name, 0)
+	}
+	return err
+}
+
+func makeFile(dir int, name string, text []byte) error {
+	file, err := fsat.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(file)
+	return fsat.Fill(file, text)
+}
+
+// recordsIn reads the records of a state directory: a line of quoted names each, and of
+// what was kept.
 func recordsIn(state string) ([]Inert, error) {
 	text, err := os.ReadFile(filepath.Join(state, inertFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -214,7 +285,8 @@ func recordsIn(state string) ([]Inert, error) {
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var n Inert
-		if _, err := fmt.Sscanf(lines.Text(), "%d %q %q %q", &n.ino, &n.Dir, &n.Name, &n.Fenced); err != nil {
+		got, err := fmt.Sscanf(lines.Text(), "%d %q %q %q %q", &n.ino, &n.Dir, &n.Name, &n.Fenced, &n.kept)
+		if got < 4 {
 			return nil, fmt.Errorf("cannot read the list of inert repositories in %q: %w", state, err)
 		}
 		records = append(records, n)
@@ -225,7 +297,7 @@ func recordsIn(state string) ([]Inert, error) {
 func saveRecords(state string, records []Inert) error {
 	var text bytes.Buffer
 	for _, n := range records {
-		fmt.Fprintf(&text, "%d %q %q %q\n", n.ino, n.Dir, n.Name, n.Fenced)
+		fmt.Fprintf(&text, "%d %q %q %q %q\n", n.ino, n.Dir, n.Name, n.Fenced, n.kept)
 	}
 	if err := fsat.WriteFile(filepath.Join(state, inertFile), text.Bytes()); err != nil {
 		return fmt.Errorf("cannot write the list of inert repositories: %w", err)

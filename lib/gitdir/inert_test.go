@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"pikuri/lib/internal/fsat"
 )
 
 // names lists the names that were changed, below the root.
@@ -64,6 +66,7 @@ func TestInert(t *testing.T) {
 		{"a .git file of the user's written by another name", `repo .; git worktree add -q w; ln w/.git other`, `repo o; arm o/.git; echo "gitdir: $PWD/o/.git" >other`, []string{"o/.git", "o/.git/HEAD", "w/.git"}, "w o"},
 		{"a .git file that leads outside", `repo ../o`, `mkdir a; echo "gitdir: $PWD/../o/.git" >a/.git`, []string{"a/.git"}, ""},
 		{"a repository that the user has emptied", `repo a`, `repo o; mv o/.git/* a/.git; rmdir o/.git; arm a/.git`, []string{"a/.git", "a/.git/HEAD"}, "a"},
+		{"below a .GIT", `repo .`, `repo .GIT/x; arm .GIT/x/.git; repo .Git; git init -q --bare .giT`, []string{".GIT/x/.git", ".GIT/x/.git/HEAD", ".Git/.git", ".Git/.git/HEAD", ".giT/HEAD"}, ".GIT/x"},
 		{".git is a FIFO", ``, `mkdir a; mkfifo a/.git`, nil, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -97,6 +100,61 @@ func TestInert(t *testing.T) {
 				assert.False(t, g.runs(probe, "status"), "on the host in %q, after the next command", probe)
 			}
 		})
+	}
+}
+
+// A directory that folds case lists .git as it was first written.
+func TestAnotherSpelling(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .; mkdir -p .GIT/x other`)
+	l := newList(g.root, "")
+	require.NoError(t, l.Quick())
+	assert.Len(t, l.dirs, 4)
+	fd, err := unix.Open(g.root, unix.O_PATH, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	require.NoError(t, unix.Lstat(g.path(".GIT"), &st))
+	l.fd, l.dirs = fd, nil
+	w := &walker{List: l, depth: -1, gits: map[[2]uint64]bool{{st.Dev, st.Ino}: true}}
+	require.NoError(t, w.read(".GIT", -1, 1))
+	assert.Empty(t, l.dirs, "with the host's git directory")
+	l.fd = -1
+}
+
+// On a full disk a full directory takes no longer name.
+func TestFullDisk(t *testing.T) {
+	defer func() { renameFresh = fsat.RenameFresh }()
+	for _, row := range []struct{ name, script, probe string }{
+		{"below", `repo a; arm a/.git`, "a"},
+		{"bare", `git init -q --bare a; git config --file a/config core.bare false; git config --file a/config core.worktree .; arm a`, "a"},
+		{".git is a file", `git init -q --separate-git-dir=gd a; arm gd`, "a"},
+		{".git is a link", `mkdir a; repo o; arm o/.git; ln -s ../o/.git a/.git`, "a"},
+		{"HEAD is a link", `repo a; rm a/.git/HEAD; ln -s refs/heads/main a/.git/HEAD; arm a/.git`, "a"},
+		{"commondir", `repo .o; arm .o/.git; mkdir d a; mv .o/.git/HEAD d; echo ../.o/.git >d/commondir; echo 'gitdir: ../d' >a/.git`, "a"},
+		{"HEAD is long", `repo a; dd if=/dev/zero bs=9000 count=1 2>/dev/null | tr '\000' ' ' >>a/.git/HEAD; arm a/.git`, ""},
+	} {
+		g := newGround(t)
+		g.sh(`repo .`)
+		renameFresh = func(int, string, int, string) error { return unix.ENOSPC }
+		made := g.command(func() {
+			g.sh(row.script)
+			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), row.name)
+		})
+		assert.NotEmpty(t, made, row.name)
+		assert.False(t, g.runs("a", "status"), row.name)
+		renameFresh = fsat.RenameFresh
+		if row.name == "below" {
+			adopted, err := Adopt(g.state, g.path("a"))
+			require.NoError(t, err)
+			assert.Equal(t, g.path("a/.git"), adopted.GitDir)
+			assert.Equal(t, "main", g.git("a", "symbolic-ref", "--short", "HEAD"))
+			continue
+		}
+		g.command(func() {
+			assert.True(t, row.probe == "" || g.runs(row.probe, "status"), "%s, in the next command", row.name)
+		})
+		assert.False(t, g.runs("a", "status"), row.name)
 	}
 }
 
@@ -222,6 +280,143 @@ func TestTwoCommands(t *testing.T) {
 	notes, err := notesIn(g.state)
 	require.NoError(t, err)
 	assert.Empty(t, notes)
+}
+
+// Something looks at the root while the repositories of a command are there. They stay the
+// command's, although their directories do not change any more.
+func TestSeenMeanwhile(t *testing.T) {
+	for name, meanwhile := range map[string]func(g ground){
+		"by a description": func(g ground) {
+			_, err := Look(g.state, g.root, nil)
+			require.NoError(g, err)
+		},
+		"by another command": func(g ground) {
+			_, err := g.begin().End()
+			require.NoError(g, err)
+		},
+		"by a command in a part of it": func(g ground) {
+			r, err := g.tryBegin(g.path("sub"))
+			require.NoError(g, err)
+			assert.Empty(g, g.repos(r), "not the host's")
+			_, err = r.End()
+			require.NoError(g, err)
+		},
+		"by the host's git": func(g ground) {
+			_, err := Look(g.state, g.root, nil)
+			require.NoError(g, err)
+			g.sh(`mkdir sub/b/x; git init -q --bare sub/m.git/x; touch sub/m.git`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`mkdir sub`)
+			g.settle()
+			r := g.begin()
+			g.sh(`repo sub/b; git init -q --bare sub/m.git`)
+			g.settle()
+			meanwhile(g)
+			g.sh(`arm sub/b/.git`)
+			made, err := r.End()
+			require.NoError(t, err)
+			assert.Subset(t, g.names(made), []string{"sub/b/.git", "sub/b/.git/HEAD", "sub/m.git/HEAD"})
+			assert.False(t, g.runs("sub/b", "status"))
+		})
+	}
+}
+
+// A repository of the host's counts as the host's for all who look at it while a command
+// that has it under a layer runs, and pk lands there.
+func TestChangedMeanwhile(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo sub; repo sub/deep/a; git init -q --bare sub/m.git`)
+	g.settle()
+	r := g.begin()
+	g.sh(`for d in sub sub/deep/a; do git -C $d commit -q --allow-empty -m second; done; git -C sub/m.git branch x 2>/dev/null || touch sub/m.git/refs/heads/x`)
+	g.settle()
+	for _, root := range []string{"sub", "sub/deep", ""} {
+		beside, err := g.tryBegin(g.path(root))
+		require.NoError(t, err)
+		repos, _, err := Find(g.path(root), beside.List)
+		require.NoError(t, err)
+		assert.Len(t, repos, map[string]int{"sub": 3, "sub/deep": 1, "": 3}[root], root)
+		made, err := beside.End()
+		require.NoError(t, err)
+		assert.Empty(t, made)
+	}
+	made, err := r.End()
+	require.NoError(t, err)
+	assert.Empty(t, made)
+}
+
+// A command has no layer over a repository that it did not know. It changes that after
+// something else has seen it.
+func TestNotCovered(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.command(func() {})
+	g.sh(`repo d/1/2/3; git init -q --bare d/1/2/m.git`)
+	g.settle()
+	kept := g.begin()
+	_, err := kept.Keep()
+	require.NoError(t, err)
+	assert.Empty(t, g.command(func() {}))
+	g.sh(`arm d/1/2/3/.git; touch d/1/2/m.git/x`)
+	made, err := kept.End()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"d/1/2/3/.git", "d/1/2/3/.git/HEAD", "d/1/2/m.git/HEAD"}, g.names(made))
+
+	g.sh(`repo a`)
+	l, err := Look(g.state, g.root, nil)
+	require.NoError(t, err)
+	g.sh(`repo b`)
+	other, err := Look(g.state, g.root, nil)
+	require.NoError(t, err)
+	_, _, err = Find(g.root, l)
+	require.NoError(t, err)
+	g.settle()
+	r, err := Begin(g.state, l)
+	require.NoError(t, err)
+	assert.NotSame(t, other, r.List)
+	g.sh(`arm a/.git; arm b/.git`)
+	made, err = r.End()
+	require.NoError(t, err)
+	assert.NotContains(t, g.names(made), "a/.git")
+	assert.Contains(t, g.names(made), "b/.git", "made between the look and the start")
+}
+
+// A submodule whose .git is a directory is known by the index alone.
+func TestCoveredByTheIndex(t *testing.T) {
+	g := newGround(t)
+	g.sh(`mkdir -p d; cd d; mkdir $(seq ` + fmt.Sprint(alwaysAll) + `)`)
+	g.command(func() {})
+	g.sh(`repo .; repo d/1/2/3/s; git add d/1/2/3/s 2>/dev/null; mkdir -p d/2/3; git init -q --separate-git-dir=d/2/3/store d/1/2/3/t; git -C d/1/2/3/t commit -q --allow-empty -m x; git add d/1/2/3/t 2>/dev/null`)
+	g.settle()
+	r := g.begin()
+	g.sh(`git -C d/1/2/3/s commit -q --allow-empty -m landed; git -C d/1/2/3/t commit -q --allow-empty -m landed`)
+	beside := g.begin()
+	repos, _, err := Find(g.root, beside.List)
+	require.NoError(t, err)
+	for _, repo := range repos {
+		assert.NotEmpty(t, repo.GitDir, repo.WorkTree)
+	}
+	for _, run := range []*Run{r, beside} {
+		made, err := run.End()
+		require.NoError(t, err)
+		assert.Empty(t, made)
+	}
+}
+
+// A list is needed as long as a command runs that was planned by it.
+func TestListsOfRunningCommandsStay(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo a`)
+	r := g.begin()
+	require.NoError(t, Sweep(g.state, 0))
+	assert.FileExists(t, listFile(g.state, g.root))
+	_, err := r.End()
+	require.NoError(t, err)
+	require.NoError(t, Sweep(g.state, 0))
+	assert.NoFileExists(t, listFile(g.state, g.root))
 }
 
 // A command has left processes, which make a repository after all other commands have ended.
@@ -433,7 +628,7 @@ func TestKilledWhileItSweeps(t *testing.T) {
 		require.NoError(t, err)
 		notes, err := notesIn(g.state)
 		require.NoError(t, err)
-		l.since = notes.since(g.root)
+		l.claim(notes)
 		made, err := l.refresh()
 		require.NoError(t, err)
 		left, died := steps, errors.New("killed")
@@ -443,7 +638,7 @@ func TestKilledWhileItSweeps(t *testing.T) {
 					panic(e)
 				}
 			}()
-			_, err = l.fence(made, nil, func(all []Inert) error {
+			_, _, err = l.fence(made, nil, func(all []Inert) error {
 				if left--; left < 0 {
 					panic(died)
 				}

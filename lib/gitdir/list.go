@@ -38,7 +38,10 @@ type List struct {
 	trees  map[string]string   // by git directory: its core.worktree, for this process
 	mounts []string
 	given  map[string]bool // names restored to repositories of commands
-	since  int64           // a later change may be a command's; 0: none is
+	claims []claim
+	since  int64   // a later change may be a command's; 0: none is
+	cover  []place // the git directories that Find found in the root
+	apart  string  // files of the host's that have several hard links, none of them in the root
 
 	walked int64 // start of the last walk
 	early  bool  // gitlinks may be those of an earlier index
@@ -64,6 +67,20 @@ type spot struct {
 	text  string // of a .git file or link
 }
 
+// claim is a command that runs, or whose root is due. It may have changed all in its root
+// that its own plan did not cover with layers.
+type claim struct {
+	root    string
+	since   int64          // its start
+	covered map[place]bool // git directories; nil: those of the list
+}
+
+// place is a git directory: the name by which git finds it, and the directory's identity.
+type place struct {
+	name string
+	id   id
+}
+
 // id identifies an inode, even if its number is used again.
 type id struct {
 	dev, ino uint64
@@ -86,10 +103,6 @@ const (
 	// since the last command.
 	quickDepth = 2
 
-	// settled is the age of a ctime from which all later changes show. File systems round
-	// times, some to two seconds.
-	settled = 2_000_000_000
-
 	// maxWalks bounds the repeated walks of a sweep that has found repositories.
 	maxWalks = 4
 
@@ -100,6 +113,10 @@ const (
 	// there are more, it counts as changed.
 	maxChanged = 20_000
 )
+
+// settled is the age of a ctime, in nanoseconds, from which all later changes show. File
+// systems round times, some to two seconds.
+var settled int64 = 2_000_000_000
 
 // rounding is the delay of one file system's clock behind that of another, in
 // nanoseconds. A repository that the user made so shortly before a command, and that
@@ -152,10 +169,11 @@ type walker struct {
 	depth  int  // of directories to visit; -1: all
 	now    int64
 	old    []dir
-	same   []bool            // of old
-	spots  map[string][]spot // of the old list, by directory
-	known  map[id]spot       // of the host's
-	skip   map[string]bool   // git directories of the host's: a layer covers all below
+	same   []bool             // of old
+	spots  map[string][]spot  // of the old list, by directory
+	known  map[id]spot        // of the host's
+	skip   map[string]bool    // git directories of the host's: a layer covers all below
+	gits   map[[2]uint64]bool // their devices and inodes, if they are called .git
 	found  []spot
 	made   []spot
 	errs   []error
@@ -174,13 +192,10 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 		l.fd = fd
 	}
 	l.walked = refs.Now().UnixNano()
-	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: map[id]spot{}, skip: map[string]bool{}}
+	w := &walker{List: l, sweeps: sweeps, depth: depth, now: l.walked, old: l.dirs, spots: map[string][]spot{}, known: l.known(), skip: map[string]bool{}, gits: map[[2]uint64]bool{}}
 	before := l.spots
 	for _, s := range before {
 		w.spots[s.dir] = append(w.spots[s.dir], s)
-		if s.whose == hosts {
-			w.known[s.id] = s
-		}
 	}
 	l.dirs = make([]dir, 0, len(w.old)+64)
 	l.mounts = nil
@@ -203,6 +218,17 @@ func (l *List) walk(depth int, sweeps bool) ([]spot, error) {
 	return w.made, nil
 }
 
+// known lists the host's spots.
+func (l *List) known() map[id]spot {
+	known := map[id]spot{}
+	for _, s := range l.spots {
+		if s.whose == hosts {
+			known[s.id] = s
+		}
+	}
+	return known
+}
+
 // again visits a directory of the old list.
 func (w *walker) again(i, depth int) error {
 	d := w.old[i]
@@ -222,11 +248,15 @@ func (w *walker) again(i, depth int) error {
 			return w.read(d.path, i, depth)
 		}
 	}
-	at := len(w.dirs)
-	w.dirs = append(w.dirs, d)
+	at, found, made := len(w.dirs), len(w.found), len(w.made)
 	if err := w.keepSpots(d.path); err != nil {
 		return err
 	}
+	if w.passed(i, w.found[found:]) {
+		w.found, w.made = w.found[:found], w.made[:made]
+		return w.read(d.path, i, depth)
+	}
+	w.dirs = append(w.dirs, d)
 	for c := i + 1; c < d.end && !w.skip[d.path]; c = w.old[c].end {
 		if err := w.again(c, depth+1); err != nil {
 			return err
@@ -234,6 +264,23 @@ func (w *walker) again(i, depth int) error {
 	}
 	w.dirs[at].end = len(w.dirs)
 	return nil
+}
+
+// passed reports whether earlier walks have passed by a repository in a directory of the
+// old list, as the host's, that no longer is.
+func (w *walker) passed(i int, spots []spot) bool {
+	for _, s := range spots {
+		d := w.old[i]
+		inner := strings.TrimPrefix(d.path+"/.git", "/")
+		has := s.name == "HEAD" && d.end > i+1
+		for c := i + 1; c < d.end && s.name == ".git"; c = w.old[c].end {
+			has = has || w.old[c].path == inner
+		}
+		if s.whose != hosts && !has {
+			return true
+		}
+	}
+	return false
 }
 
 // unchanged reports whether a directory of the old list has the same names.
@@ -291,7 +338,7 @@ func (w *walker) keepAll(before []spot) bool {
 		}
 		last = s.dir
 	}
-	if len(w.errs)+len(w.made) == 0 && slices.Equal(before, w.found) {
+	if len(w.errs) == 0 && slices.Equal(before, w.found) {
 		return true
 	}
 	w.errs, w.made, w.found = nil, nil, nil
@@ -381,6 +428,9 @@ func (w *walker) read(path string, i, depth int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return w.failed(path, err)
 	}
+	if w.gits[[2]uint64{st.Dev, st.Ino}] {
+		return nil // a .git by another spelling: the directory above folds case
+	}
 	if i < 0 && len(w.old) > 0 && w.since != 0 && st.Ctim.Nano() >= w.since {
 		// A rename changes the ctime of a directory, and not that of a repository in it.
 		w.moved++
@@ -445,7 +495,7 @@ func (w *walker) children(path string, names []string, git bool, i, depth int) e
 	}
 	var err error
 	for _, name := range names {
-		if git && strings.EqualFold(name, ".git") {
+		if git && name == ".git" {
 			continue
 		}
 		sub := name
@@ -562,23 +612,21 @@ func (w *walker) spot(fd int, path, name string) (bool, error) {
 		}
 		return false, err
 	}
+	w.found = append(w.found, *s) // a command's too: nothing else may bring a walk back here
 	switch s.whose {
 	case commands:
 		w.made = append(w.made, *s)
-		return false, nil
 	case hosts:
 		if name == ".git" {
 			w.skip[strings.TrimPrefix(path+"/.git", "/")] = true
+			w.gits[[2]uint64{s.id.dev, s.id.ino}] = true
 		}
 	}
-	w.found = append(w.found, *s)
 	return s.whose == hosts, nil
 }
 
-// judge finds the maker of a spot: the host or a command; nil if there is none. A sandbox
-// could not write a directory that was the host's when its command began, since a layer
-// was over it. A .git file may have another name (a hard link), so judge compares its
-// content.
+// judge finds the maker of a spot: the host or a command; nil if there is none. A .git file
+// may have another name (a hard link), so judge compares its content.
 func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	s := &spot{dir: path, name: name}
 	of := name
@@ -596,17 +644,19 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	if kind != unix.S_IFDIR && kind != unix.S_IFREG && kind != unix.S_IFLNK {
 		return nil, nil // git ignores a FIFO, a socket or a device
 	}
-	known, ok := w.known[s.id]
-	covered := ok && known.name == name && kind == unix.S_IFDIR
-	if covered && w.sweeps {
+	known, same := w.known[s.id]
+	same = same && known.name == name
+	since := w.since
+	if kind == unix.S_IFDIR {
+		since = w.uncovered(s)
+	}
+	if since == 0 && same && w.sweeps && kind == unix.S_IFDIR {
 		s.whose = hosts
 		return s, nil
 	}
-	changed := false
-	if !covered {
-		if changed, err = w.changed(fd, of, st); err != nil {
-			return nil, err
-		}
+	changed, err := w.changed(fd, of, st, since)
+	if err != nil {
+		return nil, err
 	}
 	var t target
 	if name == ".git" {
@@ -616,7 +666,7 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 	}
 	s.text = t.text
 	switch {
-	case changed && !(ok && known.text == s.text && known.name == name && err == nil):
+	case changed && !(same && kind != unix.S_IFDIR && known.text == s.text && err == nil):
 		s.whose = commands
 		return s, nil
 	case err != nil:
@@ -625,6 +675,22 @@ func (w *walker) judge(fd int, path, name string) (*spot, error) {
 		s.whose = hosts
 	}
 	return s, nil
+}
+
+// uncovered is the time after which a command may have changed a directory that it had
+// under no layer; 0: none could.
+func (w *walker) uncovered(s *spot) (since int64) {
+	for _, c := range w.claims {
+		covered := c.covered[place{s.name, s.id}]
+		if c.covered == nil {
+			known, ok := w.known[s.id]
+			covered = ok && known.name == s.name
+		}
+		if !covered && fsat.Within(w.absolute(s.dir), c.root) && (since == 0 || c.since < since) {
+			since = c.since
+		}
+	}
+	return since
 }
 
 func identify(fd int, name string, of *id) (*unix.Statx_t, error) {
@@ -637,15 +703,15 @@ func identify(fd int, name string, of *id) (*unix.Statx_t, error) {
 func nano(t unix.StatxTimestamp) int64 { return t.Sec*1_000_000_000 + int64(t.Nsec) }
 
 // changed reports whether a spot has changed since a command began.
-func (w *walker) changed(fd int, name string, st *unix.Statx_t) (bool, error) {
-	if w.since == 0 || nano(st.Ctime) >= w.since || w.moved > 0 {
-		return w.since != 0, nil
+func (w *walker) changed(fd int, name string, st *unix.Statx_t, since int64) (bool, error) {
+	if since == 0 || nano(st.Ctime) >= since || w.moved > 0 {
+		return since != 0, nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return false, nil
 	}
 	left := maxChanged
-	return changedBelow(fd, orDot(name), w.since, &left, maxModuleDepth)
+	return changedBelow(fd, orDot(name), since, &left, maxModuleDepth)
 }
 
 // changedBelow looks for a change in a git directory, apart from the content of packs. An
@@ -688,12 +754,7 @@ func (l *List) whose(fd int, rel string) (owner, error) {
 	if l.given[l.absolute(rel)+"/.git"] {
 		return commands, nil
 	}
-	w := &walker{List: l, known: map[id]spot{}}
-	for _, s := range l.spots {
-		if s.whose == hosts {
-			w.known[s.id] = s
-		}
-	}
+	w := &walker{List: l, known: l.known()}
 	s, err := w.judge(fd, rel, ".git")
 	if s == nil {
 		return nobodys, err
@@ -716,12 +777,32 @@ func (l *List) trusts(gitDir string) bool {
 			return true
 		}
 	}
-	if l.given[gitDir+"/HEAD"] || l.since == 0 {
-		return !l.given[gitDir+"/HEAD"]
+	if l.given[gitDir+"/HEAD"] {
+		return false
+	}
+	p, err := placeOf(gitDir)
+	if err != nil {
+		return false
+	}
+	rel, _ := filepath.Rel(l.root, gitDir)
+	w := &walker{List: l, known: l.known()}
+	since := w.uncovered(&spot{dir: rel, name: p.name, id: p.id})
+	if since == 0 {
+		return true
 	}
 	left := maxChanged
-	changed, _ := changedBelow(unix.AT_FDCWD, gitDir, l.since, &left, maxModuleDepth)
+	changed, _ := changedBelow(unix.AT_FDCWD, gitDir, since, &left, maxModuleDepth)
 	return !changed
+}
+
+// placeOf identifies a git directory.
+func placeOf(gitDir string) (p place, err error) {
+	p.name = "HEAD"
+	if filepath.Base(gitDir) == ".git" {
+		p.name = ".git"
+	}
+	_, err = identify(unix.AT_FDCWD, gitDir, &p.id)
+	return p, err
 }
 
 // The file of a list: a line of magic, then strings and numbers, each string after its length.
@@ -733,7 +814,7 @@ const magic = "pk list of git directories 2\n"
 // still the same.
 func openList(root, file string, known *List) (*List, error) {
 	if known != nil && known.current() {
-		known.given, known.walked = map[string]bool{}, 0
+		known.given, known.claims, known.since, known.walked = map[string]bool{}, nil, 0, 0
 		return known, nil
 	}
 	l := newList(root, file)
@@ -839,6 +920,9 @@ func (r *reader) list(l *List) {
 		l.links[gitDir] = links
 		r.bad = r.bad || links == nil
 	}
+	if r.at < len(r.text) { // earlier versions end here
+		l.apart = r.string()
+	}
 }
 
 func (l *List) encode() []byte {
@@ -879,6 +963,7 @@ func (l *List) encode() []byte {
 			text(link)
 		}
 	}
+	text(l.apart)
 	return b
 }
 

@@ -1,11 +1,14 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,7 +74,7 @@ func Look(state, root string, known func([]Repo, []Unpopulated)) (*List, error) 
 		if err := l.Quick(); err != nil {
 			return nil, err
 		}
-		l.since = l.walked
+		l.claimRest()
 		if _, err := os.Lstat(filepath.Join(state, lockFile)); err != nil || readOnly {
 			return l, nil // nor did a command begin
 		}
@@ -89,7 +92,8 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 	if err != nil {
 		return nil, err
 	}
-	l.since, l.walked = notes.since(root), refs.Now().UnixNano()
+	l.claim(notes)
+	l.walked = refs.Now().UnixNano()
 	if walk || l.fresh {
 		if known != nil && !l.fresh {
 			l.early = true
@@ -102,10 +106,56 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 			return nil, err
 		}
 	}
-	if l.since == 0 {
-		l.since = l.walked // a command may begin before Find is called
-	}
+	l.claimRest()
 	return l, l.save()
+}
+
+// claim notes the commands that may have changed repositories in the root.
+func (l *List) claim(notes notes) {
+	l.claims, l.since = nil, 0
+	for _, n := range notes {
+		if !overlap(n.root, l.root) || l.mountedIn(n.root) {
+			continue
+		}
+		since := n.begun - rounding
+		l.claims = append(l.claims, claim{n.root, since, n.covered})
+		if l.since == 0 || since < l.since {
+			l.since = since
+		}
+	}
+}
+
+// mountedIn reports whether the root is on another mount than a directory around it. A
+// command there has a note of its own for each mount.
+func (l *List) mountedIn(around string) bool {
+	var own, outer unix.Statx_t
+	if !fsat.Within(l.root, around) || l.root == around {
+		return false
+	}
+	for name, st := range map[string]*unix.Statx_t{l.root: &own, around: &outer} {
+		if unix.Statx(unix.AT_FDCWD, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_MNT_ID, st) != nil {
+			return false
+		}
+	}
+	return own.Mnt_id != outer.Mnt_id || own.Dev_major != outer.Dev_major || own.Dev_minor != outer.Dev_minor
+}
+
+// claimRest counts with commands that begin between the walk and Find.
+func (l *List) claimRest() {
+	rest := claim{root: l.root, since: l.walked}
+	for _, c := range l.claims { // as these, it will have the host's repositories under layers
+		if rest.covered == nil {
+			rest.covered = map[place]bool{}
+			for _, s := range l.known() {
+				rest.covered[place{s.name, s.id}] = true
+			}
+		}
+		maps.Copy(rest.covered, c.covered)
+	}
+	l.claims = append(l.claims, rest)
+	if l.since == 0 {
+		l.since = l.walked
+	}
 }
 
 // Begin prepares the start of a command in the root of a list that Look returned. state
@@ -118,7 +168,7 @@ func look(state string, l *List, walk bool, known func([]Repo, []Unpopulated)) (
 // The lock on Lock is held until End. A process that inherits the file keeps the
 // lock after this one was killed.
 func Begin(state string, looked *List) (*Run, error) {
-	root := looked.root
+	root, covered := looked.root, looked.cover
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, err
 	}
@@ -137,7 +187,7 @@ func Begin(state string, looked *List) (*Run, error) {
 		return nil, err
 	}
 	r := &Run{List: l, state: state}
-	if r.note, r.own, err = newNote(state, root); err != nil {
+	if r.note, r.own, err = newNote(state, root, covered); err != nil {
 		return nil, err
 	}
 	_, r.Unpopulated, err = find(root, l)
@@ -269,13 +319,13 @@ func listFile(state, root string) string {
 
 // newNote makes the note of a command. The lock on f lasts as long as its sandbox, and
 // the one on own as long as this process.
-func newNote(state, root string) (f, own *os.File, err error) {
+func newNote(state, root string, covered []place) (f, own *os.File, err error) {
 	f, err = os.OpenFile(filepath.Join(state, runPrefix+rand.Text()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-		_, err = f.WriteString(root)
+		_, err = f.Write(encodeNote(root, covered))
 	}
 	if err == nil {
 		own, err = os.OpenFile(f.Name(), os.O_RDWR, 0)
@@ -290,9 +340,39 @@ func newNote(state, root string) (f, own *os.File, err error) {
 	return f, own, nil
 }
 
+// encodeNote writes the root of a command, NUL, and the git directories that its plan covers.
+func encodeNote(root string, covered []place) []byte {
+	text := append([]byte(root), 0)
+	for _, p := range covered {
+		text = append(text, p.name[0])
+		for _, n := range []uint64{p.id.dev, p.id.ino, uint64(p.id.born)} {
+			text = binary.LittleEndian.AppendUint64(text, n)
+		}
+	}
+	return text
+}
+
+func decodeNote(text []byte) (root string, covered map[place]bool) {
+	before, rest, now := bytes.Cut(text, []byte{0})
+	if !now { // an earlier version wrote it
+		return string(before), nil
+	}
+	covered = map[place]bool{}
+	number := binary.LittleEndian.Uint64
+	for ; len(rest) >= 25; rest = rest[25:] {
+		name := "HEAD"
+		if rest[0] == '.' {
+			name = ".git"
+		}
+		covered[place{name, id{number(rest[1:]), number(rest[9:]), int64(number(rest[17:]))}}] = true
+	}
+	return string(before), covered
+}
+
 // note is a command that runs, or whose root is due.
 type note struct {
 	file, root string
+	covered    map[place]bool
 	begun      int64
 	runs       bool
 	dies       bool // its monitor was killed, and the kernel is ending its sandbox
@@ -303,17 +383,6 @@ type note struct {
 type notes []note
 
 func overlap(a, b string) bool { return fsat.Within(a, b) || fsat.Within(b, a) }
-
-// since is the time after which commands may have changed a root; 0: there were none.
-func (ns notes) since(root string) int64 {
-	since := int64(0)
-	for _, n := range ns {
-		if overlap(n.root, root) && (since == 0 || n.begun-rounding < since) {
-			since = n.begun - rounding
-		}
-	}
-	return since
-}
 
 func (ns notes) running(root string) bool {
 	return slices.ContainsFunc(ns, func(n note) bool { return n.runs && overlap(n.root, root) })
@@ -351,10 +420,11 @@ func readNote(name string) (note, error) {
 		return note{}, err
 	}
 	defer f.Close()
-	root, err := io.ReadAll(f)
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return note{}, err
 	}
+	root, covered := decodeNote(text)
 	info, err := f.Stat()
 	if err != nil {
 		return note{}, err
@@ -362,7 +432,7 @@ func readNote(name string) (note, error) {
 	runs := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
 	lock := unix.Flock_t{Type: unix.F_RDLCK}
 	dies := runs && unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock) == nil && lock.Type == unix.F_UNLCK
-	return note{file: name, root: string(root), begun: info.ModTime().UnixNano(), runs: runs, dies: dies, kept: info.Mode().Perm() == keptMode}, nil
+	return note{file: name, root: root, covered: covered, begun: info.ModTime().UnixNano(), runs: runs, dies: dies, kept: info.Mode().Perm() == keptMode}, nil
 }
 
 // deathTime bounds the wait for a sandbox whose monitor was killed. The kernel takes some
@@ -437,7 +507,7 @@ func sweepDue(state, ending string, known *List) ([]Inert, error) {
 			continue
 		}
 		swept[n.root] = true
-		inert, err := sweep(state, n.root, all.since(n.root), known)
+		inert, err := sweep(state, n.root, all, known)
 		done = append(done, inert...)
 		if err != nil {
 			errs = append(errs, &rootError{n.root, err})
@@ -467,10 +537,10 @@ func (ns notes) merge(n note) error {
 	return nil
 }
 
-// sweep makes inert the repositories that commands have made in a root since a time. It
+// sweep makes inert the repositories that commands have made in a root. It
 // walks until it finds no more. All processes of commands must have ended: they could
 // move a repository to a directory that the last walk has passed.
-func sweep(state, root string, since int64, known *List) ([]Inert, error) {
+func sweep(state, root string, notes notes, known *List) ([]Inert, error) {
 	if known != nil && known.root != root {
 		known = nil
 	}
@@ -478,7 +548,7 @@ func sweep(state, root string, since int64, known *List) ([]Inert, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.since = since
+	l.claim(notes)
 	defer l.shut()
 	var done []Inert
 	for range maxWalks {
@@ -490,12 +560,12 @@ func sweep(state, root string, since int64, known *List) ([]Inert, error) {
 		if rerr != nil {
 			return done, errors.Join(err, rerr)
 		}
-		fenced, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
+		fenced, stays, ferr := l.fence(made, records, func(all []Inert) error { return saveRecords(state, all) })
 		done = append(done, fenced...)
 		if err := errors.Join(err, ferr); err != nil {
 			return done, err
 		}
-		if len(made) == 0 {
+		if len(made) == stays {
 			return done, l.save()
 		}
 	}

@@ -125,12 +125,7 @@ func (n Inert) giveIn(upper, rel string) error {
 			return nil // git ignores it
 		}
 	}
-	file, err := fsat.Openat(dir, n.Name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o644)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(file)
-	return fsat.Fill(file, text)
+	return makeFile(dir, n.Name, text)
 }
 
 // maxPointerFile bounds a .git file, and HEAD.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,11 +58,17 @@ func sweepLayer(state, name string) error {
 	return e.Remove(int(dir.Fd()), name)
 }
 
+// sweepList removes a list, unless a command in its root runs or is due: without the list,
+// what the host changes meanwhile would count as the command's.
 func sweepList(state, path string) error {
 	unlock, err := lock(state)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	notes, err := notesIn(state)
+	if err != nil || slices.ContainsFunc(notes, func(n note) bool { return listFile(state, n.root) == path }) {
+		return err
+	}
 	return os.Remove(path)
 }

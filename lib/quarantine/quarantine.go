@@ -394,8 +394,11 @@ func Recover(base string) (r Report, err error) {
 		return r, err
 	}
 	made, gerr := gitdir.Recover(filepath.Join(base, session.GitDir))
-	for _, m := range made {
-		r.Git = append(r.Git, fmt.Sprintf("the repository %q, which a killed command has made, works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository()))
+	for _, m := range made { // two names of one repository
+		line := fmt.Sprintf("the repository %q, which a killed command has made, works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+		if !slices.Contains(r.Git, line) {
+			r.Git = append(r.Git, line)
+		}
 	}
 	defer func() { err = errors.Join(gerr, err) }()
 	dir, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(base, journal), unix.O_RDONLY|directory, 0, fsat.NoLinks)

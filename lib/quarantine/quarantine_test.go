@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"pikuri/lib/gitdir"
+	"pikuri/lib/session"
 )
 
 func ground(t *testing.T) (base, project string) {
@@ -112,6 +115,27 @@ func TestRecover(t *testing.T) {
 	moved = done.Moved
 	require.NoError(t, err)
 	assert.Empty(t, moved)
+}
+
+// A repository that a killed command has made is told once, though two names change.
+func TestRecoverTellsOnce(t *testing.T) {
+	base, _ := ground(t)
+	project, state := t.TempDir(), filepath.Join(base, session.GitDir)
+	require.NoError(t, os.MkdirAll(state, 0o700))
+	looked, err := gitdir.Look(state, project, nil)
+	require.NoError(t, err)
+	run, err := gitdir.Begin(state, looked)
+	require.NoError(t, err)
+	git := project + "/a/.git"
+	for _, name := range []string{"/objects", "/refs"} {
+		require.NoError(t, os.MkdirAll(git+name, 0o700))
+	}
+	require.NoError(t, os.WriteFile(git+"/HEAD", []byte("ref: refs/heads/main\n"), 0o600))
+	require.NoError(t, run.Lock().Close())
+	done, err := Recover(base)
+	require.NoError(t, err)
+	assert.FileExists(t, git+".fenced/HEAD.fenced")
+	assert.Len(t, done.Git, 1)
 }
 
 func TestNotesThatAreNotPks(t *testing.T) {

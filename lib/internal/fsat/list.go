@@ -12,6 +12,7 @@ import (
 type Entry struct {
 	Name string
 	Type byte // DT_DIR and so on; a hint, and DT_UNKNOWN on some file systems
+	Ino  uint64
 }
 
 // bufferSize is how much getdents64(2) returns at once.
@@ -73,5 +74,5 @@ func parse(buf []byte) (Entry, []byte) {
 		return Entry{}, nil // never seen: the kernel fills whole entries
 	}
 	name, _, _ := bytes.Cut(buf[nameAt:size], []byte{0})
-	return Entry{string(name), buf[typeAt]}, buf[size:]
+	return Entry{string(name), buf[typeAt], binary.NativeEndian.Uint64(buf)}, buf[size:]
 }
