@@ -46,12 +46,19 @@ func StoreOf(gitDirs, layers []string) *Store {
 	for _, dir := range gitDirs {
 		s.gitDir = dir
 		s.names(dir, nil)
-		for _, name := range []string{"refs", "logs"} {
-			s.names(path.Join(dir, name), func(string) bool { return true })
-		}
 		s.gitDir = ""
 		s.objects(path.Join(dir, "objects"), 0)
 	}
+	// References can be many. A copy by hard links shares objects and the description too,
+	// which git never writes again.
+	copied := len(s.Shared) > 0
+	for _, dir := range gitDirs {
+		s.gitDir = dir
+		for _, name := range []string{"refs", "logs"} {
+			s.names(path.Join(dir, name), func(string) bool { return copied })
+		}
+	}
+	s.gitDir = ""
 	for dir := range strings.SplitSeq(os.Getenv("GIT_ALTERNATE_OBJECT_DIRECTORIES"), ":") {
 		s.borrow(dir, 1)
 	}
