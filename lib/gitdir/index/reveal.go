@@ -12,8 +12,10 @@ import (
 // as unchanged or skipped, and a command can write all of these.
 //
 // So an entry gets the stat data of the host's entry of the same path, mode and ID: no
-// process can give another file its ctime. Without such an entry it gets none, as after
-// git read-tree. It keeps a mark that the host's entry has too, or that the host's sparse
+// process can give another file its ctime. If the command's has another size, the content
+// passes a filter or has other line ends: git opens the file at size 0, and at another wrong
+// size takes it for changed. Without such an entry it gets none, as after git read-tree. It
+// keeps a mark that the host's entry has too, or that the host's sparse
 // checkout gives to its path.
 //
 // written is the time of the host's index. Git opens a file that is not older than its
@@ -39,7 +41,7 @@ func (x *Index) Reveal(host *Index, written time.Time, sparse func(path string) 
 			if x.reveal(e, host, old, sparse) {
 				unmarked = append(unmarked, string(x.path(e)))
 			}
-			same = same && old != nil && x.isSame(e, host, old) && x.flags(e) == host.flags(old)
+			same = same && old != nil && x.isSame(e, host, old) && x.flags(e) == host.flags(old) && x.size(e) == host.size(old)
 		}
 		at, hostAt = r.at+r.n, r.hostAt+r.n
 	}
@@ -62,6 +64,9 @@ func (x *Index) reveal(e *entry, host *Index, old *entry, sparse func(path strin
 		marks = host.flags(old)
 		if x.isSame(e, host, old) {
 			copy(stat[:], host.data[old.at:])
+			if x.size(e) != host.size(old) {
+				clear(stat[sizeAt:])
+			}
 		}
 	}
 	f := x.flags(e)
@@ -81,6 +86,8 @@ func (x *Index) reveal(e *entry, host *Index, old *entry, sparse func(path strin
 	}
 	return noValid || noSkip
 }
+
+func (x *Index) size(e *entry) uint32 { return binary.BigEndian.Uint32(x.data[e.at+sizeAt:]) }
 
 // edit returns the bytes from an entry on, to be changed.
 func (x *Index) edit(e *entry) []byte {

@@ -70,7 +70,12 @@ func TestReveal(t *testing.T) {
 			mark("--skip-worktree", "f")(r)
 			require.NoError(r.t, os.Remove(r.dir+"/f"))
 		}, true, " D f", "f", true},
-		{"stat data of the changed file", func(r *repository) { r.change("f", "evil!"); forged("f")(r) }, true, " M f", "", true},
+		{"stat data of the changed file", func(r *repository) { r.change("f", "evil!"); forged("f")(r) }, true, " M f", "", false},
+		{"other line ends", func(r *repository) {
+			r.git("config", "core.autocrlf", "true")
+			r.change("lines", "a\r\nb\r\n")
+			r.git("update-index", "lines")
+		}, false, "", "", false},
 		{"stat data of a changed file that was empty", func(r *repository) { r.change("empty", ""); forged("empty")(r) }, false, "", "", true},
 		{"stat data, another entry too", func(r *repository) {
 			r.change("f", "evil!")
@@ -93,7 +98,7 @@ func TestReveal(t *testing.T) {
 			r.change("f", "evil!")
 			r.git("update-index", "--assume-unchanged", "--index-version=4", "f")
 			forged("f")(r)
-		}, true, " M f", "f", true},
+		}, true, " M f", "f", false},
 		{"marks of the host's", func(r *repository) {
 			r.write("mine", "changed")
 			r.write("n", "new")
@@ -123,6 +128,7 @@ func TestReveal(t *testing.T) {
 				r.change(name, "old")
 			}
 			r.change("empty", "")
+			r.change("lines", "a\nb\n")
 			r.git("add", ".")
 			r.git("commit", "-qm", "first")
 			r.change("f", "good")
