@@ -63,13 +63,14 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 			a.failed[i.Path] = true
 		}
 	}
+	err = a.recoverAll()
 	for _, i := range order(items) {
 		a.land(i)
 	}
 	if o.DryRun {
 		return nil
 	}
-	return errors.Join(a.undo.close(), a.finish())
+	return errors.Join(err, a.undo.close(), a.finish())
 }
 
 // applying is a landing in progress.
@@ -191,6 +192,17 @@ func (a *applying) failedAbove(rel string) string {
 		}
 	}
 	return ""
+}
+
+// recoverAll recovers the directories in which a killed landing was at work. No entry may be
+// left to land there.
+func (a *applying) recoverAll() (err error) {
+	for rel, known := range a.landed {
+		if known.open {
+			err = errors.Join(err, a.recover(context.Background(), path.Dir(rel)))
+		}
+	}
+	return err
 }
 
 // recover finishes or undoes the work of a killed landing in a directory.

@@ -23,7 +23,10 @@ import (
 
 // states are the last entry that pk has put at a path and, until that is confirmed, the one
 // before: it is still there if pk was killed. The user has changed neither.
-type states struct{ entries []workspace.Entry }
+type states struct {
+	entries []workspace.Entry
+	open    bool // the last is not confirmed
+}
 
 func (s states) matches(now workspace.Entry) bool {
 	now.Size = 0
@@ -61,7 +64,7 @@ func (r *Root) noteLanded(rel string, e workspace.Entry) error {
 func (r *Root) addLanded(rel string, e workspace.Entry) {
 	e.Size = 0
 	known := append(r.landed[rel].entries, e)
-	r.landed[rel] = states{known[max(0, len(known)-2):]}
+	r.landed[rel] = states{known[max(0, len(known)-2):], true}
 }
 
 // confirmLanded notes the entry that is there after a landing: if its group could not be
@@ -74,7 +77,7 @@ func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
 	if err != nil {
 		return err
 	}
-	r.landed[rel] = states{[]workspace.Entry{e}}
+	r.landed[rel] = states{[]workspace.Entry{e}, false}
 	return appendTo(filepath.Join(r.Dir, landedFile), append(text, '\n'))
 }
 
@@ -97,7 +100,7 @@ func (r *Root) readLanded() error {
 		switch err := json.Unmarshal(lines.Bytes(), &line); {
 		case err != nil:
 		case line.Done:
-			r.landed[string(line.Path)] = states{[]workspace.Entry{line.entry()}}
+			r.landed[string(line.Path)] = states{[]workspace.Entry{line.entry()}, false}
 		default:
 			r.addLanded(string(line.Path), line.entry())
 		}

@@ -1,6 +1,8 @@
 package trial
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
 	"io/fs"
 	"os"
@@ -505,6 +507,37 @@ func TestUndoTwice(t *testing.T) {
 		for _, line := range step.want {
 			assert.Contains(t, got, line)
 		}
+	}
+}
+
+// A landing was killed after the exchange of the last entry that it had to land in a
+// directory.
+func TestKilledAtTheLastEntry(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		s := newStage(t, "d/", "d/x: 1")
+		if whole {
+			s.command(t, "d: whiteout")
+		} else {
+			s.command(t, "d/", "d/x: whiteout")
+		}
+		r := s.again(t)
+		_, err := r.List(ListOptions{})
+		require.NoError(t, err)
+		old, err := r.entryNow("d/x")
+		require.NoError(t, err)
+		require.NoError(t, r.noteLanded("d/x", workspace.Entry{}))
+		digest := func(e workspace.Entry) string {
+			sum := sha256.Sum256(fmt.Appendf(nil, "%d %o %s %q", e.Kind, e.Perm, e.Hash, e.Target))
+			return base32.StdEncoding.EncodeToString(sum[:])[:26]
+		}
+		aside := ".pk-" + strings.Repeat("A", 26) + digest(old) + digest(workspace.Entry{}) + "-x.swap"
+		require.NoError(t, os.Rename(s.project+"/d/x", s.project+"/d/"+aside))
+		assert.Empty(t, s.apply(t, ApplyOptions{}))
+		want := []string{"d/"}
+		if whole {
+			want = nil
+		}
+		assert.ElementsMatch(t, want, names(t, s.project))
 	}
 }
 
