@@ -56,7 +56,7 @@ func makeTemplate(t *testing.T, b *clitest.Box) {
 	for _, dir := range []string{"home", "project", "out", "witness"} {
 		b.Mkdir(t, filepath.Join(template, dir))
 	}
-	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[gc]\n\tauto = 0\n\treflogExpire = never\n\treflogExpireUnreachable = never\n")
+	b.Write(t, template+"/home/.gitconfig", "[user]\n\tname = Ann\n\temail = ann@example.org\n[init]\n\tdefaultBranch = main\n[protocol \"file\"]\n\tallow = always\n[maintenance]\n\tauto = false\n[gc]\n\tauto = 0\n\treflogExpire = never\n\treflogExpireUnreachable = never\n")
 	b.Write(t, template+"/home/.bashrc", "# mine\n")
 	b.Write(t, template+"/out/canary", "canary\n")
 	b.Write(t, template+"/out/identity", "[user]\n\tname = in-secret\n")
