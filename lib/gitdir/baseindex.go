@@ -12,7 +12,6 @@ import (
 
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
-	"pikuri/lib/overlay"
 )
 
 // keepIndexes gives the host's indexes another name, under which they stay when the
@@ -141,7 +140,7 @@ func (l *Layer) refreshed(dir int, git string) bool {
 	if host, err := os.ReadFile(filepath.Join(git, indexFile)); err == nil && base.sameAs(host) || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	data, _, err := overlay.ReadFile(dir, indexFile, unix.O_NOFOLLOW, maxIndex)
+	data, _, err := readIndexOfLayer(dir)
 	if err != nil {
 		return false
 	}

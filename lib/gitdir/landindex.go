@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -154,7 +155,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 // readIndex also returns the time of the index. An index that is newer than a change of a
 // file hides that change from git, if the size stays.
 func readIndex(up int) (data []byte, written time.Time, err error) {
-	data, st, err := overlay.ReadFile(up, indexFile, unix.O_NOFOLLOW, maxIndex)
+	data, st, err := readIndexOfLayer(up)
 	if err != nil {
 		return nil, written, err
 	}
@@ -163,6 +164,29 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 		written = now
 	}
 	return data, written, nil
+}
+
+// readIndexOfLayer reads the index in a directory of the upper layer. Of a file that
+// begins otherwise it reads the beginning alone: the rest may be a hole of a gigabyte.
+func readIndexOfLayer(dir int) ([]byte, *unix.Stat_t, error) {
+	seen, err := fsat.Openat(dir, indexFile, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, st, err := overlay.Open(seen)
+	if err != nil {
+		return nil, st, err
+	}
+	defer f.Close()
+	var start [4]byte
+	n, err := f.ReadAt(start[:], 0)
+	if err != nil && err != io.EOF {
+		return nil, st, err
+	}
+	if !index.Begins(start[:n]) {
+		return start[:n], st, nil
+	}
+	return overlay.ReadFile(dir, indexFile, unix.O_NOFOLLOW, maxIndex)
 }
 
 // hostIndex is the host's index before it is replaced.

@@ -1,10 +1,14 @@
 package gitdir
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // The next commit on the host has all its objects, whatever index a command has left.
@@ -77,4 +81,22 @@ func TestIndexOfSparseCheckout(t *testing.T) {
 			assert.Equal(t, row.skipped, strings.Join(skipped, " "))
 		})
 	}
+}
+
+func TestIndexThatIsNone(t *testing.T) {
+	dir := t.TempDir()
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	path := filepath.Join(dir, indexFile)
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	require.NoError(t, os.Truncate(path, 1<<30))
+	data, _, err := readIndexOfLayer(fd)
+	require.NoError(t, err)
+	assert.Equal(t, make([]byte, 4), data, "the hole was read")
+
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	data, _, err = readIndexOfLayer(fd)
+	require.NoError(t, err)
+	assert.Empty(t, data)
 }

@@ -154,16 +154,19 @@ func parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	return x, nil
 }
 
+// Begins reports whether a file that begins with these bytes may be an index.
+func Begins(start []byte) bool { return bytes.HasPrefix(start, []byte("DIRC")) }
+
 // header checks signature, version and size, and returns the number of entries.
 func header(data []byte, hexLen int) (int, error) {
 	if hexLen != 2*sha1.Size && hexLen != 2*sha256.Size {
 		return 0, fmt.Errorf("internal error: object IDs of %d digits", hexLen)
 	}
+	if !Begins(data) {
+		return 0, fmt.Errorf("bad signature %q", data[:min(4, len(data))])
+	}
 	if len(data) < headerSize+hexLen/2 || uint64(len(data)) > math.MaxUint32 {
 		return 0, fmt.Errorf("an index has no %d bytes", len(data))
-	}
-	if string(data[:4]) != "DIRC" {
-		return 0, fmt.Errorf("bad signature %q", data[:4])
 	}
 	version, count := binary.BigEndian.Uint32(data[4:]), binary.BigEndian.Uint32(data[8:])
 	if version < 2 || version > 4 {
