@@ -40,6 +40,8 @@ func TestNoCommitIsLost(t *testing.T) {
 		{"submodule's branches deleted", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only; git -C mod checkout -q -", "cd mod; git branch -D only; git reflog expire --expire=now --all; git gc -q --prune=now", true},
 		{"borrowed objects removed, in packs behind a link", "git repack -adq; mkdir store; mv .git/objects store/o; mv store/o/pack store/p; ln -s ../p store/o/pack; mkdir -p .git/objects/info .git/objects/pack; echo ../../store/o >.git/objects/info/alternates", "rm -rf store/p/*; rm -rf store; git commit -q --allow-empty -m more && git gc -q --prune=now", false},
 		{"hard links to everything written", "git gc -q; git commit -q --allow-empty -m loose; mkdir bk; cp -al .git/objects .git/refs .git/logs .git/packed-refs bk", "chmod -R u+w bk; find bk -type f | while read f; do echo x >$f; done", false},
+		{"rebase forgotten that had put changes away", "git checkout -q topic; echo t >>a.txt; git commit -qam t; echo mine >>sub/dir/f; git rebase -q --autostash main || :; test -e .git/rebase-merge/autostash", "rm -rf .git/rebase-merge", true},
+		{"merge forgotten that had put changes away", "git checkout -q topic; echo t >>a.txt; git commit -qam t; echo mine >>sub/dir/f; git merge -q --autostash main || :; test -e .git/MERGE_AUTOSTASH", "rm -f .git/MERGE_*; git gc -q --prune=now", true},
 		{"submodule removed with its repository", "git -C mod checkout -q -b only; git -C mod commit -q --allow-empty -m only", "git submodule --quiet deinit -f mod; rm -rf .git/modules", false},
 	} {
 		if !clitest.Turn(i) {
@@ -51,6 +53,7 @@ func TestNoCommitIsLost(t *testing.T) {
 			if test.before != "" {
 				g.host(t, g.Project, test.before)
 			}
+			stashed := g.host(t, g.Project, "cat .git/rebase-merge/autostash .git/MERGE_AUTOSTASH 2>/dev/null || :")
 			before, modules := g.commits(t, g.Project), g.host(t, g.Project+"/.git/modules/mod", "git --git-dir=. --work-tree=. rev-list --all --reflog")
 			options := []string{"-y", "--json", "--no-log"}
 			if i/4%2 == 0 {
@@ -59,7 +62,7 @@ func TestNoCommitIsLost(t *testing.T) {
 			got := g.Run(t, "pk-bash", append(options, "--", test.command)...)
 			require.True(t, json.Valid([]byte(got.Stdout)), got.Stdout)
 			for _, when := range []string{"at once", "after the host's gc"} {
-				assert.Subset(t, g.commits(t, g.Project), before, "commits were lost %s", when)
+				assert.Subset(t, g.commits(t, g.Project), append(before, words(stashed)...), "commits were lost %s", when)
 				assert.Equal(t, "", g.patient(t, g.Project, "git fsck --full 2>&1 | grep -vE '^(dangling|notice)'"), when)
 				if assert.DirExists(t, g.Project+"/.git/modules/mod") {
 					assert.Subset(t, words(g.patient(t, g.Project+"/.git/modules/mod", "git --git-dir=. --work-tree=. rev-list --all --reflog")), words(modules), "commits of the submodule were lost %s", when)

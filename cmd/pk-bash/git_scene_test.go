@@ -78,6 +78,8 @@ var gitScenes = []gitScene{
 	{name: "split index", before: `git update-index --split-index`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
 	{name: "sparse index", before: `git submodule --quiet deinit -f mod; git status; git sparse-checkout set --sparse-index --cone tools; git ls-files --sparse | grep -qx sub/`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m; git commit -qm m`}},
 	{name: "split index by the configuration", before: `git config core.splitIndex true; echo z >>a.txt; git add a.txt`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
+	{name: "clone that borrows what the other one has just got", before: `git clone -q --shared . .a; echo .a >>.git/info/exclude`, root: ".a", options: []string{"--writable", "PROJECT"}, lines: []string{`cd ..; echo x >n; git add n; git commit -qm n; cd .a; git pull -q`, `git log --oneline -1`}},
+	{name: "rebase that puts changes away and brings them back", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; echo m >>sub/dir/f`, lines: []string{`git rebase -q --autostash main`, `git rebase --abort; cat sub/dir/f`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 

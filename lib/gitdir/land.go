@@ -498,6 +498,13 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	o := state.Options{
 		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
 		Since: time.Unix(0, since), Landed: out.marks(rel),
+		Keep: func(id string) error {
+			kept, err := refs.Keep(refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}, id, "autostash", l.refOptions(r, out))
+			if kept != "" {
+				out.note("the changes that `git --autostash` had put away on the host are now %q", kept)
+			}
+			return err
+		},
 	}
 	underWay := false // a state that the host's git must not see
 	if l.last {
@@ -547,10 +554,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		}
 		return path.Join(r.rel, name)
 	}
-	o := refs.Options{
-		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Committer: committer(),
-		Since: time.Unix(0, out.Since), Held: map[string]time.Time{}, Landed: out.refs(rel),
-	}
+	o := l.refOptions(r, out)
+	o.Held, o.Landed = map[string]time.Time{}, out.refs(rel)
 	common := out.refs(r.rel)
 	for name, value := range common {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {
@@ -599,6 +604,12 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 		}
 	}
 	return err
+}
+
+func (l *lander) refOptions(r *repository, out *landed) refs.Options {
+	return refs.Options{
+		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Committer: committer(), Since: time.Unix(0, out.Since),
+	}
 }
 
 // advice is the command that gives a user the value of a kept reference, or "". A command

@@ -4,11 +4,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
@@ -30,9 +30,6 @@ type Shared struct {
 	at    [2]uint64
 	ctime int64
 }
-
-// maxAlternates is the depth to which git follows alternates.
-const maxAlternates = 5
 
 // StoreOf reads the names in git directories, and asks the kernel for the links of each
 // file: a hard link that is made elsewhere changes no directory here. It leaves out what
@@ -91,22 +88,12 @@ func (s *storeReader) ownLinks(dir string) {
 
 // objects reads an object database and those from which it borrows.
 func (s *storeReader) objects(dir string, depth int) {
-	if !s.names(dir, func(name string) bool { return len(name) == 2 || name == "pack" || name == "info" }) || depth == maxAlternates {
+	if !s.names(dir, func(name string) bool { return len(name) == 2 || name == "pack" || name == "info" }) || depth == objects.MaxAlternates {
 		return
 	}
 	text, _, _ := overlay.ReadFile(unix.AT_FDCWD, dir+"/info/alternates", 0, gitplace.MaxPointer)
-	for line := range strings.Lines(string(text)) {
-		line = strings.TrimSuffix(line, "\n")
-		if plain, err := strconv.Unquote(line); err == nil {
-			line = plain
-		}
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if !filepath.IsAbs(line) {
-			line = dir + "/" + line // a link before ".." counts
-		}
-		s.borrow(line, depth+1)
+	for _, other := range objects.Alternates(dir, text) {
+		s.borrow(other, depth+1)
 	}
 }
 

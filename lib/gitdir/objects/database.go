@@ -18,8 +18,8 @@ import (
 	"pikuri/lib/internal/fsat"
 )
 
-// maxAlternates is the depth to which git follows alternates.
-const maxAlternates = 5
+// MaxAlternates is the depth to which git follows alternates.
+const MaxAlternates = 5
 
 // Database is an object database of the host, with its alternates. It may be used
 // by several goroutines, and notices packs that come and go.
@@ -68,13 +68,23 @@ func (d *Database) open(dir string, depth int) error {
 		return unix.Close(fd)
 	}
 	d.stores = append(d.stores, s)
-	if err := s.list(d.format); err != nil || depth == maxAlternates {
+	if err := s.list(d.format); err != nil || depth == MaxAlternates {
 		return err
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "info/alternates"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	for _, other := range Alternates(dir, text) {
+		// git goes on without a database that is gone, too.
+		_ = d.open(other, depth+1)
+	}
+	return err
+}
+
+// Alternates returns the directories that text, the file info/alternates in the directory
+// dir, names.
+func Alternates(dir string, text []byte) (list []string) {
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
 		if plain, err := strconv.Unquote(line); err == nil {
@@ -84,12 +94,11 @@ func (d *Database) open(dir string, depth int) error {
 			continue
 		}
 		if !filepath.IsAbs(line) {
-			line = filepath.Join(dir, line)
+			line = dir + "/" + line // a link before ".." counts
 		}
-		// git goes on without a database that is gone, too.
-		_ = d.open(line, depth+1)
+		list = append(list, line)
 	}
-	return err
+	return list
 }
 
 func (d *Database) known(fd int) bool {

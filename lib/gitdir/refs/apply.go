@@ -28,16 +28,10 @@ import (
 // Apply completes the work.
 // Like git, it does not wait for the disk.
 func Apply(h Host, changes []Change, o Options) ([]Result, error) {
-	r, err := newReader(h)
+	t, err := newTransaction(h, o)
 	if err != nil {
 		return nil, err
 	}
-	if o.Kind == nil {
-		return nil, errors.New("internal error: refs.Apply without Options.Kind")
-	}
-	t := &transaction{reader: r, o: o, deadline: time.Now().Add(patience),
-		kinds: map[string]string{}, landed: map[string]bool{}, pending: map[string]*item{}, parents: map[string]bool{}, changing: map[string]bool{}}
-	t.o.Session = sessionPart(o.Session)
 	items := make([]*item, len(changes))
 	for i, c := range changes {
 		items[i] = &item{Change: c, Result: Result{Name: c.Name, New: c.newValue().String()}}
@@ -62,6 +56,27 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 	return results, nil
 }
 
+// Keep keeps a commit that only a file beside the references names, below
+// refs/pk/trash/NAME, and returns that ref: "" if a branch or the like has the commit, or if
+// it is none.
+func Keep(h Host, id, name string, o Options) (string, error) {
+	t, err := newTransaction(h, o)
+	switch {
+	case err != nil:
+		return "", err
+	case h.reftable():
+		return "", errReftable
+	case t.kind(id) != "commit" || t.held("", id):
+		return "", nil
+	}
+	h.sweep()
+	if err := t.begin(); err != nil {
+		return "", fmt.Errorf("cannot lock references: %w", err)
+	}
+	defer t.end()
+	return t.save(ours+"trash/", name, id, "", "was "+name)
+}
+
 // transaction is the work of one Apply.
 type transaction struct {
 	*reader
@@ -74,6 +89,20 @@ type transaction struct {
 	parents  map[string]bool  // of their names
 	changing map[string]bool  // refs whose values may go
 	holders  map[string]string
+}
+
+func newTransaction(h Host, o Options) (*transaction, error) {
+	if o.Kind == nil {
+		return nil, errors.New("internal error: refs without Options.Kind")
+	}
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	t := &transaction{reader: r, o: o, deadline: time.Now().Add(patience),
+		kinds: map[string]string{}, landed: map[string]bool{}, pending: map[string]*item{}, parents: map[string]bool{}, changing: map[string]bool{}}
+	t.o.Session = sessionPart(o.Session)
+	return t, nil
 }
 
 // item is a change and its outcome.

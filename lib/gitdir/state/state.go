@@ -12,6 +12,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,11 @@ type Options struct {
 	HexLen int                             // digits of an ID: 40 or 64
 	Exists func(id string) bool            // in the host's object database, now
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
+
+	// Keep keeps a commit of the host's that nothing else may refer to: the user's changes
+	// that `git rebase --autostash` has put away. It is called before the file that names it
+	// is removed or replaced.
+	Keep func(id string) error
 
 	// Since is the start of the command. A file of the host that changed later stays, unless
 	// it is as this package wrote it. With the zero time no file of the host is replaced or removed.
@@ -183,9 +189,16 @@ func (l *lander) group(items []item) error {
 			changes = append(changes, *c)
 		}
 	}
+	for i := 0; i < len(changes) && len(stays) == 0; i++ {
+		if err := l.keepStash(changes[i]); err != nil {
+			stays = append(stays, Stay{changes[i].name, fmt.Sprintf("cannot keep the changes that git has put away: %s", err)})
+		}
+	}
 	if len(stays) > 0 {
 		for _, c := range changes {
-			stays = append(stays, Stay{c.name, fmt.Sprintf("it belongs to %q, which stays", stays[0].Name)})
+			if c.name != stays[0].Name {
+				stays = append(stays, Stay{c.name, fmt.Sprintf("it belongs to %q, which stays", stays[0].Name)})
+			}
 		}
 		l.result.Stays = append(l.result.Stays, stays...)
 		return nil
@@ -254,7 +267,7 @@ func (l *lander) compare(it item) (*change, error) {
 }
 
 // judge checks the content of a file, or of each file of a directory. The removal of a
-// name is harmless.
+// name makes git run nothing.
 func (l *lander) judge(it item, c, old content) error {
 	if it.files == nil {
 		if c.kind == absent {
@@ -275,6 +288,25 @@ func (l *lander) judge(it item, c, old content) error {
 		}
 	}
 	return nil
+}
+
+// keepStash keeps what git has put away, if the host's state names it and the new one does
+// not. Git forgets it when it has put it back, which cannot be told from a loss.
+func (l *lander) keepStash(c change) error {
+	old, is := c.host.autostash(c.name)
+	if now, _ := c.new.autostash(c.name); l.Keep == nil || !is || now == old {
+		return nil
+	}
+	return l.Keep(old)
+}
+
+func (c content) autostash(name string) (id string, is bool) {
+	data := c.files["autostash"]
+	if name == "MERGE_AUTOSTASH" {
+		data = c.data
+	}
+	id = strings.TrimSpace(string(data))
+	return id, id != ""
 }
 
 // apply writes under another name and renames, so that git sees the old state or the new
