@@ -80,6 +80,7 @@ var gitScenes = []gitScene{
 	{name: "split index by the configuration", before: `git config core.splitIndex true; echo z >>a.txt; git add a.txt`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
 	{name: "clone that borrows what the other one has just got", before: `git clone -q --shared . .a; echo .a >>.git/info/exclude`, root: ".a", options: []string{"--writable", "PROJECT"}, lines: []string{`cd ..; echo x >n; git add n; git commit -qm n; cd .a; git pull -q`, `git log --oneline -1`}},
 	{name: "rebase that puts changes away and brings them back", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; echo m >>sub/dir/f`, lines: []string{`git rebase -q --autostash main`, `git rebase --abort; cat sub/dir/f`}},
+	{name: "files that programs of the host run", before: `echo 1 >.envrc; git add .envrc; git commit -qm 1; echo 2 >.envrc; git commit -qam 2; mkdir .vscode; echo {} >.vscode/settings.json`, lines: []string{`git add .vscode; git commit -qm settings`, `git reset -q --soft HEAD~2`, `git commit -qm both`, `git rm -q --cached .envrc; git commit -qm gone`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 
@@ -162,6 +163,22 @@ func (g *gitGround) fence(t *testing.T, line string, options ...string) clitest.
 	got := g.Run(t, "pk-bash", append(append([]string{"-y", "--raw"}, options...), "--", fixed+line)...)
 	require.Zero(t, got.Status, "%s\n%s%s", line, got.Stdout, got.Stderr)
 	return got
+}
+
+// A state that cannot land keeps the branch on which it works, and no work tree of the host
+// loses its branch.
+func TestBranchOfAWorkTreeStays(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q topic; echo t >t; git add t; git commit -qm t; echo u >>a.txt; git commit -qam u; git checkout -q main; echo m >>a.txt; git commit -qam m")
+	const state = "git log --oneline --branches; git diff --cached; git worktree list; git -C wt status --porcelain"
+	before := g.host(t, g.Project, state)
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git cherry-pick -X patience topic~1 topic; rm -rf .git/worktrees/wt; git branch -D wtbranch")
+	assert.Contains(t, got.Stderr, "refs/heads/wtbranch")
+	assert.Contains(t, got.Stderr, "sequencer")
+	assert.Equal(t, before, g.host(t, g.Project, state), "the host has a part of it")
+	g.fence(t, "echo both >a.txt; git add a.txt; git cherry-pick --continue")
+	assert.Equal(t, "u\nt\nm\n", g.host(t, g.Project, "git log -3 --format=%s; git diff --exit-code HEAD"))
 }
 
 // Fifty commands of one session commit at the same time, each on a branch of its own

@@ -95,6 +95,7 @@ type Fence struct {
 	gitDirs    []string               // of the host, shown through layers
 	workTrees  []string               // of these
 	ownGitDirs []string               // the git directories of these, and bare repositories
+	checkouts  []gitdir.Checkout      // the work trees with their git directories
 	stores     []func() *gitdir.Store // of these, and of a repository around a root
 	store      gitdir.Store           // all of them
 	submodules []gitdir.Unpopulated
@@ -251,6 +252,7 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
+	f.nameProtected(o.Protect)
 	o.GitDirs = f.gitDirs
 	for _, s := range f.submodules {
 		o.Submodules = append(o.Submodules, s.Dir)

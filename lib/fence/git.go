@@ -58,6 +58,17 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
+// nameProtected notes the protected names of each work tree.
+func (f *Fence) nameProtected(list []bwrap.Protected) {
+	for i, c := range f.checkouts {
+		for _, p := range list {
+			if p.Path != c.WorkTree && fsat.Within(p.Path, c.WorkTree) && filepath.Base(p.Path) != ".git" {
+				f.checkouts[i].Names = append(f.checkouts[i].Names, p.Path[len(c.WorkTree)+1:])
+			}
+		}
+	}
+}
+
 const gitRule = "default: git: "
 
 // nameFiles names the files of a root for its repositories.
@@ -122,6 +133,7 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
 			if r.WorkTree != "" {
 				f.workTrees = append(f.workTrees, r.WorkTree)
+				f.checkouts = append(f.checkouts, gitdir.Checkout{GitDir: r.GitDir, WorkTree: r.WorkTree})
 			}
 		}
 	}
@@ -405,6 +417,11 @@ func (f *Fence) OpenLayers() error {
 			return err
 		}
 		l.WorkTrees, l.GitDirs, l.State = f.workTrees, f.ownGitDirs, f.gitState()
+		for _, c := range f.checkouts {
+			if fsat.Within(c.GitDir, dir) {
+				l.Checkouts = append(l.Checkouts, c)
+			}
+		}
 		f.layers = append(f.layers, l)
 		if f.Trial { // pk-apply lands from it
 			if err := l.Save(); err != nil {

@@ -446,6 +446,11 @@ func FormatOf(gitDir string) (format objects.Format, promised []string, err erro
 // hexLen is the number of digits of an ID.
 func (r *repository) hexLen() int { return 2 * r.format.Size() }
 
+// refs are the references of a git directory of the repository.
+func (r *repository) refs(git string) refs.Host {
+	return refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
+}
+
 func (r *repository) landObjects(upper int, out *landed) error {
 	if err := r.readEnds(upper, out); err != nil {
 		return err
@@ -489,8 +494,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		if !shared {
 			return nil
 		}
-		return l.landRefs(r, git, rel, upper, false, shared, out)
+		return l.landRefs(r, git, rel, upper, false, "", shared, out)
 	}
+	host := r.refs(git)
 	since := out.Since
 	for _, name := range state.Names {
 		since = min(since, out.since(path.Join(rel, name)))
@@ -499,7 +505,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
 		Since: time.Unix(0, since), Landed: out.marks(rel),
 		Keep: func(id string) error {
-			kept, err := refs.Keep(refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}, id, "autostash", l.refOptions(r, out))
+			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
 			if kept != "" {
 				out.note("the changes that `git --autostash` had put away on the host are now %q", kept)
 			}
@@ -523,7 +529,11 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 	if err != nil {
 		return err
 	}
-	if underWay { // HEAD and the index belong to it, as does the branch from which it began
+	branch := "" // which belongs to the state, as do HEAD, the index and the branch from which it began
+	if underWay {
+		if branch = headOf(up, host); branch != "" {
+			out.keep = append(out.keep, path.Join(r.rel, branch), path.Join(r.rel, "logs", branch))
+		}
 		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
 			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
@@ -533,7 +543,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 			}
 		}
 	}
-	if err := l.landRefs(r, git, rel, upper, !underWay, shared, out); err != nil || underWay {
+	if err := l.landRefs(r, git, rel, upper, !underWay, branch, shared, out); err != nil || underWay {
 		return err
 	}
 	return l.landIndex(r, git, rel, indexes(), out)
@@ -546,8 +556,24 @@ var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
 
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head, shared bool, out *landed) error {
-	host := refs.Host{Common: r.host, Git: git, HexLen: r.hexLen()}
+// headOf returns the branch to which HEAD leads in a directory of the upper layer, or on
+// the host if that has none, and "" if it is detached.
+func headOf(up int, host refs.Host) string {
+	text, err := readSmall(up, "HEAD", unix.O_NOFOLLOW)
+	if err != nil {
+		_, target, _ := refs.Value(host, "HEAD")
+		return target
+	}
+	target, symbolic := strings.CutPrefix(string(text), "ref:")
+	if target = strings.TrimSpace(target); !symbolic || refs.CheckName(target) != nil {
+		return ""
+	}
+	return target
+}
+
+// landRefs lands references, but not HEAD without head, and not the branch stays.
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, shared bool, out *landed) error {
+	host := r.refs(git)
 	path := func(name string) string {
 		if refs.PerWorktree(name) {
 			return path.Join(rel, name)
@@ -581,18 +607,28 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head, share
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || !shared && !refs.PerWorktree(c.Name) || !own && refs.PerWorktree(c.Name)
+		return c.Name == "HEAD" && !head || c.Name == stays || !shared && !refs.PerWorktree(c.Name) || !own && refs.PerWorktree(c.Name)
 	})
+	if len(changes) > 0 {
+		if err := l.setAside(r, git, changes); err != nil {
+			return err
+		}
+	}
 	results, err := refs.Apply(host, changes, o)
 	for name, value := range o.Landed {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {
 			common[name] = value
 		}
 	}
-	for _, c := range results {
+	for i, c := range results {
+		aside := changes[i].Aside
 		switch {
 		case c.Outcome == refs.Refuse:
 			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
+		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
+			out.tell("%q stays at %s: %s; the command's is %q: look at it before you merge it", c.Name, short(c.Old), aside, c.Kept)
+		case c.Outcome == refs.Kept && aside != "":
+			out.tell("%q stays at %s: %s", c.Name, short(c.Old), aside)
 		case c.Outcome == refs.Kept && c.Kept != "":
 			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:

@@ -130,6 +130,10 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
+	if path := l.guard(r, git, "").entry(x.changed); path != "" {
+		out.stay(rel, "the index: programs of the host run %q, of which it has another version", path)
+		return nil
+	}
 	same, unmarked := x.reveal(git, r)
 	if n := len(unmarked); n > 0 {
 		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))

@@ -35,6 +35,9 @@ type Layer struct {
 	WorkTrees []string `json:"work_trees,omitempty"`
 	GitDirs   []string `json:"git_dirs,omitempty"`
 
+	// Checkouts are the work trees of git directories in GitDirs.
+	Checkouts []Checkout `json:"checkouts,omitempty"`
+
 	// Plain are unpopulated submodules of the git directory's: then the layer holds theirs,
 	// and nothing of it lands. The host's git would use a repository of a command there.
 	Plain []string `json:"plain,omitempty"`

@@ -290,6 +290,36 @@ func (d *Database) Read(id string) (string, []byte, error) {
 	return k.String(), data, nil
 }
 
+// Entry is one of a tree.
+type Entry struct {
+	Name string
+	Mode uint32 // as git writes it: 0o100644, 0o100755, 0o120000, 0o160000, or 0o040000 of a directory
+	ID   string
+}
+
+// Tree returns the entries of a tree of at most 64 MiB.
+func (d *Database) Tree(id string) (list []Entry, err error) {
+	_, data, err := d.Read(id)
+	for len(data) > 0 && err == nil {
+		var mode uint64
+		var name string
+		var id oid
+		if mode, name, id, data, err = treeEntry(d.format, data); err != nil {
+			return nil, err
+		}
+		if mode&typeMask == typeFile { // git ignores the other permissions
+			mode = typeFile | 0o644 | mode&0o100 | mode&0o100>>3 | mode&0o100>>6
+		}
+		list = append(list, Entry{name, uint32(mode), d.format.hex(id)})
+	}
+	return list, err
+}
+
+// Name returns the ID of a blob.
+func (d *Database) Name(blobText []byte) string {
+	return d.format.hex(d.format.name(blob, blobText))
+}
+
 // read returns an object, or with the limit 0 only its kind.
 func (d *Database) read(id oid, limit uint64) (kind, []byte, error) {
 	d.mu.Lock()

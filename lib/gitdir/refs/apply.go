@@ -296,7 +296,7 @@ func (t *transaction) update(it *item) {
 	case now.target != "" && !symbolic:
 		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
 		return
-	case (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New) && !t.movedBack(c.start, now.id)):
+	case c.Aside != "", (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New) && !t.movedBack(c.start, now.id)):
 		t.keep(it, now.value)
 		return
 	}
@@ -659,7 +659,10 @@ func (t *transaction) otherCase(name string, p packed) error {
 func (t *transaction) keep(it *item, now value) {
 	c := &it.Change
 	reason := "the host has moved it to " + now.String()
-	if now == (value{}) {
+	switch {
+	case c.Aside != "":
+		reason = c.Aside
+	case now == value{}:
 		reason = "the host has deleted it"
 	}
 	if c.New == "" {

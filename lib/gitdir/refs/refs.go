@@ -31,6 +31,7 @@ type Change struct {
 	OldTarget string // of a symbolic ref, such as refs/heads/main
 	Target    string
 	Moved     bool       // the host has changed the ref meanwhile; Old is a guess
+	Aside     string     // why the host's value stays and the new one is kept below refs/pk; "": it need not
 	Log       []LogEntry // only in the layer's log; of refs/stash: all of it
 	logSum    string     // SHA-256 of the layer's log, of HEAD and refs/stash
 	start     string     // the ID with which the command started, as far as the logs show; may be empty
@@ -100,6 +101,16 @@ type Result struct {
 	Trash    string // the ref below refs/pk/trash that holds the old value
 	Reason   string
 	Old, New string // Old is the host's value before
+}
+
+// Value returns the object ID of a ref or of HEAD on the host, or the ref to which it leads.
+func Value(h Host, name string) (id, target string, err error) {
+	r, err := newReader(h)
+	if err != nil {
+		return "", "", err
+	}
+	now, err := r.read(name)
+	return now.id, now.target, err
 }
 
 // Now returns the time of the clock that file systems take a ctime from. It may

@@ -61,7 +61,7 @@ func (t *transaction) prepare(it *item, staying map[string]bool) (string, error)
 		t.succeed(it)
 	case now.target != "" && !symbolic:
 		return "", fmt.Errorf("on the host it is symbolic and leads to %q", now.target)
-	case c.Moved || now.value != c.oldValue():
+	case c.Aside != "", c.Moved, now.value != c.oldValue():
 		t.keep(it, now.value)
 	case c.Name == stash:
 		err = t.trashStashes(it, log, nil)
@@ -347,7 +347,7 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 		return
 	}
 	it.Result.Old = now.String()
-	if !it.done && now.value != c.newValue() && (c.Moved || now.value != c.oldValue()) {
+	if !it.done && now.value != c.newValue() && (c.Aside != "" || c.Moved || now.value != c.oldValue()) {
 		t.keep(it, now.value)
 	}
 	want := c.newValue()
