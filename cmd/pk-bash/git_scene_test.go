@@ -81,6 +81,10 @@ var gitScenes = []gitScene{
 	{name: "clone that borrows what the other one has just got", before: `git clone -q --shared . .a; echo .a >>.git/info/exclude`, root: ".a", options: []string{"--writable", "PROJECT"}, lines: []string{`cd ..; echo x >n; git add n; git commit -qm n; cd .a; git pull -q`, `git log --oneline -1`}},
 	{name: "rebase that puts changes away and brings them back", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; echo m >>sub/dir/f`, lines: []string{`git rebase -q --autostash main`, `git rebase --abort; cat sub/dir/f`}},
 	{name: "files that programs of the host run", before: `echo 1 >.envrc; git add .envrc; git commit -qm 1; echo 2 >.envrc; git commit -qam 2; mkdir .vscode; echo {} >.vscode/settings.json`, lines: []string{`git add .vscode; git commit -qm settings`, `git reset -q --soft HEAD~2`, `git commit -qm both`, `git rm -q --cached .envrc; git commit -qm gone`}},
+	{name: "submodule of a linked worktree", before: `git -C wt -c protocol.file.allow=always submodule --quiet update --init`, lines: []string{`cd wt/mod; git checkout -q -b m; echo 1 >>lib.c; git commit -qam m`, `cd wt; git commit -qam bump; git submodule status`}},
+	{name: "merge that moves a submodule of a linked worktree", before: `git -C mod commit -q --allow-empty -m ahead; git commit -qam bump`, lines: []string{`cd wt; git merge -q main`}},
+	{name: "branch without files", lines: []string{`git switch -q --orphan o; git commit -q --allow-empty -m o`, `git log --oneline; echo x >n; git add n; git commit -qm n`}},
+	{name: "rebase of all commits that stops", lines: []string{`GIT_SEQUENCE_EDITOR="sed -i 1s/^pick/edit/" git rebase -q -i --root`, `git commit -q --amend -m first; git rebase --continue`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 
@@ -177,8 +181,31 @@ func TestBranchOfAWorkTreeStays(t *testing.T) {
 	assert.Contains(t, got.Stderr, "refs/heads/wtbranch")
 	assert.Contains(t, got.Stderr, "sequencer")
 	assert.Equal(t, before, g.host(t, g.Project, state), "the host has a part of it")
+	g.host(t, g.Project, "git gc -q --prune=now")
 	g.fence(t, "echo both >a.txt; git add a.txt; git cherry-pick --continue")
 	assert.Equal(t, "u\nt\nm\n", g.host(t, g.Project, "git log -3 --format=%s; git diff --exit-code HEAD"))
+}
+
+// What git cannot read in a later command is not there for it.
+func TestWhatBreaksGitIsDropped(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, command := range []string{
+		"mkfifo .git/refs/heads/f",
+		"mkfifo .git/MERGE_HEAD",
+		"echo x >.git/refs/heads/main; : >.git/refs/heads/topic",
+		"ln -s /dev/zero .git/refs/heads/l",
+		`echo '[remote "x' >>.git/config`,
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			before := g.host(t, g.Project, "git for-each-ref")
+			got := g.Run(t, "pk-bash", "-y", "--raw", "--", command)
+			assert.Zero(t, got.Status, got.Stderr)
+			assert.Equal(t, "", g.fence(t, "git status --porcelain; git log --oneline --all >/dev/null; git fsck --no-dangling").Stdout)
+			assert.Equal(t, before, g.host(t, g.Project, "git for-each-ref"))
+		})
+	}
 }
 
 // Fifty commands of one session commit at the same time, each on a branch of its own

@@ -120,7 +120,7 @@ func (n *Names) setting(all []*setting, e Entry, depth int) []*setting {
 		return all
 	}
 	s.read = readCommand(strings.TrimPrefix(value, "!"), n.getenv)
-	if s.read.blind {
+	if s.read.blind || s.read.beside && s.kind == runs {
 		n.unknown(s)
 	}
 	for _, made := range s.read.made {

@@ -182,6 +182,8 @@ func TestSettingsWithoutNames(t *testing.T) {
 		{"a directory that is not known", "[alias]\nx=\"!cd $(cat d) && ./x\"", true},
 		{"a pattern at the top", "[alias]\nx=!./*.sh", true},
 		{"in a submodule's directory", "[submodule \"s\"]\nupdate=!./x", true},
+		{"a module of Python's", "[filter \"x\"]\nclean=python3 -m json.tool", true},
+		{"a module of Python's that is not sought here", "[filter \"x\"]\nclean=python3 -I -m json.tool", false},
 		{"an argument of the user's", "[alias]\nx=\"!f() { git log \\\"$1\\\" $2; }; f\"", false},
 		{"a program of the system", "[core]\neditor=vim -u NONE", false},
 		{"a program of git", "[alias]\nx=\"!git branch | xargs git branch -d\"", false},

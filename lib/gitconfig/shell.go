@@ -19,6 +19,7 @@ type reading struct {
 	steps  int
 	guess  int  // in how many words that are perhaps no command lines
 	blind  bool // not all of it was read
+	beside bool // it runs files of any name in its working directory
 }
 
 // mention is a word of a command line that may name a file.
@@ -662,7 +663,7 @@ func (s *scanner) run(words [][]piece) {
 			}
 		}
 	case name == ".", slices.Contains(interpreters, strings.TrimRight(name, "0123456789.")):
-		s.interpreted(args)
+		s.interpreted(name, args)
 	}
 }
 
@@ -707,11 +708,17 @@ func (s *scanner) options(name string, args [][]piece) {
 }
 
 // interpreted reads the arguments of an interpreter. The first operand is its script.
-func (s *scanner) interpreted(args [][]piece) {
+func (s *scanner) interpreted(name string, args [][]piece) {
+	python, isolated := strings.HasPrefix(name, "python") || strings.HasPrefix(name, "pypy"), false
 	for i, word := range args {
 		text := literal(word)
+		options, one := strings.CutPrefix(text, "-")
+		isolated = isolated || one && strings.ContainsAny(options, "IP")
 		switch {
 		case text == "--":
+		case python && !isolated && strings.HasSuffix(text, "m") && one && i+1 < len(args):
+			s.module(literal(args[i+1]))
+			return
 		case strings.HasPrefix(text, "-") && !strings.HasPrefix(text, "--") && strings.ContainsAny(text, "cem"):
 			if i+1 < len(args) {
 				s.line(written(args[i+1])) // the shell's -c, or a program in another language
@@ -721,6 +728,18 @@ func (s *scanner) interpreted(args [][]piece) {
 		default:
 			s.mention(script, s.expand(word)...)
 			return
+		}
+	}
+}
+
+// module mentions the files of a module. Python looks for it, and for all that it imports,
+// in the working directory first.
+func (s *scanner) module(name string) {
+	s.beside = true
+	first, _, _ := strings.Cut(name, ".")
+	for _, file := range []string{first, strings.ReplaceAll(name, ".", "/")} {
+		for _, end := range []string{".py", "/__init__.py", "/__main__.py"} {
+			s.mention(script, expansion{text: file + end})
 		}
 	}
 }

@@ -123,7 +123,9 @@ func (f *fileChanges) repository(upper int, rel string) error {
 	if err := f.shallow(r, upper); err != nil {
 		return err
 	}
-	err = f.each(upper, "worktrees", rel, func(sub int, name string) error { return f.gitDir(r, name, sub) })
+	err = f.each(upper, "worktrees", rel, func(sub int, name string) error {
+		return errors.Join(f.gitDir(r, name, sub), f.modules(sub, "modules", name, f.repository))
+	})
 	return errors.Join(err, f.modules(upper, "modules", rel, f.repository))
 }
 

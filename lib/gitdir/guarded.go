@@ -110,6 +110,9 @@ func (g *guard) commit(id, old string) (string, error) {
 		return "", nil
 	}
 	new, err := g.tree(id)
+	if errors.Is(err, objects.ErrNotFound) {
+		return "", nil // it does not land
+	}
 	if err != nil {
 		return "", fmt.Errorf("cannot compare commit %s: %w", id, err)
 	}

@@ -13,6 +13,9 @@ const (
 
 	// clocks is by how many seconds a commit may claim to be older than its parent.
 	clocks = 24 * 60 * 60
+
+	// nearby commits count whatever their dates say: those of a command may be any.
+	nearby = 64
 )
 
 // dated is a commit or tag to be visited.
@@ -38,8 +41,8 @@ func (n *newest) Pop() any {
 }
 
 // isAncestor reports whether a commit is in the history of one of others: of commits, or
-// of tags of such. It visits the newest first, and none that is older than the commit. So
-// it misses it if clocks were wrong, or if it is very far down.
+// of tags of such. It visits the newest first, and after the first ones none that is older
+// than the commit. So it misses it if clocks were wrong, or if it is very far down.
 func (r *repository) isAncestor(a string, others ...string) bool {
 	oldest, err := r.look(a)
 	if err != nil {
@@ -59,7 +62,7 @@ func (r *repository) isAncestor(a string, others ...string) bool {
 			if r.ends.host[id] {
 				continue // git sees no parents
 			}
-			if d, err := r.look(id); err == nil && d.date >= oldest.date-clocks {
+			if d, err := r.look(id); err == nil && (d.date >= oldest.date-clocks || len(seen) <= nearby) {
 				heap.Push(&next, d)
 			}
 		}

@@ -95,11 +95,20 @@ func (o *landed) stay(rel, format string, args ...any) {
 	case o.once:
 		line += "; it is dropped, since another command ran at the same time"
 	case slices.Contains(vital, path.Base(rel)): // git would not start with a bad one
-		line += "; it is dropped"
+		line += dropped
 	default:
 		o.keep = append(o.keep, rel)
 		line += "; it stays in the sandbox"
 	}
+	o.refused(line)
+}
+
+const dropped = "; it is dropped"
+
+// drop reports once that a file without which git works is not there for the next command.
+func (o *landed) drop(format string, args ...any) { o.refused(fmt.Sprintf(format, args...) + dropped) }
+
+func (o *landed) refused(line string) {
 	if o.last && !slices.Contains(o.Told, line) {
 		o.Told = append(o.Told, line)
 		o.tell("%s", line)
@@ -351,7 +360,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		git := filepath.Join(l.layer.GitDir, name)
 		indexes := l.readIndexes(r, git, name, sub, out)
 		defer indexes()
-		return l.landGit(r, git, upper, sub, with, indexes, out)
+		return errors.Join(l.landGit(r, git, upper, sub, with, indexes, out), l.submodules(sub, name, out))
 	})
 	if err == nil {
 		err = l.landGit(r, r.host, upper, upper, shared, indexes, out)
@@ -359,7 +368,12 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err == nil {
 		err = r.landConfig(upper, out)
 	}
-	return errors.Join(err, l.modules(upper, "modules", rel, func(sub int, name string) error { return l.repository(sub, name, out) }))
+	return errors.Join(err, l.submodules(upper, rel, out))
+}
+
+// submodules lands from the upper layers of the submodules of a work tree.
+func (l *lander) submodules(dir int, rel string, out *landed) error {
+	return l.modules(dir, "modules", rel, func(sub int, name string) error { return l.repository(sub, name, out) })
 }
 
 // modules calls do for each submodule. A slash in a submodule's name is a directory here.
@@ -494,7 +508,8 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 		if !shared {
 			return nil
 		}
-		return l.landRefs(r, git, rel, upper, false, "", shared, out)
+		_, err = l.landRefs(r, git, rel, upper, false, "", shared, out)
+		return err
 	}
 	host := r.refs(git)
 	since := out.Since
@@ -543,8 +558,15 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 			}
 		}
 	}
-	if err := l.landRefs(r, git, rel, upper, !underWay, branch, shared, out); err != nil || underWay {
+	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, shared, out)
+	if err != nil || underWay {
 		return err
+	}
+	if slices.Contains(refused, headOf(up, host)) || !sameHead(up, git) {
+		if x := indexes(); x != nil {
+			out.stay(path.Join(rel, indexFile), "the index: its HEAD has not landed")
+		}
+		return nil
 	}
 	return l.landIndex(r, git, rel, indexes(), out)
 }
@@ -571,8 +593,20 @@ func headOf(up int, host refs.Host) string {
 	return target
 }
 
-// landRefs lands references, but not HEAD without head, and not the branch stays.
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, shared bool, out *landed) error {
+// sameHead reports whether the host has the HEAD of a directory of the upper layer, if that
+// has one.
+func sameHead(up int, git string) bool {
+	seen, err := readSmall(up, "HEAD", unix.O_NOFOLLOW)
+	if err != nil {
+		return true
+	}
+	has, err := os.ReadFile(filepath.Join(git, "HEAD"))
+	return err == nil && strings.TrimSpace(string(has)) == strings.TrimSpace(string(seen))
+}
+
+// landRefs lands references, but not HEAD without head, and not the branch stays. It returns
+// those that are refused.
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, shared bool, out *landed) (refusals []string, err error) {
 	host := r.refs(git)
 	path := func(name string) string {
 		if refs.PerWorktree(name) {
@@ -590,7 +624,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	changes, refused, err := refs.Changes(host, upper, o)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range changes {
 		if since, ok := out.Held[path(c.Name)]; ok {
@@ -599,11 +633,15 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	if len(o.Held) > 0 {
 		if changes, refused, err = refs.Changes(host, upper, o); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, f := range refused {
-		out.stay(path(f.Name), "%q: %s", f.Name, f.Reason)
+		if f.Broken {
+			out.drop("%q: %s", f.Name, f.Reason)
+		} else {
+			out.stay(path(f.Name), "%q: %s", f.Name, f.Reason)
+		}
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
@@ -611,7 +649,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	})
 	if len(changes) > 0 {
 		if err := l.setAside(r, git, changes); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	results, err := refs.Apply(host, changes, o)
@@ -622,6 +660,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	for i, c := range results {
 		aside := changes[i].Aside
+		if c.Outcome == refs.Refuse || c.Outcome == refs.Kept && aside != "" {
+			refusals = append(refusals, c.Name)
+		}
 		switch {
 		case c.Outcome == refs.Refuse:
 			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
@@ -639,7 +680,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
 	}
-	return err
+	return refusals, err
 }
 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
@@ -698,7 +739,7 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	}
 	changed, stays, err := gitconfig.LandRemotes(file, base, text)
 	if err != nil {
-		out.stay(rel, "the configuration: %v", err)
+		out.drop("the configuration: %v", err)
 		return nil
 	}
 	noteRemotes(changed, out)

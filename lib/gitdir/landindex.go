@@ -326,10 +326,16 @@ func (r *repository) sparse(git string) func(path string) bool {
 // inert reports whether the host's git finds no repository made by a command at a path of
 // the work tree: there is none, one without HEAD, or one of the host's.
 func (l *lander) inert(git, path string) bool {
-	if filepath.Base(git) != ".git" || gitconfig.WorkTree(git) != "" {
-		return false // the place of the work tree is not known
+	tree := l.workTree(git)
+	if named := gitconfig.WorkTree(git); named != "" {
+		if named, err := filepath.EvalSymlinks(named); err != nil || named != tree {
+			return false
+		}
 	}
-	place := filepath.Join(filepath.Dir(git), path)
+	if tree == "" {
+		return false // its place is not known
+	}
+	place := filepath.Join(tree, path)
 	if slices.Contains(l.layer.WorkTrees, place) {
 		return true
 	}

@@ -36,10 +36,12 @@ func (t *tidy) upper(dir int) error {
 
 // repository tidies the layer of a git directory, or of a linked worktree's.
 func (t *tidy) repository(dir int, rel string) {
+	defer t.objects(dir, path.Join(rel, "objects"))
 	t.each(dir, func(e fsat.Entry, whiteout bool) {
 		name := path.Join(rel, e.Name)
 		switch {
-		case t.out.keeps(name):
+		case t.keeps(dir, e.Name, name):
+		case e.Name == "objects" && !whiteout:
 		case whiteout || slices.Contains(landedNames, e.Name) || strings.HasSuffix(e.Name, ".lock"):
 			if t.out.keepsBelow(name) {
 				t.prune(dir, e.Name, name)
@@ -69,6 +71,35 @@ func (t *tidy) repository(dir int, rel string) {
 	})
 }
 
+// objects removes the objects, which have landed, unless something stays that refers to
+// them: nothing on the host may, and git gc there would drop them.
+func (t *tidy) objects(dir int, rel string) {
+	needs := func(name string) bool {
+		base := path.Base(name)
+		return fsat.Within(name, path.Dir(rel)) && (base == "HEAD" || base == indexFile || slices.Contains(state.Names, base) ||
+			strings.Contains("/"+name, "/refs/") || strings.Contains("/"+name, "/worktrees/"))
+	}
+	if slices.ContainsFunc(t.out.keep, needs) || slices.ContainsFunc(t.stays, needs) || t.out.keeps(rel) {
+		return
+	}
+	if t.out.keepsBelow(rel) {
+		t.prune(dir, path.Base(rel), rel)
+	} else {
+		t.remove(dir, path.Base(rel))
+	}
+}
+
+// keeps reports whether a name stays for the next command. A link and a special file do
+// not: git would follow it, or wait for ever.
+func (t *tidy) keeps(dir int, name, rel string) bool {
+	if !t.out.keeps(rel) {
+		return false
+	}
+	st, err := fsat.Lstat(dir, name)
+	is := func(kind uint32) bool { return err == nil && st.Mode&unix.S_IFMT == kind }
+	return is(unix.S_IFREG) || is(unix.S_IFDIR) || err == nil && overlay.IsWhiteout(st)
+}
+
 // below tidies the directories of git directories that the host has too.
 func (t *tidy) below(dir int, name, rel string) {
 	t.in(dir, name, func(sub int) {
@@ -94,7 +125,7 @@ func (t *tidy) prune(dir int, name, rel string) {
 		t.each(sub, func(e fsat.Entry, _ bool) {
 			below := path.Join(rel, e.Name)
 			switch {
-			case t.out.keeps(below):
+			case t.keeps(sub, e.Name, below):
 			case t.out.keepsBelow(below):
 				t.prune(sub, e.Name, below)
 			default:

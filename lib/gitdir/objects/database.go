@@ -320,8 +320,17 @@ func (d *Database) Name(blobText []byte) string {
 	return d.format.hex(d.format.name(blob, blobText))
 }
 
+// emptyTree is the ID of the tree without entries. It is built into git, which does not
+// write it.
+func (f Format) emptyTree() oid { return emptyTrees[f] }
+
+var emptyTrees = map[Format]oid{SHA1: SHA1.name(tree, nil), SHA256: SHA256.name(tree, nil)}
+
 // read returns an object, or with the limit 0 only its kind.
 func (d *Database) read(id oid, limit uint64) (kind, []byte, error) {
+	if id == d.format.emptyTree() {
+		return tree, nil, nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var failed error

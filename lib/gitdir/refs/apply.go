@@ -118,7 +118,9 @@ func (it *item) fail(err error) {
 
 func (t *transaction) succeed(it *item) {
 	it.done, it.Outcome = true, Landed
-	t.landed[it.Change.New] = true
+	if !strings.HasPrefix(it.Change.Name, remotes) {
+		t.landed[it.Change.New] = true
+	}
 	delete(t.changing, it.Change.Name)
 	t.hold(it.Change.Name, it.Change.New)
 	// If only the log changes, the layer has no trace of the ref, which would look like a
@@ -208,6 +210,7 @@ func (t *transaction) kind(id string) string {
 func (t *transaction) run(items []*item) {
 	before := t.resolveHead()
 	var headItem *item
+	var symbolic []*item // they lead to the others
 	for _, it := range items {
 		t.changing[it.Change.Name] = !it.done
 		if !it.done && it.newValue() == (value{}) {
@@ -224,9 +227,14 @@ func (t *transaction) run(items []*item) {
 		case it.done || t.pending[it.Change.Name] == it:
 		case it.Change.Name == stash:
 			t.stash(it)
+		case it.Change.Target != "":
+			symbolic = append(symbolic, it)
 		default:
 			t.update(it)
 		}
+	}
+	for _, it := range symbolic {
+		t.update(it)
 	}
 	t.moveHead(headItem, items, before)
 	t.protectHead(headItem)
@@ -296,6 +304,9 @@ func (t *transaction) update(it *item) {
 	case now.target != "" && !symbolic:
 		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))
 		return
+	case c.Target != "" && !t.exists(c.Target):
+		it.fail(fmt.Errorf("it leads to %q, which the host does not have", c.Target))
+		return
 	case c.Aside != "", (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New) && !t.movedBack(c.start, now.id)):
 		t.keep(it, now.value)
 		return
@@ -305,6 +316,11 @@ func (t *transaction) update(it *item) {
 		return
 	}
 	t.succeed(it)
+}
+
+func (t *transaction) exists(name string) bool {
+	now, err := t.read(name)
+	return err == nil && now.value != value{}
 }
 
 // write gives a locked ref its new value, after the old one was kept.
@@ -347,12 +363,12 @@ func (t *transaction) held(name, id string) bool {
 	return slices.Contains(others, id) || t.o.IsAncestor != nil && t.kind(id) == "commit" && t.o.IsAncestor(id, others...)
 }
 
-// findHolders reads the refs that users do not expect to go by themselves, such as a
-// bisect's and the stash.
+// findHolders reads the refs that do not go by themselves: not a bisect's, not the stash,
+// and not remote branches, which the next `git fetch --prune` may remove.
 func (t *transaction) findHolders() {
 	t.holders = map[string]string{}
 	add := func(name string) {
-		if !slices.ContainsFunc([]string{heads, tags, remotes, ours}, func(space string) bool { return strings.HasPrefix(name, space) }) {
+		if !slices.ContainsFunc([]string{heads, tags, ours}, func(space string) bool { return strings.HasPrefix(name, space) }) {
 			return
 		}
 		if now, err := t.read(name); len(t.holders) < maxHolders && err == nil && now.id != "" {

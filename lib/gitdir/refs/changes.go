@@ -30,7 +30,7 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 		return nil, nil, err
 	}
 	if h.reftable() {
-		return nil, []Refused{{"refs", errReftable.Error()}}, nil
+		return nil, []Refused{{Name: "refs", Reason: errReftable.Error()}}, nil
 	}
 	below, err := h.below()
 	if err != nil {
@@ -80,7 +80,7 @@ type view struct {
 // refuse records a defect of the layer. Its ref stays as it is.
 func (v *view) refuse(name string, format string, args ...any) {
 	v.failed[name] = true
-	v.refused = append(v.refused, Refused{name, fmt.Sprintf(format, args...)})
+	v.refused = append(v.refused, Refused{Name: name, Reason: fmt.Sprintf(format, args...)})
 }
 
 // collect reads the layer. A command may be at work in it: git makes a branch before
@@ -150,7 +150,11 @@ func (v *view) directory(fd int, name string, hidden bool, depth int) error {
 	}
 	return fsat.Each(fd, func(e fsat.Entry) error {
 		if v.entries++; v.entries > maxEntries {
-			return fmt.Errorf("the layer has more than %d files below refs", maxEntries)
+			if !v.keep {
+				v.refuse("refs", "the command has made more than %d files there", maxEntries)
+			}
+			v.keep = true // those that were not read
+			return nil
 		}
 		child := name + "/" + e.Name
 		if strings.HasPrefix(e.Name, ".") || strings.HasSuffix(e.Name, ".lock") ||
@@ -184,6 +188,7 @@ func (v *view) entry(dir int, base, name string, hidden bool, depth int) error {
 	if err != nil {
 		delete(v.loose, name)
 		v.refuse(name, "%v", err)
+		v.refused[len(v.refused)-1].Broken = err != unix.EACCES
 		return nil
 	}
 	if info, err := os.Lstat(v.file(name)); err == nil && info.IsDir() {
@@ -273,7 +278,14 @@ func (v *view) candidates() ([]string, error) {
 		if host, err = parsePacked(host.header+host.refs, v.HexLen); err != nil {
 			return nil, fmt.Errorf("the host's packed-refs: %w", err)
 		}
-		differences(host, v.packs, func(name string) { names[name] = true })
+		var more []string
+		if differences(host, v.packs, func(name string) { more = append(more, name) }); len(more) > maxEntries {
+			v.refuse("packed-refs", "it changes more than %d refs", maxEntries)
+			v.packed, v.keep, more = false, true, nil
+		}
+		for _, name := range more {
+			names[name] = true
+		}
 	}
 	if f, err := v.layer.read("logs/"+stash, maxLog); err == nil && f.hidden {
 		names[stash] = true
@@ -283,9 +295,6 @@ func (v *view) candidates() ([]string, error) {
 		if is && !v.failed[name] {
 			sorted = append(sorted, name)
 		}
-	}
-	if len(sorted) > maxEntries {
-		return nil, fmt.Errorf("the layer changes more than %d refs", maxEntries)
 	}
 	sort.Strings(sorted)
 	return sorted, nil

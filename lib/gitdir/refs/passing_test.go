@@ -23,6 +23,7 @@ func TestRefsInPassing(t *testing.T) {
 		{"rewritten, and only there", "c 1; git update-ref refs/rewritten/a $(git commit-tree -m x HEAD^{tree})", "git update-ref -d refs/rewritten/a", "refs/pk/trash/rewritten/a"},
 		{"the worktree's", "c 1; git update-ref refs/worktree/a HEAD", "git update-ref -d refs/worktree/a", ""},
 		{"its log knows more", "c 1; git update-ref --create-reflog refs/worktree/a $(git commit-tree -m x HEAD^{tree}); git update-ref refs/worktree/a HEAD", "git update-ref -d refs/worktree/a", "refs/pk/trash/worktree/a"},
+		{"a branch that only a remote branch has", "c 1; git branch old $(git commit-tree -m x HEAD^{tree}); git update-ref refs/remotes/o/x old; git pack-refs --all", "git branch -q -D old", "refs/pk/trash/heads/old"},
 		{"a branch in the same history", "c 1; c 2; git branch old HEAD~1", "git branch -q -D old", "refs/pk/trash/heads/old"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

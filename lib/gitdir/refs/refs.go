@@ -39,7 +39,10 @@ type Change struct {
 
 // Refused is an entry of the layer that is not a valid change. The name may hold any bytes
 // of a file's name.
-type Refused struct{ Name, Reason string }
+type Refused struct {
+	Name, Reason string
+	Broken       bool // the file holds no value: git fails wherever it reads it
+}
 
 // Options of Changes and Apply.
 type Options struct {

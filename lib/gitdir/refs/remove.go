@@ -102,7 +102,7 @@ func (t *transaction) onlyHolds(log, id string) bool {
 }
 
 // staying returns the values of refs to be deleted that other refs hold: those that have
-// just landed, the packed ones, and HEAD's branch. Reading 50 000 loose refs would take
+// just landed, the packed ones, and HEAD's branch, but not remote branches. Reading 50 000 loose refs would take
 // longer than one more ref in the trash.
 func (t *transaction) staying(items []*item) map[string]bool {
 	going, wanted := map[string]bool{}, map[string]bool{}
@@ -124,7 +124,7 @@ func (t *transaction) staying(items []*item) map[string]bool {
 	}
 	if p, err := t.packed(); err == nil {
 		p.each(func(name, id string) bool {
-			if wanted[id] && !going[name] {
+			if wanted[id] && !going[name] && !strings.HasPrefix(name, remotes) {
 				now, err := t.read(name)
 				held[id] = held[id] || err == nil && now.id == id
 			}

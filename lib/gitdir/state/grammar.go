@@ -346,16 +346,20 @@ func refsToDelete(_ *lander, data, _ []byte) error {
 }
 
 // updateRefs are branches, each with its ID before and after, that git updates when
-// the rebase ends. The null ID stands for none.
+// the rebase ends. The null ID stands for none: git deletes the branch, unless a line of
+// the list, which is still to come, gives it another.
 func updateRefs(l *lander, data, _ []byte) error {
-	at := 0
+	at, name := 0, ""
 	err := eachLine(data, func(line string) error {
 		at++
-		if at%3 == 1 {
+		switch null := l.isID(line) && strings.Trim(line, "0") == ""; {
+		case at%3 == 1:
+			name = line
 			return branch(line)
-		}
-		if l.isID(line) && strings.Trim(line, "0") == "" {
+		case at%3 == 2 && null, null && l.toUpdate(name):
 			return nil
+		case null:
+			return fmt.Errorf("it would delete %q", name)
 		}
 		return l.object(line, "commit")
 	})
@@ -363,6 +367,16 @@ func updateRefs(l *lander, data, _ []byte) error {
 		err = errors.New("it ends too early")
 	}
 	return err
+}
+
+// toUpdate reports whether the list of a rebase still updates a branch.
+func (l *lander) toUpdate(branch string) bool {
+	for line := range strings.Lines(string(l.todo)) {
+		if f := strings.Fields(line); len(f) == 2 && (f[0] == "update-ref" || f[0] == "u") && f[1] == branch {
+			return true
+		}
+	}
+	return false
 }
 
 // quoted is a word in single quotes, as git's sq_quote writes it.

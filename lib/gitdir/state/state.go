@@ -118,6 +118,7 @@ type lander struct {
 	Options
 	host, upper, stage int
 	result             Result
+	todo               []byte // the list of the rebase that is judged
 }
 
 // stageName is a directory in the host's git directory for new files, and for old
@@ -275,6 +276,7 @@ func (l *lander) judge(it item, c, old content) error {
 		}
 		return it.check(l, c.data, old.data)
 	}
+	l.todo = c.files["git-rebase-todo"]
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
 		check := it.files[name]
 		if it.name == "rebase-apply" && isMail(name) {
