@@ -150,6 +150,7 @@ func TestNamesOfFilesThatAreMissing(t *testing.T) {
 	for _, row := range []struct{ name, config, want string }{
 		{"a path", "[core]\nfsmonitor=tools/x", "tools/x"},
 		{"a shell's script", "[filter \"x\"]\nclean=sh nbstrip.sh", "nbstrip.sh"},
+		{"a file that a variable names", "[filter \"x\"]\nclean=BASH_ENV=tools/env bash -c cat", "tools/env"},
 		{"a directory too", "[alias]\nx=\"!cd tools; sh x\"", "x tools/x"},
 		{"an option's value", "[core]\nsshCommand=ssh -F tools/conf", "tools/conf"},
 		{"an attributes file", "[core]\nattributesFile=a", "a .git/a"},
@@ -338,4 +339,15 @@ func TestNamesOfOtherRepositories(t *testing.T) {
 			assert.Equal(t, row.want, strings.Join(got, " "))
 		})
 	}
+}
+
+// TestModule shows the files of a module of Python's, which may import any other.
+func TestModule(t *testing.T) {
+	h := newHome(t)
+	h.project()
+	h.user("[filter \"x\"]\nclean=python3 -m a.b\n")
+	names, err := h.named()
+	require.NoError(t, err)
+	assert.Subset(t, h.below(names), []string{"a.py", "a/__init__.py", "a/b.py", "a/b/__main__.py"})
+	assert.Equal(t, []string{"filter.x.clean"}, names.Unknown)
 }

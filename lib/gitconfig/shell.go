@@ -566,6 +566,9 @@ func (s *scanner) assignment(word []piece) bool {
 				s.mention(directory, expansion{text: dir})
 			}
 		}
+		if slices.Contains(loaders, name) {
+			s.mention(script, v)
+		}
 		if _, known := variables[name]; known && v.end == whole {
 			s.made = append(s.made, Entry{Key: name, Value: v.text})
 		}
@@ -780,6 +783,10 @@ var (
 	// readers take a program from the file that an option names. To others, -f is no more
 	// than a force.
 	readers = []string{"make", "gmake", "bmake", "ninja", "just", "rake", "task", "awk", "gawk", "mawk", "sed", "perl", "bash", "sh", "gdb", "psql", "ant", "mvn", "docker-compose"}
+
+	// loaders are variables whose value a program reads or loads as it starts: bash(1), sh(1),
+	// ld.so(8), python(1).
+	loaders = []string{"BASH_ENV", "ENV", "LD_PRELOAD", "LD_AUDIT", "PYTHONSTARTUP"}
 
 	// interpreters, without their versions.
 	interpreters = []string{

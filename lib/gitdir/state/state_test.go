@@ -479,7 +479,7 @@ func TestEdits(t *testing.T) {
 		"onto":           {none, "main", head[:10], "ref: refs/heads/main", tree, ""},
 		"autostash":      {none, "--index"},
 		"refs-to-delete": {"refs/heads/main", "refs/rewritten/../heads/main"},
-		"update-refs":    {"refs/heads/x\n" + head, "refs/tags/x\n" + head + "\n" + head, "refs/heads/x\n" + head + "\n" + none},
+		"update-refs":    {"refs/heads/x\n" + head, "refs/tags/x\n" + head + "\n" + head, "refs/heads/x\n" + head + "\n" + none, "refs/heads/other\n" + head + "\n" + strings.Repeat("0", 40)},
 		"author-script":  {"GIT_AUTHOR_NAME='a'", "GIT_AUTHOR_NAME='a'\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'\nPATH='x'", "GIT_AUTHOR_NAME='a';id\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'", "GIT_AUTHOR_NAME='a'$(id)\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'"},
 		"message":        {"a\x1b]0;x\x07", "a\x00b"},
 		"msgnum":         {"-1", "x", "1 2"},
