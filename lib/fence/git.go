@@ -58,13 +58,19 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
-// nameProtected notes the protected names of each work tree.
+// nameProtected notes the protected names of each work tree, without those of work trees in
+// it.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
-	for i, c := range f.checkouts {
-		for _, p := range list {
-			if p.Path != c.WorkTree && fsat.Within(p.Path, c.WorkTree) && filepath.Base(p.Path) != ".git" {
-				f.checkouts[i].Names = append(f.checkouts[i].Names, p.Path[len(c.WorkTree)+1:])
+	for _, p := range list {
+		in := -1
+		for i, c := range f.checkouts {
+			if p.Path != c.WorkTree && fsat.Within(p.Path, c.WorkTree) && (in < 0 || len(c.WorkTree) > len(f.checkouts[in].WorkTree)) {
+				in = i
 			}
+		}
+		if in >= 0 && filepath.Base(p.Path) != ".git" {
+			c := &f.checkouts[in]
+			c.Names = append(c.Names, p.Path[len(c.WorkTree)+1:])
 		}
 	}
 }
