@@ -86,6 +86,7 @@ var gitScenes = []gitScene{
 	{name: "branch without files", lines: []string{`git switch -q --orphan o; git commit -q --allow-empty -m o`, `git log --oneline; echo x >n; git add n; git commit -qm n`}},
 	{name: "rebase of all commits that stops", lines: []string{`GIT_SEQUENCE_EDITOR="sed -i 1s/^pick/edit/" git rebase -q -i --root`, `git commit -q --amend -m first; git rebase --continue`}},
 	{name: "commit in a submodule that has hooks", before: `git config --global core.hooksPath .githooks; mkdir mod/.githooks; printf '#!/bin/sh\n' >mod/.githooks/pre-commit; chmod +x mod/.githooks/pre-commit; cd mod; git add .; git commit -qm hooks; cd ..; git commit -qam hooks`, lines: []string{`cd mod; echo 1 >>lib.c; git commit -qam m`, `git commit -qam bump; git submodule status`}},
+	{name: "commits in two work trees", lines: []string{`git commit -q --allow-empty -m m; cd wt; git commit -q --allow-empty -m x; git checkout -q -b y; git commit -q --allow-empty -m y`, `git log -g --format=%H -2; git -C wt log -g --format=%H -3`}},
 	{name: "shallow clone", before: `git clone -q --depth 2 file://$PWD ../shallow; cd ../shallow; git remote remove origin`, root: "../shallow", lines: []string{`git commit -q --allow-empty -m n`, `git branch b HEAD~1`}},
 }
 

@@ -349,21 +349,31 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := r.landLFS(upper, out); err != nil {
 		return err
 	}
-	// The references that all worktrees share land with the HEAD of the command's worktree:
-	// its log covers both.
-	shared := true
+	// A branch lands with the HEAD that leads to it, whose log has its commits too; other
+	// references that all worktrees share land last.
+	owners := map[string]string{}
+	own := func(up int, git string) {
+		_, herr := fsat.Lstat(up, "HEAD")
+		_, lerr := fsat.Lstat(up, "logs/HEAD")
+		if branch := headOf(up, r.refs(git)); branch != "" && (herr == nil || lerr == nil) && slices.Contains(l.layer.GitDirs, git) {
+			owners[branch] = git
+		}
+	}
+	own(upper, r.host)
 	err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
-		_, herr := fsat.Lstat(sub, "HEAD")
-		_, lerr := fsat.Lstat(sub, "logs/HEAD")
-		with := shared && (herr == nil || lerr == nil)
-		shared = shared && !with
-		git := filepath.Join(l.layer.GitDir, name)
-		indexes := l.readIndexes(r, git, name, sub, out)
-		defer indexes()
-		return errors.Join(l.landGit(r, git, upper, sub, with, indexes, out), l.submodules(sub, name, out))
+		own(sub, filepath.Join(l.layer.GitDir, name))
+		return nil
 	})
 	if err == nil {
-		err = l.landGit(r, r.host, upper, upper, shared, indexes, out)
+		err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
+			git := filepath.Join(l.layer.GitDir, name)
+			indexes := l.readIndexes(r, git, name, sub, out)
+			defer indexes()
+			return errors.Join(l.landGit(r, git, upper, sub, owners, indexes, out), l.submodules(sub, name, out))
+		})
+	}
+	if err == nil {
+		err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
 	}
 	if err == nil {
 		err = r.landConfig(upper, out)
@@ -499,16 +509,16 @@ const maxTold = 10
 
 // landGit lands the directory up of the upper layer in git, the host's git directory or
 // a linked worktree's: the state of work under way, references, HEAD and the index.
-func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, indexes func() *indexes, out *landed) error {
+func (l *lander) landGit(r *repository, git string, upper, up int, owners map[string]string, indexes func() *indexes, out *landed) error {
 	rel, err := filepath.Rel(l.layer.GitDir, git)
 	if err != nil {
 		return err
 	}
 	if !slices.Contains(l.layer.GitDirs, git) {
-		if !shared {
+		if git != r.host {
 			return nil
 		}
-		_, err = l.landRefs(r, git, rel, upper, false, "", shared, out)
+		_, err = l.landRefs(r, git, rel, upper, false, "", owners, out)
 		return err
 	}
 	host := r.refs(git)
@@ -558,7 +568,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, shared bool, 
 			}
 		}
 	}
-	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, shared, out)
+	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, out)
 	if err != nil || underWay {
 		return err
 	}
@@ -606,7 +616,7 @@ func sameHead(up int, git string) bool {
 
 // landRefs lands references, but not HEAD without head, and not the branch stays. It returns
 // those that are refused.
-func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, shared bool, out *landed) (refusals []string, err error) {
+func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, owners map[string]string, out *landed) (refusals []string, err error) {
 	host := r.refs(git)
 	path := func(name string) string {
 		if refs.PerWorktree(name) {
@@ -645,7 +655,11 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	own := slices.Contains(l.layer.GitDirs, git)
 	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
-		return c.Name == "HEAD" && !head || c.Name == stays || !shared && !refs.PerWorktree(c.Name) || !own && refs.PerWorktree(c.Name)
+		if refs.PerWorktree(c.Name) {
+			return c.Name == "HEAD" && !head || !own
+		}
+		owner, owned := owners[c.Name]
+		return c.Name == stays || owned && owner != git || !owned && git != r.host
 	})
 	if len(changes) > 0 {
 		if err := l.setAside(r, git, changes); err != nil {
