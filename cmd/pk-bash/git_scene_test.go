@@ -188,7 +188,7 @@ func TestBranchOfAWorkTreeStays(t *testing.T) {
 	assert.Equal(t, "u\nt\nm\n", g.host(t, g.Project, "git log -3 --format=%s; git diff --exit-code HEAD"))
 }
 
-// What git cannot read in a later command is not there for it.
+// Files that git cannot read are gone in the next command.
 func TestWhatBreaksGitIsDropped(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for _, command := range []string{

@@ -26,9 +26,9 @@ type Checkout struct {
 	Names    []string `json:"names,omitempty"` // protected files and directories, relative to WorkTree
 }
 
-// guard compares what git would write at protected names with what the host has. A command
-// cannot write there, but git on the host could do it for the command: `git checkout .`
-// writes what is in the index, `git stash` what is in the commit of HEAD.
+// guard compares the files that git would write at protected names with the host's. A
+// command cannot write there, but git on the host could do it for the command: `git
+// checkout .` writes the files of the index, `git stash` those of HEAD's commit.
 type guard struct {
 	*repository
 	workTree string
@@ -86,7 +86,7 @@ func (g *guard) has(path string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return fsat.Within(path, name) || fsat.Within(name, path) })
 }
 
-// same reports whether the host's file is what git would write.
+// same reports whether git would write the content that the host's file has.
 func (g *guard) same(path string, mode uint32, id string) bool {
 	seen, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(g.workTree, path), unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.NoLinks)
 	if err != nil && mode == index.ModeLink {
@@ -192,14 +192,14 @@ func (g *guard) differs(new, old []objects.Entry, dir string, rest []string) (st
 	return "", nil
 }
 
-// head is what a work tree has checked out.
+// head is the commit and the branch of a work tree.
 type head struct {
 	git, workTree string
 	branch        string // "" if HEAD is detached
 	id            string
 }
 
-// heads lists what the host has checked out of a repository, also outside of the roots.
+// heads lists the HEADs of all work trees of a repository, also outside of the roots.
 func (l *lander) heads(r *repository) (list []head) {
 	dirs := []string{r.host}
 	if entries, err := os.ReadDir(filepath.Join(r.host, "worktrees")); err == nil {
@@ -241,7 +241,7 @@ func (l *lander) workTree(git string) string {
 	return gitconfig.WorkTree(git)
 }
 
-// setAside marks the changes of references that must not land in what is checked out.
+// setAside marks the changes of references that must not land since a work tree has them.
 func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err error) {
 	value := map[string]string{} // of references then
 	var own *refs.Change

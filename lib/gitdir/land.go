@@ -615,7 +615,7 @@ func sameHead(up int, git string) bool {
 }
 
 // landRefs lands references, but not HEAD without head, and not the branch stays. It returns
-// those that are refused.
+// the refused ones.
 func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, stays string, owners map[string]string, out *landed) (refusals []string, err error) {
 	host := r.refs(git)
 	path := func(name string) string {

@@ -12,7 +12,7 @@ import (
 )
 
 // LendersFirst sorts layers in the order in which they land: a repository comes after those
-// from which it borrows objects. What it has made of them is complete only then.
+// from which it borrows objects. Its new commits are complete only then.
 func LendersFirst(layers []*Layer) []*Layer {
 	if len(layers) < 2 {
 		return layers

@@ -292,8 +292,8 @@ func (l *lander) judge(it item, c, old content) error {
 	return nil
 }
 
-// keepStash keeps what git has put away, if the host's state names it and the new one does
-// not. Git forgets it when it has put it back, which cannot be told from a loss.
+// keepStash keeps the changes that git has put away, if the host's state names them and the
+// new state does not. Git also forgets them when it has put them back, which looks the same.
 func (l *lander) keepStash(c change) error {
 	old, is := c.host.autostash(c.name)
 	if now, _ := c.new.autostash(c.name); l.Keep == nil || !is || now == old {
