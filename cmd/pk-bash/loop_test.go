@@ -288,28 +288,33 @@ func TestOneSetUpProgram(t *testing.T) {
 	b.Mkdir(t, b.Home+"/.cache/pip") // a cache makes a keeper
 	for _, options := range [][]string{nil, {"--net", "none"}, {"--trace"}} {
 		c := dial(t, b, append(options, "-y")...)
+		// A process that is forked, and runs no other program yet, looks like a second one.
+		var programs []string
+		one := func() bool {
+			programs = setUps(t, c.cmd.Process.Pid)
+			return len(programs) == 1
+		}
 		files := func() int {
-			programs := setUps(t, c.cmd.Process.Pid)
-			require.Len(t, programs, 1)
 			list, err := os.ReadDir(programs[0] + "/fd")
 			require.NoError(t, err)
 			return len(list)
 		}
-		one, two := c.start("echo up; sleep 1000", ""), c.start("echo up; sleep 1000", "")
-		c.until(one, "up")
-		c.until(two, "up")
+		first, second := c.start("echo up; sleep 1000", ""), c.start("echo up; sleep 1000", "")
+		c.until(first, "up")
+		c.until(second, "up")
+		require.Eventually(t, one, minute, tick, "there are %q", &programs)
 		before := files()
 		for range 10 {
 			assert.Equal(t, "hi\n", c.ask(`{"command":"echo hi"}`)["output"])
 			assert.Equal(t, 1.0, c.ask(`{"command":"./nonesuch; exit 1"}`)["exit_status"])
 		}
-		assert.Eventually(t, func() bool { return files() <= before }, minute, tick)
-		assert.Equal(t, "signaled", c.ask(`{"op":"kill","job":%q}`, one)["outcome"])
-		assert.Equal(t, "running", c.ask(`{"op":"read","job":%q}`, two)["outcome"])
-		pid, err := strconv.Atoi(filepath.Base(setUps(t, c.cmd.Process.Pid)[0]))
+		require.Eventually(t, func() bool { return one() && files() <= before }, minute, tick, "there are %q", &programs)
+		assert.Equal(t, "signaled", c.ask(`{"op":"kill","job":%q}`, first)["outcome"])
+		assert.Equal(t, "running", c.ask(`{"op":"read","job":%q}`, second)["outcome"])
+		pid, err := strconv.Atoi(filepath.Base(programs[0]))
 		require.NoError(t, err)
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		last := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, two)
+		last := c.ask(`{"op":"read","job":%q,"wait_ms":300000}`, second)
 		assert.Equal(t, []any{"signaled", "SIGKILL"}, []any{last["outcome"], last["signal"]})
 		assert.Equal(t, "hi\n", c.ask(`{"command":"echo hi"}`)["output"])
 		require.NoError(t, c.close())
