@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,7 +118,7 @@ func (g *guard) commit(id, old string) (string, error) {
 		return "", fmt.Errorf("cannot compare commit %s: %w", id, err)
 	}
 	was, _ := g.tree(old)
-	for _, first := range names(g.names) {
+	for _, first := range slices.Sorted(maps.Keys(g.names)) {
 		for _, name := range g.names[first] {
 			if path, err := g.differs(new, was, "", strings.Split(name, "/")); path != "" || err != nil {
 				return path, err
@@ -127,25 +128,16 @@ func (g *guard) commit(id, old string) (string, error) {
 	return "", nil
 }
 
-func names(by map[string][]string) (list []string) {
-	for first := range by {
-		list = append(list, first)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // tree returns the tree of a commit.
 func (g *guard) tree(commit string) ([]objects.Entry, error) {
 	if commit == "" {
 		return nil, nil
 	}
-	_, text, err := g.objects.Read(commit)
+	c, err := g.look(commit)
 	if err != nil {
 		return nil, err
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	return g.objects.Tree(strings.TrimPrefix(string(line), "tree "))
+	return g.objects.Tree(c.tree)
 }
 
 // differs compares two directories at the rest of a protected name: nil stands for all that
