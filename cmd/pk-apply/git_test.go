@@ -165,6 +165,8 @@ func TestGitMovedBackOnTheHost(t *testing.T) {
 	assert.NotZero(t, got.Status)
 	assert.Contains(t, got.Stderr, `the host has moved "refs/heads/main" meanwhile`)
 	assert.Contains(t, got.Stderr, `refs/pk/`+sessionName+`/heads/main`)
+	assert.Contains(t, got.Stderr, `cannot land "refs/heads/main"`)
+	assert.NotContains(t, got.Stdout, "refs/heads/main", "it is said to have landed")
 	assert.Equal(t, "1\n", g.host(t, `git log --format=%s`))
 	assert.Equal(t, "trial\ndropped\n1\n", g.host(t, `git log --format=%s refs/pk/`+sessionName+`/heads/main`))
 	g.done(t)
@@ -196,4 +198,17 @@ func TestGitFilesAlone(t *testing.T) {
 			g.done(t)
 		})
 	}
+}
+
+// Git on the host would run a tracked hook. What the trial has committed of it does not land.
+func TestGitKeepsHooksOfTheHost(t *testing.T) {
+	g := newGround(t, clitest.NewBoxInOneRow(t), "f: 1")
+	g.host(t, `git init -q; mkdir .hk; echo '#!/bin/sh' >.hk/post-checkout; git add .; git commit -qm hook; git config core.hooksPath .hk`)
+	before := g.host(t, "git log --format=%s; git status --porcelain")
+	g.trial(t, `b=$(echo 'touch ran' | git hash-object -w --stdin); git update-index --cacheinfo 100755,$b,.hk/post-checkout; git commit -qm evil`)
+	got := g.apply(t, "--all")
+	assert.NotZero(t, got.Status)
+	assert.NotContains(t, got.Stdout, "refs/heads/main")
+	assert.Contains(t, got.Stderr, `programs of the host run ".hk/post-checkout"`)
+	assert.Equal(t, before, g.host(t, "git log --format=%s; git status --porcelain"))
 }

@@ -404,6 +404,7 @@ func (w *work) landGit(l *gitdir.Layer) (left []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	left = l.Left() // a value that was kept elsewhere is no change any more
 	for _, c := range changes {
 		left = append(left, c.Name)
 	}

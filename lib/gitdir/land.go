@@ -30,6 +30,7 @@ type lander struct {
 	last   bool // the command has ended
 	told   []string
 	notes  int                    // number of lines in told about changes that landed
+	left   []string               // as landed.left, of the last landing
 	repos  map[string]*repository // by path below the git directory; "" for that itself
 	ahead  map[string]*hostIndex  // read by Prepare, by git directory
 	budget objects.Budget
@@ -58,6 +59,7 @@ type landed struct {
 	files map[string][]byte // landed since the record was saved, for Files
 	keep  []string          // paths below the upper layer that stay for the next command
 	hold  []string          // further paths for which the time of the mount still holds
+	left  []string          // paths of references and files that did not land
 	last  bool              // the command has ended
 	once  bool              // the layer ends with the command
 }
@@ -90,6 +92,7 @@ var vital = []string{"HEAD", "refs", "heads", "packed-refs", "shallow", "objects
 // stay leaves a file for the next command, and reports once in the life of a layer why it
 // does not land. While the command runs, it may still land.
 func (o *landed) stay(rel, format string, args ...any) {
+	o.left = append(o.left, rel)
 	line := fmt.Sprintf(format, args...)
 	switch {
 	case o.once:
@@ -164,6 +167,10 @@ func (l *Layer) landEnded(tidy bool) (told []string) {
 // Landed reports whether all lines of LandLast are about changes that landed.
 func (l *Layer) Landed() bool { return len(l.lander.told) == l.lander.notes }
 
+// Left lists the references and files below the git directory that the last landing did not
+// land.
+func (l *Layer) Left() []string { return l.lander.left }
+
 // land lands. last tells that the command has ended; tidy removes landed changes from the
 // layer.
 func (l *Layer) land(last, tidy bool) error {
@@ -210,7 +217,7 @@ func (l *Layer) land(last, tidy bool) error {
 		openUp(upper, maxOpenUp)
 		err = l.lander.repository(upper, "", out)
 	}
-	out.Keep = out.keep
+	out.Keep, l.lander.left = out.keep, out.left
 	if tidy && err == nil {
 		return l.tidyUp(out)
 	}
@@ -674,6 +681,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	for i, c := range results {
 		aside := changes[i].Aside
+		if c.Outcome != refs.Landed {
+			out.left = append(out.left, path(c.Name))
+		}
 		if c.Outcome == refs.Refuse || c.Outcome == refs.Kept && aside != "" {
 			refusals = append(refusals, c.Name)
 		}

@@ -109,6 +109,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %v", x.invalid)
 		return nil
 	case x.behind:
+		out.left = append(out.left, rel)
 		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
