@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/bwrap"
+	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/setup"
 )
@@ -84,7 +85,7 @@ func (p *program) alive() bool {
 		return false
 	}
 	fds := []unix.PollFd{{Fd: int32(p.control.Fd()), Events: unix.POLLRDHUP}}
-	n, err := unix.Poll(fds, 0)
+	n, err := fsat.Again(func() (int, error) { return unix.Poll(fds, 0) })
 	return n == 0 && err == nil
 }
 
