@@ -30,21 +30,27 @@ type Foreground struct {
 }
 
 // NewForeground notes the state of the streams, and begins to ask for the signals. That
-// takes as long as it takes to plan: the Go runtime hands each one to another thread.
+// takes as long as it takes to plan: the Go runtime hands each one to another thread. But
+// one that came before would stop this process and not the command.
 func NewForeground(streams [3]*os.File) *Foreground {
 	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16), listens: make(chan struct{})}
 	for _, s := range streams {
 		f.saved = append(f.saved, saveStream(s))
 	}
+	f.listen(unix.SIGTSTP)
 	go func() {
 		defer close(f.listens)
 		for _, sig := range passedOn {
-			if !signal.Ignored(sig) {
-				signal.Notify(f.signals, sig)
-			}
+			f.listen(sig)
 		}
 	}()
 	return f
+}
+
+func (f *Foreground) listen(sig syscall.Signal) {
+	if !signal.Ignored(sig) {
+		signal.Notify(f.signals, sig)
+	}
 }
 
 // Terminal lists the streams for which the command gets a terminal of its own: those
@@ -73,6 +79,7 @@ func isTerminal(f *os.File) bool {
 // and the signal that ended it if the caller sent that to this process; 0 stands
 // for none. ran says whether the command was started.
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
+	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
 		f.screen = newScreen(s, f.streams, func() { f.suspend(s) })
 		defer f.screen.close() // here, while the sandbox's terminal is open
