@@ -142,6 +142,7 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 	case x.invalid != nil:
 		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
 	default:
+		after := digestOf(x.data)
 		if same, _ := x.reveal(git, r); same {
 			break
 		}
@@ -149,7 +150,7 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Before: digestOrNone(before), After: digestOf(x.data)})
+		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Before: digestOrNone(before), After: after})
 	}
 	states, err := state.Differences(git, up, state.Options{HexLen: r.hexLen(), Landed: f.out.marks(rel)})
 	for _, d := range states {

@@ -56,20 +56,11 @@ type landed struct {
 	record
 	told  *[]string
 	notes *int
-	files map[string][]byte // landed since the record was saved, for Files
-	keep  []string          // paths below the upper layer that stay for the next command
-	hold  []string          // further paths for which the time of the mount still holds
-	left  []string          // paths of references and files that did not land
-	last  bool              // the command has ended
-	once  bool              // the layer ends with the command
-}
-
-// saved is the record to save. Tidying clears Files, so it makes their digests.
-func (o *landed) saved() record {
-	for rel, text := range o.files {
-		o.Files[rel] = digestOf(text)
-	}
-	return o.record
+	keep  []string // paths below the upper layer that stay for the next command
+	hold  []string // further paths for which the time of the mount still holds
+	left  []string // paths of references and files that did not land
+	last  bool     // the command has ended
+	once  bool     // the layer ends with the command
 }
 
 func (o *landed) tell(format string, args ...any) {
@@ -211,7 +202,7 @@ func (l *Layer) land(last, tidy bool) error {
 	}
 	l.lander.last = last
 	defer func() { l.lander.ahead = nil }()
-	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, files: map[string][]byte{}, last: last, once: l.Once}
+	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer
 		openUp(upper, maxOpenUp)
@@ -222,7 +213,7 @@ func (l *Layer) land(last, tidy bool) error {
 		return l.tidyUp(out)
 	}
 	l.forgetLocks(upper)
-	return errors.Join(err, l.save(out.saved()))
+	return errors.Join(err, l.save(out.record))
 }
 
 func (l *Layer) openUpper() (int, error) {
@@ -280,7 +271,7 @@ func (l *Layer) tidyUp(out *landed) error {
 		}
 		defer func() { _ = l.Try(overlay.Starting, unix.F_UNLCK) }()
 		if err := l.Try(overlay.Use, unix.F_WRLCK); err != nil {
-			return l.save(out.saved()) // another command uses it, and will tidy
+			return l.save(out.record) // another command uses it, and will tidy
 		}
 		// The next command has to mount the overlay anew, so it must not find it in use.
 		defer func() { _ = l.Try(overlay.Use, unix.F_UNLCK) }()

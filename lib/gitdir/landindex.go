@@ -32,7 +32,8 @@ const (
 // indexes are the command's index and the host's, which it may replace.
 type indexes struct {
 	*index.Index
-	data    []byte
+	data    []byte // until it is made what the host may see
+	version string
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
@@ -54,12 +55,12 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
 	read := sync.OnceValue(func() *indexes {
 		data, written, err := readIndex(up)
-		x := &indexes{data: data, written: written}
+		x := &indexes{data: data, version: index.Version(data), written: written}
 		switch {
 		case errors.Is(err, overlay.ErrTooLarge):
 			x.invalid = err
 			return x
-		case err != nil || landed != "" && landed == digestOf(data):
+		case err != nil || landed != "" && landed == x.version:
 			return nil
 		}
 		host := l.ahead[git]
@@ -78,7 +79,7 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		}
 		x.host = host
 		x.changed, x.old = x.Differences(host.Index)
-		if l.layer.isBase(git, &host.stat, since) || replaced != "" && replaced == digestOf(host.text) {
+		if l.layer.isBase(git, &host.stat, since) || replaced != "" && replaced == index.Version(host.text) {
 			return x
 		}
 		base := l.layer.readBase(git, r.hexLen())
@@ -140,7 +141,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
 	}
 	if same {
-		out.files[rel] = x.data
+		out.Files[rel] = x.version
 		return nil
 	}
 	for _, id := range x.Trees() {
@@ -153,7 +154,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 	if err := x.host.replace(filepath.Join(git, indexFile), text, x.written); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
-	out.files[rel], out.files[rel+"@host"] = x.data, text
+	out.Files[rel], out.Files[rel+"@host"] = x.version, index.Version(text)
 	return nil
 }
 

@@ -141,7 +141,7 @@ func (r *repository) changeEnds(change func(ids map[string]bool)) error {
 func (r *repository) landEnds(out *landed) error {
 	rel := path.Join(r.rel, shallowFile)
 	if r.ends.change != nil {
-		out.files[rel+"@host"] = r.ends.change
+		out.Files[rel+"@host"] = digestOf(r.ends.change)
 	}
 	if r.ends.layer == nil {
 		return nil
@@ -179,7 +179,7 @@ func (r *repository) landEnds(out *landed) error {
 			delete(r.ends.host, id)
 		}
 	})
-	out.files[rel+"@host"] = r.ends.change
+	out.Files[rel+"@host"] = digestOf(r.ends.change)
 	return err
 }
 

@@ -80,7 +80,6 @@ type Index struct {
 	root    *cacheTree // of the host's index
 	ids     []string   // of trees
 	kept    bool       // data is what Encode returns
-	own     bool       // data is a copy
 	runs    []run
 }
 
@@ -97,15 +96,19 @@ type entry struct {
 	known      bool // it lies in a run
 }
 
-// Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data. An
-// index that git itself would not write is an error, as is a split index: SplitError.
+// Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data, which
+// Reveal and Encode change. An index that git itself would not write is an error, as is a
+// split index: SplitError.
 //
 // host is the index that this one may replace. For entries that it has too, Check checks
 // only their relation to the others.
 func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
+	checked := make(chan checksum, 1)
+	go func() { checked <- checksumOf(data, hexLen/2) }() // it takes as long as the rest
 	x, err := parse(data, hexLen, host)
-	if err == nil {
-		err = x.checksum()
+	sum := <-checked
+	if err == nil && sum == wrong {
+		err = errors.New("the checksum is wrong")
 	}
 	if err == nil {
 		err = x.checkExtensions(host)
@@ -113,6 +116,7 @@ func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.kept = x.kept && sum == right
 	return x, nil
 }
 
@@ -178,23 +182,45 @@ func header(data []byte, hexLen int) (int, error) {
 	return int(count), nil
 }
 
-// checksum verifies the hash at the end of the file. It is null with git's option
-// index.skipHash, which git before 2.40 does not read: Encode writes a real one.
-func (x *Index) checksum() error {
-	body, sum := x.data[:len(x.data)-x.hashLen], x.data[len(x.data)-x.hashLen:]
-	if bytes.Count(sum, []byte{0}) == x.hashLen {
-		x.kept = false
-		return nil
+type checksum int
+
+const (
+	wrong checksum = iota
+	right
+	none // with git's option index.skipHash, which git before 2.40 does not read
+)
+
+// checksumOf verifies the hash at the end of the file.
+func checksumOf(data []byte, hashLen int) checksum {
+	if len(data) < hashLen {
+		return wrong
 	}
-	if !bytes.Equal(x.hash(body), sum) {
-		return errors.New("the checksum is wrong")
+	body, sum := data[:len(data)-hashLen], data[len(data)-hashLen:]
+	switch {
+	case bytes.Count(sum, []byte{0}) == hashLen:
+		return none
+	case bytes.Equal(hash(hashLen, body), sum):
+		return right
 	}
-	return nil
+	return wrong
 }
 
-func (x *Index) hash(data ...[]byte) []byte {
+// Version tells two indexes apart, if their checksums are right: by these, or without by a
+// digest of all.
+func Version(data []byte) string {
+	sum := data[max(0, len(data)-sha1.Size):]
+	if bytes.Count(sum, []byte{0}) == len(sum) {
+		all := sha256.Sum256(data)
+		sum = all[:]
+	}
+	return hex.EncodeToString(sum)
+}
+
+func (x *Index) hash(data ...[]byte) []byte { return hash(x.hashLen, data...) }
+
+func hash(size int, data ...[]byte) []byte {
 	h := sha1.New()
-	if x.hashLen == sha256.Size {
+	if size == sha256.Size {
 		h = sha256.New()
 	}
 	for _, d := range data {
@@ -373,20 +399,21 @@ func compare(a *Index, e *entry, b *Index, f *entry) int {
 	return cmp.Or(bytes.Compare(a.path(e), b.path(f)), cmp.Compare(e.stage, f.stage))
 }
 
-// Encode returns the index for the host: data itself if all of it may stay. Of the
-// extensions it keeps only a verified TREE. Others are caches that git makes again, or,
+// Encode returns the index for the host, in place of the data: all of it if it may stay. Of
+// the extensions it keeps only a verified TREE. Others are caches that git makes again, or,
 // as EOIE and IEOT, offsets into the file, by which two programs can read different
-// entries.
+// entries. The Index ends with that.
 func (x *Index) Encode() []byte {
 	if x.kept {
 		return x.data
 	}
-	out := make([]byte, 0, x.end+8+len(x.trees)+x.hashLen)
-	out = append(out, x.data[:x.end]...)
-	if len(x.trees) > 0 {
+	out := x.data[:x.end]
+	if trees := x.trees; len(trees) > 0 { // they lie behind
+		size := len(trees)
+		copy(x.data[x.end+8:], trees)
 		out = append(out, "TREE"...)
-		out = binary.BigEndian.AppendUint32(out, uint32(len(x.trees)))
-		out = append(out, x.trees...)
+		out = binary.BigEndian.AppendUint32(out, uint32(size))
+		out = out[:len(out)+size]
 	}
 	return append(out, x.hash(out)...)
 }

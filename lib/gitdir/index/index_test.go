@@ -562,8 +562,8 @@ func TestMutations(t *testing.T) {
 // errors of Parse and Check, and the number of trees that stay.
 func beside(t *testing.T, data []byte, host *Index, name string) (verdict string, trees int) {
 	t.Helper()
-	x, err := Parse(data, 40, host)
-	alone, want := Parse(data, 40, new(Index))
+	x, err := Parse(bytes.Clone(data), 40, host)
+	alone, want := Parse(bytes.Clone(data), 40, new(Index))
 	require.Equal(t, fmt.Sprint(want), fmt.Sprint(err), name)
 	if err != nil {
 		return err.Error(), 0

@@ -91,8 +91,6 @@ func (x *Index) size(e *entry) uint32 { return binary.BigEndian.Uint32(x.data[e.
 
 // edit returns the bytes from an entry on, to be changed.
 func (x *Index) edit(e *entry) []byte {
-	if !x.own {
-		x.data, x.own, x.kept = bytes.Clone(x.data), true, false
-	}
+	x.kept = false
 	return x.data[e.at:]
 }
