@@ -252,7 +252,6 @@ func (f *Fence) plan() error {
 	if o.Protect, err = f.protected(o.Roots, own); err != nil {
 		return err
 	}
-	f.nameProtected(o.Protect)
 	o.GitDirs = f.gitDirs
 	for _, s := range f.submodules {
 		o.Submodules = append(o.Submodules, s.Dir)
@@ -260,6 +259,7 @@ func (f *Fence) plan() error {
 	if f.Plan, err = bwrap.New(o); err != nil {
 		return err
 	}
+	f.nameProtected(o.Protect)
 	if len(f.unknown) > 0 {
 		f.Plan.Warnings = append(f.Plan.Warnings, fmt.Sprintf("git: cannot tell which files these settings run, so what they run in a root is not protected: %s", shortened(f.unknown)))
 	}

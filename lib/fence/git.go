@@ -30,25 +30,39 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	cannot := func(err error) error {
 		return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs: %v", err), Advice: "make the configuration readable"}
 	}
-	names, err := gitconfig.NewNames(confine.WritablePaths(f.Roots), f.table, os.LookupEnv)
-	if err != nil {
-		return nil, cannot(err)
-	}
 	var list []bwrap.Protected
+	var trees, common []string
+	found := map[string][]gitdir.Repo{}
 	for _, root := range roots {
 		for _, tree := range append([]string{root}, f.mountsBelow(root)...) {
 			repos, err := f.gitIn(tree)
 			if err != nil {
 				return nil, err
 			}
-			for _, r := range repos {
-				if r.File || r.Link {
-					list = append(list, bwrap.Protected{Path: r.DotGit, Rule: gitRule + "it decides which repository this is", Default: true})
-				}
+			trees, found[tree] = append(trees, tree), repos
+			common = append(common, commonDirs(repos)...)
+		}
+	}
+	writable := confine.WritablePaths(f.Roots)
+	for _, git := range common { // commits land for all its work trees
+		for _, c := range gitdir.Checkouts(git) {
+			if c.WorkTree != "" && !slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == c.WorkTree }) {
+				f.checkouts, writable = append(f.checkouts, c), append(writable, c.WorkTree)
 			}
-			if err := nameFiles(names, tree, repos); err != nil {
-				return nil, cannot(err)
+		}
+	}
+	names, err := gitconfig.NewNames(writable, f.table, os.LookupEnv)
+	if err != nil {
+		return nil, cannot(err)
+	}
+	for _, tree := range trees {
+		for _, r := range found[tree] {
+			if r.File || r.Link {
+				list = append(list, bwrap.Protected{Path: r.DotGit, Rule: gitRule + "it decides which repository this is", Default: true})
 			}
+		}
+		if err := nameFiles(names, tree, found[tree]); err != nil {
+			return nil, cannot(err)
 		}
 	}
 	for _, n := range names.Named {
@@ -58,19 +72,36 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	return list, nil
 }
 
-// nameProtected notes the protected names of each work tree, without those of work trees in
-// it.
-func (f *Fence) nameProtected(list []bwrap.Protected) {
-	for _, p := range list {
-		in := -1
-		for i, c := range f.checkouts {
-			if p.Path != c.WorkTree && fsat.Within(p.Path, c.WorkTree) && (in < 0 || len(c.WorkTree) > len(f.checkouts[in].WorkTree)) {
-				in = i
-			}
+func commonDirs(repos []gitdir.Repo) (dirs []string) {
+	for _, r := range repos {
+		if r.GitDir != "" && !slices.Contains(dirs, r.CommonDir) {
+			dirs = append(dirs, r.CommonDir)
 		}
-		if in >= 0 && filepath.Base(p.Path) != ".git" {
-			c := &f.checkouts[in]
-			c.Names = append(c.Names, p.Path[len(c.WorkTree)+1:])
+	}
+	return dirs
+}
+
+// nameProtected notes the protected names of each work tree, with those of work trees in it
+// and the places to which links lead.
+func (f *Fence) nameProtected(list []bwrap.Protected) {
+	var paths []string
+	for _, p := range list {
+		paths = append(paths, p.Path)
+	}
+	for _, m := range f.Plan.Mounts {
+		if m.Op == bwrap.OpProtect {
+			paths = append(paths, m.Source)
+		}
+	}
+	for _, w := range f.Plan.Watched {
+		paths = append(paths, w.Path)
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		for i := range f.checkouts {
+			if c := &f.checkouts[i]; path != c.WorkTree && fsat.Within(path, c.WorkTree) && filepath.Base(path) != ".git" {
+				c.Names = append(c.Names, path[len(c.WorkTree)+1:])
+			}
 		}
 	}
 }
@@ -423,11 +454,7 @@ func (f *Fence) OpenLayers() error {
 			return err
 		}
 		l.WorkTrees, l.GitDirs, l.State = f.workTrees, f.ownGitDirs, f.gitState()
-		for _, c := range f.checkouts {
-			if fsat.Within(c.GitDir, dir) {
-				l.Checkouts = append(l.Checkouts, c)
-			}
-		}
+		l.Checkouts = f.checkouts
 		f.layers = append(f.layers, l)
 		if f.Trial { // pk-apply lands from it
 			if err := l.Save(); err != nil {

@@ -2,9 +2,9 @@ package gitdir
 
 import (
 	"bytes"
+	"container/heap"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,28 +27,42 @@ type Checkout struct {
 	Names    []string `json:"names,omitempty"` // protected files and directories, relative to WorkTree
 }
 
-// guard compares the files that git would write at protected names with the host's. A
-// command cannot write there, but git on the host could do it for the command: `git
-// checkout .` writes the files of the index, `git stash` those of HEAD's commit.
+// guard keeps away from the host's git what programs of the host would run. A command
+// cannot write a protected name, such as .envrc or a hook, but git on the host would do it
+// from the index, or from any commit that it checks out: of a branch, a stash, a rebase, a
+// submodule.
+//
+// So each commit that lands there is clean: its parents are, and it has nothing at protected
+// names that neither they nor the host have, and no new git directory. The commits of the
+// host's own branches are clean.
 type guard struct {
-	*repository
-	workTree string
+	*lander
+	repo     *repository
+	trees    []head              // the work trees of the repository
 	names    map[string][]string // by their first part; in lower case, as some file systems ignore it
-	files    int                 // that were compared
+	verdicts map[string]string   // why a commit is not clean, or ""
+	own      *history            // of the host's branches
+	all      bool                // own has all branches
+	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
+	budget   int                 // of commits and directories that may still be read
 }
 
-// maxGuarded bounds the files in protected directories that are compared.
-const maxGuarded = 10_000
+// maxGuarded bounds the commits and directories that are compared in one landing.
+const maxGuarded = 200_000
 
-// guard returns nil if the work tree has no protected names.
-func (l *lander) guard(r *repository, git, workTree string) *guard {
-	g := &guard{repository: r, workTree: workTree, names: map[string][]string{}}
+// maxHad bounds the commits of the host in which a version of a file is looked for.
+const maxHad = 1000
+
+// guard returns the guard of a repository.
+func (l *lander) guard(r *repository) *guard {
+	if r.guard != nil {
+		return r.guard
+	}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, own: newHistory(r), budget: maxGuarded}
+	g.trees = l.heads(r)
 	for _, c := range l.layer.Checkouts {
-		if c.GitDir != git && git != "" {
+		if c.GitDir != r.host && !fsat.Within(c.GitDir, filepath.Join(r.host, "worktrees")) {
 			continue
-		}
-		if g.workTree == "" {
-			g.workTree = c.WorkTree
 		}
 		for _, name := range c.Names {
 			name = strings.ToLower(name)
@@ -56,28 +70,16 @@ func (l *lander) guard(r *repository, git, workTree string) *guard {
 			g.names[first] = append(g.names[first], name)
 		}
 	}
-	if len(g.names) == 0 {
-		return nil
+	for _, h := range g.trees {
+		g.own.add(h.id)
 	}
+	r.guard = g
 	return g
 }
 
-// entry returns the first of changed entries of the index that the host must not get, or "".
-func (g *guard) entry(changed []index.Entry) string {
-	if g == nil {
-		return ""
-	}
-	for _, e := range changed {
-		if g.has(e.Path) && !g.same(e.Path, e.Mode, e.ID) {
-			return e.Path
-		}
-	}
-	return ""
-}
-
-// has reports whether a file at a path is at a protected name, below it, or in the place of
-// a directory above it.
-func (g *guard) has(path string) bool {
+// protects reports whether a file at a path is at a protected name, below it, or in the place
+// of a directory above it.
+func (g *guard) protects(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	names := g.names[strings.ToLower(first)]
 	if len(names) == 0 {
@@ -87,12 +89,164 @@ func (g *guard) has(path string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return fsat.Within(path, name) || fsat.Within(name, path) })
 }
 
-// same reports whether git would write the content that the host's file has.
-func (g *guard) same(path string, mode uint32, id string) bool {
-	seen, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(g.workTree, path), unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.NoLinks)
+// commit returns why the host's git must not check out a commit, or a tag of one, or "".
+func (g *guard) commit(id string) (why string, err error) {
+	if id == "" {
+		return "", nil
+	}
+	if why, err = g.judge(id); err != nil || why == "" || g.all {
+		return why, err
+	}
+	// It may be in another branch than those of the work trees.
+	g.all = true
+	own, err := refs.Own(g.repo.refs(g.repo.host))
+	if err != nil {
+		return "", err
+	}
+	g.own.add(own...)
+	clear(g.verdicts)
+	return g.judge(id)
+}
+
+// judge looks at new commits, parents first.
+func (g *guard) judge(id string) (why string, err error) {
+	for stack := []string{id}; len(stack) > 0; {
+		id := stack[len(stack)-1]
+		if _, done := g.verdicts[id]; done {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		c, err := g.repo.look(id)
+		if err != nil && !errors.Is(err, objects.ErrNotFound) {
+			return "", fmt.Errorf("cannot compare commit %s: %w", id, err)
+		}
+		if err != nil || g.own.has(c, g.all) { // a missing one lands nowhere
+			g.verdicts[id] = ""
+			continue
+		}
+		if g.repo.ends.host[id] {
+			c.up = nil // git sees no parents
+		}
+		why, known := "", true
+		for _, up := range c.up {
+			if is, ok := g.verdicts[up]; !ok {
+				stack, known = append(stack, up), false
+			} else if is != "" {
+				why = is
+			}
+		}
+		if g.budget--; g.budget < 0 {
+			why, known = "it has too many new commits and files to compare", true
+		}
+		if known && why == "" {
+			if why, err = g.compare(c.tree, c.up, true); err != nil {
+				return "", err
+			}
+		}
+		if known {
+			g.verdicts[id] = why
+		}
+	}
+	return g.verdicts[id], nil
+}
+
+// compare returns what a tree has at a protected name that neither the trees of other commits
+// nor the host have; and with dirs, which git directory they do not have.
+func (g *guard) compare(tree string, commits []string, dirs bool) (string, error) {
+	var olds []string
+	for _, id := range commits {
+		if c, err := g.repo.look(id); err == nil && c.tree != "" {
+			olds = append(olds, c.tree)
+		}
+	}
+	if tree == "" {
+		return "", nil // it is no commit
+	}
+	return g.directory(tree, olds, "", dirs)
+}
+
+// directory compares a directory with others of the same path.
+func (g *guard) directory(tree string, olds []string, dir string, dirs bool) (string, error) {
+	if slices.Contains(olds, tree) {
+		return "", nil
+	}
+	if g.budget--; g.budget < 0 {
+		return "it has too many new commits and files to compare", nil
+	}
+	entries, err := g.repo.objects.Tree(tree)
+	if errors.Is(err, objects.ErrNotFound) { // of a partial clone
+		return fmt.Sprintf("its directory %q is not on the host", dir), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read %q of a commit: %w", dir, err)
+	}
+	was := make([][]objects.Entry, len(olds))
+	bare := false
+	for i, old := range olds {
+		was[i], _ = g.repo.objects.Tree(old)
+		bare = bare || isBare(was[i])
+	}
+	if dirs && isBare(entries) && !bare {
+		return fmt.Sprintf("%q would be a git directory", "./"+dir), nil
+	}
+	for _, e := range entries {
+		if slices.ContainsFunc(was, func(old []objects.Entry) bool { return slices.Contains(old, e) }) {
+			continue
+		}
+		path := filepath.Join(dir, e.Name)
+		if len(path) > maxCheckout {
+			continue
+		}
+		why := ""
+		if e.Mode != unix.S_IFDIR {
+			why, err = g.file(path, e.Mode, e.ID)
+		} else if dirs || g.protects(path) {
+			var below []string
+			for _, old := range was {
+				for _, o := range old {
+					if o.Name == e.Name && o.Mode == e.Mode {
+						below = append(below, o.ID)
+					}
+				}
+			}
+			why, err = g.directory(e.ID, below, path, dirs)
+		}
+		if why != "" || err != nil {
+			return why, err
+		}
+	}
+	return "", nil
+}
+
+// maxCheckout is PATH_MAX: git cannot check out a longer path.
+const maxCheckout = 4096
+
+// isBare reports whether git could use a directory as a git directory, as looksBare.
+func isBare(entries []objects.Entry) bool {
+	has := func(name string) bool {
+		return slices.ContainsFunc(entries, func(e objects.Entry) bool { return e.Name == name })
+	}
+	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+}
+
+// file returns why git on the host must not check out a file, a link or a submodule that is
+// new at a path, or "".
+func (g *guard) file(path string, mode uint32, id string) (string, error) {
+	if mode == index.ModeGitlink {
+		return g.gitlink(path, id)
+	}
+	if !g.protects(path) || slices.ContainsFunc(g.trees, func(h head) bool { return g.same(h.workTree, path, mode, id) }) || g.hadBefore(path, mode, id) {
+		return "", nil
+	}
+	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
+}
+
+// same reports whether git would write the content that the file of a work tree has.
+func (g *guard) same(workTree, path string, mode uint32, id string) bool {
+	seen, err := fsat.Kernel().Open(unix.AT_FDCWD, filepath.Join(workTree, path), unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.NoLinks)
 	if err != nil && mode == index.ModeLink {
-		target, err := os.Readlink(filepath.Join(g.workTree, path))
-		return err == nil && g.objects.Name([]byte(target)) == id
+		target, err := os.Readlink(filepath.Join(workTree, path))
+		return err == nil && g.repo.objects.Name([]byte(target)) == id
 	}
 	if err != nil {
 		return false
@@ -101,87 +255,113 @@ func (g *guard) same(path string, mode uint32, id string) bool {
 	if err != nil || mode == index.ModeExecutable && st.Mode&0o111 == 0 || mode&unix.S_IFMT != unix.S_IFREG {
 		return false
 	}
-	return g.objects.Name(text) == id || g.objects.Name(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))) == id
+	return g.repo.objects.Name(text) == id || g.repo.objects.Name(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))) == id
 }
 
-// commit returns the first path at which the tree of a commit has something else than the
-// host's file and the tree of the host's own commit, or "". old is "" if the host has none.
-func (g *guard) commit(id, old string) (string, error) {
-	if g == nil || id == old || old != "" && g.isAncestor(id, old) {
-		return "", nil
-	}
-	new, err := g.tree(id)
-	if errors.Is(err, objects.ErrNotFound) {
-		return "", nil // it does not land
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot compare commit %s: %w", id, err)
-	}
-	was, _ := g.tree(old)
-	for _, first := range slices.Sorted(maps.Keys(g.names)) {
-		for _, name := range g.names[first] {
-			if path, err := g.differs(new, was, "", strings.Split(name, "/")); path != "" || err != nil {
-				return path, err
+// hadBefore reports whether the host's index, or a late commit of a HEAD of the host, has a
+// version of a file.
+func (g *guard) hadBefore(path string, mode uint32, id string) bool {
+	version := fmt.Sprintf("%o %s %s", mode, id, path)
+	if g.had == nil {
+		g.had = map[string]string{}
+		for _, h := range g.trees {
+			if x, err := readHostIndex(g.repo.hexLen(), filepath.Join(h.git, indexFile)); err == nil {
+				for _, e := range x.Changed(new(index.Index)) {
+					if g.protects(e.Path) {
+						g.had[fmt.Sprintf("%o %s %s", e.Mode, e.ID, e.Path)] = e.Path
+					}
+				}
 			}
 		}
 	}
-	return "", nil
+	if g.had[version] != "" {
+		return true
+	}
+	late := newHistory(g.repo)
+	for _, h := range g.trees {
+		late.add(h.id)
+	}
+	for range maxHad {
+		c, ok := late.next()
+		if !ok {
+			break
+		}
+		if e, ok := g.entry(c.tree, path); ok && e.Mode == mode && e.ID == id {
+			g.had[version] = path
+			return true
+		}
+	}
+	return false
 }
 
-// tree returns the tree of a commit.
-func (g *guard) tree(commit string) ([]objects.Entry, error) {
-	if commit == "" {
-		return nil, nil
+// entry returns what a tree has at a path.
+func (g *guard) entry(tree, path string) (e objects.Entry, ok bool) {
+	for name := range strings.SplitSeq(path, "/") {
+		if g.budget--; g.budget < 0 {
+			return e, false
+		}
+		list, _ := g.repo.objects.Tree(tree)
+		i := slices.IndexFunc(list, func(e objects.Entry) bool { return e.Name == name })
+		if i < 0 {
+			return e, false
+		}
+		e, tree = list[i], list[i].ID
 	}
-	c, err := g.look(commit)
-	if err != nil {
-		return nil, err
-	}
-	return g.objects.Tree(c.tree)
+	return e, true
 }
 
-// differs compares two directories at the rest of a protected name: nil stands for all that
-// is there.
-func (g *guard) differs(new, old []objects.Entry, dir string, rest []string) (string, error) {
-	for _, e := range new {
-		if rest != nil && strings.ToLower(e.Name) != rest[0] || slices.Contains(old, e) {
+// gitlink judges the commit of a submodule that the host has populated: git checks it out
+// there with the commit of its superproject.
+func (g *guard) gitlink(path, id string) (string, error) {
+	for _, c := range g.layer.Checkouts {
+		if !slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) }) {
 			continue
 		}
-		path := e.Name
-		if dir != "" {
-			path = dir + "/" + path
-		}
-		if g.files++; g.files > maxGuarded {
-			return path, nil
-		}
-		if e.Mode != unix.S_IFDIR {
-			if !g.same(path, e.Mode, e.ID) {
-				return path, nil
-			}
-			continue
-		}
-		new, err := g.objects.Tree(e.ID)
-		if errors.Is(err, objects.ErrNotFound) { // of a partial clone
-			return path, nil
-		}
+		rel, err := filepath.Rel(g.layer.GitDir, c.GitDir)
 		if err != nil {
-			return "", fmt.Errorf("cannot read %q of a commit: %w", path, err)
+			return "", err
 		}
-		var was []objects.Entry
-		if i := slices.IndexFunc(old, func(o objects.Entry) bool { return o.Name == e.Name && o.Mode == e.Mode }); i >= 0 {
-			was, _ = g.objects.Tree(old[i].ID)
+		r, err := g.open(rel)
+		if err != nil {
+			return "", err
 		}
-		below := rest
-		if below != nil {
-			if below = rest[1:]; len(below) == 0 {
-				below = nil
-			}
+		if !r.objects.Has(id) {
+			return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 		}
-		if path, err := g.differs(new, was, path, below); path != "" || err != nil {
-			return path, err
+		if why, err := g.guard(r).commit(id); why != "" || err != nil {
+			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
 	}
 	return "", nil
+}
+
+// staged returns why the host must not get changed entries of the index, or "".
+func (g *guard) staged(x *indexes) (string, error) {
+	for _, e := range x.changed {
+		if why, err := g.file(e.Path, e.Mode, e.ID); why != "" || err != nil {
+			return why, err
+		}
+		dir := ""
+		for name := range strings.SplitSeq(e.Path, "/") {
+			if slices.Contains([]string{"HEAD", "objects", "refs", "commondir"}, name) && g.bareAt(x, dir) {
+				return fmt.Sprintf("%q would be a git directory", "./"+strings.TrimSuffix(dir, "/")), nil
+			}
+			dir += name + "/"
+		}
+	}
+	return "", nil
+}
+
+// bareAt reports whether git on the host could make a git directory of a directory, with
+// files of the index beside those that are there.
+func (g *guard) bareAt(x *indexes, dir string) bool {
+	is := func(has func(name string) bool) bool {
+		return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+	}
+	there := func(name string) bool {
+		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })
+	}
+	return is(func(name string) bool { return x.Has(dir+name) || there(name) }) && !is(func(name string) bool { return x.host.Has(dir + name) })
 }
 
 // head is the commit and the branch of a work tree.
@@ -193,22 +373,28 @@ type head struct {
 
 // heads lists the HEADs of all work trees of a repository, also outside of the roots.
 func (l *lander) heads(r *repository) (list []head) {
-	dirs := []string{r.host}
-	if entries, err := os.ReadDir(filepath.Join(r.host, "worktrees")); err == nil {
-		for _, e := range entries {
-			dirs = append(dirs, filepath.Join(r.host, "worktrees", e.Name()))
-		}
-	}
-	for _, git := range dirs {
-		host := r.refs(git)
-		h := head{git: git, workTree: l.workTree(git)}
-		if h.workTree == "" {
+	for _, c := range Checkouts(r.host) {
+		if c.WorkTree = l.workTree(c.GitDir); c.WorkTree == "" {
 			continue // it is bare
 		}
+		host := r.refs(c.GitDir)
+		h := head{git: c.GitDir, workTree: c.WorkTree}
 		if h.id, h.branch, _ = refs.Value(host, "HEAD"); h.branch != "" {
 			h.id, _, _ = refs.Value(host, h.branch)
 		}
 		list = append(list, h)
+	}
+	return list
+}
+
+// Checkouts lists the work trees that a git directory of the host says it has, without names
+// of files. A bare repository has one with an empty WorkTree.
+func Checkouts(git string) []Checkout {
+	list := []Checkout{{GitDir: git, WorkTree: workTree(git)}}
+	entries, _ := os.ReadDir(filepath.Join(git, "worktrees"))
+	for _, e := range entries {
+		dir := filepath.Join(git, "worktrees", e.Name())
+		list = append(list, Checkout{GitDir: dir, WorkTree: workTree(dir)})
 	}
 	return list
 }
@@ -220,6 +406,10 @@ func (l *lander) workTree(git string) string {
 			return c.WorkTree
 		}
 	}
+	return workTree(git)
+}
+
+func workTree(git string) string {
 	if text, err := os.ReadFile(filepath.Join(git, "gitdir")); err == nil {
 		dotGit := strings.TrimSuffix(string(text), "\n")
 		if !filepath.IsAbs(dotGit) {
@@ -233,61 +423,120 @@ func (l *lander) workTree(git string) string {
 	return gitconfig.WorkTree(git)
 }
 
-// setAside marks the changes of references that must not land since a work tree has them.
+// fetched are references to what others have made: a user knows that by their names.
+var fetched = []string{"refs/remotes/", "refs/tags/", "refs/notes/"}
+
+func isFetched(ref string) bool {
+	return slices.ContainsFunc(fetched, func(prefix string) bool { return strings.HasPrefix(ref, prefix) })
+}
+
+// setAside marks the changes of references that must not land.
 func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err error) {
+	g := l.guard(r)
 	value := map[string]string{} // of references then
-	var own *refs.Change
-	for i, c := range changes {
-		if value[c.Name] = c.New; c.Name == "HEAD" {
-			own = &changes[i]
-		}
-	}
-	for _, h := range l.heads(r) {
-		if h.git == git && own != nil && (own.New != own.Old || own.Target != own.OldTarget) {
-			id, known := own.New, own.Target == ""
-			if !known {
-				if id, known = value[own.Target]; !known {
-					id, _, _ = refs.Value(r.refs(git), own.Target)
-				}
-			}
-			if own.Aside, err = l.otherFile(r, h, id); err != nil {
-				return err
-			}
-			if own.Aside == "" {
-				continue // it leaves its branch
-			}
-		}
-		i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == h.branch })
-		if i < 0 {
+	for i := range changes {
+		c := &changes[i]
+		value[c.Name] = c.New
+		if isFetched(c.Name) {
 			continue
 		}
-		why := ""
-		if c := changes[i]; c.New == "" && c.Target == "" {
-			why = fmt.Sprintf("%q has checked it out", h.workTree)
-		} else if why, err = l.otherFile(r, h, c.New); err != nil {
-			return err
+		ids := []string{c.New}
+		if c.Name == "refs/stash" {
+			for _, e := range c.Log {
+				ids = append(ids, e.New)
+			}
 		}
-		if why != "" {
-			changes[i].Aside = why
+		for _, id := range ids {
+			if c.Aside == "" {
+				if c.Aside, err = g.commit(id); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, h := range g.trees {
+		for i := range changes {
+			c := &changes[i]
+			if c.Aside != "" || c.Name != h.branch && !(c.Name == "HEAD" && h.git == git) {
+				continue
+			}
+			id, ok := c.New, c.Target == ""
+			if !ok {
+				if id, ok = value[c.Target]; !ok {
+					id, _, _ = refs.Value(r.refs(git), c.Target)
+				}
+			}
+			if c.Name == h.branch && id == "" {
+				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)
+			} else if c.Aside, err = g.checkedOut(h, id); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// otherFile returns why a work tree must not get a commit, or "".
-func (l *lander) otherFile(r *repository, h head, id string) (string, error) {
-	path, err := l.guard(r, l.guarding(r, h.git), h.workTree).commit(id, h.id)
-	if path == "" || err != nil {
-		return "", err
+// checkedOut returns why a work tree must not get a commit of the host's, or "": it may be
+// one that the user has fetched from somebody else.
+func (g *guard) checkedOut(h head, id string) (string, error) {
+	if id == "" || id == h.id {
+		return "", nil
 	}
-	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
+	c, err := g.repo.look(id)
+	if err != nil {
+		return "", nil // it does not land
+	}
+	return g.compare(c.tree, []string{h.id}, false)
 }
 
-// guarding returns the git directory whose names count for that of a work tree: its own, or
-// all of the repository's if it lies outside of the roots.
-func (l *lander) guarding(r *repository, git string) string {
-	if slices.ContainsFunc(l.layer.Checkouts, func(c Checkout) bool { return c.GitDir == git }) {
-		return git
+// clean reports whether git on the host may check out an object.
+func (l *lander) clean(r *repository, id string) bool {
+	why, err := l.guard(r).commit(id)
+	return why == "" && err == nil
+}
+
+// history is the commits in the history of some, the newest first.
+type history struct {
+	*repository
+	seen map[string]bool
+	heap newest
+}
+
+func newHistory(r *repository) *history { return &history{repository: r, seen: map[string]bool{}} }
+
+func (h *history) add(ids ...string) {
+	for _, id := range ids {
+		if id == "" || h.seen[id] {
+			continue
+		}
+		h.seen[id] = true
+		if d, err := h.look(id); err == nil {
+			if h.ends.host[id] {
+				d.up = nil // git sees no parents
+			}
+			heap.Push(&h.heap, d)
+		}
 	}
-	return ""
+}
+
+func (h *history) next() (d dated, ok bool) {
+	if len(h.heap) == 0 {
+		return d, false
+	}
+	d = heap.Pop(&h.heap).(dated)
+	h.add(d.up...)
+	return d, true
+}
+
+// has reports whether it has a commit. It misses one if clocks were wrong, or if it is very
+// far down; without slow already if they were wrong by a second.
+func (h *history) has(c dated, slow bool) bool {
+	oldest := c.date
+	if slow {
+		oldest -= clocks
+	}
+	for !h.seen[c.id] && len(h.heap) > 0 && (h.heap[0].date > c.date || h.heap[0].date > oldest) && len(h.seen) < maxWalk {
+		h.next()
+	}
+	return h.seen[c.id]
 }

@@ -43,6 +43,7 @@ type repository struct {
 	format    objects.Format
 	objects   *objects.Database
 	lander    *objects.Lander
+	guard     *guard
 	ends      ends
 	promised  []string // kinds of objects that may be missing
 
@@ -336,9 +337,13 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err != nil {
 		return err
 	}
+	r.guard = nil
 	indexes := l.readIndexes(r, r.host, rel, upper, out)
 	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {
+		return err
+	}
+	if err := l.submodules(upper, rel, out); err != nil { // their commits come before those that lead to them
 		return err
 	}
 	if err := r.landEnds(out); err != nil {
@@ -367,7 +372,10 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 			git := filepath.Join(l.layer.GitDir, name)
 			indexes := l.readIndexes(r, git, name, sub, out)
 			defer indexes()
-			return errors.Join(l.landGit(r, git, upper, sub, owners, indexes, out), l.submodules(sub, name, out))
+			if err := l.submodules(sub, name, out); err != nil {
+				return err
+			}
+			return l.landGit(r, git, upper, sub, owners, indexes, out)
 		})
 	}
 	if err == nil {
@@ -376,7 +384,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err == nil {
 		err = r.landConfig(upper, out)
 	}
-	return errors.Join(err, l.submodules(upper, rel, out))
+	return err
 }
 
 // submodules lands from the upper layers of the submodules of a work tree.
@@ -525,7 +533,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		since = min(since, out.since(path.Join(rel, name)))
 	}
 	o := state.Options{
-		HexLen: r.hexLen(), Exists: r.objects.Has, Kind: r.objects.Kind,
+		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: r.objects.Whole,
+		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
+		Branch: func(ref string) bool {
+			id, _, err := refs.Value(host, ref)
+			return err == nil && id != ""
+		},
 		Since: time.Unix(0, since), Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
@@ -700,7 +713,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
-		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Committer: committer(), Since: time.Unix(0, out.Since),
+		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
 	}
 }
 

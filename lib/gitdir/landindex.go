@@ -132,8 +132,10 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	if path := l.guard(r, git, "").entry(x.changed); path != "" {
-		out.stay(rel, "the index: programs of the host run %q, of which it has another version", path)
+	if why, err := l.guard(r).staged(x); err != nil {
+		return err
+	} else if why != "" {
+		out.stay(rel, "the index: %s", why)
 		return nil
 	}
 	same, unmarked := x.reveal(git, r)

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 const (
@@ -316,6 +317,19 @@ func (x *Index) before(a, b *entry) bool {
 		return c < 0
 	}
 	return a.stage != 0 && a.stage < b.stage
+}
+
+// Has reports whether there is an entry at a path, or below it.
+func (x *Index) Has(path string) bool {
+	at := func(path string) int {
+		i, _ := slices.BinarySearchFunc(x.entries, path, func(e entry, path string) int { return strings.Compare(string(x.path(&e)), path) })
+		return i
+	}
+	starts := func(i int, path string) bool {
+		return i < len(x.entries) && strings.HasPrefix(string(x.path(&x.entries[i])), path)
+	}
+	i := at(path)
+	return starts(i, path) && len(x.path(&x.entries[i])) == len(path) || starts(at(path+"/"), path+"/")
 }
 
 func (x *Index) entry(e *entry) Entry {

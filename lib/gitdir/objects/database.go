@@ -3,6 +3,7 @@ package objects
 import (
 	"bufio"
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -252,6 +253,39 @@ func (d *Database) has(id oid) bool {
 	defer d.mu.Unlock()
 	_, ok := d.find(id)
 	return ok
+}
+
+// Whole returns the only ID that begins with these digits, or "".
+func (d *Database) Whole(short string) string {
+	o, ok := d.format.parseID(short + strings.Repeat("0", max(0, 2*d.format.Size()-len(short))))
+	if !ok || len(short) < 2 {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	found := map[string]bool{}
+	for _, s := range d.stores {
+		for _, p := range s.packs {
+			for i := p.search(o[:d.format.Size()]); i < p.n && strings.HasPrefix(hex.EncodeToString(p.id(i)), short) && len(found) < 2; i++ {
+				found[hex.EncodeToString(p.id(i))] = true
+			}
+		}
+		if dir, err := fsat.Openat(s.dir, short[:2], openDir, 0); err == nil {
+			_ = fsat.Each(dir, func(e fsat.Entry) error {
+				if strings.HasPrefix(short[:2]+e.Name, short) {
+					found[short[:2]+e.Name] = true
+				}
+				return nil
+			})
+			unix.Close(dir)
+		}
+	}
+	for id := range found {
+		if len(found) == 1 {
+			return id
+		}
+	}
+	return ""
 }
 
 // Kind returns "commit", "tree", "blob" or "tag". The error is ErrNotFound if

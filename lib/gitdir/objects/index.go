@@ -93,16 +93,21 @@ func (x *index) offset(i int) (uint64, bool) {
 
 // find returns the offset of an object.
 func (x *index) find(id []byte) (uint64, bool) {
+	i := x.search(id)
+	if i == x.n || !bytes.Equal(x.id(i), id) {
+		return 0, false
+	}
+	return x.offset(i)
+}
+
+// search returns the first object whose ID is not less than id.
+func (x *index) search(id []byte) int {
 	lo := 0
 	if id[0] > 0 {
 		lo = int(x.fanout(int(id[0]) - 1))
 	}
 	n := int(x.fanout(int(id[0]))) - lo
-	i := lo + sort.Search(n, func(i int) bool { return bytes.Compare(x.id(lo+i), id) >= 0 })
-	if i == lo+n || !bytes.Equal(x.id(i), id) {
-		return 0, false
-	}
-	return x.offset(i)
+	return lo + sort.Search(n, func(i int) bool { return bytes.Compare(x.id(lo+i), id) >= 0 })
 }
 
 // indexed is an object of a pack.

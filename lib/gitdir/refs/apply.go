@@ -434,7 +434,7 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	entries := slices.Clone(chain(c.Log, t.orZero(from), t.orZero(to)))
 	for _, e := range entries {
 		for _, id := range []string{e.Old, e.New} {
-			if id != zero(t.HexLen) && t.kind(id) == "" {
+			if id != zero(t.HexLen) && (t.kind(id) == "" || !t.clean(c.Name, id)) {
 				return nil
 			}
 		}
@@ -447,11 +447,27 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 		entries[i] = e.within(first, last)
 		first = entries[i].Time
 		// By this beginning git finds the branch that HEAD was on before, which it calls "-".
-		if c.Name != head || !strings.HasPrefix(e.Message, "checkout: moving from ") {
+		if from, ok := strings.CutPrefix(e.Message, "checkout: moving from "); c.Name != head || !ok || !t.wasThere(from) {
 			entries[i] = entries[i].prefixed(t.o.Session)
 		}
 	}
 	return entries
+}
+
+// clean reports whether a log may lead to an object. Those of remote branches lead to what
+// others have made.
+func (t *transaction) clean(name, id string) bool {
+	return t.o.Clean == nil || strings.HasPrefix(name, remotes) || t.o.Clean(id)
+}
+
+// wasThere reports whether the text of a switch begins with a branch of the host, or with
+// the ID of a commit that it may check out.
+func (t *transaction) wasThere(text string) bool {
+	name, _, _ := strings.Cut(text, " ")
+	if id, ok := parseID(name, t.HexLen); ok {
+		return t.kind(id) == "commit" && t.clean(head, id)
+	}
+	return gitplace.IsBranch(name) && t.exists(heads+name)
 }
 
 // times returns the bounds of the times of lines that land for a command: it has run

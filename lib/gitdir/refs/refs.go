@@ -9,6 +9,8 @@
 package refs
 
 import (
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -51,6 +53,10 @@ type Options struct {
 	// Kind returns the type of an object on the host, such as "commit". A ref to an unknown
 	// object is refused.
 	Kind func(id string) (string, error)
+
+	// Clean, if not nil, reports whether git on the host may check out a commit. A line of a
+	// log that leads to another does not land.
+	Clean func(id string) bool
 
 	// IsAncestor, if not nil, reports whether commit a is in the history of one of others:
 	// of commits, or of tags of such. It may fail to find it.
@@ -114,6 +120,42 @@ func Value(h Host, name string) (id, target string, err error) {
 	}
 	now, err := r.read(name)
 	return now.id, now.target, err
+}
+
+// Own returns the commits of the host's branches, and of its stash.
+func Own(h Host) (ids []string, err error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	p, err := r.packed()
+	if err != nil {
+		return nil, err
+	}
+	p.each(func(name, id string) bool {
+		if strings.HasPrefix(name, heads) {
+			ids = append(ids, id)
+		}
+		return true
+	})
+	err = filepath.WalkDir(filepath.Join(h.Common, heads), func(file string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil // it may be gone
+		}
+		if name, err := filepath.Rel(h.Common, file); err == nil {
+			if now, err := r.readLoose(name); err == nil {
+				ids = append(ids, now.id)
+			}
+		}
+		return nil
+	})
+	log, _ := r.readLog(stash)
+	for line := range strings.Lines(log) {
+		if e, bad := parseEntry(strings.TrimSuffix(line, "\n"), h.HexLen); bad == nil {
+			ids = append(ids, e.New)
+		}
+	}
+	return ids, err
 }
 
 // Now returns the time of the clock that file systems take a ctime from. It may

@@ -228,7 +228,7 @@ func (t *transaction) stash(it *item) {
 	switch {
 	case err != nil:
 		it.fail(err)
-	case now.value != c.newValue() && (c.Moved || now.value != c.oldValue()):
+	case c.Aside != "", now.value != c.newValue() && (c.Moved || now.value != c.oldValue()):
 		t.keep(it, now.value)
 	case now.target != "":
 		it.fail(fmt.Errorf("on the host it is symbolic and leads to %q", now.target))

@@ -57,46 +57,6 @@ var rebaseMerge = map[string]check{
 	"keep_redundant_commits":    empty,
 }
 
-// rebaseApply are the files of git am and git rebase --apply, beside the mails. Of the
-// options for git apply only numbers are allowed: --unsafe-paths writes outside. A nil is
-// a file that git only writes; it does not land.
-var rebaseApply = map[string]check{
-	"next":                    number,
-	"last":                    number,
-	"author-script":           authorScript,
-	"final-commit":            text,
-	"original-commit":         head("commit"),
-	"threeway":                word("t", "f"),
-	"quiet":                   word("", "t", "f"),
-	"sign":                    word("t", "f"),
-	"utf8":                    word("t", "f"),
-	"rerere-autoupdate":       word("t", "f"),
-	"keep":                    word("t", "f", "b"),
-	"messageid":               word("t", "f"),
-	"scissors":                word("", "t", "f"),
-	"quoted-cr":               word("", "nowarn", "warn", "strip"),
-	"no-commit":               empty,
-	"apply-opt":               lines(` ?('-[pC][0-9]{1,4}'( |$))*`),
-	"rebasing":                empty,
-	"applying":                empty,
-	"abort-safety":            abortSafety,
-	"info":                    text,
-	"msg":                     text,
-	"msg-clean":               text,
-	"patch":                   anything,
-	"rewritten":               lines(`ID ID`),
-	"dirtyindex":              word("t", "f"),
-	"patch-merge-index":       nil,
-	"head-name":               headName,
-	"onto":                    head("commit"),
-	"orig-head":               head("commit"),
-	"autostash":               head("commit"),
-	"verbose":                 empty,
-	"signoff":                 word("--signoff"),
-	"strategy":                word("ort", "recursive"),
-	"allow_rerere_autoupdate": word("--rerere-autoupdate", "--no-rerere-autoupdate"),
-}
-
 // sequencer are the files of a cherry-pick or revert of several commits.
 var sequencer = map[string]check{
 	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}),
@@ -166,10 +126,10 @@ func abortSafety(l *lander, data, _ []byte) error {
 }
 
 // commit is object, but also accepts an abbreviated ID, which git writes into the list of
-// a cherry-pick. Git resolves it without running anything.
+// a cherry-pick.
 func (l *lander) commit(id string) error {
-	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) {
-		return nil
+	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) && l.Whole != nil {
+		id = l.Whole(id)
 	}
 	return l.object(id, "commit")
 }
@@ -180,7 +140,7 @@ func (l *lander) object(id, kind string) error {
 		return fmt.Errorf("no object ID: %.80q", id)
 	}
 	if l.Kind == nil || l.Exists == nil || !l.Exists(id) {
-		return fmt.Errorf("the host has no object %s", id)
+		return fmt.Errorf("the host has no object %s that it may check out", id)
 	}
 	if is, err := l.Kind(id); err != nil {
 		return fmt.Errorf("object %s: %w", id, err)
@@ -232,7 +192,7 @@ func lines(pattern string) check {
 }
 
 // rebaseCommands are the commands of a todo list that run no program, with the kind
-// of their argument.
+// of their argument. Not among them: label, reset and merge, which take any reference.
 var rebaseCommands = map[string]string{
 	"pick": "commit", "p": "commit",
 	"revert": "commit",
@@ -242,9 +202,6 @@ var rebaseCommands = map[string]string{
 	"fixup": "fixup", "f": "fixup",
 	"drop": "commit", "d": "commit",
 	"noop": "", "break": "", "b": "",
-	"label": "label", "l": "label",
-	"reset": "label", "t": "label",
-	"merge": "merge", "m": "merge",
 	"update-ref": "ref", "u": "ref",
 }
 
@@ -287,26 +244,8 @@ func (l *lander) argument(kind, rest string) error {
 		return l.commit(first)
 	case "ref":
 		return branch(rest)
-	case "label":
-		if rest == "[new root]" {
-			return nil
-		}
-		return label(first)
 	}
-	if first == "-C" || first == "-c" {
-		id, after, _ := strings.Cut(more, " ")
-		if err := l.commit(id); err != nil {
-			return err
-		}
-		rest = after
-	}
-	names, _, _ := strings.Cut(rest, "#") // the subject follows
-	for name := range strings.FieldsSeq(names) {
-		if err := label(name); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fmt.Errorf("internal error: an argument of kind %q", kind)
 }
 
 // label is a name below refs/rewritten.
@@ -439,6 +378,9 @@ func bisectStart(l *lander, data, _ []byte) error {
 	if l.isID(name) {
 		return l.object(name, "commit")
 	}
+	if l.Branch == nil || !l.Branch("refs/heads/"+name) {
+		return fmt.Errorf("the host has no branch %.80q", name)
+	}
 	return branch("refs/heads/" + name)
 }
 
@@ -490,8 +432,10 @@ func fetchHead(l *lander, data, _ []byte) error {
 		if m == nil || !l.isID(m[1]) {
 			return fmt.Errorf("unknown line %.80q", line)
 		}
-		if l.Exists == nil || !l.Exists(m[1]) {
+		if is := l.Kind; is == nil {
 			return fmt.Errorf("the host has no object %s", m[1])
+		} else if _, err := is(m[1]); err != nil {
+			return fmt.Errorf("the host has no object %s: %w", m[1], err)
 		}
 		return nil
 	})

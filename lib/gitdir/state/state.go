@@ -1,8 +1,9 @@
 // Package state lands the files beside refs and index: ORIG_HEAD, FETCH_HEAD, messages,
-// and the state of a merge, rebase, cherry-pick, revert, bisect or am under way. Each
+// and the state of a merge, rebase, cherry-pick, revert or bisect under way. Each
 // file is known by its name and checked by its grammar: when git on the host continues
 // from it, it runs no program and writes to no place that it would not for the user. All
-// other files of the layer are ignored.
+// other files of the layer are ignored. The state of git am stays: its patches may change
+// any file.
 package state
 
 import (
@@ -10,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -24,8 +24,10 @@ import (
 // is lower-case hexadecimal.
 type Options struct {
 	HexLen int                             // digits of an ID: 40 or 64
-	Exists func(id string) bool            // in the host's object database, now
+	Exists func(id string) bool            // in the host's object database, now, and the host may check it out
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
+	Whole  func(short string) string       // the only ID that begins so, or ""
+	Branch func(ref string) bool           // the host has it
 
 	// Keep keeps a commit of the host's that nothing else may refer to: the user's changes
 	// that `git rebase --autostash` has put away. It is called before the file that names it
@@ -82,7 +84,7 @@ var groups = [][]item{
 		{name: "MERGE_AUTOSTASH", check: head("commit")},
 		{name: "AUTO_MERGE", check: head("tree")},
 		{name: "rebase-merge", files: rebaseMerge},
-		{name: "rebase-apply", files: rebaseApply},
+		{name: "rebase-apply", files: map[string]check{}},
 		{name: "sequencer", files: sequencer},
 		{name: "MERGE_HEAD", check: heads},
 		{name: "CHERRY_PICK_HEAD", check: head("commit")},
@@ -258,10 +260,6 @@ func (l *lander) compare(it item) (*change, error) {
 		mark.Had, mark.Below = old.kind != absent, slices.Sorted(maps.Keys(old.files))
 	}
 	c := &change{name: it.name, old: old.kind != absent, host: old, changed: changed, own: own, new: layer.over(old, mark.Below)}
-	maps.DeleteFunc(c.new.files, func(name string, _ []byte) bool {
-		check, known := it.files[name]
-		return known && check == nil
-	})
 	mark.Layer, mark.Host = layer.sum(), c.new.sum()
 	c.mark = mark
 	return c, nil
@@ -277,11 +275,11 @@ func (l *lander) judge(it item, c, old content) error {
 		return it.check(l, c.data, old.data)
 	}
 	l.todo = c.files["git-rebase-todo"]
+	if len(it.files) == 0 && len(c.files) > 0 {
+		return errors.New("its patches may change any file")
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.files)) {
 		check := it.files[name]
-		if it.name == "rebase-apply" && isMail(name) {
-			check = anything
-		}
 		if check == nil {
 			return fmt.Errorf("%q is not known", name)
 		}
@@ -387,12 +385,6 @@ func writeFile(dir int, name string, data []byte) error {
 		return err
 	}
 	return errors.Join(fsat.Fill(fd, data), unix.Close(fd))
-}
-
-// isMail reports whether a file of rebase-apply is a patch by its number.
-func isMail(name string) bool {
-	ok, _ := filepath.Match("[0-9][0-9][0-9][0-9]", name)
-	return ok
 }
 
 // refusal is the reason why a state stays.
