@@ -186,6 +186,17 @@ func (s *scene) options() Options {
 		HexLen: s.hexLen,
 		Kind:   func(id string) (string, error) { return s.kinds[id], nil },
 		Exists: func(id string) bool { return s.kinds[id] != "" },
+		Whole: func(short string) string {
+			for id := range s.kinds {
+				if strings.HasPrefix(id, short) {
+					return id
+				}
+			}
+			return ""
+		},
+		Branch: func(ref string) bool {
+			return exec.Command("git", "-C", s.path("."), "show-ref", "--verify", "-q", ref).Run() == nil
+		},
 		Since:  s.since,
 		Landed: s.marks,
 	}
@@ -252,7 +263,6 @@ func TestGoesOn(t *testing.T) {
 		s.write("file", "resolved\n")
 		s.git("add", "file")
 	}
-	mail := func(s *scene) { s.write("mails", s.git("format-patch", "--stdout", "main~1..side")+"\n") }
 	for _, test := range []struct {
 		name   string
 		before func(s *scene)
@@ -289,16 +299,6 @@ func TestGoesOn(t *testing.T) {
 			},
 			[]string{"rebase-merge"},
 			[]string{"rebase", "--continue"}, nil},
-		{"rebase of merges", func(s *scene) {
-			s.git("checkout", "-qb", "topic", "side~3")
-			s.commit("t", "t")
-			s.git("checkout", "-q", "side")
-			s.git("merge", "-q", "--no-ff", "-m", "merge: with '#1 a", "topic")
-			s.commit("e", "e")
-		},
-			func(s *scene) { s.stops("rebase", "--rebase-merges", "main"); resolve(s) },
-			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
 		{"rebase that updates refs", func(s *scene) { s.git("branch", "stacked", "side~2") },
 			func(s *scene) { s.stops("rebase", "--update-refs", "main"); resolve(s) },
 			[]string{"rebase-merge"},
@@ -315,25 +315,10 @@ func TestGoesOn(t *testing.T) {
 			},
 			[]string{"rebase-merge"},
 			[]string{"rebase", "--skip"}, nil},
-		{"rebase by patches", nil,
-			func(s *scene) { s.stops("rebase", "--apply", "main"); resolve(s) },
-			[]string{"rebase-apply"},
-			[]string{"rebase", "--continue"}, []string{"rebase", "--abort"}},
 		{"rebase of a detached HEAD", func(s *scene) { s.git("checkout", "-q", "--detach") },
 			func(s *scene) { s.stops("rebase", "--signoff", "-q", "main"); resolve(s) },
 			[]string{"rebase-merge"},
 			[]string{"rebase", "--continue"}, nil},
-		{"am", func(s *scene) { mail(s); s.git("checkout", "-q", "main") },
-			func(s *scene) { s.stops("am", "-3", "-C1", s.path("mails")); resolve(s) },
-			[]string{"rebase-apply"},
-			[]string{"am", "--continue"}, []string{"am", "--abort"}},
-		{"am from mails with a message-id", func(s *scene) { mail(s); s.git("checkout", "-q", "main") },
-			func(s *scene) {
-				s.stops("am", "-m", "-s", "--scissors", "--quoted-cr=strip", s.path("mails"))
-				resolve(s)
-			},
-			[]string{"rebase-apply"},
-			[]string{"am", "--continue"}, nil},
 		{"merge with a conflict", nil,
 			func(s *scene) { s.stops("merge", "--no-ff", "main"); resolve(s) },
 			[]string{"MERGE_HEAD", "MERGE_MSG", "MERGE_MODE", "ORIG_HEAD", "AUTO_MERGE"},
@@ -428,11 +413,20 @@ func TestStays(t *testing.T) {
 	}{
 		{"rebase with exec", func(s *scene) { s.stops("rebase", "--exec", "true", "main") }, `rebase-merge: "done": the command "exec"`},
 		{"rebase with a strategy option", func(s *scene) { s.stops("rebase", "-X", "ignore-space-change", "main") }, `rebase-merge: "strategy_opts"`},
-		{"am with unsafe paths", func(s *scene) {
+		{"am", func(s *scene) {
 			s.write("mails", s.git("format-patch", "--stdout", "main~1..side")+"\n")
 			s.git("checkout", "-q", "main")
-			s.stops("am", "--directory=x", s.path("mails"))
-		}, `rebase-apply: "apply-opt"`},
+			s.stops("am", s.path("mails"))
+		}, `rebase-apply: its patches may change any file`},
+		{"rebase by patches", func(s *scene) { s.stops("rebase", "--apply", "main") }, `rebase-apply: its patches may change any file`},
+		{"rebase of merges", func(s *scene) {
+			s.git("checkout", "-qb", "topic", "side~3")
+			s.commit("t", "t")
+			s.git("checkout", "-q", "side")
+			s.git("merge", "-q", "--no-ff", "-m", "merge: with '#1 a", "topic")
+			s.commit("e", "e")
+			s.stops("rebase", "--rebase-merges", "main")
+		}, `rebase-merge: "done": the command "label"`},
 		{"cherry-pick with a strategy option", func(s *scene) {
 			s.git("checkout", "-q", "main")
 			s.stops("cherry-pick", "-X", "patience", "main~1..side")
@@ -468,7 +462,7 @@ func TestEdits(t *testing.T) {
 	missing := func(name string) string { return name + " " + none + " x\n" }
 	for name, lines := range map[string][]string{
 		"git-rebase-todo": {"exec id", "x id", " exec id", "\texec id", "exec", "pick", missing("pick"), "pick side", "pick " + tree, "fixup -C", "fixup -x " + head,
-			"update-ref refs/tags/x", "update-ref HEAD", "label -x", "label a..b", "label ../x", "reset a\x1bb", "merge -C " + none + " x", "merge a..b", "noop x", "pick\t" + head, "pick " + head + " \x1b[2J", "strange"},
+			"update-ref refs/tags/x", "update-ref HEAD", "label x", "reset main", "merge -C " + head + " main", "noop x", "pick\t" + head, "pick " + head + " \x1b[2J", "strange"},
 		"done":           {"exec id"},
 		"strategy":       {"x", "octopus", "../x"},
 		"strategy_opts":  {"--ours"},
@@ -705,7 +699,7 @@ func TestHostFiles(t *testing.T) {
 		put(upper, "ORIG_HEAD", older)
 		result, err := Land(s.path(".git"), fd, Options{HexLen: 40})
 		require.NoError(t, err)
-		assert.Contains(t, result.Stays, Stay{"ORIG_HEAD", "the host has no object " + strings.TrimSpace(older)})
+		assert.Contains(t, result.Stays, Stay{"ORIG_HEAD", "the host has no object " + strings.TrimSpace(older) + " that it may check out"})
 		assert.NotContains(t, result.Landed, "ORIG_HEAD")
 		_, err = Land(s.path(".git"), fd, Options{})
 		assert.Error(t, err)
@@ -787,9 +781,6 @@ func TestEmptyFiles(t *testing.T) {
 	}
 	for _, row := range []struct{ text, land string }{
 		{"", `BISECT_ANCESTORS_OK BISECT_FIRST_PARENT BISECT_LOG COMMIT_EDITMSG FETCH_HEAD MERGE_MODE MERGE_MSG MERGE_RR SQUASH_MSG
-			rebase-apply/abort-safety rebase-apply/apply-opt rebase-apply/applying rebase-apply/final-commit rebase-apply/info rebase-apply/msg
-			rebase-apply/msg-clean rebase-apply/no-commit rebase-apply/patch rebase-apply/quiet rebase-apply/quoted-cr rebase-apply/rebasing
-			rebase-apply/rewritten rebase-apply/scissors rebase-apply/verbose
 			rebase-merge/cdate_is_adate rebase-merge/current-fixups rebase-merge/done rebase-merge/drop_redundant_commits rebase-merge/dropped
 			rebase-merge/git-rebase-todo rebase-merge/git-rebase-todo.backup rebase-merge/ignore_date rebase-merge/interactive
 			rebase-merge/keep_redundant_commits rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash
@@ -797,8 +788,7 @@ func TestEmptyFiles(t *testing.T) {
 			rebase-merge/reschedule-failed-exec rebase-merge/rewritten-list rebase-merge/rewritten-pending rebase-merge/stopped-sha
 			rebase-merge/update-refs rebase-merge/verbose
 			sequencer/abort-safety sequencer/opts sequencer/todo BISECT_NAMES`},
-		{" ", `COMMIT_EDITMSG MERGE_MSG SQUASH_MSG rebase-apply/apply-opt rebase-apply/final-commit rebase-apply/info rebase-apply/msg rebase-apply/msg-clean
-			rebase-apply/patch rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
+		{" ", `COMMIT_EDITMSG MERGE_MSG SQUASH_MSG rebase-merge/message rebase-merge/message-fixup rebase-merge/message-squash rebase-merge/patch`},
 	} {
 		var land []string
 		for name, check := range checks {
