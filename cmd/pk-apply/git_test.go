@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -99,23 +100,53 @@ func TestReviewedClone(t *testing.T) {
 		return
 	}
 	g := newGround(t, b, "a: 1")
-	from := func(list string) clitest.Outcome {
-		cmd := g.Command("pk-apply", "--session", sessionName, "--json", "--from", "-")
-		cmd.Stdin = strings.NewReader(list)
-		return clitest.Finish(t, cmd)
-	}
 	g.trial(t, `git init -q sub; cd sub; echo 1 >f; git add f; git commit -qm 1`)
 	list := g.diff(t, "--json").Stdout
 	g.trial(t, `cd sub; git -c user.name=x commit -q --amend -m 2`)
-	got := from(list)
+	got := g.applyReviewed(t, list)
 	assert.Equal(t, 1, got.Status)
 	assert.Contains(t, got.Stdout, `the trial's is not the one that was reviewed`)
 	assert.NoDirExists(t, g.Project+"/sub/.git.fenced")
-	got = from(g.diff(t, "--json").Stdout)
+	got = g.applyReviewed(t, g.diff(t, "--json").Stdout)
 	assert.Zero(t, got.Status, got.Stderr)
 	assert.DirExists(t, g.Project+"/sub/.git.fenced")
 	g.trial(t, `true`)
 	assert.Equal(t, clitest.Outcome{}, g.diff(t))
+}
+
+// Commits of a submodule or of a linked worktree alone are listed, keep the trial, and land
+// only as they are in the list.
+func TestReviewedCommitsBelow(t *testing.T) {
+	b := clitest.NewBoxInEveryRow(t)
+	for i, s := range []struct{ name, trial, look, ref string }{
+		{"a branch of a submodule", `cd sub; git checkout -q topic; git commit -q --allow-empty -m %s; git checkout -q main`, `git -C sub log -1 --format=%s topic`, "modules/sub/refs/heads/topic"},
+		{"the detached HEAD of a linked worktree", `cd wt; git commit -q --allow-empty -m %s`, `git -C wt log -1 --format=%s`, "worktrees/wt/HEAD"},
+	} {
+		if !clitest.Turn(i) {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, "f: 1")
+			g.host(t, `git init -q ../lib; git -C ../lib commit -q --allow-empty -m lib
+				git init -q; git submodule --quiet add ../lib sub; git -C sub branch topic; git add .; git commit -qm lib; git worktree add -q --detach wt`)
+			g.trial(t, fmt.Sprintf(s.trial, "one"))
+			list := g.diff(t, "--json").Stdout
+			assert.Contains(t, list, `"ref":"`+s.ref+`"}`)
+			assert.Equal(t, 1, strings.Count(list, "\n"), list)
+			assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--all"))
+			assert.Equal(t, "one\n", g.trial(t, s.look))
+			g.trial(t, fmt.Sprintf(s.trial, "two"))
+			got := g.applyReviewed(t, list)
+			assert.Equal(t, 1, got.Status)
+			assert.Contains(t, got.Stdout, s.ref+`\" is not the one that was reviewed`)
+			assert.Equal(t, "lib\n", g.host(t, s.look))
+			got = g.applyReviewed(t, g.diff(t, "--json").Stdout)
+			assert.Equal(t, clitest.Outcome{Stdout: `{"path":"` + s.ref + `","change":"G","done":true}` + "\n"}, got)
+			assert.Equal(t, "two\n", g.host(t, s.look))
+			g.done(t)
+		})
+	}
 }
 
 // The user stages and switches branches between the commands of a trial. Landing loses

@@ -123,6 +123,14 @@ func (g *ground) apply(t *testing.T, args ...string) clitest.Outcome {
 	return g.Run(t, "pk-apply", append([]string{"--session", sessionName}, args...)...)
 }
 
+// applyReviewed lands a list of pk-diff --json.
+func (g *ground) applyReviewed(t *testing.T, list string) clitest.Outcome {
+	t.Helper()
+	cmd := g.Command("pk-apply", "--session", sessionName, "--json", "--from", "-")
+	cmd.Stdin = strings.NewReader(list)
+	return clitest.Finish(t, cmd)
+}
+
 // changes asserts the output of pk-diff: lines, with " | " between the columns.
 func (g *ground) changes(t *testing.T, want ...string) {
 	t.Helper()

@@ -400,15 +400,11 @@ func (w *work) landGit(l *gitdir.Layer) (left []string, err error) {
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	changes, err := l.RefChanges()
-	if err != nil {
-		return nil, err
-	}
+	changes, files, err := l.Changes()
 	left = l.Left() // a value that was kept elsewhere is no change any more
 	for _, c := range changes {
 		left = append(left, c.Name)
 	}
-	files, err := l.FileChanges()
 	for _, f := range files {
 		left = append(left, f.Name)
 	}

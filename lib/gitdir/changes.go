@@ -18,43 +18,6 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// RefChanges lists the changes of the git directory's references, HEAD first, that would
-// land from a layer which is not open. It leaves out those of its submodules.
-func (l *Layer) RefChanges() ([]refs.Change, error) {
-	if _, err := os.Stat(l.GitDir); errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	upper, err := l.openUpper()
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(upper)
-	s, err := l.load()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l.lander.layer, l.lander.repos = l, map[string]*repository{}
-	r, err := l.lander.open("")
-	if err != nil {
-		return nil, err
-	}
-	defer r.objects.Close()
-	held := map[string]time.Time{}
-	for name, since := range s.Held {
-		held[name] = time.Unix(0, since)
-	}
-	landed := s.Refs[""]
-	if landed == nil {
-		landed = map[string]string{}
-	}
-	o := refs.Options{
-		Session: l.Session, Since: time.Unix(0, s.Since), Held: held, Landed: landed,
-		Kind: func(string) (string, error) { return "commit", nil }, // its objects have not landed
-	}
-	changes, _, err := refs.Changes(refs.Host{Common: r.host, Git: r.host, HexLen: r.hexLen()}, upper, o)
-	return changes, err
-}
-
 // FileChange is a file or directory beside objects and references that would land, or
 // that landing would refuse. Before and After are SHA-256 of the content, of a directory
 // a hash of its whole content, or "" if there is none.
@@ -68,25 +31,26 @@ type FileChange struct {
 // convenience: without it nothing is lost.
 func (c FileChange) Remark() bool { return slices.Contains(remarks, path.Base(c.Name)) }
 
-// FileChanges lists the changes of configuration, indexes and states of work under way
-// that a layer which is not open holds, with those of its worktrees and submodules. An
-// index is one only if its entries differ from the host's, a configuration only if a part
-// of it would land.
-func (l *Layer) FileChanges() ([]FileChange, error) {
+// Changes lists the changes that would land from a layer which is not open, with those of
+// its linked worktrees and submodules: of references, and of configuration, indexes and
+// states of work under way. An index is one only if its entries differ from the host's, a
+// configuration only if a part of it would land. All names are below the git directory:
+// "HEAD", "worktrees/w/HEAD", "modules/m/refs/heads/b".
+func (l *Layer) Changes() ([]refs.Change, []FileChange, error) {
 	if _, err := os.Stat(l.GitDir); errors.Is(err, os.ErrNotExist) || l.Plain != nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	upper, err := l.openUpper()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer unix.Close(upper)
 	if entries, err := fsat.Next(upper); err != nil || len(entries) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	s, err := l.load()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+		return nil, nil, err
 	}
 	l.lander.layer, l.lander.repos = l, map[string]*repository{}
 	defer func() {
@@ -94,25 +58,30 @@ func (l *Layer) FileChanges() ([]FileChange, error) {
 			r.objects.Close()
 		}
 	}()
-	f := &fileChanges{lander: &l.lander, out: &landed{record: s}}
+	f := &found{lander: &l.lander, out: &landed{record: s}}
 	err = f.repository(upper, "")
-	return f.list, err
+	return f.refs, f.files, err
 }
 
-// fileChanges is one call of FileChanges, for the names that a lander lands.
-type fileChanges struct {
+// found are the results of one call of Changes, for the names that a lander lands.
+type found struct {
 	*lander
-	out  *landed // its record, which is not saved
-	list []FileChange
+	out   *landed // its record, which is not saved
+	refs  []refs.Change
+	files []FileChange
 }
 
-func (f *fileChanges) repository(upper int, rel string) error {
-	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
-		return nil
-	}
+func (f *found) repository(upper int, rel string) error {
 	r, err := f.open(rel)
 	if err != nil {
 		return err
+	}
+	if err := f.references(r, rel, upper); err != nil {
+		return err
+	}
+	// Without HEAD nothing lands, but a sweep must not remove the commits.
+	if st, err := fsat.Lstat(upper, "HEAD"); err == nil && overlay.IsWhiteout(st) {
+		return nil
 	}
 	if err := f.gitDir(r, rel, upper); err != nil {
 		return err
@@ -124,13 +93,37 @@ func (f *fileChanges) repository(upper int, rel string) error {
 		return err
 	}
 	err = f.each(upper, "worktrees", rel, func(sub int, name string) error {
-		return errors.Join(f.gitDir(r, name, sub), f.modules(sub, "modules", name, f.repository))
+		return errors.Join(f.references(r, name, upper), f.gitDir(r, name, sub), f.modules(sub, "modules", name, f.repository))
 	})
 	return errors.Join(err, f.modules(upper, "modules", rel, f.repository))
 }
 
+// references lists the references of a git directory, or those that a linked worktree
+// shares with no other. upper is the layer of the git directory.
+func (f *found) references(r *repository, rel string, upper int) error {
+	git := filepath.Join(f.layer.GitDir, rel)
+	o := f.refOptions(r, f.out)
+	o.Landed, o.Held = f.out.refs(rel), map[string]time.Time{}
+	for held := range f.out.Held {
+		name, _ := filepath.Rel(rel, held) // of another git directory: no reference has that name
+		o.Held[name] = time.Unix(0, f.out.since(held))
+	}
+	list, _, err := refs.Changes(r.refs(git), upper, o)
+	for _, c := range list {
+		lands := git == r.host
+		if refs.PerWorktree(c.Name) {
+			lands = slices.Contains(f.layer.GitDirs, git)
+		}
+		if lands {
+			c.Name = path.Join(rel, c.Name)
+			f.refs = append(f.refs, c)
+		}
+	}
+	return err
+}
+
 // gitDir lists the index and the states of a git directory, or of a linked worktree's.
-func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
+func (f *found) gitDir(r *repository, rel string, up int) error {
 	git := filepath.Join(f.layer.GitDir, rel)
 	if !slices.Contains(f.layer.GitDirs, git) {
 		return nil
@@ -140,7 +133,7 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 	case x.err != nil:
 		return x.err
 	case x.invalid != nil:
-		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
+		f.files = append(f.files, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
 	default:
 		after := digestOf(x.data)
 		if same, _ := x.reveal(git, r); same {
@@ -150,16 +143,16 @@ func (f *fileChanges) gitDir(r *repository, rel string, up int) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		f.list = append(f.list, FileChange{Name: path.Join(rel, indexFile), Before: digestOrNone(before), After: after})
+		f.files = append(f.files, FileChange{Name: path.Join(rel, indexFile), Before: digestOrNone(before), After: after})
 	}
 	states, err := state.Differences(git, up, state.Options{HexLen: r.hexLen(), Landed: f.out.marks(rel)})
 	for _, d := range states {
-		f.list = append(f.list, FileChange{path.Join(rel, d.Name), d.Before, d.After, d.Err})
+		f.files = append(f.files, FileChange{path.Join(rel, d.Name), d.Before, d.After, d.Err})
 	}
 	return err
 }
 
-func (f *fileChanges) shallow(r *repository, upper int) error {
+func (f *found) shallow(r *repository, upper int) error {
 	st, err := fsat.Lstat(upper, shallowFile)
 	if err != nil {
 		return nil
@@ -170,7 +163,7 @@ func (f *fileChanges) shallow(r *repository, upper int) error {
 	}
 	rel := path.Join(r.rel, shallowFile)
 	if err != nil {
-		f.list = append(f.list, FileChange{Name: rel, Err: err})
+		f.files = append(f.files, FileChange{Name: rel, Err: err})
 		return nil
 	}
 	before, err := os.ReadFile(filepath.Join(r.host, shallowFile))
@@ -178,12 +171,12 @@ func (f *fileChanges) shallow(r *repository, upper int) error {
 		return err
 	}
 	if !bytes.Equal(before, after) {
-		f.list = append(f.list, FileChange{Name: rel, Before: digestOrNone(before), After: digestOrNone(after)})
+		f.files = append(f.files, FileChange{Name: rel, Before: digestOrNone(before), After: digestOrNone(after)})
 	}
 	return nil
 }
 
-func (f *fileChanges) config(r *repository, upper int) error {
+func (f *found) config(r *repository, upper int) error {
 	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || f.out.Files[rel] == digestOf(text) {
@@ -196,9 +189,9 @@ func (f *fileChanges) config(r *repository, upper int) error {
 	before, after, err := gitconfig.PreviewRemotes(filepath.Join(r.host, "config"), base, text)
 	switch {
 	case err != nil:
-		f.list = append(f.list, FileChange{Name: rel, Err: err})
+		f.files = append(f.files, FileChange{Name: rel, Err: err})
 	case !bytes.Equal(before, after):
-		f.list = append(f.list, FileChange{Name: rel, Before: digestOrNone(before), After: digestOf(after)})
+		f.files = append(f.files, FileChange{Name: rel, Before: digestOrNone(before), After: digestOf(after)})
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func TestFileChanges(t *testing.T) {
 			g.settle()
 			g.sh(row.host)
 			list := func() (names []string) {
-				changes, err := l.FileChanges()
+				_, changes, err := l.Changes()
 				require.NoError(t, err)
 				for _, c := range changes {
 					name := "M "
@@ -169,7 +169,7 @@ func TestFileChangesBelow(t *testing.T) {
 	l := g.mount(g.root+"-layers", `git config --file .git/modules/s/m/config remote.o.url https://example.org/o
 		cd `+upper+`; mkdir -p worktrees/wt; echo x >worktrees/wt/MERGE_HEAD; cd -; cp .git/worktrees/wt/index `+upper+`/worktrees/wt; GIT_INDEX_FILE=`+upper+`/worktrees/wt/index git rm -q --cached a`)
 	l.GitDirs = append(l.GitDirs, g.path(".git/worktrees/wt"), g.path(".git/modules/s/m"))
-	changes, err := l.FileChanges()
+	_, changes, err := l.Changes()
 	require.NoError(t, err)
 	var names []string
 	for _, c := range changes {
@@ -177,6 +177,52 @@ func TestFileChangesBelow(t *testing.T) {
 		names = append(names, c.Name)
 	}
 	assert.ElementsMatch(t, []string{"modules/s/m/config", "worktrees/wt/MERGE_HEAD", "worktrees/wt/index"}, names)
+}
+
+// Of references, those of linked worktrees and submodules are listed with the path of their
+// git directory, and all that is listed lands.
+func TestRefChanges(t *testing.T) {
+	for _, row := range []struct {
+		name, script string
+		want         []string
+	}{
+		{"nothing", `true`, nil},
+		{"a branch and HEAD", `git commit -q --allow-empty -m m; git checkout -q -b n`, []string{"HEAD", "refs/heads/main", "refs/heads/n"}},
+		{"a branch of a submodule", `git -C .git/modules/s/m branch n HEAD~1`, []string{"modules/s/m/refs/heads/n"}},
+		{"a detached HEAD of a submodule", `git -C .git/modules/s/m update-ref --no-deref HEAD main~1`, []string{"modules/s/m/HEAD"}},
+		{"a branch of a submodule is removed", `git -C .git/modules/s/m branch -q -D b`, []string{"modules/s/m/refs/heads/b"}},
+		{"a submodule of a submodule", `git -C .git/modules/s/m/modules/deep branch n`, []string{"modules/s/m/modules/deep/refs/heads/n"}},
+		{"a submodule of a linked worktree", `git -C .git/worktrees/wt/modules/m branch n`, []string{"worktrees/wt/modules/m/refs/heads/n"}},
+		{"a detached HEAD of a linked worktree", `git --git-dir=.git/worktrees/wt --work-tree=. commit -q --allow-empty -m m`, []string{"worktrees/wt/HEAD"}},
+		{"a bisection of a linked worktree", `git --git-dir=.git/worktrees/wt update-ref refs/bisect/bad HEAD`, []string{"worktrees/wt/refs/bisect/bad"}},
+		{"a branch that a linked worktree makes", `git --git-dir=.git/worktrees/wt --work-tree=. checkout -q -b n`, []string{"refs/heads/n", "worktrees/wt/HEAD"}},
+		{"a linked worktree of a submodule", `git --git-dir=.git/modules/s/m/worktrees/w update-ref --no-deref HEAD main~1`, []string{"modules/s/m/worktrees/w/HEAD"}},
+		{"HEAD of a work tree outside of the roots", `git --git-dir=.git/worktrees/other update-ref --no-deref HEAD main~1`, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			g := newGround(t)
+			g.sh(`repo .; git commit -q --allow-empty -m two; git worktree add -q --detach ../wt; git worktree add -q --detach ../other
+				for m in .git/modules/s/m .git/modules/s/m/modules/deep .git/worktrees/wt/modules/m; do git clone -q --bare . $m; git -C $m config core.bare false; git -C $m branch b; git -C $m pack-refs --all; done
+				git -C .git/modules/s/m worktree add -q --detach ../../../../../w`)
+			l := g.mount(g.root+"-layers", row.script)
+			for _, name := range []string{"worktrees/wt", "worktrees/wt/modules/m", "modules/s/m", "modules/s/m/modules/deep", "modules/s/m/worktrees/w"} {
+				l.GitDirs = append(l.GitDirs, g.path(".git/"+name))
+			}
+			list, _, err := l.Changes()
+			require.NoError(t, err)
+			var names []string
+			for _, c := range list {
+				if c.Old != c.New || c.OldTarget != c.Target {
+					names = append(names, c.Name)
+				}
+			}
+			assert.ElementsMatch(t, row.want, names)
+			assert.Empty(t, g.landed(l))
+			list, _, err = l.Changes()
+			require.NoError(t, err)
+			assert.Empty(t, list, "after landing")
+		})
+	}
 }
 
 // A line names each thing of the configuration that does not land.

@@ -194,12 +194,8 @@ func Sessions(base string) ([]Summary, error) {
 // hasCommits reports whether a layer has changed references, the index, configuration or
 // the state of work under way, or may have.
 func hasCommits(l *gitdir.Layer) bool {
-	changes, err := l.RefChanges()
-	if err != nil || len(changes) > 0 {
-		return true
-	}
-	files, err := l.FileChanges()
-	return err != nil || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
+	refs, files, err := l.Changes()
+	return err != nil || len(refs) > 0 || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
 }
 
 // count counts the entries below a directory.

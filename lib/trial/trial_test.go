@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"pikuri/lib/gitdir"
+	"pikuri/lib/session"
 	"pikuri/lib/workspace"
 )
 
@@ -42,7 +44,7 @@ func newStage(t *testing.T, lines ...string) *stage {
 			return nil
 		})
 	})
-	s := &stage{project: base + "/project", overlays: base + "/overlays"}
+	s := &stage{project: base + "/project", overlays: base + "/" + session.OverlayDir}
 	require.NoError(t, os.Mkdir(s.project, 0o755))
 	grow(t, s.project, lines...)
 	tick(t)
@@ -626,4 +628,30 @@ func TestProtect(t *testing.T) {
 	list, err := Roots(overlays)
 	require.NoError(t, err)
 	assert.Equal(t, want, (&Trial{Roots: list}).Protected())
+}
+
+// A trial holds the commits of submodules and of linked worktrees, as its only changes too.
+func TestHoldsCommitsBelow(t *testing.T) {
+	for _, row := range []struct {
+		name, script string
+		holds        bool
+	}{
+		{"nothing", `true`, false},
+		{"a branch of the repository", `mkdir -p refs/heads; echo $id >refs/heads/topic`, true},
+		{"a branch of a submodule", `mkdir -p modules/m/refs/heads; echo $id >modules/m/refs/heads/topic`, true},
+		{"the detached HEAD of a linked worktree", `mkdir -p worktrees/wt; echo $id >worktrees/wt/HEAD`, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newStage(t)
+			host(t, s.project, `git init -q; git init -q --bare .git/modules/m; mkdir -p .git/worktrees/wt; cd .git/worktrees/wt; echo ref: refs/heads/w >HEAD; echo ../.. >commondir`)
+			l, err := gitdir.OpenShared(s.overlays, s.project+"/.git", "s")
+			require.NoError(t, err)
+			l.GitDirs = []string{l.GitDir, l.GitDir + "/modules/m", l.GitDir + "/worktrees/wt"}
+			require.NoError(t, l.Save())
+			l.Started()
+			host(t, l.Upper(), "id=1111111111111111111111111111111111111111; "+row.script)
+			require.NoError(t, l.Close())
+			assert.Equal(t, row.holds, Holds(filepath.Dir(s.overlays)))
+		})
+	}
 }

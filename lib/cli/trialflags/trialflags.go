@@ -160,7 +160,7 @@ func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) e
 			continue
 		}
 		s.GitDirs = append(s.GitDirs, l)
-		changes, err := l.RefChanges()
+		changes, files, err := l.Changes()
 		if err != nil {
 			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
 		}
@@ -169,10 +169,6 @@ func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) e
 				continue // its log alone
 			}
 			s.Refs = append(s.Refs, Ref{GitDir: l.GitDir, Change: c})
-		}
-		files, err := l.FileChanges()
-		if err != nil {
-			return fmt.Errorf("cannot list the changes of git directory %q: %w", l.GitDir, err)
 		}
 		for _, f := range files {
 			if f.Remark() {
