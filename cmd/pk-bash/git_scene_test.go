@@ -173,6 +173,22 @@ func (g *gitGround) fence(t *testing.T, line string, options ...string) clitest.
 
 // A state that cannot land keeps the branch on which it works, and no work tree of the host
 // loses its branch.
+// A command cannot write a protected file, nor have the host's git write it.
+func TestProtectedFilesByGit(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBox(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `mkdir env; echo good >env/real; ln -s env/real .envrc; git add .envrc env; git commit -qm envrc`)
+	evil := `git update-index --cacheinfo 100644,$(echo evil | git hash-object -w --stdin),env/real`
+	for _, command := range []string{evil, evil + `; git commit -qm x; git reset -q --soft HEAD`, `git rm -q --cached .envrc; git update-index --add --cacheinfo 100644,$(echo evil | git hash-object -w --stdin),.envrc`} {
+		got := g.Run(t, "pk-bash", "-y", "--raw", "--", command)
+		assert.Contains(t, got.Stderr, "of which it has another version", command)
+		g.host(t, g.Project, `git checkout -q .; git stash -q || :; git reset -q --hard`)
+		text, err := os.ReadFile(g.Project + "/.envrc")
+		require.NoError(t, err)
+		assert.Equal(t, "good\n", string(text), command)
+	}
+}
+
 func TestBranchOfAWorkTreeStays(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
