@@ -44,12 +44,20 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 		}
 	}
 	writable := confine.WritablePaths(f.Roots)
-	for _, git := range common { // commits land for all its work trees
-		for _, c := range gitdir.Checkouts(git) {
-			if c.WorkTree != "" && !slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == c.WorkTree }) {
-				f.checkouts, writable = append(f.checkouts, c), append(writable, c.WorkTree)
+	var outside []gitdir.Checkout
+	commonOf := map[string]string{} // by the git directories of outside
+	for _, git := range common {    // commits land for all its work trees, and in its submodules
+		for _, dir := range append(gitdir.Submodules(git), git) {
+			for _, c := range gitdir.Checkouts(dir) {
+				if c.WorkTree != "" && !slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == c.WorkTree }) {
+					c.Outside = !slices.ContainsFunc(writable, func(root string) bool { return fsat.Within(c.WorkTree, root) })
+					outside, commonOf[c.GitDir] = append(outside, c), dir
+				}
 			}
 		}
+	}
+	for _, c := range outside {
+		f.checkouts, writable = append(f.checkouts, c), append(writable, c.WorkTree)
 	}
 	names, err := gitconfig.NewNames(writable, f.table, os.LookupEnv)
 	if err != nil {
@@ -62,6 +70,11 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 			}
 		}
 		if err := nameFiles(names, tree, found[tree]); err != nil {
+			return nil, cannot(err)
+		}
+	}
+	for _, c := range outside {
+		if err := names.Elsewhere(c.WorkTree, c.GitDir, commonOf[c.GitDir]); err != nil {
 			return nil, cannot(err)
 		}
 	}

@@ -24,7 +24,8 @@ import (
 type Checkout struct {
 	GitDir   string   `json:"git_dir"`
 	WorkTree string   `json:"work_tree"`
-	Names    []string `json:"names,omitempty"` // protected files and directories, relative to WorkTree
+	Names    []string `json:"names,omitempty"`   // protected files and directories, relative to WorkTree
+	Outside  bool     `json:"outside,omitempty"` // no command can write there
 }
 
 // guard keeps away from the host's git what programs of the host would run. A command
@@ -91,7 +92,7 @@ func (g *guard) protects(path string) bool {
 
 // commit returns why the host's git must not check out a commit, or a tag of one, or "".
 func (g *guard) commit(id string) (why string, err error) {
-	if id == "" {
+	if id == "" || len(g.trees) == 0 {
 		return "", nil
 	}
 	if why, err = g.judge(id); err != nil || why == "" || g.all {
@@ -235,10 +236,29 @@ func (g *guard) file(path string, mode uint32, id string) (string, error) {
 	if mode == index.ModeGitlink {
 		return g.gitlink(path, id)
 	}
-	if !g.protects(path) || slices.ContainsFunc(g.trees, func(h head) bool { return g.same(h.workTree, path, mode, id) }) || g.hadBefore(path, mode, id) {
+	if filepath.Base(path) == "HEAD" && g.isHEAD(mode, id) {
+		return fmt.Sprintf("%q would be a git directory", "./"+filepath.Dir(path)), nil
+	}
+	if !g.protects(path) || g.shown(path, mode, id) || g.hadBefore(path, mode, id) {
 		return "", nil
 	}
 	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
+}
+
+// isHEAD reports whether git would take a file for the HEAD of a git directory. The rest of
+// it may come later, and otherwise.
+func (g *guard) isHEAD(mode uint32, id string) bool {
+	kind, text, err := g.repo.objects.Read(id)
+	id, _, _ = strings.Cut(string(text), "\n")
+	return err != nil || kind == "blob" && (mode == index.ModeLink || strings.HasPrefix(string(text), "ref:") || len(id) == g.repo.hexLen())
+}
+
+// shown reports whether a work tree of the host's has a file that no command could write.
+func (g *guard) shown(path string, mode uint32, id string) bool {
+	return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
+		held := c.Outside || slices.ContainsFunc(c.Names, func(name string) bool { return fsat.Within(path, name) })
+		return held && slices.ContainsFunc(g.trees, func(h head) bool { return h.git == c.GitDir }) && g.same(c.WorkTree, path, mode, id)
+	})
 }
 
 // same reports whether git would write the content that the file of a work tree has.
@@ -395,6 +415,26 @@ func Checkouts(git string) []Checkout {
 	for _, e := range entries {
 		dir := filepath.Join(git, "worktrees", e.Name())
 		list = append(list, Checkout{GitDir: dir, WorkTree: workTree(dir)})
+	}
+	return list
+}
+
+// Submodules lists the git directories of submodules in one of the host's, at any depth.
+func Submodules(git string) (list []string) {
+	dirs := []string{filepath.Join(git, "modules")}
+	worktrees, _ := filepath.Glob(filepath.Join(git, "worktrees/*/modules"))
+	for dirs = append(dirs, worktrees...); len(dirs) > 0; dirs = dirs[1:] {
+		entries, _ := os.ReadDir(dirs[0])
+		for _, e := range entries {
+			dir := filepath.Join(dirs[0], e.Name())
+			switch {
+			case !e.IsDir():
+			case exists(filepath.Join(dir, "HEAD")):
+				list = append(append(list, dir), Submodules(dir)...)
+			default: // a slash in its name
+				dirs = append(dirs, dir)
+			}
+		}
 	}
 	return list
 }

@@ -202,6 +202,9 @@ func (l *Layer) land(last, tidy bool) error {
 		return errors.New("another git directory is in its place")
 	}
 	l.lander.last = last
+	for _, r := range l.lander.repos {
+		r.guard = nil
+	}
 	defer func() { l.lander.ahead = nil }()
 	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
@@ -337,7 +340,6 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err != nil {
 		return err
 	}
-	r.guard = nil
 	indexes := l.readIndexes(r, r.host, rel, upper, out)
 	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {

@@ -771,3 +771,11 @@ func BenchmarkParse(b *testing.B) {
 		}
 	})
 }
+
+func TestHas(t *testing.T) {
+	x, err := Parse(forge(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "b-c", Mode: ModeFile}, Entry{Path: "b/c", Mode: ModeFile}), 40, new(Index))
+	require.NoError(t, err)
+	for path, has := range map[string]bool{"a": true, "b": true, "b/c": true, "b-c": true, "b-": false, "a/b": false, "c": false, "": false} {
+		assert.Equal(t, has, x.Has(path), path)
+	}
+}

@@ -18,6 +18,11 @@ func sameAsGit(t *testing.T, d *Database, r *repo) {
 	for line := range strings.Lines(lines) {
 		fields := strings.Fields(line)
 		assert.True(t, d.Has(fields[0]))
+		assert.Equal(t, fields[0], d.Whole(fields[0][:12]))
+		assert.Empty(t, d.Whole(fields[0][:12]+strings.Repeat("0", 8)))
+		if strings.Count(lines, "\n"+fields[0][:2]) > 1 {
+			assert.Empty(t, d.Whole(fields[0][:2]), "there are several")
+		}
 		kind, err := d.Kind(fields[0])
 		assert.NoError(t, err)
 		assert.Equal(t, fields[1], kind)
