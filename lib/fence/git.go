@@ -49,10 +49,13 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 	for _, git := range common {    // commits land for all its work trees, and in its submodules
 		for _, dir := range append(gitdir.Submodules(git), git) {
 			for _, c := range gitdir.Checkouts(dir) {
-				if c.WorkTree != "" && !slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == c.WorkTree }) {
-					c.Outside = !slices.ContainsFunc(writable, func(root string) bool { return fsat.Within(c.WorkTree, root) })
-					outside, commonOf[c.GitDir] = append(outside, c), dir
+				tree, err := filepath.EvalSymlinks(c.WorkTree)
+				if err != nil || commonOf[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
+					continue
 				}
+				c.WorkTree, commonOf[c.GitDir] = tree, dir
+				c.Outside = !slices.ContainsFunc(writable, func(root string) bool { return fsat.Within(tree, root) })
+				outside = append(outside, c)
 			}
 		}
 	}

@@ -697,9 +697,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		case c.Outcome == refs.Refuse:
 			out.stay(path(c.Name), "%q: %s", c.Name, c.Reason)
 		case c.Outcome == refs.Kept && aside != "" && c.Kept != "":
-			out.tell("%q stays at %s: %s; the command's is %q: look at it before you merge it", c.Name, short(c.Old), aside, c.Kept)
+			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
 		case c.Outcome == refs.Kept && aside != "":
-			out.tell("%q stays at %s: %s", c.Name, short(c.Old), aside)
+			out.tell("%q %s: %s", c.Name, staysAt(c.Old), aside)
 		case c.Outcome == refs.Kept && c.Kept != "":
 			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
@@ -742,6 +742,14 @@ func short(value string) string {
 		return strconv.Quote(target)
 	}
 	return value[:min(len(value), 10)]
+}
+
+// staysAt says what became of a reference whose new value does not land.
+func staysAt(old string) string {
+	if old == "" {
+		return "does not land"
+	}
+	return "stays at " + short(old)
 }
 
 // committer is the name in reflogs, as git chooses it without a configuration.
