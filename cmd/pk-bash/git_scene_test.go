@@ -235,6 +235,11 @@ func TestWhatBreaksGitIsDropped(t *testing.T) {
 		"echo x >.git/refs/heads/main; : >.git/refs/heads/topic",
 		"ln -s /dev/zero .git/refs/heads/l",
 		`echo '[remote "x' >>.git/config`,
+		"truncate -s 60G .git/config",
+		"mkdir -p .git/info; rm -f .git/info/exclude; mkfifo .git/info/exclude",
+		"mkdir -p .git/info; truncate -s 60G .git/info/attributes",
+		"mkdir .git/rebase-merge; mkfifo .git/rebase-merge/head-name",
+		"git rebase -q --no-ff -x false HEAD~1; echo x >.git/HEAD; echo x >.git/index; :",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()

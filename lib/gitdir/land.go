@@ -1,6 +1,8 @@
 package gitdir
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -119,7 +121,7 @@ func (o *landed) keeps(rel string) bool {
 }
 
 func (o *landed) keepsBelow(rel string) bool {
-	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
+	return slices.ContainsFunc(o.keep, func(kept string) bool { return kept != rel && fsat.Within(kept, rel) })
 }
 
 // Land lands as much as it can while the command runs. LandLast reports the rest.
@@ -313,6 +315,13 @@ func (l *Layer) finish(s *record) error {
 	}
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
+	}
+	for i, name := range t.bad {
+		if i == maxTold {
+			out.drop("%d more files that git could not read", len(t.bad)-maxTold)
+			break
+		}
+		out.drop("%q: git could not read it", filepath.Join(l.GitDir, name))
 	}
 	out.Phase = ""
 	*s = out.record
@@ -544,6 +553,10 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			if slices.Contains(remarks, s.Name) {
 				continue
 			}
+			if st, err := fsat.Lstat(up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
+				out.drop("%s: %s", s.Name, s.Why)
+				continue
+			}
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
 			if slices.Contains(operations, s.Name) {
 				held = append(held, s.Name)
@@ -558,10 +571,17 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	}
 	branch := "" // which belongs to the state, as do HEAD, the index and the branch from which it began
 	if underWay {
-		if branch = headOf(up, host); branch != "" {
+		if branch = headOf(up, host); branch != "" && r.isValue(upper, branch) {
 			out.keep = append(out.keep, path.Join(r.rel, branch), path.Join(r.rel, "logs", branch))
 		}
-		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
+		if branch != "" || r.isValue(up, "HEAD") {
+			out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"))
+		}
+		if x := indexes(); x != nil && x.invalid != nil {
+			out.stay(path.Join(rel, indexFile), "the index: %v", x.invalid)
+		} else {
+			out.keep = append(out.keep, path.Join(rel, indexFile))
+		}
 	}
 	if underWay || len(held) > 0 { // the branch from which a rebase began
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
@@ -597,6 +617,18 @@ var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
+
+// isValue reports whether git reads an ID in a file of a reference, if there is one: without
+// a HEAD it finds no repository.
+func (r *repository) isValue(dir int, name string) bool {
+	if st, err := fsat.Lstat(dir, name); err == nil && overlay.IsWhiteout(st) {
+		return name != "HEAD"
+	}
+	text, err := readSmall(dir, name, unix.O_NOFOLLOW)
+	id := bytes.TrimSpace(text)
+	_, bad := hex.DecodeString(string(id))
+	return errors.Is(err, os.ErrNotExist) || err == nil && bad == nil && len(id) == r.hexLen()
+}
 
 // holdBack keeps on the host the commit of a HEAD that does not land, since a state stays in
 // the sandbox, and tells of it: commands may have left the state and work on another branch.
@@ -843,8 +875,11 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
+		switch {
+		case err == nil:
 			out.keep = append(out.keep, rel)
+		case errors.Is(err, overlay.ErrTooLarge) || errors.Is(err, overlay.ErrNotRegular):
+			out.drop("the configuration: %v", err)
 		}
 		return nil
 	}
