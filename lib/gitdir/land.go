@@ -47,6 +47,7 @@ type repository struct {
 	lander    *objects.Lander
 	ends      ends
 	promised  []string // kinds of objects that may be missing
+	past      past
 
 	budget  *objects.Budget
 	badLFS  map[string]string // versions of files of LFS whose content is not that of their name
@@ -345,6 +346,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err != nil {
 		return err
 	}
+	r.past = past{}
 	indexes := l.readIndexes(r, r.host, rel, upper, out)
 	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {
