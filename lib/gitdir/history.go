@@ -13,7 +13,7 @@ const (
 
 	// maxVisits bounds those of all walks of a landing: a command can make any number of
 	// references, each with a history of its own.
-	maxVisits = 1_000_000
+	maxVisits = 500_000
 
 	// maxHeaders bounds the commits that are remembered, and maxParents the parents of each.
 	maxHeaders = 200_000

@@ -201,6 +201,7 @@ type record struct {
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
 	GitDir string           `json:"git_dir,omitempty"` // identity of the host's git directory
+	Place  string           `json:"place,omitempty"`   // its path
 	Keep   []string         `json:"keep,omitempty"`    // paths that tidying leaves
 	Phase  phase            `json:"phase,omitempty"`
 	Waits  []waiting        `json:"waits,omitempty"`
@@ -288,7 +289,7 @@ func (l *Layer) begin() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
+	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {
