@@ -204,6 +204,44 @@ func TestBranchOfAWorkTreeStays(t *testing.T) {
 	assert.Equal(t, "u\nt\nm\n", g.host(t, g.Project, "git log -3 --format=%s; git diff --exit-code HEAD"))
 }
 
+// A rebase that stays, and that commands leave for another branch, keeps no commit from the
+// host. One on no branch does not land, but has a reference there, which pk names.
+func TestCommitsBesideAStateThatStays(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	const state = "git log -2 --format=%s; cat .git/HEAD; git diff --cached --name-only; git for-each-ref refs/pk/command/HEAD --format='%(refname) %(subject)'"
+	g.Run(t, "pk-bash", "-y", "--raw", "--", "git checkout -q topic; git rebase -q --no-ff -x false HEAD~1")
+	g.fence(t, "git checkout -q main; echo n >n; git add n; git commit -qm one")
+	got := g.fence(t, "git commit -q --allow-empty -m two; git status")
+	assert.Contains(t, got.Stdout, "git rebase --continue")
+	assert.Equal(t, "two\none\nref: refs/heads/main\n", strings.Split(g.host(t, g.Project, state), "refs/pk")[0])
+
+	for _, subject := range []string{"three", "four"} {
+		got := g.fence(t, "git checkout -q --detach; git commit -q --allow-empty -m "+subject)
+		assert.Contains(t, got.Stderr, `HEAD and the index do not land while "rebase-merge" stays in the sandbox`)
+		assert.Contains(t, got.Stderr, "pk-bash 'git rebase --quit'")
+		assert.Contains(t, g.host(t, g.Project, "git for-each-ref refs/pk/command --format='%(subject)'"), subject)
+	}
+	assert.NotContains(t, g.fence(t, "git status").Stderr, "HEAD", "nothing is new")
+	g.fence(t, "git rebase --quit; git checkout -q -B main")
+	assert.Equal(t, "four\nthree\nref: refs/heads/main\n", strings.Split(g.host(t, g.Project, state), "refs/pk")[0])
+	assert.NotContains(t, g.host(t, g.Project, "git for-each-ref refs/pk"), g.host(t, g.Project, "git rev-parse HEAD"))
+}
+
+// A branch on which a state that stays has work does not land before it ends.
+func TestBranchOfAStateThatStays(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q topic; echo t >t; git add t; git commit -qm t; echo u >>a.txt; git commit -qam u; git checkout -q main; echo m >>a.txt; git commit -qam m")
+	before := g.host(t, g.Project, "git for-each-ref refs/heads")
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--session", "s", "--", "git cherry-pick -X patience topic~1 topic")
+	assert.Contains(t, got.Stderr, `"refs/heads/main", HEAD and the index do not land while "sequencer" stays in the sandbox`)
+	assert.Contains(t, got.Stderr, "git cherry-pick --quit, in the session")
+	assert.Equal(t, before+"t\n", g.host(t, g.Project, "git for-each-ref refs/heads; git log -1 --format=%s refs/pk/s/heads/main"))
+	g.fence(t, "git cherry-pick --quit; git checkout -q -f", "--session", "s")
+	assert.Equal(t, "t\n", g.host(t, g.Project, "git log -1 --format=%s main; git for-each-ref refs/pk/s"))
+}
+
 // Files that git cannot read are gone in the next command.
 func TestWhatBreaksGitIsDropped(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
@@ -213,6 +251,11 @@ func TestWhatBreaksGitIsDropped(t *testing.T) {
 		"echo x >.git/refs/heads/main; : >.git/refs/heads/topic",
 		"ln -s /dev/zero .git/refs/heads/l",
 		`echo '[remote "x' >>.git/config`,
+		"truncate -s 60G .git/config",
+		"mkdir -p .git/info; rm -f .git/info/exclude; mkfifo .git/info/exclude",
+		"mkdir -p .git/info; truncate -s 60G .git/info/attributes",
+		"mkdir .git/rebase-merge; mkfifo .git/rebase-merge/head-name",
+		"git rebase -q --no-ff -x false HEAD~1; echo x >.git/HEAD; echo x >.git/index; :",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()

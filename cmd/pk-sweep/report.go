@@ -58,8 +58,11 @@ func (r *reporter) base(path string) {
 		if r.sweep.All {
 			age = 0
 		}
-		err := errors.Join(session.Trim(path), gitdir.Sweep(filepath.Join(path, session.GitDir), age))
-		if err != nil {
+		kept, err := gitdir.Sweep(filepath.Join(path, session.GitDir), age, r.sweep.Discard)
+		for _, line := range kept {
+			r.ctx.Warn("git: %s", line)
+		}
+		if err := errors.Join(session.Trim(path), err); err != nil {
 			r.status = cli.StatusRefused
 			r.ctx.Report(err)
 		}

@@ -691,7 +691,7 @@ func makeBase() (string, error) {
 // the last report.
 func SweepInPassing() {
 	if base, err := session.Base(os.Getenv); err == nil {
-		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age) })
+		session.SweepInPassing(base, trial.Holds, func(age time.Duration) { _, _ = gitdir.Sweep(filepath.Join(base, session.GitDir), age, false) })
 	}
 }
 

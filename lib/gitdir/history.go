@@ -11,6 +11,14 @@ const (
 	// maxWalk bounds the commits visited to find one in the history of others.
 	maxWalk = 100_000
 
+	// maxVisits bounds those of all walks of a landing: a command can make any number of
+	// references, each with a history of its own.
+	maxVisits = 500_000
+
+	// maxHeaders bounds the commits that are remembered, and maxParents the parents of each.
+	maxHeaders = 200_000
+	maxParents = 16
+
 	// clocks is by how many seconds a commit may claim to be older than its parent.
 	clocks = 24 * 60 * 60
 
@@ -40,47 +48,114 @@ func (n *newest) Pop() any {
 	return d
 }
 
+// past is what a landing has read of the history, so that many questions about it cost
+// little more than one.
+type past struct {
+	headers map[string]dated
+	walks   map[string]*walk // by the commit at which one begins; "": at several
+	visits  int
+}
+
+// walk visits the history of commits, the newest first, as far as the questions so far have
+// asked.
+type walk struct {
+	from, seen map[string]bool
+	soon       []dated // visited whatever their dates say
+	next       newest
+	near       int // how many more of these there may be
+}
+
 // isAncestor reports whether a commit is in the history of one of others: of commits, or
 // of tags of such. It visits the newest first, and after the first ones none that is older
-// than the commit. So it misses it if clocks were wrong, or if it is very far down.
+// than the commit. So it misses it if clocks were wrong, or if it is very far down, or if the
+// landing has visited very many.
 func (r *repository) isAncestor(a string, others ...string) bool {
 	oldest, err := r.look(a)
 	if err != nil {
 		return false
 	}
-	seen := map[string]bool{}
-	var next newest
-	visit := func(ids []string) bool {
-		for _, id := range ids {
-			if id == a {
-				return true
-			}
-			if seen[id] {
-				continue
-			}
-			seen[id] = true
-			if r.ends.host[id] {
-				continue // git sees no parents
-			}
-			if d, err := r.look(id); err == nil && (d.date >= oldest.date-clocks || len(seen) <= nearby) {
-				heap.Push(&next, d)
-			}
+	w := r.walk(others)
+	for !w.seen[a] && len(w.seen) < maxWalk && r.past.visits < maxVisits {
+		d, ok := w.pop(oldest.date - clocks)
+		if !ok {
+			break
 		}
-		return false
+		r.visit(w, d.up)
 	}
-	if visit(others) {
-		return true
+	return w.seen[a]
+}
+
+// walk returns a walk from commits: one that has begun at some of them, if there is one.
+func (r *repository) walk(ids []string) *walk {
+	key, from := "", map[string]bool{}
+	if len(ids) == 1 {
+		key = ids[0]
 	}
-	for len(next) > 0 && len(seen) < maxWalk {
-		if visit(heap.Pop(&next).(dated).up) {
-			return true
+	for _, id := range ids {
+		from[id] = true
+	}
+	w := r.past.walks[key]
+	common := 0
+	for id := range from {
+		if w != nil && w.from[id] {
+			common++
 		}
 	}
-	return false
+	if w == nil || common < len(w.from) || common < len(from) && len(w.seen) >= maxWalk {
+		w = &walk{from: map[string]bool{}, seen: map[string]bool{}}
+		if r.past.walks == nil {
+			r.past.walks = map[string]*walk{}
+		}
+		r.past.walks[key] = w
+	}
+	if len(w.from) < len(from) {
+		w.from, w.near = from, nearby
+		r.visit(w, ids)
+	}
+	return w
+}
+
+// visit notes commits that a walk has reached.
+func (r *repository) visit(w *walk, ids []string) {
+	for _, id := range ids {
+		if w.seen[id] {
+			continue
+		}
+		w.seen[id] = true
+		r.past.visits++
+		if r.ends.host[id] {
+			continue // git sees no parents
+		}
+		d, err := r.look(id)
+		switch {
+		case err != nil:
+		case w.near > 0:
+			w.near--
+			w.soon = append(w.soon, d)
+		default:
+			heap.Push(&w.next, d)
+		}
+	}
+}
+
+// pop returns a commit whose parents have not been visited, and that is not older than a time.
+func (w *walk) pop(oldest int64) (dated, bool) {
+	if len(w.soon) > 0 {
+		d := w.soon[0]
+		w.soon = w.soon[1:]
+		return d, true
+	}
+	if len(w.next) == 0 || w.next[0].date < oldest {
+		return dated{}, false
+	}
+	return heap.Pop(&w.next).(dated), true
 }
 
 // look reads the headers of a commit or a tag on the host.
 func (r *repository) look(id string) (dated, error) {
+	if d, ok := r.past.headers[id]; ok {
+		return d, nil
+	}
 	kind, text, err := r.objects.Read(id)
 	if err != nil {
 		return dated{}, err
@@ -91,16 +166,22 @@ func (r *repository) look(id string) (dated, error) {
 		key, value, _ := strings.Cut(line, " ")
 		switch {
 		case key == "parent" && kind == "commit":
-			d.up = append(d.up, value)
+			d.up = append(d.up, strings.Clone(value)) // the text may be long
 		case key == "tree" && kind == "commit":
-			d.tree = value
+			d.tree = strings.Clone(value)
 		case key == "committer" && kind == "commit":
 			_, when, _ := strings.Cut(value, "> ")
 			seconds, _, _ := strings.Cut(when, " ")
 			d.date, _ = strconv.ParseInt(seconds, 10, 64)
 		case key == "object" && kind == "tag":
-			d.up, d.date = []string{value}, math.MaxInt64
+			d.up, d.date = []string{strings.Clone(value)}, math.MaxInt64
 		}
+	}
+	if r.past.headers == nil {
+		r.past.headers = map[string]dated{}
+	}
+	if len(r.past.headers) < maxHeaders && len(d.up) <= maxParents {
+		r.past.headers[id] = d
 	}
 	return d, nil
 }

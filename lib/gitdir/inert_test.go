@@ -411,11 +411,13 @@ func TestListsOfRunningCommandsStay(t *testing.T) {
 	g := newGround(t)
 	g.sh(`repo a`)
 	r := g.begin()
-	require.NoError(t, Sweep(g.state, 0))
-	assert.FileExists(t, listFile(g.state, g.root))
-	_, err := r.End()
+	_, err := Sweep(g.state, 0, false)
 	require.NoError(t, err)
-	require.NoError(t, Sweep(g.state, 0))
+	assert.FileExists(t, listFile(g.state, g.root))
+	_, err = r.End()
+	require.NoError(t, err)
+	_, err = Sweep(g.state, 0, false)
+	require.NoError(t, err)
 	assert.NoFileExists(t, listFile(g.state, g.root))
 }
 

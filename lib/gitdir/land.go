@@ -1,6 +1,8 @@
 package gitdir
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -46,6 +48,7 @@ type repository struct {
 	guard     *guard
 	ends      ends
 	promised  []string // kinds of objects that may be missing
+	past      past
 
 	budget  *objects.Budget
 	badLFS  map[string]string // versions of files of LFS whose content is not that of their name
@@ -120,7 +123,7 @@ func (o *landed) keeps(rel string) bool {
 }
 
 func (o *landed) keepsBelow(rel string) bool {
-	return slices.ContainsFunc(o.keep, func(kept string) bool { return fsat.Within(kept, rel) })
+	return slices.ContainsFunc(o.keep, func(kept string) bool { return kept != rel && fsat.Within(kept, rel) })
 }
 
 // Land lands as much as it can while the command runs. LandLast reports the rest.
@@ -318,6 +321,13 @@ func (l *Layer) finish(s *record) error {
 	for _, name := range t.stays {
 		out.stay(name, "%q", filepath.Join(l.GitDir, name))
 	}
+	for i, name := range t.bad {
+		if i == maxTold {
+			out.drop("%d more files that git could not read", len(t.bad)-maxTold)
+			break
+		}
+		out.drop("%q: git could not read it", filepath.Join(l.GitDir, name))
+	}
 	out.Phase = ""
 	*s = out.record
 	if !s.empty() {
@@ -340,6 +350,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err != nil {
 		return err
 	}
+	r.past = past{}
 	indexes := l.readIndexes(r, r.host, rel, upper, out)
 	defer indexes()
 	if err := r.landObjects(upper, out); err != nil {
@@ -551,6 +562,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		},
 	}
 	underWay := false // a state that the host's git must not see
+	var held []string // its files that stay
 	if l.last {
 		var result state.Result
 		result, err = state.Land(git, up, o)
@@ -558,9 +570,16 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			if slices.Contains(remarks, s.Name) {
 				continue
 			}
+			if st, err := fsat.Lstat(up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
+				out.drop("%s: %s", s.Name, s.Why)
+				continue
+			}
 			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
-			underWay = underWay || slices.Contains(operations, s.Name)
+			if slices.Contains(operations, s.Name) {
+				held = append(held, s.Name)
+			}
 		}
+		underWay = len(held) > 0 && !(isRebase(up, held) && headOf(up, host) != "")
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up)
 	}
@@ -569,10 +588,19 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	}
 	branch := "" // which belongs to the state, as do HEAD, the index and the branch from which it began
 	if underWay {
-		if branch = headOf(up, host); branch != "" {
+		if branch = headOf(up, host); branch != "" && r.isValue(upper, branch) {
 			out.keep = append(out.keep, path.Join(r.rel, branch), path.Join(r.rel, "logs", branch))
 		}
-		out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"), path.Join(rel, indexFile))
+		if branch != "" || r.isValue(up, "HEAD") {
+			out.keep = append(out.keep, path.Join(rel, "HEAD"), path.Join(rel, "logs/HEAD"))
+		}
+		if x := indexes(); x != nil && x.invalid != nil {
+			out.stay(path.Join(rel, indexFile), "the index: %v", x.invalid)
+		} else {
+			out.keep = append(out.keep, path.Join(rel, indexFile))
+		}
+	}
+	if underWay || len(held) > 0 { // the branch from which a rebase began
 		for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name"} {
 			if dir, err := fsat.Kernel().Open(up, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
 				branch, _ := readSmall(dir, path.Base(name), unix.O_NOFOLLOW)
@@ -582,7 +610,13 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		}
 	}
 	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, out)
-	if err != nil || underWay {
+	switch {
+	case err != nil || underWay && !l.last:
+		return err
+	case underWay:
+		return l.holdBack(r, git, rel, upper, up, held[0], branch, out)
+	}
+	if err := l.letGo(r, host, rel, out); err != nil {
 		return err
 	}
 	if slices.Contains(refused, headOf(up, host)) || !sameHead(up, git) {
@@ -600,6 +634,107 @@ var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
 var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
+
+// isValue reports whether git reads an ID in a file of a reference, if there is one: without
+// a HEAD it finds no repository.
+func (r *repository) isValue(dir int, name string) bool {
+	if st, err := fsat.Lstat(dir, name); err == nil && overlay.IsWhiteout(st) {
+		return name != "HEAD"
+	}
+	text, err := readSmall(dir, name, unix.O_NOFOLLOW)
+	id := bytes.TrimSpace(text)
+	_, bad := hex.DecodeString(string(id))
+	return errors.Is(err, os.ErrNotExist) || err == nil && bad == nil && len(id) == r.hexLen()
+}
+
+// holdBack keeps on the host the commit of a HEAD that does not land, since a state stays in
+// the sandbox, and tells of it: commands may have left the state and work on another branch.
+func (l *lander) holdBack(r *repository, git, rel string, upper, up int, state, branch string, out *landed) error {
+	host, o := r.refs(git), l.refOptions(r, out)
+	changes, _, err := refs.Changes(host, upper, o)
+	if err != nil {
+		return err
+	}
+	name, what := "HEAD", "HEAD and the index do not land"
+	if branch != "" {
+		name, what = branch, fmt.Sprintf("%q, HEAD and the index do not land", branch)
+	}
+	i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	in := r.rel
+	if name == "HEAD" {
+		in = rel
+	}
+	out.left = append(out.left, path.Join(in, name))
+	id := changes[i].New
+	kept, err := refs.KeepBack(host, id, name, o)
+	if err != nil || kept == "" {
+		return err
+	}
+	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{rel, kept, id})
+	then := ""
+	if !out.once {
+		then = "; finish that, or give it up and keep the commits: " + l.layer.toType(quitting(up, state))
+	}
+	out.tell("%s while %q stays in the sandbox: the commit %s is %q%s", what, state, short(id), kept, then)
+	return nil
+}
+
+// letGo removes the refs of holdBack whose commits have landed.
+func (l *lander) letGo(r *repository, host refs.Host, rel string, out *landed) error {
+	var left []waiting
+	for _, w := range out.Waits {
+		gone := false
+		if w.Git == rel {
+			var err error
+			if gone, err = refs.LetGo(host, w.Ref, w.ID, l.refOptions(r, out)); err != nil {
+				return err
+			}
+		}
+		if !gone {
+			left = append(left, w)
+		}
+	}
+	out.Waits = left
+	return nil
+}
+
+// isRebase reports whether the files of work under way are those of a rebase, during which
+// HEAD leads to no branch: if it does, the command has left the rebase.
+func isRebase(up int, names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return quitting(up, name) != "git rebase --quit" })
+}
+
+// quitting is the command that ends the operation with a file, and changes no branch.
+func quitting(up int, state string) string {
+	switch state {
+	case "rebase-apply":
+		if fd, err := fsat.Kernel().Open(up, "rebase-apply/applying", unix.O_PATH|unix.O_NOFOLLOW, 0, fsat.Beneath); err == nil {
+			unix.Close(fd)
+			return "git am --quit"
+		}
+		return "git rebase --quit"
+	case "rebase-merge":
+		return "git rebase --quit"
+	case "REVERT_HEAD":
+		return "git revert --quit"
+	case "MERGE_HEAD":
+		return "git merge --quit"
+	case "BISECT_LOG":
+		return "git bisect reset HEAD"
+	}
+	return "git cherry-pick --quit"
+}
+
+// toType is a command line for the layer's sandbox.
+func (l *Layer) toType(command string) string {
+	if l.shared {
+		return command + ", in the session"
+	}
+	return "pk-bash '" + command + "'"
+}
 
 // headOf returns the branch to which HEAD leads in a directory of the upper layer, or on
 // the host if that has none, and "" if it is detached.
@@ -765,8 +900,11 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
-		if err == nil || errors.Is(err, overlay.ErrTooLarge) {
+		switch {
+		case err == nil:
 			out.keep = append(out.keep, rel)
+		case errors.Is(err, overlay.ErrTooLarge) || errors.Is(err, overlay.ErrNotRegular):
+			out.drop("the configuration: %v", err)
 		}
 		return nil
 	}

@@ -201,9 +201,19 @@ type record struct {
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
 	GitDir string           `json:"git_dir,omitempty"` // identity of the host's git directory
+	Place  string           `json:"place,omitempty"`   // its path
 	Keep   []string         `json:"keep,omitempty"`    // paths that tidying leaves
 	Phase  phase            `json:"phase,omitempty"`
+	Waits  []waiting        `json:"waits,omitempty"`
 	Held   map[string]int64 `json:"held,omitempty"` // kept paths whose upper file is from an earlier mount: Since of that
+}
+
+// waiting is a ref below refs/pk for a commit that does not land before a rebase or the like
+// has ended.
+type waiting struct {
+	Git string `json:"git"` // the git directory of the rebase, below the layer's
+	Ref string `json:"ref"`
+	ID  string `json:"id"`
 }
 
 // phase is the progress of the commands' work.
@@ -216,7 +226,7 @@ const (
 
 // empty reports whether a record of a tidied layer says nothing.
 func (r *record) empty() bool {
-	return len(r.Config)+len(r.Told)+len(r.Keep)+len(r.Held) == 0
+	return len(r.Config)+len(r.Told)+len(r.Keep)+len(r.Held)+len(r.Waits) == 0
 }
 
 // since is the time of the mount through which a path was written.
@@ -279,7 +289,7 @@ func (l *Layer) begin() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Keep: old.Keep, Held: old.Held, Phase: used}
+	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {

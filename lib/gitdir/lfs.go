@@ -70,7 +70,11 @@ func (r *repository) landLFS(upper int, out *landed) error {
 				r.badLFS[id] = version
 			}
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Mode&unix.S_IFMT != unix.S_IFREG:
+			out.drop("%q: %v", name, err)
+		default:
 			out.stay(path.Join(r.rel, name), "%q: %v", name, err)
 		}
 		return nil

@@ -2,6 +2,7 @@ package gitdir
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,10 +17,12 @@ import (
 
 // Sweep removes from a state directory the layers without use, and the lists of roots
 // without change, for that long. The next command in a root makes its list again.
-func Sweep(state string, olderThan time.Duration) error {
+// A layer with commits that have not landed stays, unless discard is true; kept has a line
+// for each.
+func Sweep(state string, olderThan time.Duration, discard bool) (kept []string, err error) {
 	entries, err := os.ReadDir(state)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	old := func(path string) bool {
 		info, err := os.Lstat(path)
@@ -30,32 +33,62 @@ func Sweep(state string, olderThan time.Duration) error {
 		path := filepath.Join(state, e.Name())
 		switch {
 		case strings.HasPrefix(e.Name(), "git-") && old(path): // each command writes a record there
-			errs = append(errs, sweepLayer(state, e.Name()))
+			place, err := sweepLayer(state, e.Name(), discard)
+			if errs = append(errs, err); place != "" {
+				kept = append(kept, fmt.Sprintf("%q is kept: it has work that has not landed in %q; --discard drops it", path, place))
+			}
 		case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 			errs = append(errs, sweepList(state, path))
 		}
 	}
-	return errors.Join(errs...)
+	return kept, errors.Join(errs...)
 }
 
 // sweepLayer removes a layer, unless a command uses it. A command that opens it meanwhile
-// finds its lock file gone, and makes the layer anew.
-func sweepLayer(state, name string) error {
+// finds its lock file gone, and makes the layer anew. If the layer stays for its commits,
+// sweepLayer returns the host's git directory.
+func sweepLayer(state, name string, discard bool) (place string, err error) {
 	l := &Layer{Layer: overlay.Layer{Dir: filepath.Join(state, name)}}
 	if err := l.OpenLock(); err != nil {
-		return err
+		return "", err
 	}
 	defer l.CloseLock()
 	if l.Try(overlay.Starting, unix.F_WRLCK) != nil || l.Try(overlay.Use, unix.F_WRLCK) != nil || l.Try(overlay.Landing, unix.F_WRLCK) != nil {
-		return nil
+		return "", nil
+	}
+	if place = l.holds(); place != "" && !discard {
+		return place, nil
 	}
 	dir, err := os.Open(state)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer dir.Close()
 	e := fsat.Eraser{Opener: fsat.Kernel()}
-	return e.Remove(int(dir.Fd()), name)
+	return "", e.Remove(int(dir.Fd()), name)
+}
+
+// holds returns the host's git directory of a layer that has objects, and "" if that is gone:
+// objects stay only with something that needs them.
+func (l *Layer) holds() string {
+	r, err := l.load()
+	if err != nil || r.Place == "" {
+		return ""
+	}
+	if id, err := identityOf(r.Place); err != nil || id != r.GitDir {
+		return ""
+	}
+	found := exists(l.Upper() + "/objects")
+	for _, name := range []string{"/modules", "/worktrees"} {
+		_ = filepath.WalkDir(l.Upper()+name, func(_ string, e os.DirEntry, err error) error {
+			found = found || err == nil && e.Name() == "objects"
+			return nil
+		})
+	}
+	if !found {
+		return ""
+	}
+	return r.Place
 }
 
 // sweepList removes a list, unless a command in its root runs or is due: without the list,

@@ -60,6 +60,16 @@ func Apply(h Host, changes []Change, o Options) ([]Result, error) {
 // refs/pk/trash/NAME, and returns that ref: "" if a branch or the like has the commit, or if
 // it is none.
 func Keep(h Host, id, name string, o Options) (string, error) {
+	return keepBeside(h, id, "trash", name, "was "+name, o)
+}
+
+// KeepBack is Keep for the value of a branch or of HEAD that does not land yet, below
+// refs/pk/SESSION.
+func KeepBack(h Host, id, name string, o Options) (string, error) {
+	return keepBeside(h, id, sessionPart(o.Session), strings.TrimPrefix(name, "refs/"), "kept", o)
+}
+
+func keepBeside(h Host, id, in, name, message string, o Options) (string, error) {
 	t, err := newTransaction(h, o)
 	switch {
 	case err != nil:
@@ -74,7 +84,34 @@ func Keep(h Host, id, name string, o Options) (string, error) {
 		return "", fmt.Errorf("cannot lock references: %w", err)
 	}
 	defer t.end()
-	return t.save(ours+"trash/", name, id, "", "was "+name)
+	return t.save(ours+in+"/", name, id, "", message)
+}
+
+// LetGo removes a ref that KeepBack has made, if it still has the commit and another ref
+// has it too. It reports whether the ref has the commit no more.
+func LetGo(h Host, name, id string, o Options) (bool, error) {
+	t, err := newTransaction(h, o)
+	if err != nil {
+		return false, err
+	}
+	now, err := t.read(name)
+	if err != nil || now.id != id || h.reftable() {
+		return err == nil, err
+	}
+	log, err := t.readLog(name)
+	if err != nil || !t.held(name, id) {
+		return false, err
+	}
+	if err := t.begin(); err != nil {
+		return false, fmt.Errorf("cannot lock references: %w", err)
+	}
+	defer t.end()
+	it := &item{Change: Change{Name: name, Old: id}}
+	if err := t.removePacked([]*item{it}); err != nil || it.done {
+		return false, err
+	}
+	t.removeLoose(it, log)
+	return it.Outcome == Landed, nil
 }
 
 // transaction is the work of one Apply.
@@ -307,7 +344,7 @@ func (t *transaction) update(it *item) {
 	case c.Target != "" && !t.exists(c.Target):
 		it.fail(fmt.Errorf("it leads to %q, which the host does not have", c.Target))
 		return
-	case c.Aside != "", (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && t.forward(now.id, c.New) && !t.movedBack(c.start, now.id)):
+	case c.Aside != "", (c.Moved || now.value != c.oldValue()) && !(now.id != "" && c.New != "" && !t.movedBack(c.start, now.id) && t.forward(now.id, c.New)):
 		t.keep(it, now.value)
 		return
 	}

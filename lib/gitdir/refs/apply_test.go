@@ -88,6 +88,39 @@ func TestRaceWithGit(t *testing.T) {
 	w.sound(nil)
 }
 
+// A commit that does not land yet has a ref until another one has it.
+func TestKeepBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; c 2; git checkout -q --detach; c 3; c 4; git checkout -q main")
+	h, third, fourth := w.hostDir(), w.at("HEAD@{2}"), w.at("HEAD@{1}")
+	for _, row := range []struct{ id, want string }{
+		{w.at("HEAD~1"), ""},
+		{third, "refs/pk/s1/heads/main"},
+		{fourth, "refs/pk/s1/heads/main"},
+		{fourth, ""},
+		{third, ""},
+	} {
+		kept, err := KeepBack(h, row.id, "refs/heads/main", w.options)
+		require.NoError(t, err)
+		assert.Equal(t, row.want, kept)
+	}
+	w.git("pack-refs", "--all")
+	letGo := func(id string) bool {
+		gone, err := LetGo(h, "refs/pk/s1/heads/main", id, w.options)
+		require.NoError(t, err)
+		return gone
+	}
+	assert.False(t, letGo(fourth), "no other ref has it")
+	assert.Equal(t, fourth, w.at("refs/pk/s1/heads/main"))
+	w.git("update-ref", "refs/heads/main", fourth)
+	assert.True(t, letGo(third), "it has another commit")
+	assert.Equal(t, fourth, w.at("refs/pk/s1/heads/main"))
+	assert.True(t, letGo(fourth))
+	assert.Equal(t, "", w.git("for-each-ref", "refs/pk"))
+	assert.NoFileExists(t, w.host+"/logs/refs/pk/s1/heads/main")
+	w.sound(nil)
+}
+
 // A process is killed at each step in turn. The next one completes the work, and nothing
 // is lost.
 func TestKilled(t *testing.T) {

@@ -1,0 +1,37 @@
+package gitdir
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A layer with commits that have not landed stays as long as its repository.
+func TestSweepKeepsCommits(t *testing.T) {
+	for _, row := range []struct {
+		name, command, then string
+		discard, stays      bool
+	}{
+		{"nothing stays", `git commit -q --allow-empty -m a`, `:`, false, false},
+		{"configuration stays", `git config a.b c`, `:`, false, false},
+		{"rebase stays", `mkdir .git/rebase-merge; echo x >.git/rebase-merge/done; git commit -q --allow-empty -m a`, `:`, false, true},
+		{"rebase is dropped", `mkdir .git/rebase-merge; echo x >.git/rebase-merge/done; git commit -q --allow-empty -m a`, `:`, true, false},
+		{"repository is gone", `mkdir .git/rebase-merge; echo x >.git/rebase-merge/done; git commit -q --allow-empty -m a`, `rm -rf .git`, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			g.sh(`repo .`)
+			l := g.mount(g.root+"-layers", row.command)
+			g.landed(l)
+			g.sh(row.then)
+			kept, err := Sweep(g.root+"-layers", 0, row.discard)
+			require.NoError(t, err)
+			assert.Equal(t, row.stays, exists(l.Dir))
+			if assert.Len(t, kept, map[bool]int{true: 1}[row.stays]); row.stays {
+				assert.Contains(t, kept[0], g.path(".git"))
+			}
+		})
+	}
+}
