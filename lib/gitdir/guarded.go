@@ -62,7 +62,7 @@ func (l *lander) guard(r *repository) *guard {
 	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, own: newHistory(r), budget: maxGuarded}
 	g.trees = l.heads(r)
 	for _, c := range l.layer.Checkouts {
-		if c.GitDir != r.host && !fsat.Within(c.GitDir, filepath.Join(r.host, "worktrees")) {
+		if l.original(c.GitDir) != l.original(r.host) {
 			continue
 		}
 		for _, name := range c.Names {
@@ -76,6 +76,24 @@ func (l *lander) guard(r *repository) *guard {
 	}
 	r.guard = g
 	return g
+}
+
+// original returns the git directory of which one is that of a work tree, or of a submodule
+// of a work tree: their commits go from one to the other.
+func (l *lander) original(git string) string {
+	rel, err := filepath.Rel(l.layer.GitDir, git)
+	if err != nil {
+		return git
+	}
+	var kept []string
+	for parts := strings.Split(rel, "/"); len(parts) > 0; parts = parts[1:] {
+		if parts[0] == "worktrees" && len(parts) > 1 {
+			parts = parts[1:]
+		} else {
+			kept = append(kept, parts[0])
+		}
+	}
+	return filepath.Join(l.layer.GitDir, filepath.Join(kept...))
 }
 
 // protects reports whether a file at a path is at a protected name, below it, or in the place
@@ -333,6 +351,7 @@ func (g *guard) entry(tree, path string) (e objects.Entry, ok bool) {
 // gitlink judges the commit of a submodule that the host has populated: git checks it out
 // there with the commit of its superproject.
 func (g *guard) gitlink(path, id string) (string, error) {
+	missing := ""
 	for _, c := range g.layer.Checkouts {
 		if !slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) }) {
 			continue
@@ -346,13 +365,15 @@ func (g *guard) gitlink(path, id string) (string, error) {
 			return "", err
 		}
 		if !r.objects.Has(id) {
-			return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
+			missing = fmt.Sprintf("the submodule %q has no commit %s", path, short(id))
+			continue
 		}
 		if why, err := g.guard(r).commit(id); why != "" || err != nil {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
+		return "", nil
 	}
-	return "", nil
+	return missing, nil
 }
 
 // staged returns why the host must not get changed entries of the index, or "".
