@@ -31,7 +31,7 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 		return &bwrap.Refusal{Reason: fmt.Sprintf("cannot protect what git runs: %v", err), Advice: "make the configuration readable"}
 	}
 	var list []bwrap.Protected
-	var trees, common []string
+	var trees []string
 	found := map[string][]gitdir.Repo{}
 	for _, root := range roots {
 		for _, tree := range append([]string{root}, f.mountsBelow(root)...) {
@@ -40,29 +40,9 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 				return nil, err
 			}
 			trees, found[tree] = append(trees, tree), repos
-			common = append(common, commonDirs(repos)...)
 		}
 	}
-	writable := confine.WritablePaths(f.Roots)
-	var outside []gitdir.Checkout
-	commonOf := map[string]string{} // by the git directories of outside
-	for _, git := range common {    // commits land for all its work trees, and in its submodules
-		for _, dir := range append(gitdir.Submodules(git), git) {
-			for _, c := range gitdir.Checkouts(dir) {
-				tree, err := filepath.EvalSymlinks(c.WorkTree)
-				if err != nil || commonOf[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
-					continue
-				}
-				c.WorkTree, commonOf[c.GitDir] = tree, dir
-				c.Outside = !slices.ContainsFunc(writable, func(root string) bool { return fsat.Within(tree, root) })
-				outside = append(outside, c)
-			}
-		}
-	}
-	for _, c := range outside {
-		f.checkouts, writable = append(f.checkouts, c), append(writable, c.WorkTree)
-	}
-	names, err := gitconfig.NewNames(writable, f.table, os.LookupEnv)
+	names, err := gitconfig.NewNames(confine.WritablePaths(f.Roots), f.table, os.LookupEnv)
 	if err != nil {
 		return nil, cannot(err)
 	}
@@ -76,31 +56,69 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 			return nil, cannot(err)
 		}
 	}
-	for _, c := range outside {
-		if err := names.Elsewhere(c.WorkTree, c.GitDir, commonOf[c.GitDir]); err != nil {
-			return nil, cannot(err)
-		}
-	}
 	for _, n := range names.Named {
 		list = append(list, bwrap.Protected{Path: n.Path, Rule: gitRule + n.Why, Default: true, Link: n.Link, File: n.File})
 	}
 	f.wholeIndex, f.linked, f.unknown = names.Partial, names.Linked, names.Unknown
+	if err := f.nameOutside(found); err != nil {
+		return nil, cannot(err)
+	}
 	return list, nil
 }
 
-func commonDirs(repos []gitdir.Repo) (dirs []string) {
-	for _, r := range repos {
-		if r.GitDir != "" && !slices.Contains(dirs, r.CommonDir) {
-			dirs = append(dirs, r.CommonDir)
+// nameOutside notes the work trees outside of the roots of the repositories found in them, and
+// of their submodules, with what git runs there. No command can write there, but git on the
+// host would, from a commit.
+func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
+	common := map[string]string{} // by git directory
+	var outside []gitdir.Checkout
+	var dirs []string
+	for _, repos := range found {
+		for _, r := range repos {
+			if r.GitDir == "" {
+				continue
+			}
+			for _, git := range append(gitdir.Submodules(r.CommonDir), r.CommonDir) {
+				for _, c := range gitdir.Checkouts(git) {
+					tree, err := filepath.EvalSymlinks(c.WorkTree)
+					if err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
+						continue
+					}
+					common[c.GitDir] = git
+					c.WorkTree, c.Outside = tree, !slices.ContainsFunc(confine.WritablePaths(f.Roots), func(root string) bool { return fsat.Within(tree, root) })
+					outside, dirs = append(outside, c), append(dirs, tree)
+				}
+			}
 		}
 	}
-	return dirs
+	if len(outside) == 0 {
+		return nil
+	}
+	f.checkouts = append(f.checkouts, outside...)
+	names, err := gitconfig.NewNames(dirs, f.table, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	for tree, repos := range found {
+		if err := nameFiles(names, tree, repos); err != nil {
+			return err
+		}
+	}
+	for _, c := range outside {
+		if err := names.Elsewhere(c.WorkTree, c.GitDir, common[c.GitDir]); err != nil {
+			return err
+		}
+	}
+	for _, n := range names.Named {
+		f.outside = append(f.outside, n.Path)
+	}
+	return nil
 }
 
 // nameProtected notes the protected names of each work tree, with those of work trees in it
 // and the places to which links lead.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
-	var paths []string
+	paths := f.outside
 	for _, p := range list {
 		paths = append(paths, p.Path)
 	}
