@@ -513,6 +513,9 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 					return err
 				}
 			}
+			if c.Name == "refs/stash" && c.Aside == "" && id != "" && !g.own.seen[id] && !g.mayPick(id, 2, g.headIDs()...) { // the third has untracked files
+				c.Aside = "programs of the host run files, of which it or the commit before has other versions"
+			}
 		}
 	}
 	for _, h := range g.trees {
@@ -548,6 +551,62 @@ func (g *guard) checkedOut(h head, id string) (string, error) {
 		return "", nil // it does not land
 	}
 	return g.compare(c.tree, []string{h.id}, false)
+}
+
+func (g *guard) headIDs() (ids []string) {
+	for _, h := range g.trees {
+		ids = append(ids, h.id)
+	}
+	return ids
+}
+
+// mayPick reports whether git on the host may apply what a commit changes from one of its
+// first parents to a HEAD. That it is clean is not enough: where the HEAD has a protected
+// file that the parent has not, git takes it for another file of the parent that was renamed, if
+// their contents are alike, and changes it as the commit changes the other.
+func (g *guard) mayPick(id string, parents int, heads ...string) bool {
+	if why, err := g.commit(id); why != "" || err != nil {
+		return false
+	}
+	c, err := g.repo.look(id)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(append([]string{id}, c.up[:min(len(c.up), parents)]...), func(id string) bool {
+		return !slices.ContainsFunc(heads, func(head string) bool { return g.alike(id, head) })
+	})
+}
+
+// alike reports whether two commits have the same at all protected names.
+func (g *guard) alike(a, b string) bool {
+	one, err := g.repo.look(a)
+	other, failed := g.repo.look(b)
+	return err == nil && failed == nil && g.alikeIn(one.tree, other.tree, "")
+}
+
+func (g *guard) alikeIn(a, b, dir string) bool {
+	if a == b {
+		return true
+	}
+	if g.budget--; g.budget < 0 || len(dir) > maxCheckout {
+		return false
+	}
+	one, err := g.repo.objects.Tree(a)
+	other, failed := g.repo.objects.Tree(b)
+	if err != nil || failed != nil {
+		return false
+	}
+	differ := func(list, others []objects.Entry) bool {
+		return slices.ContainsFunc(list, func(e objects.Entry) bool {
+			path := filepath.Join(dir, e.Name)
+			if !g.protects(path) || slices.Contains(others, e) {
+				return false
+			}
+			i := slices.IndexFunc(others, func(o objects.Entry) bool { return o.Name == e.Name && o.Mode == e.Mode })
+			return e.Mode != unix.S_IFDIR || i < 0 || !g.alikeIn(e.ID, others[i].ID, path)
+		})
+	}
+	return !differ(one, other) && !differ(other, one)
 }
 
 // clean reports whether git on the host may check out an object.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -548,6 +549,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	o := state.Options{
 		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: r.objects.Whole,
 		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
+		Pick: func(id string) bool {
+			return l.guard(r).mayPick(id, math.MaxInt, headID(up, upper, host))
+		},
 		Branch: func(ref string) bool {
 			id, _, err := refs.Value(host, ref)
 			return err == nil && id != ""
@@ -749,6 +753,24 @@ func headOf(up int, host refs.Host) string {
 		return ""
 	}
 	return target
+}
+
+// headID returns the commit of HEAD in a directory of the upper layer, or on the host if the
+// layer has none; "" if it is not clear.
+func headID(up, upper int, host refs.Host) string {
+	name, dir := headOf(up, host), upper
+	if name == "" {
+		name, dir = "HEAD", up
+	}
+	text, err := readSmall(dir, name, unix.O_NOFOLLOW)
+	if err == nil {
+		return strings.TrimSpace(string(text))
+	}
+	if _, err := fsat.Lstat(upper, "packed-refs"); err == nil {
+		return ""
+	}
+	id, _, _ := refs.Value(host, name)
+	return id
 }
 
 // sameHead reports whether the host has the HEAD of a directory of the upper layer, if that

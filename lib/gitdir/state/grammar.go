@@ -48,7 +48,7 @@ var rebaseMerge = map[string]check{
 	"signoff":                   word("--signoff"),
 	"head-name":                 headName,
 	"onto":                      head("commit"),
-	"autostash":                 head("commit"),
+	"autostash":                 picked,
 	"strategy":                  word("ort", "recursive"), // others are run as git-merge-NAME
 	"allow_rerere_autoupdate":   word("--rerere-autoupdate", "--no-rerere-autoupdate"),
 	"reschedule-failed-exec":    empty,
@@ -131,7 +131,18 @@ func (l *lander) commit(id string) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) && l.Whole != nil {
 		id = l.Whole(id)
 	}
-	return l.object(id, "commit")
+	if err := l.object(id, "commit"); err != nil {
+		return err
+	}
+	if l.Pick == nil || !l.Pick(id) {
+		return fmt.Errorf("commit %s, or the one before, has other versions of files that programs of the host run", id)
+	}
+	return nil
+}
+
+// picked is the ID of a commit whose changes git will apply.
+func picked(l *lander, data, _ []byte) error {
+	return l.commit(strings.TrimSuffix(string(data), "\n"))
 }
 
 // object checks that an ID is well formed and names an object of the host.

@@ -26,6 +26,7 @@ type Options struct {
 	HexLen int                             // digits of an ID: 40 or 64
 	Exists func(id string) bool            // in the host's object database, now, and the host may check it out
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
+	Pick   func(id string) bool            // the host may apply what this commit changes to its HEAD
 	Whole  func(short string) string       // the only ID that begins so, or ""
 	Branch func(ref string) bool           // the host has it
 
@@ -81,7 +82,7 @@ var groups = [][]item{
 		{name: "MERGE_MSG", check: text},
 		{name: "SQUASH_MSG", check: text},
 		{name: "MERGE_MODE", check: word("", "no-ff")},
-		{name: "MERGE_AUTOSTASH", check: head("commit")},
+		{name: "MERGE_AUTOSTASH", check: picked},
 		{name: "AUTO_MERGE", check: head("tree")},
 		{name: "rebase-merge", files: rebaseMerge},
 		{name: "rebase-apply", files: map[string]check{}},

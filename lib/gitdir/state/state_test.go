@@ -186,6 +186,7 @@ func (s *scene) options() Options {
 		HexLen: s.hexLen,
 		Kind:   func(id string) (string, error) { return s.kinds[id], nil },
 		Exists: func(id string) bool { return s.kinds[id] != "" },
+		Pick:   func(string) bool { return true },
 		Whole: func(short string) string {
 			for id := range s.kinds {
 				if strings.HasPrefix(id, short) {
@@ -753,7 +754,7 @@ func FuzzTodo(f *testing.F) {
 	f.Add("pick " + id + " x\n# exec x\nlabel a\nmerge -C " + id + " a # x\nfixup -C " + id + "\n")
 	f.Add("x id\n\texec id")
 	f.Fuzz(func(t *testing.T, list string) {
-		l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
+		l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
 		if todo(rebaseCommands)(l, []byte(list), nil) != nil {
 			return
 		}
@@ -767,7 +768,7 @@ func FuzzTodo(f *testing.F) {
 // To git, an empty file is often an option without a value. Only files that git itself
 // leaves empty may be so.
 func TestEmptyFiles(t *testing.T) {
-	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
+	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
 	checks := map[string]check{}
 	for _, group := range groups {
 		for _, it := range group {
