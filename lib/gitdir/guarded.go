@@ -45,11 +45,19 @@ type guard struct {
 	own      *history            // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
-	budget   int                 // of commits and directories that may still be read
+	budget   int                 // of entries of directories that may still be read
 }
 
-// maxGuarded bounds the commits and directories that are compared in one landing.
-const maxGuarded = 200_000
+// maxGuarded bounds the entries of directories that are compared in one landing. A commit
+// counts as commitCost of them, and a file that is read as fileCost.
+const (
+	maxGuarded = 10_000_000
+	commitCost = 20
+	fileCost   = 10_000
+)
+
+// tooMany is why a commit does not land that cannot be compared in reasonable time.
+const tooMany = "it has too many new commits and files to compare"
 
 // maxHad bounds the commits of the host in which a version of a file is looked for.
 const maxHad = 1000
@@ -136,10 +144,14 @@ func (g *guard) judge(id string) (why string, err error) {
 			continue
 		}
 		c, err := g.repo.look(id)
-		if err != nil && !errors.Is(err, objects.ErrNotFound) {
-			return "", fmt.Errorf("cannot compare commit %s: %w", id, err)
-		}
-		if err != nil || g.own.has(c, g.all) { // a missing one lands nowhere
+		switch {
+		case errors.Is(err, objects.ErrNotFound): // it lands nowhere
+			g.verdicts[id] = ""
+			continue
+		case err != nil:
+			g.verdicts[id] = fmt.Sprintf("its commit %s cannot be read: %v", short(id), err)
+			continue
+		case g.own.has(c, g.all):
 			g.verdicts[id] = ""
 			continue
 		}
@@ -154,8 +166,8 @@ func (g *guard) judge(id string) (why string, err error) {
 				why = is
 			}
 		}
-		if g.budget--; g.budget < 0 {
-			why, known = "it has too many new commits and files to compare", true
+		if g.budget -= commitCost; g.budget < 0 {
+			why, known = tooMany, true
 		}
 		if known && why == "" {
 			if why, err = g.compare(c.tree, c.up, true); err != nil {
@@ -189,52 +201,51 @@ func (g *guard) directory(tree string, olds []string, dir string, dirs bool) (st
 	if slices.Contains(olds, tree) {
 		return "", nil
 	}
-	if g.budget--; g.budget < 0 {
-		return "it has too many new commits and files to compare", nil
+	entries, err := g.tree(tree)
+	if err != nil { // in a partial clone it may be missing
+		return fmt.Sprintf("its directory %q cannot be read: %v", dir, err), nil
 	}
-	entries, err := g.repo.objects.Tree(tree)
-	if errors.Is(err, objects.ErrNotFound) { // of a partial clone
-		return fmt.Sprintf("its directory %q is not on the host", dir), nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot read %q of a commit: %w", dir, err)
-	}
-	was := make([][]objects.Entry, len(olds))
+	was := map[objects.Entry]bool{}
+	below := map[string][]string{} // directories, by name
 	bare := false
-	for i, old := range olds {
-		was[i], _ = g.repo.objects.Tree(old)
-		bare = bare || isBare(was[i])
+	for _, old := range olds {
+		list, _ := g.tree(old)
+		for _, e := range list {
+			if was[e] = true; e.Mode == unix.S_IFDIR {
+				below[e.Name] = append(below[e.Name], e.ID)
+			}
+		}
+		bare = bare || isBare(list)
+	}
+	if g.budget < 0 {
+		return tooMany, nil
 	}
 	if dirs && isBare(entries) && !bare {
 		return fmt.Sprintf("%q would be a git directory", "./"+dir), nil
 	}
 	for _, e := range entries {
-		if slices.ContainsFunc(was, func(old []objects.Entry) bool { return slices.Contains(old, e) }) {
-			continue
-		}
 		path := filepath.Join(dir, e.Name)
-		if len(path) > maxCheckout {
+		if was[e] || len(path) > maxCheckout {
 			continue
 		}
 		why := ""
 		if e.Mode != unix.S_IFDIR {
 			why, err = g.file(path, e.Mode, e.ID)
 		} else if dirs || g.protects(path) {
-			var below []string
-			for _, old := range was {
-				for _, o := range old {
-					if o.Name == e.Name && o.Mode == e.Mode {
-						below = append(below, o.ID)
-					}
-				}
-			}
-			why, err = g.directory(e.ID, below, path, dirs)
+			why, err = g.directory(e.ID, below[e.Name], path, dirs)
 		}
 		if why != "" || err != nil {
 			return why, err
 		}
 	}
 	return "", nil
+}
+
+// tree reads a directory.
+func (g *guard) tree(id string) ([]objects.Entry, error) {
+	list, err := g.repo.objects.Tree(id)
+	g.budget -= 1 + len(list)
+	return list, err
 }
 
 // maxCheckout is PATH_MAX: git cannot check out a longer path.
@@ -266,6 +277,9 @@ func (g *guard) file(path string, mode uint32, id string) (string, error) {
 // isHEAD reports whether git would take a file for the HEAD of a git directory. The rest of
 // it may come later, and otherwise.
 func (g *guard) isHEAD(mode uint32, id string) bool {
+	if g.budget -= fileCost; g.budget < 0 {
+		return true
+	}
 	kind, text, err := g.repo.objects.Read(id)
 	id, _, _ = strings.Cut(string(text), "\n")
 	return err != nil || kind == "blob" && (mode == index.ModeLink || strings.HasPrefix(string(text), "ref:") || len(id) == g.repo.hexLen())
@@ -335,10 +349,10 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 // entry returns what a tree has at a path.
 func (g *guard) entry(tree, path string) (e objects.Entry, ok bool) {
 	for name := range strings.SplitSeq(path, "/") {
-		if g.budget--; g.budget < 0 {
+		list, _ := g.tree(tree)
+		if g.budget < 0 {
 			return e, false
 		}
-		list, _ := g.repo.objects.Tree(tree)
 		i := slices.IndexFunc(list, func(e objects.Entry) bool { return e.Name == name })
 		if i < 0 {
 			return e, false
@@ -588,12 +602,9 @@ func (g *guard) alikeIn(a, b, dir string) bool {
 	if a == b {
 		return true
 	}
-	if g.budget--; g.budget < 0 || len(dir) > maxCheckout {
-		return false
-	}
-	one, err := g.repo.objects.Tree(a)
-	other, failed := g.repo.objects.Tree(b)
-	if err != nil || failed != nil {
+	one, err := g.tree(a)
+	other, failed := g.tree(b)
+	if err != nil || failed != nil || g.budget < 0 || len(dir) > maxCheckout {
 		return false
 	}
 	differ := func(list, others []objects.Entry) bool {
