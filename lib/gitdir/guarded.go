@@ -375,10 +375,7 @@ func (g *guard) gitlink(path, id string) (string, error) {
 			return "", err
 		}
 		r, err := g.open(rel)
-		if err != nil {
-			return "", err
-		}
-		if !r.objects.Has(id) {
+		if err != nil || !r.objects.Has(id) {
 			missing = fmt.Sprintf("the submodule %q has no commit %s", path, short(id))
 			continue
 		}
