@@ -189,6 +189,26 @@ func TestProtectedFilesByGit(t *testing.T) {
 	}
 }
 
+// As long as a command runs, a protected file of its making is there, and commits land.
+func TestProtectedFileThatWasMissing(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBox(t))
+	g := newGround(t, b, template)
+	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill(fixed+"echo evil >.mcp.json; git add -f .mcp.json; git commit -q -m x; git branch landed HEAD~1; "+wait))
+	finished := make(chan clitest.Outcome, 1)
+	go func() { finished <- clitest.Finish(t, cmd) }()
+	g.awaitStart(t, finished)
+	landed := false
+	for i := 0; i < 400 && !landed; i++ {
+		landed = strings.Contains(g.host(t, g.Project, "git branch; sleep 0.01"), "landed")
+	}
+	assert.True(t, landed)
+	g.Write(t, g.Project+"/go", "")
+	got := <-finished
+	assert.Contains(t, got.Stderr, "of which it has another version")
+	g.host(t, g.Project, "git stash -q || :; git reset -q --hard")
+	assert.NoFileExists(t, g.Project+"/.mcp.json")
+}
+
 func TestBranchOfAWorkTreeStays(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)

@@ -118,23 +118,30 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 // nameProtected notes the protected names of each work tree, with those of work trees in it
 // and the places to which links lead.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
-	paths := f.outside
+	paths := map[string]bool{} // by whether they are mounted
+	for _, path := range f.outside {
+		paths[path] = false
+	}
 	for _, p := range list {
-		paths = append(paths, p.Path)
+		paths[p.Path] = false
+	}
+	for _, w := range f.Plan.Watched {
+		paths[w.Path] = false
 	}
 	for _, m := range f.Plan.Mounts {
 		if m.Op == bwrap.OpProtect {
-			paths = append(paths, m.Source)
+			paths[m.Source] = true
 		}
 	}
-	for _, w := range f.Plan.Watched {
-		paths = append(paths, w.Path)
-	}
-	slices.Sort(paths)
-	for _, path := range slices.Compact(paths) {
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for i := range f.checkouts {
-			if c := &f.checkouts[i]; path != c.WorkTree && fsat.Within(path, c.WorkTree) && filepath.Base(path) != ".git" {
-				c.Names = append(c.Names, path[len(c.WorkTree)+1:])
+			c := &f.checkouts[i]
+			if path == c.WorkTree || !fsat.Within(path, c.WorkTree) || filepath.Base(path) == ".git" {
+				continue
+			}
+			name := path[len(c.WorkTree)+1:]
+			if c.Names = append(c.Names, name); paths[path] {
+				c.Held = append(c.Held, name)
 			}
 		}
 	}

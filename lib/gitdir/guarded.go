@@ -25,6 +25,7 @@ type Checkout struct {
 	GitDir   string   `json:"git_dir"`
 	WorkTree string   `json:"work_tree"`
 	Names    []string `json:"names,omitempty"`   // protected files and directories, relative to WorkTree
+	Held     []string `json:"held,omitempty"`    // those that are there, which no command can write
 	Outside  bool     `json:"outside,omitempty"` // no command can write there
 }
 
@@ -285,10 +286,11 @@ func (g *guard) isHEAD(mode uint32, id string) bool {
 	return err != nil || kind == "blob" && (mode == index.ModeLink || strings.HasPrefix(string(text), "ref:") || len(id) == g.repo.hexLen())
 }
 
-// shown reports whether a work tree of the host's has a file that no command could write.
+// shown reports whether a work tree of the host's has a file that no command could write. A
+// protected file that was missing may be a command's, as long as that runs.
 func (g *guard) shown(path string, mode uint32, id string) bool {
 	return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
-		held := c.Outside || slices.ContainsFunc(c.Names, func(name string) bool { return fsat.Within(path, name) })
+		held := c.Outside || slices.ContainsFunc(c.Held, func(name string) bool { return fsat.Within(path, name) })
 		return held && slices.ContainsFunc(g.trees, func(h head) bool { return h.git == c.GitDir }) && g.same(c.WorkTree, path, mode, id)
 	})
 }
