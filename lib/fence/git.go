@@ -21,6 +21,7 @@ import (
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
 	"pikuri/lib/overlay"
+	"pikuri/lib/quarantine"
 	"pikuri/lib/session"
 )
 
@@ -84,8 +85,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 					if err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
 						continue
 					}
-					common[c.GitDir] = git
-					c.WorkTree, c.Outside = tree, !slices.ContainsFunc(confine.WritablePaths(f.Roots), func(root string) bool { return fsat.Within(tree, root) })
+					common[c.GitDir], c.WorkTree = git, tree
 					outside, dirs = append(outside, c), append(dirs, tree)
 				}
 			}
@@ -133,6 +133,7 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 			paths[m.Source] = true
 		}
 	}
+	others := sync.OnceValue(f.otherNotes) // what is there may be the work of their commands
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for i := range f.checkouts {
 			c := &f.checkouts[i]
@@ -140,7 +141,8 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 				continue
 			}
 			name := path[len(c.WorkTree)+1:]
-			if c.Names = append(c.Names, name); paths[path] {
+			c.Names = append(c.Names, name)
+			if paths[path] && !slices.ContainsFunc(others(), func(o quarantine.Note) bool { return slices.Contains(o.Names, path) }) {
 				c.Held = append(c.Held, name)
 			}
 		}

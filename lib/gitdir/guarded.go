@@ -24,9 +24,8 @@ import (
 type Checkout struct {
 	GitDir   string   `json:"git_dir"`
 	WorkTree string   `json:"work_tree"`
-	Names    []string `json:"names,omitempty"`   // protected files and directories, relative to WorkTree
-	Held     []string `json:"held,omitempty"`    // those that are there, which no command can write
-	Outside  bool     `json:"outside,omitempty"` // no command can write there
+	Names    []string `json:"names,omitempty"` // protected files and directories, relative to WorkTree
+	Held     []string `json:"held,omitempty"`  // those that are there, which no command can write
 }
 
 // guard keeps away from the host's git what programs of the host would run. A command
@@ -290,7 +289,7 @@ func (g *guard) isHEAD(mode uint32, id string) bool {
 // protected file that was missing may be a command's, as long as that runs.
 func (g *guard) shown(path string, mode uint32, id string) bool {
 	return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
-		held := c.Outside || slices.ContainsFunc(c.Held, func(name string) bool { return fsat.Within(path, name) })
+		held := slices.ContainsFunc(c.Held, func(name string) bool { return fsat.Within(path, name) })
 		return held && slices.ContainsFunc(g.trees, func(h head) bool { return h.git == c.GitDir }) && g.same(c.WorkTree, path, mode, id)
 	})
 }
