@@ -231,7 +231,7 @@ func TestGitFilesAlone(t *testing.T) {
 	}
 }
 
-// Git on the host would run a tracked hook. What the trial has committed of it does not land.
+// Git on the host would run a tracked hook. The trial's version of it does not land.
 func TestGitKeepsHooksOfTheHost(t *testing.T) {
 	g := newGround(t, clitest.NewBoxInOneRow(t), "f: 1")
 	g.host(t, `git init -q; mkdir .hk; echo '#!/bin/sh' >.hk/post-checkout; git add .; git commit -qm hook; git config core.hooksPath .hk`)

@@ -70,7 +70,7 @@ const (
 	// trackedHooks has the project track its hooks, and evilHooks makes the commit $evil with others.
 	trackedHooks = `mkdir .githooks; printf '#!/bin/sh\n' >.githooks/post-checkout; cp .githooks/post-checkout .githooks/post-commit; chmod +x .githooks/*; git add .githooks; git commit -qm hooks; git -C wt merge -q main; git config core.hooksPath .githooks; `
 	evilHooks    = `b=$(git hash-object -w EVIL); t=$(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --cacheinfo 100755,$b,.githooks/post-checkout --cacheinfo 100755,$b,.githooks/post-commit; git write-tree); evil=$(git commit-tree -p HEAD -m x $t); `
-	// renamedHook makes the commit $e, which changes what was a hook before $r gave it another name.
+	// renamedHook makes the commit $e, which changes a file that was a hook before $r gave it another name.
 	renamedHook = `r=$(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git rm -rq --cached .githooks; git update-index --add --cacheinfo 100755,$(git rev-parse HEAD:.githooks/post-commit),tools/post-commit; git commit-tree -p HEAD -m r $(git write-tree)); e=$(export GIT_INDEX_FILE=/tmp/ix; git read-tree $r; git update-index --cacheinfo 100755,$(git hash-object -w EVIL),tools/post-commit; git commit-tree -p $r -m e $(git write-tree)); `
 	editEach    = `git reset -q --hard; git commit -q --allow-empty -m x; echo y >y; git add y; git commit -qm y; GIT_SEQUENCE_EDITOR='sed -i s/^pick/edit/' git rebase -q -i HEAD~1; `
 	pickTwo     = `git reset -q --hard; git commit -q --allow-empty -m x; git checkout -q -b z; echo z >a; git add a; git commit -qm z; echo z >zz; git add zz; git commit -qm zz; git checkout -q main; echo m >a; git add a; git commit -qm m; git cherry-pick z~1 z; `

@@ -68,7 +68,7 @@ func (f *Fence) git(roots []string) ([]bwrap.Protected, error) {
 }
 
 // nameOutside notes the work trees outside of the roots of the repositories found in them, and
-// of their submodules, with what git runs there. No command can write there, but git on the
+// of their submodules, with the files that git runs there. No command can write there, but git on the
 // host would, from a commit.
 func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 	common := map[string]string{} // by git directory
@@ -133,7 +133,7 @@ func (f *Fence) nameProtected(list []bwrap.Protected) {
 			paths[m.Source] = true
 		}
 	}
-	others := sync.OnceValue(f.otherNotes) // what is there may be the work of their commands
+	others := sync.OnceValue(f.otherNotes) // a file may be the work of their commands
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
 		for i := range f.checkouts {
 			c := &f.checkouts[i]

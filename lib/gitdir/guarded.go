@@ -2,9 +2,9 @@ package gitdir
 
 import (
 	"bytes"
-	"container/heap"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,7 +28,7 @@ type Checkout struct {
 	Held     []string `json:"held,omitempty"`  // those that are there, which no command can write
 }
 
-// guard keeps away from the host's git what programs of the host would run. A command
+// guard keeps files that programs of the host would run away from the host's git. A command
 // cannot write a protected name, such as .envrc or a hook, but git on the host would do it
 // from the index, or from any commit that it checks out: of a branch, a stash, a rebase, a
 // submodule.
@@ -42,7 +42,7 @@ type guard struct {
 	trees    []head              // the work trees of the repository
 	names    map[string][]string // by their first part; in lower case, as some file systems ignore it
 	verdicts map[string]string   // why a commit is not clean, or ""
-	own      *history            // of the host's branches
+	own      *walk               // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
 	budget   int                 // of entries of directories that may still be read
@@ -67,8 +67,9 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, own: newHistory(r), budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.trees = l.heads(r)
+	g.own = r.from(g.headIDs()...)
 	for _, c := range l.layer.Checkouts {
 		if l.original(c.GitDir) != l.original(r.host) {
 			continue
@@ -78,9 +79,6 @@ func (l *lander) guard(r *repository) *guard {
 			first, _, _ := strings.Cut(name, "/")
 			g.names[first] = append(g.names[first], name)
 		}
-	}
-	for _, h := range g.trees {
-		g.own.add(h.id)
 	}
 	r.guard = g
 	return g
@@ -130,7 +128,7 @@ func (g *guard) commit(id string) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	g.own.add(own...)
+	g.repo.visit(g.own, own)
 	clear(g.verdicts)
 	return g.judge(id)
 }
@@ -151,7 +149,7 @@ func (g *guard) judge(id string) (why string, err error) {
 		case err != nil:
 			g.verdicts[id] = fmt.Sprintf("its commit %s cannot be read: %v", short(id), err)
 			continue
-		case g.own.has(c, g.all):
+		case g.isOwn(c):
 			g.verdicts[id] = ""
 			continue
 		}
@@ -181,8 +179,19 @@ func (g *guard) judge(id string) (why string, err error) {
 	return g.verdicts[id], nil
 }
 
-// compare returns what a tree has at a protected name that neither the trees of other commits
-// nor the host have; and with dirs, which git directory they do not have.
+// isOwn reports whether the host's branches have a commit. It misses one if clocks were wrong:
+// first by a second, and when all branches are looked at, by a day.
+func (g *guard) isOwn(c dated) bool {
+	oldest := c.date
+	if g.all {
+		oldest -= clocks
+	}
+	return g.repo.reaches(g.own, c.id, oldest)
+}
+
+// compare returns the first file that a tree has at a protected name, and that neither the
+// trees of other commits nor the host have; and with dirs, the first git directory that these
+// do not have.
 func (g *guard) compare(tree string, commits []string, dirs bool) (string, error) {
 	var olds []string
 	for _, id := range commits {
@@ -253,10 +262,9 @@ const maxCheckout = 4096
 
 // isBare reports whether git could use a directory as a git directory, as looksBare.
 func isBare(entries []objects.Entry) bool {
-	has := func(name string) bool {
+	return isGitDir(func(name string) bool {
 		return slices.ContainsFunc(entries, func(e objects.Entry) bool { return e.Name == name })
-	}
-	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
+	})
 }
 
 // file returns why git on the host must not check out a file, a link or a submodule that is
@@ -330,15 +338,13 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 	if g.had[version] != "" {
 		return true
 	}
-	late := newHistory(g.repo)
-	for _, h := range g.trees {
-		late.add(h.id)
-	}
+	late := g.repo.from(g.headIDs()...)
 	for range maxHad {
-		c, ok := late.next()
+		c, ok := late.pop(math.MinInt64)
 		if !ok {
 			break
 		}
+		g.repo.visit(late, c.up)
 		if e, ok := g.entry(c.tree, path); ok && e.Mode == mode && e.ID == id {
 			g.had[version] = path
 			return true
@@ -347,7 +353,7 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 	return false
 }
 
-// entry returns what a tree has at a path.
+// entry returns the entry of a path in a tree.
 func (g *guard) entry(tree, path string) (e objects.Entry, ok bool) {
 	for name := range strings.SplitSeq(path, "/") {
 		list, _ := g.tree(tree)
@@ -408,13 +414,10 @@ func (g *guard) staged(x *indexes) (string, error) {
 // bareAt reports whether git on the host could make a git directory of a directory, with
 // files of the index beside those that are there.
 func (g *guard) bareAt(x *indexes, dir string) bool {
-	is := func(has func(name string) bool) bool {
-		return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
-	}
 	there := func(name string) bool {
 		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })
 	}
-	return is(func(name string) bool { return x.Has(dir+name) || there(name) }) && !is(func(name string) bool { return x.host.Has(dir + name) })
+	return isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) }) && !isGitDir(func(name string) bool { return x.host.Has(dir + name) })
 }
 
 // head is the commit and the branch of a work tree.
@@ -496,7 +499,7 @@ func workTree(git string) string {
 	return gitconfig.WorkTree(git)
 }
 
-// fetched are references to what others have made: a user knows that by their names.
+// fetched are references to the work of others: a user knows that by their names.
 var fetched = []string{"refs/remotes/", "refs/tags/", "refs/notes/"}
 
 func isFetched(ref string) bool {
@@ -552,8 +555,8 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 	return nil
 }
 
-// checkedOut returns why a work tree must not get a commit of the host's, or "": it may be
-// one that the user has fetched from somebody else.
+// checkedOut returns why a work tree must not get a commit of the host's, or "": the
+// user may have fetched it.
 func (g *guard) checkedOut(h head, id string) (string, error) {
 	if id == "" || id == h.id {
 		return "", nil
@@ -572,7 +575,7 @@ func (g *guard) headIDs() (ids []string) {
 	return ids
 }
 
-// mayPick reports whether git on the host may apply what a commit changes from one of its
+// mayPick reports whether git on the host may apply the changes of a commit from one of its
 // first parents to a HEAD. That it is clean is not enough: where the HEAD has a protected
 // file that the parent has not, git takes it for another file of the parent that was renamed, if
 // their contents are alike, and changes it as the commit changes the other.
@@ -622,50 +625,4 @@ func (g *guard) alikeIn(a, b, dir string) bool {
 func (l *lander) clean(r *repository, id string) bool {
 	why, err := l.guard(r).commit(id)
 	return why == "" && err == nil
-}
-
-// history is the commits in the history of some, the newest first.
-type history struct {
-	*repository
-	seen map[string]bool
-	heap newest
-}
-
-func newHistory(r *repository) *history { return &history{repository: r, seen: map[string]bool{}} }
-
-func (h *history) add(ids ...string) {
-	for _, id := range ids {
-		if id == "" || h.seen[id] {
-			continue
-		}
-		h.seen[id] = true
-		if d, err := h.look(id); err == nil {
-			if h.ends.host[id] {
-				d.up = nil // git sees no parents
-			}
-			heap.Push(&h.heap, d)
-		}
-	}
-}
-
-func (h *history) next() (d dated, ok bool) {
-	if len(h.heap) == 0 {
-		return d, false
-	}
-	d = heap.Pop(&h.heap).(dated)
-	h.add(d.up...)
-	return d, true
-}
-
-// has reports whether it has a commit. It misses one if clocks were wrong, or if it is very
-// far down; without slow already if they were wrong by a second.
-func (h *history) has(c dated, slow bool) bool {
-	oldest := c.date
-	if slow {
-		oldest -= clocks
-	}
-	for !h.seen[c.id] && len(h.heap) > 0 && (h.heap[0].date > c.date || h.heap[0].date > oldest) && len(h.seen) < maxWalk {
-		h.next()
-	}
-	return h.seen[c.id]
 }

@@ -48,7 +48,7 @@ func (n *newest) Pop() any {
 	return d
 }
 
-// past is what a landing has read of the history, so that many questions about it cost
+// past is the history as far as a landing has read it, so that many questions about it cost
 // little more than one.
 type past struct {
 	headers map[string]dated
@@ -60,7 +60,7 @@ type past struct {
 // asked.
 type walk struct {
 	from, seen map[string]bool
-	soon       []dated // visited whatever their dates say
+	soon       []dated // visited with any dates
 	next       newest
 	near       int // how many more of these there may be
 }
@@ -74,15 +74,26 @@ func (r *repository) isAncestor(a string, others ...string) bool {
 	if err != nil {
 		return false
 	}
-	w := r.walk(others)
-	for !w.seen[a] && len(w.seen) < maxWalk && r.past.visits < maxVisits {
-		d, ok := w.pop(oldest.date - clocks)
+	return r.reaches(r.walk(others), a, oldest.date-clocks)
+}
+
+// reaches reports whether a walk comes to a commit, if it visits none that is older than a time.
+func (r *repository) reaches(w *walk, id string, oldest int64) bool {
+	for !w.seen[id] && len(w.seen) < maxWalk && r.past.visits < maxVisits {
+		d, ok := w.pop(oldest)
 		if !ok {
 			break
 		}
 		r.visit(w, d.up)
 	}
-	return w.seen[a]
+	return w.seen[id]
+}
+
+// from returns a walk that goes by dates alone.
+func (r *repository) from(ids ...string) *walk {
+	w := &walk{seen: map[string]bool{}}
+	r.visit(w, ids)
+	return w
 }
 
 // walk returns a walk from commits: one that has begun at some of them, if there is one.
@@ -123,10 +134,10 @@ func (r *repository) visit(w *walk, ids []string) {
 		}
 		w.seen[id] = true
 		r.past.visits++
-		if r.ends.host[id] {
-			continue // git sees no parents
-		}
 		d, err := r.look(id)
+		if r.ends.host[id] {
+			d.up = nil // git sees no parents
+		}
 		switch {
 		case err != nil:
 		case w.near > 0:

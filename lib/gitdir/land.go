@@ -901,7 +901,7 @@ func short(value string) string {
 	return value[:min(len(value), 10)]
 }
 
-// staysAt says what became of a reference whose new value does not land.
+// staysAt tells of a reference whose new value does not land.
 func staysAt(old string) string {
 	if old == "" {
 		return "does not land"

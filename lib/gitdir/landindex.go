@@ -32,7 +32,7 @@ const (
 // indexes are the command's index and the host's, which it may replace.
 type indexes struct {
 	*index.Index
-	data    []byte // until it is made what the host may see
+	data    []byte // until it is made fit for the host
 	version string
 	written time.Time
 	invalid error // the host must not see it

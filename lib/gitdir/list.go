@@ -481,7 +481,11 @@ func (w *walker) look(fd int, path string) (git bool, err error) {
 // looksBare reports whether git could use an open directory as a git directory: commondir
 // may name another directory for objects and refs.
 func looksBare(fd int) bool {
-	has := func(name string) bool { _, err := fsat.Lstat(fd, name); return !absent(err) }
+	return isGitDir(func(name string) bool { _, err := fsat.Lstat(fd, name); return !absent(err) })
+}
+
+// isGitDir reports whether a directory that has these names may be a git directory.
+func isGitDir(has func(name string) bool) bool {
 	return has("HEAD") && (has("commondir") || has("objects") && has("refs"))
 }
 

@@ -31,7 +31,7 @@ type Foreground struct {
 
 // NewForeground notes the state of the streams, and begins to ask for the signals. That
 // takes as long as it takes to plan: the Go runtime hands each one to another thread. But
-// one that came before would stop this process and not the command.
+// SIGTSTP before that would stop this process and not the command.
 func NewForeground(streams [3]*os.File) *Foreground {
 	f := &Foreground{streams: streams, signals: make(chan os.Signal, 16), listens: make(chan struct{})}
 	for _, s := range streams {

@@ -491,8 +491,8 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	return entries
 }
 
-// clean reports whether a log may lead to an object. Those of remote branches lead to what
-// others have made.
+// clean reports whether a log may lead to an object. Those of remote branches lead to the
+// work of others.
 func (t *transaction) clean(name, id string) bool {
 	return t.o.Clean == nil || strings.HasPrefix(name, remotes) || t.o.Clean(id)
 }

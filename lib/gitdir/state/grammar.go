@@ -443,7 +443,7 @@ func fetchHead(l *lander, data, _ []byte) error {
 		if m == nil || !l.isID(m[1]) {
 			return fmt.Errorf("unknown line %.80q", line)
 		}
-		// It is what others have made, so the host may have it, whatever it is.
+		// It is the work of others, so the host may have it if it is not clean, too.
 		if l.Kind == nil {
 			return errors.New("the host has no objects")
 		}

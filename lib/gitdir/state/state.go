@@ -26,7 +26,7 @@ type Options struct {
 	HexLen int                             // digits of an ID: 40 or 64
 	Exists func(id string) bool            // in the host's object database, now, and the host may check it out
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
-	Pick   func(id string) bool            // the host may apply what this commit changes to its HEAD
+	Pick   func(id string) bool            // the host may apply the changes of this commit to its HEAD
 	Whole  func(short string) string       // the only ID that begins so, or ""
 	Branch func(ref string) bool           // the host has it
 
