@@ -23,6 +23,7 @@ import (
 	"pikuri/lib/gitdir/index"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitplace"
+	"pikuri/lib/overlay"
 )
 
 // Repo is a repository of the host. If its .git leads nowhere, it has no directories. It
@@ -417,8 +418,20 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 // gitlinksIn tries both lengths of hashes: an index does not name its own, but can be
 // read with one only.
 func gitlinksIn(dir int, name string) ([]string, error) {
+	seen, err := fsat.Openat(dir, name, unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	f, st, err := overlay.Open(seen)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if may, err := index.MayHaveGitlinks(f); err != nil || !may || st.Size == 0 { // git treats an empty index as none
+		return nil, err
+	}
 	data, err := read(dir, name, 0, maxIndex)
-	if err != nil || len(data) == 0 { // git treats an empty index as none
+	if err != nil {
 		return nil, err
 	}
 	var links []string

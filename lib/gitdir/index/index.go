@@ -145,7 +145,7 @@ func parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.Version = int(binary.BigEndian.Uint32(data[4:]))
+	x.Version = versionOf(data)
 	if x.Version == 4 {
 		x.paths = nil
 	}
@@ -173,15 +173,19 @@ func header(data []byte, hexLen int) (int, error) {
 	if len(data) < headerSize+hexLen/2 || uint64(len(data)) > math.MaxUint32 {
 		return 0, fmt.Errorf("an index has no %d bytes", len(data))
 	}
-	version, count := binary.BigEndian.Uint32(data[4:]), binary.BigEndian.Uint32(data[8:])
-	if version < 2 || version > 4 {
-		return 0, fmt.Errorf("unknown version %d", version)
+	if !knownVersion(data) {
+		return 0, fmt.Errorf("unknown version %d", versionOf(data))
 	}
+	count := binary.BigEndian.Uint32(data[8:])
 	if uint64(count) > uint64(len(data)/(statSize+hexLen/2+2)) {
 		return 0, fmt.Errorf("%d entries in %d bytes", count, len(data))
 	}
 	return int(count), nil
 }
+
+func versionOf(data []byte) int { return int(binary.BigEndian.Uint32(data[4:])) }
+
+func knownVersion(data []byte) bool { return versionOf(data) >= 2 && versionOf(data) <= 4 }
 
 type checksum int
 

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,7 +113,44 @@ func (r *repository) agree() *Index {
 	fast, err := GitlinksOf(data, r.hexLen)
 	require.NoError(r.t, err)
 	assert.Equal(r.t, links, fast)
+	assert.Equal(r.t, len(links) > 0, mayHaveGitlinks(r.t, data))
 	return x
+}
+
+func mayHaveGitlinks(t *testing.T, data []byte) bool {
+	t.Helper()
+	may, err := MayHaveGitlinks(bytes.NewReader(data))
+	require.NoError(t, err)
+	for _, r := range []io.Reader{iotest.OneByteReader(bytes.NewReader(data)), iotest.DataErrReader(iotest.HalfReader(bytes.NewReader(data)))} {
+		other, err := MayHaveGitlinks(r)
+		require.NoError(t, err)
+		assert.Equal(t, may, other)
+	}
+	return may
+}
+
+func TestMayHaveGitlinks(t *testing.T) {
+	entries := make([]Entry, 3000) // 216 KB
+	for i := range entries {
+		entries[i] = Entry{Path: fmt.Sprintf("d/%04d", i), Mode: ModeFile}
+	}
+	assert.False(t, mayHaveGitlinks(t, forge(entries...)))
+	for i := 0; i < len(entries); i += 97 {
+		entries[i].Mode = ModeGitlink
+		assert.True(t, mayHaveGitlinks(t, forge(entries...)), i)
+		entries[i].Mode = ModeFile
+	}
+	for name, data := range map[string][]byte{
+		"split":      sum([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14" + strings.Repeat("x", 20))),
+		"no version": []byte("DIRC\x00\x00\x00\x05\x00\x00\x00\x00"),
+		"no index":   []byte("no index at all"),
+		"short":      []byte("DIRC"),
+		"empty":      {},
+	} {
+		assert.True(t, mayHaveGitlinks(t, data), name)
+	}
+	_, err := MayHaveGitlinks(io.MultiReader(bytes.NewReader(forge(entries[0])), iotest.ErrReader(errShort)))
+	assert.ErrorIs(t, err, errShort)
 }
 
 // input is a random tree for `git update-index --index-info`: files, links, gitlinks
@@ -271,6 +310,7 @@ func TestExtensions(t *testing.T) {
 		links, err := GitlinksOf(r.index(), 40)
 		require.ErrorAs(t, err, &split)
 		assert.Empty(t, links)
+		assert.True(t, mayHaveGitlinks(t, r.index()))
 		data, err := os.ReadFile(filepath.Join(r.dir, ".git", split.Shared))
 		require.NoError(t, err)
 		links, err = GitlinksOf(data, 40)
@@ -760,6 +800,13 @@ func BenchmarkParse(b *testing.B) {
 		for b.Loop() {
 			_, err := ParseHost(data, 40)
 			require.NoError(b, err)
+		}
+	})
+	b.Run("gitlinks", func(b *testing.B) {
+		for b.Loop() {
+			may, err := MayHaveGitlinks(bytes.NewReader(data))
+			require.NoError(b, err)
+			require.False(b, may)
 		}
 	})
 	b.Run("changed", func(b *testing.B) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 )
 
 var errShort = errors.New("it ends too early")
@@ -113,6 +114,45 @@ func varint(data []byte) (value, size int) {
 	return 0, 0
 }
 
+// MayHaveGitlinks reports whether a trusted index may have gitlinks, or be a split one. It
+// looks for their bytes wherever they are: in an index of 20 000 entries, GitlinksOf takes
+// ten times as long. An index of an unknown version may have them too.
+func MayHaveGitlinks(r io.Reader) (bool, error) {
+	block, kept := make([]byte, 1<<16), 0
+	n, err := io.ReadAtLeast(r, block, headerSize)
+	if n < headerSize || !Begins(block) || !knownVersion(block) {
+		return true, nil // GitlinksOf has the error
+	}
+	for ; ; n, err = r.Read(block[kept:]) {
+		data := block[:kept+n]
+		if hasGitlink(data) || bytes.Contains(data, []byte("link\x00")) { // the extension has less than 16 MiB
+			return true, nil
+		}
+		kept = copy(block, data[max(0, len(data)-4):])
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// hasGitlink looks for the mode of a gitlink by its byte that is the rarest.
+func hasGitlink(data []byte) bool {
+	for at := 2; at < len(data); at++ {
+		next := bytes.IndexByte(data[at:], ModeGitlink>>8)
+		if next < 0 {
+			break
+		}
+		at += next
+		if data[at-2] == 0 && data[at-1] == 0 && at+1 < len(data) && data[at+1] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // GitlinksOf returns the paths of the gitlinks of a trusted index, in order, and checks
 // nothing else of it. With a SplitError it returns only those of this file.
 func GitlinksOf(data []byte, hexLen int) ([]string, error) {
@@ -123,7 +163,7 @@ func GitlinksOf(data []byte, hexLen int) ([]string, error) {
 	s := scanner{
 		data:    data[:len(data)-hexLen/2],
 		hashLen: hexLen / 2,
-		version: int(binary.BigEndian.Uint32(data[4:])),
+		version: versionOf(data),
 		at:      headerSize,
 	}
 	var links []string
