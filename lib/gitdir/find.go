@@ -399,7 +399,8 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 		return nil, unlessAbsent(err)
 	}
 	key := fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim) // keepIndexes changes the ctime
-	if known, ok := l.links[gitDir]; ok && (l.early || known[0] == key) {
+	known := l.links[gitDir]                            // the key comes first
+	if len(known) > 0 && (l.early || known[0] == key) {
 		return known[1:], nil
 	}
 	found, err := gitlinksIn(fd, "index")
@@ -411,7 +412,9 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read its index: %w", err)
 	}
-	l.links[gitDir], l.dirty = append([]string{key}, found...), true
+	// Without gitlinks a new key is not worth the writing: looking again takes no longer.
+	l.dirty = l.dirty || len(known) != 1 || len(found) > 0
+	l.links[gitDir] = append([]string{key}, found...)
 	return found, nil
 }
 
