@@ -568,9 +568,8 @@ func (f *Fence) openLayer(gitDir string, plain ...string) (*gitdir.Layer, error)
 // While a command runs, its work lands every second. Locks of the host's that are gone
 // are looked for more often: git waits a tenth of a second for one, if at all.
 const (
-	lockEvery    = 250 * time.Millisecond
-	landEvery    = 4                    // times that
-	prepareEvery = 5 * time.Millisecond // until the first lockEvery
+	lockEvery = 250 * time.Millisecond
+	landEvery = 4 // times that
 )
 
 // started lands the command's work while it runs.
@@ -597,16 +596,6 @@ func (f *Fence) land() {
 		defer close(stopped)
 		tick := time.NewTicker(lockEvery)
 		defer tick.Stop()
-		for range lockEvery / prepareEvery {
-			select {
-			case <-stop:
-				return
-			case <-time.After(prepareEvery):
-			}
-			for _, l := range f.layers {
-				l.Prepare()
-			}
-		}
 		for n := 1; ; n++ {
 			select {
 			case <-stop:

@@ -144,7 +144,7 @@ func (l *Layer) refreshed(dir int, git string) bool {
 	if err != nil {
 		return false
 	}
-	own, err := index.Parse(data, 2*format.Size(), new(index.Index))
+	own, err := index.Parse(data, 2*format.Size(), nil)
 	return err == nil && index.SameContent(base.Index, own)
 }
 

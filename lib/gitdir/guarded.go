@@ -326,8 +326,8 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 	if g.had == nil {
 		g.had = map[string]string{}
 		for _, h := range g.trees {
-			if x, err := readHostIndex(g.repo.hexLen(), filepath.Join(h.git, indexFile)); err == nil {
-				for _, e := range x.Changed(new(index.Index)) {
+			if x, err := readHostIndex(h.git, g.repo.hexLen()); err == nil {
+				for _, e := range x.all().Changed(new(index.Index)) {
 					if g.protects(e.Path) {
 						g.had[fmt.Sprintf("%o %s %s", e.Mode, e.ID, e.Path)] = e.Path
 					}
@@ -417,7 +417,7 @@ func (g *guard) bareAt(x *indexes, dir string) bool {
 	there := func(name string) bool {
 		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })
 	}
-	return isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) }) && !isGitDir(func(name string) bool { return x.host.Has(dir + name) })
+	return isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) }) && !isGitDir(func(name string) bool { return x.host.all().Has(dir + name) })
 }
 
 // head is the commit and the branch of a work tree.

@@ -35,7 +35,6 @@ type lander struct {
 	notes  int                    // number of lines in told about changes that landed
 	left   []string               // as landed.left, of the last landing
 	repos  map[string]*repository // by path below the git directory; "" for that itself
-	ahead  map[string]*hostIndex  // read by Prepare, by git directory
 	budget objects.Budget
 }
 
@@ -209,7 +208,6 @@ func (l *Layer) land(last, tidy bool) error {
 	for _, r := range l.lander.repos {
 		r.guard = nil
 	}
-	defer func() { l.lander.ahead = nil }()
 	out := &landed{record: s, told: &l.lander.told, notes: &l.lander.notes, last: last, once: l.Once}
 	err = l.lander.repository(upper, "", out)
 	if errors.Is(err, unix.EACCES) { // the command may have closed directories of the layer

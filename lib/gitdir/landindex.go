@@ -54,6 +54,11 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 	rel = path.Join(rel, indexFile)
 	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
 	read := sync.OnceValue(func() *indexes {
+		if _, err := fsat.Lstat(up, indexFile); err != nil {
+			return nil
+		}
+		hosts := sync.OnceValues(func() (*hostIndex, error) { return readHostIndex(git, r.hexLen()) })
+		go hosts()
 		data, written, err := readIndex(up)
 		x := &indexes{data: data, version: index.Version(data), written: written}
 		switch {
@@ -63,28 +68,26 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		case err != nil || landed != "" && landed == x.version:
 			return nil
 		}
-		host := l.ahead[git]
-		if host == nil || !host.same(filepath.Join(git, indexFile)) {
-			host, err = readHostIndex(r.hexLen(), filepath.Join(git, indexFile))
-		}
-		if err != nil {
-			x.err = err
+		if x.host, x.err = hosts(); x.err != nil {
 			return x
 		}
-		if x.Index, x.invalid = index.Parse(data, r.hexLen(), host.Index); x.invalid == nil {
-			x.invalid = x.Check()
+		if x.Index, err = index.Parse(data, r.hexLen(), x.host.text); err == nil {
+			err = x.Check()
 		}
-		if x.invalid != nil {
+		if _, ok := errors.AsType[*index.HostError](err); ok {
+			x.err = fmt.Errorf("cannot read %w", err)
 			return x
 		}
-		x.host = host
-		x.changed, x.old = x.Differences(host.Index)
-		if l.layer.isBase(git, &host.stat, since) || replaced != "" && replaced == index.Version(host.text) {
+		if x.invalid = err; err != nil {
+			return x
+		}
+		x.changed, x.old = x.Differences()
+		if l.layer.isBase(git, &x.host.stat, since) || replaced != "" && replaced == index.Version(x.host.text) {
 			return x
 		}
 		base := l.layer.readBase(git, r.hexLen())
 		switch {
-		case base.sameAs(host.text):
+		case base.sameAs(x.host.text):
 		case base.Index == nil:
 			x.behind = true
 		case index.SameContent(base.Index, x.Index):
@@ -153,7 +156,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 	}
 	text := x.Encode()
-	if err := x.host.replace(filepath.Join(git, indexFile), text, x.written); err != nil {
+	if err := x.host.replace(text, x.written); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
 	out.Files[rel], out.Files[rel+"@host"] = x.version, index.Version(text)
@@ -199,57 +202,36 @@ func readIndexOfLayer(dir int) ([]byte, *unix.Stat_t, error) {
 
 // hostIndex is the host's index before it is replaced.
 type hostIndex struct {
-	*index.Index
-	text []byte
-	stat unix.Stat_t // zero if there is none
+	path   string
+	hexLen int
+	text   []byte
+	stat   unix.Stat_t // zero if there is none
+}
+
+func readHostIndex(git string, hexLen int) (h *hostIndex, err error) {
+	h = &hostIndex{path: filepath.Join(git, indexFile), hexLen: hexLen}
+	if err := unix.Lstat(h.path, &h.stat); err == unix.ENOENT {
+		return h, nil
+	}
+	h.text, err = os.ReadFile(h.path)
+	return h, err
+}
+
+// all parses the whole index. A split one counts as empty.
+func (h *hostIndex) all() *index.Index {
+	if x, err := index.ParseHost(h.text, h.hexLen); err == nil {
+		return x
+	}
+	return new(index.Index)
 }
 
 // same reports whether the host's index is still the file that was read.
-func (h *hostIndex) same(path string) bool {
+func (h *hostIndex) same() bool {
 	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
+	if err := unix.Lstat(h.path, &st); err != nil {
 		return err == unix.ENOENT && h.stat.Ino == 0
 	}
-	return sameVersion(&st, &h.stat)
-}
-
-func sameVersion(a, b *unix.Stat_t) bool {
-	return fsat.SameInode(a, b) && a.Size == b.Size && a.Mtim == b.Mtim && a.Ctim == b.Ctim
-}
-
-// readHostIndex reads the host's index.
-func readHostIndex(hexLen int, path string) (h *hostIndex, err error) {
-	h = &hostIndex{Index: new(index.Index)}
-	if err := unix.Lstat(path, &h.stat); err == unix.ENOENT {
-		return h, nil
-	}
-	if h.text, err = os.ReadFile(path); err == nil {
-		h.Index, err = index.ParseHost(h.text, hexLen)
-	}
-	if split := new(index.SplitError); errors.As(err, &split) {
-		h.Index, err = new(index.Index), nil // each entry that lands is a new one then
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the host's index: %w", err)
-	}
-	return h, nil
-}
-
-// Prepare reads the host's index if the running command writes one, which will land. In a
-// large repository that takes longer than all other work of a commit.
-func (l *Layer) Prepare() {
-	l.lander.mutex.Lock()
-	defer l.lander.mutex.Unlock()
-	if l.Plain != nil || len(l.lander.ahead) > 0 || !exists(filepath.Join(l.Upper(), indexFile+".lock")) && !exists(filepath.Join(l.Upper(), indexFile)) {
-		return
-	}
-	r, err := l.lander.open("")
-	if err != nil {
-		return // landing reports it
-	}
-	if h, err := readHostIndex(r.hexLen(), filepath.Join(l.GitDir, indexFile)); err == nil {
-		l.lander.ahead = map[string]*hostIndex{l.GitDir: h}
-	}
+	return fsat.SameInode(&st, &h.stat) && st.Size == h.stat.Size && st.Mtim == h.stat.Mtim && st.Ctim == h.stat.Ctim
 }
 
 // includes reports whether an index has all that the host has staged since its base. New
@@ -259,7 +241,8 @@ func (x *indexes) includes(base *index.Index) bool {
 	for _, e := range slices.Concat(x.changed, x.old) {
 		lost[e.Path] = true
 	}
-	return !slices.ContainsFunc(slices.Concat(x.host.Changed(base), base.Changed(x.host.Index)), func(e index.Entry) bool { return lost[e.Path] })
+	host := x.host.all()
+	return !slices.ContainsFunc(slices.Concat(host.Changed(base), base.Changed(host)), func(e index.Entry) bool { return lost[e.Path] })
 }
 
 func andMore(n int) string {
@@ -303,7 +286,7 @@ func (l *lander) unsafe(r *repository, git string, changed []index.Entry) (why s
 // reveal makes the index one in which the host's git sees all changes of files.
 func (x *indexes) reveal(git string, r *repository) (same bool, unmarked []string) {
 	sparse := sync.OnceValue(func() func(path string) bool { return r.sparse(git) })
-	return x.Reveal(x.host.Index, time.Unix(x.host.stat.Mtim.Unix()), func(path string) bool { return sparse()(path) })
+	return x.Reveal(time.Unix(x.host.stat.Mtim.Unix()), func(path string) bool { return sparse()(path) })
 }
 
 // sparse reports which files the host's sparse checkout leaves out. A command cannot change
@@ -363,12 +346,12 @@ func digestOf(data []byte) string {
 }
 
 // replace replaces the host's index under git's lock, if it has not changed.
-func (h *hostIndex) replace(path string, data []byte, written time.Time) error {
-	lock, err := gitlock.Acquire(path, time.Now().Add(lockWait))
+func (h *hostIndex) replace(data []byte, written time.Time) error {
+	lock, err := gitlock.Acquire(h.path, time.Now().Add(lockWait))
 	if err != nil {
 		return err
 	}
-	if h.same(path) {
+	if h.same() {
 		err = lock.Replace(data, written)
 	} else {
 		err = errors.New("it has changed meanwhile")

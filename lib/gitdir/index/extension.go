@@ -36,12 +36,12 @@ func splitError(body []byte, hashLen int) error {
 
 // checkExtensions keeps a correct TREE. Git refuses an unknown extension in lower-case
 // letters; of the known ones, an index without sparse directories does not need sdir.
-func (x *Index) checkExtensions(host *Index) error {
+func (x *Index) checkExtensions() error {
 	return extensions(x.extensions(), func(name string, body []byte) error {
 		switch {
 		case name == "link":
 			return splitError(body, x.hashLen)
-		case name == "TREE" && x.trees == nil && x.verifyTrees(body, host):
+		case name == "TREE" && x.trees == nil && x.verifyTrees(body):
 			x.trees = body
 			return nil
 		case name != "sdir" && (name[0] < 'A' || name[0] > 'Z'):
@@ -77,10 +77,10 @@ type cacheTree struct {
 // verifyTrees reports whether each tree in the extension matches the entries. A forged
 // one would make `git commit` record, and `git diff --cached` show, other content than
 // the index has.
-func (x *Index) verifyTrees(body []byte, host *Index) bool {
+func (x *Index) verifyTrees(body []byte) bool {
 	root := x.parseTrees(body)
 	x.ids = nil
-	if root == nil || !x.verifyTree(root, host.root, "", x.entries) {
+	if root == nil || !x.verifyTree(root, x.hostRoot, "", x.entries) {
 		x.ids = nil
 		return false
 	}

@@ -78,14 +78,18 @@ type Index struct {
 	entries []entry
 	end     int // of the entries in data
 	trees   []byte
-	root    *cacheTree // of the host's index
-	ids     []string   // of trees
-	kept    bool       // data is what Encode returns
-	runs    []run
+	ids     []string // of trees
+	kept    bool     // data is what Encode returns
+
+	// Of an index that Parse has compared with the host's:
+	host     *Index // the host's, with those of its entries alone that differ
+	hostRoot *cacheTree
+	gaps     []gap
 }
 
-// run is a run of entries that the host's index has too, byte for byte.
-type run struct{ at, hostAt, n int }
+// gap is a run of entries between those that the host's index has too, byte for byte. Its
+// place may have entries of one index alone.
+type gap struct{ own, host []entry }
 
 // entry has no pointers: there may be a million of them.
 type entry struct {
@@ -94,16 +98,18 @@ type entry struct {
 	path       uint32 // in paths
 	pathLength uint16
 	stage      uint8
-	known      bool // it lies in a run
+	known      bool // the host's index has it too, byte for byte
 }
 
 // Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data, which
 // Reveal and Encode change. An index that git itself would not write is an error, as is a
 // split index: SplitError.
 //
-// host is the index that this one may replace. For entries that it has too, Check checks
-// only their relation to the others.
-func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
+// host is the text of the host's index, which this one may replace, or nil. It is trusted:
+// an error in it is a HostError, and its checksum and trees are not verified, nor does the
+// host's git do that. Of entries that it has too, Check checks only their relation to the
+// others.
+func Parse(data []byte, hexLen int, host []byte) (*Index, error) {
 	checked := make(chan checksum, 1)
 	go func() { checked <- checksumOf(data, hexLen/2) }() // it takes as long as the rest
 	x, err := parse(data, hexLen, host)
@@ -112,7 +118,7 @@ func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
 		err = errors.New("the checksum is wrong")
 	}
 	if err == nil {
-		err = x.checkExtensions(host)
+		err = x.checkExtensions()
 	}
 	if err != nil {
 		return nil, err
@@ -121,42 +127,61 @@ func Parse(data []byte, hexLen int, host *Index) (*Index, error) {
 	return x, nil
 }
 
-// ParseHost reads a trusted index. It does not verify its checksum and its trees: the
-// host's git does not do that either.
+// ParseHost reads a trusted index. It does not verify its checksum and its trees.
 func ParseHost(data []byte, hexLen int) (*Index, error) {
-	x, err := parse(data, hexLen, new(Index))
+	x, err := parse(data, hexLen, nil)
 	if err != nil {
 		return nil, err
 	}
 	return x, extensions(x.extensions(), func(name string, body []byte) error {
-		switch {
-		case name == "link":
+		if name == "link" {
 			return splitError(body, x.hashLen)
-		case name == "TREE":
-			x.root = x.parseTrees(body)
 		}
 		return nil
 	})
 }
 
-func parse(data []byte, hexLen int, host *Index) (*Index, error) {
-	x := &Index{data: data, paths: data, hashLen: hexLen / 2, kept: true}
-	count, err := header(data, hexLen)
+// HostError is an error in the host's index.
+type HostError struct{ Err error }
+
+func (e *HostError) Error() string { return fmt.Sprintf("the host's index: %v", e.Err) }
+
+func (e *HostError) Unwrap() error { return e.Err }
+
+func parse(data []byte, hexLen int, host []byte) (*Index, error) {
+	x, count, err := begin(data, hexLen)
 	if err != nil {
 		return nil, err
 	}
-	x.Version = versionOf(data)
-	if x.Version == 4 {
-		x.paths = nil
+	h, err := readHost(host, hexLen)
+	if err != nil {
+		return nil, err
 	}
-	if err := x.parseEntries(count, host); err != nil {
+	if err := x.parseEntries(count, h); err != nil {
 		var split *SplitError // its entries have empty paths
 		if _, cause := GitlinksOf(data, hexLen); errors.As(cause, &split) {
 			return nil, split
 		}
 		return nil, err
 	}
-	return x, nil
+	x.host = h.index
+	x.hostRoot, err = h.trees()
+	if split := new(SplitError); errors.As(err, &split) {
+		return parse(data, hexLen, nil) // each entry is a new one then
+	}
+	return x, err
+}
+
+// begin reads the header.
+func begin(data []byte, hexLen int) (x *Index, count int, err error) {
+	x = &Index{data: data, paths: data, hashLen: hexLen / 2, kept: true}
+	if count, err = header(data, hexLen); err != nil {
+		return nil, 0, err
+	}
+	if x.Version = versionOf(data); x.Version == 4 {
+		x.paths = nil
+	}
+	return x, count, nil
 }
 
 // Begins reports whether a file that begins with these bytes may be an index.
@@ -236,82 +261,134 @@ func hash(size int, data ...[]byte) []byte {
 
 // parseEntries compares the bytes of the entries with those of the host's next ones. In
 // version 4 the same bytes after another path mean another path.
-func (x *Index) parseEntries(count int, host *Index) error {
-	s := scanner{data: x.data[:len(x.data)-x.hashLen], hashLen: x.hashLen, version: x.Version, at: headerSize}
+func (x *Index) parseEntries(count int, host *hostReader) error {
+	s := x.scanner()
 	x.entries = make([]entry, 0, count)
-	next, end := 0, len(host.entries) // of the host's
-	if x.Version == 4 || x.Version != host.Version || x.hashLen != host.hashLen {
-		next = end
-	}
-	for i := 0; i < count; i = len(x.entries) {
-		r := run{i, next, min(host.sameEntries(next, s.data[s.at:]), count-i)}
-		if r.n > 0 {
-			shift := uint32(s.at) - host.entries[next].at
-			for _, e := range host.entries[next:][:r.n] {
-				e.at, e.path, e.known = e.at+shift, e.path+shift, true
-				x.entries = append(x.entries, e)
-			}
-			s.at += host.startOf(next+r.n) - host.startOf(next)
-			next += r.n
-			x.runs = append(x.runs, r)
-		} else {
-			raw, err := s.next()
-			if err != nil {
-				return fmt.Errorf("entry %d: %w", i, err)
-			}
-			e := entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
-			if x.Version == 4 {
-				if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), math.MaxUint32) {
-					return errors.New("its paths are too long")
-				}
-				x.paths = append(x.paths, raw.path...)
-			}
-			x.entries = append(x.entries, e)
-			for next < end && compare(host, &host.entries[next], x, &e) <= 0 {
-				next++
-			}
+	alike := x.Version == host.index.Version && x.Version != 4
+	from, hostFrom := 0, 0 // of the gap
+	endGap := func() {
+		if g := (gap{x.entries[from:], host.index.entries[hostFrom:]}); len(g.own)+len(g.host) > 0 {
+			x.gaps = append(x.gaps, g)
 		}
+	}
+	for i := range count {
+		raw, err := s.next()
+		if err != nil {
+			return fmt.Errorf("entry %d: %w", i, err)
+		}
+		e, err := x.keep(raw)
+		if err != nil {
+			return err
+		}
+		if e.known = alike && host.skip(s.data[raw.at:s.at]); e.known {
+			endGap()
+			from, hostFrom = i+1, len(host.index.entries)
+		} else if err := host.upTo(x, &e); err != nil {
+			return err
+		}
+		x.entries = append(x.entries, e)
 		if i > 0 && !x.before(&x.entries[i-1], &x.entries[i]) {
 			return fmt.Errorf("entry %d: %q is not in order", i, x.path(&x.entries[i]))
 		}
 	}
 	x.end = s.at
+	if err := host.upTo(nil, nil); err != nil {
+		return err
+	}
+	endGap()
 	return nil
 }
 
-// sameEntries counts the entries from one on whose bytes data begins with.
-func (x *Index) sameEntries(from int, data []byte) int {
-	if from == len(x.entries) {
-		return 0
-	}
-	start := x.startOf(from)
-	same := start + commonPrefix(x.data[start:x.end], data)
-	n, whole := slices.BinarySearchFunc(x.entries[from:], same, func(e entry, at int) int { return cmp.Compare(int(e.at), at) })
-	if !whole && same < x.end { // entry n-1 ends behind
-		n--
-	}
-	return n
+func (x *Index) scanner() scanner {
+	return scanner{data: x.data[:len(x.data)-x.hashLen], hashLen: x.hashLen, version: x.Version, at: headerSize}
 }
 
-// startOf returns where an entry begins, or for the number of entries where they end.
-func (x *Index) startOf(i int) int {
-	if i == len(x.entries) {
-		return x.end
+// keep converts an entry as it was read.
+func (x *Index) keep(raw rawEntry) (entry, error) {
+	e := entry{at: uint32(raw.at), mode: raw.mode, path: uint32(raw.pathAt), pathLength: uint16(len(raw.path)), stage: uint8(raw.flags & flagStage >> 12)}
+	if x.Version == 4 {
+		if e.path = uint32(len(x.paths)); len(x.paths)+len(raw.path) > min(maxGrowth*len(x.data), math.MaxUint32) {
+			return e, errors.New("its paths are too long")
+		}
+		x.paths = append(x.paths, raw.path...)
 	}
-	return int(x.entries[i].at)
+	return e, nil
 }
 
-// commonPrefix returns the number of bytes with which both begin.
-func commonPrefix(a, b []byte) int {
-	const block = 4096
-	n, end := 0, min(len(a), len(b))
-	for n+block <= end && bytes.Equal(a[n:n+block], b[n:n+block]) {
-		n += block
+// hostReader reads the entries of the host's index beside those of another one.
+type hostReader struct {
+	index   *Index // with the entries that the other one does not have, byte for byte
+	scanner scanner
+	left    int
+	next    entry // if ahead is set: the scanner has passed it
+	ahead   bool
+}
+
+func readHost(data []byte, hexLen int) (*hostReader, error) {
+	if len(data) == 0 { // git treats an empty index as none
+		return &hostReader{index: new(Index)}, nil
 	}
-	for n < end && a[n] == b[n] {
-		n++
+	x, count, err := begin(data, hexLen)
+	if err != nil {
+		return nil, &HostError{err}
 	}
-	return n
+	return &hostReader{index: x, scanner: x.scanner(), left: count}, nil
+}
+
+// skip passes over the next entry if it has these bytes.
+func (h *hostReader) skip(text []byte) bool {
+	at := h.scanner.at
+	if h.ahead {
+		at = int(h.next.at)
+	}
+	if h.left == 0 || !bytes.HasPrefix(h.scanner.data[at:], text) {
+		return false
+	}
+	h.scanner.at, h.ahead, h.left = at+len(text), false, h.left-1
+	return true
+}
+
+// upTo keeps the entries up to one of another index, or all if e is nil.
+func (h *hostReader) upTo(x *Index, e *entry) error {
+	for ; h.left > 0; h.left-- {
+		if !h.ahead {
+			raw, err := h.scanner.next()
+			if err == nil {
+				h.next, err = h.index.keep(raw)
+			}
+			if err != nil {
+				return &HostError{err}
+			}
+			h.ahead = true
+		}
+		if e != nil && compare(h.index, &h.next, x, e) > 0 {
+			return nil
+		}
+		h.index.entries, h.ahead = append(h.index.entries, h.next), false
+	}
+	return nil
+}
+
+// trees reads what follows the entries.
+func (h *hostReader) trees() (root *cacheTree, err error) {
+	x := h.index
+	if x.data == nil {
+		return nil, nil
+	}
+	x.end = h.scanner.at
+	err = extensions(x.extensions(), func(name string, body []byte) error {
+		switch {
+		case name == "link":
+			return splitError(body, x.hashLen)
+		case name == "TREE":
+			root = x.parseTrees(body)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, &HostError{err}
+	}
+	return root, nil
 }
 
 // before reports whether git accepts b directly after a. A merged path (stage 0)
@@ -372,15 +449,12 @@ func SameContent(a, b *Index) bool {
 	return true
 }
 
-// Differences returns the entries that the host's index, with which this one was parsed,
-// does not have with the same path, stage, mode and ID; and the other way round.
-func (x *Index) Differences(host *Index) (changed, old []Entry) {
-	at, hostAt := 0, 0
-	for _, r := range append(x.runs, run{at: len(x.entries), hostAt: len(host.entries)}) {
-		own, theirs := x.entries[at:r.at], host.entries[hostAt:r.hostAt]
-		changed = append(changed, x.changed(own, host, theirs)...)
-		old = append(old, host.changed(theirs, x, own)...)
-		at, hostAt = r.at+r.n, r.hostAt+r.n
+// Differences returns the entries that the host's index does not have with the same path,
+// stage, mode and ID; and the other way round.
+func (x *Index) Differences() (changed, old []Entry) {
+	for _, g := range x.gaps {
+		changed = append(changed, x.changed(g.own, x.host, g.host)...)
+		old = append(old, x.host.changed(g.host, x, g.own)...)
 	}
 	return changed, old
 }

@@ -70,7 +70,7 @@ func (r *repository) install(data []byte) {
 }
 
 func (r *repository) parse() *Index {
-	x, err := Parse(r.index(), r.hexLen, new(Index))
+	x, err := Parse(r.index(), r.hexLen, nil)
 	require.NoError(r.t, err)
 	return x
 }
@@ -101,7 +101,7 @@ func (r *repository) agree() *Index {
 	data := x.Encode()
 	r.install(data)
 	assert.Equal(r.t, want, r.git("ls-files", "-s", "-z"))
-	again, err := Parse(data, r.hexLen, new(Index))
+	again, err := Parse(data, r.hexLen, nil)
 	require.NoError(r.t, err)
 	assert.True(r.t, SameContent(x, again))
 	assert.True(r.t, again.kept, "Encode is stable")
@@ -304,7 +304,7 @@ func TestExtensions(t *testing.T) {
 		files(r)
 		r.git("update-index", "--add", "--cacheinfo", "160000,"+strings.Repeat("1", 40)+",sub")
 		r.git("update-index", "--split-index")
-		_, err := Parse(r.index(), 40, new(Index))
+		_, err := Parse(r.index(), 40, nil)
 		var split *SplitError
 		require.ErrorAs(t, err, &split)
 		links, err := GitlinksOf(r.index(), 40)
@@ -322,9 +322,7 @@ func TestExtensions(t *testing.T) {
 		files(r)
 		r.git("sparse-checkout", "set", "--cone", "--sparse-index", "z")
 		assert.ErrorContains(t, r.parse().Check(), `"d/": a sparse index`)
-		host, err := ParseHost(r.index(), 40)
-		require.NoError(t, err)
-		x, err := Parse(r.index(), 40, host)
+		x, err := Parse(r.index(), 40, r.index())
 		require.NoError(t, err)
 		assert.ErrorContains(t, x.Check(), "a sparse index", "the host's is one too")
 		r.git("sparse-checkout", "set", "--cone", "--no-sparse-index", "z")
@@ -342,10 +340,10 @@ func TestExtensions(t *testing.T) {
 		r := newRepository(t, "sha1")
 		files(r)
 		body := r.index()[:len(r.index())-20]
-		x, err := Parse(sum(append(bytes.Clone(body), "ABCD\x00\x00\x00\x01x"...)), 40, new(Index))
+		x, err := Parse(sum(append(bytes.Clone(body), "ABCD\x00\x00\x00\x01x"...)), 40, nil)
 		require.NoError(t, err)
 		assert.Equal(t, r.index(), x.Encode())
-		_, err = Parse(sum(append(bytes.Clone(body), "abcd\x00\x00\x00\x01x"...)), 40, new(Index))
+		_, err = Parse(sum(append(bytes.Clone(body), "abcd\x00\x00\x00\x01x"...)), 40, nil)
 		assert.ErrorContains(t, err, `unknown extension "abcd"`)
 	})
 }
@@ -441,7 +439,7 @@ func TestCheck(t *testing.T) {
 		{".gitmodules is a file", []Entry{file(".gitmodules")}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			x, err := Parse(forge(test.entries...), 40, new(Index))
+			x, err := Parse(forge(test.entries...), 40, nil)
 			require.NoError(t, err)
 			if err := x.Check(); test.err == "" {
 				assert.NoError(t, err)
@@ -455,7 +453,7 @@ func TestCheck(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	file := func(path string, stage int) Entry { return Entry{Path: path, Mode: ModeFile, Stage: stage} }
 	good := forge(file("a", 0), file("b/c", 0))
-	_, err := Parse(good, 40, new(Index))
+	_, err := Parse(good, 40, nil)
 	require.NoError(t, err)
 	edit := func(at int, b ...byte) []byte {
 		body := bytes.Clone(good[:len(good)-20])
@@ -491,12 +489,12 @@ func TestParseRefuses(t *testing.T) {
 		"version 4 with too long a prefix": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 5, 'a', 0)...)),
 		"version 4 with an endless number": sum(append([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"), append(make([]byte, 61), 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)...)),
 	} {
-		_, err := Parse(data, 40, new(Index))
+		_, err := Parse(data, 40, nil)
 		assert.Error(t, err, name)
 	}
-	_, err = Parse(good, 64, new(Index))
+	_, err = Parse(good, 64, nil)
 	assert.Error(t, err, "the other hash")
-	_, err = Parse(forge(file(strings.Repeat("a", maxPath+1), 0)), 40, new(Index))
+	_, err = Parse(forge(file(strings.Repeat("a", maxPath+1), 0)), 40, nil)
 	assert.ErrorContains(t, err, "too long")
 }
 
@@ -515,13 +513,13 @@ func TestGrowth(t *testing.T) {
 		body = append(append(append(body, strip...), tail...), 0)
 		body[11], body[10] = byte(i+1), byte((i+1)>>8)
 	}
-	_, err := Parse(sum(body), 40, new(Index))
+	_, err := Parse(sum(body), 40, nil)
 	assert.ErrorContains(t, err, "its paths are too long")
 }
 
 func TestChanged(t *testing.T) {
 	parse := func(entries ...Entry) *Index {
-		x, err := Parse(forge(entries...), 40, new(Index))
+		x, err := Parse(forge(entries...), 40, nil)
 		require.NoError(t, err)
 		return x
 	}
@@ -550,13 +548,13 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		clear(data[end:]) // the checksum of git's index.skipHash
-		x, err := Parse(data, hexLen, new(Index))
+		x, err := Parse(data, hexLen, nil)
 		_, _ = GitlinksOf(data, hexLen)
 		if err != nil {
 			return
 		}
 		_ = x.Check()
-		again, err := Parse(x.Encode(), hexLen, new(Index))
+		again, err := Parse(x.Encode(), hexLen, nil)
 		require.NoError(t, err)
 		require.True(t, SameContent(x, again))
 		require.Empty(t, again.Changed(x))
@@ -575,8 +573,6 @@ func TestMutations(t *testing.T) {
 		out, err := r.try(r.input(random), "update-index", "--replace", "--index-version="+version, "-z", "--index-info")
 		require.NoError(t, err, out)
 		data := r.index()
-		host, err := ParseHost(data, 40)
-		require.NoError(t, err)
 		for range 200 {
 			body := bytes.Clone(data[:len(data)-20])
 			for range 1 + random.IntN(2) {
@@ -584,8 +580,8 @@ func TestMutations(t *testing.T) {
 				body[at] = []byte{byte(random.Uint32()), '/', '.', 0, body[at] ^ 1, body[at] + 1}[random.IntN(6)]
 			}
 			body = sum(body)
-			beside(t, body, host, "mutation")
-			x, err := Parse(body, 40, host)
+			beside(t, body, data, "mutation")
+			x, err := Parse(body, 40, data)
 			if err != nil || x.Check() != nil || passed > 40*(round+1)/12 {
 				continue
 			}
@@ -600,17 +596,19 @@ func TestMutations(t *testing.T) {
 
 // beside checks that an index is judged beside the host's as it is alone. It returns the
 // errors of Parse and Check, and the number of trees that stay.
-func beside(t *testing.T, data []byte, host *Index, name string) (verdict string, trees int) {
+func beside(t *testing.T, data, hosts []byte, name string) (verdict string, trees int) {
 	t.Helper()
-	x, err := Parse(bytes.Clone(data), 40, host)
-	alone, want := Parse(bytes.Clone(data), 40, new(Index))
+	host, err := ParseHost(hosts, 40)
+	require.NoError(t, err)
+	x, err := Parse(bytes.Clone(data), 40, hosts)
+	alone, want := Parse(bytes.Clone(data), 40, nil)
 	require.Equal(t, fmt.Sprint(want), fmt.Sprint(err), name)
 	if err != nil {
 		return err.Error(), 0
 	}
 	require.Equal(t, fmt.Sprint(alone.Check()), fmt.Sprint(x.Check()), name)
 	require.Equal(t, list(alone), list(x), name)
-	changed, old := x.Differences(host)
+	changed, old := x.Differences()
 	require.Equal(t, alone.Changed(host), changed, name)
 	require.Equal(t, host.Changed(alone), old, name)
 	require.Equal(t, alone.Encode(), x.Encode(), name)
@@ -627,14 +625,19 @@ func TestBesideTheHosts(t *testing.T) {
 	require.NoError(t, os.Symlink("d", filepath.Join(r.dir, "m")))
 	r.git("add", ".")
 	r.git("commit", "-qm", "first")
-	host, err := ParseHost(r.index(), 40)
+	hosts := r.index()
+	host, err := Parse(bytes.Clone(hosts), 40, hosts)
 	require.NoError(t, err)
-	require.NotNil(t, host.root)
+	require.NotNil(t, host.hostRoot)
+	require.Empty(t, host.gaps)
 	raw := map[string][]byte{}
 	var names []string
 	for i := range host.entries {
-		name := string(host.path(&host.entries[i]))
-		raw[name], names = host.data[host.startOf(i):host.startOf(i+1)], append(names, name)
+		name, end := string(host.path(&host.entries[i])), host.end
+		if i+1 < len(host.entries) {
+			end = int(host.entries[i+1].at)
+		}
+		raw[name], names = hosts[host.entries[i].at:end], append(names, name)
 	}
 	tree := host.extensions()[8:]
 	extension := func(name string, body []byte) []byte {
@@ -705,7 +708,7 @@ func TestBesideTheHosts(t *testing.T) {
 		{"a forged tree elsewhere than the change", build(forged("z\x002 0\n", 3), swap("d/b", "5")...), "<nil>", false},
 		{"another count", build(extension("TREE", bytes.Replace(tree, []byte("e\x002 0"), []byte("e\x003 0"), 1)), names...), "<nil>", false},
 		{"another tree's name", build(extension("TREE", bytes.Replace(tree, []byte("z\x002 0"), []byte("y\x002 0"), 1)), names...), "<nil>", false},
-		{"only the subtree as the root", build(extension("TREE", host.root.down["z"].text), names...), "<nil>", false},
+		{"only the subtree as the root", build(extension("TREE", host.hostRoot.down["z"].text), names...), "<nil>", false},
 		{"the host's trees twice", build(extension("TREE", append(bytes.Clone(tree), tree...)), names...), "<nil>", false},
 		{"more behind the host's trees", build(extension("TREE", append(bytes.Clone(tree), 0)), names...), "<nil>", false},
 		{"the host's trees, cut off", build(extension("TREE", tree[:len(tree)-1]), names...), "<nil>", false},
@@ -715,28 +718,63 @@ func TestBesideTheHosts(t *testing.T) {
 		{"a link behind", build(append(bytes.Clone(all), extension("link", tree[:20])...), names...), "it is a split index", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			verdict, trees := beside(t, row.data, host, row.name)
+			verdict, trees := beside(t, row.data, hosts, row.name)
 			assert.Contains(t, verdict, row.verdict)
 			assert.Equal(t, row.trees, trees > 0)
 		})
 	}
 	changed := bytes.Clone(r.index())
 	changed[len(changed)-1] ^= 1
-	verdict, _ := beside(t, changed, host, "checksum")
+	verdict, _ := beside(t, changed, hosts, "checksum")
 	assert.Equal(t, "the checksum is wrong", verdict)
 	r.git("update-index", "--skip-worktree", "d/b")
-	extended, err := ParseHost(r.index(), 40)
-	require.NoError(t, err)
 	data := bytes.Clone(r.index()[:len(r.index())-20])
 	data[7] = 2
-	verdict, _ = beside(t, sum(data), extended, "version 2 with entries of the host's version 3")
+	verdict, _ = beside(t, sum(data), r.index(), "version 2 with entries of the host's version 3")
 	assert.Equal(t, "entry 2: unknown flags", verdict)
-	x, err := Parse(build(all, names...), 40, host)
+	x, err := Parse(build(all, names...), 40, hosts)
 	require.NoError(t, err)
 	assert.Empty(t, x.Trees(), "the host has them all")
-	x, err = Parse(build(all, swap("d/b", "5")...), 40, host)
+	x, err = Parse(build(all, swap("d/b", "5")...), 40, hosts)
 	require.NoError(t, err)
 	assert.Len(t, x.Trees(), 2, "d and the root are looked at, d/e and z are the host's")
+}
+
+// TestHostError has errors in the host's index, wherever the other one is compared with it.
+func TestHostError(t *testing.T) {
+	entries := []Entry{{Path: "a", Mode: ModeFile}, {Path: "b", Mode: ModeFile}, {Path: "c", Mode: ModeFile}}
+	good := forge(entries...)
+	at := bytes.Index(good, []byte("b\x00"))
+	edited := func(edit func(data []byte)) []byte {
+		data := bytes.Clone(good)
+		edit(data)
+		return data
+	}
+	for name, hosts := range map[string][]byte{
+		"no index":     []byte("no index at all"),
+		"version":      edited(func(data []byte) { data[7] = 5 }),
+		"more entries": edited(func(data []byte) { data[11] = 4 }),
+		"length":       edited(func(data []byte) { data[at-1] = 99 }),
+		"padding":      edited(func(data []byte) { data[at+1] = 'x' }),
+		"behind":       append(bytes.Clone(good), 0),
+	} {
+		_, err := ParseHost(hosts, 40)
+		require.Error(t, err, name)
+		for _, own := range [][]byte{good, forge(entries[:1]...), forge(entries[2]), forge()} {
+			_, other := Parse(bytes.Clone(own), 40, hosts)
+			host := new(HostError)
+			require.ErrorAs(t, other, &host, name)
+			assert.ErrorContains(t, err, host.Err.Error(), name)
+		}
+	}
+	split := sum([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14" + strings.Repeat("x", 20)))
+	for _, hosts := range [][]byte{nil, split} {
+		x, err := Parse(bytes.Clone(good), 40, hosts)
+		require.NoError(t, err)
+		changed, old := x.Differences()
+		assert.Len(t, changed, 3)
+		assert.Empty(t, old)
+	}
 }
 
 // TestBesideTheHostsAtRandom has indexes that share entries with the host's, changed and
@@ -762,9 +800,7 @@ func TestBesideTheHostsAtRandom(t *testing.T) {
 		return forge(entries...)
 	}
 	for range 300 {
-		host, err := ParseHost(make(5+random.IntN(200)), 40)
-		require.NoError(t, err)
-		verdict, _ := beside(t, make(5+random.IntN(200)), host, "random")
+		verdict, _ := beside(t, make(5+random.IntN(200)), make(5+random.IntN(200)), "random")
 		require.Equal(t, "<nil>", verdict)
 	}
 }
@@ -780,9 +816,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
 	data := forge(entries...)
-	host, err := ParseHost(data, 40)
-	require.NoError(b, err)
-	run := func(name string, data []byte, host *Index) {
+	run := func(name string, data, host []byte) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				x, err := Parse(data, 40, host)
@@ -793,9 +827,9 @@ func BenchmarkParse(b *testing.B) {
 			}
 		})
 	}
-	run("beside nothing", data, new(Index))
+	run("beside nothing", data, nil)
 	entries[10_000].Mode = ModeExecutable
-	run("beside the host's", forge(entries...), host)
+	run("beside the host's", forge(entries...), data)
 	b.Run("the host's", func(b *testing.B) {
 		for b.Loop() {
 			_, err := ParseHost(data, 40)
@@ -810,17 +844,17 @@ func BenchmarkParse(b *testing.B) {
 		}
 	})
 	b.Run("changed", func(b *testing.B) {
-		x, err := Parse(forge(entries...), 40, host)
+		x, err := Parse(forge(entries...), 40, data)
 		require.NoError(b, err)
 		for b.Loop() {
-			changed, _ := x.Differences(host)
+			changed, _ := x.Differences()
 			require.Len(b, changed, 1)
 		}
 	})
 }
 
 func TestHas(t *testing.T) {
-	x, err := Parse(forge(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "b-c", Mode: ModeFile}, Entry{Path: "b/c", Mode: ModeFile}), 40, new(Index))
+	x, err := Parse(forge(Entry{Path: "a", Mode: ModeFile}, Entry{Path: "b-c", Mode: ModeFile}, Entry{Path: "b/c", Mode: ModeFile}), 40, nil)
 	require.NoError(t, err)
 	for path, has := range map[string]bool{"a": true, "b": true, "b/c": true, "b-c": true, "b-": false, "a/b": false, "c": false, "": false} {
 		assert.Equal(t, has, x.Has(path), path)

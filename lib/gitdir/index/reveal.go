@@ -3,7 +3,6 @@ package index
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
 	"time"
 )
 
@@ -24,13 +23,14 @@ import (
 //
 // unmarked are the paths that have lost a mark. same reports that the host's index, with
 // which this one was parsed, has nothing else.
-func (x *Index) Reveal(host *Index, written time.Time, sparse func(path string) bool) (same bool, unmarked []string) {
-	same = len(x.entries) == len(host.entries)
-	at, hostAt := 0, 0
-	for _, r := range append(slices.Clone(x.runs), run{at: len(x.entries), hostAt: len(host.entries)}) {
-		own, theirs := x.entries[at:r.at], host.entries[hostAt:r.hostAt]
-		for i := range own {
-			e := &own[i]
+func (x *Index) Reveal(written time.Time, sparse func(path string) bool) (same bool, unmarked []string) {
+	same = true
+	host := x.host
+	for _, g := range x.gaps {
+		theirs := g.host
+		same = same && len(g.own) == len(theirs)
+		for i := range g.own {
+			e := &g.own[i]
 			for len(theirs) > 0 && compare(host, &theirs[0], x, e) < 0 {
 				theirs = theirs[1:]
 			}
@@ -38,12 +38,11 @@ func (x *Index) Reveal(host *Index, written time.Time, sparse func(path string) 
 			if len(theirs) > 0 && compare(host, &theirs[0], x, e) == 0 {
 				old = &theirs[0]
 			}
-			if x.reveal(e, host, old, sparse) {
+			if x.reveal(e, old, sparse) {
 				unmarked = append(unmarked, string(x.path(e)))
 			}
 			same = same && old != nil && x.isSame(e, host, old) && x.flags(e) == host.flags(old) && x.size(e) == host.size(old)
 		}
-		at, hostAt = r.at+r.n, r.hostAt+r.n
 	}
 	for i := range x.entries {
 		stat := x.data[x.entries[i].at:][:statSize]
@@ -56,15 +55,15 @@ func (x *Index) Reveal(host *Index, written time.Time, sparse func(path string) 
 
 // reveal changes one entry. old is that of the host, or nil. It reports whether a mark is
 // gone.
-func (x *Index) reveal(e *entry, host *Index, old *entry, sparse func(path string) bool) bool {
+func (x *Index) reveal(e, old *entry, sparse func(path string) bool) bool {
 	var stat [statSize]byte
 	binary.BigEndian.PutUint32(stat[modeAt:], e.mode)
 	var marks Flags
 	if old != nil {
-		marks = host.flags(old)
-		if x.isSame(e, host, old) {
-			copy(stat[:], host.data[old.at:])
-			if x.size(e) != host.size(old) {
+		marks = x.host.flags(old)
+		if x.isSame(e, x.host, old) {
+			copy(stat[:], x.host.data[old.at:])
+			if x.size(e) != x.host.size(old) {
 				clear(stat[sizeAt:])
 			}
 		}
