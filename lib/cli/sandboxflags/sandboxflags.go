@@ -212,9 +212,10 @@ type Fence struct {
 	ahead *monitor.Ahead // of this sandbox alone, or nil
 }
 
-// gcPercent has the first garbage collection at 8 MB. A start stays below that, and not
-// below the usual 4 MB.
-const gcPercent = 200
+// gcPercent has the first garbage collection at 16 MB. A start stays below 4 MB, and the
+// landing of a commit in a repository of 20 000 files below 8 MB: a collection would take as
+// long as that landing.
+const gcPercent = 400
 
 // Open opens the workspace and makes the plan. Nothing has been started when it
 // returns, and a refusal leaves nothing behind.
