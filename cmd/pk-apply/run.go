@@ -357,7 +357,7 @@ func (w *work) discardAll() error {
 
 // git lands commits and branches of the git directories that are named.
 func (w *work) git(s *trialflags.Selection) error {
-	for _, l := range gitdir.LendersFirst(s.GitDirs) {
+	for _, l := range gitdir.InOrder(s.GitDirs) {
 		var pending []trialflags.Ref
 		for _, r := range s.Refs {
 			if r.GitDir == l.GitDir {

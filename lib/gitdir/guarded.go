@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,7 +51,7 @@ type guard struct {
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
 // counts as commitCost of them, and a file that is read as fileCost.
 const (
-	maxGuarded = 10_000_000
+	maxGuarded = 3_000_000
 	commitCost = 20
 	fileCost   = 10_000
 )
@@ -116,11 +116,13 @@ func (g *guard) protects(path string) bool {
 
 // commit returns why the host's git must not check out a commit, or a tag of one, or "".
 func (g *guard) commit(id string) (why string, err error) {
-	if id == "" || len(g.trees) == 0 {
+	if id == "" || len(g.trees) == 0 && !g.isModule() {
 		return "", nil
 	}
-	if why, err = g.judge(id); err != nil || why == "" || g.all {
-		return why, err
+	if len(g.trees) > 0 || g.all {
+		if why, err = g.judge(id); err != nil || why == "" || g.all {
+			return why, err
+		}
 	}
 	// It may be in another branch than those of the work trees.
 	g.all = true
@@ -128,7 +130,7 @@ func (g *guard) commit(id string) (why string, err error) {
 	if err != nil {
 		return "", err
 	}
-	g.repo.visit(g.own, own)
+	g.repo.visit(g.own, append(own, headNow(g.repo.refs(g.repo.host))))
 	clear(g.verdicts)
 	return g.judge(id)
 }
@@ -151,6 +153,10 @@ func (g *guard) judge(id string) (why string, err error) {
 			continue
 		case g.isOwn(c):
 			g.verdicts[id] = ""
+			continue
+		}
+		if len(g.trees) == 0 && g.all {
+			g.verdicts[id] = "the submodule has no work tree"
 			continue
 		}
 		if g.repo.ends.host[id] {
@@ -202,11 +208,12 @@ func (g *guard) compare(tree string, commits []string, dirs bool) (string, error
 	if tree == "" {
 		return "", nil // it is no commit
 	}
-	return g.directory(tree, olds, "", dirs)
+	return g.directory(tree, olds, len(commits), "", dirs)
 }
 
-// directory compares a directory with others of the same path.
-func (g *guard) directory(tree string, olds []string, dir string, dirs bool) (string, error) {
+// directory compares a directory with those of the same path in other commits, of which there
+// are all.
+func (g *guard) directory(tree string, olds []string, all int, dir string, dirs bool) (string, error) {
 	if slices.Contains(olds, tree) {
 		return "", nil
 	}
@@ -216,12 +223,15 @@ func (g *guard) directory(tree string, olds []string, dir string, dirs bool) (st
 	}
 	was := map[objects.Entry]bool{}
 	below := map[string][]string{} // directories, by name
+	files := map[string]int{}      // in how many of the others
 	bare := false
 	for _, old := range olds {
 		list, _ := g.tree(old)
 		for _, e := range list {
 			if was[e] = true; e.Mode == unix.S_IFDIR {
 				below[e.Name] = append(below[e.Name], e.ID)
+			} else {
+				files[e.Name]++
 			}
 		}
 		bare = bare || isBare(list)
@@ -239,15 +249,55 @@ func (g *guard) directory(tree string, olds []string, dir string, dirs bool) (st
 		}
 		why := ""
 		if e.Mode != unix.S_IFDIR {
-			why, err = g.file(path, e.Mode, e.ID)
+			why, err = g.file(path, e.Mode, e.ID, dirs && files[e.Name] == 0)
 		} else if dirs || g.protects(path) {
-			why, err = g.directory(e.ID, below[e.Name], path, dirs)
+			why, err = g.directory(e.ID, below[e.Name], all, path, dirs)
 		}
 		if why != "" || err != nil {
 			return why, err
 		}
 	}
+	if dirs {
+		return g.removed(entries, files, below, all, dir), nil
+	}
 	return "", nil
+}
+
+// removed returns why a directory must not lack a protected file that all commits have, or "".
+func (g *guard) removed(entries []objects.Entry, files map[string]int, below map[string][]string, all int, dir string) string {
+	lacks := func(name string, isDir bool) bool {
+		return !slices.ContainsFunc(entries, func(e objects.Entry) bool { return e.Name == name && (e.Mode == unix.S_IFDIR) == isDir })
+	}
+	for name, n := range files {
+		if path := filepath.Join(dir, name); n == all && g.protects(path) && lacks(name, false) && g.present(path) {
+			return fmt.Sprintf("programs of the host run %q, and it has none", path)
+		}
+	}
+	for name, ids := range below {
+		path := filepath.Join(dir, name)
+		if len(ids) < all || !g.protects(path) || !lacks(name, true) {
+			continue
+		}
+		if list, err := g.tree(ids[0]); err == nil && len(path) <= maxCheckout {
+			files, below := map[string]int{}, map[string][]string{}
+			for _, e := range list {
+				if e.Mode == unix.S_IFDIR {
+					below[e.Name] = []string{e.ID}
+				} else {
+					files[e.Name]++
+				}
+			}
+			if why := g.removed(nil, files, below, 1, path); why != "" { // of the first one
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+// present reports whether a work tree of the host's has a file.
+func (g *guard) present(path string) bool {
+	return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, path)) })
 }
 
 // tree reads a directory.
@@ -268,18 +318,49 @@ func isBare(entries []objects.Entry) bool {
 }
 
 // file returns why git on the host must not check out a file, a link or a submodule that is
-// new at a path, or "".
-func (g *guard) file(path string, mode uint32, id string) (string, error) {
+// new at a path, or "". A protected file that a commit adds must be the one that a work tree
+// has: together with the removal of another file, git takes it for that one, renamed, and a
+// merge carries over changes of that one.
+func (g *guard) file(path string, mode uint32, id string, added bool) (string, error) {
 	if mode == index.ModeGitlink {
 		return g.gitlink(path, id)
+	}
+	if path == ".gitmodules" && g.movesModule(id) {
+		return "it gives a submodule of the host's another path", nil
 	}
 	if filepath.Base(path) == "HEAD" && g.isHEAD(mode, id) {
 		return fmt.Sprintf("%q would be a git directory", "./"+filepath.Dir(path)), nil
 	}
-	if !g.protects(path) || g.shown(path, mode, id) || g.hadBefore(path, mode, id) {
+	if !g.protects(path) || g.shown(path, mode, id) || !added && g.hadBefore(path, mode, id) {
 		return "", nil
 	}
 	return fmt.Sprintf("programs of the host run %q, of which it has another version", path), nil
+}
+
+// movesModule reports whether a .gitmodules has, at another path, a submodule that a work tree
+// of the host's has populated.
+func (g *guard) movesModule(id string) bool {
+	if g.budget -= fileCost; g.budget < 0 {
+		return true
+	}
+	kind, text, err := g.repo.objects.Read(id)
+	if err != nil || kind != "blob" {
+		return err != nil
+	}
+	entries, _ := gitconfig.Parse(".gitmodules", text)
+	return slices.ContainsFunc(entries, func(e gitconfig.Entry) bool {
+		name, ok := strings.CutPrefix(e.Key, "submodule.")
+		name, is := strings.CutSuffix(name, ".path")
+		if !ok || !is {
+			return false
+		}
+		return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
+			return strings.HasSuffix(c.GitDir, "/modules/"+name) && slices.ContainsFunc(g.trees, func(h head) bool {
+				rel, ok := strings.CutPrefix(c.WorkTree, h.workTree+"/")
+				return ok && rel != filepath.Clean(e.Value)
+			})
+		})
+	})
 }
 
 // isHEAD reports whether git would take a file for the HEAD of a git directory. The rest of
@@ -319,8 +400,9 @@ func (g *guard) same(workTree, path string, mode uint32, id string) bool {
 	return g.repo.objects.Name(text) == id || g.repo.objects.Name(bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))) == id
 }
 
-// hadBefore reports whether the host's index, or a late commit of a HEAD of the host, has a
-// version of a file.
+// hadBefore reports whether the host's index, or one of the last commits of a HEAD of the host,
+// has a version of a file. Of a merge, only the first parent counts: a command can merge any
+// branch without its files.
 func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 	version := fmt.Sprintf("%o %s %s", mode, id, path)
 	if g.had == nil {
@@ -338,16 +420,20 @@ func (g *guard) hadBefore(path string, mode uint32, id string) bool {
 	if g.had[version] != "" {
 		return true
 	}
-	late := g.repo.from(g.headIDs()...)
-	for range maxHad {
-		c, ok := late.pop(math.MinInt64)
-		if !ok {
-			break
-		}
-		g.repo.visit(late, c.up)
-		if e, ok := g.entry(c.tree, path); ok && e.Mode == mode && e.ID == id {
-			g.had[version] = path
-			return true
+	for _, late := range g.headIDs() {
+		for range maxHad {
+			c, err := g.repo.look(late)
+			if err != nil {
+				break
+			}
+			if e, ok := g.entry(c.tree, path); ok && e.Mode == mode && e.ID == id {
+				g.had[version] = path
+				return true
+			}
+			if len(c.up) == 0 || g.repo.ends.host[late] || g.budget < 0 {
+				break
+			}
+			late = c.up[0]
 		}
 	}
 	return false
@@ -369,35 +455,50 @@ func (g *guard) entry(tree, path string) (e objects.Entry, ok bool) {
 	return e, true
 }
 
-// gitlink judges the commit of a submodule that the host has populated: git checks it out
-// there with the commit of its superproject.
+// isModule reports whether the repository is that of a submodule, which has a work tree as soon
+// as the host populates it.
+func (g *guard) isModule() bool {
+	return slices.Contains(strings.Split(g.repo.rel, "/"), "modules")
+}
+
+// gitlink judges the commit of a submodule: git checks it out there with the commit of its
+// superproject. Which repository that is, a command can change with .gitmodules, so the commit
+// has to be clean in each that has it. A work tree that the host has populated must have it.
 func (g *guard) gitlink(path, id string) (string, error) {
-	missing := ""
+	found, populated := false, false
+	gits := map[string]bool{}
 	for _, c := range g.layer.Checkouts {
-		if !slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) }) {
-			continue
+		if slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) }) {
+			populated, gits[c.GitDir] = true, true
 		}
-		rel, err := filepath.Rel(g.layer.GitDir, c.GitDir)
+	}
+	for _, module := range Submodules(g.repo.host) {
+		gits[module] = true
+	}
+	for git := range gits {
+		rel, err := filepath.Rel(g.layer.GitDir, git)
 		if err != nil {
 			return "", err
 		}
 		r, err := g.open(rel)
 		if err != nil || !r.objects.Has(id) {
-			missing = fmt.Sprintf("the submodule %q has no commit %s", path, short(id))
 			continue
 		}
+		found = true
 		if why, err := g.guard(r).commit(id); why != "" || err != nil {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
-		return "", nil
 	}
-	return missing, nil
+	if populated && !found {
+		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
+	}
+	return "", nil
 }
 
 // staged returns why the host must not get changed entries of the index, or "".
 func (g *guard) staged(x *indexes) (string, error) {
 	for _, e := range x.changed {
-		if why, err := g.file(e.Path, e.Mode, e.ID); why != "" || err != nil {
+		if why, err := g.file(e.Path, e.Mode, e.ID, false); why != "" || err != nil {
 			return why, err
 		}
 		dir := ""
@@ -509,31 +610,27 @@ func isFetched(ref string) bool {
 // setAside marks the changes of references that must not land.
 func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err error) {
 	g := l.guard(r)
+	hiding, err := g.hiding(r.refs(git), changes)
+	if err != nil {
+		return err
+	}
 	value := map[string]string{} // of references then
 	for i := range changes {
 		c := &changes[i]
 		value[c.Name] = c.New
-		if isFetched(c.Name) {
-			continue
+		switch {
+		case hiding[c.Name]:
+			c.Aside = "git would take its name for another commit's"
+		case !isFetched(c.Name):
+			c.Aside, err = g.commit(c.New)
 		}
-		ids := []string{c.New}
-		if c.Name == "refs/stash" {
-			for _, e := range c.Log {
-				ids = append(ids, e.New)
-			}
-		}
-		for _, id := range ids {
-			if c.Aside == "" {
-				if c.Aside, err = g.commit(id); err != nil {
-					return err
-				}
-			}
-			if c.Name == "refs/stash" && c.Aside == "" && id != "" && !g.own.seen[id] && !g.mayPick(id, 2, g.headIDs()...) { // the third has untracked files
-				c.Aside = "programs of the host run files, of which it or the commit before has other versions"
-			}
+		if err != nil {
+			return err
 		}
 	}
+	heads := map[string]string{} // commits of the HEADs then, by git directory
 	for _, h := range g.trees {
+		heads[h.git] = h.id
 		for i := range changes {
 			c := &changes[i]
 			if c.Aside != "" || c.Name != h.branch && !(c.Name == "HEAD" && h.git == git) {
@@ -550,9 +647,76 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 			} else if c.Aside, err = g.checkedOut(h, id); err != nil {
 				return err
 			}
+			if c.Aside == "" && !c.Moved {
+				heads[h.git] = id
+			}
+		}
+	}
+	for i := range changes {
+		switch c := &changes[i]; {
+		case c.Aside != "":
+		case c.Name == "refs/stash":
+			c.Aside, err = g.stashed(c, heads)
+		case strings.HasPrefix(c.Name, "refs/bisect/"):
+			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
+			_, before := g.before(git)
+			if c.New != "" && !r.isAncestor(c.New, bad, before, heads[git]) {
+				c.Aside = "HEAD does not have it in its history"
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// stashed returns why a stash must not land, or "". Commits of the host's own stash are known.
+func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error) {
+	own, err := refs.Stashes(g.repo.refs(g.repo.host))
+	if err != nil {
+		return "", err
+	}
+	for _, e := range append(slices.Clone(c.Log), refs.LogEntry{New: c.New}) {
+		if e.New == "" || slices.Contains(own, e.New) {
+			continue
+		}
+		if why, err := g.commit(e.New); why != "" || err != nil {
+			return why, err
+		}
+		for git, head := range heads {
+			if slices.Contains(g.layer.GitDirs, git) && !g.mayPick(e.New, 2, head) { // the third parent has untracked files
+				return "programs of the host run files, of which it or the commit before has other versions; or one side has moved a directory", nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// hiding lists the new references whose short names git takes for them, and not for a commit,
+// a branch or a remote branch that the host has.
+func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
+	hiding := map[string]bool{}
+	others := map[string]string{} // with the names of tags
+	for _, c := range changes {
+		parts := strings.SplitN(c.Name, "/", 3)
+		if c.New == "" || c.Old != "" || len(parts) < 3 || !slices.Contains([]string{"heads", "tags", "remotes"}, parts[1]) {
+			continue
+		}
+		name := strings.TrimSuffix(parts[2], "/HEAD")
+		if len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(strings.ToLower(name))) > 0 {
+			hiding[c.Name] = true
+		} else if parts[1] == "tags" {
+			others["refs/heads/"+name], others["refs/remotes/"+name] = c.Name, c.Name
+		}
+	}
+	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
+	for other, is := range has {
+		if is {
+			hiding[others[other]] = true
+		}
+	}
+	return hiding, err
 }
 
 // checkedOut returns why a work tree must not get a commit of the host's, or "": the
@@ -576,20 +740,69 @@ func (g *guard) headIDs() (ids []string) {
 }
 
 // mayPick reports whether git on the host may apply the changes of a commit from one of its
-// first parents to a HEAD. That it is clean is not enough: where the HEAD has a protected
-// file that the parent has not, git takes it for another file of the parent that was renamed, if
-// their contents are alike, and changes it as the commit changes the other.
-func (g *guard) mayPick(id string, parents int, heads ...string) bool {
+// first parents to a HEAD, or take them back. That it is clean is not enough: where the HEAD
+// has a protected file that the parent has not, git takes it for another file of the parent
+// that was renamed, if their contents are alike, and changes it as the commit changes the
+// other. And where one side has moved all of a directory, git moves there what the other has
+// added to it.
+func (g *guard) mayPick(id string, parents int, head string) bool {
 	if why, err := g.commit(id); why != "" || err != nil {
 		return false
 	}
 	c, err := g.repo.look(id)
-	if err != nil {
+	if err != nil || !g.alike(id, head) {
 		return false
 	}
-	return !slices.ContainsFunc(append([]string{id}, c.up[:min(len(c.up), parents)]...), func(id string) bool {
-		return !slices.ContainsFunc(heads, func(head string) bool { return g.alike(id, head) })
+	return !slices.ContainsFunc(c.up[:min(len(c.up), parents)], func(up string) bool {
+		return !g.alike(up, head) || g.movesDir(up, id, head) || g.movesDir(id, up, head)
 	})
+}
+
+// movesDir reports whether git may find, from a base on, that one of two commits has moved a
+// directory in which the other has changed something.
+func (g *guard) movesDir(base, a, b string) bool {
+	var trees [3]string
+	for i, id := range []string{base, a, b} {
+		c, err := g.repo.look(id)
+		if err != nil {
+			return true
+		}
+		trees[i] = c.tree
+	}
+	return g.movesIn(trees[0], trees[1], trees[2], 0)
+}
+
+func (g *guard) movesIn(base, a, b string, depth int) bool {
+	if base == a || base == b || a == b {
+		return false
+	}
+	below := func(tree string) map[string]string {
+		list, err := g.tree(tree)
+		if err != nil {
+			g.budget = -1
+		}
+		dirs := map[string]string{}
+		for _, e := range list {
+			if e.Mode == unix.S_IFDIR {
+				dirs[e.Name] = e.ID
+			}
+		}
+		return dirs
+	}
+	was, one, other := below(base), below(a), below(b)
+	if g.budget < 0 || depth > maxCheckout/2 {
+		return true
+	}
+	for name, id := range was {
+		switch x, y := one[name], other[name]; {
+		case x == "" && y == "":
+		case x == "" && y != id, y == "" && x != id:
+			return true
+		case x != "" && y != "" && g.movesIn(id, x, y, depth+1):
+			return true
+		}
+	}
+	return false
 }
 
 // alike reports whether two commits have the same at all protected names.

@@ -394,7 +394,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
 	}
 	if err == nil {
-		err = r.landConfig(upper, out)
+		err = l.landConfig(r, upper, out)
 	}
 	return err
 }
@@ -544,17 +544,19 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	for _, name := range state.Names {
 		since = min(since, out.since(path.Join(rel, name)))
 	}
+	branchBefore, idBefore := l.guard(r).before(git)
+	after := headID(up, upper, host)
+	resets := idBefore // where git resets HEAD if the work under way is given up
+	if branch := headOf(up, host); branch != "" {
+		resets, _, _ = refs.Value(host, branch)
+	}
 	o := state.Options{
-		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: r.objects.Whole,
-		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
-		Pick: func(id string) bool {
-			return l.guard(r).mayPick(id, math.MaxInt, headID(up, upper, host))
-		},
-		Branch: func(ref string) bool {
-			id, _, err := refs.Value(host, ref)
-			return err == nil && id != ""
-		},
-		Since: time.Unix(0, since), Landed: out.marks(rel),
+		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: func(short string) string { return r.wholeID(host, short) },
+		Exists:  func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
+		Pick:    func(id string) bool { return l.guard(r).mayPick(id, math.MaxInt, after) },
+		Branch:  branchBefore,
+		Follows: func(id string) bool { return resets == "" || r.isAncestor(resets, id) },
+		Since:   time.Unix(0, since), Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
 			if kept != "" {
@@ -566,18 +568,13 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	underWay := false // a state that the host's git must not see
 	var held []string // its files that stay
 	if l.last {
-		var result state.Result
-		result, err = state.Land(git, up, o)
+		o.Try = true
+		result, err := state.Land(git, up, o)
+		if err != nil {
+			return err
+		}
 		for _, s := range result.Stays {
-			if slices.Contains(remarks, s.Name) {
-				continue
-			}
-			if st, err := fsat.Lstat(up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
-				out.drop("%s: %s", s.Name, s.Why)
-				continue
-			}
-			out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
-			if slices.Contains(operations, s.Name) {
+			if st, err := fsat.Lstat(up, s.Name); slices.Contains(operations, s.Name) && (err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR || readable(st, s.Name)) {
 				held = append(held, s.Name)
 			}
 		}
@@ -585,8 +582,10 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up)
 	}
-	if err != nil {
-		return err
+	if l.last && !underWay && after != idBefore {
+		if op := l.cannotGoOn(r, git, up, after); op != "" {
+			underWay, held = true, append(held, op)
+		}
 	}
 	branch := "" // which belongs to the state, as do HEAD, the index and the branch from which it began
 	if underWay {
@@ -612,10 +611,16 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		}
 	}
 	refused, err := l.landRefs(r, git, rel, upper, !underWay, branch, owners, out)
-	switch {
-	case err != nil || underWay && !l.last:
+	if err != nil || underWay && !l.last {
 		return err
-	case underWay:
+	}
+	if l.last {
+		o.Try, after = false, headNow(host)
+		if err := landStates(git, rel, up, o, out); err != nil {
+			return err
+		}
+	}
+	if underWay {
 		return l.holdBack(r, git, rel, upper, up, held[0], branch, out)
 	}
 	if err := l.letGo(r, host, rel, out); err != nil {
@@ -628,6 +633,71 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		return nil
 	}
 	return l.landIndex(r, git, rel, indexes(), out)
+}
+
+// landStates lands states, and reports those that stay.
+func landStates(git, rel string, up int, o state.Options, out *landed) error {
+	result, err := state.Land(git, up, o)
+	for _, s := range result.Stays {
+		if slices.Contains(remarks, s.Name) {
+			continue
+		}
+		if st, err := fsat.Lstat(up, s.Name); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR && !readable(st, s.Name) {
+			out.drop("%s: %s", s.Name, s.Why)
+			continue
+		}
+		out.stay(path.Join(rel, s.Name), "%s: %s", s.Name, s.Why)
+	}
+	return err
+}
+
+// before returns the branch and the commit of a HEAD of the host before the landing.
+func (g *guard) before(git string) (branch, id string) {
+	for _, h := range g.trees {
+		if h.git == git {
+			return h.branch, h.id
+		}
+	}
+	return "", ""
+}
+
+// headNow returns the commit of the host's HEAD.
+func headNow(host refs.Host) string {
+	id, branch, _ := refs.Value(host, "HEAD")
+	if branch != "" {
+		id, _, _ = refs.Value(host, branch)
+	}
+	return id
+}
+
+// cannotGoOn returns the name of a state of the host's, which the command has not changed,
+// that the host's git may not go on with at another HEAD, or "".
+func (l *lander) cannotGoOn(r *repository, git string, up int, head string) string {
+	for _, op := range []string{"rebase-merge", "sequencer"} {
+		if _, err := fsat.Lstat(up, op); err == nil {
+			continue
+		}
+		for _, id := range state.Picks(filepath.Join(git, op)) {
+			if len(id) < r.hexLen() {
+				id = r.wholeID(r.refs(git), id)
+			}
+			if !l.guard(r).mayPick(id, math.MaxInt, head) {
+				return op
+			}
+		}
+	}
+	return ""
+}
+
+// wholeID returns the ID for which git takes the beginning of one, "" if that is not clear or
+// if a reference has that name.
+func (r *repository) wholeID(host refs.Host, short string) string {
+	for _, name := range []string{short, "refs/" + short, "refs/tags/" + short, "refs/heads/" + short, "refs/remotes/" + short, "refs/remotes/" + short + "/HEAD"} {
+		if id, target, err := refs.Value(host, name); err != nil || id+target != "" {
+			return ""
+		}
+	}
+	return r.objects.Whole(short)
 }
 
 // remarks are files that git writes for the user's convenience with almost any command.
@@ -672,8 +742,11 @@ func (l *lander) holdBack(r *repository, git, rel string, upper, up int, state, 
 	out.left = append(out.left, path.Join(in, name))
 	id := changes[i].New
 	kept, err := refs.KeepBack(host, id, name, o)
-	if err != nil || kept == "" {
-		return err
+	if err != nil {
+		out.tell("%s while %q stays in the sandbox, and the commit %s cannot be kept on the host: %v", what, state, short(id), err)
+	}
+	if kept == "" {
+		return nil
 	}
 	out.Waits = append(slices.DeleteFunc(out.Waits, func(w waiting) bool { return w.Ref == kept }), waiting{rel, kept, id})
 	then := ""
@@ -916,7 +989,7 @@ func committer() string {
 	return name + " <" + name + "@" + host + ">"
 }
 
-func (r *repository) landConfig(upper int, out *landed) error {
+func (l *lander) landConfig(r *repository, upper int, out *landed) error {
 	text, _, err := overlay.ReadFile(upper, "config", unix.O_NOFOLLOW, maxConfig)
 	rel := path.Join(r.rel, "config")
 	if err != nil || out.Files[rel] == digestOf(text) {
@@ -938,7 +1011,11 @@ func (r *repository) landConfig(upper int, out *landed) error {
 		out.drop("the configuration: %v", err)
 		return nil
 	}
-	noteRemotes(changed, out)
+	noteRemotes(changed, func(branch string) bool {
+		branch = "refs/heads/" + branch
+		_, landed := out.refs(r.rel)[branch]
+		return landed && !slices.ContainsFunc(l.guard(r).trees, func(h head) bool { return h.branch == branch })
+	}, out)
 	if slices.ContainsFunc(stays, decidesRepository) {
 		out.tell("the configuration %s; it is dropped, with all of the layer's configuration", quoted(stays))
 		stays = nil
@@ -953,8 +1030,9 @@ func (r *repository) landConfig(upper int, out *landed) error {
 	return err
 }
 
-// noteRemotes names the places to which the host's git push, and fetch, will go.
-func noteRemotes(changed []gitconfig.Change, out *landed) {
+// noteRemotes names the places to which the host's git push, and fetch, will go, and branches
+// that its git pull will merge. fresh are branches that the command has made.
+func noteRemotes(changed []gitconfig.Change, fresh func(branch string) bool, out *landed) {
 	var lines []string
 	for _, c := range changed {
 		of, variable := c.Remote()
@@ -965,8 +1043,10 @@ func noteRemotes(changed []gitconfig.Change, out *landed) {
 		switch {
 		case variable == "remote.url" || variable == "remote.pushurl":
 			lines = append(lines, fmt.Sprintf("the %s of the remote %q is now %s", strings.TrimPrefix(variable, "remote."), of, values))
-		case variable == "branch.remote" && len(c.Old) > 0:
+		case variable == "branch.remote" && (len(c.Old) > 0 || slices.Contains(c.New, ".") && !fresh(of)):
 			lines = append(lines, fmt.Sprintf("the remote of the branch %q is now %s", of, values))
+		case variable == "branch.merge" && len(c.New) > 0 && !slices.Equal(c.New, []string{"refs/heads/" + of}) && !fresh(of):
+			lines = append(lines, fmt.Sprintf("git pull on the branch %q now merges %s", of, values))
 		}
 	}
 	for _, line := range lines[:min(len(lines), maxTold)] {

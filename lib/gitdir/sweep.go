@@ -68,8 +68,20 @@ func sweepLayer(state, name string, discard bool) (place string, err error) {
 	return "", e.Remove(int(dir.Fd()), name)
 }
 
-// holds returns the host's git directory of a layer that has objects, and "" if that is gone:
-// objects stay only with something that needs them.
+// HasObjects reports whether a layer has objects, which stay only with something that needs
+// them: references, also such as do not land, work trees.
+func (l *Layer) HasObjects() bool {
+	found := exists(l.Upper() + "/objects")
+	for _, name := range []string{"/modules", "/worktrees"} {
+		_ = filepath.WalkDir(l.Upper()+name, func(_ string, e os.DirEntry, err error) error {
+			found = found || err == nil && e.Name() == "objects"
+			return nil
+		})
+	}
+	return found
+}
+
+// holds returns the host's git directory of a layer that has objects, and "" if that is gone.
 func (l *Layer) holds() string {
 	r, err := l.load()
 	if err != nil || r.Place == "" {
@@ -78,14 +90,7 @@ func (l *Layer) holds() string {
 	if id, err := identityOf(r.Place); err != nil || id != r.GitDir {
 		return ""
 	}
-	found := exists(l.Upper() + "/objects")
-	for _, name := range []string{"/modules", "/worktrees"} {
-		_ = filepath.WalkDir(l.Upper()+name, func(_ string, e os.DirEntry, err error) error {
-			found = found || err == nil && e.Name() == "objects"
-			return nil
-		})
-	}
-	if !found {
+	if !l.HasObjects() {
 		return ""
 	}
 	return r.Place

@@ -248,7 +248,7 @@ func (n *Note) do(land func(*gitdir.Layer) []string) (Report, error) {
 		}
 	}
 	r := Report{Moved: moved}
-	for _, l := range gitdir.LendersFirst(n.Layers) {
+	for _, l := range gitdir.InOrder(n.Layers) {
 		r.Git = append(r.Git, land(l)...)
 	}
 	return r, err

@@ -192,10 +192,10 @@ func Sessions(base string) ([]Summary, error) {
 }
 
 // hasCommits reports whether a layer has changed references, the index, configuration or
-// the state of work under way, or may have.
+// the state of work under way, or may have; or objects for something that does not land.
 func hasCommits(l *gitdir.Layer) bool {
 	refs, files, err := l.Changes()
-	return err != nil || len(refs) > 0 || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
+	return err != nil || len(refs) > 0 || l.HasObjects() || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
 }
 
 // count counts the entries below a directory.

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -257,9 +259,17 @@ func (d *Database) has(id oid) bool {
 
 // Whole returns the only ID that begins with these digits, or "".
 func (d *Database) Whole(short string) string {
+	if ids := d.Begin(short); len(ids) == 1 {
+		return ids[0]
+	}
+	return ""
+}
+
+// Begin returns IDs that begin with these digits: all, if that is one or none.
+func (d *Database) Begin(short string) []string {
 	o, ok := d.format.parseID(short + strings.Repeat("0", max(0, 2*d.format.Size()-len(short))))
 	if !ok || len(short) < 2 {
-		return ""
+		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -280,12 +290,7 @@ func (d *Database) Whole(short string) string {
 			unix.Close(dir)
 		}
 	}
-	for id := range found {
-		if len(found) == 1 {
-			return id
-		}
-	}
-	return ""
+	return slices.Collect(maps.Keys(found))
 }
 
 // Kind returns "commit", "tree", "blob" or "tag". The error is ErrNotFound if

@@ -449,7 +449,7 @@ func (t *transaction) branchLog(c *Change, now string) []LogEntry {
 
 // written reports whether the end of a log leads from one ID to another.
 func (t *transaction) written(name, from, to string) bool {
-	log, err := t.readLog(name)
+	log, err := t.readLogEnd(name)
 	if err != nil || from == to {
 		return false
 	}
@@ -512,7 +512,7 @@ func (t *transaction) wasThere(text string) bool {
 func (t *transaction) times(name string) (first, last int64) {
 	last = time.Now().Unix()
 	first = min(t.o.since(name).Unix(), last)
-	log, err := t.readLog(name)
+	log, err := t.readLogEnd(name)
 	log = strings.TrimSuffix(log, "\n")
 	e, bad := parseEntry(log[strings.LastIndexByte(log, '\n')+1:], t.HexLen)
 	if err == nil && bad == nil {

@@ -41,7 +41,7 @@ func Changes(h Host, upper int, o Options) ([]Change, []Refused, error) {
 	var v *view
 	for range maxReads {
 		v = &view{reader: r, layer: layer{upper}, o: &o, below: below,
-			loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
+			logs: maxLogs, loose: map[string]value{}, hidden: map[string]bool{}, failed: map[string]bool{}}
 		if err := v.collect(); err != nil {
 			return nil, nil, err
 		}
@@ -75,6 +75,7 @@ type view struct {
 	refused []Refused
 	keep    bool // no ref is deleted
 	entries int
+	logs    int64 // bytes of logs that may still be read
 }
 
 // refuse records a defect of the layer. Its ref stays as it is.
@@ -395,13 +396,19 @@ func (v *view) check(c *Change) error {
 	return nil
 }
 
-// newLog returns the lines of the layer's log that the host's lacks. An invalid log
-// counts as none: the ref lands with a line of pk's. The second result is the log's
+// newLog returns the lines of the layer's log that the host's lacks. An invalid log, or one
+// too many, counts as none: the ref lands with a line of pk's. The second result is the log's
 // SHA-256.
 func (v *view) newLog(name string) ([]LogEntry, string, error) {
-	f, err := v.layer.read(v.layerLog(name), maxLog)
+	f, err := v.layer.read(v.layerLog(name), min(maxLog, v.logs))
 	if err != nil || !f.exists {
 		return nil, "", nil
+	}
+	v.logs -= int64(len(f.data))
+	if info, err := os.Stat(v.log(name)); err == nil {
+		if v.logs -= info.Size(); v.logs < 0 {
+			return nil, "", nil
+		}
 	}
 	host, err := v.readLog(name)
 	if err != nil {

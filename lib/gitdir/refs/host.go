@@ -1,8 +1,10 @@
 package refs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -187,6 +189,28 @@ func (r *reader) readLog(name string) (string, error) {
 	return string(data), err
 }
 
+// readLogEnd returns the last lines of the log of a ref, or "".
+func (r *reader) readLogEnd(name string) (string, error) {
+	f, err := os.Open(r.log(name))
+	if notThere(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.IsDir() {
+		return "", err
+	}
+	from := max(0, info.Size()-maxLogEnd)
+	data, err := io.ReadAll(io.NewSectionReader(f, from, maxLogEnd))
+	if from > 0 {
+		_, data, _ = bytes.Cut(data, []byte{'\n'})
+	}
+	return string(data), err
+}
+
 // started returns the value with which the command started. known is false if the host
 // may have changed the ref since, and its log does not show the value; olds are then the
 // values of that time in the log.
@@ -203,7 +227,7 @@ func (r *reader) started(name string, now entry, o *Options) (v value, known boo
 	if err == nil && ctime(info).Before(o.since(name)) && now.id != "" {
 		return now.value, true, nil
 	}
-	log, err := r.readLog(name)
+	log, err := r.readLogEnd(name)
 	if err != nil || now.id == "" {
 		return now.value, false, nil
 	}

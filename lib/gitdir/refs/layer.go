@@ -17,6 +17,8 @@ const (
 	maxRef    = 4 << 10
 	maxPacked = 128 << 20
 	maxLog    = 32 << 20
+	maxLogs   = 128 << 20 // of all logs together, with those of the host
+	maxLogEnd = 1 << 20   // of one of the host's, if only the end is read
 
 	// maxDepth bounds the parts of a ref's name: each directory on the way is open.
 	maxDepth = 64

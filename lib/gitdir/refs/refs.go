@@ -9,6 +9,7 @@
 package refs
 
 import (
+	"errors"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -149,13 +150,40 @@ func Own(h Host) (ids []string, err error) {
 		}
 		return nil
 	})
-	log, _ := r.readLog(stash)
+	stashes, failed := Stashes(h)
+	return append(ids, stashes...), errors.Join(err, failed)
+}
+
+// Stashes returns the commits of the host's stash, the oldest first.
+func Stashes(h Host) (ids []string, err error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	log, err := r.readLog(stash)
 	for line := range strings.Lines(log) {
 		if e, bad := parseEntry(strings.TrimSuffix(line, "\n"), h.HexLen); bad == nil {
 			ids = append(ids, e.New)
 		}
 	}
 	return ids, err
+}
+
+// Has reports which of some references the host has.
+func Has(h Host, names ...string) (map[string]bool, error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	has := map[string]bool{}
+	for _, name := range names {
+		now, err := r.read(name)
+		if err != nil {
+			return nil, err
+		}
+		has[name] = now.value != value{}
+	}
+	return has, nil
 }
 
 // Now returns the time of the clock that file systems take a ctime from. It may

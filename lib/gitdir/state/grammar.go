@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -37,11 +38,11 @@ var rebaseMerge = map[string]check{
 	"rewritten-pending":         lines(`ID`),
 	"squash-onto":               head("commit"),
 	"refs-to-delete":            refsToDelete,
-	"update-refs":               updateRefs,
+	"update-refs":               empty, // git would move these branches
 	"interactive":               empty,
 	"cdate_is_adate":            empty,
 	"ignore_date":               empty,
-	"orig-head":                 head("commit"),
+	"orig-head":                 origin,
 	"head":                      head("commit"),
 	"verbose":                   empty,
 	"quiet":                     empty,
@@ -60,7 +61,7 @@ var rebaseMerge = map[string]check{
 // sequencer are the files of a cherry-pick or revert of several commits.
 var sequencer = map[string]check{
 	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}),
-	"head":         head("commit"),
+	"head":         origin,
 	"abort-safety": abortSafety,
 	"opts":         options,
 }
@@ -107,6 +108,19 @@ func head(kind string) check {
 	return func(l *lander, data, _ []byte) error {
 		return l.object(strings.TrimSuffix(string(data), "\n"), kind)
 	}
+}
+
+// origin is the commit to which giving up resets HEAD and its branch: no commit that they
+// had when the command started is lost by that.
+func origin(l *lander, data, old []byte) error {
+	id := strings.TrimSuffix(string(data), "\n")
+	if err := l.object(id, "commit"); err != nil || bytes.Equal(data, old) {
+		return err
+	}
+	if l.Follows == nil || !l.Follows(id) {
+		return fmt.Errorf("commit %s lacks commits of the host's HEAD, which would be reset to it", id)
+	}
+	return nil
 }
 
 // heads are IDs of commits, one on each line.
@@ -203,7 +217,8 @@ func lines(pattern string) check {
 }
 
 // rebaseCommands are the commands of a todo list that run no program, with the kind
-// of their argument. Not among them: label, reset and merge, which take any reference.
+// of their argument. Not among them: label, reset, merge and update-ref, which take any
+// reference.
 var rebaseCommands = map[string]string{
 	"pick": "commit", "p": "commit",
 	"revert": "commit",
@@ -213,7 +228,6 @@ var rebaseCommands = map[string]string{
 	"fixup": "fixup", "f": "fixup",
 	"drop": "commit", "d": "commit",
 	"noop": "", "break": "", "b": "",
-	"update-ref": "ref", "u": "ref",
 }
 
 // todo checks a list of commands. Git allows spaces before a command; git itself
@@ -253,8 +267,6 @@ func (l *lander) argument(kind, rest string) error {
 			first, _, _ = strings.Cut(more, " ")
 		}
 		return l.commit(first)
-	case "ref":
-		return branch(rest)
 	}
 	return fmt.Errorf("internal error: an argument of kind %q", kind)
 }
@@ -276,12 +288,20 @@ func branch(ref string) error {
 	return nil
 }
 
-func headName(_ *lander, data, _ []byte) error {
+// headName is the branch that git moves when the rebase ends: the one that the host has
+// checked out.
+func headName(l *lander, data, old []byte) error {
 	name := strings.TrimSuffix(string(data), "\n")
-	if name == "detached HEAD" {
+	if name == "detached HEAD" && l.Branch == "" {
 		return nil
 	}
-	return branch(name)
+	if err := branch(name); err != nil {
+		return err
+	}
+	if name != l.Branch && !bytes.Equal(data, old) {
+		return fmt.Errorf("the host has not checked out %q", name)
+	}
+	return nil
 }
 
 // refsToDelete are refs that git deletes when the rebase ends.
@@ -293,40 +313,6 @@ func refsToDelete(_ *lander, data, _ []byte) error {
 		}
 		return label(name)
 	})
-}
-
-// updateRefs are branches, each with its ID before and after, that git updates when
-// the rebase ends. The null ID stands for none: git deletes the branch, unless a line of
-// the list, which is still to come, gives it another.
-func updateRefs(l *lander, data, _ []byte) error {
-	at, name := 0, ""
-	err := eachLine(data, func(line string) error {
-		at++
-		switch null := l.isID(line) && strings.Trim(line, "0") == ""; {
-		case at%3 == 1:
-			name = line
-			return branch(line)
-		case at%3 == 2 && null, null && l.toUpdate(name):
-			return nil
-		case null:
-			return fmt.Errorf("it would delete %q", name)
-		}
-		return l.object(line, "commit")
-	})
-	if err == nil && at%3 != 0 {
-		err = errors.New("it ends too early")
-	}
-	return err
-}
-
-// toUpdate reports whether the list of a rebase still updates a branch.
-func (l *lander) toUpdate(branch string) bool {
-	for line := range strings.Lines(string(l.todo)) {
-		if f := strings.Fields(line); len(f) == 2 && (f[0] == "update-ref" || f[0] == "u") && f[1] == branch {
-			return true
-		}
-	}
-	return false
 }
 
 // quoted is a word in single quotes, as git's sq_quote writes it.
@@ -383,16 +369,19 @@ func options(_ *lander, data, _ []byte) error {
 	})
 }
 
-// bisectStart is the branch or commit that `git bisect reset` checks out.
-func bisectStart(l *lander, data, _ []byte) error {
+// bisectStart is the branch or commit that `git bisect reset` checks out: that of the host's
+// HEAD.
+func bisectStart(l *lander, data, old []byte) error {
 	name := strings.TrimSuffix(string(data), "\n")
-	if l.isID(name) {
+	switch {
+	case len(old) > 0 && bytes.Equal(data, old):
+		return nil
+	case l.isID(name) && l.Follows != nil && l.Follows(name):
 		return l.object(name, "commit")
+	case l.Branch != "refs/heads/"+name:
+		return fmt.Errorf("the host has not checked out %.80q", name)
 	}
-	if l.Branch == nil || !l.Branch("refs/heads/"+name) {
-		return fmt.Errorf("the host has no branch %.80q", name)
-	}
-	return branch("refs/heads/" + name)
+	return branch(l.Branch)
 }
 
 // bisectTerms are the words for bad and good. They must not be commands of git bisect.

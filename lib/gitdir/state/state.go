@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Options are facts about the host's objects. Without a function, no ID is known. An ID
@@ -27,8 +29,15 @@ type Options struct {
 	Exists func(id string) bool            // in the host's object database, now, and the host may check it out
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
 	Pick   func(id string) bool            // the host may apply the changes of this commit to its HEAD
-	Whole  func(short string) string       // the only ID that begins so, or ""
-	Branch func(ref string) bool           // the host has it
+	Whole  func(short string) string       // the ID for which git takes that beginning of one, or ""
+
+	// Branch is the branch to which the host's HEAD leads, "" for none. Follows reports whether
+	// a commit is, or follows, the one that the host has on the branch of the command's HEAD, or
+	// at its own HEAD if that is detached. Both are as before the command.
+	Branch  string
+	Follows func(id string) bool
+
+	Try bool // change nothing
 
 	// Keep keeps a commit of the host's that nothing else may refer to: the user's changes
 	// that `git rebase --autostash` has put away. It is called before the file that names it
@@ -121,7 +130,6 @@ type lander struct {
 	Options
 	host, upper, stage int
 	result             Result
-	todo               []byte // the list of the rebase that is judged
 }
 
 // stageName is a directory in the host's git directory for new files, and for old
@@ -193,7 +201,7 @@ func (l *lander) group(items []item) error {
 			changes = append(changes, *c)
 		}
 	}
-	for i := 0; i < len(changes) && len(stays) == 0; i++ {
+	for i := 0; i < len(changes) && len(stays) == 0 && !l.Try; i++ {
 		if err := l.keepStash(changes[i]); err != nil {
 			stays = append(stays, Stay{changes[i].name, fmt.Sprintf("cannot keep the changes that git has put away: %s", err)})
 		}
@@ -208,6 +216,9 @@ func (l *lander) group(items []item) error {
 		return nil
 	}
 	for _, c := range changes {
+		if l.Try {
+			break
+		}
 		if err := l.apply(c); err != nil {
 			return fmt.Errorf("%q: %w", c.name, err)
 		}
@@ -275,7 +286,6 @@ func (l *lander) judge(it item, c, old content) error {
 		}
 		return it.check(l, c.data, old.data)
 	}
-	l.todo = c.files["git-rebase-todo"]
 	if len(it.files) == 0 && len(c.files) > 0 {
 		return errors.New("its patches may change any file")
 	}
@@ -284,11 +294,29 @@ func (l *lander) judge(it item, c, old content) error {
 		if check == nil {
 			return fmt.Errorf("%q is not known", name)
 		}
-		if err := check(l, c.files[name], nil); err != nil {
+		if err := check(l, c.files[name], old.files[name]); err != nil {
 			return fmt.Errorf("%q: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// Picks returns the IDs of the commits that a state of the host's, rebase-merge or
+// sequencer, has still to apply, as its list has them.
+func Picks(dir string) (ids []string) {
+	for _, list := range []string{"git-rebase-todo", "todo"} {
+		data, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(dir, list), 0, maxFile)
+		for line := range strings.Lines(string(data)) {
+			words := strings.Fields(line)
+			if len(words) > 2 && (words[1] == "-C" || words[1] == "-c") {
+				words = words[1:]
+			}
+			if len(words) > 1 && isHex(words[1]) {
+				ids = append(ids, words[1])
+			}
+		}
+	}
+	return ids
 }
 
 // keepStash keeps the changes that git has put away, if the host's state names them and the

@@ -27,6 +27,8 @@ type scene struct {
 	since  time.Time
 	hexLen int
 	kinds  map[string]string
+
+	branch, head string // of HEAD before the command
 }
 
 // newScene copies a repository with the branches main and side, whose commits
@@ -145,6 +147,8 @@ func (s *scene) begin() {
 	s.base = filepath.Join(s.t.TempDir(), "base")
 	s.copy(s.path(".git"), s.base)
 	s.marks, s.since, s.kinds = map[string]Mark{}, time.Now().Add(time.Hour), nil
+	s.branch, _ = s.try("symbolic-ref", "-q", "HEAD")
+	s.branch, s.head = strings.TrimSpace(s.branch), s.git("rev-parse", "HEAD")
 }
 
 // end splits the git directory: the host gets objects, refs, HEAD and index, and the
@@ -195,8 +199,13 @@ func (s *scene) options() Options {
 			}
 			return ""
 		},
-		Branch: func(ref string) bool {
-			return exec.Command("git", "-C", s.path("."), "show-ref", "--verify", "-q", ref).Run() == nil
+		Branch: s.branch,
+		Follows: func(id string) bool {
+			before := s.head
+			if branch, err := s.try("symbolic-ref", "-q", "HEAD"); err == nil {
+				before = s.git("--git-dir="+s.base, "rev-parse", strings.TrimSpace(branch))
+			}
+			return exec.Command("git", "-C", s.path("."), "merge-base", "--is-ancestor", before, id).Run() == nil
 		},
 		Since:  s.since,
 		Landed: s.marks,
@@ -298,10 +307,6 @@ func TestGoesOn(t *testing.T) {
 				s.stops("-c", "sequence.editor=true", "rebase", "-i", "--autosquash", "main")
 				resolve(s)
 			},
-			[]string{"rebase-merge"},
-			[]string{"rebase", "--continue"}, nil},
-		{"rebase that updates refs", func(s *scene) { s.git("branch", "stacked", "side~2") },
-			func(s *scene) { s.stops("rebase", "--update-refs", "main"); resolve(s) },
 			[]string{"rebase-merge"},
 			[]string{"rebase", "--continue"}, nil},
 		{"rebase with autostash", func(s *scene) { s.write("d", "changed\n") },
@@ -413,6 +418,28 @@ func TestStays(t *testing.T) {
 		why  string
 	}{
 		{"rebase with exec", func(s *scene) { s.stops("rebase", "--exec", "true", "main") }, `rebase-merge: "done": the command "exec"`},
+		{"rebase that updates refs", func(s *scene) {
+			s.git("branch", "stacked", "side~2")
+			s.stops("rebase", "--update-refs", "main")
+		}, `rebase-merge: "done": the command "update-ref"`},
+		{"rebase of another branch", func(s *scene) {
+			s.git("branch", "other")
+			s.stops("rebase", "main", "other")
+		}, `rebase-merge: "head-name": the host has not checked out "refs/heads/other"`},
+		{"rebase after a reset", func(s *scene) {
+			s.git("reset", "-q", "--hard", "side~1")
+			s.stops("rebase", "main")
+		}, `rebase-merge: "orig-head": commit `},
+		{"cherry-pick after a reset", func(s *scene) {
+			s.git("checkout", "-q", "main")
+			s.git("reset", "-q", "--hard", "main~1")
+			s.commit("file", "other")
+			s.stops("cherry-pick", "main~1..side")
+		}, `sequencer: "head": commit `},
+		{"bisect from another branch", func(s *scene) {
+			s.git("checkout", "-q", "main")
+			s.git("bisect", "start", "side", "main~2")
+		}, `BISECT_START: the host has not checked out "main"`},
 		{"rebase with a strategy option", func(s *scene) { s.stops("rebase", "-X", "ignore-space-change", "main") }, `rebase-merge: "strategy_opts"`},
 		{"am", func(s *scene) {
 			s.write("mails", s.git("format-patch", "--stdout", "main~1..side")+"\n")
@@ -454,7 +481,7 @@ func TestEdits(t *testing.T) {
 	s := newScene(t, "sha1")
 	s.git("branch", "stacked", "side~2")
 	s.begin()
-	s.stops("rebase", "--update-refs", "main")
+	s.stops("rebase", "main")
 	s.git("config", "x.y", "z")
 	after, _ := s.end()
 	head := s.git("rev-parse", "HEAD")
@@ -463,18 +490,19 @@ func TestEdits(t *testing.T) {
 	missing := func(name string) string { return name + " " + none + " x\n" }
 	for name, lines := range map[string][]string{
 		"git-rebase-todo": {"exec id", "x id", " exec id", "\texec id", "exec", "pick", missing("pick"), "pick side", "pick " + tree, "fixup -C", "fixup -x " + head,
-			"update-ref refs/tags/x", "update-ref HEAD", "label x", "reset main", "merge -C " + head + " main", "noop x", "pick\t" + head, "pick " + head + " \x1b[2J", "strange"},
+			"update-ref refs/tags/x", "update-ref refs/heads/stacked", "label x", "reset main", "merge -C " + head + " main", "noop x", "pick\t" + head, "pick " + head + " \x1b[2J", "strange"},
 		"done":           {"exec id"},
 		"strategy":       {"x", "octopus", "../x"},
 		"strategy_opts":  {"--ours"},
 		"gpg_sign_opt":   {"-S"},
 		"unknown":        {""},
 		"trailer":        {"x"},
-		"head-name":      {"refs/tags/x", "HEAD", "refs/heads/../x", "refs/heads/-x", "refs/heads/", ""},
+		"head-name":      {"refs/tags/x", "HEAD", "refs/heads/../x", "refs/heads/-x", "refs/heads/", "", "refs/heads/main", "detached HEAD"},
+		"orig-head":      {none, tree, s.git("rev-parse", "main"), s.git("rev-parse", "side~1"), ""},
 		"onto":           {none, "main", head[:10], "ref: refs/heads/main", tree, ""},
 		"autostash":      {none, "--index"},
 		"refs-to-delete": {"refs/heads/main", "refs/rewritten/../heads/main"},
-		"update-refs":    {"refs/heads/x\n" + head, "refs/tags/x\n" + head + "\n" + head, "refs/heads/x\n" + head + "\n" + none, "refs/heads/other\n" + head + "\n" + strings.Repeat("0", 40)},
+		"update-refs":    {"refs/heads/stacked\n" + s.git("rev-parse", "stacked") + "\n" + head},
 		"author-script":  {"GIT_AUTHOR_NAME='a'", "GIT_AUTHOR_NAME='a'\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'\nPATH='x'", "GIT_AUTHOR_NAME='a';id\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'", "GIT_AUTHOR_NAME='a'$(id)\nGIT_AUTHOR_EMAIL='b'\nGIT_AUTHOR_DATE='@1 +0000'"},
 		"message":        {"a\x1b]0;x\x07", "a\x00b"},
 		"msgnum":         {"-1", "x", "1 2"},
@@ -528,10 +556,11 @@ func TestFiles(t *testing.T) {
 		{"MERGE_RR", none + "\t../../out\x00", "not empty"},
 		{"COMMIT_EDITMSG", "naïve\n\ttext\r\n", ""},
 		{"COMMIT_EDITMSG", "\x1b]0;x\x07", "control character"},
-		{"BISECT_START", "main", ""},
+		{"BISECT_START", "side", ""},
+		{"BISECT_START", "main", "has not checked out"},
 		{"BISECT_START", head, ""},
-		{"BISECT_START", "--orphan=x", "no branch"},
-		{"BISECT_START", none, "no object"},
+		{"BISECT_START", "--orphan=x", "has not checked out"},
+		{"BISECT_START", none, "has not checked out"},
 		{"BISECT_TERMS", "bad\ngood", ""},
 		{"BISECT_TERMS", "bad", "not two terms"},
 		{"BISECT_TERMS", "bad\nbad", "not two terms"},
@@ -601,6 +630,7 @@ func TestHostFiles(t *testing.T) {
 	s.since = time.Now().Add(-time.Hour)
 	head := s.git("rev-parse", "HEAD") + "\n"
 	older := s.git("rev-parse", "HEAD~1") + "\n"
+	s.git("--git-dir="+s.base, "update-ref", "refs/heads/side", "HEAD~1")
 	git := func(name string) string { return s.path(".git/" + name) }
 	put := func(dir, name, content string) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777))

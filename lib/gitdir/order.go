@@ -2,6 +2,7 @@ package gitdir
 
 import (
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -11,9 +12,10 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// LendersFirst sorts layers in the order in which they land: a repository comes after those
-// from which it borrows objects. Its new commits are complete only then.
-func LendersFirst(layers []*Layer) []*Layer {
+// InOrder sorts layers in the order in which they land: a repository comes after those from
+// which it borrows objects, and after those in its work tree, which may be submodules. Its new
+// commits are complete only then.
+func InOrder(layers []*Layer) []*Layer {
 	if len(layers) < 2 {
 		return layers
 	}
@@ -25,11 +27,11 @@ func LendersFirst(layers []*Layer) []*Layer {
 			return
 		}
 		seen[l] = true
-		for _, dir := range l.borrows() {
-			for _, lender := range layers {
-				if fsat.Within(dir, lender.GitDir) {
-					add(lender)
-				}
+		dirs := l.borrows()
+		for _, other := range layers {
+			lends := slices.ContainsFunc(dirs, func(dir string) bool { return fsat.Within(dir, other.GitDir) })
+			if lends || fsat.Within(filepath.Dir(other.GitDir), filepath.Dir(l.GitDir)) {
+				add(other)
 			}
 		}
 		sorted = append(sorted, l)
