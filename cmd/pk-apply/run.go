@@ -173,6 +173,7 @@ type reviewed struct {
 	GitDir      string `json:"git_dir"`
 	Ref         string `json:"ref"`
 	Modes       string `json:"modes"`
+	Stashes     string `json:"stashes"`
 }
 
 // list reads the list of --from.
@@ -418,7 +419,7 @@ func (w *work) unseen(pending []trialflags.Ref) string {
 	}
 	for _, r := range pending {
 		seen := slices.ContainsFunc(w.list, func(l reviewed) bool {
-			return l.GitDir == r.GitDir && l.Ref == r.Name && l.Before == r.Old+r.OldTarget && l.After == r.New+r.Target
+			return l.GitDir == r.GitDir && l.Ref == r.Name && l.Before == r.Old+r.OldTarget && l.After == r.New+r.Target && l.Stashes == r.Stashes()
 		})
 		if !seen {
 			return r.Name

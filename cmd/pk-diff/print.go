@@ -187,12 +187,13 @@ type object struct {
 	Error       string `json:"error,omitempty"`
 	GitDir      string `json:"git_dir,omitempty"`
 	Ref         string `json:"ref,omitempty"`
+	Stashes     string `json:"stashes,omitempty"` // SHA-256, for pk-apply
 }
 
 func (p *printer) objects(s *trialflags.Selection) error {
 	lines := cli.JSON(p.out)
 	for _, r := range s.Refs {
-		o := object{Change: "G", GitDir: r.GitDir, Ref: r.Name, Before: r.Old + r.OldTarget, After: r.New + r.Target}
+		o := object{Change: "G", GitDir: r.GitDir, Ref: r.Name, Before: r.Old + r.OldTarget, After: r.New + r.Target, Stashes: r.Stashes()}
 		if err := lines.Encode(o); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 			for _, git := range append(gitdir.Submodules(r.CommonDir), r.CommonDir) {
 				for _, c := range gitdir.Checkouts(git) {
 					tree, err := filepath.EvalSymlinks(c.WorkTree)
-					if err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
+					if c.WorkTree == "" || err != nil || common[c.GitDir] != "" || slices.ContainsFunc(f.checkouts, func(o gitdir.Checkout) bool { return o.GitDir == c.GitDir || o.WorkTree == tree }) {
 						continue
 					}
 					common[c.GitDir], c.WorkTree = git, tree

@@ -659,8 +659,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 			c.Aside, err = g.stashed(c, heads)
 		case strings.HasPrefix(c.Name, "refs/bisect/"):
 			bad, _, _ := refs.Value(r.refs(git), "refs/bisect/bad")
-			_, before := g.before(git)
-			if c.New != "" && !r.isAncestor(c.New, bad, before, heads[git]) {
+			if c.New != "" && !r.isAncestor(c.New, bad, g.before(git).id, heads[git]) {
 				c.Aside = "HEAD does not have it in its history"
 			}
 		}
@@ -729,6 +728,9 @@ func (g *guard) checkedOut(h head, id string) (string, error) {
 	if err != nil {
 		return "", nil // it does not land
 	}
+	all, had := g.trees, g.had
+	g.trees, g.had = []head{h}, nil // another work tree may have another branch, with its files
+	defer func() { g.trees, g.had = all, had }()
 	return g.compare(c.tree, []string{h.id}, false)
 }
 

@@ -544,19 +544,22 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	for _, name := range state.Names {
 		since = min(since, out.since(path.Join(rel, name)))
 	}
-	branchBefore, idBefore := l.guard(r).before(git)
+	before := l.guard(r).before(git)
 	after := headID(up, upper, host)
-	resets := idBefore // where git resets HEAD if the work under way is given up
+	resets := before.id // where git resets HEAD if the work under way is given up
 	if branch := headOf(up, host); branch != "" {
 		resets, _, _ = refs.Value(host, branch)
 	}
 	o := state.Options{
 		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: func(short string) string { return r.wholeID(host, short) },
-		Exists:  func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
-		Pick:    func(id string) bool { return l.guard(r).mayPick(id, math.MaxInt, after) },
-		Branch:  branchBefore,
-		Follows: func(id string) bool { return resets == "" || r.isAncestor(resets, id) },
-		Since:   time.Unix(0, since), Landed: out.marks(rel),
+		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
+		Pick:   func(id string) bool { return l.guard(r).mayPick(id, math.MaxInt, after) },
+		Branch: before.branch,
+		Follows: func(id string) bool {
+			why, err := l.guard(r).checkedOut(before, id)
+			return why == "" && err == nil && (resets == "" || r.isAncestor(resets, id))
+		},
+		Since: time.Unix(0, since), Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
 			if kept != "" {
@@ -582,7 +585,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up)
 	}
-	if l.last && !underWay && after != idBefore {
+	if l.last && !underWay && after != before.id {
 		if op := l.cannotGoOn(r, git, up, after); op != "" {
 			underWay, held = true, append(held, op)
 		}
@@ -651,14 +654,12 @@ func landStates(git, rel string, up int, o state.Options, out *landed) error {
 	return err
 }
 
-// before returns the branch and the commit of a HEAD of the host before the landing.
-func (g *guard) before(git string) (branch, id string) {
-	for _, h := range g.trees {
-		if h.git == git {
-			return h.branch, h.id
-		}
+// before returns a HEAD of the host before the landing.
+func (g *guard) before(git string) head {
+	if i := slices.IndexFunc(g.trees, func(h head) bool { return h.git == git }); i >= 0 {
+		return g.trees[i]
 	}
-	return "", ""
+	return head{}
 }
 
 // headNow returns the commit of the host's HEAD.

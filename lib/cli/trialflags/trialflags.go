@@ -3,6 +3,8 @@
 package trialflags
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,6 +83,19 @@ type Ref struct {
 	File   bool  // Name is a file; Old and New are hashes of its content
 	Err    error // of a file that cannot be read, and does not land
 	refs.Change
+}
+
+// Stashes identifies the list of stashes, of which the reference names only the last: "" for
+// another reference.
+func (r Ref) Stashes() string {
+	if r.Name != "refs/stash" && !strings.HasSuffix(r.Name, "/refs/stash") || r.File {
+		return ""
+	}
+	hash := sha256.New()
+	for _, e := range r.Log {
+		hash.Write([]byte(e.String()))
+	}
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // Select lists the changes at paths, and below, as they were typed. None: all are.
