@@ -80,7 +80,7 @@ var gitScenes = []gitScene{
 	{name: "split index by the configuration", before: `git config core.splitIndex true; echo z >>a.txt; git add a.txt`, lines: []string{`echo x >n; git add n; git commit -qm n`, `echo y >m; git add m`}},
 	{name: "clone that borrows what the other one has just got", before: `git clone -q --shared . .a; echo .a >>.git/info/exclude`, root: ".a", options: []string{"--writable", "PROJECT"}, lines: []string{`cd ..; echo x >n; git add n; git commit -qm n; cd .a; git pull -q`, `git log --oneline -1`}},
 	{name: "rebase that puts changes away and brings them back", before: `git checkout -q topic; echo t >>a.txt; git commit -qam t; echo m >>sub/dir/f`, lines: []string{`git rebase -q --autostash main`, `git rebase --abort; cat sub/dir/f`}},
-	{name: "files that programs of the host run", before: `echo 1 >.envrc; git add .envrc; git commit -qm 1; echo 2 >.envrc; git commit -qam 2; mkdir .vscode; echo {} >.vscode/settings.json`, lines: []string{`git add .vscode; git commit -qm settings`, `git reset -q --soft HEAD~2`, `git commit -qm both`, `git rm -q --cached .envrc; git commit -qm gone`}},
+	{name: "files that programs of the host run", before: `echo 1 >.envrc; git add .envrc; git commit -qm 1; echo 2 >.envrc; git commit -qam 2; mkdir .vscode; echo {} >.vscode/settings.json`, lines: []string{`git add .vscode; git commit -qm settings`, `git reset -q --soft HEAD~2`, `git commit -qm both`}},
 	{name: "submodule of a linked worktree", before: `git -C wt -c protocol.file.allow=always submodule --quiet update --init`, lines: []string{`cd wt/mod; git checkout -q -b m; echo 1 >>lib.c; git commit -qam m`, `cd wt; git commit -qam bump; git submodule status`}},
 	{name: "merge that moves a submodule of a linked worktree", before: `git -C mod commit -q --allow-empty -m ahead; git commit -qam bump`, lines: []string{`cd wt; git merge -q main`}},
 	{name: "branch without files", lines: []string{`git switch -q --orphan o; git commit -q --allow-empty -m o`, `git log --oneline; echo x >n; git add n; git commit -qm n`}},
@@ -187,6 +187,90 @@ func TestProtectedFilesByGit(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "good\n", string(text), command)
 	}
+}
+
+// Git on the host moves a file of the stash into a directory to which all others have moved.
+func TestStashInAMovedDirectory(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	got := g.fence(t, `mkdir x; seq 30 >x/a; seq 40 >x/b; git add x; git commit -qm x; echo evil >x/tasks.json; git add x; git stash -q; mkdir .vscode; git mv x/a x/b .vscode; git commit -qm moved`)
+	assert.Contains(t, got.Stderr, "one side has moved a directory")
+	assert.Equal(t, "moved\n", g.host(t, g.Project, `git log -1 --format=%s; git stash pop -q 2>/dev/null || :`))
+	assert.NoFileExists(t, g.Project+"/.vscode/tasks.json")
+}
+
+// A commit adds and removes no protected file of the host's, unless the user has done that.
+func TestProtectedFilesComeAndGo(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "echo mine >.envrc; git add .envrc; git commit -qm envrc; mkdir .vscode; echo mine >.vscode/tasks.json")
+	subject := func() string { return g.host(t, g.Project, "git log -1 --format=%s") }
+
+	got := g.fence(t, "git rm -q --cached .envrc; git commit -qm without")
+	assert.Contains(t, got.Stderr, `programs of the host run ".envrc", and it has none`)
+	assert.Equal(t, "envrc\n", subject())
+	g.host(t, g.Project, "git reset -q; rm .envrc")
+	assert.Empty(t, g.fence(t, "git commit -qam without").Stderr, "the user has removed it")
+	assert.Equal(t, "without\n", subject())
+
+	got = g.fence(t, "git update-index --add --cacheinfo 100644,$(git rev-parse HEAD~1:.envrc),.envrc; git commit -qm again")
+	assert.Contains(t, got.Stderr, `programs of the host run ".envrc", of which it has another version`)
+	assert.Equal(t, "without\n", subject())
+	g.host(t, g.Project, "git reset -q")
+	assert.Empty(t, g.fence(t, "git add .vscode; git commit -qm tasks").Stderr, "the user has made it")
+	assert.Equal(t, "tasks\n", subject())
+}
+
+// The user's older stash, from a time when a protected file was another, does not keep back a
+// new one; nor does a commit of the same command.
+func TestStashesBesideOthers(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "echo 1 >.envrc; git add .envrc; git commit -qm 1; echo old >>a.txt; git stash -q; echo 2 >.envrc; git commit -qam 2; echo 3 >.envrc")
+	assert.NotContains(t, g.fence(t, "git commit -qam 3; echo new >>a.txt; git stash -q").Stderr, "refs/stash")
+	assert.Equal(t, "WIP on main: 3\nWIP on main: 1\n3\n", g.host(t, g.Project, "git stash list --format=%gs | sed 's/main: [0-9a-f]*/main:/'; git log -1 --format=%s"))
+	assert.NotContains(t, g.fence(t, "git stash pop -q").Stderr, "stays at")
+	assert.Equal(t, "1\nnew\n", g.host(t, g.Project, "git stash list | wc -l; tail -1 a.txt"))
+}
+
+// The submodule's commit lands before the superproject's that leads to it.
+func TestSubmoduleWithItsOwnGitDirectory(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git clone -q ../library own; git submodule --quiet add ./own own 2>/dev/null || git submodule add ../library own; git commit -qm own; test -d own/.git")
+	got := g.fence(t, "cd own; git commit -q --allow-empty -m inner; cd ..; git commit -qam outer")
+	assert.Empty(t, got.Stderr)
+	assert.Equal(t, "outer\ninner\n", g.host(t, g.Project, "git log -1 --format=%s; git -C own log -1 --format=%s; git diff --exit-code HEAD"))
+}
+
+// A tag of the command's does not take the name by which the user means another commit; a
+// branch that the host's git pull would merge is told.
+func TestNamesForOtherCommits(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git update-ref refs/remotes/origin/main HEAD~1; git remote add origin https://example.org/a.git")
+	got := g.fence(t, `git tag topic; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd
+		git config branch.topic.remote .; git config branch.topic.merge refs/heads/wtbranch; git branch -q --track fresh main`)
+	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main"} {
+		assert.Contains(t, got.Stderr, fmt.Sprintf("%q does not land: git would take its name for another commit's", name))
+	}
+	assert.Equal(t, 4, strings.Count(got.Stderr, "for another commit's"))
+	assert.Contains(t, got.Stderr, `git pull on the branch "topic" now merges "refs/heads/wtbranch"`)
+	assert.NotContains(t, got.Stderr, `"fresh"`)
+	assert.Equal(t, "abcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
+}
+
+// Work under way lands if giving it up, or going on, resets only what the host has checked out.
+func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q topic; echo t >>a.txt; git commit -qam t; git checkout -q main")
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git rebase -q main topic")
+	assert.Contains(t, got.Stderr, `the host has not checked out "refs/heads/topic"`)
+	assert.Equal(t, "ref: refs/heads/main\n", g.host(t, g.Project, "cat .git/HEAD; ! test -e .git/rebase-merge"))
+	g.fence(t, "git rebase --abort; git checkout -q topic")
+	assert.NotContains(t, g.Run(t, "pk-bash", "-y", "--raw", "--", "git rebase -q main").Stderr, "stays in the sandbox")
+	assert.Equal(t, "t\n", g.host(t, g.Project, "test -e .git/rebase-merge; git rebase --abort; git log -1 --format=%s topic"))
 }
 
 // As long as a command runs, a protected file of its making is there, and commits land.

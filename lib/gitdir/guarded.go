@@ -683,10 +683,12 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		if why, err := g.commit(e.New); why != "" || err != nil {
 			return why, err
 		}
+		may := false
 		for git, head := range heads {
-			if slices.Contains(g.layer.GitDirs, git) && !g.mayPick(e.New, 2, head) { // the third parent has untracked files
-				return "programs of the host run files, of which it or the commit before has other versions; or one side has moved a directory", nil
-			}
+			may = may || slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, head) // the third parent has untracked files
+		}
+		if !may {
+			return "programs of the host run files, of which it or the commit before has other versions; or one side has moved a directory", nil
 		}
 	}
 	return "", nil
