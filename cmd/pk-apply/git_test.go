@@ -149,6 +149,31 @@ func TestReviewedCommitsBelow(t *testing.T) {
 	}
 }
 
+// The list of stashes is reviewed, not only its end.
+func TestReviewedStashes(t *testing.T) {
+	b := clitest.NewBoxInOneRow(t)
+	g := newGround(t, b, "f: 1")
+	g.host(t, `git init -q; git add f; git commit -qm 1`)
+	g.trial(t, `echo 2 >f; git stash -q; echo 3 >f; git stash -q`)
+	list := g.diff(t, "--json").Stdout
+	g.trial(t, `i=$(git rev-parse stash@{0}); git stash clear; git stash store -m other $(git commit-tree -p HEAD -p HEAD -m other HEAD^{tree}); git stash store -m top $i`)
+	got := g.applyReviewed(t, list)
+	assert.Contains(t, got.Stdout, `refs/stash\" is not the one that was reviewed`)
+	assert.Empty(t, g.host(t, `git stash list`))
+	g.applyReviewed(t, g.diff(t, "--json").Stdout)
+	assert.Equal(t, "top\nother\n", g.host(t, `git stash list --format=%gs`))
+}
+
+// A trial stays that has commits to which nothing leads that lands.
+func TestCommitsThatDoNotLandKeepTheTrial(t *testing.T) {
+	b := clitest.NewBoxInOneRow(t)
+	g := newGround(t, b, "f: 1")
+	g.host(t, `git init -q; git add f; git commit -qm 1`)
+	g.trial(t, `git update-ref refs/wip $(git commit-tree -m wip HEAD^{tree})`)
+	assert.Equal(t, clitest.Outcome{}, g.Run(t, "pk-sweep", "--all"))
+	assert.Equal(t, "wip\n", g.trial(t, `git log -1 --format=%s refs/wip`))
+}
+
 // The user stages and switches branches between the commands of a trial. Landing loses
 // nothing of that.
 func TestGitStagedOnTheHost(t *testing.T) {

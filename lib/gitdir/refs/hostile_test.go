@@ -174,3 +174,21 @@ func TestTimesInLogs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(log), string(again))
 }
+
+// Beyond a number of bytes, references land without their logs.
+func TestManyLogs(t *testing.T) {
+	defer func(n int64) { maxLogs = n }(maxLogs)
+	w := newWorld(t, "c 0; c 1")
+	w.session("for n in 1 2 3; do git branch b$n HEAD~1; git branch -qf b$n HEAD; done")
+	info, err := os.Stat(filepath.Join(w.upper, "logs/refs/heads/b1"))
+	require.NoError(t, err)
+	maxLogs = 2*info.Size() + 1
+	changes, refused := w.changes()
+	assert.Empty(t, refused)
+	var logs []int
+	for _, c := range changes {
+		logs = append(logs, len(c.Log))
+	}
+	assert.Equal(t, []int{2, 2, 0}, logs)
+	assert.Equal(t, []string{"landed refs/heads/b1", "landed refs/heads/b2", "landed refs/heads/b3"}, w.land())
+}

@@ -17,8 +17,7 @@ const (
 	maxRef    = 4 << 10
 	maxPacked = 128 << 20
 	maxLog    = 32 << 20
-	maxLogs   = 128 << 20 // of all logs together, with those of the host
-	maxLogEnd = 1 << 20   // of one of the host's, if only the end is read
+	maxLogEnd = 1 << 20 // of one of the host's, if only the end is read
 
 	// maxDepth bounds the parts of a ref's name: each directory on the way is open.
 	maxDepth = 64
@@ -27,6 +26,9 @@ const (
 	// have changed.
 	maxEntries = 1 << 18
 )
+
+// maxLogs bounds the bytes of all logs together, with those of the host.
+var maxLogs int64 = 128 << 20
 
 // layer is an overlay's upper directory, without the lower one. All of it was
 // made by a command.
