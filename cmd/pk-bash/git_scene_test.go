@@ -233,6 +233,28 @@ func TestStashesBesideOthers(t *testing.T) {
 	assert.Equal(t, "1\nnew\n", g.host(t, g.Project, "git stash list | wc -l; tail -1 a.txt"))
 }
 
+// By the log of HEAD, git checkout - goes to no branch with other protected files.
+func TestSwitchBack(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, `echo 1 >.envrc; git add .envrc; git commit -qm 1; git branch dev; git branch other $(git commit-tree -p HEAD -m other $(git rm -q --cached .envrc; git update-index --add --cacheinfo 100644,$(echo evil | git hash-object -w --stdin),.envrc; git write-tree)); git reset -q; git checkout -q dev; git checkout -q main`)
+	for _, c := range []struct{ from, to string }{{"other", "dev"}, {"topic", "topic"}} {
+		g.fence(t, `h=$(git rev-parse HEAD); printf "%s %s U <u@x> %s +0000\tcheckout: moving from `+c.from+` to main\n" $h $h $(date +%s) >>.git/logs/HEAD`)
+		assert.Equal(t, "ref: refs/heads/"+c.to+"\n", g.host(t, g.Project, `git checkout -q -; cat .git/HEAD; git checkout -q main`), c.from)
+	}
+}
+
+// What the user's configuration runs in every repository is named when one is adopted.
+func TestAdoptedHooks(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git config --global core.hooksPath .githooks")
+	g.fence(t, `git init -q lib; cd lib; mkdir .githooks; echo x >.githooks/pre-commit; git add -A; git -c core.hooksPath=/none commit -qm l`)
+	got := g.Run(t, "pk-fs", "git-adopt", "lib")
+	assert.Zero(t, got.Status)
+	assert.Contains(t, got.Stderr, "your own configuration runs or reads \""+g.Project+"/lib/.githooks")
+}
+
 // The submodule's commit lands before the superproject's that leads to it.
 func TestSubmoduleWithItsOwnGitDirectory(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -14,9 +14,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"strings"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"
+	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
 	"pikuri/lib/gitsync"
 	"pikuri/lib/session"
@@ -368,7 +370,25 @@ func (w *work) gitAdopt() error {
 		w.ctx.Warn("git: %s", line)
 	}
 	w.ctx.Warn("hooks, other configuration and the like are left in %q", adopted.Rest)
+	for _, path := range namedIn(where, adopted.GitDir) {
+		w.ctx.Warn("git: your own configuration runs or reads %q, which a command has made: look at it before you use git there", path)
+	}
 	return w.answers().line(adopted.GitDir)
+}
+
+// namedIn lists the files and directories of a repository that the user's configuration of git
+// runs or reads in any, such as hooks at a relative core.hooksPath.
+func namedIn(dir, gitDir string) (list []string) {
+	names, err := gitconfig.NewNames([]string{dir}, nil, os.LookupEnv)
+	if err != nil || names.Repository(dir, gitDir, gitDir) != nil {
+		return nil
+	}
+	for _, n := range names.Named {
+		if _, err := os.Lstat(n.Path); err == nil && strings.HasPrefix(n.Path, dir+"/") && !strings.HasPrefix(n.Path+"/", gitDir+"/") {
+			list = append(list, n.Path)
+		}
+	}
+	return list
 }
 
 // scratch refuses a directory for git in which the workspace can write.

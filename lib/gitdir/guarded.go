@@ -355,9 +355,8 @@ func (g *guard) movesModule(id string) bool {
 			return false
 		}
 		return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
-			return strings.HasSuffix(c.GitDir, "/modules/"+name) && slices.ContainsFunc(g.trees, func(h head) bool {
-				rel, ok := strings.CutPrefix(c.WorkTree, h.workTree+"/")
-				return ok && rel != filepath.Clean(e.Value)
+			return slices.ContainsFunc(g.trees, func(h head) bool {
+				return c.GitDir == h.git+"/modules/"+name && c.WorkTree != filepath.Join(h.workTree, e.Value)
 			})
 		})
 	})

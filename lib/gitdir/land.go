@@ -868,6 +868,10 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	o := l.refOptions(r, out)
 	o.Held, o.Landed = map[string]time.Time{}, out.refs(rel)
+	o.Switch = func(id string) bool {
+		why, err := l.guard(r).checkedOut(l.guard(r).before(git), id)
+		return why == "" && err == nil
+	}
 	common := out.refs(r.rel)
 	for name, value := range common {
 		if !refs.PerWorktree(name) && name != "logs/HEAD" {

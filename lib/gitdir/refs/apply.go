@@ -498,13 +498,15 @@ func (t *transaction) clean(name, id string) bool {
 }
 
 // wasThere reports whether the text of a switch begins with a branch of the host, or with
-// the ID of a commit that it may check out.
+// the ID of a commit, that it may check out.
 func (t *transaction) wasThere(text string) bool {
 	name, _, _ := strings.Cut(text, " ")
-	if id, ok := parseID(name, t.HexLen); ok {
-		return t.kind(id) == "commit" && t.clean(head, id)
+	id, ok := parseID(name, t.HexLen)
+	if !ok && gitplace.IsBranch(name) {
+		now, err := t.read(heads + name)
+		id, ok = now.id, err == nil
 	}
-	return gitplace.IsBranch(name) && t.exists(heads+name)
+	return ok && t.kind(id) == "commit" && t.clean(head, id) && (t.o.Switch == nil || t.o.Switch(id))
 }
 
 // times returns the bounds of the times of lines that land for a command: it has run

@@ -59,6 +59,10 @@ type Options struct {
 	// log that leads to another does not land.
 	Clean func(id string) bool
 
+	// Switch, if not nil, reports whether HEAD may go to a commit of the host's: git finds one
+	// by the text of a switch in the log of HEAD.
+	Switch func(id string) bool
+
 	// IsAncestor, if not nil, reports whether commit a is in the history of one of others:
 	// of commits, or of tags of such. It may fail to find it.
 	IsAncestor func(a string, others ...string) bool
