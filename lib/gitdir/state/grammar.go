@@ -20,10 +20,10 @@ type check func(l *lander, data, old []byte) error
 // programs: strategy_opts, gpg_sign_opt, trailer. Git takes an empty one for an option
 // too: gpg_sign_opt makes it sign with the default key.
 var rebaseMerge = map[string]check{
-	"git-rebase-todo":           todo(rebaseCommands),
-	"git-rebase-todo.backup":    todo(rebaseCommands),
-	"done":                      todo(rebaseCommands),
-	"dropped":                   todo(rebaseCommands),
+	"git-rebase-todo":           todo(rebaseCommands, true),
+	"git-rebase-todo.backup":    todo(rebaseCommands, false),
+	"done":                      todo(rebaseCommands, false),
+	"dropped":                   todo(rebaseCommands, false),
 	"msgnum":                    number,
 	"end":                       number,
 	"message":                   text,
@@ -60,7 +60,7 @@ var rebaseMerge = map[string]check{
 
 // sequencer are the files of a cherry-pick or revert of several commits.
 var sequencer = map[string]check{
-	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}),
+	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}, true),
 	"head":         origin,
 	"abort-safety": abortSafety,
 	"opts":         options,
@@ -140,15 +140,15 @@ func abortSafety(l *lander, data, _ []byte) error {
 }
 
 // commit is object, but also accepts an abbreviated ID, which git writes into the list of
-// a cherry-pick.
-func (l *lander) commit(id string) error {
+// a cherry-pick. With apply, git will apply its changes.
+func (l *lander) commit(id string, apply bool) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) && l.Whole != nil {
 		id = l.Whole(id)
 	}
 	if err := l.object(id, "commit"); err != nil {
 		return err
 	}
-	if l.Pick == nil || !l.Pick(id) {
+	if apply && (l.Pick == nil || !l.Pick(id)) {
 		return fmt.Errorf("commit %s, or the one before, has other versions of files that programs of the host run", id)
 	}
 	return nil
@@ -156,7 +156,7 @@ func (l *lander) commit(id string) error {
 
 // picked is the ID of a commit whose changes git will apply.
 func picked(l *lander, data, _ []byte) error {
-	return l.commit(strings.TrimSuffix(string(data), "\n"))
+	return l.commit(strings.TrimSuffix(string(data), "\n"), true)
 }
 
 // object checks that an ID is well formed and names an object of the host.
@@ -231,8 +231,8 @@ var rebaseCommands = map[string]string{
 }
 
 // todo checks a list of commands. Git allows spaces before a command; git itself
-// writes none.
-func todo(commands map[string]string) check {
+// writes none. With apply, git will run them.
+func todo(commands map[string]string, apply bool) check {
 	return func(l *lander, data, _ []byte) error {
 		return eachLine(data, func(line string) error {
 			if line == "" || line[0] == '#' {
@@ -243,7 +243,7 @@ func todo(commands map[string]string) check {
 			if !ok {
 				return fmt.Errorf("the command %.40q", command)
 			}
-			if err := l.argument(kind, rest); err != nil {
+			if err := l.argument(kind, rest, apply); err != nil {
 				return fmt.Errorf("%.80q: %w", line, err)
 			}
 			return nil
@@ -252,7 +252,7 @@ func todo(commands map[string]string) check {
 }
 
 // argument checks the argument of a command of a todo list.
-func (l *lander) argument(kind, rest string) error {
+func (l *lander) argument(kind, rest string, apply bool) error {
 	first, more, _ := strings.Cut(rest, " ")
 	switch kind {
 	case "":
@@ -261,12 +261,12 @@ func (l *lander) argument(kind, rest string) error {
 		}
 		return nil
 	case "commit":
-		return l.commit(first)
+		return l.commit(first, apply)
 	case "fixup":
 		if first == "-C" || first == "-c" {
 			first, _, _ = strings.Cut(more, " ")
 		}
-		return l.commit(first)
+		return l.commit(first, apply)
 	}
 	return fmt.Errorf("internal error: an argument of kind %q", kind)
 }

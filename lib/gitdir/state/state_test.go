@@ -530,6 +530,18 @@ func TestEdits(t *testing.T) {
 	s.same(after, "rebase-merge")
 }
 
+// Git applies the changes of what is still to do.
+func TestOnlyWhatIsToDoIsPicked(t *testing.T) {
+	id := strings.Repeat("1", 40)
+	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return false }, Kind: func(string) (string, error) { return "commit", nil }}}
+	for name, lands := range map[string]bool{"done": true, "dropped": true, "git-rebase-todo.backup": true, "git-rebase-todo": false} {
+		for _, line := range []string{"pick " + id, "fixup -C " + id} {
+			assert.Equal(t, lands, rebaseMerge[name](l, []byte(line+"\n"), nil) == nil, name)
+		}
+	}
+	assert.Error(t, sequencer["todo"](l, []byte("pick "+id+"\n"), nil))
+}
+
 // TestFiles are single files with bad and good content.
 func TestFiles(t *testing.T) {
 	s := newScene(t, "sha256")
@@ -785,7 +797,7 @@ func FuzzTodo(f *testing.F) {
 	f.Add("x id\n\texec id")
 	f.Fuzz(func(t *testing.T, list string) {
 		l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
-		if todo(rebaseCommands)(l, []byte(list), nil) != nil {
+		if todo(rebaseCommands, true)(l, []byte(list), nil) != nil {
 			return
 		}
 		for line := range strings.SplitSeq(list, "\n") {
