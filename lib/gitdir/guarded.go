@@ -707,7 +707,9 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 		if len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(strings.ToLower(name))) > 0 {
 			hiding[c.Name] = true
 		} else if parts[1] == "tags" {
-			others["refs/heads/"+name], others["refs/remotes/"+name] = c.Name, c.Name
+			for _, other := range []string{"refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"} {
+				others[other] = c.Name
+			}
 		}
 	}
 	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
