@@ -21,7 +21,7 @@ import (
 var before = map[string]func(*testing.T, *scene){
 	"man/pk-git.7": func(t *testing.T, s *scene) {
 		script := `export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a
-git init -q . && git commit -q --allow-empty -m main && git checkout -q -b topic && git commit -q --allow-empty -m topic && git checkout -q -
+git init -q . && git commit -q --allow-empty -m main && git checkout -q -b topic && git commit -q --allow-empty -m topic && git branch feature && git checkout -q -
 pk-bwrap -- sh -c 'git branch -D topic; git init -q vendor/lib' && git rev-parse -q --verify refs/pk/trash/heads/topic`
 		got := s.run(t, "bash", "-ec", script)
 		require.Equal(t, 0, got.Status, got.Stderr)
