@@ -199,6 +199,35 @@ func TestStashInAMovedDirectory(t *testing.T) {
 	assert.NoFileExists(t, g.Project+"/.vscode/tasks.json")
 }
 
+// A stash fits all work trees; a list has no commit that moves a directory, and HEAD moves to
+// none that does not fit, also while a command runs; a rebase resets no branch to less.
+func TestWhatIsStillToBeApplied(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const base = `mkdir x .vscode; seq 30 >x/a; seq 40 >x/b; echo v >.vscode/v; git add x .vscode; git commit -qm x; `
+	const editLast = `GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i `
+	for _, c := range []struct{ name, host, first, second, next, file, content string }{
+		{"a stash of another work tree", `echo "export A=1" >.envrc; git add .envrc; git commit -qm e`, `cd wt; git show main:.envrc >notes; git add notes; git commit -qm n; echo "export EVIL=1" >>notes; git stash -q`, "", `git stash pop`, ".envrc", "export A=1\n"},
+		{"a list that moves and adds", base, `git checkout -q -b side; git mv x/a x/b .vscode; git commit -qm move; git checkout -q main; git checkout -q -b add; echo evil >x/tasks.json; git add x; git commit -qm add; git checkout -q main; echo m >m; git add m; git commit -qm m; git cherry-pick -n side; git reset -q --hard; git rm -q m; git commit -qm nom; git cherry-pick main~1 side add; true`, "", `git cherry-pick --continue; git cherry-pick --skip; git cherry-pick --skip`, ".vscode/tasks.json", ""},
+		{"HEAD moves under a rebase", base, `echo f >f; git add f; git commit -qm f; echo evil >x/tasks.json; git add x; git commit -qm add; ` + editLast + `HEAD~2`, `git mv x/a x/b .vscode; git commit -qm move; git branch seen; sleep 1.5`, `git rebase --continue`, ".vscode/tasks.json", ""},
+		{"HEAD moves under an autostash", base, `echo f >f; git add f; git commit -qm f; echo g >g; git add g; git commit -qm g; echo evil >x/tasks.json; git add x; ` + editLast + `--autostash HEAD~2`, `git mv x/a x/b .vscode; git commit -qm move`, `git rebase --continue`, ".vscode/tasks.json", ""},
+		{"a rebase aborted at a new branch", base + `echo f >f; git add f; git commit -qm f`, editLast + `HEAD~1; git branch new; git symbolic-ref HEAD refs/heads/new; git rev-parse main~2 >.git/rebase-merge/orig-head`, "", `git rebase --abort; git log -1 --format=%s main >subject`, "subject", "f\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			for _, command := range []string{c.first, c.second} {
+				if command != "" {
+					g.Run(t, "pk-bash", "-y", "--raw", "--", command)
+				}
+			}
+			g.patient(t, g.Project, c.next)
+			text, _ := os.ReadFile(g.Project + "/" + c.file)
+			assert.Equal(t, c.content, string(text))
+		})
+	}
+}
+
 // A commit adds and removes no protected file of the host's, unless the user has done that.
 func TestProtectedFilesComeAndGo(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
@@ -271,18 +300,19 @@ func TestNamesForOtherCommits(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, "git update-ref refs/remotes/origin/main HEAD~1; git update-ref refs/remotes/up/main HEAD; git symbolic-ref refs/remotes/up/HEAD refs/remotes/up/main; git remote add origin https://example.org/a.git")
-	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd
+	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd; git tag both; git branch both; git tag 1234567; git tag v1-1-gabcd; git branch origin/main; git branch v1
 		git config branch.topic.remote .; git config branch.topic.merge refs/heads/wtbranch; git branch -q --track fresh main`)
-	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main", "refs/tags/up"} {
+	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main", "refs/tags/up", "refs/tags/both", "refs/heads/both", "refs/tags/1234567", "refs/tags/v1-1-gabcd", "refs/heads/origin/main", "refs/heads/v1"} {
 		assert.Contains(t, got.Stderr, fmt.Sprintf("%q does not land: git would take its name for another commit's", name))
 	}
-	assert.Equal(t, 5, strings.Count(got.Stderr, "for another commit's"))
+	assert.Equal(t, 11, strings.Count(got.Stderr, "for another commit's"))
 	assert.Contains(t, got.Stderr, `git pull on the branch "topic" now merges "refs/heads/wtbranch"`)
 	assert.NotContains(t, got.Stderr, `"fresh"`)
 	assert.Equal(t, "abcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
-// Work under way lands if giving it up, or going on, resets only what the host has checked out.
+// Work under way lands if giving it up, or going on, resets only what the host has checked out,
+// or a new branch.
 func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
@@ -290,7 +320,10 @@ func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
 	got := g.Run(t, "pk-bash", "-y", "--raw", "--", "git rebase -q main topic")
 	assert.Contains(t, got.Stderr, `the host has not checked out "refs/heads/topic"`)
 	assert.Equal(t, "ref: refs/heads/main\n", g.host(t, g.Project, "cat .git/HEAD; ! test -e .git/rebase-merge"))
-	g.fence(t, "git rebase --abort; git checkout -q topic")
+	g.fence(t, "git rebase --abort")
+	assert.NotContains(t, g.Run(t, "pk-bash", "-y", "--raw", "--", "git checkout -q -b own; echo o >>a.txt; git commit -qam o; git checkout -q main; echo m >>a.txt; git commit -qam m; git rebase -q main own").Stderr, "stays in the sandbox")
+	g.host(t, g.Project, "test -e .git/rebase-merge; git rebase --abort")
+	g.fence(t, "git checkout -q topic")
 	assert.NotContains(t, g.Run(t, "pk-bash", "-y", "--raw", "--", "git rebase -q main").Stderr, "stays in the sandbox")
 	assert.Equal(t, "t\n", g.host(t, g.Project, "test -e .git/rebase-merge; git rebase --abort; git log -1 --format=%s topic"))
 }

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -323,7 +325,7 @@ func isBare(entries []objects.Entry) bool {
 // merge carries over changes of that one.
 func (g *guard) file(path string, mode uint32, id string, added bool) (string, error) {
 	if mode == index.ModeGitlink {
-		return g.gitlink(path, id)
+		return g.gitlink(path, id, added)
 	}
 	if path == ".gitmodules" && g.movesModule(id) {
 		return "it gives a submodule of the host's another path", nil
@@ -461,20 +463,24 @@ func (g *guard) isModule() bool {
 }
 
 // gitlink judges the commit of a submodule: git checks it out there with the commit of its
-// superproject. Which repository that is, a command can change with .gitmodules, so the commit
-// has to be clean in each that has it. A work tree that the host has populated must have it.
-func (g *guard) gitlink(path, id string) (string, error) {
+// superproject. Which repository that is, a command can change with .gitmodules, of which git
+// reads the file. So the commit has to be clean in each that has it, and none may have it
+// that the host uses elsewhere, or that a new gitlink would use. A work tree that the host has
+// populated must have it.
+func (g *guard) gitlink(path, id string, added bool) (string, error) {
 	found, populated := false, false
-	gits := map[string]bool{}
-	for _, c := range g.layer.Checkouts {
-		if slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) }) {
-			populated, gits[c.GitDir] = true, true
-		}
-	}
+	here := map[string]bool{} // by git directory
 	for _, module := range Submodules(g.repo.host) {
-		gits[module] = true
+		here[module] = !added
 	}
-	for git := range gits {
+	for _, c := range g.layer.Checkouts {
+		is := slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) })
+		if _, ok := here[c.GitDir]; ok || is {
+			here[c.GitDir] = is
+		}
+		populated = populated || is
+	}
+	for git, is := range here {
 		rel, err := filepath.Rel(g.layer.GitDir, git)
 		if err != nil {
 			return "", err
@@ -483,7 +489,9 @@ func (g *guard) gitlink(path, id string) (string, error) {
 		if err != nil || !r.objects.Has(id) {
 			continue
 		}
-		found = true
+		if found = true; !is && !populated {
+			return fmt.Sprintf("%q would be a submodule that the host has elsewhere", path), nil
+		}
 		if why, err := g.guard(r).commit(id); why != "" || err != nil {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
@@ -497,7 +505,8 @@ func (g *guard) gitlink(path, id string) (string, error) {
 // staged returns why the host must not get changed entries of the index, or "".
 func (g *guard) staged(x *indexes) (string, error) {
 	for _, e := range x.changed {
-		if why, err := g.file(e.Path, e.Mode, e.ID, false); why != "" || err != nil {
+		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })
+		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
 			return why, err
 		}
 		dir := ""
@@ -682,43 +691,103 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 		if why, err := g.commit(e.New); why != "" || err != nil {
 			return why, err
 		}
-		may := false
+		may, others := false, true
 		for git, head := range heads {
-			may = may || slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, head) // the third parent has untracked files
+			if slices.Contains(g.layer.GitDirs, git) && g.mayPick(e.New, 2, false, head) { // the third parent has untracked files
+				may = true
+			} else {
+				others = others && g.lacksNone(e.New, head)
+			}
 		}
-		if !may {
+		if !may || !others {
 			return "programs of the host run files, of which it or the commit before has other versions; or one side has moved a directory", nil
 		}
 	}
 	return "", nil
 }
 
-// hiding lists the new references whose short names git takes for them, and not for a commit,
-// a branch or a remote branch that the host has.
+// shortID is a name that git could take for the beginning of an ID, some day: alone, or at the
+// end of one that git-describe(1) prints.
+var shortID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^[0-9a-f]{7,}$|-g[0-9a-f]{4,}$`) })
+
+// hiding lists the new references whose short names git takes for another thing that the host
+// has, or this command makes: a commit, or a branch, remote branch or tag.
 func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	hiding := map[string]bool{}
-	others := map[string]string{} // with the names of tags
+	others := map[string][]string{} // new references, by those of the same short name
+	made := map[string]bool{}
 	for _, c := range changes {
+		made[c.Name] = c.New != ""
 		parts := strings.SplitN(c.Name, "/", 3)
-		if c.New == "" || c.Old != "" || len(parts) < 3 || !slices.Contains([]string{"heads", "tags", "remotes"}, parts[1]) {
+		if c.New == "" || c.Old != "" || len(parts) < 3 {
 			continue
 		}
 		name := strings.TrimSuffix(parts[2], "/HEAD")
-		if len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(strings.ToLower(name))) > 0 {
-			hiding[c.Name] = true
-		} else if parts[1] == "tags" {
-			for _, other := range []string{"refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"} {
-				others[other] = c.Name
-			}
+		short := len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(strings.ToLower(name))) > 0
+		var same []string
+		switch parts[1] {
+		case "tags":
+			hiding[c.Name] = short || shortID().MatchString(name)
+			same = []string{"refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
+		case "heads":
+			hiding[c.Name] = short || shortID().MatchString(name)
+			same = []string{"refs/tags/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
+		}
+		for _, other := range same {
+			others[other] = append(others[other], c.Name)
 		}
 	}
 	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
-	for other, is := range has {
-		if is {
-			hiding[others[other]] = true
+	for other, names := range others {
+		for _, name := range names {
+			hiding[name] = hiding[name] || has[other] || made[other]
 		}
 	}
 	return hiding, err
+}
+
+// lacksNone reports whether the parent of a stash has each protected file that a HEAD has: git
+// takes one that it has not for another file, renamed.
+func (g *guard) lacksNone(stash, head string) bool {
+	c, err := g.repo.look(stash)
+	if err != nil || len(c.up) == 0 {
+		return false
+	}
+	one, err := g.repo.look(head)
+	other, failed := g.repo.look(c.up[0])
+	return err == nil && failed == nil && !g.lacksIn(one.tree, other.tree, "") && !g.movesDir(c.up[0], stash, head)
+}
+
+// lacksIn reports whether a directory has a protected file that another one has not; "" has none.
+func (g *guard) lacksIn(tree, other, dir string) bool {
+	if tree == other {
+		return false
+	}
+	list, err := g.tree(tree)
+	var others []objects.Entry
+	if err == nil && other != "" {
+		others, err = g.tree(other)
+	}
+	if err != nil || g.budget < 0 || len(dir) > maxCheckout {
+		return true
+	}
+	return slices.ContainsFunc(list, func(e objects.Entry) bool {
+		path := filepath.Join(dir, e.Name)
+		if !g.protects(path) {
+			return false
+		}
+		i := slices.IndexFunc(others, func(o objects.Entry) bool {
+			return o.Name == e.Name && (o.Mode == unix.S_IFDIR) == (e.Mode == unix.S_IFDIR)
+		})
+		if e.Mode != unix.S_IFDIR {
+			return i < 0
+		}
+		below := ""
+		if i >= 0 {
+			below = others[i].ID
+		}
+		return g.lacksIn(e.ID, below, path)
+	})
 }
 
 // checkedOut returns why a work tree must not get a commit of the host's, or "": the
@@ -749,8 +818,8 @@ func (g *guard) headIDs() (ids []string) {
 // has a protected file that the parent has not, git takes it for another file of the parent
 // that was renamed, if their contents are alike, and changes it as the commit changes the
 // other. And where one side has moved all of a directory, git moves there what the other has
-// added to it.
-func (g *guard) mayPick(id string, parents int, head string) bool {
+// added to it, so that a commit moves none which others may follow.
+func (g *guard) mayPick(id string, parents int, back bool, head string) bool {
 	if why, err := g.commit(id); why != "" || err != nil {
 		return false
 	}
@@ -759,7 +828,11 @@ func (g *guard) mayPick(id string, parents int, head string) bool {
 		return false
 	}
 	return !slices.ContainsFunc(c.up[:min(len(c.up), parents)], func(up string) bool {
-		return !g.alike(up, head) || g.movesDir(up, id, head) || g.movesDir(id, up, head)
+		from, to := up, id
+		if back {
+			from, to = id, up
+		}
+		return !g.alike(up, head) || g.movesDir(from, to, head) || g.removesDir(from, to)
 	})
 }
 
@@ -777,24 +850,49 @@ func (g *guard) movesDir(base, a, b string) bool {
 	return g.movesIn(trees[0], trees[1], trees[2], 0)
 }
 
+// removesDir reports whether a commit lacks a directory that another has.
+func (g *guard) removesDir(base, id string) bool {
+	one, err := g.repo.look(base)
+	other, failed := g.repo.look(id)
+	return err != nil || failed != nil || g.removesIn(one.tree, other.tree, 0)
+}
+
+func (g *guard) removesIn(base, tree string, depth int) bool {
+	if base == tree {
+		return false
+	}
+	was, now := g.dirs(base), g.dirs(tree)
+	if g.budget < 0 || depth > maxCheckout/2 {
+		return true
+	}
+	for name, id := range was {
+		if now[name] == "" || g.removesIn(id, now[name], depth+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// dirs returns the directories in a directory.
+func (g *guard) dirs(tree string) map[string]string {
+	list, err := g.tree(tree)
+	if err != nil {
+		g.budget = -1
+	}
+	dirs := map[string]string{}
+	for _, e := range list {
+		if e.Mode == unix.S_IFDIR {
+			dirs[e.Name] = e.ID
+		}
+	}
+	return dirs
+}
+
 func (g *guard) movesIn(base, a, b string, depth int) bool {
 	if base == a || base == b || a == b {
 		return false
 	}
-	below := func(tree string) map[string]string {
-		list, err := g.tree(tree)
-		if err != nil {
-			g.budget = -1
-		}
-		dirs := map[string]string{}
-		for _, e := range list {
-			if e.Mode == unix.S_IFDIR {
-				dirs[e.Name] = e.ID
-			}
-		}
-		return dirs
-	}
-	was, one, other := below(base), below(a), below(b)
+	was, one, other := g.dirs(base), g.dirs(a), g.dirs(b)
 	if g.budget < 0 || depth > maxCheckout/2 {
 		return true
 	}
@@ -833,7 +931,13 @@ func (g *guard) alikeIn(a, b, dir string) bool {
 				return false
 			}
 			i := slices.IndexFunc(others, func(o objects.Entry) bool { return o.Name == e.Name && o.Mode == e.Mode })
-			return e.Mode != unix.S_IFDIR || i < 0 || !g.alikeIn(e.ID, others[i].ID, path)
+			switch {
+			case e.Mode != unix.S_IFDIR:
+				return true
+			case i < 0:
+				return g.lacksIn(e.ID, "", path)
+			}
+			return !g.alikeIn(e.ID, others[i].ID, path)
 		})
 	}
 	return !differ(one, other) && !differ(other, one)

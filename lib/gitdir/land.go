@@ -550,14 +550,26 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	if branch := headOf(up, host); branch != "" {
 		resets, _, _ = refs.Value(host, branch)
 	}
+	fresh := map[string]bool{}
 	o := state.Options{
 		HexLen: r.hexLen(), Kind: r.objects.Kind, Whole: func(short string) string { return r.wholeID(host, short) },
 		Exists: func(id string) bool { return r.objects.Has(id) && l.clean(r, id) },
-		Pick:   func(id string) bool { return l.guard(r).mayPick(id, math.MaxInt, after) },
+		Pick:   func(id string, back bool) bool { return l.guard(r).mayPick(id, math.MaxInt, back, after) },
 		Branch: before.branch,
-		Follows: func(id string) bool {
+		Follows: func(id string, rebase bool) bool {
+			from := resets
+			if rebase {
+				from = before.id
+			}
 			why, err := l.guard(r).checkedOut(before, id)
-			return why == "" && err == nil && (resets == "" || r.isAncestor(resets, id))
+			return why == "" && err == nil && (from == "" || r.isAncestor(from, id))
+		},
+		Fresh: func(branch string) bool { // as it was before the references landed
+			if _, known := fresh[branch]; !known {
+				id, _, err := refs.Value(host, branch)
+				fresh[branch] = err == nil && id == ""
+			}
+			return fresh[branch]
 		},
 		Since: time.Unix(0, since), Landed: out.marks(rel),
 		Keep: func(id string) error {
@@ -583,7 +595,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		}
 		underWay = len(held) > 0 && !(isRebase(up, held) && headOf(up, host) != "")
 	} else { // a state that git is writing would be incomplete
-		underWay = hasOperation(up)
+		underWay = hasOperation(up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(git, name)) })
 	}
 	if l.last && !underWay && after != before.id {
 		if op := l.cannotGoOn(r, git, up, after); op != "" {
@@ -674,15 +686,15 @@ func headNow(host refs.Host) string {
 // cannotGoOn returns the name of a state of the host's, which the command has not changed,
 // that the host's git may not go on with at another HEAD, or "".
 func (l *lander) cannotGoOn(r *repository, git string, up int, head string) string {
-	for _, op := range []string{"rebase-merge", "sequencer"} {
+	for _, op := range []string{"rebase-merge", "sequencer", "MERGE_AUTOSTASH"} {
 		if _, err := fsat.Lstat(up, op); err == nil {
 			continue
 		}
-		for _, id := range state.Picks(filepath.Join(git, op)) {
+		for id, back := range state.Picks(git, op) {
 			if len(id) < r.hexLen() {
 				id = r.wholeID(r.refs(git), id)
 			}
-			if !l.guard(r).mayPick(id, math.MaxInt, head) {
+			if !l.guard(r).mayPick(id, math.MaxInt, back, head) {
 				return op
 			}
 		}

@@ -42,7 +42,7 @@ var rebaseMerge = map[string]check{
 	"interactive":               empty,
 	"cdate_is_adate":            empty,
 	"ignore_date":               empty,
-	"orig-head":                 origin,
+	"orig-head":                 origin(true),
 	"head":                      head("commit"),
 	"verbose":                   empty,
 	"quiet":                     empty,
@@ -61,7 +61,7 @@ var rebaseMerge = map[string]check{
 // sequencer are the files of a cherry-pick or revert of several commits.
 var sequencer = map[string]check{
 	"todo":         todo(map[string]string{"pick": "commit", "p": "commit", "revert": "commit"}, true),
-	"head":         origin,
+	"head":         origin(false),
 	"abort-safety": abortSafety,
 	"opts":         options,
 }
@@ -112,15 +112,17 @@ func head(kind string) check {
 
 // origin is the commit to which giving up resets HEAD and its branch: no commit that they
 // had when the command started is lost by that.
-func origin(l *lander, data, old []byte) error {
-	id := strings.TrimSuffix(string(data), "\n")
-	if err := l.object(id, "commit"); err != nil || bytes.Equal(data, old) {
-		return err
+func origin(rebase bool) check {
+	return func(l *lander, data, old []byte) error {
+		id := strings.TrimSuffix(string(data), "\n")
+		if err := l.object(id, "commit"); err != nil || bytes.Equal(data, old) {
+			return err
+		}
+		if l.Follows == nil || !l.Follows(id, rebase) {
+			return fmt.Errorf("commit %s lacks commits of the host's HEAD, which would be reset to it", id)
+		}
+		return nil
 	}
-	if l.Follows == nil || !l.Follows(id) {
-		return fmt.Errorf("commit %s lacks commits of the host's HEAD, which would be reset to it", id)
-	}
-	return nil
 }
 
 // heads are IDs of commits, one on each line.
@@ -140,15 +142,15 @@ func abortSafety(l *lander, data, _ []byte) error {
 }
 
 // commit is object, but also accepts an abbreviated ID, which git writes into the list of
-// a cherry-pick. With apply, git will apply its changes.
-func (l *lander) commit(id string, apply bool) error {
+// a cherry-pick. With apply, git will apply its changes, or with back take them back.
+func (l *lander) commit(id string, apply, back bool) error {
 	if len(id) >= 4 && len(id) < l.HexLen && isHex(id) && l.Whole != nil {
 		id = l.Whole(id)
 	}
 	if err := l.object(id, "commit"); err != nil {
 		return err
 	}
-	if apply && (l.Pick == nil || !l.Pick(id)) {
+	if apply && (l.Pick == nil || !l.Pick(id, back)) {
 		return fmt.Errorf("commit %s, or the one before, has other versions of files that programs of the host run", id)
 	}
 	return nil
@@ -156,7 +158,7 @@ func (l *lander) commit(id string, apply bool) error {
 
 // picked is the ID of a commit whose changes git will apply.
 func picked(l *lander, data, _ []byte) error {
-	return l.commit(strings.TrimSuffix(string(data), "\n"), true)
+	return l.commit(strings.TrimSuffix(string(data), "\n"), true, false)
 }
 
 // object checks that an ID is well formed and names an object of the host.
@@ -243,7 +245,7 @@ func todo(commands map[string]string, apply bool) check {
 			if !ok {
 				return fmt.Errorf("the command %.40q", command)
 			}
-			if err := l.argument(kind, rest, apply); err != nil {
+			if err := l.argument(kind, rest, apply, command == "revert"); err != nil {
 				return fmt.Errorf("%.80q: %w", line, err)
 			}
 			return nil
@@ -252,7 +254,7 @@ func todo(commands map[string]string, apply bool) check {
 }
 
 // argument checks the argument of a command of a todo list.
-func (l *lander) argument(kind, rest string, apply bool) error {
+func (l *lander) argument(kind, rest string, apply, back bool) error {
 	first, more, _ := strings.Cut(rest, " ")
 	switch kind {
 	case "":
@@ -261,12 +263,12 @@ func (l *lander) argument(kind, rest string, apply bool) error {
 		}
 		return nil
 	case "commit":
-		return l.commit(first, apply)
+		return l.commit(first, apply, back)
 	case "fixup":
 		if first == "-C" || first == "-c" {
 			first, _, _ = strings.Cut(more, " ")
 		}
-		return l.commit(first, apply)
+		return l.commit(first, apply, false)
 	}
 	return fmt.Errorf("internal error: an argument of kind %q", kind)
 }
@@ -289,7 +291,7 @@ func branch(ref string) error {
 }
 
 // headName is the branch that git moves when the rebase ends: the one that the host has
-// checked out.
+// checked out, or a new one.
 func headName(l *lander, data, old []byte) error {
 	name := strings.TrimSuffix(string(data), "\n")
 	if name == "detached HEAD" && l.Branch == "" {
@@ -298,7 +300,7 @@ func headName(l *lander, data, old []byte) error {
 	if err := branch(name); err != nil {
 		return err
 	}
-	if name != l.Branch && !bytes.Equal(data, old) {
+	if name != l.Branch && !bytes.Equal(data, old) && (l.Fresh == nil || !l.Fresh(name)) {
 		return fmt.Errorf("the host has not checked out %q", name)
 	}
 	return nil
@@ -376,7 +378,7 @@ func bisectStart(l *lander, data, old []byte) error {
 	switch {
 	case len(old) > 0 && bytes.Equal(data, old):
 		return nil
-	case l.isID(name) && l.Follows != nil && l.Follows(name):
+	case l.isID(name) && l.Follows != nil && l.Follows(name, true):
 		return l.object(name, "commit")
 	case l.Branch != "refs/heads/"+name:
 		return fmt.Errorf("the host has not checked out %.80q", name)

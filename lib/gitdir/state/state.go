@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -28,14 +29,16 @@ type Options struct {
 	HexLen int                             // digits of an ID: 40 or 64
 	Exists func(id string) bool            // in the host's object database, now, and the host may check it out
 	Kind   func(id string) (string, error) // "commit", "tree" and so on
-	Pick   func(id string) bool            // the host may apply the changes of this commit to its HEAD
+	Pick   func(id string, back bool) bool // the host may apply the changes of this commit to its HEAD, or take them back
 	Whole  func(short string) string       // the ID for which git takes that beginning of one, or ""
 
 	// Branch is the branch to which the host's HEAD leads, "" for none. Follows reports whether
-	// a commit is, or follows, the one that the host has on the branch of the command's HEAD, or
-	// at its own HEAD if that is detached. Both are as before the command.
+	// a commit is, or follows, the one that the host has there; or without rebase, on the branch
+	// of the command's HEAD, or at its own HEAD if that is detached. All are as before the command.
 	Branch  string
-	Follows func(id string) bool
+	Follows func(id string, rebase bool) bool
+
+	Fresh func(branch string) bool // the host did not have it
 
 	Try bool // change nothing
 
@@ -301,22 +304,27 @@ func (l *lander) judge(it item, c, old content) error {
 	return nil
 }
 
-// Picks returns the IDs of the commits that a state of the host's, rebase-merge or
-// sequencer, has still to apply, as its list has them.
-func Picks(dir string) (ids []string) {
-	for _, list := range []string{"git-rebase-todo", "todo"} {
-		data, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(dir, list), 0, maxFile)
-		for line := range strings.Lines(string(data)) {
-			words := strings.Fields(line)
-			if len(words) > 2 && (words[1] == "-C" || words[1] == "-c") {
-				words = words[1:]
-			}
-			if len(words) > 1 && isHex(words[1]) {
-				ids = append(ids, words[1])
+// Picks yields the IDs of the commits that work under way in a git directory of the host's has
+// still to apply, or to take back, as its files have them: rebase-merge, sequencer or
+// MERGE_AUTOSTASH.
+func Picks(host, name string) iter.Seq2[string, bool] {
+	return func(yield func(id string, back bool) bool) {
+		for _, file := range []string{name + "/git-rebase-todo", name + "/todo", name + "/autostash", name} {
+			data, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(host, file), 0, maxFile)
+			for line := range strings.Lines(string(data)) {
+				words := append([]string{"pick"}, strings.Fields(line)...)
+				if len(words) > 2 {
+					words = words[1:]
+				}
+				if len(words) > 2 && (words[1] == "-C" || words[1] == "-c") {
+					words = words[1:]
+				}
+				if len(words) > 1 && isHex(words[1]) && !yield(words[1], words[0] == "revert") {
+					return
+				}
 			}
 		}
 	}
-	return ids
 }
 
 // keepStash keeps the changes that git has put away, if the host's state names them and the

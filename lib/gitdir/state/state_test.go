@@ -190,7 +190,7 @@ func (s *scene) options() Options {
 		HexLen: s.hexLen,
 		Kind:   func(id string) (string, error) { return s.kinds[id], nil },
 		Exists: func(id string) bool { return s.kinds[id] != "" },
-		Pick:   func(string) bool { return true },
+		Pick:   func(string, bool) bool { return true },
 		Whole: func(short string) string {
 			for id := range s.kinds {
 				if strings.HasPrefix(id, short) {
@@ -200,9 +200,9 @@ func (s *scene) options() Options {
 			return ""
 		},
 		Branch: s.branch,
-		Follows: func(id string) bool {
+		Follows: func(id string, rebase bool) bool {
 			before := s.head
-			if branch, err := s.try("symbolic-ref", "-q", "HEAD"); err == nil {
+			if branch, err := s.try("symbolic-ref", "-q", "HEAD"); err == nil && !rebase {
 				before = s.git("--git-dir="+s.base, "rev-parse", strings.TrimSpace(branch))
 			}
 			return exec.Command("git", "-C", s.path("."), "merge-base", "--is-ancestor", before, id).Run() == nil
@@ -533,7 +533,7 @@ func TestEdits(t *testing.T) {
 // Git applies the changes of what is still to do.
 func TestOnlyWhatIsToDoIsPicked(t *testing.T) {
 	id := strings.Repeat("1", 40)
-	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return false }, Kind: func(string) (string, error) { return "commit", nil }}}
+	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string, bool) bool { return false }, Kind: func(string) (string, error) { return "commit", nil }}}
 	for name, lands := range map[string]bool{"done": true, "dropped": true, "git-rebase-todo.backup": true, "git-rebase-todo": false} {
 		for _, line := range []string{"pick " + id, "fixup -C " + id} {
 			assert.Equal(t, lands, rebaseMerge[name](l, []byte(line+"\n"), nil) == nil, name)
@@ -796,7 +796,7 @@ func FuzzTodo(f *testing.F) {
 	f.Add("pick " + id + " x\n# exec x\nlabel a\nmerge -C " + id + " a # x\nfixup -C " + id + "\n")
 	f.Add("x id\n\texec id")
 	f.Fuzz(func(t *testing.T, list string) {
-		l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
+		l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string, bool) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
 		if todo(rebaseCommands, true)(l, []byte(list), nil) != nil {
 			return
 		}
@@ -810,7 +810,7 @@ func FuzzTodo(f *testing.F) {
 // To git, an empty file is often an option without a value. Only files that git itself
 // leaves empty may be so.
 func TestEmptyFiles(t *testing.T) {
-	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
+	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string, bool) bool { return true }, Kind: func(string) (string, error) { return "commit", nil }}}
 	checks := map[string]check{}
 	for _, group := range groups {
 		for _, it := range group {
