@@ -204,13 +204,14 @@ func TestStashInAMovedDirectory(t *testing.T) {
 func TestWhatIsStillToBeApplied(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const base = `mkdir x .vscode; seq 30 >x/a; seq 40 >x/b; echo v >.vscode/v; git add x .vscode; git commit -qm x; `
-	const editLast = `GIT_SEQUENCE_EDITOR='sed -i 1s/^pick/edit/' git rebase -q -i `
+	const pause = `GIT_SEQUENCE_EDITOR='sed -i 1ibreak' git rebase -q -i `
+	const move = `cp x/a x/b .vscode; git rm -qr x; git add .vscode; git commit -qm move; `
 	for _, c := range []struct{ name, host, first, second, next, file, content string }{
 		{"a stash of another work tree", `echo "export A=1" >.envrc; git add .envrc; git commit -qm e`, `cd wt; git show main:.envrc >notes; git add notes; git commit -qm n; echo "export EVIL=1" >>notes; git stash -q`, "", `git stash pop`, ".envrc", "export A=1\n"},
-		{"a list that moves and adds", base, `git checkout -q -b side; git mv x/a x/b .vscode; git commit -qm move; git checkout -q main; git checkout -q -b add; echo evil >x/tasks.json; git add x; git commit -qm add; git checkout -q main; echo m >m; git add m; git commit -qm m; git cherry-pick -n side; git reset -q --hard; git rm -q m; git commit -qm nom; git cherry-pick main~1 side add; true`, "", `git cherry-pick --continue; git cherry-pick --skip; git cherry-pick --skip`, ".vscode/tasks.json", ""},
-		{"HEAD moves under a rebase", base, `echo f >f; git add f; git commit -qm f; echo evil >x/tasks.json; git add x; git commit -qm add; ` + editLast + `HEAD~2`, `git mv x/a x/b .vscode; git commit -qm move; git branch seen; sleep 1.5`, `git rebase --continue`, ".vscode/tasks.json", ""},
-		{"HEAD moves under an autostash", base, `echo f >f; git add f; git commit -qm f; echo g >g; git add g; git commit -qm g; echo evil >x/tasks.json; git add x; ` + editLast + `--autostash HEAD~2`, `git mv x/a x/b .vscode; git commit -qm move`, `git rebase --continue`, ".vscode/tasks.json", ""},
-		{"a rebase aborted at a new branch", base + `echo f >f; git add f; git commit -qm f`, editLast + `HEAD~1; git branch new; git symbolic-ref HEAD refs/heads/new; git rev-parse main~2 >.git/rebase-merge/orig-head`, "", `git rebase --abort; git log -1 --format=%s main >subject`, "subject", "f\n"},
+		{"a list that moves and adds", base, `git checkout -q -b c; echo cc >a.txt; git commit -qam c; git checkout -q -b m main; ` + move + `git checkout -q -b a main; echo evil >x/tasks.json; git add x; git commit -qm add; git checkout -q main; echo mm >a.txt; git commit -qam mm; git cherry-pick c m a`, "", `echo r >a.txt; git add a.txt; git cherry-pick --continue`, ".vscode/tasks.json", ""},
+		{"HEAD moves under a rebase", base, `echo evil >x/tasks.json; git add x; git commit -qm add; ` + pause + `HEAD~1`, move + `git branch seen; sleep 1.5`, `git rebase --continue`, ".vscode/tasks.json", ""},
+		{"HEAD moves under an autostash", base, `echo f >f; git add f; git commit -qm f; echo evil >x/tasks.json; git add x; ` + pause + `--autostash HEAD~1`, move, `git rebase --continue`, ".vscode/tasks.json", ""},
+		{"a rebase aborted at a new branch", base + `echo f >f; git add f; git commit -qm f`, pause + `HEAD~1; git branch new; git symbolic-ref HEAD refs/heads/new; git rev-parse main~2 >.git/rebase-merge/orig-head`, "", `git rebase --abort; git log -1 --format=%s main >subject`, "subject", "f\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
