@@ -301,15 +301,15 @@ func TestNamesForOtherCommits(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, "git update-ref refs/remotes/origin/main HEAD~1; git update-ref refs/remotes/up/main HEAD; git symbolic-ref refs/remotes/up/HEAD refs/remotes/up/main; git remote add origin https://example.org/a.git")
-	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd; git tag both; git branch both; git tag 1234567; git tag v1-1-gabcd; git branch origin/main; git branch v1
+	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd; git tag both; git branch both; git tag abc1234; git tag 20261126; git tag v1-1-gabcd; git branch origin/main; git branch v1
 		git config branch.topic.remote .; git config branch.topic.merge refs/heads/wtbranch; git branch -q --track fresh main`)
-	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main", "refs/tags/up", "refs/tags/both", "refs/heads/both", "refs/tags/1234567", "refs/tags/v1-1-gabcd", "refs/heads/origin/main", "refs/heads/v1"} {
+	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main", "refs/tags/up", "refs/tags/both", "refs/heads/both", "refs/tags/abc1234", "refs/tags/v1-1-gabcd", "refs/heads/origin/main", "refs/heads/v1"} {
 		assert.Contains(t, got.Stderr, fmt.Sprintf("%q does not land: git would take its name for another commit's", name))
 	}
 	assert.Equal(t, 11, strings.Count(got.Stderr, "for another commit's"))
 	assert.Contains(t, got.Stderr, `git pull on the branch "topic" now merges "refs/heads/wtbranch"`)
 	assert.NotContains(t, got.Stderr, `"fresh"`)
-	assert.Equal(t, "abcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
+	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
 // Work under way lands if giving it up, or going on, resets only what the host has checked out,

@@ -270,12 +270,14 @@ func (g *guard) removed(entries []objects.Entry, files map[string]int, below map
 	lacks := func(name string, isDir bool) bool {
 		return !slices.ContainsFunc(entries, func(e objects.Entry) bool { return e.Name == name && (e.Mode == unix.S_IFDIR) == isDir })
 	}
-	for name, n := range files {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		n := files[name]
 		if path := filepath.Join(dir, name); n == all && g.protects(path) && lacks(name, false) && g.present(path) {
 			return fmt.Sprintf("programs of the host run %q, and it has none", path)
 		}
 	}
-	for name, ids := range below {
+	for _, name := range slices.Sorted(maps.Keys(below)) {
+		ids := below[name]
 		path := filepath.Join(dir, name)
 		if len(ids) < all || !g.protects(path) || !lacks(name, true) {
 			continue
@@ -706,9 +708,15 @@ func (g *guard) stashed(c *refs.Change, heads map[string]string) (string, error)
 	return "", nil
 }
 
-// shortID is a name that git could take for the beginning of an ID, some day: alone, or at the
-// end of one that git-describe(1) prints.
-var shortID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i)^[0-9a-f]{7,}$|-g[0-9a-f]{4,}$`) })
+// describes is the end of a name that git-describe(1) prints.
+var describes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`-g[0-9a-f]{4,}$`) })
+
+// mayBeShort reports whether git could take a name for the beginning of an ID, some day. One of
+// digits alone may be a date.
+func mayBeShort(name string) bool {
+	hexadecimal := strings.Trim(name, "0123456789abcdef") == "" && strings.ContainsAny(name, "abcdef")
+	return len(name) >= 7 && hexadecimal || describes().MatchString(name)
+}
 
 // hiding lists the new references whose short names git takes for another thing that the host
 // has, or this command makes: a commit, or a branch, remote branch or tag.
@@ -723,14 +731,15 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 			continue
 		}
 		name := strings.TrimSuffix(parts[2], "/HEAD")
-		short := len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(strings.ToLower(name))) > 0
+		lower := strings.ToLower(name)
+		short := len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(lower)) > 0 || mayBeShort(lower)
 		var same []string
 		switch parts[1] {
 		case "tags":
-			hiding[c.Name] = short || shortID().MatchString(name)
+			hiding[c.Name] = short
 			same = []string{"refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
 		case "heads":
-			hiding[c.Name] = short || shortID().MatchString(name)
+			hiding[c.Name] = short
 			same = []string{"refs/tags/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
 		}
 		for _, other := range same {
