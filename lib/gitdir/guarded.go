@@ -41,7 +41,8 @@ type Checkout struct {
 type guard struct {
 	*lander
 	repo     *repository
-	trees    []head              // the work trees of the repository
+	trees    []head              // the work trees of the repository; in checkedOut one of them
+	tops     []head              // all of them
 	names    map[string][]string // by their first part; in lower case, as some file systems ignore it
 	verdicts map[string]string   // why a commit is not clean, or ""
 	own      *walk               // of the host's branches
@@ -70,7 +71,8 @@ func (l *lander) guard(r *repository) *guard {
 		return r.guard
 	}
 	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, budget: maxGuarded}
-	g.trees = l.heads(r)
+	g.tops = l.heads(r)
+	g.trees = g.tops
 	g.own = r.from(g.headIDs()...)
 	for _, c := range l.layer.Checkouts {
 		if l.original(c.GitDir) != l.original(r.host) {
@@ -359,7 +361,7 @@ func (g *guard) movesModule(id string) bool {
 			return false
 		}
 		return slices.ContainsFunc(g.layer.Checkouts, func(c Checkout) bool {
-			return slices.ContainsFunc(g.trees, func(h head) bool {
+			return slices.ContainsFunc(g.tops, func(h head) bool {
 				return c.GitDir == h.git+"/modules/"+name && c.WorkTree != filepath.Join(h.workTree, e.Value)
 			})
 		})
@@ -476,7 +478,7 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 		here[module] = !added
 	}
 	for _, c := range g.layer.Checkouts {
-		is := slices.ContainsFunc(g.trees, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) })
+		is := slices.ContainsFunc(g.tops, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) })
 		if _, ok := here[c.GitDir]; ok || is {
 			here[c.GitDir] = is
 		}
