@@ -274,7 +274,7 @@ func TestSwitchBack(t *testing.T) {
 	}
 }
 
-// What the user's configuration runs in every repository is named when one is adopted.
+// Files that the user's configuration runs in every repository are named when one is adopted.
 func TestAdoptedHooks(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)

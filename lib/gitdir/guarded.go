@@ -324,9 +324,9 @@ func isBare(entries []objects.Entry) bool {
 }
 
 // file returns why git on the host must not check out a file, a link or a submodule that is
-// new at a path, or "". A protected file that a commit adds must be the one that a work tree
-// has: together with the removal of another file, git takes it for that one, renamed, and a
-// merge carries over changes of that one.
+// new at a path, or "". A protected file that a commit adds must be a work tree's own: if a
+// commit also removes another file, git may take that for the old name, and a merge then
+// applies changes of that file to the protected one.
 func (g *guard) file(path string, mode uint32, id string, added bool) (string, error) {
 	if mode == index.ModeGitlink {
 		return g.gitlink(path, id, added)
@@ -757,8 +757,8 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 	return hiding, err
 }
 
-// lacksNone reports whether the parent of a stash has each protected file that a HEAD has: git
-// takes one that it has not for another file, renamed.
+// lacksNone reports whether the parent of a stash has each protected file of a HEAD: git takes
+// a file that is new to it for another one, renamed.
 func (g *guard) lacksNone(stash, head string) bool {
 	c, err := g.repo.look(stash)
 	if err != nil || len(c.up) == 0 {
@@ -828,8 +828,8 @@ func (g *guard) headIDs() (ids []string) {
 // first parents to a HEAD, or take them back. That it is clean is not enough: where the HEAD
 // has a protected file that the parent has not, git takes it for another file of the parent
 // that was renamed, if their contents are alike, and changes it as the commit changes the
-// other. And where one side has moved all of a directory, git moves there what the other has
-// added to it, so that a commit moves none which others may follow.
+// other. And if one side has moved all of a directory, git moves new files of the other side
+// there, too. Since others may follow, no commit removes a directory.
 func (g *guard) mayPick(id string, parents int, back bool, head string) bool {
 	if why, err := g.commit(id); why != "" || err != nil {
 		return false

@@ -87,8 +87,8 @@ type Index struct {
 	gaps     []gap
 }
 
-// gap is a run of entries between those that the host's index has too, byte for byte. Its
-// place may have entries of one index alone.
+// gap is a run of entries that the host's index does not have byte for byte, and the host's
+// in their place. One of the two may be empty.
 type gap struct{ own, host []entry }
 
 // entry has no pointers: there may be a million of them.
@@ -369,7 +369,7 @@ func (h *hostReader) upTo(x *Index, e *entry) error {
 	return nil
 }
 
-// trees reads what follows the entries.
+// trees reads the extensions behind the entries.
 func (h *hostReader) trees() (root *cacheTree, err error) {
 	x := h.index
 	if x.data == nil {

@@ -290,8 +290,8 @@ func branch(ref string) error {
 	return nil
 }
 
-// headName is the branch that git moves when the rebase ends: the one that the host has
-// checked out, or a new one.
+// headName is the branch that git moves when the rebase ends: the host has checked it out, or
+// does not have it.
 func headName(l *lander, data, old []byte) error {
 	name := strings.TrimSuffix(string(data), "\n")
 	if name == "detached HEAD" && l.Branch == "" {

@@ -530,7 +530,7 @@ func TestEdits(t *testing.T) {
 	s.same(after, "rebase-merge")
 }
 
-// Git applies the changes of what is still to do.
+// Git applies the changes of the commits in the list that is still to do.
 func TestOnlyWhatIsToDoIsPicked(t *testing.T) {
 	id := strings.Repeat("1", 40)
 	l := &lander{Options: Options{HexLen: 40, Exists: func(string) bool { return true }, Pick: func(string, bool) bool { return false }, Kind: func(string) (string, error) { return "commit", nil }}}
