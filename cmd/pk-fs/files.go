@@ -11,10 +11,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"strings"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/confine"

@@ -630,7 +630,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		return err
 	}
 	if l.last {
-		o.Try, after = false, headNow(host)
+		if o.Try = false; len(held) == 0 { // else it stays, as HEAD may
+			after = headNow(host)
+		}
 		if err := landStates(git, rel, up, o, out); err != nil {
 			return err
 		}
@@ -668,8 +670,8 @@ func landStates(git, rel string, up int, o state.Options, out *landed) error {
 
 // before returns a HEAD of the host before the landing.
 func (g *guard) before(git string) head {
-	if i := slices.IndexFunc(g.trees, func(h head) bool { return h.git == git }); i >= 0 {
-		return g.trees[i]
+	if i := slices.IndexFunc(g.tops, func(h head) bool { return h.git == git }); i >= 0 {
+		return g.tops[i]
 	}
 	return head{}
 }
