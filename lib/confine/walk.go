@@ -33,8 +33,7 @@ type walker struct {
 	place   []byte
 	rest    string
 	links   int
-	missing int // nothing exists beyond place[:missing]; -1: all of it exists
-	buf     []byte
+	missing int  // nothing exists beyond place[:missing]; -1: all of it exists
 	strict  bool // fail as stat(2) does at names that are missing or are no directories
 
 	visit func(stop) // called for each name, if not nil
@@ -119,7 +118,7 @@ func (w *walker) leave() {
 
 // look finds out whether place is a link, another file, or missing.
 func (w *walker) look(name string, above int) error {
-	target, err := w.readlink(string(w.place))
+	target, err := fsat.ReadLink(w.view.at(string(w.place)))
 	switch err {
 	case nil:
 		w.pass(name, target, false)
@@ -155,35 +154,12 @@ func (w *walker) follow(above int, target string) error {
 	return nil
 }
 
-// readlink returns the target of a link, which is never empty. It is
-// fsat.ReadLink with one buffer for the whole walk.
-func (w *walker) readlink(path string) (string, error) {
-	if w.buf == nil {
-		w.buf = make([]byte, unix.PathMax)
-	}
-	dir, name := w.view.at(path)
-	n, err := readlinkat(dir, name, w.buf)
-	switch {
-	case err != nil:
-		return "", err
-	case n == 0:
-		return "", unix.ENOENT
-	case n == len(w.buf):
-		return "", unix.ENAMETOOLONG
-	}
-	return string(w.buf[:n]), nil
-}
-
 // linkTest finds out whether name is a link: nil if it is, EINVAL if it is another
 // file, ENOENT or ENOTDIR if it is missing.
 func linkTest(dir int, name string) error {
 	var first [1]byte
-	_, err := readlinkat(dir, name, first[:])
+	_, err := fsat.Again(func() (int, error) { return unix.Readlinkat(dir, name, first[:]) })
 	return err
-}
-
-func readlinkat(dir int, name string, buf []byte) (int, error) {
-	return fsat.Again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
 }
 
 // names yields the names in a clean absolute path.

@@ -394,24 +394,26 @@ func (ns notes) withoutKept() notes {
 }
 
 func notesIn(state string) (notes, error) {
-	names, err := filepath.Glob(filepath.Join(escape(state), runPrefix+"*"))
-	if err != nil {
-		return nil, err
+	fd, err := fsat.Openat(unix.AT_FDCWD, state, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
 	}
 	var all notes
-	for _, name := range names {
-		n, err := readNote(name)
-		if err != nil {
-			return nil, fmt.Errorf("cannot read the note of a command: %w", err)
-		}
-		all = append(all, n)
+	if err == nil {
+		defer unix.Close(fd)
+		err = fsat.Each(fd, func(e fsat.Entry) error {
+			if !strings.HasPrefix(e.Name, runPrefix) {
+				return nil
+			}
+			n, err := readNote(filepath.Join(state, e.Name))
+			all = append(all, n)
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the notes of commands: %w", err)
 	}
 	return all, nil
-}
-
-// escape keeps Glob from reading a directory as a pattern.
-func escape(name string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(name)
 }
 
 func readNote(name string) (note, error) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -39,14 +38,15 @@ func Reopen(dir, flags int) (int, error) {
 // ReadLink returns the target of a symbolic link: EINVAL for another kind of
 // file. With the name "", dir is the link itself, opened with O_PATH.
 func ReadLink(dir int, name string) (string, error) {
-	buf := make([]byte, unix.PathMax)
-	n, err := Again(func() (int, error) { return unix.Readlinkat(dir, name, buf) })
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	n, err := Again(func() (int, error) { return unix.Readlinkat(dir, name, buf[:unix.PathMax]) })
 	switch {
 	case err != nil:
 		return "", err
 	case n == 0:
 		return "", unix.ENOENT
-	case n == len(buf):
+	case n == unix.PathMax:
 		return "", unix.ENAMETOOLONG
 	}
 	return string(buf[:n]), nil
@@ -170,18 +170,18 @@ func ReadFile(file string) ([]byte, error) {
 		return nil, &os.PathError{Op: "open", Path: file, Err: err}
 	}
 	defer unix.Close(fd)
-	text := make([]byte, 0, 4096)
+	buf := buffers.Get().(*[bufferSize]byte)
+	defer buffers.Put(buf)
+	var text []byte
 	for {
-		n, err := Again(func() (int, error) { return unix.Read(fd, text[len(text):cap(text)]) })
+		n, err := Again(func() (int, error) { return unix.Read(fd, buf[:]) })
 		switch {
 		case err != nil:
 			return nil, &os.PathError{Op: "read", Path: file, Err: err}
 		case n == 0:
 			return text, nil
 		}
-		if text = text[:len(text)+n]; len(text) == cap(text) {
-			text = slices.Grow(text, len(text))
-		}
+		text = append(text, buf[:n]...)
 	}
 }
 

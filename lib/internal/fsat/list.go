@@ -18,6 +18,8 @@ type Entry struct {
 // bufferSize is how much getdents64(2) returns at once.
 const bufferSize = 32 << 10
 
+// buffers are for names, targets of links and content. Each page of a new one costs a page
+// fault when it is used first, so one buffer is used again and again.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
 // Each calls fn for each entry of an open directory, until an error. The package
