@@ -48,6 +48,7 @@ type guard struct {
 	own      *walk               // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
+	known    map[string]bool     // names of branches in the logs of the HEADs
 	budget   int                 // of entries of directories that may still be read
 }
 
@@ -116,6 +117,12 @@ func (g *guard) protects(path string) bool {
 	}
 	path = strings.ToLower(path)
 	return slices.ContainsFunc(names, func(name string) bool { return fsat.Within(path, name) || fsat.Within(name, path) })
+}
+
+// within reports whether a path is at a protected name or below it.
+func (g *guard) within(path string) bool {
+	first, _, _ := strings.Cut(strings.ToLower(path), "/")
+	return slices.ContainsFunc(g.names[first], func(name string) bool { return fsat.Within(strings.ToLower(path), name) })
 }
 
 // commit returns why the host's git must not check out a commit, or a tag of one, or "".
@@ -228,7 +235,6 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 	was := map[objects.Entry]bool{}
 	below := map[string][]string{} // directories, by name
 	files := map[string]int{}      // in how many of the others
-	bare := false
 	for _, old := range olds {
 		list, _ := g.tree(old)
 		for _, e := range list {
@@ -238,12 +244,11 @@ func (g *guard) directory(tree string, olds []string, all int, dir string, dirs 
 				files[e.Name]++
 			}
 		}
-		bare = bare || isBare(list)
 	}
 	if g.budget < 0 {
 		return tooMany, nil
 	}
-	if dirs && isBare(entries) && !bare {
+	if dirs && isBare(entries) {
 		return fmt.Sprintf("%q would be a git directory", "./"+dir), nil
 	}
 	for _, e := range entries {
@@ -328,14 +333,14 @@ func isBare(entries []objects.Entry) bool {
 // commit also removes another file, git may take that for the old name, and a merge then
 // applies changes of that file to the protected one.
 func (g *guard) file(path string, mode uint32, id string, added bool) (string, error) {
-	if mode == index.ModeGitlink {
+	if mode == index.ModeGitlink && (!g.protects(path) || !added && !g.within(path)) {
 		return g.gitlink(path, id, added)
 	}
 	if path == ".gitmodules" && g.movesModule(id) {
 		return "it gives a submodule of the host's another path", nil
 	}
-	if filepath.Base(path) == "HEAD" && g.isHEAD(mode, id) {
-		return fmt.Sprintf("%q would be a git directory", "./"+filepath.Dir(path)), nil
+	if filepath.Base(path) == "HEAD" { // the rest of it may come later; and attributes may change what git writes
+		return fmt.Sprintf("with a new %q, %q would be a git directory", path, "./"+filepath.Dir(path)), nil
 	}
 	if !g.protects(path) || g.shown(path, mode, id) || !added && g.hadBefore(path, mode, id) {
 		return "", nil
@@ -366,17 +371,6 @@ func (g *guard) movesModule(id string) bool {
 			})
 		})
 	})
-}
-
-// isHEAD reports whether git would take a file for the HEAD of a git directory. The rest of
-// it may come later, and otherwise.
-func (g *guard) isHEAD(mode uint32, id string) bool {
-	if g.budget -= fileCost; g.budget < 0 {
-		return true
-	}
-	kind, text, err := g.repo.objects.Read(id)
-	id, _, _ = strings.Cut(string(text), "\n")
-	return err != nil || kind == "blob" && (mode == index.ModeLink || strings.HasPrefix(string(text), "ref:") || len(id) == g.repo.hexLen())
 }
 
 // shown reports whether a work tree of the host's has a file that no command could write. A
@@ -469,13 +463,18 @@ func (g *guard) isModule() bool {
 // gitlink judges the commit of a submodule: git checks it out there with the commit of its
 // superproject. Which repository that is, a command can change with .gitmodules, of which git
 // reads the file. So the commit has to be clean in each that has it, and none may have it
-// that the host uses elsewhere, or that a new gitlink would use. A work tree that the host has
-// populated must have it.
+// that the host uses elsewhere, or that a new gitlink would use. A submodule of the host's at
+// that path must have it, populated or not: the commit could come later, from another command.
 func (g *guard) gitlink(path, id string, added bool) (string, error) {
-	found, populated := false, false
+	found, populated, known := false, false, false
 	here := map[string]bool{} // by git directory
 	for _, module := range Submodules(g.repo.host) {
 		here[module] = !added
+		tree := workTree(module)
+		known = known || slices.ContainsFunc(g.tops, func(h head) bool { return tree == filepath.Join(h.workTree, path) })
+	}
+	if g.budget -= commitCost * (1 + len(here)); g.budget < 0 {
+		return tooMany, nil
 	}
 	for _, c := range g.layer.Checkouts {
 		is := slices.ContainsFunc(g.tops, func(h head) bool { return c.WorkTree == filepath.Join(h.workTree, path) })
@@ -500,7 +499,7 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
 	}
-	if populated && !found {
+	if (populated || known) && !found {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
 	return "", nil
@@ -508,6 +507,7 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 
 // staged returns why the host must not get changed entries of the index, or "".
 func (g *guard) staged(x *indexes) (string, error) {
+	bares := map[string]bool{}
 	for _, e := range x.changed {
 		added := e.Mode == index.ModeGitlink && !slices.ContainsFunc(x.old, func(old index.Entry) bool { return old.Path == e.Path })
 		if why, err := g.file(e.Path, e.Mode, e.ID, added); why != "" || err != nil {
@@ -515,7 +515,7 @@ func (g *guard) staged(x *indexes) (string, error) {
 		}
 		dir := ""
 		for name := range strings.SplitSeq(e.Path, "/") {
-			if slices.Contains([]string{"HEAD", "objects", "refs", "commondir"}, name) && g.bareAt(x, dir) {
+			if bare, ok := bares[dir]; bare || !ok && g.bareAt(x, dir, bares) {
 				return fmt.Sprintf("%q would be a git directory", "./"+strings.TrimSuffix(dir, "/")), nil
 			}
 			dir += name + "/"
@@ -526,11 +526,12 @@ func (g *guard) staged(x *indexes) (string, error) {
 
 // bareAt reports whether git on the host could make a git directory of a directory, with
 // files of the index beside those that are there.
-func (g *guard) bareAt(x *indexes, dir string) bool {
+func (g *guard) bareAt(x *indexes, dir string, bares map[string]bool) bool {
 	there := func(name string) bool {
 		return slices.ContainsFunc(g.trees, func(h head) bool { return exists(filepath.Join(h.workTree, dir, name)) })
 	}
-	return isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) }) && !isGitDir(func(name string) bool { return x.host.all().Has(dir + name) })
+	bares[dir] = isGitDir(func(name string) bool { return x.Has(dir+name) || there(name) })
+	return bares[dir]
 }
 
 // head is the commit and the branch of a work tree.
@@ -633,7 +634,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 		switch {
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
-		case !isFetched(c.Name):
+		case !isFetched(c.Name) || g.succeeds(r.refs(git), c.Name, changes):
 			c.Aside, err = g.commit(c.New)
 		}
 		if err != nil {
@@ -643,24 +644,46 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 	heads := map[string]string{} // commits of the HEADs then, by git directory
 	for _, h := range g.trees {
 		heads[h.git] = h.id
-		for i := range changes {
-			c := &changes[i]
-			if c.Aside != "" || c.Name != h.branch && !(c.Name == "HEAD" && h.git == git) {
+		left := false // HEAD leaves its branch
+		for _, name := range []string{"HEAD", h.branch} {
+			i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
+			if i < 0 || changes[i].Aside != "" || name == "HEAD" && h.git != git {
 				continue
 			}
+			c := &changes[i]
 			id, ok := c.New, c.Target == ""
 			if !ok {
 				if id, ok = value[c.Target]; !ok {
 					id, _, _ = refs.Value(r.refs(git), c.Target)
 				}
 			}
-			if c.Name == h.branch && id == "" {
+			switch {
+			case id == "" && name == "HEAD":
+			case id == "" && !left:
 				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)
-			} else if c.Aside, err = g.checkedOut(h, id); err != nil {
+			case id == "":
+				continue
+			default:
+				c.Aside, err = g.checkedOut(h, id)
+			}
+			if c.Aside == "" && err == nil && h.git != git && id != h.id {
+				if op := l.cannotGoOn(r, h.git, nil, id); op != "" {
+					c.Aside = fmt.Sprintf("the work under way in %q (%s) could not go on there", h.workTree, op)
+				}
+			}
+			if err != nil {
 				return err
 			}
 			if c.Aside == "" && !c.Moved {
+				left = name == "HEAD" && c.Target != h.branch
 				heads[h.git] = id
+			}
+		}
+	}
+	for _, h := range g.tops {
+		for i := range changes {
+			if c := &changes[i]; c.Aside == "" && c.New == "" && c.Target == "" && slices.Contains(returns(h.git), c.Name) {
+				c.Aside = fmt.Sprintf("the work under way in %q returns to it", h.workTree)
 			}
 		}
 	}
@@ -720,32 +743,61 @@ func mayBeShort(name string) bool {
 	return len(name) >= 7 && hexadecimal || describes().MatchString(name)
 }
 
+// shortNames are the names without refs/ by which users, and git, call a reference.
+func shortNames(ref string) (names []string) {
+	parts := strings.SplitN(ref, "/", 3)
+	switch {
+	case len(parts) < 3 || parts[0] != "refs":
+	case parts[1] == "tags" || parts[1] == "heads":
+		names = []string{parts[2]}
+	case parts[1] == "remotes":
+		names = []string{parts[2]}
+		if name, is := strings.CutSuffix(parts[2], "/HEAD"); is {
+			names = append(names, name)
+		}
+	default:
+		names = []string{parts[1] + "/" + parts[2]}
+	}
+	return names
+}
+
+// meanings are the references for which git takes a name, the first one that there is
+// (gitrevisions(7)).
+func meanings(name string) []string {
+	list := []string{"refs/" + name, "refs/tags/" + name, "refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
+	if strings.HasPrefix(name, "refs/") {
+		list = append(list, name)
+	}
+	return list
+}
+
+// pseudo is a name of files in a git directory, such as ORIG_HEAD: a reference has their
+// meaning as long as they are not there.
+func pseudo(name string) bool {
+	return strings.HasSuffix(name, "HEAD") && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") == ""
+}
+
 // hiding lists the new references whose short names git takes for another thing that the host
-// has, or this command makes: a commit, or a branch, remote branch or tag.
+// has, or this command makes: a commit or another reference.
 func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	hiding := map[string]bool{}
 	others := map[string][]string{} // new references, by those of the same short name
 	made := map[string]bool{}
 	for _, c := range changes {
-		made[c.Name] = c.New != ""
-		parts := strings.SplitN(c.Name, "/", 3)
-		if c.New == "" || c.Old != "" || len(parts) < 3 {
+		made[c.Name] = c.New+c.Target != ""
+		if !made[c.Name] || c.Old+c.OldTarget != "" || c.Name == "refs/stash" {
 			continue
 		}
-		name := strings.TrimSuffix(parts[2], "/HEAD")
-		lower := strings.ToLower(name)
-		short := len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(lower)) > 0 || mayBeShort(lower)
-		var same []string
-		switch parts[1] {
-		case "tags":
-			hiding[c.Name] = short
-			same = []string{"refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
-		case "heads":
-			hiding[c.Name] = short
-			same = []string{"refs/tags/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}
-		}
-		for _, other := range same {
-			others[other] = append(others[other], c.Name)
+		for _, name := range shortNames(c.Name) {
+			lower := strings.ToLower(name)
+			if pseudo(name) || mayBeShort(lower) || len(name) >= 4 && len(name) < g.repo.hexLen() && len(g.repo.objects.Begin(lower)) > 0 {
+				hiding[c.Name] = true
+			}
+			for _, other := range meanings(name) {
+				if other != c.Name {
+					others[other] = append(others[other], c.Name)
+				}
+			}
 		}
 	}
 	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
@@ -755,6 +807,50 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 		}
 	}
 	return hiding, err
+}
+
+// succeeds reports whether a user may come to a reference by the name of another one, which
+// is gone: of a branch on which a work tree was, or of a remote branch. git makes a branch
+// that is missing from a remote branch of its name.
+func (g *guard) succeeds(host refs.Host, ref string, changes []refs.Change) bool {
+	if g.known == nil {
+		g.known = map[string]bool{}
+		for _, h := range g.tops {
+			maps.Copy(g.known, refs.Switched(g.repo.refs(h.git)))
+			for _, branch := range returns(h.git) {
+				g.known[strings.TrimPrefix(branch, "refs/heads/")] = true
+			}
+		}
+	}
+	for _, name := range shortNames(ref) {
+		first, rest, _ := strings.Cut(name, "/")
+		switch {
+		case !strings.HasPrefix(ref, "refs/remotes/"):
+			if g.known[name] || rest != "" && exists(filepath.Join(host.Common, "refs/remotes", first)) {
+				return true
+			}
+		case g.known[rest]:
+			branch := "refs/heads/" + rest
+			has, err := refs.Has(host, branch)
+			gone := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == branch && c.New+c.Target == "" })
+			if err != nil || !has[branch] || gone {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// returns lists the branches to which git goes back after a rebase or a bisect that is under
+// way in a git directory of the host's.
+func returns(git string) (branches []string) {
+	for _, name := range []string{"rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"} {
+		text, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(git, name), 0, maxCheckout)
+		if branch := strings.TrimSpace(string(text)); branch != "" {
+			branches = append(branches, "refs/heads/"+strings.TrimPrefix(branch, "refs/heads/"))
+		}
+	}
+	return branches
 }
 
 // lacksNone reports whether the parent of a stash has each protected file of a HEAD: git takes

@@ -2,9 +2,6 @@ package gitdir
 
 import (
 	"container/heap"
-	"math"
-	"strconv"
-	"strings"
 )
 
 const (
@@ -167,27 +164,11 @@ func (r *repository) look(id string) (dated, error) {
 	if d, ok := r.past.headers[id]; ok {
 		return d, nil
 	}
-	kind, text, err := r.objects.Read(id)
+	header, err := r.objects.Header(id)
 	if err != nil {
 		return dated{}, err
 	}
-	d := dated{id: id}
-	header, _, _ := strings.Cut(string(text), "\n\n")
-	for line := range strings.SplitSeq(header, "\n") {
-		key, value, _ := strings.Cut(line, " ")
-		switch {
-		case key == "parent" && kind == "commit":
-			d.up = append(d.up, strings.Clone(value)) // the text may be long
-		case key == "tree" && kind == "commit":
-			d.tree = strings.Clone(value)
-		case key == "committer" && kind == "commit":
-			_, when, _ := strings.Cut(value, "> ")
-			seconds, _, _ := strings.Cut(when, " ")
-			d.date, _ = strconv.ParseInt(seconds, 10, 64)
-		case key == "object" && kind == "tag":
-			d.up, d.date = []string{strings.Clone(value)}, math.MaxInt64
-		}
-	}
+	d := dated{id, header.Parents, header.Tree, header.Time}
 	if r.past.headers == nil {
 		r.past.headers = map[string]dated{}
 	}

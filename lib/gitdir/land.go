@@ -358,7 +358,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err := l.submodules(upper, rel, out); err != nil { // their commits come before those that lead to them
 		return err
 	}
-	if err := r.landEnds(out); err != nil {
+	if err := l.landEnds(r, out); err != nil {
 		return fmt.Errorf("cannot land %q: %w", shallowFile, err)
 	}
 	if err := r.landLFS(upper, out); err != nil {
@@ -597,8 +597,12 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(git, name)) })
 	}
-	if l.last && !underWay && after != before.id {
-		if op := l.cannotGoOn(r, git, up, after); op != "" {
+	if l.last && !underWay {
+		changed, err := state.Differences(git, up, o)
+		if err != nil {
+			return err
+		}
+		if op := l.cannotGoOn(r, git, changed, after); op != "" {
 			underWay, held = true, append(held, op)
 		}
 	}
@@ -685,11 +689,14 @@ func headNow(host refs.Host) string {
 	return id
 }
 
-// cannotGoOn returns the name of a state of the host's, which the command has not changed,
-// that the host's git may not go on with at another HEAD, or "".
-func (l *lander) cannotGoOn(r *repository, git string, up int, head string) string {
+// cannotGoOn returns the name of a state of the host's that does not change, and that the
+// host's git may not go on with at another HEAD, or "".
+func (l *lander) cannotGoOn(r *repository, git string, changed []state.Difference, head string) string {
+	if head == l.guard(r).before(git).id {
+		return ""
+	}
 	for _, op := range []string{"rebase-merge", "sequencer", "MERGE_AUTOSTASH"} {
-		if _, err := fsat.Lstat(up, op); err == nil {
+		if slices.ContainsFunc(changed, func(d state.Difference) bool { return d.Name == op }) {
 			continue
 		}
 		for id, back := range state.Picks(git, op) {
@@ -720,7 +727,7 @@ func (r *repository) wholeID(host refs.Host, short string) string {
 var remarks = []string{"COMMIT_EDITMSG", "ORIG_HEAD", "FETCH_HEAD"}
 
 // operations are the names of work under way that has a HEAD and an index of its own.
-var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "BISECT_LOG"}
+var operations = []string{"rebase-merge", "rebase-apply", "sequencer", "CHERRY_PICK_HEAD", "REVERT_HEAD", "MERGE_HEAD", "MERGE_AUTOSTASH", "BISECT_LOG"}
 
 // isValue reports whether git reads an ID in a file of a reference, if there is one: without
 // a HEAD it finds no repository.

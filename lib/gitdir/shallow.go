@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -137,8 +138,9 @@ func (r *repository) changeEnds(change func(ids map[string]bool)) error {
 }
 
 // landEnds lands what the command has removed from the file: at these commits the history
-// goes on, once it is on the host. It comes after the objects.
-func (r *repository) landEnds(out *landed) error {
+// goes on, once it is on the host. That has to be clean then: as long as it was missing,
+// nothing could judge it. It comes after the objects.
+func (l *lander) landEnds(r *repository, out *landed) error {
 	rel := path.Join(r.rel, shallowFile)
 	if r.ends.change != nil {
 		out.Files[rel+"@host"] = digestOf(r.ends.change)
@@ -169,11 +171,18 @@ func (r *repository) landEnds(out *landed) error {
 		out.stay(rel, "%q: the host changed it meanwhile", shallowFile)
 		return nil
 	}
-	if err := r.complete(open); err != nil {
+	err := r.complete(open)
+	for i := 0; i < len(open) && err == nil; i++ {
+		var end dated
+		if end, err = r.look(open[i]); err == nil {
+			err = l.cleanAbove(r, end)
+		}
+	}
+	if err != nil {
 		out.stay(rel, "%q: %v", shallowFile, err)
 		return nil
 	}
-	err := r.changeEnds(func(ids map[string]bool) {
+	err = r.changeEnds(func(ids map[string]bool) {
 		for _, id := range open {
 			delete(ids, id)
 			delete(r.ends.host, id)
@@ -181,6 +190,16 @@ func (r *repository) landEnds(out *landed) error {
 	})
 	out.Files[rel+"@host"] = digestOf(r.ends.change)
 	return err
+}
+
+// cleanAbove reports a parent of a commit that git on the host must not check out.
+func (l *lander) cleanAbove(r *repository, end dated) error {
+	for _, parent := range end.up {
+		if why, err := l.guard(r).commit(parent); err != nil || why != "" {
+			return cmp.Or(err, fmt.Errorf("%s; git fetch on the host makes it deeper", why))
+		}
+	}
+	return nil
 }
 
 // endsChanged reports whether the host's file is neither the one with which the command

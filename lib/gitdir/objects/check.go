@@ -229,11 +229,23 @@ func treeEntry(f Format, data []byte) (mode uint64, name string, id oid, rest []
 	if !ok || len(rest) < f.Size() {
 		return 0, "", id, nil, errTree
 	}
-	return mode, string(raw), f.oid(rest), rest[f.Size():], nil
+	return canonical(mode), string(raw), f.oid(rest), rest[f.Size():], nil
 }
 
-// treeRef returns the reference of an entry, without a kind if git does not follow it.
-// git ignores the permissions in a mode except one bit, so they are not checked.
+// canonical is the mode for which git takes that of an entry: of all permissions it reads
+// the owner's to execute a file (canon_mode in its object.h).
+func canonical(mode uint64) uint64 {
+	switch kind := mode & typeMask; kind {
+	case typeFile:
+		return typeFile | 0o644 | mode&0o100 | mode&0o100>>3 | mode&0o100>>6
+	case typeDir, typeLink, typeGit:
+		return kind
+	}
+	return mode
+}
+
+// treeRef returns the reference of an entry, without a kind if git does not follow it. It
+// refuses modes that git takes for those of submodules.
 func treeRef(mode uint64, name string, id oid) (ref, error) {
 	r := ref{id: id, kind: blob}
 	switch mode & typeMask {

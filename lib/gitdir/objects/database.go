@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -329,6 +330,49 @@ func (d *Database) Read(id string) (string, []byte, error) {
 	return k.String(), data, nil
 }
 
+// Header is what git reads of the headers of a commit, or of a tag.
+type Header struct {
+	Tree    string
+	Parents []string // of a tag, its object
+	Time    int64    // of the committer, in seconds since 1970; of a tag MaxInt64
+}
+
+// Header returns the headers of a commit or a tag, by their places, as git reads them:
+// what looks like a header further down is none. Of another object they are empty.
+func (d *Database) Header(id string) (h Header, err error) {
+	kind, data, err := d.Read(id)
+	if err != nil {
+		return h, err
+	}
+	rest := &headers{d.format, data}
+	switch kind {
+	case "commit":
+		tree, found, err := rest.id("tree")
+		for h.Tree = d.format.hex(tree); found && err == nil; {
+			var parent oid
+			if parent, found, err = rest.id("parent"); found {
+				h.Parents = append(h.Parents, d.format.hex(parent))
+			}
+		}
+		if err != nil || tree == (oid{}) {
+			return Header{}, errors.New("it is malformed")
+		}
+		if _, ok := rest.line("author"); ok {
+			committer, _ := rest.line("committer")
+			_, when, _ := strings.Cut(committer, "> ")
+			seconds, _, _ := strings.Cut(when, " ")
+			h.Time, _ = strconv.ParseInt(seconds, 10, 64)
+		}
+	case "tag":
+		object, found, err := rest.id("object")
+		if !found || err != nil {
+			return h, errors.New("it is malformed")
+		}
+		h = Header{Parents: []string{d.format.hex(object)}, Time: math.MaxInt64}
+	}
+	return h, nil
+}
+
 // Entry is one of a tree.
 type Entry struct {
 	Name string
@@ -338,16 +382,16 @@ type Entry struct {
 
 // Tree returns the entries of a tree of at most 64 MiB.
 func (d *Database) Tree(id string) (list []Entry, err error) {
-	_, data, err := d.Read(id)
+	kind, data, err := d.Read(id)
+	if err == nil && kind != "tree" {
+		return nil, fmt.Errorf("%s is no tree", id)
+	}
 	for len(data) > 0 && err == nil {
 		var mode uint64
 		var name string
 		var id oid
 		if mode, name, id, data, err = treeEntry(d.format, data); err != nil {
 			return nil, err
-		}
-		if mode&typeMask == typeFile { // git ignores the other permissions
-			mode = typeFile | 0o644 | mode&0o100 | mode&0o100>>3 | mode&0o100>>6
 		}
 		list = append(list, Entry{name, uint32(mode), d.format.hex(id)})
 	}

@@ -173,6 +173,24 @@ func Stashes(h Host) (ids []string, err error) {
 	return ids, err
 }
 
+// Switched returns the names from which and to which HEAD was switched, as the end of its log
+// has them.
+func Switched(h Host) map[string]bool {
+	names := map[string]bool{}
+	r, err := newReader(h)
+	if err != nil {
+		return names
+	}
+	log, _ := r.readLogEnd(head)
+	for line := range strings.Lines(log) {
+		if _, text, ok := strings.Cut(line, "checkout: moving from "); ok {
+			from, to, _ := strings.Cut(strings.TrimSuffix(text, "\n"), " to ")
+			names[from], names[to] = true, true
+		}
+	}
+	return names
+}
+
 // Has reports which of some references the host has.
 func Has(h Host, names ...string) (map[string]bool, error) {
 	r, err := newReader(h)
