@@ -230,11 +230,8 @@ func (w *work) run() error {
 	if w.discard && w.all {
 		return w.discardAll()
 	}
-	paths, byPath, err := w.paths()
-	if err != nil {
-		return err
-	}
-	s, err := w.Select(w.trial, paths, !w.discard)
+	paths, byPath := w.paths()
+	s, err := w.Select(w.trial, paths, w.all, !w.discard)
 	if err != nil {
 		return err
 	}
@@ -267,9 +264,9 @@ func (w *work) run() error {
 }
 
 // paths are the paths that are named: absolute for those of a list.
-func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
+func (w *work) paths() (paths []string, byPath map[string]reviewed) {
 	if w.from == "" {
-		return w.ctx.Args, nil, nil
+		return w.ctx.Args, nil
 	}
 	byPath, w.above = map[string]reviewed{}, map[string]bool{"/": true}
 	for _, r := range w.list {
@@ -285,10 +282,7 @@ func (w *work) paths() (paths []string, byPath map[string]reviewed, err error) {
 			w.above[dir] = true
 		}
 	}
-	if len(paths) == 0 {
-		return nil, nil, cli.Exit(w.status) // an empty list lands nothing
-	}
-	return paths, byPath, nil
+	return paths, byPath
 }
 
 // listed reports whether a list names an item: itself, or as a directory above that is
@@ -326,7 +320,7 @@ func (w *work) root(r *trial.Root, items []trial.Item, byPath map[string]reviewe
 
 // discardAll drops everything that the trial holds, in git directories too.
 func (w *work) discardAll() error {
-	s, err := w.Select(w.trial, nil, false)
+	s, err := w.Select(w.trial, nil, true, false)
 	if err != nil {
 		return err
 	}

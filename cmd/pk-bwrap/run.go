@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"pikuri/lib/bwrap"
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/sandboxflags"
+	"pikuri/lib/confine"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
 	"pikuri/lib/monitor"
@@ -234,6 +236,8 @@ var errNotMade = errors.New("bwrap could not make the sandbox")
 // validate refuses combinations that mean nothing, before anything is opened.
 func (o *options) validate(ctx *cli.Context) error {
 	switch {
+	case o.explain && slices.Contains(ctx.Args, ""):
+		return cli.Usage("%q: %v", "", confine.ErrEmpty)
 	case o.print && o.explain:
 		return cli.Usage("--print cannot be used with --explain")
 	case o.check && o.print:

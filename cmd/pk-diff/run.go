@@ -121,7 +121,7 @@ func (o *options) run(ctx *cli.Context) error {
 	if o.nameOnly {
 		o.Names = p.name
 	}
-	s, err := o.Select(t, ctx.Args, false)
+	s, err := o.Select(t, ctx.Args, len(ctx.Args) == 0, false)
 	if err != nil {
 		return err
 	}

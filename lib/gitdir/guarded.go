@@ -49,6 +49,7 @@ type guard struct {
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
 	known    map[string]bool     // names of branches in the logs of the HEADs
+	settings []gitconfig.Entry   // of the host, once known is set
 	budget   int                 // of entries of directories that may still be read
 }
 
@@ -463,15 +464,13 @@ func (g *guard) isModule() bool {
 // gitlink judges the commit of a submodule: git checks it out there with the commit of its
 // superproject. Which repository that is, a command can change with .gitmodules, of which git
 // reads the file. So the commit has to be clean in each that has it, and none may have it
-// that the host uses elsewhere, or that a new gitlink would use. A submodule of the host's at
-// that path must have it, populated or not: the commit could come later, from another command.
+// that the host uses elsewhere, or that a new gitlink would use. A work tree that the host has
+// populated must have it.
 func (g *guard) gitlink(path, id string, added bool) (string, error) {
-	found, populated, known := false, false, false
+	found, populated := false, false
 	here := map[string]bool{} // by git directory
 	for _, module := range Submodules(g.repo.host) {
 		here[module] = !added
-		tree := workTree(module)
-		known = known || slices.ContainsFunc(g.tops, func(h head) bool { return tree == filepath.Join(h.workTree, path) })
 	}
 	if g.budget -= commitCost * (1 + len(here)); g.budget < 0 {
 		return tooMany, nil
@@ -499,7 +498,7 @@ func (g *guard) gitlink(path, id string, added bool) (string, error) {
 			return fmt.Sprintf("submodule %q: %s", path, why), err
 		}
 	}
-	if (populated || known) && !found {
+	if populated && !found {
 		return fmt.Sprintf("the submodule %q has no commit %s", path, short(id)), nil
 	}
 	return "", nil
@@ -666,7 +665,8 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 			default:
 				c.Aside, err = g.checkedOut(h, id)
 			}
-			if c.Aside == "" && err == nil && h.git != git && id != h.id {
+			// landGit asks about those of the command itself.
+			if c.Aside == "" && err == nil && (h.git != git || !slices.Contains(l.layer.GitDirs, git)) {
 				if op := l.cannotGoOn(r, h.git, nil, id); op != "" {
 					c.Aside = fmt.Sprintf("the work under way in %q (%s) could not go on there", h.workTree, op)
 				}
@@ -821,21 +821,21 @@ func (g *guard) succeeds(host refs.Host, ref string, changes []refs.Change) bool
 				g.known[strings.TrimPrefix(branch, "refs/heads/")] = true
 			}
 		}
+		text, _ := os.ReadFile(filepath.Join(host.Common, "config"))
+		g.settings, _ = gitconfig.Parse("config", text)
 	}
 	for _, name := range shortNames(ref) {
 		first, rest, _ := strings.Cut(name, "/")
-		switch {
-		case !strings.HasPrefix(ref, "refs/remotes/"):
-			if g.known[name] || rest != "" && exists(filepath.Join(host.Common, "refs/remotes", first)) {
-				return true
-			}
-		case g.known[rest]:
-			branch := "refs/heads/" + rest
-			has, err := refs.Has(host, branch)
-			gone := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == branch && c.New+c.Target == "" })
-			if err != nil || !has[branch] || gone {
-				return true
-			}
+		if strings.HasPrefix(ref, "refs/remotes/") {
+			name = rest // git makes this branch
+		} else if rest != "" && slices.ContainsFunc(g.settings, func(e gitconfig.Entry) bool { return strings.HasPrefix(e.Key, "remote."+first+".") }) {
+			return true
+		}
+		branch, trash := "refs/heads/"+name, "refs/pk/trash/heads/"+name
+		has, err := refs.Has(host, branch, trash)
+		gone := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == branch && c.New+c.Target == "" })
+		if err != nil || gone || !has[branch] && (has[trash] || g.known[name]) {
+			return true
 		}
 	}
 	return false

@@ -98,9 +98,9 @@ func (r Ref) Stashes() string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// Select lists the changes at paths, and below, as they were typed. None: all are.
-// parents adds new directories above them, which land first.
-func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selection, error) {
+// Select lists the changes at paths, and below, as they were typed, or all changes. parents
+// adds new directories above them, which land first.
+func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Selection, error) {
 	s := &Selection{}
 	protected, err := protectedIn(t)
 	if err != nil {
@@ -111,6 +111,9 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 	var absolute []string
 	wanted := map[string]bool{}
 	for _, p := range paths {
+		if p == "" { // of a script whose variable is not set
+			return nil, cli.Invalid(fmt.Errorf("%q: %w", p, confine.ErrEmpty))
+		}
 		abs := o.absolute(t, p)
 		wanted[abs] = true
 		absolute = append(absolute, abs)
@@ -119,12 +122,12 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 		}
 	}
 	for _, root := range t.Roots {
-		if len(paths) > 0 && within[root] == nil {
+		if !all && within[root] == nil {
 			continue
 		}
 		here := protected.in(root.Path)
 		list := trial.ListOptions{Paths: within[root], Links: o.Links, Names: o.Names != nil, Protected: here.rule, ProtectedBelow: here.below}
-		if len(paths) == 0 && o.Names != nil {
+		if all && o.Names != nil {
 			if err := root.Walk(list, o.Names); err != nil {
 				return nil, err
 			}
@@ -134,12 +137,12 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 		if err != nil {
 			return nil, err
 		}
-		if len(paths) == 0 && s.Items == nil {
+		if all && s.Items == nil {
 			s.Items = items
 			continue
 		}
 		for _, i := range items {
-			named := len(paths) == 0
+			named := all
 			for at := filepath.Join(root.Path, i.Path); len(at) > 1; at = filepath.Dir(at) {
 				if wanted[at] {
 					named, used[at] = true, true
@@ -150,7 +153,7 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 			}
 		}
 	}
-	if err := s.refs(t, absolute, used); err != nil {
+	if err := s.refs(t, absolute, all, used); err != nil {
 		return nil, err
 	}
 	for n, abs := range absolute {
@@ -162,9 +165,9 @@ func (o *Options) Select(t *trial.Trial, paths []string, parents bool) (*Selecti
 }
 
 // refs adds the changes of references, of the git directories that paths name.
-func (s *Selection) refs(t *trial.Trial, paths []string, used map[string]bool) error {
+func (s *Selection) refs(t *trial.Trial, paths []string, all bool, used map[string]bool) error {
 	for _, l := range t.Git {
-		named := len(paths) == 0
+		named := all
 		for _, p := range paths {
 			if fsat.Within(l.GitDir, p) {
 				named = true
