@@ -313,6 +313,86 @@ func TestNamesForOtherCommits(t *testing.T) {
 	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
+// What git on the host reads otherwise than it seems, or what only comes later, brings no
+// protected file, nor a git directory.
+func TestCommitsThatSeemClean(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const (
+		base = `echo mine >.envrc; git add .envrc; git commit -qm e; git branch gone HEAD~1; `
+		evil = `e=$(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --add --cacheinfo 100644,$(echo evil | git hash-object -w --stdin),.envrc; git commit-tree -p HEAD -m e $(git write-tree)); `
+		// with makes a branch x with a file.
+		with   = `with() { git branch x $(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --add --cacheinfo $1; git commit-tree -p HEAD -m x $(git write-tree)); }; `
+		people = `author A <a@a> 1700000000 +0000\ncommitter A <a@a> 1700000000 +0000\n`
+		remote = `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; `
+		// stash changes a file from which a later commit renames .envrc.
+		stash = `I=$(git commit-tree -p HEAD -m i HEAD^{tree}); (export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --cacheinfo 100644,$( (echo evil; cat a) | git hash-object -w --stdin),a; git commit-tree -p HEAD -p $I -m s $(git write-tree)) >.git/MERGE_AUTOSTASH`
+		moves = `(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --force-remove a; git update-index --add --cacheinfo 100644,$(git rev-parse HEAD:a),.envrc; git update-ref refs/heads/main $(git commit-tree -p HEAD -m h $(git write-tree))); `
+		same  = `seq 40 >a; cp a .envrc; git add a; git commit -qm a; `
+	)
+	for _, c := range []struct {
+		name, host string
+		commands   []string
+		next, told string
+	}{
+		{"two trees", base, []string{evil + `git branch x $(printf 'tree %s\nparent %s\n` + people + `tree %s\n\nm\n' $(git rev-parse $e^{tree}) $(git rev-parse HEAD) $(git rev-parse HEAD^{tree}) | git hash-object -t commit -w --stdin --literally)`}, `git checkout -q x`, "of which it has another version"},
+		{"a directory with permissions", base, []string{`k=$(printf '100644 blob %s\tk\n' $(git rev-parse HEAD:.envrc) | git mktree); h=$(echo 'ref: refs/heads/x' | git hash-object -w --stdin); r=$(printf '100644 blob %s\tHEAD\n040000 tree %s\tobjects\n040000 tree %s\trefs\n' $h $k $k | git mktree); git branch x $(git commit-tree -p HEAD -m x $( (git ls-tree HEAD; printf '040755 tree %s\tx\n' $r) | git mktree)); ! git cat-file -p x^{tree} | grep -q 40755`}, "", "would be a git directory"},
+		{"a link with permissions", base, []string{`t=$( (git ls-tree HEAD; printf '120777 blob %s\tHEAD\n' $(git rev-parse HEAD:.envrc)) | git mktree); git branch x $(git commit-tree -p HEAD -m x $t)`}, "", "would be a git directory"},
+		{"an end of the history that is opened later", base, []string{
+			evil + `c=$(git commit-tree -p $e -p HEAD -m c HEAD^{tree}); cd .git; for o in $e $(git rev-parse $e^{tree} $e:.envrc); do f=objects/$(echo $o | sed 's|..|&/|'); cp $f ../keep-$o; rm -f $f; done; echo $c >shallow; git update-ref refs/heads/x $c; echo $e >../e`,
+			`for f in keep-*; do o=${f#keep-}; mkdir -p .git/objects/$(echo $o | cut -c-2); cp $f .git/objects/$(echo $o | sed 's|..|&/|'); done; rm .git/shallow`,
+			`git branch ev $(cat e)`}, `git checkout -q ev`, "git fetch on the host makes it deeper"},
+		{"a submodule in place of a hook", base + `mkdir hooks; echo x >hooks/pre-commit; git add hooks; git commit -qm h; git config core.hooksPath hooks`, []string{with + `with 160000,$(git rev-parse HEAD),hooks/pre-commit`}, "", `programs of the host run "hooks/pre-commit"`},
+		{"a submodule in place of a directory of protected files", base, []string{with + `with 160000,$(git rev-parse HEAD),.vscode`}, "", `programs of the host run ".vscode"`},
+		{"a HEAD in another encoding", base, []string{with + `with 100644,$(printf '\302\231\302\205' | git hash-object -w --stdin),d/HEAD`}, "", "would be a git directory"},
+		{"a tracked repository", base + `git init -q --bare f.git; echo x >f.git/refs/x; echo x >f.git/objects/x; rm -rf f.git/hooks f.git/info; git add -f f.git; git commit -qm f`, []string{with + `with 100644,$(printf '[core]\n\tsshCommand = x\n' | git hash-object -w --stdin),f.git/config`}, "", "would be a git directory"},
+		{"a tracked repository in the index", base + `git init -q --bare f.git; echo x >f.git/refs/x; echo x >f.git/objects/x; rm -rf f.git/hooks f.git/info; git add -f f.git; git commit -qm f`, []string{`git update-index --cacheinfo 100644,$(printf '[core]\n\tsshCommand = x\n' | git hash-object -w --stdin),f.git/config`}, "", "would be a git directory"},
+
+		{"a remote branch named as a short ID", base, []string{evil + `git update-ref refs/remotes/$(git rev-parse --short HEAD~1) $e; git update-ref refs/remotes/$(git rev-parse --short HEAD~2)/HEAD $e`}, `git checkout -q $(git rev-parse --short main~1); git checkout -q -f main; git checkout -q $(git rev-parse --short main~2)`, "for another commit's"},
+		{"notes named as a branch", base + `git branch notes/plan HEAD`, []string{evil + `git update-ref refs/notes/plan $e`}, `git reset -q --hard notes/plan`, "for another commit's"},
+		{"a reference that is no branch, named as one", base + `git branch a/b HEAD~1`, []string{`git update-ref refs/a/b HEAD`}, "", "for another commit's"},
+		{"a branch named as a file of git", base, []string{`git update-ref refs/heads/MERGE_HEAD HEAD`}, "", "for another commit's"},
+		{"a remote branch in place of one that is deleted", base, []string{evil + remote + `git branch -q -D gone; git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a remote branch in place of one that was deleted", base, []string{`git branch -q -D gone`, evil + remote + `git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a tag in place of a branch that was deleted", base + `git checkout -q gone; git checkout -q main`, []string{`git branch -q -D gone`, evil + `git tag gone $e`}, `git checkout -q -`, "of which it has another version"},
+		{"a tag in place of a remote branch", base + remote + `git update-ref refs/remotes/origin/main HEAD`, []string{`git update-ref -d refs/remotes/origin/main`, evil + `git tag origin/main $e`}, `git reset -q --hard origin/main`, "of which it has another version"},
+		{"the branch to which a bisect returns", base + `for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git bisect start HEAD HEAD~2 >/dev/null`, []string{`git update-ref -d refs/heads/main`, evil + `git tag main $e`}, `git bisect reset`, "returns to it"},
+
+		{"an autostash, and HEAD moves while a command runs", same, []string{stash, moves + `git read-tree main; sleep 2`}, `git checkout -q .; echo b >>b; git add b; git commit -qm b`, ""},
+		{"an autostash, and HEAD moves in another work tree", `seq 40 >.envrc; git add .envrc; git commit -qm zero; cp .envrc a; git add a; git rm -q --cached .envrc; git commit -qm one; git -C wt merge -q main; cp .envrc wt/.envrc`, []string{stash, `in wt: ` + moves, `git read-tree HEAD`}, `git checkout -q .; echo b >>b; git add b; git commit -qm b`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			before, err := os.ReadFile(g.Project + "/.envrc")
+			require.NoError(t, err)
+			var told strings.Builder
+			for _, command := range c.commands {
+				dir := g.Project
+				if inside, is := strings.CutPrefix(command, "in wt: "); is {
+					dir, command = dir+"/wt", inside
+				}
+				told.WriteString(g.Run(t, "pk-bash", "-y", "--raw", "-C", dir, "--", command).Stderr)
+			}
+			assert.Contains(t, told.String(), c.told)
+			g.patient(t, g.Project, c.next)
+			text, _ := os.ReadFile(g.Project + "/.envrc")
+			assert.NotContains(t, string(text), "evil")
+			assert.True(t, len(text) == 0 || string(text) == string(before), "%s", text)
+		})
+	}
+}
+
+// A command that leaves a branch may delete or rename it.
+func TestBranchThatACommandLeaves(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q -b feature; git commit -q --allow-empty -m f")
+	assert.NotContains(t, g.fence(t, "git checkout -q main; git merge -q feature; git branch -q -d feature; git branch wip; git checkout -q wip").Stderr, "checked it out")
+	g.fence(t, "git branch -m wip next; git commit -q --allow-empty -m n")
+	assert.Equal(t, "ref: refs/heads/next\nmain\nnext\n", g.host(t, g.Project, "cat .git/HEAD; git for-each-ref --format='%(refname:short)' refs/heads/main refs/heads/feature refs/heads/wip refs/heads/next"))
+}
+
 // Work under way lands if giving it up, or going on, resets only what the host has checked out,
 // or a new branch.
 func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
