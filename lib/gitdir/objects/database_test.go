@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,4 +107,50 @@ func TestModesOfASharedRepository(t *testing.T) {
 	dir, err := os.Stat(filepath.Dir(path))
 	require.NoError(t, err)
 	assert.Equal(t, os.ModeDir|os.ModeSetgid|0o770, dir.Mode())
+}
+
+// Git reads headers by their places, and IDs in either case: what stands elsewhere is none.
+func TestHeadersAsGitReadsThem(t *testing.T) {
+	r := newRepo(t, SHA1)
+	other := r.commit("one", "1")
+	parent := r.commit("two", "2")
+	tree := r.git("rev-parse", parent+"^{tree}")
+	d := r.open()
+	const people = "author A <a@a> 1700000000 +0000\ncommitter A <a@a> 1700000001 +0000\n"
+	write := func(kind, text string) string {
+		r.write("object", text)
+		return r.git("hash-object", "-t", kind, "-w", "--literally", "object")
+	}
+	for name, c := range map[string]struct {
+		kind, text string
+		want       Header
+	}{
+		"headers again":        {"commit", "tree " + tree + "\nparent " + parent + "\n" + people + "tree " + other + "\nparent " + other + "\ncommitter B <b@b> 5 +0000\n\nm\n", Header{tree, []string{parent}, 1700000001}},
+		"in capitals":          {"commit", "tree " + strings.ToUpper(tree) + "\nparent " + strings.ToUpper(parent) + "\n" + people + "\nm\n", Header{tree, []string{parent}, 1700000001}},
+		"a header between":     {"commit", "tree " + tree + "\nencoding x\nparent " + parent + "\n" + people + "\nm\n", Header{Tree: tree}},
+		"no people":            {"commit", "tree " + tree + "\nparent " + parent + "\n\nm\n", Header{Tree: tree, Parents: []string{parent}}},
+		"an object of a tag":   {"tag", "object " + parent + "\ntype commit\ntag t\nobject " + other + "\n\nm\n", Header{Parents: []string{parent}, Time: math.MaxInt64}},
+		"a message that fools": {"commit", "tree " + tree + "\n" + people + "\nparent " + parent + "\n", Header{Tree: tree, Time: 1700000001}},
+	} {
+		id := write(c.kind, c.text)
+		got, err := d.Header(id)
+		assert.NoError(t, err, name)
+		assert.Equal(t, c.want, got, name)
+		if c.kind == "commit" {
+			assert.Equal(t, append([]string{c.want.Tree}, c.want.Parents...), strings.Fields(r.git("log", "-1", "--format=%T %P", id)), name)
+		}
+	}
+	for name, text := range map[string]string{"no tree": people + "\nm\n", "a short tree": "tree " + tree[:39] + "\n" + people + "\n", "a short parent": "tree " + tree + "\nparent " + parent[:39] + "\n" + people + "\n"} {
+		_, err := d.Header(write("commit", text))
+		assert.EqualError(t, err, "it is malformed", name)
+	}
+	_, err := d.Tree(parent)
+	assert.ErrorContains(t, err, "is no tree")
+}
+
+// Git takes any permissions of directories, links and submodules for none.
+func TestModesAsGitReadsThem(t *testing.T) {
+	for mode, want := range map[uint64]uint64{0o40755: 0o40000, 0o120777: 0o120000, 0o160644: 0o160000, 0o100600: 0o100644, 0o100711: 0o100755, 0o100644: 0o100644, 0o10644: 0o10644} {
+		assert.Equal(t, want, canonical(mode), "%o", mode)
+	}
 }
