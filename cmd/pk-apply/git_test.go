@@ -164,6 +164,30 @@ func TestReviewedStashes(t *testing.T) {
 	assert.Equal(t, "top\nother\n", g.host(t, `git stash list --format=%gs`))
 }
 
+// An empty list, and an empty operand of a script whose variable is not set, do not name all.
+func TestNothingIsNamed(t *testing.T) {
+	b := clitest.NewBoxInOneRow(t)
+	g := newGround(t, b, "f: 1")
+	g.host(t, `git init -q; git add f; git commit -qm 1`)
+	g.trial(t, `echo 2 >f; git commit -qam 2; echo n >n`)
+	list := g.diff(t).Stdout
+	refused := func(name string, status int) clitest.Outcome {
+		return clitest.Outcome{Stderr: name + ": \"\": it is empty\n" + name + ": hint: " + name + " --help lists the options\n", Status: status}
+	}
+	for _, options := range [][]string{nil, {"--json"}, {"-z"}, {"--discard"}, {"--dry-run"}} {
+		cmd := g.Command("pk-apply", append(options, "--session", sessionName, "--from", "-")...)
+		cmd.Stdin = strings.NewReader("")
+		assert.Equal(t, clitest.Outcome{}, clitest.Finish(t, cmd), options)
+	}
+	for _, args := range [][]string{{""}, {"--discard", ""}, {"--dry-run", "n", ""}} {
+		assert.Equal(t, refused("pk-apply", 2), g.apply(t, args...), args)
+	}
+	assert.Equal(t, refused("pk-diff", 125), g.diff(t, ""))
+	assert.Equal(t, refused("pk-bwrap", 125), g.Run(t, "pk-bwrap", "--explain", ""))
+	assert.Equal(t, list, g.diff(t).Stdout)
+	assert.Equal(t, "1\n", g.host(t, `git log --format=%s; ! test -e n`))
+}
+
 // A trial stays that has commits to which nothing leads that lands.
 func TestCommitsThatDoNotLandKeepTheTrial(t *testing.T) {
 	b := clitest.NewBoxInOneRow(t)
