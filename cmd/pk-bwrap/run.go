@@ -19,6 +19,7 @@ import (
 	"pikuri/lib/confine"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
+	"pikuri/lib/hostrule"
 	"pikuri/lib/monitor"
 	"pikuri/lib/shell"
 	"pikuri/lib/visible"
@@ -317,6 +318,9 @@ func explainHosts(ctx *cli.Context, plan *bwrap.Plan, hosts []string) error {
 	}
 	var lines []string
 	for _, host := range hosts {
+		if _, err := hostrule.Parse(host); err != nil {
+			return cli.Usage("--host: %v", err)
+		}
 		lines = append(lines, gate.Explain(*plan.Gate, host))
 	}
 	return writeLines(ctx, lines)

@@ -113,6 +113,15 @@ func TestKeysOfTheTerminal(t *testing.T) {
 		require.Equal(t, before, s.run(t, "stty -g"), command)
 		require.Empty(t, s.run(t, "jobs"), command)
 	}
+	s.typed(t, "for i in 1 2; do pk-bwrap -- "+untilKilled+"1; done\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x03")
+	require.NotContains(t, s.wait(t, "ready:"), "begun", "the shell sees of what its command has died")
+	s.typed(t, "pk-bwrap -- "+untilKilled+"1\n")
+	s.wait(t, "begun")
+	s.typed(t, "\x1c")
+	s.wait(t, "Quit")
+	s.wait(t, "ready:")
 }
 
 func TestAShellInTheSandboxHasJobControl(t *testing.T) {

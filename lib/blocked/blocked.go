@@ -83,7 +83,9 @@ func (f Fact) Line(home string) string {
 	line := fmt.Sprintf("%s is %s", bwrap.Quoted(f.Path), f.Access)
 	switch f.Access {
 	case NoNetwork:
-		line = strings.TrimSpace("no network: " + f.Host)
+		if line = string(f.Access); f.Host != "" {
+			line += ": " + f.Host
+		}
 	case Lost:
 		line = fmt.Sprintf("wrote %s, which is lost with the command", bwrap.Quoted(f.Path))
 	}

@@ -47,7 +47,7 @@ func TestLine(t *testing.T) {
 		{Fact{Path: "/h/a\x1b\n", Access: Masked, Rule: "r"}, `"/h/a\x1b\n" is masked (r)`},
 		{Fact{Path: "/hh/a", Access: Lost, Rule: "default: empty home"}, "wrote /hh/a, which is lost with the command (empty home)"},
 		{Fact{Host: "a.example", Access: NoNetwork, Rule: "r", Option: "--allow-host a.example"}, "no network: a.example (r); --allow-host a.example allows it"},
-		{Fact{Access: NoNetwork, Rule: "r"}, "no network: (r)"},
+		{Fact{Access: NoNetwork, Rule: "r"}, "no network (r)"},
 	} {
 		assert.Equal(t, test.want, test.fact.Line("/h"))
 	}

@@ -271,9 +271,13 @@ func (b *builder) place(m Mount) {
 // way is watched.
 func (b *builder) protectLink(link string, p Protected) error {
 	if !p.Default {
+		at := Canonical(p.Path)
+		if trail, _ := confine.Follow(p.Path); at == p.Path { // its target is missing
+			at = trail.Place
+		}
 		return &Refusal{
 			Reason: fmt.Sprintf("cannot protect %q: %q is a link, and can be replaced", p.Path, link),
-			Advice: fmt.Sprintf("name %q itself", Canonical(p.Path)),
+			Advice: fmt.Sprintf("name %q itself", at),
 		}
 	}
 	trail, _ := confine.Follow(p.Path) // an error ends the way

@@ -463,7 +463,7 @@ func (f *Fence) each(end func(*gitdir.Run) ([]gitdir.Inert, error)) (told []stri
 		err = errors.Join(err, rerr)
 		for _, m := range made {
 			known := slices.ContainsFunc(run.Restored, func(r gitdir.Inert) bool { return r.Repository() == m.Repository() })
-			line := fmt.Sprintf("the repository %q works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+			line := m.Line("")
 			if !known && !slices.Contains(told, line) {
 				told = append(told, line)
 			}

@@ -354,7 +354,11 @@ func (s *server) publish(port uint16) error {
 		go s.acceptPublished(l, &kind{serve: func(c *net.TCPConn) { s.toCommand(c, port) }, most: 256})
 	}
 	if failed != nil {
-		return &Failure{fmt.Errorf("cannot publish port %d: %w", port, failed), "name another port, or end the program that uses it"}
+		hint := "name another port, or end the program that uses it"
+		if errors.Is(failed, unix.EACCES) {
+			hint = "name a port from 1024 on: those below take root"
+		}
+		return &Failure{fmt.Errorf("cannot publish port %d: %w", port, failed), hint}
 	}
 	return nil
 }

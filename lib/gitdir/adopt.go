@@ -139,7 +139,7 @@ func (a *adoption) run() (*Adopted, error) {
 			return nil, err
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Ino != a.record.ino {
-			return nil, fmt.Errorf("its .git is not a directory: adopt the repository that it leads to, or rename %q if you made it yourself", source)
+			return nil, fmt.Errorf("its .git is not a directory: adopt the repository that it leads to, or move it away and type git submodule update --init, or git worktree add; rename %q if you made it yourself", source)
 		}
 		if _, err := os.Lstat(a.gitDir); !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%q exists", a.gitDir)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/overlay"
 )
 
 // Inert is a name that pk has changed in a repository that a command made.
@@ -28,6 +29,19 @@ type Inert struct {
 // Repository is the directory by which the user knows the repository: it holds .git or is
 // the bare one.
 func (n Inert) Repository() string { return strings.TrimSuffix(n.Dir, "/.git") }
+
+// Line tells the user of the repository; by is empty, or says which command made it.
+func (n Inert) Line(by string) string {
+	where := n.Repository()
+	leads, _, _ := overlay.ReadFile(unix.AT_FDCWD, filepath.Join(n.Dir, n.Fenced), unix.O_NOFOLLOW, maxCheckout)
+	switch {
+	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/modules/")):
+		return fmt.Sprintf("the submodule %q%s works in the sandbox alone; on the host: move it away, and git submodule update --init", where, by)
+	case bytes.HasPrefix(leads, []byte("gitdir:")) && bytes.Contains(leads, []byte("/worktrees/")):
+		return fmt.Sprintf("the work tree %q%s works in the sandbox alone; on the host: move it away, and git worktree add", where, by)
+	}
+	return fmt.Sprintf("the repository %q%s works in the sandbox alone until: pk-fs git-adopt %q", where, by, where)
+}
 
 const (
 	// maxNames bounds the names tried for a fenced file before a random one.

@@ -165,7 +165,11 @@ func (l *Layer) keepPlain(last bool) error {
 	out := &landed{record: r, told: &l.lander.told, notes: &l.lander.notes}
 	for _, dir := range l.Plain {
 		entries, err := os.ReadDir(filepath.Join(l.Upper(), LayerName(dir)))
-		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone, and so is what commands write there; on the host: git submodule update --init", dir)
+		advice := ""
+		if files, _ := os.ReadDir(dir); len(files) > 0 { // of the command that has added it
+			advice = "move it away, and "
+		}
+		line := fmt.Sprintf("the submodule %q is populated in the sandbox alone, and so is what commands write there; on the host: %sgit submodule update --init", dir, advice)
 		switch {
 		case err == nil && len(entries) == 0:
 		case l.Once:

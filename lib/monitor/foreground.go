@@ -76,8 +76,8 @@ func isTerminal(f *os.File) bool {
 }
 
 // Run stays with the sandbox to its end. It returns the command's exit status,
-// and the signal that ended it if the caller sent that to this process; 0 stands
-// for none. ran says whether the command was started.
+// and the signal that ended it if the caller sent that to this process, or typed its key; 0
+// stands for none. ran says whether the command was started.
 func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool) {
 	<-f.listens // then no change of the terminal is missed
 	if s.master != nil {
@@ -96,14 +96,24 @@ func (f *Foreground) Run(s *Sandbox) (status int, death syscall.Signal, ran bool
 				}
 				continue
 			}
-			if f.sent != 0 && status == 128+int(f.sent) {
-				death = f.sent
+			for _, sig := range []syscall.Signal{f.sent, f.typed()} {
+				if sig != 0 && status == 128+int(sig) {
+					death = sig
+				}
 			}
 			return status, death, ran || f.sent != 0
 		case sig := <-f.signals:
 			f.pass(s, sig.(syscall.Signal))
 		}
 	}
+}
+
+// typed is the last signal whose key was typed at the command's own terminal, or 0.
+func (f *Foreground) typed() syscall.Signal {
+	if f.screen == nil {
+		return 0
+	}
+	return syscall.Signal(f.screen.typed.Load())
 }
 
 func (f *Foreground) pass(s *Sandbox, sig syscall.Signal) {

@@ -3,7 +3,9 @@ package monitor
 import (
 	"bytes"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +20,7 @@ type screen struct {
 	in, out   int // the caller's terminal; -1 for none
 	modes     *unix.Termios
 	onSuspend func()
+	typed     atomic.Int32 // the last signal whose key the caller typed
 
 	mu     sync.Mutex
 	active bool // input is relayed
@@ -182,20 +185,28 @@ func (c *screen) read() {
 }
 
 // enter passes keys on, except the suspend key if nothing in the sandbox would stop
-// for it.
+// for it. It notes the keys that interrupt the command itself, and not those for a job of a
+// shell there.
 func (c *screen) enter(keys []byte) {
 	modes, err := unix.IoctlGetTermios(c.master, unix.TCGETS)
 	for i, key := range keys {
-		if err != nil || modes.Lflag&unix.ISIG == 0 || key != modes.Cc[unix.VSUSP] || key == 0 {
+		if err != nil || modes.Lflag&unix.ISIG == 0 || key == 0 || !slices.Contains([]byte{modes.Cc[unix.VSUSP], modes.Cc[unix.VINTR], modes.Cc[unix.VQUIT]}, key) {
 			continue
 		}
 		if group, err := unix.IoctlGetInt(c.master, unix.TIOCGPGRP); err != nil || group != c.sandbox.bwrap {
 			continue
 		}
-		writeAll(c.master, keys[:i])
-		c.onSuspend()
-		c.enter(keys[i+1:])
-		return
+		switch key {
+		case modes.Cc[unix.VINTR]:
+			c.typed.Store(int32(unix.SIGINT))
+		case modes.Cc[unix.VQUIT]:
+			c.typed.Store(int32(unix.SIGQUIT))
+		default:
+			writeAll(c.master, keys[:i])
+			c.onSuspend()
+			c.enter(keys[i+1:])
+			return
+		}
 	}
 	writeAll(c.master, keys)
 }

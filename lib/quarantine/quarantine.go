@@ -395,7 +395,7 @@ func Recover(base string) (r Report, err error) {
 	}
 	made, gerr := gitdir.Recover(filepath.Join(base, session.GitDir))
 	for _, m := range made { // two names of one repository
-		line := fmt.Sprintf("the repository %q, which a killed command has made, works in the sandbox alone until: pk-fs git-adopt %q", m.Repository(), m.Repository())
+		line := m.Line(", which a killed command has made,")
 		if !slices.Contains(r.Git, line) {
 			r.Git = append(r.Git, line)
 		}
