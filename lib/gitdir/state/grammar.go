@@ -151,7 +151,7 @@ func (l *lander) commit(id string, apply, back bool) error {
 		return err
 	}
 	if apply && (l.Pick == nil || !l.Pick(id, back)) {
-		return fmt.Errorf("commit %s, or the one before, has other versions of files that programs of the host run", id)
+		return fmt.Errorf("commit %s, or the one before, has other versions of files that programs of the host run, or moves or removes a directory", id)
 	}
 	return nil
 }
