@@ -2,6 +2,7 @@ package gitdir
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,8 +49,7 @@ type guard struct {
 	own      *walk               // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
-	known    map[string]bool     // names of branches in the logs of the HEADs
-	settings []gitconfig.Entry   // of the host, once known is set
+	settings []gitconfig.Entry   // of the repository
 	budget   int                 // of entries of directories that may still be read
 }
 
@@ -626,6 +626,10 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 	if err != nil {
 		return err
 	}
+	succeeding, err := g.succeeding(r.refs(git), changes)
+	if err != nil {
+		return err
+	}
 	value := map[string]string{} // of references then
 	for i := range changes {
 		c := &changes[i]
@@ -633,7 +637,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 		switch {
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
-		case !isFetched(c.Name) || g.succeeds(r.refs(git), c.Name, changes):
+		case !isFetched(c.Name) || succeeding[c.Name]:
 			c.Aside, err = g.commit(c.New)
 		}
 		if err != nil {
@@ -681,8 +685,9 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 		}
 	}
 	for _, h := range g.tops {
+		branches := returns(h.git)
 		for i := range changes {
-			if c := &changes[i]; c.Aside == "" && c.New == "" && c.Target == "" && slices.Contains(returns(h.git), c.Name) {
+			if c := &changes[i]; c.Aside == "" && c.New+c.Target == "" && slices.Contains(branches, c.Name) {
 				c.Aside = fmt.Sprintf("the work under way in %q returns to it", h.workTree)
 			}
 		}
@@ -809,36 +814,60 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 	return hiding, err
 }
 
-// succeeds reports whether a user may come to a reference by the name of another one, which
+// succeeding lists the references to which a user may come by the name of another one, which
 // is gone: of a branch on which a work tree was, or of a remote branch. git makes a branch
 // that is missing from a remote branch of its name.
-func (g *guard) succeeds(host refs.Host, ref string, changes []refs.Change) bool {
-	if g.known == nil {
-		g.known = map[string]bool{}
-		for _, h := range g.tops {
-			maps.Copy(g.known, refs.Switched(g.repo.refs(h.git)))
-			for _, branch := range returns(h.git) {
-				g.known[strings.TrimPrefix(branch, "refs/heads/")] = true
-			}
+func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
+	list := map[string]bool{}
+	branches := map[string][]string{} // of these names, by reference
+	var asked []string
+	gone := map[string]bool{}
+	for _, c := range changes {
+		gone[c.Name] = c.New+c.Target == ""
+		if gone[c.Name] || !isFetched(c.Name) {
+			continue
 		}
-		text, _ := os.ReadFile(filepath.Join(host.Common, "config"))
+		names := shortNames(c.Name)
+		first, rest, _ := strings.Cut(names[0], "/")
+		if strings.HasPrefix(c.Name, "refs/remotes/") {
+			names[0] = cmp.Or(rest, first)
+		} else if rest != "" && g.isRemote(first) {
+			list[c.Name] = true
+		}
+		for _, name := range names {
+			branches[c.Name] = append(branches[c.Name], "refs/heads/"+name)
+			asked = append(asked, "refs/heads/"+name, "refs/pk/trash/heads/"+name)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	known := map[string]bool{}
+	for _, h := range g.tops {
+		for name := range refs.Switched(g.repo.refs(h.git)) {
+			known["refs/heads/"+name] = true
+		}
+		for _, branch := range returns(h.git) {
+			known[branch] = true
+		}
+	}
+	has, err := refs.Has(host, asked...)
+	for ref, names := range branches {
+		for _, branch := range names {
+			trash := "refs/pk/trash/" + strings.TrimPrefix(branch, "refs/")
+			list[ref] = list[ref] || gone[branch] || !has[branch] && (has[trash] || known[branch])
+		}
+	}
+	return list, err
+}
+
+// isRemote reports whether the host has a remote of a name.
+func (g *guard) isRemote(name string) bool {
+	if g.settings == nil {
+		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
 		g.settings, _ = gitconfig.Parse("config", text)
 	}
-	for _, name := range shortNames(ref) {
-		first, rest, _ := strings.Cut(name, "/")
-		if strings.HasPrefix(ref, "refs/remotes/") {
-			name = rest // git makes this branch
-		} else if rest != "" && slices.ContainsFunc(g.settings, func(e gitconfig.Entry) bool { return strings.HasPrefix(e.Key, "remote."+first+".") }) {
-			return true
-		}
-		branch, trash := "refs/heads/"+name, "refs/pk/trash/heads/"+name
-		has, err := refs.Has(host, branch, trash)
-		gone := slices.ContainsFunc(changes, func(c refs.Change) bool { return c.Name == branch && c.New+c.Target == "" })
-		if err != nil || gone || !has[branch] && (has[trash] || g.known[name]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.settings, func(e gitconfig.Entry) bool { return strings.HasPrefix(e.Key, "remote."+name+".") })
 }
 
 // returns lists the branches to which git goes back after a rebase or a bisect that is under

@@ -597,7 +597,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	} else { // a state that git is writing would be incomplete
 		underWay = hasOperation(up) || slices.ContainsFunc(operations, func(name string) bool { return exists(filepath.Join(git, name)) })
 	}
-	if l.last && !underWay {
+	if l.last && !underWay && after != before.id {
 		changed, err := state.Differences(git, up, o)
 		if err != nil {
 			return err

@@ -194,6 +194,8 @@ func (l *lander) landEnds(r *repository, out *landed) error {
 
 // cleanAbove reports a parent of a commit that git on the host must not check out.
 func (l *lander) cleanAbove(r *repository, end dated) error {
+	budget := l.guard(r).budget // all of it may be needed here, and again by references
+	defer func() { l.guard(r).budget = budget }()
 	for _, parent := range end.up {
 		if why, err := l.guard(r).commit(parent); err != nil || why != "" {
 			return cmp.Or(err, fmt.Errorf("%s; git fetch on the host makes it deeper", why))
