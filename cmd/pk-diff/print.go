@@ -143,16 +143,7 @@ func (p *printer) record(l line) error {
 	if l.remark != "" {
 		text += "\t" + l.remark
 	}
-	reason := ""
-	switch {
-	case strings.Contains(l.name, "\n") && !p.zero:
-		reason = "a newline: with -z records end in NUL"
-	case strings.Contains(l.name, "\t") && l.letter != "": // it would look like a remark
-		reason = "a tab: --name-only or --json lists it"
-	}
-	if reason != "" {
-		p.ctx.ReportLine(fmt.Errorf("%q holds %s", l.name, reason))
-		p.trouble = true
+	if p.cannotList(l.name, l.letter != "") {
 		return nil
 	}
 	if !p.colours || l.letter == "" {
@@ -165,6 +156,23 @@ func (p *printer) record(l line) error {
 	rest := strings.TrimPrefix(plain.String(), l.letter)
 	_, err := p.out.WriteString(p.colours.Paint(colourOf[l.letter], l.letter) + rest)
 	return err
+}
+
+// cannotList reports a name that would look like two, or with other columns behind it like
+// a remark.
+func (p *printer) cannotList(name string, columns bool) bool {
+	reason := ""
+	switch {
+	case strings.Contains(name, "\n") && !p.zero:
+		reason = "a newline: with -z records end in NUL"
+	case strings.Contains(name, "\t") && columns:
+		reason = "a tab: --name-only or --json lists it"
+	default:
+		return false
+	}
+	p.ctx.ReportLine(fmt.Errorf("%q holds %s", name, reason))
+	p.trouble = true
+	return true
 }
 
 // object is a line of --json.
@@ -342,8 +350,10 @@ func (p *printer) stats(s *trialflags.Selection) error {
 		if binary {
 			change = fmt.Sprintf("%d -> %d bytes\t", old.Size, next.Size)
 		}
-		if err := cli.WriteRecord(p.out, change+"\t"+p.trial.Name(i), p.zero, p.terminal); err != nil {
-			return err
+		if name := p.trial.Name(i); !p.cannotList(name, false) {
+			if err := cli.WriteRecord(p.out, change+"\t"+name, p.zero, p.terminal); err != nil {
+				return err
+			}
 		}
 		files, gained, lost = files+1, gained+plus, lost+minus
 	}
