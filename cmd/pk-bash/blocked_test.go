@@ -157,7 +157,7 @@ func TestBlocked(t *testing.T) {
 		}},
 		{"without a network", []string{"--net", "none"}, []failure{
 			{"curl", "echo 'curl: (6) Could not resolve host: index.corp.test'; exit 6", "no network: index.corp.test (option --net none); --net allow --allow-host index.corp.test allows it"},
-			{"python", `python3 -c 'import socket; socket.getaddrinfo("index.corp.test", 443)'`, "no network: (option --net none)"},
+			{"python", `python3 -c 'import socket; socket.getaddrinfo("index.corp.test", 443)'`, "no network (option --net none)"},
 			{"npm", "echo 'npm ERR! getaddrinfo ENOTFOUND registry.corp.test'; exit 1", "no network: registry.corp.test (option --net none); --net allow --allow-host registry.corp.test allows it"},
 			{"an address of its own", "false", ""},
 		}},

@@ -91,7 +91,7 @@ sys.exit(s.connect_ex((sys.argv[3], int(sys.argv[4]))) != 0)
 		fails(t, b, []failure{
 			{"a host", "python3 conn.py AF_INET SOCK_STREAM 192.0.2.1 443", "no network: 192.0.2.1:443 (option --net none)"},
 			{"by IPv6", "python3 conn.py AF_INET6 SOCK_STREAM 2001:db8::1 80", "no network: [2001:db8::1]:80 (option --net none)"},
-			{"a name server", "python3 conn.py AF_INET SOCK_DGRAM 192.0.2.1 53", "no network: (option --net none)"},
+			{"a name server", "python3 conn.py AF_INET SOCK_DGRAM 192.0.2.1 53", "no network (option --net none)"},
 			{"a name server, after a name", "echo 'cannot resolve host: a.example'; python3 conn.py AF_INET SOCK_DGRAM 192.0.2.1 53", "no network: a.example (option --net none); --net allow --allow-host a.example allows it"},
 			{"the loopback", "python3 conn.py AF_INET SOCK_STREAM 127.0.0.1 9", ""},
 		}, "--trace", "--net", "none")
