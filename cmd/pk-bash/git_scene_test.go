@@ -327,6 +327,7 @@ func TestCommitsThatSeemClean(t *testing.T) {
 		// stash changes a file from which a later commit renames .envrc.
 		stash = `I=$(git commit-tree -p HEAD -m i HEAD^{tree}); (export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --cacheinfo 100644,$( (echo evil; cat a) | git hash-object -w --stdin),a; git commit-tree -p HEAD -p $I -m s $(git write-tree)) >.git/MERGE_AUTOSTASH`
 		moves = `(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --force-remove a; git update-index --add --cacheinfo 100644,$(git rev-parse HEAD:a),.envrc; git update-ref refs/heads/main $(git commit-tree -p HEAD -m h $(git write-tree))); `
+		drops = `git update-ref --no-deref HEAD $(export GIT_INDEX_FILE=/tmp/ix; git read-tree HEAD; git update-index --force-remove env.sample; git commit-tree -p HEAD -m c $(git write-tree)); git update-index --force-remove env.sample`
 		same  = `seq 40 >a; cp a .envrc; git add a; git commit -qm a; `
 	)
 	for _, c := range []struct {
@@ -355,9 +356,15 @@ func TestCommitsThatSeemClean(t *testing.T) {
 		{"a remote branch in place of one that was deleted", base, []string{`git branch -q -D gone`, evil + remote + `git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a tag in place of a branch that was deleted", base + `git checkout -q gone; git checkout -q main`, []string{`git branch -q -D gone`, evil + `git tag gone $e`}, `git checkout -q -`, "of which it has another version"},
 		{"a tag in place of a remote branch", base + remote + `git update-ref refs/remotes/origin/main HEAD`, []string{`git update-ref -d refs/remotes/origin/main`, evil + `git tag origin/main $e`}, `git reset -q --hard origin/main`, "of which it has another version"},
+		{"a remote's HEAD in place of a branch that was deleted", base, []string{`git branch -q -D gone`, evil + `git update-ref refs/remotes/gone/HEAD $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a remote of the command's, with a branch in place of one that was deleted", base, []string{`git branch -q -D gone; git config remote.a/b.url https://example.com/x; git config remote.a/b.fetch "+refs/heads/*:refs/remotes/a/b/*"`, evil + `git update-ref refs/remotes/a/b/gone $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a tag in place of a merged branch that was deleted", base, []string{`git branch -q -d gone`, evil + `git tag gone $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a tag in place of the branch that git would make", base + remote + `git update-ref refs/remotes/origin/new HEAD`, []string{evil + `git tag new $e`}, `git checkout -q new`, "of which it has another version"},
+		{"a branch that HEAD leads to through another one", base + `git symbolic-ref refs/heads/alias refs/heads/main; git symbolic-ref HEAD refs/heads/alias`, []string{`git update-ref --no-deref -d refs/heads/main`}, `git rev-parse -q --verify HEAD || echo evil >.envrc`, "has checked it out"},
 		{"the branch to which a bisect returns", base + `for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git bisect start HEAD HEAD~2 >/dev/null`, []string{`git update-ref -d refs/heads/main`, evil + `git tag main $e`}, `git bisect reset`, "returns to it"},
 
 		{"an autostash, and HEAD moves while a command runs", same, []string{stash, moves + `git read-tree main; sleep 2`}, `git checkout -q .; echo b >>b; git add b; git commit -qm b`, ""},
+		{"an autostash of git rebase --apply, and HEAD moves", `seq 40 >env.sample; echo a >b; git add .; git commit -qm one; git checkout -q -b t; echo t >b; git commit -qam t; git checkout -q main; cp env.sample .envrc; echo m >b; git add .; git commit -qm two; git checkout -q t; (echo evil; seq 40) >env.sample; ! git rebase -q --apply --autostash main`, []string{drops, `:`}, `rm -f env.sample; echo r >b; git add b; GIT_EDITOR=true git rebase --continue`, "rebase-apply"},
 		{"an autostash, and HEAD moves in another work tree", `seq 40 >.envrc; git add .envrc; git commit -qm zero; cp .envrc a; git add a; git rm -q --cached .envrc; git commit -qm one; git -C wt merge -q main; cp .envrc wt/.envrc`, []string{stash, `in wt: ` + moves, `git read-tree HEAD`}, `git checkout -q .; echo b >>b; git add b; git commit -qm b`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -389,6 +396,11 @@ func TestBranchThatACommandLeaves(t *testing.T) {
 	g := newGround(t, b, template)
 	g.host(t, g.Project, "git checkout -q -b feature; git commit -q --allow-empty -m f")
 	assert.NotContains(t, g.fence(t, "git checkout -q main; git merge -q feature; git branch -q -d feature; git branch wip; git checkout -q wip").Stderr, "checked it out")
+	assert.Empty(t, g.fence(t, "git branch v9; git branch -q -d v9; git tag v9").Stderr)
+	g.host(t, g.Project, "git branch v8")
+	assert.NotContains(t, g.fence(t, "git branch -q -d v8; git tag v8").Stderr, "its name")
+	assert.NotContains(t, g.fence(t, "git branch -m wtbranch one; cd wt; git checkout -q -b two; git branch -q -D one").Stderr, "checked it out")
+	assert.Equal(t, "two\n", g.host(t, g.Project, "git for-each-ref --format='%(refname:short)' refs/heads/wtbranch refs/heads/one refs/heads/two"))
 	g.fence(t, "git branch -m wip next; git commit -q --allow-empty -m n")
 	assert.Equal(t, "ref: refs/heads/next\nmain\nnext\n", g.host(t, g.Project, "cat .git/HEAD; git for-each-ref --format='%(refname:short)' refs/heads/main refs/heads/feature refs/heads/wip refs/heads/next"))
 }

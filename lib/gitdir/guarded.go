@@ -2,7 +2,6 @@ package gitdir
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -49,7 +48,7 @@ type guard struct {
 	own      *walk               // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
-	settings []gitconfig.Entry   // of the repository
+	remotes  []string            // of the repository's configuration
 	budget   int                 // of entries of directories that may still be read
 }
 
@@ -536,7 +535,8 @@ func (g *guard) bareAt(x *indexes, dir string, bares map[string]bool) bool {
 // head is the commit and the branch of a work tree.
 type head struct {
 	git, workTree string
-	branch        string // "" if HEAD is detached
+	branch        string   // "" if HEAD is detached
+	others        []string // branches to which that leads, if it is symbolic itself
 	id            string
 }
 
@@ -548,9 +548,7 @@ func (l *lander) heads(r *repository) (list []head) {
 		}
 		host := r.refs(c.GitDir)
 		h := head{git: c.GitDir, workTree: c.WorkTree}
-		if h.id, h.branch, _ = refs.Value(host, "HEAD"); h.branch != "" {
-			h.id, _, _ = refs.Value(host, h.branch)
-		}
+		h.id, h.branch, h.others = leads(host)
 		list = append(list, h)
 	}
 	return list
@@ -612,13 +610,6 @@ func workTree(git string) string {
 	return gitconfig.WorkTree(git)
 }
 
-// fetched are references to the work of others: a user knows that by their names.
-var fetched = []string{"refs/remotes/", "refs/tags/", "refs/notes/"}
-
-func isFetched(ref string) bool {
-	return slices.ContainsFunc(fetched, func(prefix string) bool { return strings.HasPrefix(ref, prefix) })
-}
-
 // setAside marks the changes of references that must not land.
 func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err error) {
 	g := l.guard(r)
@@ -637,7 +628,7 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 		switch {
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
-		case !isFetched(c.Name) || succeeding[c.Name]:
+		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
 			c.Aside, err = g.commit(c.New)
 		}
 		if err != nil {
@@ -646,9 +637,12 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 	}
 	heads := map[string]string{} // commits of the HEADs then, by git directory
 	for _, h := range g.trees {
+		if h.git != git { // it may have landed meanwhile
+			h.id, h.branch, h.others = leads(r.refs(h.git))
+		}
 		heads[h.git] = h.id
 		left := false // HEAD leaves its branch
-		for _, name := range []string{"HEAD", h.branch} {
+		for _, name := range append([]string{"HEAD", h.branch}, h.others...) {
 			i := slices.IndexFunc(changes, func(c refs.Change) bool { return c.Name == name })
 			if i < 0 || changes[i].Aside != "" || name == "HEAD" && h.git != git {
 				continue
@@ -787,9 +781,10 @@ func pseudo(name string) bool {
 func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	hiding := map[string]bool{}
 	others := map[string][]string{} // new references, by those of the same short name
-	made := map[string]bool{}
+	made, gone := map[string]bool{}, map[string]bool{}
 	for _, c := range changes {
 		made[c.Name] = c.New+c.Target != ""
+		gone[c.Name] = !made[c.Name]
 		if !made[c.Name] || c.Old+c.OldTarget != "" || c.Name == "refs/stash" {
 			continue
 		}
@@ -808,38 +803,34 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
 	for other, names := range others {
 		for _, name := range names {
-			hiding[name] = hiding[name] || has[other] || made[other]
+			hiding[name] = hiding[name] || has[other] && !gone[other] || made[other]
 		}
 	}
 	return hiding, err
 }
 
-// succeeding lists the references to which a user may come by the name of another one, which
-// is gone: of a branch on which a work tree was, or of a remote branch. git makes a branch
-// that is missing from a remote branch of its name.
+// succeeding lists the new remote branches to which a user may come by the name of a branch
+// that is gone: git makes a branch that is missing from a remote branch of its name.
 func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
-	list := map[string]bool{}
 	branches := map[string][]string{} // of these names, by reference
 	var asked []string
 	gone := map[string]bool{}
 	for _, c := range changes {
 		gone[c.Name] = c.New+c.Target == ""
-		if gone[c.Name] || !isFetched(c.Name) {
+		remote := g.remoteOf(c.Name)
+		if remote == "" || gone[c.Name] {
 			continue
 		}
-		names := shortNames(c.Name)
-		first, rest, _ := strings.Cut(names[0], "/")
-		if strings.HasPrefix(c.Name, "refs/remotes/") {
-			names[0] = cmp.Or(rest, first)
-		} else if rest != "" && g.isRemote(first) {
-			list[c.Name] = true
-		}
-		for _, name := range names {
-			branches[c.Name] = append(branches[c.Name], "refs/heads/"+name)
-			asked = append(asked, "refs/heads/"+name, "refs/pk/trash/heads/"+name)
+		rest := strings.TrimPrefix(c.Name, "refs/remotes/"+remote+"/")
+		for _, name := range append(shortNames(c.Name), rest) {
+			branch, trash := "refs/heads/"+name, "refs/pk/trash/heads/"+name
+			branches[c.Name] = append(branches[c.Name], branch)
+			if asked = append(asked, branch, trash); c.Old+c.OldTarget != "" {
+				asked = asked[:len(asked)-2] // the user knows it, unless the branch goes now
+			}
 		}
 	}
-	if len(asked) == 0 {
+	if len(branches) == 0 {
 		return nil, nil
 	}
 	known := map[string]bool{}
@@ -852,22 +843,37 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 		}
 	}
 	has, err := refs.Has(host, asked...)
-	for ref, names := range branches {
-		for _, branch := range names {
+	list := map[string]bool{}
+	for _, c := range changes {
+		for _, branch := range branches[c.Name] {
 			trash := "refs/pk/trash/" + strings.TrimPrefix(branch, "refs/")
-			list[ref] = list[ref] || gone[branch] || !has[branch] && (has[trash] || known[branch])
+			before := c.Old+c.OldTarget == "" && !has[branch] && (has[trash] || known[branch])
+			list[c.Name] = list[c.Name] || gone[branch] || before
 		}
 	}
 	return list, err
 }
 
-// isRemote reports whether the host has a remote of a name.
-func (g *guard) isRemote(name string) bool {
-	if g.settings == nil {
+// remoteOf returns the remote of the host's to which a reference belongs, or "". Remote branches
+// may lead to any commit: they are the work of others, and a user knows that by the name.
+func (g *guard) remoteOf(ref string) (remote string) {
+	if g.remotes == nil {
 		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
-		g.settings, _ = gitconfig.Parse("config", text)
+		entries, _ := gitconfig.Parse("config", text)
+		g.remotes = []string{}
+		for _, e := range entries {
+			name, is := strings.CutPrefix(e.Key, "remote.")
+			if i := strings.LastIndexByte(name, '.'); is && i > 0 && !slices.Contains(g.remotes, name[:i]) {
+				g.remotes = append(g.remotes, name[:i])
+			}
+		}
 	}
-	return slices.ContainsFunc(g.settings, func(e gitconfig.Entry) bool { return strings.HasPrefix(e.Key, "remote."+name+".") })
+	for _, name := range g.remotes {
+		if strings.HasPrefix(ref, "refs/remotes/"+name+"/") && len(name) > len(remote) {
+			remote = name
+		}
+	}
+	return remote
 }
 
 // returns lists the branches to which git goes back after a rebase or a bisect that is under

@@ -393,7 +393,7 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 	if err == nil {
 		err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
 	}
-	if err == nil {
+	if err == nil && l.last { // else a branch may be missing that a setting is about
 		err = l.landConfig(r, upper, out)
 	}
 	return err
@@ -682,11 +682,19 @@ func (g *guard) before(git string) head {
 
 // headNow returns the commit of the host's HEAD.
 func headNow(host refs.Host) string {
-	id, branch, _ := refs.Value(host, "HEAD")
-	if branch != "" {
-		id, _, _ = refs.Value(host, branch)
-	}
+	id, _, _ := leads(host)
 	return id
+}
+
+// leads follows the host's HEAD, through branches that lead to others, as far as git does.
+func leads(host refs.Host) (id, branch string, others []string) {
+	id, branch, _ = refs.Value(host, "HEAD")
+	for at := branch; at != "" && len(others) < 5; {
+		if id, at, _ = refs.Value(host, at); at != "" {
+			others = append(others, at)
+		}
+	}
+	return id, branch, others
 }
 
 // cannotGoOn returns the name of a state of the host's that does not change, and that the
@@ -695,8 +703,14 @@ func (l *lander) cannotGoOn(r *repository, git string, changed []state.Differenc
 	if head == l.guard(r).before(git).id {
 		return ""
 	}
+	ends := func(op string) bool {
+		return slices.ContainsFunc(changed, func(d state.Difference) bool { return d.Name == op })
+	}
+	if exists(filepath.Join(git, "rebase-apply")) && !ends("rebase-apply") {
+		return "rebase-apply" // its patches may change any file
+	}
 	for _, op := range []string{"rebase-merge", "sequencer", "MERGE_AUTOSTASH"} {
-		if slices.ContainsFunc(changed, func(d state.Difference) bool { return d.Name == op }) {
+		if ends(op) {
 			continue
 		}
 		for id, back := range state.Picks(git, op) {
