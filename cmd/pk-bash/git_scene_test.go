@@ -313,8 +313,8 @@ func TestNamesForOtherCommits(t *testing.T) {
 	assert.Equal(t, "20261126\nabcd\nnew\nv1\n", g.host(t, g.Project, "git tag"))
 }
 
-// What git on the host reads otherwise than it seems, or what only comes later, brings no
-// protected file, nor a git directory.
+// No commit brings a protected file or a git directory to the host: neither by data that git
+// reads in another way than it looks, nor by parts that land later.
 func TestCommitsThatSeemClean(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	const (

@@ -760,7 +760,7 @@ func shortNames(ref string) (names []string) {
 	return names
 }
 
-// meanings are the references for which git takes a name, the first one that there is
+// meanings lists the references for which git takes a name. It uses the first that exists
 // (gitrevisions(7)).
 func meanings(name string) []string {
 	list := []string{"refs/" + name, "refs/tags/" + name, "refs/heads/" + name, "refs/remotes/" + name, "refs/remotes/" + name + "/HEAD"}

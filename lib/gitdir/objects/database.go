@@ -330,15 +330,15 @@ func (d *Database) Read(id string) (string, []byte, error) {
 	return k.String(), data, nil
 }
 
-// Header is what git reads of the headers of a commit, or of a tag.
+// Header holds the headers of a commit, or of a tag, that git reads.
 type Header struct {
 	Tree    string
 	Parents []string // of a tag, its object
 	Time    int64    // of the committer, in seconds since 1970; of a tag MaxInt64
 }
 
-// Header returns the headers of a commit or a tag, by their places, as git reads them:
-// what looks like a header further down is none. Of another object they are empty.
+// Header returns the headers of a commit or a tag by their places, as git reads them: it
+// ignores later lines that look like headers. For another object they are empty.
 func (d *Database) Header(id string) (h Header, err error) {
 	kind, data, err := d.Read(id)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestModesOfASharedRepository(t *testing.T) {
 	assert.Equal(t, os.ModeDir|os.ModeSetgid|0o770, dir.Mode())
 }
 
-// Git reads headers by their places, and IDs in either case: what stands elsewhere is none.
+// Git reads headers by their places, and IDs in either case. It ignores them elsewhere.
 func TestHeadersAsGitReadsThem(t *testing.T) {
 	r := newRepo(t, SHA1)
 	other := r.commit("one", "1")
