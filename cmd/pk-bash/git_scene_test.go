@@ -286,6 +286,19 @@ func TestAdoptedHooks(t *testing.T) {
 	assert.Contains(t, got.Stderr, "your own configuration runs or reads \""+g.Project+"/lib/.githooks")
 }
 
+// pk names what makes a command's submodule and work tree the host's, and that works.
+func TestAdviceForSubmodulesAndWorkTrees(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	other := filepath.Dir(g.Project) + "/other"
+	g.host(t, g.Project, "git init -q ../other; git -C ../other commit -q --allow-empty -m other")
+	got := g.Run(t, "pk-bash", "-y", "--raw", "--readable", other, "--", "git -c protocol.file.allow=always submodule --quiet add file://"+other+" added; git commit -qm added; git worktree add -q -b side tree")
+	assert.Contains(t, got.Stderr, fmt.Sprintf("the submodule %q works in the sandbox alone; on the host: move it away, and git submodule update --init", g.Project+"/added"))
+	assert.Contains(t, got.Stderr, fmt.Sprintf("the work tree %q works in the sandbox alone; on the host: move it away, and git worktree add", g.Project+"/tree"))
+	g.host(t, g.Project, "mv added old; git -c protocol.file.allow=always submodule --quiet update --init added; mv tree older; git worktree add -q tree side")
+	assert.Equal(t, "side\n", g.host(t, g.Project, "git -C added log -1 >/dev/null; git -C tree branch --show-current"))
+}
+
 // The submodule's commit lands before the superproject's that leads to it.
 func TestSubmoduleWithItsOwnGitDirectory(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
