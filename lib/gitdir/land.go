@@ -126,7 +126,8 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return kept != rel && fsat.Within(kept, rel) })
 }
 
-// Land lands as much as it can while the command runs. LandLast reports the rest.
+// Land lands what a command adds while it runs. LandLast lands and reports the rest: half of
+// what it does at once may look like something else.
 func (l *Layer) Land() { _ = l.land(false, false) }
 
 // ForgetLocks makes commands see that locks of the host's are gone.
@@ -292,7 +293,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	for _, rel := range out.hold {
 		held[rel] = out.since(rel)
 	}
-	out.Refs, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, held, tidying
+	out.Refs, out.Made, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
 		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))
@@ -567,7 +568,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		Fresh: func(branch string) bool { // as it was before the references landed
 			if _, known := fresh[branch]; !known {
 				id, _, err := refs.Value(host, branch)
-				fresh[branch] = err == nil && id == ""
+				fresh[branch] = err == nil && (id == "" || slices.Contains(out.Made, path.Join(r.rel, branch)) && id == out.refs(r.rel)[branch])
 			}
 			return fresh[branch]
 		},
@@ -939,6 +940,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		if refs.PerWorktree(c.Name) {
 			return c.Name == "HEAD" && !head || !own
 		}
+		if !l.last && c.New+c.Target == "" {
+			return true
+		}
 		owner, owned := owners[c.Name]
 		return c.Name == stays || owned && owner != git || !owned && git != r.host
 	})
@@ -946,6 +950,14 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 		if err := l.setAside(r, git, changes); err != nil {
 			return nil, err
 		}
+	}
+	if !l.last {
+		changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+			if c.Aside != "" {
+				refusals = append(refusals, c.Name)
+			}
+			return c.Aside != ""
+		})
 	}
 	results, err := refs.Apply(host, changes, o)
 	for name, value := range o.Landed {
@@ -955,6 +967,9 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	for i, c := range results {
 		aside := changes[i].Aside
+		if c.Outcome == refs.Landed && c.Old == "" {
+			out.made(path(c.Name))
+		}
 		if c.Outcome != refs.Landed {
 			out.left = append(out.left, path(c.Name))
 		}
@@ -984,6 +999,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
+		Locking: l.layer.hideLock,
 	}
 }
 

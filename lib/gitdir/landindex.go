@@ -156,6 +156,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 	}
 	text := x.Encode()
+	l.layer.hideLock(x.host.path)
 	if err := x.host.replace(text, x.written); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}

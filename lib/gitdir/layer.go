@@ -196,6 +196,7 @@ type record struct {
 	Base   []byte                           `json:"base,omitempty"`   // the host's config then
 	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
+	Made   []string                         `json:"made,omitempty"`   // paths of references that were not there before
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
@@ -242,6 +243,12 @@ func (r *record) refs(git string) map[string]string {
 		r.Refs[git] = map[string]string{}
 	}
 	return r.Refs[git]
+}
+
+func (r *record) made(name string) {
+	if !slices.Contains(r.Made, name) {
+		r.Made = append(r.Made, name)
+	}
 }
 
 func (r *record) marks(git string) map[string]state.Mark {

@@ -54,6 +54,25 @@ func (l *Layer) forgetLocksBelow(view, upper int, in string, depth int) {
 	})
 }
 
+// hideLock makes commands that share the layer not see a lock that pk is about to take: an
+// overlay caches as well that a name is missing. Their git would give up at once, or would
+// wait for less time than the lock stays in the cache.
+func (l *Layer) hideLock(file string) {
+	name, err := filepath.Rel(l.GitDir, file+".lock")
+	if err != nil || l.View == "" || exists(file+".lock") {
+		return
+	}
+	view, err := fsat.Openat(unix.AT_FDCWD, l.View, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(view)
+	if dir, err := fsat.Kernel().Open(view, path.Dir(name), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err == nil {
+		_, _ = fsat.Lstat(dir, path.Base(name))
+		unix.Close(dir)
+	}
+}
+
 // forgetLock checks the host first: looking up a lock that the host holds, in the
 // overlay, would cache it there.
 func (l *Layer) forgetLock(view, upper int, name string) {

@@ -267,7 +267,7 @@ func (v *view) candidates() ([]string, error) {
 		names[name] = true
 	}
 	for name := range v.o.Landed {
-		names[name] = name != head && name != stashLog && name != headLog
+		names[name] = name != head && name != stashLog && name != headLog && name != packedRefs
 	}
 	if v.packed {
 		host, err := v.reader.packed()
@@ -332,6 +332,9 @@ func (v *view) change(name string) (*Change, error) {
 	if err != nil {
 		v.refuse(name, "%v", err)
 		return nil, nil
+	}
+	if !now.loose && now.value != (value{}) {
+		now.changed = v.packedSince(v.o)
 	}
 	seen, err := v.seen(name, now)
 	if err != nil {

@@ -161,6 +161,16 @@ func (r *reader) packed() (packed, error) {
 	return p, nil
 }
 
+// packedSince returns the time since which only pk has changed the packed-refs that was read
+// last.
+func (r *reader) packedSince(o *Options) time.Time {
+	var written, before int64
+	if _, err := fmt.Sscan(o.Landed[packedRefs], &written, &before); err == nil && written == ctime(r.cached).UnixNano() {
+		return time.Unix(0, before)
+	}
+	return ctime(r.cached)
+}
+
 // loose calls fn for each loose ref at a path or below it.
 func (r *reader) loose(name string, fn func(name string)) error {
 	top := r.file(name)

@@ -26,6 +26,9 @@ func (t *transaction) acquire(file string) (l *gitlock.Lock, err error) {
 	}
 	for ; ; time.Sleep(time.Millisecond) {
 		if err = makeParents(file); err == nil {
+			if t.o.Locking != nil {
+				t.o.Locking(file)
+			}
 			l, err = gitlock.Acquire(file, t.deadline)
 		}
 		if !errors.Is(err, fs.ErrNotExist) || !time.Now().Before(t.deadline) {

@@ -17,6 +17,8 @@ const (
 
 	stashLog = "logs/refs/stash"
 	headLog  = "logs/HEAD"
+
+	packedRefs = "packed-refs"
 )
 
 // CheckName returns the reason why a ref of a command may not have a name on the host.

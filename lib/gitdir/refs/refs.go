@@ -76,11 +76,14 @@ type Options struct {
 	Held map[string]time.Time
 
 	// Landed holds the values that Apply has landed since then: object IDs, or
-	// "ref: " and a target, or "" for a deletion; and the SHA-256 of logs/HEAD and
-	// logs/refs/stash. Apply adds to it. Each worktree needs its own. A caller that
+	// "ref: " and a target, or "" for a deletion; the SHA-256 of logs/HEAD and
+	// logs/refs/stash; and two ctimes of packed-refs, from Apply and before. Apply adds to it. Each worktree needs its own. A caller that
 	// removes a ref's file from the layer must delete its entry: else the ref counts
 	// as one that the command deleted.
 	Landed map[string]string
+
+	// Locking, if not nil, is called with a file of the host's before Apply locks it.
+	Locking func(file string)
 
 	Committer string // "Name <mail>" for entries in reflogs; may be empty
 }

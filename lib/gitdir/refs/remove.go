@@ -172,7 +172,19 @@ func (t *transaction) removePacked(items []*item) error {
 		}
 		going[it.Change.Name] = true
 	}
-	return l.Replace([]byte(p.without(going)), time.Time{})
+	if len(going) == 0 {
+		return nil
+	}
+	before := t.packedSince(&t.o)
+	if err := l.Replace([]byte(p.without(going)), time.Time{}); err != nil || t.o.Landed == nil {
+		return err
+	}
+	// If the command removes more of them later, they have not changed in between.
+	info, err := os.Stat(file)
+	if err == nil {
+		t.o.Landed[packedRefs] = fmt.Sprint(ctime(info).UnixNano(), before.UnixNano())
+	}
+	return err
 }
 
 // removeLoose removes the files of a ref that is no longer packed.
