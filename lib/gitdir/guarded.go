@@ -216,10 +216,115 @@ func (g *guard) compare(tree string, commits []string, dirs bool) (string, error
 			olds = append(olds, c.tree)
 		}
 	}
-	if tree == "" {
-		return "", nil // it is no commit
+	if tree == "" || slices.Contains(olds, tree) {
+		return "", nil // it is no commit, or the same
 	}
-	return g.directory(tree, olds, len(commits), "", dirs)
+	why, err := g.directory(tree, olds, len(commits), "", dirs)
+	if why == "" && err == nil {
+		why = g.behindLinks(tree, olds)
+	}
+	return why, err
+}
+
+// behindLinks returns the first protected name that a tree has behind a link of its own, with a
+// content that none of other trees has there, or "". The link may be the host's: the work trees
+// have another commit.
+func (g *guard) behindLinks(tree string, olds []string) string {
+	places, err := g.behind(tree)
+	if err != nil {
+		return fmt.Sprintf("its links cannot be read: %v", err)
+	}
+	had := map[objects.Entry]bool{} // places and what is there
+	for _, old := range olds {
+		if len(places) > 0 {
+			known, _ := g.behind(old)
+			for _, place := range known {
+				e, _ := g.entry(old, place)
+				e.Name = place
+				had[e] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(places)) {
+		place := places[name]
+		e, ok := g.entry(tree, place)
+		id := e.ID
+		if e.Name = place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(place, e.Mode, id)) {
+			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", place, name)
+		}
+	}
+	return ""
+}
+
+// behind returns the places, in a tree, of the protected names that lie behind links of the
+// tree.
+func (g *guard) behind(tree string) (map[string]string, error) {
+	entries, err := g.repo.objects.Tree(tree)
+	if err != nil {
+		return nil, err
+	}
+	g.budget--
+	places := map[string]string{}
+	for _, e := range entries {
+		if e.Mode != unix.S_IFDIR && e.Mode != index.ModeLink {
+			continue
+		}
+		for _, name := range g.names[strings.ToLower(e.Name)] {
+			if place, linked := g.follow(tree, name); linked {
+				places[name] = place
+			}
+		}
+	}
+	return places, nil
+}
+
+// maxLinks is how many links Linux follows in a path.
+const maxLinks = 40
+
+// follow follows a path through the links in a tree. The place of one that leads out of the tree
+// is not found.
+func (g *guard) follow(tree, name string) (place string, linked bool) {
+	rest := strings.Split(name, "/")
+	at, dirs := []string{}, []string{tree} // the directories so far, and their trees
+	links := 0
+	for len(rest) > 0 {
+		part := rest[0]
+		switch rest = rest[1:]; part {
+		case "", ".":
+			continue
+		case "..":
+			if len(at) == 0 {
+				return "", false
+			}
+			at, dirs = at[:len(at)-1], dirs[:len(at)]
+			continue
+		}
+		list, _ := g.tree(dirs[len(dirs)-1])
+		i := slices.IndexFunc(list, func(e objects.Entry) bool { return strings.EqualFold(e.Name, part) })
+		if i < 0 || g.budget < 0 { // it may be in the work tree alone
+			return strings.Join(append(append(at, part), rest...), "/"), links > 0
+		}
+		e := list[i]
+		if e.Mode == index.ModeLink {
+			_, text, err := g.repo.objects.Read(e.ID)
+			if links++; err != nil || links > maxLinks {
+				return "", false
+			}
+			target := string(text)
+			if filepath.IsAbs(target) {
+				j := slices.IndexFunc(g.trees, func(h head) bool { return fsat.Within(target, h.workTree) })
+				if j < 0 {
+					return "", false
+				}
+				at, dirs = nil, dirs[:1]
+				target = strings.TrimPrefix(target, g.trees[j].workTree)
+			}
+			rest = append(strings.Split(target, "/"), rest...)
+			continue
+		}
+		at, dirs = append(at, e.Name), append(dirs, e.ID)
+	}
+	return strings.Join(at, "/"), links > 0
 }
 
 // directory compares a directory with those of the same path in other commits, of which there
@@ -809,7 +914,7 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 	return hiding, err
 }
 
-// succeeding lists the new remote branches to which a user may come by the name of a branch
+// succeeding lists the remote branches to which a user may come by the name of a branch
 // that is gone: git makes a branch that is missing from a remote branch of its name.
 func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	branches := map[string][]string{} // of these names, by reference
@@ -823,11 +928,8 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 		}
 		rest := strings.TrimPrefix(c.Name, "refs/remotes/"+remote+"/")
 		for _, name := range append(shortNames(c.Name), rest) {
-			branch, trash := "refs/heads/"+name, "refs/pk/trash/heads/"+name
-			branches[c.Name] = append(branches[c.Name], branch)
-			if asked = append(asked, branch, trash); c.Old+c.OldTarget != "" {
-				asked = asked[:len(asked)-2] // the user knows it, unless the branch goes now
-			}
+			branches[c.Name] = append(branches[c.Name], "refs/heads/"+name)
+			asked = append(append(asked, "refs/heads/"+name), trashed(name)...)
 		}
 	}
 	if len(branches) == 0 {
@@ -835,7 +937,11 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 	}
 	known := map[string]bool{}
 	for _, h := range g.tops {
-		for name := range refs.Switched(g.repo.refs(h.git)) {
+		switched, err := refs.Switched(g.repo.refs(h.git))
+		if err != nil {
+			return nil, err
+		}
+		for name := range switched {
 			known["refs/heads/"+name] = true
 		}
 		for _, branch := range returns(h.git) {
@@ -846,17 +952,31 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 	list := map[string]bool{}
 	for _, c := range changes {
 		for _, branch := range branches[c.Name] {
-			trash := "refs/pk/trash/" + strings.TrimPrefix(branch, "refs/")
-			before := c.Old+c.OldTarget == "" && !has[branch] && (has[trash] || known[branch])
-			list[c.Name] = list[c.Name] || gone[branch] || before
+			was := known[branch] || slices.ContainsFunc(trashed(strings.TrimPrefix(branch, "refs/heads/")), func(trash string) bool { return has[trash] })
+			list[c.Name] = list[c.Name] || gone[branch] || !has[branch] && was
 		}
 	}
 	return list, err
 }
 
+// trashed lists the references that pk keeps of a branch that a command has deleted.
+func trashed(branch string) []string {
+	return []string{"refs/pk/trash/heads/" + branch, "refs/pk/trash/heads-" + strings.ReplaceAll(branch, "/", "-")}
+}
+
 // remoteOf returns the remote of the host's to which a reference belongs, or "". Remote branches
 // may lead to any commit: they are the work of others, and a user knows that by the name.
 func (g *guard) remoteOf(ref string) (remote string) {
+	for _, name := range g.ownRemotes() {
+		if strings.HasPrefix(ref, "refs/remotes/"+name+"/") && len(name) > len(remote) {
+			remote = name
+		}
+	}
+	return remote
+}
+
+// ownRemotes lists the remotes of the host's configuration.
+func (g *guard) ownRemotes() []string {
 	if g.remotes == nil {
 		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
 		entries, _ := gitconfig.Parse("config", text)
@@ -868,12 +988,7 @@ func (g *guard) remoteOf(ref string) (remote string) {
 			}
 		}
 	}
-	for _, name := range g.remotes {
-		if strings.HasPrefix(ref, "refs/remotes/"+name+"/") && len(name) > len(remote) {
-			remote = name
-		}
-	}
-	return remote
+	return g.remotes
 }
 
 // returns lists the branches to which git goes back after a rebase or a bisect that is under

@@ -989,7 +989,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
 			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
-		case strings.HasPrefix(c.Name, "refs/heads/") && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
+		case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
 			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
 	}
@@ -999,7 +999,7 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Locking: l.layer.hideLock,
+		Locking: l.layer.hideLock, Remember: len(l.guard(r).ownRemotes()) > 0,
 	}
 }
 

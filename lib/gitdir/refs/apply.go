@@ -471,7 +471,7 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	entries := slices.Clone(chain(c.Log, t.orZero(from), t.orZero(to)))
 	for _, e := range entries {
 		for _, id := range []string{e.Old, e.New} {
-			if id != zero(t.HexLen) && (t.kind(id) == "" || !t.clean(c.Name, id)) {
+			if id != zero(t.HexLen) && (t.kind(id) == "" || !t.clean(c.Name, id) || t.forks(c.Name, id, from, to)) {
 				return nil
 			}
 		}
@@ -489,6 +489,13 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 		}
 	}
 	return entries
+}
+
+// forks reports whether git rebase could take a commit for one that upstream has dropped, and
+// so drop it from another branch of the host's: the log of a branch has had it, but neither
+// value has.
+func (t *transaction) forks(name, id, from, to string) bool {
+	return name != head && id != from && id != to && !t.forward(id, to) && !(from != "" && t.forward(id, from)) && t.held(name, id)
 }
 
 // clean reports whether a log may lead to an object. Those of remote branches lead to the

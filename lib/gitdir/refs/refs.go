@@ -82,6 +82,10 @@ type Options struct {
 	// as one that the command deleted.
 	Landed map[string]string
 
+	// Remember makes that a branch which goes is kept below refs/pk/trash also if other
+	// refs have all that it had: its name is known then.
+	Remember bool
+
 	// Locking, if not nil, is called with a file of the host's before Apply locks it.
 	Locking func(file string)
 
@@ -176,22 +180,21 @@ func Stashes(h Host) (ids []string, err error) {
 	return ids, err
 }
 
-// Switched returns the names from which and to which HEAD was switched, as the end of its log
-// has them.
-func Switched(h Host) map[string]bool {
-	names := map[string]bool{}
+// Switched returns the names from which and to which HEAD was switched, as its log has them.
+func Switched(h Host) (map[string]bool, error) {
 	r, err := newReader(h)
 	if err != nil {
-		return names
+		return nil, err
 	}
-	log, _ := r.readLogEnd(head)
+	log, err := r.readLog(head)
+	names := map[string]bool{}
 	for line := range strings.Lines(log) {
 		if _, text, ok := strings.Cut(line, "checkout: moving from "); ok {
 			from, to, _ := strings.Cut(strings.TrimSuffix(text, "\n"), " to ")
 			names[from], names[to] = true, true
 		}
 	}
-	return names
+	return names, err
 }
 
 // Has reports which of some references the host has.
