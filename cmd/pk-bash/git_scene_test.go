@@ -437,6 +437,58 @@ func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
 	assert.Equal(t, "t\n", g.host(t, g.Project, "test -e .git/rebase-merge; git rebase --abort; git log -1 --format=%s topic"))
 }
 
+// What a command does after a part of its work has landed goes on as if nothing had.
+func TestWorkThatLandsInSteps(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, first, landed, second, after, want string }{
+		{
+			"a rebase of a branch that is new", "git checkout -q -b own; echo o >>a.txt; git commit -qam o; git checkout -q main; echo m >>a.txt; git commit -qam m",
+			"test $(git log -1 --format=%s own)$(git log -1 --format=%s main) = om", "! git rebase -q main own",
+			"test -e .git/rebase-merge; git rebase --abort; git log -1 --format=%s own", "o\n",
+		},
+		{
+			"a branch of another work tree", "git branch -m wtbranch one", "git rev-parse -q --verify one", "cd wt; git checkout -q -b two; git branch -q -D one",
+			"git for-each-ref --format='%(refname:short)' refs/heads/wtbranch refs/heads/one refs/heads/two", "two\n",
+		},
+		{
+			"a branch that goes", "git branch -q -D topic; git branch new", "git rev-parse -q --verify new; git rev-parse -q --verify topic", "git branch topic new",
+			"git rev-parse topic new | uniq | wc -l; git for-each-ref refs/pk/trash/heads/topic", "1\n",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			finished := make(chan clitest.Outcome, 1)
+			cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill("set -e; "+fixed+c.first+"; "+wait+c.second))
+			go func() { finished <- clitest.Finish(t, cmd) }()
+			g.awaitStart(t, finished)
+			g.host(t, g.Project, "for n in $(seq 400); do if ("+c.landed+") >/dev/null 2>&1; then exit 0; fi; sleep 0.05; done; exit 1")
+			g.Write(t, g.Project+"/go", "")
+			got := <-finished
+			assert.Zero(t, got.Status, got.Stderr)
+			assert.NotContains(t, got.Stderr, "stays")
+			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
+		})
+	}
+}
+
+// The lock that pk takes for the host's index is none for the command's git.
+func TestLockOfALanding(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "mkfifo .git/.index.pk") // pk writes the new index there, and waits for a reader
+	finished := make(chan clitest.Outcome, 1)
+	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill("set -e; "+fixed+"echo 1 >n; git add n; git commit -qm one; "+wait+"echo 2 >>n; git commit -qam two; touch done"))
+	go func() { finished <- clitest.Finish(t, cmd) }()
+	g.awaitStart(t, finished)
+	g.host(t, g.Project, "for n in $(seq 400); do if [ -e .git/index.lock ]; then exit 0; fi; sleep 0.05; done; exit 1")
+	g.Write(t, g.Project+"/go", "")
+	g.patient(t, g.Project, "for n in $(seq 400); do if [ -e done ]; then exit; fi; sleep 0.05; done")
+	g.host(t, g.Project, "mv .git/.index.pk ../pipe; timeout 20 cat ../pipe")
+	assert.Zero(t, (<-finished).Status)
+	assert.Equal(t, "two\none\n", g.host(t, g.Project, "git log -2 --format=%s; git diff --exit-code HEAD; git diff --exit-code --cached"))
+}
+
 // As long as a command runs, a protected file of its making is there, and commits land.
 func TestProtectedFileThatWasMissing(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBox(t))

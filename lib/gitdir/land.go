@@ -293,7 +293,7 @@ func (l *Layer) tidyUp(out *landed) error {
 	for _, rel := range out.hold {
 		held[rel] = out.since(rel)
 	}
-	out.Refs, out.Made, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
+	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
 	err := error(nil)
 	if out.empty() {
 		err = os.Rename(filepath.Join(l.Dir, recordFile), filepath.Join(l.Dir, tidyFile))
@@ -545,7 +545,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	for _, name := range state.Names {
 		since = min(since, out.since(path.Join(rel, name)))
 	}
-	before := l.guard(r).before(git)
+	before, began := l.guard(r).before(git), r.beganAt(host, rel, out)
 	after := headID(up, upper, host)
 	resets := before.id // where git resets HEAD if the work under way is given up
 	if branch := headOf(up, host); branch != "" {
@@ -560,7 +560,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		Follows: func(id string, rebase bool) bool {
 			from := resets
 			if rebase {
-				from = before.id
+				from = began
 			}
 			why, err := l.guard(r).checkedOut(before, id)
 			return why == "" && err == nil && (from == "" || r.isAncestor(from, id))
@@ -568,7 +568,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		Fresh: func(branch string) bool { // as it was before the references landed
 			if _, known := fresh[branch]; !known {
 				id, _, err := refs.Value(host, branch)
-				fresh[branch] = err == nil && (id == "" || slices.Contains(out.Made, path.Join(r.rel, branch)) && id == out.refs(r.rel)[branch])
+				fresh[branch] = err == nil && out.beginning(r.rel, branch, id) == ""
 			}
 			return fresh[branch]
 		},
@@ -684,6 +684,20 @@ func (g *guard) before(git string) head {
 // headNow returns the commit of the host's HEAD.
 func headNow(host refs.Host) string {
 	id, _, _ := leads(host)
+	return id
+}
+
+// beganAt returns the commit of the host's HEAD before the commands began.
+func (r *repository) beganAt(host refs.Host, rel string, out *landed) string {
+	id, branch, _ := refs.Value(host, "HEAD")
+	if branch != "" {
+		id = "ref: " + branch
+	}
+	id = out.beginning(rel, "HEAD", id)
+	if branch, is := strings.CutPrefix(id, "ref: "); is {
+		id, _, _ = refs.Value(host, branch)
+		id = out.beginning(r.rel, branch, id)
+	}
 	return id
 }
 
@@ -967,8 +981,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 	}
 	for i, c := range results {
 		aside := changes[i].Aside
-		if c.Outcome == refs.Landed && c.Old == "" {
-			out.made(path(c.Name))
+		if c.Outcome == refs.Landed && c.Old != c.New {
+			out.began(path(c.Name), c.Old)
 		}
 		if c.Outcome != refs.Landed {
 			out.left = append(out.left, path(c.Name))

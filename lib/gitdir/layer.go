@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -196,7 +197,7 @@ type record struct {
 	Base   []byte                           `json:"base,omitempty"`   // the host's config then
 	Refs   map[string]map[string]string     `json:"refs,omitempty"`   // refs.Options.Landed of each git directory
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
-	Made   []string                         `json:"made,omitempty"`   // paths of references that were not there before
+	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
@@ -245,10 +246,23 @@ func (r *record) refs(git string) map[string]string {
 	return r.Refs[git]
 }
 
-func (r *record) made(name string) {
-	if !slices.Contains(r.Made, name) {
-		r.Made = append(r.Made, name)
+// began notes the value of a reference before one lands.
+func (r *record) began(path, value string) {
+	if r.Began == nil {
+		r.Began = map[string]string{}
 	}
+	if _, known := r.Began[path]; !known {
+		r.Began[path] = value
+	}
+}
+
+// beginning returns the value that a reference had on the host before the commands began, if
+// it has the one that has landed.
+func (r *record) beginning(git, name, now string) string {
+	if old, known := r.Began[path.Join(git, name)]; known && r.refs(git)[name] == now {
+		return old
+	}
+	return now
 }
 
 func (r *record) marks(git string) map[string]state.Mark {

@@ -89,6 +89,21 @@ func TestMovedBackAfterLanding(t *testing.T) {
 	assert.Equal(t, w.seen("main"), w.at("refs/pk/s1/heads/main"))
 }
 
+// What a command removes lands in two steps, of which the first changes packed-refs.
+func TestPackedRefsInSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; git tag v1; git tag v2; git tag v3; git pack-refs --all")
+	w.options.Landed = map[string]string{}
+	w.session("git tag -d v1")
+	assert.Contains(t, w.land(), "landed refs/tags/v1")
+	w.session("git tag -d v2")
+	assert.Contains(t, w.land(), "landed refs/tags/v2")
+	w.sh(w.tree, "git tag v4; git pack-refs --all")
+	w.session("git tag -d v3")
+	w.land()
+	w.at("v4")
+}
+
 // A command's git writes an empty packed-refs; then the host packs its own refs.
 func TestPackedByTheHost(t *testing.T) {
 	t.Parallel()
