@@ -437,6 +437,39 @@ func TestWorkUnderWayOnAnotherBranch(t *testing.T) {
 	assert.Equal(t, "t\n", g.host(t, g.Project, "test -e .git/rebase-merge; git rebase --abort; git log -1 --format=%s topic"))
 }
 
+// Where a branch of the host's has a link at a protected name, the place behind it is protected
+// although another branch is checked out.
+func TestLinksOfOtherBranches(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const (
+		hooks = `git config core.hooksPath .githooks; git checkout -q -b dev; mkdir scripts; echo r >scripts/README; ln -s scripts .githooks; git add .; git commit -qm hooks; git checkout -q main`
+		evil  = `with() { (export GIT_INDEX_FILE=/tmp/ix; git read-tree $1; git update-index --add --cacheinfo 100755,$(git hash-object -w EVIL),$2; git commit-tree -p $1 -m x $(git write-tree)); }; `
+	)
+	for _, c := range []struct{ name, host, first, second, next, told string }{
+		{"a hook", hooks, ":", "mkdir scripts; cp EVIL scripts/post-checkout", "git checkout -q dev; ! test -e scripts/post-checkout", ""},
+		{"a hook of the first command", hooks, "mkdir scripts; cp EVIL scripts/post-checkout", ":", "git checkout -q dev; ! test -e scripts/post-checkout", ""},
+		{"a hook where another branch has another link", "mkdir h; echo r >h/README; ln -s h .githooks; git add .; git commit -qm h; git checkout -q -b old; git checkout -q main; git rm -q .githooks; git commit -qm none; " + hooks, ":", "mkdir scripts; cp EVIL scripts/post-checkout; ! cp EVIL h/post-checkout", "git checkout -q dev; git checkout -q old; ! test -e scripts/post-checkout; ! test -e h/post-checkout", ""},
+		{"a tag", hooks + "; git tag v2 dev; git branch -q -D dev; git pack-refs --all", ":", "mkdir scripts; cp EVIL scripts/post-checkout", "git checkout -q v2; ! test -e scripts/post-checkout", ""},
+		{"a file that git ignores", "echo conf >>.git/info/exclude; git checkout -q -b dev; ln -s $PWD/conf/local .envrc; git add .envrc; git commit -qm l; git checkout -q main", ":", "mkdir conf; cp EVIL conf/local", "git checkout -q dev; ! test -e .envrc", ""},
+		{"a branch that is new since the last command", "true", "touch seen", "mkdir scripts; cp EVIL scripts/post-checkout", "git checkout -q dev; ! test -e scripts/post-checkout", ""},
+		{"a commit", hooks, evil + "git branch x $(with dev scripts/post-checkout)", ":", "! git rev-parse -q --verify x", `"scripts/post-checkout", of which it has another version`},
+		{"a commit after one of the host's that no branch has", hooks + "; git merge -q dev; git branch -q -d dev; git rm -q .githooks; git commit -qm none", evil + "git branch x $(with HEAD~1 scripts/post-checkout)", ":", "! git rev-parse -q --verify x", `"scripts" by a link, ".githooks", of which it has another version`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, g.fill(c.host))
+			told := g.fence(t, g.fill(c.first)).Stderr
+			if c.first == "touch seen" {
+				g.host(t, g.Project, hooks)
+			}
+			told += g.fence(t, g.fill(c.second)).Stderr
+			assert.Contains(t, told, c.told)
+			g.host(t, g.Project, c.next)
+		})
+	}
+}
+
 // What a command does after a part of its work has landed goes on as if nothing had.
 func TestWorkThatLandsInSteps(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

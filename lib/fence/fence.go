@@ -95,6 +95,7 @@ type Fence struct {
 	gitDirs    []string               // of the host, shown through layers
 	workTrees  []string               // of these
 	ownGitDirs []string               // the git directories of these, and bare repositories
+	branches   []gitdir.Checkout      // their common git directories, and the work trees in the roots
 	checkouts  []gitdir.Checkout      // the work trees with their git directories
 	outside    []string               // protected files of those outside of the roots
 	stores     []func() *gitdir.Store // of these, and of a repository around a root
@@ -310,7 +311,8 @@ func (f *Fence) protected(roots []confine.Root, tmp string) ([]bwrap.Protected, 
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(list, files, f.stored()), nil
+	list = append(list, files...)
+	return slices.Concat(list, f.behindLinks(list), f.stored()), nil
 }
 
 // tools is the tool chains of this machine, as a plan shows them.

@@ -115,6 +115,25 @@ func (f *Fence) nameOutside(found map[string][]gitdir.Repo) error {
 	return nil
 }
 
+// behindLinks lists the places behind links that branches of the host's have at protected names:
+// the host may check them out.
+func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
+	for _, b := range f.branches {
+		var names []string
+		for _, p := range list {
+			if name, is := strings.CutPrefix(p.Path, b.WorkTree+"/"); is {
+				names = append(names, name)
+			}
+		}
+		for _, link := range gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names) {
+			if path := filepath.Join(b.WorkTree, link.Place); !slices.ContainsFunc(f.gitDirs, func(dir string) bool { return fsat.Within(path, dir) }) {
+				more = append(more, bwrap.Protected{Path: path, Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true})
+			}
+		}
+	}
+	return more
+}
+
 // nameProtected notes the protected names of each work tree, with those of work trees in it
 // and the places to which links lead.
 func (f *Fence) nameProtected(list []bwrap.Protected) {
@@ -214,6 +233,7 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 			if r.WorkTree != "" {
 				f.workTrees = append(f.workTrees, r.WorkTree)
 				f.checkouts = append(f.checkouts, gitdir.Checkout{GitDir: r.GitDir, WorkTree: r.WorkTree})
+				f.branches = append(f.branches, gitdir.Checkout{GitDir: r.CommonDir, WorkTree: r.WorkTree})
 			}
 		}
 	}

@@ -230,14 +230,18 @@ func (g *guard) compare(tree string, commits []string, dirs bool) (string, error
 // content that none of other trees has there, or "". The link may be the host's: the work trees
 // have another commit.
 func (g *guard) behindLinks(tree string, olds []string) string {
-	places, err := g.behind(tree)
+	links := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
+	for _, h := range g.trees {
+		links.workTrees = append(links.workTrees, h.workTree)
+	}
+	places, err := links.behind(tree)
 	if err != nil {
 		return fmt.Sprintf("its links cannot be read: %v", err)
 	}
 	had := map[objects.Entry]bool{} // places and what is there
 	for _, old := range olds {
 		if len(places) > 0 {
-			known, _ := g.behind(old)
+			known, _ := links.behind(old)
 			for _, place := range known {
 				e, _ := g.entry(old, place)
 				e.Name = place
@@ -254,77 +258,6 @@ func (g *guard) behindLinks(tree string, olds []string) string {
 		}
 	}
 	return ""
-}
-
-// behind returns the places, in a tree, of the protected names that lie behind links of the
-// tree.
-func (g *guard) behind(tree string) (map[string]string, error) {
-	entries, err := g.repo.objects.Tree(tree)
-	if err != nil {
-		return nil, err
-	}
-	g.budget--
-	places := map[string]string{}
-	for _, e := range entries {
-		if e.Mode != unix.S_IFDIR && e.Mode != index.ModeLink {
-			continue
-		}
-		for _, name := range g.names[strings.ToLower(e.Name)] {
-			if place, linked := g.follow(tree, name); linked {
-				places[name] = place
-			}
-		}
-	}
-	return places, nil
-}
-
-// maxLinks is how many links Linux follows in a path.
-const maxLinks = 40
-
-// follow follows a path through the links in a tree. The place of one that leads out of the tree
-// is not found.
-func (g *guard) follow(tree, name string) (place string, linked bool) {
-	rest := strings.Split(name, "/")
-	at, dirs := []string{}, []string{tree} // the directories so far, and their trees
-	links := 0
-	for len(rest) > 0 {
-		part := rest[0]
-		switch rest = rest[1:]; part {
-		case "", ".":
-			continue
-		case "..":
-			if len(at) == 0 {
-				return "", false
-			}
-			at, dirs = at[:len(at)-1], dirs[:len(at)]
-			continue
-		}
-		list, _ := g.tree(dirs[len(dirs)-1])
-		i := slices.IndexFunc(list, func(e objects.Entry) bool { return strings.EqualFold(e.Name, part) })
-		if i < 0 || g.budget < 0 { // it may be in the work tree alone
-			return strings.Join(append(append(at, part), rest...), "/"), links > 0
-		}
-		e := list[i]
-		if e.Mode == index.ModeLink {
-			_, text, err := g.repo.objects.Read(e.ID)
-			if links++; err != nil || links > maxLinks {
-				return "", false
-			}
-			target := string(text)
-			if filepath.IsAbs(target) {
-				j := slices.IndexFunc(g.trees, func(h head) bool { return fsat.Within(target, h.workTree) })
-				if j < 0 {
-					return "", false
-				}
-				at, dirs = nil, dirs[:1]
-				target = strings.TrimPrefix(target, g.trees[j].workTree)
-			}
-			rest = append(strings.Split(target, "/"), rest...)
-			continue
-		}
-		at, dirs = append(at, e.Name), append(dirs, e.ID)
-	}
-	return strings.Join(at, "/"), links > 0
 }
 
 // directory compares a directory with those of the same path in other commits, of which there

@@ -34,6 +34,7 @@ const (
 	inertFile  = "inert"
 	runPrefix  = "run-"
 	listPrefix = "list-"
+	linkPrefix = "links-"
 )
 
 // Run is one command in a root.

@@ -15,8 +15,8 @@ import (
 	"pikuri/lib/overlay"
 )
 
-// Sweep removes from a state directory the layers without use, and the lists of roots
-// without change, for that long. The next command in a root makes its list again.
+// Sweep removes from a state directory the layers without use, and the lists of roots and of
+// links without change, for that long. The next command in a root makes them again.
 // A layer with commits that have not landed stays, unless discard is true; kept has a line
 // for each.
 func Sweep(state string, olderThan time.Duration, discard bool) (kept []string, err error) {
@@ -39,6 +39,8 @@ func Sweep(state string, olderThan time.Duration, discard bool) (kept []string, 
 			}
 		case strings.HasPrefix(e.Name(), listPrefix) && old(path):
 			errs = append(errs, sweepList(state, path))
+		case strings.HasPrefix(e.Name(), linkPrefix) && old(path):
+			errs = append(errs, os.Remove(path))
 		}
 	}
 	return kept, errors.Join(errs...)

@@ -165,6 +165,57 @@ func Own(h Host) (ids []string, err error) {
 	return append(ids, stashes...), errors.Join(err, failed)
 }
 
+// Tips returns the IDs of the host's branches, remote branches and tags, at most as many as
+// limit. changed has what Changed returned for the directories of these references, and for
+// packed-refs, before they were read.
+func Tips(h Host, limit int) (ids []string, changed map[string]int64) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, nil
+	}
+	changed = map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
+	seen := map[string]bool{}
+	add := func(id string) {
+		if id != "" && !seen[id] && len(ids) < limit {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	for _, space := range []string{heads, remotes, tags} {
+		_ = filepath.WalkDir(filepath.Join(h.Common, space), func(file string, e fs.DirEntry, err error) error {
+			name, rerr := filepath.Rel(h.Common, file)
+			switch {
+			case err != nil || rerr != nil:
+			case e.IsDir():
+				changed[name] = Changed(h.Common, name)
+			case len(ids) < limit:
+				if now, err := r.readLoose(name); err == nil {
+					add(now.id)
+				}
+			}
+			return nil // it may be gone
+		})
+		if p, err := r.packed(); err == nil {
+			p.each(func(name, id string) bool {
+				if strings.HasPrefix(name, space) {
+					add(id)
+				}
+				return len(ids) < limit
+			})
+		}
+	}
+	return ids, changed
+}
+
+// Changed returns the ctime of a file or directory below a git directory, in nanoseconds, or -1.
+func Changed(common, name string) int64 {
+	var st unix.Stat_t
+	if unix.Lstat(filepath.Join(common, name), &st) != nil {
+		return -1
+	}
+	return st.Ctim.Nano()
+}
+
 // Stashes returns the commits of the host's stash, the oldest first.
 func Stashes(h Host) (ids []string, err error) {
 	r, err := newReader(h)
