@@ -179,8 +179,13 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 	}
 	have := map[string][]Behind{}
 	if len(ids) == maxTips { // a command may have made so many that others are not among them
-		maps.Copy(have, known)
+		for id, list := range known {
+			if len(list) > 0 {
+				have[id] = list
+			}
+		}
 	}
+	trees := map[string][]Behind{}
 	for _, id := range ids {
 		var is bool
 		if have[id], is = known[id]; is {
@@ -193,10 +198,14 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 		if err != nil || h.Tree == "" {
 			continue
 		}
+		if have[id], is = trees[h.Tree]; is {
+			continue
+		}
 		places, _ := links.behind(h.Tree)
 		for _, name := range slices.Sorted(maps.Keys(places)) {
 			have[id] = append(have[id], Behind{name, places[name]})
 		}
+		trees[h.Tree] = have[id]
 	}
 	t.List = nil
 	for _, id := range slices.Sorted(maps.Keys(have)) {

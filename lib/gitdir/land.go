@@ -1003,12 +1003,15 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			out.tell("the host has moved %q meanwhile: it stays at %s", c.Name, short(c.Old))
 		case c.Trash != "":
 			out.note("%q was %s, which is now %q", c.Name, short(c.Old), c.Trash)
-		case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && c.Old != "" && c.New != "" && !r.isAncestor(c.Old, c.New):
+		case !refs.PerWorktree(c.Name) && c.Name != "refs/stash" && isID(c.Old) && isID(c.New) && !r.isAncestor(c.Old, c.New):
 			out.note("%q was %s, which other references have", c.Name, short(c.Old))
 		}
 	}
 	return refusals, err
 }
+
+// isID reports whether a value is that of a reference which leads to no other one.
+func isID(value string) bool { return value != "" && !strings.HasPrefix(value, "ref: ") }
 
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
