@@ -125,7 +125,8 @@ func (g *guard) within(path string) bool {
 	return slices.ContainsFunc(g.names[first], func(name string) bool { return fsat.Within(strings.ToLower(path), name) })
 }
 
-// commit returns why the host's git must not check out a commit, or a tag of one, or "".
+// commit returns why the host's git must not check out a commit, a tree, or a tag of one, or
+// "". Files are harmless by themselves: git writes none without a name.
 func (g *guard) commit(id string) (why string, err error) {
 	if id == "" || len(g.trees) == 0 && !g.isModule() {
 		return "", nil
@@ -185,7 +186,12 @@ func (g *guard) judge(id string) (why string, err error) {
 			why, known = tooMany, true
 		}
 		if known && why == "" {
-			if why, err = g.compare(c.tree, c.up, true); err != nil {
+			if c.tree == id {
+				why, err = g.treeAlone(id)
+			} else {
+				why, err = g.compare(c.tree, c.up, true)
+			}
+			if err != nil {
 				return "", err
 			}
 		}
@@ -194,6 +200,13 @@ func (g *guard) judge(id string) (why string, err error) {
 		}
 	}
 	return g.verdicts[id], nil
+}
+
+// treeAlone is compare for a tree without a commit, of which git checkout writes the files and
+// removes none. It may have what a HEAD has.
+func (g *guard) treeAlone(tree string) (string, error) {
+	olds := g.treesOf(g.headIDs())
+	return g.with(tree, olds, len(olds)+1, true)
 }
 
 // isOwn reports whether the host's branches have a commit. It misses one if clocks were wrong:
@@ -210,16 +223,27 @@ func (g *guard) isOwn(c dated) bool {
 // trees of other commits nor the host have; and with dirs, the first git directory that these
 // do not have.
 func (g *guard) compare(tree string, commits []string, dirs bool) (string, error) {
-	var olds []string
+	if tree == "" {
+		return "", nil // it is no commit
+	}
+	return g.with(tree, g.treesOf(commits), len(commits), dirs)
+}
+
+func (g *guard) treesOf(commits []string) (trees []string) {
 	for _, id := range commits {
 		if c, err := g.repo.look(id); err == nil && c.tree != "" {
-			olds = append(olds, c.tree)
+			trees = append(trees, c.tree)
 		}
 	}
-	if tree == "" || slices.Contains(olds, tree) {
-		return "", nil // it is no commit, or the same
+	return trees
+}
+
+// with compares a tree with those of other commits, of which there are all.
+func (g *guard) with(tree string, olds []string, all int, dirs bool) (string, error) {
+	if slices.Contains(olds, tree) {
+		return "", nil
 	}
-	why, err := g.directory(tree, olds, len(commits), "", dirs)
+	why, err := g.directory(tree, olds, all, "", dirs)
 	if why == "" && err == nil {
 		why = g.behindLinks(tree, olds)
 	}
@@ -256,6 +280,9 @@ func (g *guard) behindLinks(tree string, olds []string) string {
 		if e.Name = place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(place, e.Mode, id)) {
 			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", place, name)
 		}
+	}
+	if g.budget < 0 {
+		return tooMany
 	}
 	return ""
 }

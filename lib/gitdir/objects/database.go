@@ -332,13 +332,13 @@ func (d *Database) Read(id string) (string, []byte, error) {
 
 // Header holds the headers of a commit, or of a tag, that git reads.
 type Header struct {
-	Tree    string
+	Tree    string   // of a tree, its own ID
 	Parents []string // of a tag, its object
-	Time    int64    // of the committer, in seconds since 1970; of a tag MaxInt64
+	Time    int64    // of the committer, in seconds since 1970; of another object MaxInt64
 }
 
 // Header returns the headers of a commit or a tag by their places, as git reads them: it
-// ignores later lines that look like headers. For another object they are empty.
+// ignores later lines that look like headers.
 func (d *Database) Header(id string) (h Header, err error) {
 	kind, data, err := d.Read(id)
 	if err != nil {
@@ -369,6 +369,10 @@ func (d *Database) Header(id string) (h Header, err error) {
 			return h, errors.New("it is malformed")
 		}
 		h = Header{Parents: []string{d.format.hex(object)}, Time: math.MaxInt64}
+	case "tree":
+		h = Header{Tree: id, Time: math.MaxInt64}
+	default:
+		h.Time = math.MaxInt64
 	}
 	return h, nil
 }

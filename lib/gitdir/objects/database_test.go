@@ -130,6 +130,8 @@ func TestHeadersAsGitReadsThem(t *testing.T) {
 		"a header between":     {"commit", "tree " + tree + "\nencoding x\nparent " + parent + "\n" + people + "\nm\n", Header{Tree: tree}},
 		"no people":            {"commit", "tree " + tree + "\nparent " + parent + "\n\nm\n", Header{Tree: tree, Parents: []string{parent}}},
 		"an object of a tag":   {"tag", "object " + parent + "\ntype commit\ntag t\nobject " + other + "\n\nm\n", Header{Parents: []string{parent}, Time: math.MaxInt64}},
+		"a tree":               {"tree", "", Header{Tree: SHA1.hex(SHA1.emptyTree()), Time: math.MaxInt64}},
+		"a file":               {"blob", "x", Header{Time: math.MaxInt64}},
 		"a message that fools": {"commit", "tree " + tree + "\n" + people + "\nparent " + parent + "\n", Header{Tree: tree, Time: 1700000001}},
 	} {
 		id := write(c.kind, c.text)

@@ -79,6 +79,7 @@ type Stay struct{ Name, Why string }
 type item struct {
 	name  string
 	check check            // of a file
+	spare bool             // without it the others land
 	files map[string]check // of a directory
 }
 
@@ -95,7 +96,7 @@ var groups = [][]item{
 		{name: "SQUASH_MSG", check: text},
 		{name: "MERGE_MODE", check: word("", "no-ff")},
 		{name: "MERGE_AUTOSTASH", check: picked},
-		{name: "AUTO_MERGE", check: head("tree")},
+		{name: "AUTO_MERGE", check: head("tree"), spare: true},
 		{name: "rebase-merge", files: rebaseMerge},
 		{name: "rebase-apply", files: map[string]check{}},
 		{name: "sequencer", files: sequencer},
@@ -235,6 +236,9 @@ func (l *lander) plan(it item) (*change, error) {
 	c, err := l.compare(it)
 	if err != nil || c == nil {
 		return nil, err
+	}
+	if it.spare && c.new.kind == file && l.judge(it, c.new, c.host) != nil {
+		c.new, c.mark.Host = content{kind: absent}, removed
 	}
 	if c.host.sum() == c.mark.Host {
 		l.remember(c)

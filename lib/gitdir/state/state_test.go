@@ -542,6 +542,22 @@ func TestOnlyWhatIsToDoIsPicked(t *testing.T) {
 	assert.Error(t, sequencer["todo"](l, []byte("pick "+id+"\n"), nil))
 }
 
+// A merge lands without an AUTO_MERGE that the host must not have.
+func TestMergeWithoutItsTree(t *testing.T) {
+	s := newScene(t, "sha1")
+	s.begin()
+	upper := t.TempDir()
+	head := s.git("rev-parse", "HEAD")
+	for _, name := range []string{"MERGE_HEAD", "AUTO_MERGE"} { // it is no tree
+		require.NoError(t, os.WriteFile(filepath.Join(upper, name), []byte(head+"\n"), 0o666))
+	}
+	for range 2 {
+		assert.Empty(t, s.land(upper).Stays)
+		assert.FileExists(t, s.path(".git/MERGE_HEAD"))
+		assert.NoFileExists(t, s.path(".git/AUTO_MERGE"))
+	}
+}
+
 // TestFiles are single files with bad and good content.
 func TestFiles(t *testing.T) {
 	s := newScene(t, "sha256")
@@ -556,7 +572,6 @@ func TestFiles(t *testing.T) {
 		{"MERGE_HEAD", head + "\n" + head, ""},
 		{"MERGE_HEAD", head + "\n" + tree, "is a tree"},
 		{"AUTO_MERGE", tree, ""},
-		{"AUTO_MERGE", head, "is a commit"},
 		{"FETCH_HEAD", head + "\t\tbranch 'main' of https://example.org/x\n" + head + "\tnot-for-merge\ttag 'v1' of https://example.org/x", ""},
 		{"FETCH_HEAD", head + "\t\tbranch 'main' of https://example.org/\x1b[2J", "control character"},
 		{"FETCH_HEAD", none + "\t\tbranch 'main' of x", "no object"},
