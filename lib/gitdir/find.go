@@ -418,8 +418,8 @@ func (l *List) gitlinks(gitDir string) ([]string, error) {
 	return found, nil
 }
 
-// gitlinksIn tries both lengths of hashes: an index does not name its own, but can be
-// read with one only.
+// gitlinksIn reads one file of an index. That does not name the length of its hashes: one
+// without entries can be read with both.
 func gitlinksIn(dir int, name string) ([]string, error) {
 	seen, err := fsat.Openat(dir, name, unix.O_PATH, 0)
 	if err != nil {
@@ -438,11 +438,25 @@ func gitlinksIn(dir int, name string) ([]string, error) {
 		return nil, err
 	}
 	var links []string
-	for _, hexLen := range []int{40, 64} {
+	for _, hexLen := range hexLens(dir) {
 		links, err = index.GitlinksOf(data, hexLen)
 		if split := new(index.SplitError); err == nil || errors.As(err, &split) {
 			break
 		}
 	}
 	return links, err
+}
+
+// hexLens are the numbers of digits that IDs may have in a git directory: one, if git can
+// read its configuration.
+func hexLens(dir int) []int {
+	common, err := openCommon(dir)
+	if err == nil {
+		defer unix.Close(common)
+		text, _, rerr := overlay.ReadFile(common, "config", 0, maxConfig)
+		if format, _, ferr := formatIn(text); rerr == nil && ferr == nil {
+			return []int{2 * format.Size()}
+		}
+	}
+	return []int{40, 64}
 }

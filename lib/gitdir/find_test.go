@@ -182,6 +182,8 @@ func TestFindUnpopulatedSubmodules(t *testing.T) {
 		{"of a repository whose git directory is elsewhere", `repo .; ` + link + `s; mv .git ../gd; echo gitdir: "$PWD/../gd" >.git`, "", []string{"s"}},
 		{"of a work tree that the configuration names", `repo .; ` + link + `s; mkdir src; git config core.worktree ../src`, "", []string{"src/s"}},
 		{"of a bare repository with a work tree", `repo ../o; cd ../o; ` + link + `s; git config core.bare false; git config core.worktree ..; mv .git ../root/dots.git`, "", []string{"s"}},
+		{"in a split index of longer hashes", `git init -q --object-format=sha256 .; git commit -q --allow-empty -m x; ` + link + `s; git update-index --split-index`, "", []string{"s"}},
+		{"in a split index of a linked worktree", `git init -q --object-format=sha256 .; git commit -q --allow-empty -m x; git worktree add -q w; cd w; ` + link + `s; git update-index --split-index`, "", []string{"w/s"}},
 		{"of the repository around a root that is one", `repo .; repo s; ` + link + `s; ` + link + `t`, "s", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {

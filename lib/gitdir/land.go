@@ -463,7 +463,11 @@ func FormatOf(gitDir string) (format objects.Format, promised []string, err erro
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return format, nil, err
 	}
-	entries, err := gitconfig.Parse("config", text)
+	return formatIn(text)
+}
+
+func formatIn(config []byte) (format objects.Format, promised []string, err error) {
+	entries, err := gitconfig.Parse("config", config)
 	for _, e := range entries {
 		section, name := e.Key[:strings.IndexByte(e.Key+".", '.')], e.Key[strings.LastIndexByte(e.Key, '.')+1:]
 		switch {
