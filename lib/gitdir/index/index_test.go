@@ -316,6 +316,8 @@ func TestExtensions(t *testing.T) {
 		links, err = GitlinksOf(data, 40)
 		require.NoError(t, err)
 		assert.Equal(t, []string{"sub"}, links)
+		_, err = GitlinksOf(sum([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14"+strings.Repeat("\x00", 20))), 40)
+		assert.NoError(t, err, "it names no other file")
 	})
 	t.Run("sparse index", func(t *testing.T) {
 		r := newRepository(t, "sha1")

@@ -177,7 +177,7 @@ func GitlinksOf(data []byte, hexLen int) ([]string, error) {
 		}
 	}
 	return links, extensions(s.data[s.at:], func(name string, body []byte) error {
-		if name == "link" {
+		if null := make([]byte, hexLen/2); name == "link" && !bytes.HasPrefix(body, null) { // to git that is no file
 			return splitError(body, hexLen/2)
 		}
 		return nil
