@@ -1091,7 +1091,7 @@ func (l *lander) landConfig(r *repository, upper int, out *landed) error {
 	noteRemotes(changed, func(branch string) (had, fresh bool) {
 		branch = "refs/heads/" + branch
 		id, _, _ := refs.Value(r.refs(r.host), branch)
-		fresh = slices.Contains(out.Made, path.Join(r.rel, branch)) && id == out.refs(r.rel)[branch] &&
+		fresh = id != "" && out.beginning(r.rel, branch, id) == "" &&
 			!slices.ContainsFunc(l.guard(r).trees, func(h head) bool { return h.branch == branch })
 		return id != "" && !fresh, fresh
 	}, out)
