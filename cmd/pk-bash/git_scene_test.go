@@ -370,7 +370,7 @@ func TestCommitsThatSeemClean(t *testing.T) {
 		{"a remote branch in place of one that is deleted", base, []string{evil + remote + `git branch -q -D gone; git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a remote branch in place of one that was deleted", base, []string{`git branch -q -D gone`, evil + remote + `git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a tag in place of a branch that was deleted", base + `git checkout -q gone; git checkout -q main`, []string{`git branch -q -D gone`, evil + `git tag gone $e`}, `git checkout -q -`, "of which it has another version"},
-		{"a tag in place of a remote branch", base + remote + `git update-ref refs/remotes/origin/main HEAD`, []string{`git update-ref -d refs/remotes/origin/main`, evil + `git tag origin/main $e`}, `git reset -q --hard origin/main`, "of which it has another version"},
+		{"a tag in place of a remote branch", base + remote + `git update-ref refs/remotes/origin/main HEAD`, []string{`git update-ref -d refs/remotes/origin/main`, evil + `git tag origin/main $e`}, `git reset -q --hard origin/main`, "for another commit's"},
 		{"a remote's HEAD in place of a branch that was deleted", base, []string{`git branch -q -D gone`, evil + `git update-ref refs/remotes/gone/HEAD $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a remote of the command's, with a branch in place of one that was deleted", base, []string{`git branch -q -D gone; git config remote.a/b.url https://example.com/x; git config remote.a/b.fetch "+refs/heads/*:refs/remotes/a/b/*"`, evil + `git update-ref refs/remotes/a/b/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a tag in place of a merged branch that was deleted", base, []string{`git branch -q -d gone`, evil + `git tag gone $e`}, `git checkout -q gone`, "of which it has another version"},
@@ -403,6 +403,40 @@ func TestCommitsThatSeemClean(t *testing.T) {
 			text, _ := os.ReadFile(g.Project + "/.envrc")
 			assert.NotContains(t, string(text), "evil")
 			assert.True(t, len(text) == 0 || string(text) == string(before), "%s", text)
+		})
+	}
+}
+
+// A change that depends on another one does not land if that does not.
+func TestChangesThatDependOnOthers(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, host, command, told, next, want string }{
+		{"a tag in place of a branch that stays", "", `git update-ref -d refs/heads/wtbranch; git tag wtbranch main`, `"refs/tags/wtbranch" does not land: git would take its name`, `git tag -l dev wtbranch`, ""},
+		{"HEAD to a branch that stays", `echo 1 >.envrc; git add .envrc; git commit -qm 1; git checkout -qb dev; echo 2 >.envrc; git commit -qam 2; git checkout -q main`,
+			`git update-ref refs/heads/dev $(git commit-tree -p main -m l $(git ls-tree main | grep -v envrc | git mktree)); git symbolic-ref HEAD refs/heads/dev`, `"HEAD" stays at`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"HEAD to a branch that stays, since a bisect returns to it", `git branch dev; for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git checkout -q dev; git bisect start main main~2 >/dev/null`,
+			`git update-ref -d refs/heads/dev; git tag dev main`, `"refs/tags/dev" does not land: git would take its name`, `git tag -l dev wtbranch`, ""},
+		{"HEAD to a branch that cannot be", "", `git symbolic-ref HEAD refs/heads/main/sub`, `the host has the ref "refs/heads/main"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"HEAD to a branch with others below", "git branch d/e", `git symbolic-ref HEAD refs/heads/d`, `the host has refs below "refs/heads/d"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"HEAD to the branch of another work tree", "", `git symbolic-ref HEAD refs/heads/wtbranch`, `has checked out "refs/heads/wtbranch"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"HEAD of another work tree to the branch", "", `git -C wt symbolic-ref HEAD refs/heads/main`, `has checked out "refs/heads/main"`, `git -C wt symbolic-ref HEAD`, "refs/heads/wtbranch\n"},
+		{"HEAD to a branch to which another work tree returns", `git branch back; cd wt; git checkout -q back; for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git bisect start HEAD HEAD~2 >/dev/null`, `git symbolic-ref HEAD refs/heads/back`, `has checked out "refs/heads/back"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"a branch that another work tree leaves", "", `git checkout -q --detach; git -C wt checkout -q main`, "", `cat .git/HEAD | wc -c; git -C wt symbolic-ref HEAD`, "41\nrefs/heads/main\n"},
+		{"the branch of a work tree that leaves it", "", `git -C wt checkout -q --detach; git checkout -q wtbranch`, "", `cat .git/HEAD; git -C wt branch --show-current`, "ref: refs/heads/wtbranch\n"},
+		{"a branch in place of a remote one that git fetch makes again", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; git update-ref refs/remotes/origin/main main`,
+			`git update-ref -d refs/remotes/origin/main; git branch origin/main main`, `"refs/heads/origin/main" does not land: git would take its name`, `git for-each-ref refs/heads/origin`, ""},
+		{"a branch in place of a remote one that was deleted", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; git update-ref refs/pk/trash/remotes/origin/old main`,
+			`git branch origin/old main; git branch origin/main main; git branch origin/new main`, `"refs/heads/origin/old" does not land: git would take its name`, `git branch -l 'origin/*'`, "  origin/new\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			got := g.fence(t, c.command)
+			if assert.Contains(t, got.Stderr, c.told); c.told == "" {
+				assert.NotContains(t, got.Stderr, "stays at")
+			}
+			assert.Equal(t, c.want, g.host(t, g.Project, c.next))
 		})
 	}
 }

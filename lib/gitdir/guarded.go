@@ -675,10 +675,33 @@ func workTree(git string) string {
 	return gitconfig.WorkTree(git)
 }
 
-// setAside marks the changes of references that must not land.
-func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err error) {
+// setAside marks the changes of references that must not land. What else may land depends on
+// deletions, which do not all land themselves.
+func (l *lander) setAside(r *repository, git string, changes []refs.Change) error {
+	stays := map[string]bool{} // references that are not deleted
+	for {
+		before := len(stays)
+		for i := range changes {
+			changes[i].Aside = ""
+		}
+		if err := l.tryAside(r, git, changes, stays); err != nil {
+			return err
+		}
+		for _, c := range changes {
+			if c.Aside != "" && c.New+c.Target == "" {
+				stays[c.Name] = true
+			}
+		}
+		if len(stays) == before {
+			return nil
+		}
+	}
+}
+
+// tryAside is setAside if the host keeps some references that the command has deleted.
+func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stays map[string]bool) (err error) {
 	g := l.guard(r)
-	hiding, err := g.hiding(r.refs(git), changes)
+	hiding, err := g.hiding(r.refs(git), changes, stays)
 	if err != nil {
 		return err
 	}
@@ -686,10 +709,8 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 	if err != nil {
 		return err
 	}
-	value := map[string]string{} // of references then
 	for i := range changes {
 		c := &changes[i]
-		value[c.Name] = c.New
 		switch {
 		case hiding[c.Name]:
 			c.Aside = "git would take its name for another commit's"
@@ -713,20 +734,25 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 				continue
 			}
 			c := &changes[i]
-			id, ok := c.New, c.Target == ""
-			if !ok {
-				if id, ok = value[c.Target]; !ok {
-					id, _, _ = refs.Value(r.refs(git), c.Target)
+			ids := []string{c.New}
+			if c.Target != "" {
+				if ids, err = l.valuesThen(r, git, c.Target, changes, stays); err != nil {
+					return err
 				}
 			}
+			id := ids[0]
 			switch {
+			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
+				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
 			case id == "" && name == "HEAD":
 			case id == "" && !left:
 				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)
 			case id == "":
 				continue
 			default:
-				c.Aside, err = g.checkedOut(h, id)
+				for i := 0; i < len(ids) && c.Aside == "" && err == nil; i++ {
+					c.Aside, err = g.checkedOut(h, ids[i])
+				}
 			}
 			// landGit asks about those of the command itself.
 			if c.Aside == "" && err == nil && (h.git != git || !slices.Contains(l.layer.GitDirs, git)) {
@@ -767,6 +793,36 @@ func (l *lander) setAside(r *repository, git string, changes []refs.Change) (err
 		}
 	}
 	return nil
+}
+
+// valuesThen returns the commit that a branch has after the landing, or "". If the host has moved
+// the branch, it may be the command's or the host's.
+func (l *lander) valuesThen(r *repository, git, branch string, changes []refs.Change, stays map[string]bool) (ids []string, err error) {
+	for _, c := range changes {
+		if c.Name == branch && c.Aside == "" && !stays[branch] {
+			if ids = append(ids, c.New); !c.Moved {
+				return ids, nil
+			}
+		}
+	}
+	id, _, err := refs.Value(r.refs(git), branch)
+	return append(ids, id), err
+}
+
+// usedElsewhere returns the work tree of another git directory that has checked out a branch, or
+// returns to it; or "". Git checks out no branch twice: a commit in one work tree would look like
+// changes in the other.
+func (g *guard) usedElsewhere(branch, git string) string {
+	for _, h := range g.tops {
+		if h.git == git {
+			continue
+		}
+		_, at, others := leads(g.repo.refs(h.git)) // it may have landed meanwhile
+		if slices.Contains(append(append(others, returns(h.git)...), at), branch) {
+			return h.workTree
+		}
+	}
+	return ""
 }
 
 // stashed returns why a stash must not land, or "". Commits of the host's own stash are known.
@@ -842,14 +898,16 @@ func pseudo(name string) bool {
 }
 
 // hiding lists the new references whose short names git takes for another thing that the host
-// has, or this command makes: a commit or another reference.
-func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
+// has, or this command makes: a commit or another reference. Those of stays are not deleted. A
+// fetch of the host's makes a remote branch again that is deleted.
+func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]bool) (map[string]bool, error) {
 	hiding := map[string]bool{}
 	others := map[string][]string{} // new references, by those of the same short name
+	signs := map[string][]string{}  // by references that tell of those in remotes
 	made, gone := map[string]bool{}, map[string]bool{}
 	for _, c := range changes {
 		made[c.Name] = c.New+c.Target != ""
-		gone[c.Name] = !made[c.Name]
+		gone[c.Name] = !made[c.Name] && !stays[c.Name] && !c.Moved && g.remoteOf(c.Name) == ""
 		if !made[c.Name] || c.Old+c.OldTarget != "" || c.Name == "refs/stash" {
 			continue
 		}
@@ -859,13 +917,25 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change) (map[string]bool, 
 				hiding[c.Name] = true
 			}
 			for _, other := range meanings(name) {
-				if other != c.Name {
-					others[other] = append(others[other], c.Name)
+				if other == c.Name {
+					continue
+				}
+				others[other] = append(others[other], c.Name)
+				if remote := g.remoteOf(other); remote != "" { // which may have it, by what the host has
+					rest := strings.TrimPrefix(other, "refs/remotes/"+remote+"/")
+					for _, sign := range []string{"refs/heads/" + rest, "refs/pk/trash/" + strings.TrimPrefix(other, "refs/")} {
+						signs[sign] = append(signs[sign], c.Name)
+					}
 				}
 			}
 		}
 	}
-	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
+	has, err := refs.Has(host, slices.AppendSeq(slices.Collect(maps.Keys(others)), maps.Keys(signs))...)
+	for sign, names := range signs {
+		for _, name := range names {
+			hiding[name] = hiding[name] || has[sign]
+		}
+	}
 	for other, names := range others {
 		for _, name := range names {
 			hiding[name] = hiding[name] || has[other] && !gone[other] || made[other]

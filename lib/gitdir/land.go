@@ -366,13 +366,15 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		return err
 	}
 	// A branch lands with the HEAD that leads to it, whose log has its commits too; other
-	// references that all worktrees share land last.
-	owners := map[string]string{}
+	// references that all worktrees share land last. A HEAD that takes the branch of another
+	// work tree comes after that one's.
+	owners, late := map[string]string{}, map[string]bool{}
 	own := func(up int, git string) {
 		_, herr := fsat.Lstat(up, "HEAD")
 		_, lerr := fsat.Lstat(up, "logs/HEAD")
 		if branch := headOf(up, r.refs(git)); branch != "" && (herr == nil || lerr == nil) && slices.Contains(l.layer.GitDirs, git) {
 			owners[branch] = git
+			late[git] = l.guard(r).usedElsewhere(branch, git) != ""
 		}
 	}
 	own(upper, r.host)
@@ -380,9 +382,15 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 		own(sub, filepath.Join(l.layer.GitDir, name))
 		return nil
 	})
-	if err == nil {
+	for _, pass := range []bool{false, true} {
+		if err != nil {
+			break
+		}
 		err = l.each(upper, "worktrees", rel, func(sub int, name string) error {
 			git := filepath.Join(l.layer.GitDir, name)
+			if late[git] != pass {
+				return nil
+			}
 			indexes := l.readIndexes(r, git, name, sub, out)
 			defer indexes()
 			if err := l.submodules(sub, name, out); err != nil {
@@ -390,9 +398,9 @@ func (l *lander) repository(upper int, rel string, out *landed) error {
 			}
 			return l.landGit(r, git, upper, sub, owners, indexes, out)
 		})
-	}
-	if err == nil {
-		err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
+		if err == nil && late[r.host] == pass {
+			err = l.landGit(r, r.host, upper, upper, owners, indexes, out)
+		}
 	}
 	if err == nil && l.last { // else a branch may be missing that a setting is about
 		err = l.landConfig(r, upper, out)

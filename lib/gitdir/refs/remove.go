@@ -344,7 +344,7 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 		it = &item{Change: Change{Name: head, Old: now.id, OldTarget: now.target, New: now.id, Target: now.target}}
 	}
 	c := &it.Change
-	if err := t.born(c.Target, items); err != nil {
+	if err := t.born(c, items); err != nil {
 		it.fail(err)
 	}
 	l, err := t.lock(head)
@@ -379,8 +379,14 @@ func (t *transaction) moveHead(it *item, items []*item, before string) {
 }
 
 // born refuses HEAD if its branch has failed to land: git on the host would see every
-// file as new.
-func (t *transaction) born(branch string, items []*item) error {
+// file as new; and if the host can have no such branch.
+func (t *transaction) born(c *Change, items []*item) error {
+	branch := c.Target
+	if now, err := t.read(branch); branch != "" && branch != c.OldTarget && err == nil && now.value == (value{}) {
+		if err := t.conflict(branch); err != nil {
+			return err
+		}
+	}
 	for _, it := range items {
 		if it.Change.Name != branch || it.Outcome == Landed || it.Change.New == "" {
 			continue
