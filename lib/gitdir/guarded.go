@@ -147,8 +147,12 @@ func (g *guard) commit(id string) (why string, err error) {
 	return g.judge(id)
 }
 
-// judge looks at new commits, parents first.
+// judge looks at new commits, parents first. All of them must be there: the host's git may have
+// dropped some since another landing.
 func (g *guard) judge(id string) (why string, err error) {
+	if _, err := g.repo.look(id); errors.Is(err, objects.ErrNotFound) {
+		return "", nil // it lands nowhere
+	}
 	for stack := []string{id}; len(stack) > 0; {
 		id := stack[len(stack)-1]
 		if _, done := g.verdicts[id]; done {
@@ -157,9 +161,6 @@ func (g *guard) judge(id string) (why string, err error) {
 		}
 		c, err := g.repo.look(id)
 		switch {
-		case errors.Is(err, objects.ErrNotFound): // it lands nowhere
-			g.verdicts[id] = ""
-			continue
 		case err != nil:
 			g.verdicts[id] = fmt.Sprintf("its commit %s cannot be read: %v", short(id), err)
 			continue

@@ -35,6 +35,7 @@ type ends struct {
 	layer  map[string]bool // by the layer's; nil if it has none that is valid
 	fresh  map[string]bool // those of the layer's that the host did not have
 	change []byte          // the host's file, as landing wrote it
+	whole  bool            // the host had no file
 }
 
 // readEnds reads the file of the host, and that of the layer, which decides all that this
@@ -44,7 +45,7 @@ func (r *repository) readEnds(upper int, out *landed) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	r.ends.host, r.ends.layer = map[string]bool{}, nil
+	r.ends.host, r.ends.layer, r.ends.whole = map[string]bool{}, nil, len(host) == 0
 	for _, id := range strings.Fields(string(host)) {
 		r.ends.host[id] = true
 	}
@@ -144,6 +145,9 @@ func (l *lander) landEnds(r *repository, out *landed) error {
 	rel := path.Join(r.rel, shallowFile)
 	if r.ends.change != nil {
 		out.Files[rel+"@host"] = digestOf(r.ends.change)
+	}
+	if r.ends.whole && len(r.ends.host) > 0 {
+		out.note("the repository is a shallow one now, as after git fetch --depth: the history ends at %s%s", short(slices.Sorted(maps.Keys(r.ends.host))[0]), andMore(len(r.ends.host)-1))
 	}
 	if r.ends.layer == nil {
 		return nil

@@ -46,16 +46,16 @@ func TestShallow(t *testing.T) {
 		{"parent of a new commit", full, `git commit -q --allow-empty -m new; git rev-parse HEAD~1 >.git/shallow; git commit -q --allow-empty -m newer`, ``, ``, []string{"would hide history"}, `main`},
 		{"new commit with its parents", full, `git commit -q --allow-empty -m new; git rev-parse HEAD >.git/shallow`, ``, ``, nil, `main`},
 		{"commit that landed with its parents", full, `git commit -q --allow-empty -m new`, `git rev-parse HEAD >.git/shallow`, ``, []string{"would hide history"}, ``},
-		{"new commit without its parent", full, orphan + `echo $x >.git/shallow`, ``, `evil`, nil, `evil`},
-		{"new commit on top of one without its parent", full, orphan + `echo $x >.git/shallow; git update-ref refs/heads/evil $(git commit-tree -p $x -m y $x^{tree})`, ``, `evil~1`, nil, `evil`},
-		{"new commit, and one that nobody has", full, orphan + `printf "%s\n2222222222222222222222222222222222222222\n" $x >.git/shallow`, ``, `evil`, []string{"no object 2222"}, `evil`},
+		{"new commit without its parent", full, orphan + `echo $x >.git/shallow`, ``, `evil`, []string{"a shallow one now"}, `evil`},
+		{"new commit on top of one without its parent", full, orphan + `echo $x >.git/shallow; git update-ref refs/heads/evil $(git commit-tree -p $x -m y $x^{tree})`, ``, `evil~1`, []string{"a shallow one now"}, `evil`},
+		{"new commit, and one that nobody has", full, orphan + `printf "%s\n2222222222222222222222222222222222222222\n" $x >.git/shallow`, ``, `evil`, []string{"a shallow one now", "no object 2222"}, `evil`},
 		{"new commit without its parent, not named", full, orphan, ``, ``, []string{"missing", "has not landed"}, ``},
 		{"and text that is not git's", full, orphan + `printf "%s\nx\n" $x >.git/shallow`, ``, ``, []string{"no object ID", "missing", "has not landed"}, ``},
 		{"in one line", full, orphan + `printf "%s %s\n" $x $x >.git/shallow`, ``, ``, []string{"no object ID", "missing", "has not landed"}, ``},
 		{"without the end of the line", full, orphan + `printf %s $x >.git/shallow`, ``, ``, []string{"no object ID", "missing", "has not landed"}, ``},
 		{"empty", full, `: >.git/shallow; git commit-tree -m x HEAD^{tree}`, ``, ``, []string{"is empty"}, ``},
 		{"a branch's old commit below one without all its parents", full, `more="parent $(git rev-parse HEAD)
-"; ` + orphan + `echo $x >.git/shallow; git update-ref refs/heads/main $x`, ``, `main`, []string{`now "refs/pk/trash/heads/main"`}, `main`},
+"; ` + orphan + `echo $x >.git/shallow; git update-ref refs/heads/main $x`, ``, `main`, []string{"a shallow one now", `now "refs/pk/trash/heads/main"`}, `main`},
 
 		{"fetch that makes it deeper", clone, `git fetch -q --depth=3 origin main`, ``, `main~2`, nil, ``},
 		{"fetch of everything", clone, `git fetch -q --unshallow origin main; : >../gone`, ``, ``, nil, ``},
@@ -99,4 +99,19 @@ func TestShallow(t *testing.T) {
 			assert.NoFileExists(t, g.path(".git/shallow.lock"))
 		})
 	}
+}
+
+// A commit lands as a reference only with all its history: the host may have dropped a part, or
+// the end that it was, since an earlier landing.
+func TestCommitWhoseEndIsGone(t *testing.T) {
+	g := newGround(t)
+	g.sh(`repo .`)
+	g.landed(g.mount(g.root+"-layers", `x=$(printf "tree %s\nparent 1111111111111111111111111111111111111111\nauthor a <a@x> 1700000000 +0000\ncommitter a <a@x> 1700000000 +0000\n\nx\n" $(git rev-parse HEAD^{tree}) | git hash-object --literally -t commit -w --stdin); echo $x >.git/shallow`))
+	text, err := os.ReadFile(g.path(".git/shallow"))
+	require.NoError(t, err)
+	id := strings.TrimSpace(string(text))
+	g.sh(`git cat-file -e ` + id + `; rm .git/shallow`)
+	told := g.landed(g.mount(g.root+"-layers", `git update-ref refs/heads/x `+id+`; git tag x1 $(git commit-tree -p `+id+` -m y HEAD^{tree})`))
+	assert.Contains(t, strings.Join(told, "\n"), "its commit 1111111111 cannot be read")
+	assert.Equal(t, "refs/heads/main", g.git(".", "for-each-ref", "--format=%(refname)", "refs/heads", "refs/tags"))
 }
