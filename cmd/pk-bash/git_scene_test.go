@@ -416,6 +416,7 @@ func TestChangesThatDependOnOthers(t *testing.T) {
 			`git update-ref refs/heads/dev $(git commit-tree -p main -m l $(git ls-tree main | grep -v envrc | git mktree)); git symbolic-ref HEAD refs/heads/dev`, `"HEAD" stays at`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
 		{"HEAD to a branch that stays, since a bisect returns to it", `git branch dev; for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git checkout -q dev; git bisect start main main~2 >/dev/null`,
 			`git update-ref -d refs/heads/dev; git tag dev main`, `"refs/tags/dev" does not land: git would take its name`, `git tag -l dev wtbranch`, ""},
+		{"HEAD to a new branch that does not land", "", `git symbolic-ref HEAD refs/heads/new; git update-ref refs/heads/new $(git commit-tree -p main -m x $( (git ls-tree main; printf '100644 blob %s\tHEAD\n' $(git rev-parse main:a.txt)) | git mktree)); sleep 2`, `"HEAD" stays at`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
 		{"HEAD to a branch that cannot be", "", `git symbolic-ref HEAD refs/heads/main/sub`, `the host has the ref "refs/heads/main"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
 		{"HEAD to a branch with others below", "git branch d/e", `git symbolic-ref HEAD refs/heads/d`, `the host has refs below "refs/heads/d"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
 		{"HEAD to the branch of another work tree", "", `git symbolic-ref HEAD refs/heads/wtbranch`, `has checked out "refs/heads/wtbranch"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},

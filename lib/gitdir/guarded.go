@@ -63,6 +63,9 @@ const (
 // tooMany is why a commit does not land that cannot be compared in reasonable time.
 const tooMany = "it has too many new commits and files to compare"
 
+// incomplete is why a reference does not land whose history is not all there. Git fails at each.
+const incomplete = "a commit of its history is missing"
+
 // maxHad bounds the commits of the host in which a version of a file is looked for.
 const maxHad = 1000
 
@@ -161,6 +164,9 @@ func (g *guard) judge(id string) (why string, err error) {
 		}
 		c, err := g.repo.look(id)
 		switch {
+		case errors.Is(err, objects.ErrNotFound):
+			g.verdicts[id] = incomplete
+			continue
 		case err != nil:
 			g.verdicts[id] = fmt.Sprintf("its commit %s cannot be read: %v", short(id), err)
 			continue
@@ -179,7 +185,7 @@ func (g *guard) judge(id string) (why string, err error) {
 		for _, up := range c.up {
 			if is, ok := g.verdicts[up]; !ok {
 				stack, known = append(stack, up), false
-			} else if is != "" {
+			} else if is != "" && why != incomplete {
 				why = is
 			}
 		}
@@ -745,6 +751,8 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 			switch {
 			case name == "HEAD" && c.Target != "" && c.Target != h.branch && g.usedElsewhere(c.Target, git) != "":
 				c.Aside = fmt.Sprintf("%q has checked out %q", g.usedElsewhere(c.Target, git), c.Target)
+			case id == "" && name == "HEAD" && slices.ContainsFunc(changes, func(b refs.Change) bool { return b.Name == c.Target && b.New != "" }):
+				c.Aside = fmt.Sprintf("%q does not land", c.Target)
 			case id == "" && name == "HEAD":
 			case id == "" && !left:
 				c.Aside = fmt.Sprintf("%q has checked it out", h.workTree)

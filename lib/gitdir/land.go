@@ -977,6 +977,13 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			return nil, err
 		}
 	}
+	changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
+		if c.Aside == incomplete {
+			refusals = append(refusals, c.Name)
+			out.stay(path(c.Name), "%q: %s", c.Name, incomplete)
+		}
+		return c.Aside == incomplete
+	})
 	if !l.last {
 		changes = slices.DeleteFunc(changes, func(c refs.Change) bool {
 			if c.Aside != "" {
