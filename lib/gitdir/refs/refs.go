@@ -11,6 +11,7 @@ package refs
 import (
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -248,21 +249,63 @@ func Switched(h Host) (map[string]bool, error) {
 	return names, err
 }
 
-// Has reports which of some references the host has.
+// fewNames is how many references are looked for one by one.
+const fewNames = 16
+
+// Has reports which of some references the host has. Of many it reads the directories.
 func Has(h Host, names ...string) (map[string]bool, error) {
 	r, err := newReader(h)
 	if err != nil {
 		return nil, err
 	}
 	has := map[string]bool{}
+	listed := map[string]map[string]bool{} // names in directories
 	for _, name := range names {
-		now, err := r.read(name)
+		if dir, base := filepath.Split(r.file(name)); len(names) > fewNames && !r.folding {
+			in, known := listed[dir]
+			if !known {
+				in = namesIn(dir)
+				listed[dir] = in
+			}
+			if in != nil && !in[base] {
+				continue
+			}
+		}
+		now, err := r.readLoose(name)
 		if err != nil {
 			return nil, err
 		}
 		has[name] = now.value != value{}
 	}
+	p, err := r.packed() // after the loose ones: git removes these when it has packed them
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		has[name] = has[name] || !PerWorktree(name) && p.get(name) != ""
+	}
 	return has, nil
+}
+
+// namesIn lists a directory; nil means that it cannot be read.
+func namesIn(dir string) map[string]bool {
+	f, err := os.Open(dir)
+	if notThere(err) {
+		return map[string]bool{}
+	}
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	in := map[string]bool{}
+	for _, name := range names {
+		in[name] = true
+	}
+	return in
 }
 
 // Now returns the time of the clock that file systems take a ctime from. It may

@@ -2,6 +2,7 @@ package refs
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
@@ -304,4 +306,23 @@ func (w *world) sound(before map[string]bool) {
 		require.Falsef(w.t, strings.HasSuffix(file, ".lock") || strings.HasSuffix(file, ".pk"), "%s was left", file)
 		return err
 	}))
+}
+
+// Of few names Has reads each, of many the directories.
+func TestHas(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; git branch packed; git branch d/packed; git pack-refs --all; git branch loose; git branch d/loose; git update-ref refs/remotes/o/main HEAD; git symbolic-ref refs/remotes/o/HEAD refs/remotes/o/main; git update-ref refs/worktree/w HEAD")
+	here := []string{"refs/heads/packed", "refs/heads/d/packed", "refs/heads/loose", "refs/heads/d/loose", "refs/remotes/o/HEAD", "refs/worktree/w", "HEAD"}
+	none := []string{"refs/heads/d", "refs/heads/loose/x", "refs/heads/none", "refs/none/x", "refs/worktree/none"}
+	for _, more := range []int{0, fewNames} {
+		names := append(slices.Clone(here), none...)
+		for i := range more {
+			names = append(names, fmt.Sprintf("refs/heads/more-%d", i))
+		}
+		has, err := Has(Host{Common: w.host, Git: w.host, HexLen: 40}, names...)
+		require.NoError(t, err)
+		for _, name := range names {
+			assert.Equal(t, slices.Contains(here, name), has[name], name)
+		}
+	}
 }
