@@ -422,6 +422,7 @@ func TestChangesThatDependOnOthers(t *testing.T) {
 		{"HEAD to the branch of another work tree", "", `git symbolic-ref HEAD refs/heads/wtbranch`, `has checked out "refs/heads/wtbranch"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
 		{"HEAD of another work tree to the branch", "", `git -C wt symbolic-ref HEAD refs/heads/main`, `has checked out "refs/heads/main"`, `git -C wt symbolic-ref HEAD`, "refs/heads/wtbranch\n"},
 		{"HEAD to a branch to which another work tree returns", `git branch back; cd wt; git checkout -q back; for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git bisect start HEAD HEAD~2 >/dev/null`, `git symbolic-ref HEAD refs/heads/back`, `has checked out "refs/heads/back"`, `cat .git/HEAD`, "ref: refs/heads/main\n"},
+		{"HEAD to the branch of a work tree that is gone", "rm -rf wt", `git worktree prune; git checkout -q wtbranch`, "", `cat .git/HEAD`, "ref: refs/heads/wtbranch\n"},
 		{"a branch that another work tree leaves", "", `git checkout -q --detach; git -C wt checkout -q main`, "", `cat .git/HEAD | wc -c; git -C wt symbolic-ref HEAD`, "41\nrefs/heads/main\n"},
 		{"the branch of a work tree that leaves it", "", `git -C wt checkout -q --detach; git checkout -q wtbranch`, "", `cat .git/HEAD; git -C wt branch --show-current`, "ref: refs/heads/wtbranch\n"},
 		{"a branch in place of a remote one that git fetch makes again", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; git update-ref refs/remotes/origin/main main`,

@@ -823,7 +823,7 @@ func (l *lander) valuesThen(r *repository, git, branch string, changes []refs.Ch
 // changes in the other.
 func (g *guard) usedElsewhere(branch, git string) string {
 	for _, h := range g.tops {
-		if h.git == git {
+		if h.git == git || !exists(h.workTree) { // git worktree prune forgets one that is gone
 			continue
 		}
 		_, at, others := leads(g.repo.refs(h.git)) // it may have landed meanwhile
