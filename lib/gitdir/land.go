@@ -1144,7 +1144,7 @@ func noteRemotes(changed []gitconfig.Change, made func(branch string) (had, fres
 		line, kind := "", 2
 		switch variable {
 		case "remote.url", "remote.pushurl", "remote.fetch":
-			if isNew[of] && variable == "remote.fetch" {
+			if isNew[of] && variable == "remote.fetch" && len(c.Old) == 0 {
 				continue
 			}
 			if line = fmt.Sprintf("the %s of the remote %q is now %s", strings.TrimPrefix(variable, "remote."), of, values); !isNew[of] {
