@@ -38,22 +38,52 @@ type Tree struct {
 }
 
 // Ignored reports whether git ignores a path below top, the top of a repository. It checks
-// the directories above the path too, and remembers their rules in known.
+// the directories above the path too, and remembers their rules in known: a directory takes
+// those of the one above it, however many there are.
 func (t *Tree) Ignored(known map[string]*Rules, top, below string, isDir bool, has func(path string) bool) bool {
-	dir, rules := top, (*Rules)(nil)
-	for {
-		r, ok := known[dir]
-		if !ok {
-			r = t.Enter(rules, dir, has(join(dir, ".git")), has(join(dir, FileName)))
-			known[dir] = r
-		}
-		rules = r
-		name, rest, more := strings.Cut(below, "/")
-		if !more || rules.Ignore(dir, name, true) {
-			return rules.Ignore(dir, name, more || isDir)
-		}
-		dir, below = join(dir, name), rest
+	above, name := cutLast(below)
+	rules := t.rulesOf(known, top, above, has)
+	return rules == everything || rules.Ignore(inTop(top, above), name, isDir)
+}
+
+// everything is the rules in a directory that git ignores.
+var everything = new(Rules)
+
+// rulesOf are the rules that apply in a directory below top, or in top itself, which is "".
+func (t *Tree) rulesOf(known map[string]*Rules, top, below string, has func(path string) bool) *Rules {
+	dir := inTop(top, below)
+	rules, ok := known[dir]
+	if ok {
+		return rules
 	}
+	ignored := false
+	if below != "" {
+		above, name := cutLast(below)
+		rules = t.rulesOf(known, top, above, has)
+		ignored = rules == everything || rules.Ignore(inTop(top, above), name, true)
+	}
+	if ignored {
+		rules = everything
+	} else {
+		rules = t.Enter(rules, dir, has(join(dir, ".git")), has(join(dir, FileName)))
+	}
+	known[dir] = rules
+	return rules
+}
+
+// cutLast takes the last name off a path; above is "" for one name.
+func cutLast(below string) (above, name string) {
+	if slash := strings.LastIndexByte(below, '/'); slash >= 0 {
+		return below[:slash], below[slash+1:]
+	}
+	return "", below
+}
+
+func inTop(top, below string) string {
+	if below == "" {
+		return top
+	}
+	return join(top, below)
 }
 
 // Rules are the rules that apply in a directory. A nil *Rules ignores nothing.

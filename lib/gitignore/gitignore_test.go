@@ -275,3 +275,16 @@ func FuzzRule(f *testing.F) {
 		}
 	})
 }
+
+// A directory takes the rules of the one above it, and looks no further.
+func TestIgnoredBelowKnown(t *testing.T) {
+	deep := strings.Repeat("/d", 1000)
+	tree := &Tree{Root: "/", Read: func(string, int) []byte { return nil }}
+	asked := 0
+	has := func(string) bool { asked++; return false }
+	known := map[string]*Rules{"/top" + deep: nil, "/top/ignored": everything}
+	assert.False(t, tree.Ignored(known, "/top", deep[1:]+"/e/f", true, has))
+	assert.Equal(t, 2, asked, "it has asked for lists above")
+	assert.True(t, tree.Ignored(known, "/top", "ignored/e/f", true, has))
+	assert.Equal(t, 2, asked)
+}

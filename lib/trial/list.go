@@ -71,7 +71,7 @@ func (r *Root) List(o ListOptions) ([]Item, error) {
 
 // Walk calls visit for the changes that List returns, until visit returns an error.
 func (r *Root) Walk(o ListOptions, visit func(Item) error) error {
-	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]bool{}, moved: map[string]bool{}}
+	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]string{}, moved: map[string]bool{}}
 	err := l.open()
 	defer l.close()
 	if err == nil {
@@ -91,11 +91,10 @@ type listing struct {
 	ListOptions
 	upper, lower int
 	item         func(Item) error
-	ended        error           // returned by item
-	repos        map[string]bool // directories, by whether git treats them as a repository
-	lately       struct{ dir, repository string }
-	moved        map[string]bool // directories, by whether the project's has been replaced
-	missing      string          // a directory missing in the project; the walk looks below it next
+	ended        error             // returned by item
+	repos        map[string]string // directories, by what repositoryAbove returns
+	moved        map[string]bool   // directories, by whether the project's has been replaced
+	missing      string            // a directory missing in the project; the walk looks below it next
 }
 
 func (l *listing) open() (err error) {
@@ -151,7 +150,7 @@ func (r *Root) openUpper() (int, error) {
 // that the trial has made is one item.
 func (l *listing) skip(rel string, isDir bool) bool {
 	if !gitplace.Named(path.Base(rel)) {
-		if !isDir || rel == "." || !l.isRepository(rel) {
+		if !isDir || rel == "." || l.repositoryAbove(rel) != rel {
 			return false
 		}
 		i := Item{Root: l.Root, Refused: "git on the host would use it as a repository"}
@@ -333,35 +332,23 @@ func (l *listing) rule(rel string, dir bool) string {
 	return ""
 }
 
-// repositoryAbove is the directory, or the one above it, that git treats as a repository,
-// or "". Entries of one directory follow each other.
+// repositoryAbove is the directory, or the innermost one above it, that git treats as a
+// repository, or "". A directory takes the answer of the one above it: a command can make
+// chains of thousands, and to look at all of those above for each took minutes.
 func (l *listing) repositoryAbove(dir string) string {
-	if l.lately.dir == dir {
-		return l.lately.repository
-	}
-	found := ""
-	for at := dir; found == ""; at = path.Dir(at) {
-		if l.isRepository(at) {
-			found = at
-		}
-		if at == "." {
-			break
-		}
-	}
-	l.lately.dir, l.lately.repository = dir, found
-	return found
-}
-
-// isRepository reports whether git treats a directory of the trial as a repository.
-func (l *listing) isRepository(dir string) bool {
-	is, known := l.repos[dir]
+	found, known := l.repos[dir]
 	if known {
-		return is
+		return found
 	}
 	has := func(name string) bool { return l.has(path.Join(dir, name)) }
-	is = has("HEAD") && (has("objects") && has("refs") || has("commondir"))
-	l.repos[dir] = is
-	return is
+	switch {
+	case has("HEAD") && (has("objects") && has("refs") || has("commondir")):
+		found = dir
+	case dir != ".":
+		found = l.repositoryAbove(path.Dir(dir))
+	}
+	l.repos[dir] = found
+	return found
 }
 
 // has reports whether the trial, or the project, has a path.

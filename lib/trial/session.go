@@ -213,6 +213,9 @@ func count(dir string, most int) int {
 	return n
 }
 
+// errHolds ends a walk at its first change.
+var errHolds = errors.New("the trial holds a change")
+
 // Holds reports whether the trial of a session directory has changes that have not
 // landed, or may have.
 func Holds(dir string) bool {
@@ -225,15 +228,15 @@ func Holds(dir string) bool {
 		if r.OpenLock() != nil {
 			return true
 		}
-		items, err := r.List(ListOptions{})
+		err := r.Walk(ListOptions{Names: true}, func(Item) error { return errHolds })
 		r.CloseLock()
+		if errors.Is(err, errHolds) {
+			return true
+		}
 		if err != nil {
 			if _, err := os.Lstat(r.Path); errors.Is(err, os.ErrNotExist) && count(r.Upper(), 1) == 0 {
 				continue // the project is gone, and nothing was written
 			}
-			return true
-		}
-		if len(items) > 0 {
 			return true
 		}
 	}

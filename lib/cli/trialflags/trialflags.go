@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"pikuri/lib/cli"
@@ -109,13 +110,13 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 	within := map[*trial.Root][]string{}
 	used := map[string]bool{}
 	var absolute []string
-	wanted := map[string]bool{}
+	wanted := operands{map[string]bool{}, map[string][]string{}}
 	for _, p := range paths {
 		if p == "" { // of a script whose variable is not set
 			return nil, cli.Invalid(fmt.Errorf("%q: %w", p, confine.ErrEmpty))
 		}
 		abs := o.absolute(t, p)
-		wanted[abs] = true
+		wanted.named[abs] = true
 		absolute = append(absolute, abs)
 		if root, rel := t.Find(abs); root != nil {
 			within[root] = append(within[root], rel)
@@ -143,10 +144,8 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 		}
 		for _, i := range items {
 			named := all
-			for at := filepath.Join(root.Path, i.Path); len(at) > 1; at = filepath.Dir(at) {
-				if wanted[at] {
-					named, used[at] = true, true
-				}
+			for _, at := range wanted.above(filepath.Join(root.Path, i.Path)) {
+				named, used[at] = true, true
 			}
 			if named || parents && i.New.IsDir() && i.Op != overlay.Modified {
 				s.Items = append(s.Items, i)
@@ -162,6 +161,27 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 		}
 	}
 	return s, nil
+}
+
+// operands are absolute paths that the user has named.
+type operands struct {
+	named map[string]bool
+	known map[string][]string // what above returns
+}
+
+// above returns the operands at a path and above it. A path takes the answer of the
+// directory above it: a command can make chains of thousands.
+func (o *operands) above(path string) []string {
+	found, known := o.known[path]
+	if known || path == "/" {
+		return found
+	}
+	found = o.above(filepath.Dir(path))
+	if o.named[path] {
+		found = append(slices.Clip(found), path)
+	}
+	o.known[path] = found
+	return found
 }
 
 // refs adds the changes of references, of the git directories that paths name.
@@ -273,22 +293,33 @@ func protectedIn(t *trial.Trial) (protectedPaths, error) {
 	return named, nil
 }
 
-// in returns those of a root, relative to it.
-func (p protectedPaths) in(root string) protectedPaths {
-	here := protectedPaths{}
+// protectedHere are those of a root, relative to it.
+type protectedHere struct {
+	paths   protectedPaths
+	longest int // the length of the longest path
+}
+
+// in returns those of a root.
+func (p protectedPaths) in(root string) protectedHere {
+	here := protectedHere{paths: protectedPaths{}}
 	for path, rule := range p {
 		if rel, ok := strings.CutPrefix(path, root+"/"); ok {
-			here[rel] = rule
+			here.paths[rel] = rule
+			here.longest = max(here.longest, len(rel))
 		}
 	}
 	return here
 }
 
 // rule names the rule by which nothing lands at a relative path, or returns "". dir tells
-// that a directory would.
-func (p protectedPaths) rule(path string, dir bool) string {
-	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
-		if found, ok := p[path[:end]]; ok && !(found.file && (dir || end < len(path))) {
+// that a directory would. It looks at no name longer than all protected ones.
+func (p protectedHere) rule(path string, dir bool) string {
+	end := len(path)
+	for end > p.longest {
+		end = strings.LastIndexByte(path[:end], '/')
+	}
+	for ; end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if found, ok := p.paths[path[:end]]; ok && !(found.file && (dir || end < len(path))) {
 			return "protected: " + strings.TrimPrefix(found.rule, "default: ")
 		}
 	}
@@ -296,8 +327,8 @@ func (p protectedPaths) rule(path string, dir bool) string {
 }
 
 // below names the rule by which something below a path is protected.
-func (p protectedPaths) below(path string) string {
-	for at, found := range p {
+func (p protectedHere) below(path string) string {
+	for at, found := range p.paths {
 		if at != path && fsat.Within(at, path) {
 			return "a link there would lead to what is protected: " + strings.TrimPrefix(found.rule, "default: ")
 		}
