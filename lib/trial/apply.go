@@ -7,6 +7,7 @@ import (
 	"io"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -186,9 +187,12 @@ func (a *applying) try(i Item, closing bool) error {
 }
 
 func (a *applying) failedAbove(rel string) string {
-	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
-		if a.failed[dir] {
-			return dir
+	if len(a.failed) == 0 {
+		return ""
+	}
+	for end := strings.LastIndexByte(rel, '/'); end > 0; end = strings.LastIndexByte(rel[:end], '/') {
+		if a.failed[rel[:end]] {
+			return rel[:end]
 		}
 	}
 	return ""

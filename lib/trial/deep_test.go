@@ -42,6 +42,10 @@ func TestDeepChain(t *testing.T) {
 	assert.True(t, l.movedAbove(deep+"/e"))
 	assert.Len(t, l.repos, 2, "it has asked about others")
 	assert.Len(t, l.moved, 2, "it has asked about others")
+
+	h := &hiding{-1, map[string]string{deep: "d"}}
+	assert.Equal(t, "d", h.at(deep+"/e"))
+	assert.Len(t, h.known, 2, "it has asked about others")
 }
 
 // It is enough to find one change: a command can make any number of them.

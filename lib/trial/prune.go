@@ -29,11 +29,12 @@ func (r *Root) prune(done []Item) error {
 		return err
 	}
 	var errs []error
+	hiding := newHiding(upper)
 	for _, i := range slices.Backward(done) {
-		errs = append(errs, r.pruneOne(upper, i))
+		errs = append(errs, r.pruneOne(hiding, i))
 	}
 	for _, i := range slices.Backward(done) {
-		for dir := path.Dir(i.Path); dir != "." && r.fold(upper, dir); dir = path.Dir(dir) {
+		for dir := path.Dir(i.Path); dir != "." && r.fold(hiding, dir); dir = path.Dir(dir) {
 		}
 	}
 	return errors.Join(append(errs, r.renew(upper))...)
@@ -95,11 +96,11 @@ func writing(dir int, change func() error) error {
 }
 
 // pruneOne removes an entry from the upper layer, if that shows the project's.
-func (r *Root) pruneOne(upper int, i Item) error {
-	if r.veiled(upper, path.Dir(i.Path)) || i.Repository {
+func (r *Root) pruneOne(h *hiding, i Item) error {
+	if h.at(path.Dir(i.Path)) != "" || i.Repository {
 		return nil
 	}
-	dir, err := fsat.Kernel().Open(upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
+	dir, err := fsat.Kernel().Open(h.upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if err != nil {
 		return nil // gone with the one above
 	}
@@ -124,7 +125,7 @@ func (r *Root) pruneOne(upper int, i Item) error {
 
 // fold removes an empty directory from the upper layer that does not differ from the
 // project's.
-func (r *Root) fold(upper int, rel string) bool {
+func (r *Root) fold(h *hiding, rel string) bool {
 	project, err := r.openProject()
 	if err != nil {
 		return false
@@ -132,7 +133,7 @@ func (r *Root) fold(upper int, rel string) bool {
 	defer unix.Close(project)
 	var modes [2]uint32
 	var above int
-	for n, root := range []int{project, upper} {
+	for n, root := range []int{project, h.upper} {
 		if above, err = fsat.Kernel().Open(root, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath); err != nil {
 			return false
 		}
@@ -143,26 +144,46 @@ func (r *Root) fold(upper int, rel string) bool {
 		}
 		modes[n] = st.Mode
 	}
-	if modes[0] != modes[1] || modes[0]&unix.S_IFMT != unix.S_IFDIR || r.veiled(upper, rel) {
+	if modes[0] != modes[1] || modes[0]&unix.S_IFMT != unix.S_IFDIR || h.at(rel) != "" {
 		return false
 	}
 	return writing(above, func() error { return unix.Unlinkat(above, path.Base(rel), unix.AT_REMOVEDIR) }) == nil
 }
 
-// veiled reports whether a directory, or one above it, is opaque.
-func (r *Root) veiled(upper int, rel string) bool {
-	for dir := rel; dir != "."; dir = path.Dir(dir) {
-		fd, err := fsat.Kernel().Open(upper, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
-		if err != nil {
-			continue
-		}
-		opaque := overlay.IsOpaque(fd)
-		unix.Close(fd)
-		if opaque {
-			return true
-		}
+// hiding finds the directories of an upper layer that hide the project's. A directory takes
+// the answer of the one above it: a command can make chains of thousands.
+type hiding struct {
+	upper int
+	known map[string]string // by directory; what at returns
+}
+
+func newHiding(upper int) *hiding { return &hiding{upper, map[string]string{".": ""}} }
+
+// at returns the outermost path, of a directory and those above it, that is opaque or no
+// directory, or "".
+func (h *hiding) at(dir string) string {
+	found, known := h.known[dir]
+	if known {
+		return found
 	}
-	return false
+	if found = h.at(path.Dir(dir)); found == "" && h.hides(dir) {
+		found = dir
+	}
+	h.known[dir] = found
+	return found
+}
+
+func (h *hiding) hides(dir string) bool {
+	st, err := lstatBelow(h.upper, dir)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return err == nil
+	}
+	fd, err := fsat.Kernel().Open(h.upper, dir, unix.O_RDONLY|unix.O_DIRECTORY, 0, fsat.Beneath)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return overlay.IsOpaque(fd)
 }
 
 // renew lets the trial begin anew with its next command, if it has no changes left.
@@ -212,10 +233,11 @@ func (r *Root) Discard(items []Item, o DiscardOptions, report func(Item, error))
 			return strings.Compare(b.Path, a.Path)
 		})
 	}
+	hiding := newHiding(upper)
 	for _, i := range items {
 		err := i.stillReviewed(o.Reviewed)
 		if err == nil && !o.DryRun {
-			err = r.discardOne(upper, i, o.One)
+			err = r.discardOne(hiding, i, o.One)
 		}
 		report(i, err)
 	}
@@ -262,7 +284,8 @@ func rank(i Item) int {
 	return 1
 }
 
-func (r *Root) discardOne(upper int, i Item, one bool) error {
+func (r *Root) discardOne(h *hiding, i Item, one bool) error {
+	upper := h.upper
 	if i.Path == "." {
 		return fsat.Chmod(upper, r.began.Mode)
 	}
@@ -276,8 +299,8 @@ func (r *Root) discardOne(upper int, i Item, one bool) error {
 	}
 	dir, err := fsat.Kernel().Open(upper, path.Dir(i.Path), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		if r.hiddenAbove(upper, i.Path) != "" && i.Op == overlay.Removed {
-			return &Refused{Reason: removedWhole(r.hiddenAbove(upper, i.Path))}
+		if above := h.at(path.Dir(i.Path)); above != "" && i.Op == overlay.Removed {
+			return &Refused{Reason: removedWhole(above)}
 		}
 		return nil // gone with the one above
 	}
@@ -289,7 +312,7 @@ func (r *Root) discardOne(upper int, i Item, one bool) error {
 	if errors.Is(err, unix.ENOENT) && i.Op != overlay.Removed {
 		return nil
 	}
-	if above := r.hiddenAbove(upper, i.Path); above != "" && i.Old.Mode != 0 {
+	if above := h.at(path.Dir(i.Path)); above != "" && i.Old.Mode != 0 {
 		return &Refused{Reason: removedWhole(above)}
 	}
 	if errors.Is(err, unix.ENOENT) {
@@ -310,22 +333,4 @@ func (r *Root) discardOne(upper int, i Item, one bool) error {
 
 func removedWhole(dir string) string {
 	return "the trial has removed or replaced " + dir + " as a whole: discard that"
-}
-
-// hiddenAbove is the outermost directory above a path that the trial has removed,
-// replaced, or made anew, or "".
-func (r *Root) hiddenAbove(upper int, rel string) string {
-	found := ""
-	for dir := path.Dir(rel); dir != "."; dir = path.Dir(dir) {
-		in, err := fsat.Kernel().Open(upper, path.Dir(dir), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.Beneath)
-		if err != nil {
-			continue
-		}
-		st, err := fsat.Lstat(in, path.Base(dir))
-		if err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR || err == nil && r.veiled(upper, dir) {
-			found = dir
-		}
-		unix.Close(in)
-	}
-	return found
 }
