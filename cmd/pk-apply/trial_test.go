@@ -700,6 +700,35 @@ var scenes = []scene{
 		got := g.apply(t, "--all")
 		assert.Equal(t, []string{"A | ok"}, columns(got.Stdout), got.Stderr)
 	}},
+	{"files that take no space", "a: 1; old: 1; some: 1", func(t *testing.T, g *ground) {
+		const stays = "with it, the trial's files have over 16 GiB more than the space that they take"
+		g.trial(t, `truncate -s 6T big; truncate -s 6T old; truncate -s 6T .envrc; git init -q r; truncate -s 6T r/.git/f; mkdir sub; truncate -s 6T sub/.git; echo 2 >a; truncate -s 20M some`)
+		list := g.diff(t, "--all").Stdout
+		for _, line := range []string{"A\tbig\tstays: " + stays, "M\told\tstays: " + stays, "A\tr/.git/\tstays: " + stays, "M\ta", "M\tsome"} {
+			assert.Contains(t, "\n"+list, "\n"+line+"\n")
+		}
+		assert.Regexp(t, `(?m)^A\t.envrc\tstays: protected`, list)
+		assert.Regexp(t, `(?m)^A\tsub/.git\tstays: git on the host`, list)
+		reviewed := g.diff(t, "--json").Stdout
+		assert.Regexp(t, `(?m)^.*"path":"big".*"size":6597069766656.*$`, reviewed)
+		assert.NotRegexp(t, `(?m)^.*"path":"big".*"after":.*$`, reviewed)
+		assert.Regexp(t, `(?m)^.*"path":"some".*"after":"[0-9a-f]{64}".*$`, reviewed)
+		assert.Contains(t, g.diff(t, "--stat").Stdout, "\n2 -> 6597069766656 bytes\t\told\n")
+		patch := g.diff(t, "--patch")
+		assert.Contains(t, patch.Stdout, "+2\n")
+		assert.Contains(t, patch.Stderr, `the patch leaves "big" out: `+stays)
+		got := g.apply(t, all...)
+		assert.Equal(t, 1, got.Status)
+		assert.Contains(t, got.Stderr, `cannot land "big": `+stays)
+		assert.Contains(t, got.Stderr, `cannot land "r/.git": `+stays)
+		assert.Equal(t, "2", g.read(t, "a"))
+		assert.NoFileExists(t, g.Project+"/big")
+		g.trial(t, `truncate -s 6T a`) // what has landed is compared with what the trial has now
+		assert.Equal(t, 1, g.apply(t, all...).Status)
+		cmd := g.Command("pk-apply", "--session", sessionName, "--discard", "--json", "--from", "-")
+		cmd.Stdin = strings.NewReader(reviewed)
+		assert.Contains(t, clitest.Finish(t, cmd).Stdout, `{"path":"big","change":"A","done":true}`)
+	}},
 	{"bits of the project's directory", "a: 1", func(t *testing.T, g *ground) {
 		for _, mode := range []string{"2775", "1777", "0555", "0755"} {
 			g.host(t, "chmod 00"+mode+" .")

@@ -210,6 +210,9 @@ func (p *printer) objects(s *trialflags.Selection) error {
 		if err := lines.Encode(p.object(i)); err != nil {
 			return err
 		}
+		if err := p.out.Flush(); err != nil { // the next file may be large
+			return err
+		}
 	}
 	return nil
 }
@@ -230,6 +233,9 @@ func (p *printer) object(i trial.Item) object {
 	}
 	if i.Err != nil {
 		o.Error = i.Err.Error()
+		return o
+	}
+	if i.Unread {
 		return o
 	}
 	before, err := i.Before()
@@ -275,6 +281,7 @@ func sides(i trial.Item) (old, next gitpatch.Side, ok bool) {
 // patches prints the changes of files and links of the project root. Others have no place
 // in a patch.
 func (p *printer) patches(s *trialflags.Selection) error {
+	format := p.format()
 	for _, i := range s.Items {
 		old, next, ok := sides(i)
 		if !ok || i.Root.Path != p.trial.Project() {
@@ -285,7 +292,7 @@ func (p *printer) patches(s *trialflags.Selection) error {
 			continue
 		}
 		var text strings.Builder
-		complete, err := gitpatch.Write(&text, p.format(), i.Path, old, next)
+		complete, err := gitpatch.Write(&text, format, i.Path, old, next)
 		if err != nil {
 			return err
 		}
@@ -293,6 +300,9 @@ func (p *printer) patches(s *trialflags.Selection) error {
 			p.ctx.Warn("the patch says only that %q differs: git apply --exclude=%q takes the rest", i.Path, i.Path)
 		}
 		if _, err := p.out.WriteString(p.painted(text.String())); err != nil {
+			return err
+		}
+		if err := p.out.Flush(); err != nil {
 			return err
 		}
 	}
@@ -336,16 +346,20 @@ func visible(text string) string {
 // stats prints how many lines each file gains and loses.
 func (p *printer) stats(s *trialflags.Selection) error {
 	files, gained, lost := 0, 0, 0
+	format := p.format()
 	for _, i := range s.Items {
 		old, next, ok := sides(i)
 		if !ok {
 			continue
 		}
-		var text strings.Builder
-		if _, err := gitpatch.Write(&text, p.format(), i.Path, old, next); err != nil {
-			return err
+		plus, minus, binary := 0, 0, i.Unread
+		if !i.Unread {
+			var text strings.Builder
+			if _, err := gitpatch.Write(&text, format, i.Path, old, next); err != nil {
+				return err
+			}
+			plus, minus, binary = countLines(text.String())
 		}
-		plus, minus, binary := countLines(text.String())
 		change := "+" + strconv.Itoa(plus) + "\t-" + strconv.Itoa(minus)
 		if binary {
 			change = fmt.Sprintf("%d -> %d bytes\t", old.Size, next.Size)
@@ -354,6 +368,9 @@ func (p *printer) stats(s *trialflags.Selection) error {
 			if err := cli.WriteRecord(p.out, change+"\t"+name, p.zero, p.terminal); err != nil {
 				return err
 			}
+		}
+		if err := p.out.Flush(); err != nil {
+			return err
 		}
 		files, gained, lost = files+1, gained+plus, lost+minus
 	}

@@ -30,6 +30,7 @@ func (o Op) String() string { return string(rune(o)) }
 type File struct {
 	Mode  uint32 // as in unix.Stat_t: type and permission bits
 	Size  int64
+	Used  int64 // bytes on disk: fewer than Size if the file has holes
 	Dev   uint64
 	Ino   uint64
 	Ctime time.Time // only the kernel sets it
@@ -453,7 +454,8 @@ func (w *walk) differ(in *pair, name string, c *Change) (bool, error) {
 	return c.New.rdev != c.Old.rdev, nil
 }
 
-// contentDiffers compares two regular files of the same size.
+// contentDiffers compares two regular files of the same size. It does not read where both
+// have a hole.
 func (w *walk) contentDiffers(in *pair, name string, size int64) (bool, error) {
 	up, err := w.openFile(in.up, name)
 	if err != nil {
@@ -468,22 +470,40 @@ func (w *walk) contentDiffers(in *pair, name string, size int64) (bool, error) {
 	if w.bufs[0] == nil {
 		w.bufs = [2][]byte{make([]byte, bufferSize), make([]byte, bufferSize)}
 	}
-	for size > 0 {
-		part := int(min(size, bufferSize))
-		n, err := readFull(up, w.bufs[0][:part])
+	for at := int64(0); ; {
+		if at = min(nextData(up, at, size), nextData(low, at, size)); at >= size {
+			return false, nil
+		}
+		part := int(min(size-at, bufferSize))
+		n, err := readFull(up, w.bufs[0][:part], at)
 		if err != nil {
 			return true, inUpper(err)
 		}
-		m, err := readFull(low, w.bufs[1][:part])
+		m, err := readFull(low, w.bufs[1][:part], at)
 		if err != nil {
 			return true, inLower(err)
 		}
 		if n < part || !bytes.Equal(w.bufs[0][:n], w.bufs[1][:m]) {
 			return true, nil
 		}
-		size -= int64(part)
+		at += int64(part)
 	}
-	return false, nil
+}
+
+// nextData is the first place of a file, from at, that is not in a hole; size for none. A file
+// that has become shorter has data, so that it is read.
+func nextData(fd int, at, size int64) int64 {
+	next, err := unix.Seek(fd, at, unix.SEEK_DATA)
+	switch {
+	case err == unix.ENXIO:
+		if end, err := unix.Seek(fd, 0, unix.SEEK_END); err == nil && end >= size {
+			return size
+		}
+		return at
+	case err != nil:
+		return at // the file system does not tell
+	}
+	return min(next, size)
 }
 
 // openFile opens a regular file for reading.
@@ -496,11 +516,11 @@ func (w *walk) openFile(in *dir, name string) (int, error) {
 	return fd, err
 }
 
-// readFull fills a buffer, unless the file ends.
-func readFull(fd int, buf []byte) (int, error) {
+// readFull fills a buffer from a place in a file, unless the file ends.
+func readFull(fd int, buf []byte, at int64) (int, error) {
 	got := 0
 	for got < len(buf) {
-		n, err := fsat.Again(func() (int, error) { return unix.Read(fd, buf[got:]) })
+		n, err := fsat.Again(func() (int, error) { return unix.Pread(fd, buf[got:], at+int64(got)) })
 		if err != nil {
 			return got, err
 		}
@@ -639,6 +659,7 @@ func stat(dir int, name string) (File, error) {
 	f := File{
 		Mode:  uint32(st.Mode),
 		Size:  int64(st.Size),
+		Used:  int64(st.Blocks) * 512, // see statx(2)
 		Dev:   unix.Mkdev(st.Dev_major, st.Dev_minor),
 		Ino:   st.Ino,
 		Ctime: time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec)),

@@ -345,7 +345,7 @@ func TestFiles(t *testing.T) {
 		t.Helper()
 		var st unix.Stat_t
 		require.NoError(t, unix.Lstat(path, &st))
-		assert.Equal(t, File{st.Mode, st.Size, st.Dev, st.Ino, f.Ctime, f.Btime, st.Rdev}, f)
+		assert.Equal(t, File{st.Mode, st.Size, st.Blocks * 512, st.Dev, st.Ino, f.Ctime, f.Btime, st.Rdev}, f)
 		assert.Equal(t, unix.TimespecToNsec(st.Ctim), f.Ctime.UnixNano())
 		if !f.Btime.IsZero() {
 			assert.LessOrEqual(t, f.Btime, f.Ctime)
@@ -496,4 +496,34 @@ func compare(a, b string) int {
 		return cmp.Compare(strings.TrimPrefix(a, "."), strings.TrimPrefix(b, "."))
 	}
 	return cmp.Compare(strings.ReplaceAll(a, "/", "\x00"), strings.ReplaceAll(b, "/", "\x00"))
+}
+
+// A comparison reads no hole that both files have: it would not end.
+func TestHoles(t *testing.T) {
+	const size = 8 << 40
+	upper, lower := layers(t)
+	sparse := func(layer, name, text string, at int64) {
+		f, err := os.Create(layer + "/" + name)
+		require.NoError(t, err)
+		_, err = f.WriteAt([]byte(text), at)
+		require.NoError(t, err)
+		require.NoError(t, f.Truncate(size))
+		require.NoError(t, f.Close())
+	}
+	for _, row := range []struct {
+		name, up, low string
+		at            int64
+	}{{"same", "1", "1", size / 2}, {"other", "1", "2", size / 2}, {"end", "1", "2", size - 1}, {"zero", "\x00", "2", 0}, {"none", "", "", 0}} {
+		sparse(upper, row.name, row.up, row.at)
+		sparse(lower, row.name, row.low, row.at)
+	}
+	changes, err := collect(upper, lower, Options{})
+	require.NoError(t, err)
+	var found []string
+	for _, c := range changes {
+		assert.NoError(t, c.Err)
+		assert.Less(t, c.New.Used, int64(1<<20))
+		found = append(found, c.Path)
+	}
+	assert.Equal(t, []string{"end", "other", "zero"}, found)
 }

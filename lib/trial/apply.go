@@ -340,6 +340,11 @@ func (a *applying) addEqual() error {
 		return err
 	}
 	defer unix.Close(upper)
+	project, err := a.openProject()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(project)
 	now := map[string]bool{}
 	for _, i := range a.done {
 		now[i.Path] = true
@@ -356,6 +361,8 @@ func (a *applying) addEqual() error {
 			continue
 		case overlay.IsWhiteout(st):
 			i.Op = overlay.Removed
+		case !sameSize(st, project, rel): // and perhaps of any size
+			continue
 		default:
 			i.Op, i.New = overlay.Modified, overlay.File{Mode: st.Mode}
 		}
@@ -367,6 +374,12 @@ func (a *applying) addEqual() error {
 		}
 	}
 	return nil
+}
+
+// sameSize reports whether the project's entry is as large as one of the trial.
+func sameSize(st *unix.Stat_t, project int, rel string) bool {
+	now, err := lstatBelow(project, rel)
+	return err == nil && (now.Size == st.Size || st.Mode&unix.S_IFMT != unix.S_IFREG)
 }
 
 // finish syncs all landed entries to the disk, and removes them from the upper layer.

@@ -155,11 +155,13 @@ func (i Item) Before() (workspace.Entry, error) {
 	return i.Root.entryNow(i.Path)
 }
 
-// After is the trial's entry at the path of an item.
+// After is the trial's entry at the path of an item, without a hash if that is Unread.
 func (i Item) After() (workspace.Entry, error) {
 	switch {
 	case i.New.Mode == 0:
 		return workspace.Entry{}, nil
+	case i.Unread:
+		return workspace.Entry{Kind: workspace.KindFile, Perm: workspacePerm(i.New.Mode)}, nil
 	case i.Repository:
 		return i.Root.repositoryEntry(i.Path), nil
 	}

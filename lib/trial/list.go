@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,10 @@ type Item struct {
 
 	// Refused is the reason why the change never lands, or "".
 	Refused string
+
+	// Unread reports that the content is not read, since the trial's files take far less space
+	// than they have bytes. It never lands.
+	Unread bool
 
 	// Repository reports that Path is a git directory that the trial has made. It lands as
 	// one that the host's git does not use.
@@ -71,7 +76,7 @@ func (r *Root) List(o ListOptions) ([]Item, error) {
 
 // Walk calls visit for the changes that List returns, until visit returns an error.
 func (r *Root) Walk(o ListOptions, visit func(Item) error) error {
-	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]string{}, moved: map[string]bool{}}
+	l := &listing{Root: r, ListOptions: o, item: visit, repos: map[string]string{}, moved: map[string]bool{}, space: newSpace()}
 	err := l.open()
 	defer l.close()
 	if err == nil {
@@ -94,7 +99,8 @@ type listing struct {
 	ended        error             // returned by item
 	repos        map[string]string // directories, by what repositoryAbove returns
 	moved        map[string]bool   // directories, by whether the project's has been replaced
-	missing      string            // a directory missing in the project; the walk looks below it next
+	space        *space
+	missing      string // a directory missing in the project; the walk looks below it next
 }
 
 func (l *listing) open() (err error) {
@@ -169,9 +175,12 @@ func (l *listing) skip(rel string, isDir bool) bool {
 	if st, ok := l.at(l.upper, rel); ok && !overlay.IsWhiteout(st) {
 		if _, ok := l.at(l.lower, rel); !ok && !(l.landed[rel].entries != nil && l.landed[rel].matches(l.repositoryEntry(rel))) {
 			i := Item{Root: l.Root, Repository: path.Base(rel) == ".git" && st.Mode&unix.S_IFMT == unix.S_IFDIR}
-			i.Path, i.Op, i.New = rel, overlay.Added, overlay.File{Mode: st.Mode, Size: st.Size, Dev: st.Dev, Ino: st.Ino}
-			if !i.Repository {
+			i.Path, i.Op, i.New = rel, overlay.Added, fileOf(st)
+			switch {
+			case !i.Repository:
 				i.Refused = "git on the host would use the repository that it names"
+			case !l.Names && !l.space.tree(filepath.Join(l.Upper(), rel)):
+				i.Refused = tooSparse
 			}
 			l.add(i)
 		}
@@ -201,6 +210,12 @@ func (l *listing) visit(c overlay.Change) error {
 }
 
 func (l *listing) add(i Item) {
+	if !l.Names && !l.space.takes(i.New) {
+		i.Unread = true
+		if i.Refused == "" {
+			i.Refused = tooSparse
+		}
+	}
 	if l.ended == nil {
 		l.ended = l.item(i)
 	}
