@@ -145,6 +145,38 @@ var scenes = []scene{
 		g.trial(t, `echo '!node_modules' >>.gitignore`) // the rules are the host's until it lands
 		assert.Contains(t, g.diff(t).Stdout, "A\tseen/node_modules/\tignored by git, 1 entries (--all lists them)\n")
 	}},
+	{"changes in directories that git ignores", "a: 1", func(t *testing.T, g *ground) {
+		const folded = "ignored by git, 1 entries (--all lists them)"
+		g.host(t, `git init -q; printf 'vendor/\nbuild/\n' >.gitignore; mkdir vendor; echo 1 >vendor/tracked; git add -f .; git commit -qm 1; echo 1 >vendor/old`)
+		g.trial(t, `echo evil >>vendor/tracked; chmod 777 vendor; mkdir -m 777 vendor/w; echo 1 >vendor/w/f; mkdir -m 777 build; echo 1 >build/x; ln -s / build/out`)
+		g.changes(t, "A | build/ | 0777; "+folded, `A | build/out | stays: the link is absolute: "/" (--links lands it)`, "P | vendor/ | 0755 -> 0777", "M | vendor/tracked", "A | vendor/w/ | 0777; "+folded)
+		g.apply(t, "--discard", "--all")
+		g.trial(t, `rm -r vendor`)
+		g.changes(t, "D | vendor/ | "+folded, "D | vendor/tracked")
+		g.host(t, `rm -r vendor`)
+		g.apply(t, "--discard", "--all")
+		g.trial(t, `mkdir vendor; echo evil >vendor/tracked; echo 1 >vendor/new`)
+		g.changes(t, "A | vendor/ | "+folded, "A | vendor/tracked")
+	}},
+	{"permissions that a patch does not carry", "secret: 1; script: 1; priv/x: 1; old: 1", func(t *testing.T, g *ground) {
+		g.host(t, `chmod 600 secret; chmod 700 priv; chmod 755 script`)
+		g.trial(t, `chmod 666 secret; chmod 777 priv; echo 1 >w; chmod 666 w; echo 1 >key; chmod 600 key; mkdir -m 700 d; echo n >d/n; chmod 644 script; rm old; echo 2 >x; chmod 755 x`)
+		got := g.diff(t, "--patch")
+		var warned []string
+		for line := range strings.Lines(got.Stderr) {
+			warned = append(warned, strings.TrimPrefix(strings.TrimSpace(line), "pk-diff: warning: the patch leaves the permissions of "))
+		}
+		assert.Equal(t, []string{`"d" out: 0700`, `"key" out: 0600`, `"priv" out: 0700 -> 0777`, `"secret" out: 0600 -> 0666`, `"w" out: 0666`}, warned)
+		assert.Equal(t, "+1\t-0\td/n\n+1\t-0\tkey\n+0\t-1\told\n+0\t-0\tpriv/\t0700 -> 0777\n+0\t-0\tscript\t0755 -> 0644\n+0\t-0\tsecret\t0600 -> 0666\n+1\t-0\tw\t0666\n+1\t-0\tx\n7 files, +4 -1\n", g.diff(t, "--stat").Stdout)
+	}},
+	{"a patch on a terminal", "a: 1", func(t *testing.T, g *ground) {
+		const hidden = "if (admin \u202e \u2066 return \u2069) {}\u200b \u00e9\r"
+		g.trial(t, "printf '"+hidden+"\n' >a")
+		assert.Contains(t, g.diff(t, "--patch").Stdout, "\n+"+hidden+"\n")
+		cmd := g.Command("pk-diff", "--session", sessionName, "--patch")
+		cmd.Env = append(cmd.Env, "PAGER=cat")
+		assert.Contains(t, clitest.OnTerminal(t, cmd), `+if (admin \u{202E} \u{2066} return \u{2069}) {}\u{200B} `+"\u00e9"+`\x0d`)
+	}},
 	{"stale copy", "e: old; d/x: old", func(t *testing.T, g *ground) {
 		cmd := g.Command("pk-bwrap", "--trial", "--session", sessionName, "--", "sh", "-ec", "cat e d/x; echo ready; cat; chmod 600 e; chmod 600 d/x")
 		held := start(t, cmd)

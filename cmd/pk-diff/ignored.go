@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -9,46 +10,74 @@ import (
 
 	"pikuri/lib/gitconfig"
 	"pikuri/lib/gitdir"
+	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitignore"
 	"pikuri/lib/overlay"
 )
 
-// gather folds the entries of each directory that git ignores into one line. It uses the
-// ignore rules of the project on the host, not the trial's version of them. Outside of
-// repositories it folds nothing.
+// gather folds the entries of each new or removed directory that git ignores into its line.
+// It uses the ignore rules of the project on the host, not the trial's version of them. It
+// folds entries only that git does not track, that came or went with the directory, and that
+// land: the command must not be able to hide others behind a mode. Outside of repositories it
+// folds nothing.
 func (p *printer) gather(lines []line) []line {
-	if len(lines) == 0 {
+	g, ok := p.gathering()
+	if !ok {
 		return lines
 	}
-	ignored := p.ignoredOf(lines)
 	var kept []line
 	for n := 0; n < len(lines); n++ {
-		l := lines[n]
-		if !ignored[strings.TrimSuffix(l.item.Path, "/")] || !strings.HasSuffix(l.name, "/") || l.item.Root.Path != p.trial.Project() {
-			kept = append(kept, l)
+		kept = append(kept, lines[n])
+		head := &kept[len(kept)-1]
+		if !g.gathers(*head) {
 			continue
 		}
+		var others []line
 		entries := 0
-		for n+1 < len(lines) && strings.HasPrefix(lines[n+1].name, l.name) {
-			n++
-			entries++
+		for n+1 < len(lines) && strings.HasPrefix(lines[n+1].name, head.name) {
+			if n++; g.folds(*head, lines[n]) {
+				entries++
+			} else {
+				others = append(others, lines[n])
+			}
 		}
 		if entries > 0 {
-			l.remark = fmt.Sprintf("ignored by git, %d entries (--all lists them)", entries)
+			if head.remark != "" {
+				head.remark += "; "
+			}
+			head.remark += fmt.Sprintf("ignored by git, %d entries (--all lists them)", entries)
 		}
-		kept = append(kept, l)
+		kept = append(kept, others...)
 	}
 	return kept
 }
 
-// ignoredOf returns the directories among the lines that git ignores.
-func (p *printer) ignoredOf(lines []line) map[string]bool {
+// gathering is what git on the host ignores and tracks.
+type gathering struct {
+	project string
+	top     string // of the work tree
+	below   string // the project in it, "" or with a slash at its end
+	tree    *gitignore.Tree
+	known   map[string]*gitignore.Rules
+	tracked *index.Index
+}
+
+// gathering returns false if the project is in no work tree, or git's index cannot be read.
+func (p *printer) gathering() (*gathering, bool) {
 	project := p.trial.Project()
 	around, ok := gitconfig.Around(project)
 	below, inside := strings.CutPrefix(project+"/", around.WorkTree+"/")
 	if !ok || !inside {
-		return nil
+		return nil, false
+	}
+	tracked := new(index.Index)
+	text, err := os.ReadFile(around.GitDir + "/index")
+	if err == nil {
+		tracked, err = index.ParseHost(text, 2*p.format().Size())
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, false
 	}
 	var user []byte
 	if file := gitconfig.ExcludesFile(project, os.LookupEnv); file != "" {
@@ -58,15 +87,20 @@ func (p *printer) ignoredOf(lines []line) map[string]bool {
 		text, _, _ := overlay.ReadFile(unix.AT_FDCWD, path, unix.O_NOFOLLOW, int64(most)+1)
 		return text
 	}}
-	has := func(path string) bool { _, err := os.Lstat(path); return err == nil }
-	ignored, known := map[string]bool{}, map[string]*gitignore.Rules{}
-	for _, l := range lines {
-		if strings.HasSuffix(l.name, "/") && l.item.Root.Path == project {
-			path := strings.TrimSuffix(l.item.Path, "/")
-			ignored[path] = tree.Ignored(known, around.WorkTree, below+path, true, has)
-		}
+	return &gathering{project, around.WorkTree, below, tree, map[string]*gitignore.Rules{}, tracked}, true
+}
+
+// gathers reports whether entries are folded into a line.
+func (g *gathering) gathers(head line) bool {
+	if head.letter != "A" && head.letter != "D" || !strings.HasSuffix(head.name, "/") || head.item.Root.Path != g.project {
+		return false
 	}
-	return ignored
+	has := func(path string) bool { _, err := os.Lstat(path); return err == nil }
+	return g.tree.Ignored(g.known, g.top, g.below+head.item.Path, true, has)
+}
+
+func (g *gathering) folds(head, l line) bool {
+	return l.letter == head.letter && l.item.Refused == "" && l.item.Conflict == "" && !l.item.Repository && !g.tracked.Has(g.below+l.item.Path)
 }
 
 // format is the hash function of the project's repository.

@@ -6,17 +6,17 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/cli"
 	"pikuri/lib/cli/trialflags"
+	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitpatch"
 	"pikuri/lib/overlay"
 	"pikuri/lib/trial"
+	"pikuri/lib/visible"
 	"pikuri/lib/workspace"
 )
 
@@ -282,9 +282,17 @@ func sides(i trial.Item) (old, next gitpatch.Side, ok bool) {
 // in a patch.
 func (p *printer) patches(s *trialflags.Selection) error {
 	format := p.format()
+	umask := uint32(unix.Umask(0o077))
+	unix.Umask(int(umask))
 	for _, i := range s.Items {
+		if i.Root.Path != p.trial.Project() {
+			continue
+		}
+		if lost := lostModes(i, umask); lost != "" && i.Refused == "" && i.Conflict == "" {
+			p.ctx.Warn("the patch leaves the permissions of %q out: %s", p.trial.Name(i), lost)
+		}
 		old, next, ok := sides(i)
-		if !ok || i.Root.Path != p.trial.Project() {
+		if !ok {
 			continue
 		}
 		if i.Refused != "" || i.Conflict != "" { // git apply would land it all the same
@@ -309,7 +317,30 @@ func (p *printer) patches(s *trialflags.Selection) error {
 	return nil
 }
 
-// painted is a patch for a terminal: in colours, as git has them, if the user wants them.
+// lostModes formats the permissions of an entry that a patch does not carry: of a file it
+// says only whether its owner can execute it, of a directory nothing. git apply gives the
+// others by the umask.
+func lostModes(i trial.Item, umask uint32) string {
+	const perm = 0o777
+	was, is := i.Old.Mode&perm, i.New.Mode&perm
+	said, given := uint32(0o755), uint32(0o777)
+	if i.New.Mode&unix.S_IXUSR == 0 && !i.New.IsDir() {
+		said, given = 0o644, 0o666
+	}
+	carried := i.Op != overlay.Modified || gitpatch.Mode(i.Old.Mode) != gitpatch.Mode(i.New.Mode)
+	switch t := i.New.Mode & unix.S_IFMT; {
+	case t != unix.S_IFREG && t != unix.S_IFDIR:
+		return ""
+	case i.Op == overlay.Modified && was == is, carried && (is == said || is == given&^umask):
+		return ""
+	case i.Op == overlay.Modified:
+		return fmt.Sprintf("%04o -> %04o", was, is)
+	}
+	return fmt.Sprintf("%04o", is)
+}
+
+// painted is a patch for a terminal: in colours, as git has them, if the user wants them, and
+// with hidden characters visible. A pipe gets the patch as it is.
 func (p *printer) painted(patch string) string {
 	if !p.terminal {
 		return patch
@@ -328,57 +359,64 @@ func (p *printer) painted(patch string) string {
 		case strings.HasPrefix(l, "@@"):
 			c = cli.Apart
 		}
-		out.WriteString(p.colours.Paint(c, visible(text)) + end)
+		out.WriteString(p.colours.Paint(c, visible.Text(text)) + end)
 	}
 	return out.String()
 }
 
-// visible makes control characters visible: a file could drive the terminal.
-func visible(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == 0x7f || 0x80 <= r && r < 0xa0 {
-			return utf8.RuneError
-		}
-		return r
-	}, text)
-}
-
-// stats prints how many lines each file gains and loses.
+// stats prints how many lines each file gains and loses, and permissions as in the list.
 func (p *printer) stats(s *trialflags.Selection) error {
 	files, gained, lost := 0, 0, 0
 	format := p.format()
 	for _, i := range s.Items {
 		old, next, ok := sides(i)
-		if !ok {
-			continue
-		}
-		plus, minus, binary := 0, 0, i.Unread
-		if !i.Unread {
-			var text strings.Builder
-			if _, err := gitpatch.Write(&text, format, i.Path, old, next); err != nil {
+		name, change, remark := p.trial.Name(i), "", modes(i)
+		switch {
+		case ok:
+			plus, minus, binary, err := count(i, format, old, next)
+			if err != nil {
 				return err
 			}
-			plus, minus, binary = countLines(text.String())
+			if change = fmt.Sprintf("+%d\t-%d", plus, minus); binary {
+				change = fmt.Sprintf("%d -> %d bytes\t", old.Size, next.Size)
+			}
+			files, gained, lost = files+1, gained+plus, lost+minus
+		case i.New.IsDir() && remark != "":
+			name, change = strings.TrimSuffix(name, "/")+"/", "+0\t-0"
+		default:
+			continue
 		}
-		change := "+" + strconv.Itoa(plus) + "\t-" + strconv.Itoa(minus)
-		if binary {
-			change = fmt.Sprintf("%d -> %d bytes\t", old.Size, next.Size)
+		text := change + "\t" + name
+		if remark != "" {
+			text += "\t" + remark
 		}
-		if name := p.trial.Name(i); !p.cannotList(name, false) {
-			if err := cli.WriteRecord(p.out, change+"\t"+name, p.zero, p.terminal); err != nil {
+		if !p.cannotList(name, remark != "") {
+			if err := cli.WriteRecord(p.out, text, p.zero, p.terminal); err != nil {
 				return err
 			}
 		}
 		if err := p.out.Flush(); err != nil {
 			return err
 		}
-		files, gained, lost = files+1, gained+plus, lost+minus
 	}
 	if p.zero {
 		return nil
 	}
 	_, err := fmt.Fprintf(p.out, "%d files, +%d -%d\n", files, gained, lost)
 	return err
+}
+
+// count counts the lines that a file gains and loses.
+func count(i trial.Item, format objects.Format, old, next gitpatch.Side) (plus, minus int, binary bool, err error) {
+	if i.Unread {
+		return 0, 0, true, nil
+	}
+	var text strings.Builder
+	if _, err := gitpatch.Write(&text, format, i.Path, old, next); err != nil {
+		return 0, 0, false, err
+	}
+	plus, minus, binary = countLines(text.String())
+	return plus, minus, binary, nil
 }
 
 // countLines counts the lines that a patch adds and removes.
