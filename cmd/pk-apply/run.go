@@ -188,11 +188,14 @@ func (o *options) list(ctx *cli.Context) ([]reviewed, error) {
 	list := make([]reviewed, len(records))
 	for n, record := range records {
 		if !o.json {
+			if strings.IndexByte(record, 0) >= 0 {
+				return nil, cli.WithHint(fmt.Errorf("record %d of %q holds a NUL", n+1, o.from), "-z: records end in NUL")
+			}
 			list[n].Path = record
 			continue
 		}
 		if err := json.Unmarshal([]byte(record), &list[n]); err != nil {
-			return nil, cli.WithHint(fmt.Errorf("record %d of %q is no line of pk-diff --json: %w", n+1, o.from, err), "for a list of paths leave --json out")
+			return nil, cli.WithHint(fmt.Errorf("record %d of %q is no line of pk-diff --json: %w", n+1, o.from, plainly(err)), "for a list of paths leave --json out")
 		}
 		r := &list[n]
 		r.Path, r.Before, r.After = either(r.Path, r.PathBytes), either(r.Before, r.BeforeBytes), either(r.After, r.AfterBytes)
@@ -201,6 +204,18 @@ func (o *options) list(ctx *cli.Context) ([]reviewed, error) {
 		}
 	}
 	return list, nil
+}
+
+// plainly says which value of a record has the wrong type, without the types of Go.
+func plainly(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return err
+	case wrong.Field == "":
+		return fmt.Errorf("it is a JSON %s, and no object", wrong.Value)
+	}
+	return fmt.Errorf("its field %q is a JSON %s, and no string", wrong.Field, wrong.Value)
 }
 
 func either(text string, bytes []byte) string {
@@ -240,6 +255,9 @@ func (w *work) run() error {
 			continue // an earlier call was killed, or has landed it
 		}
 		w.fail(path, errors.New("the trial has not changed it"))
+	}
+	for _, path := range s.Outside {
+		w.fail(path, errors.New("it lies in no root of the trial"))
 	}
 	items := map[*trial.Root][]trial.Item{}
 	for _, i := range s.Items {

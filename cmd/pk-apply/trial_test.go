@@ -105,6 +105,21 @@ var scenes = []scene{
 		assert.NoFileExists(t, g.Project+"/d/x")
 		assert.NoFileExists(t, g.Project+"/d/sub/y")
 	}},
+	{"a file in place of a directory that the user has added to", "d/x: 1; d/e/y: 1; f/z: 1", func(t *testing.T, g *ground) {
+		g.trial(t, `rm -r d f; echo n >d; echo n >f`)
+		g.host(t, `echo mine >d/e/user`)
+		before := manifest(t, g.Project+"/d")
+		dry := g.apply(t, "--all", "--dry-run")
+		got := g.apply(t, "--all")
+		assert.Equal(t, dry, got, "a dry run says something else")
+		within := func(path string) string {
+			return fmt.Sprintf("pk-apply: cannot land %q: its directory \"d\" has not landed\n", path)
+		}
+		assert.Equal(t, within("d/x")+within("d/e/y")+within("d/e")+conflict("d", "the project's directory holds files that the trial has not removed"), got.Stderr)
+		assert.Equal(t, []string{"D | f/z", "T | f"}, columns(got.Stdout))
+		assert.Equal(t, before, manifest(t, g.Project+"/d"), "a part has landed")
+		assert.Equal(t, "n", g.read(t, "f"))
+	}},
 	{"landed, then deleted", "a: 1", func(t *testing.T, g *ground) {
 		g.trial(t, `mkdir n; echo f >n/f; echo g >n/g`)
 		g.lands(t, all, "A | n/", "A | n/f", "A | n/g")
@@ -784,6 +799,26 @@ var scenes = []scene{
 		g.host(t, "chmod 711 .")
 		g.done(t)
 	}},
+	{"lists that are none", "a: 1", func(t *testing.T, g *ground) {
+		g.trial(t, "echo 2 >a")
+		for list, want := range map[string]string{
+			"a\x00b\x00":     "record 1 of \"-\" holds a NUL\npk-apply: hint: -z: records end in NUL\n",
+			`{"path":5}`:     "its field \"path\" is a JSON number, and no string\n",
+			`[]`:             "it is a JSON array, and no object\n",
+			`{"path":"a"} x`: "invalid character 'x'",
+		} {
+			options := []string{"--session", sessionName, "--from", "-"}
+			if list[0] != 'a' {
+				options = append(options, "--json")
+			}
+			cmd := g.Command("pk-apply", options...)
+			cmd.Stdin = strings.NewReader(list)
+			got := clitest.Finish(t, cmd)
+			assert.Equal(t, 2, got.Status, list)
+			assert.Contains(t, got.Stderr, want)
+			assert.NotContains(t, got.Stderr, "Go ")
+		}
+	}},
 	{"exit statuses", "a: 1", func(t *testing.T, g *ground) {
 		g.trial(t, "true")
 		status := func(name string, args ...string) int { return g.Run(t, name, args...).Status }
@@ -800,6 +835,9 @@ var scenes = []scene{
 		assert.Equal(t, 1, status("pk-diff", "--session", sessionName))
 		assert.Equal(t, 1, status("pk-diff", "--session", sessionName, "a"))
 		assert.Equal(t, 0, status("pk-diff", "--session", sessionName, "b"))
+		assert.Equal(t, clitest.Outcome{Stderr: "pk-diff: \"/etc\" lies in no root of the trial\n", Status: 125}, g.diff(t, "/etc"))
+		assert.Equal(t, clitest.Outcome{Stderr: "pk-apply: cannot land \"/etc\": it lies in no root of the trial\n", Status: 1}, g.apply(t, "/etc"))
+		assert.Equal(t, 125, g.diff(t, g.dir).Status)
 		for _, option := range []string{"--json", "--patch", "--stat", "--name-only", "-z"} {
 			assert.Equal(t, 1, status("pk-diff", "--session", sessionName, option), option)
 		}

@@ -128,6 +128,10 @@ func (o *options) run(ctx *cli.Context) error {
 	for _, path := range s.Missing {
 		ctx.Warn("the trial has not changed %q", path)
 	}
+	for _, path := range s.Outside {
+		ctx.ReportLine(fmt.Errorf("%q lies in no root of the trial", path))
+		p.trouble = true
+	}
 	if err := p.print(s); err != nil {
 		return err
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -59,11 +61,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 	if !o.DryRun {
 		a.undo = r.newUndo(o.Number, landedList)
 	}
-	for _, i := range items { // entries of a directory go with the entry that replaces it
-		if i.Op == overlay.Retyped && i.Old.IsDir() && (i.Refused != "" || i.Conflict != "" && !o.Overwrite) {
-			a.failed[i.Path] = true
-		}
-	}
+	a.keepWhole(items)
 	err = a.recoverAll()
 	for _, i := range order(items) {
 		a.land(i)
@@ -72,6 +70,40 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 		return nil
 	}
 	return errors.Join(err, a.undo.close(), a.finish())
+}
+
+// keepWhole marks the directories that another entry cannot replace, so that their entries
+// stay with them: it does not land, or the project's directory holds more than what goes.
+func (a *applying) keepWhole(items []Item) {
+	lands := func(i Item) bool { return i.Refused == "" && (i.Conflict == "" || a.Overwrite) }
+	replaced := func(i Item) bool { return i.Op == overlay.Retyped && i.Old.IsDir() }
+	if !slices.ContainsFunc(items, replaced) {
+		return
+	}
+	goes := map[string]bool{}
+	for _, i := range items {
+		if lands(i) && (i.Op == overlay.Removed || replaced(i)) {
+			goes[i.Path] = true
+		}
+	}
+	for _, i := range items {
+		if replaced(i) && (!lands(i) || a.holdsOthers(i.Path, goes)) {
+			a.failed[i.Path] = true
+		}
+	}
+}
+
+// holdsOthers reports whether a directory of the project holds an entry that does not go. One
+// that comes later keeps the directory too, but its other entries have gone.
+func (a *applying) holdsOthers(dir string, goes map[string]bool) bool {
+	others := false
+	_ = filepath.WalkDir(filepath.Join(a.Path, dir), func(name string, _ fs.DirEntry, err error) error {
+		if others = !goes[strings.TrimPrefix(name, a.Path+"/")]; others {
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return others
 }
 
 // applying is a landing in progress.
@@ -162,6 +194,9 @@ func (a *applying) try(i Item, closing bool) error {
 	}
 	if dir := a.failedAbove(i.Path); dir != "" {
 		return &Refused{Reason: fmt.Sprintf("its directory %q has not landed", dir)}
+	}
+	if a.failed[i.Path] && i.Old.IsDir() && i.Op == overlay.Retyped {
+		return &Refused{holdsFiles, true}
 	}
 	if i.Repository {
 		return a.repository(i)
@@ -292,6 +327,8 @@ func Digest(e workspace.Entry) string {
 	return e.Hash
 }
 
+const holdsFiles = "the project's directory holds files that the trial has not removed"
+
 // swap keeps the project's entry, notes its replacement, and puts that in its place.
 func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) error {
 	if err := a.undo.keep(ctx, a.ws, i.Path, old, next); err != nil {
@@ -312,7 +349,7 @@ func (a *applying) swap(ctx context.Context, i Item, old, next workspace.Entry) 
 	err := workspace.Swap(ctx, a.ws, i.Path, old, next, content)
 	if errors.Is(err, workspace.ErrChanged) {
 		if old.Kind == workspace.KindDir && next.Kind != workspace.KindDir {
-			return &Refused{"the project's directory holds files that the trial has not removed", true}
+			return &Refused{holdsFiles, true}
 		}
 		return &Refused{"it has changed in the project", true}
 	}

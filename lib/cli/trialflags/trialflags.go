@@ -75,6 +75,7 @@ type Selection struct {
 	Refs    []Ref
 	GitDirs []*gitdir.Layer // that are named; without paths all
 	Missing []string        // operands that name no change
+	Outside []string        // operands in no root and no git directory of the trial
 }
 
 // Ref is a change of a reference, or of a file such as the index, in a git directory of
@@ -156,11 +157,24 @@ func (o *Options) Select(t *trial.Trial, paths []string, all, parents bool) (*Se
 		return nil, err
 	}
 	for n, abs := range absolute {
-		if !used[abs] {
+		switch {
+		case used[abs]:
+		case known(t, abs):
 			s.Missing = append(s.Missing, paths[n])
+		default:
+			s.Outside = append(s.Outside, paths[n])
 		}
 	}
 	return s, nil
+}
+
+// known reports whether a path may have changes: it lies in a root of the trial, or is that
+// of a git directory, in one or above one.
+func known(t *trial.Trial, path string) bool {
+	if root, _ := t.Find(path); root != nil {
+		return true
+	}
+	return slices.ContainsFunc(t.Git, func(l *gitdir.Layer) bool { return fsat.Within(path, l.GitDir) || fsat.Within(l.GitDir, path) })
 }
 
 // operands are absolute paths that the user has named.
