@@ -69,7 +69,7 @@ func (r *Root) Apply(items []Item, o ApplyOptions, report func(Item, error)) err
 	if o.DryRun {
 		return nil
 	}
-	return errors.Join(err, a.undo.close(), a.finish())
+	return errors.Join(err, a.undo.close(), a.endNotes(), a.finish())
 }
 
 // keepWhole marks the directories that another entry cannot replace, so that their entries

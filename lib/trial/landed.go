@@ -58,7 +58,7 @@ func (r *Root) noteLanded(rel string, e workspace.Entry) error {
 		return err
 	}
 	r.addLanded(rel, e)
-	return appendTo(filepath.Join(r.Dir, landedFile), append(line, '\n'))
+	return r.addNote(append(line, '\n'))
 }
 
 func (r *Root) addLanded(rel string, e workspace.Entry) {
@@ -78,7 +78,27 @@ func (r *Root) confirmLanded(rel string, e workspace.Entry) error {
 		return err
 	}
 	r.landed[rel] = states{[]workspace.Entry{e}, false}
-	return appendTo(filepath.Join(r.Dir, landedFile), append(text, '\n'))
+	return r.addNote(append(text, '\n'))
+}
+
+// addNote appends to the notes of landed entries, in one write. They stay open until endNotes.
+func (r *Root) addNote(text []byte) (err error) {
+	if r.notes == nil {
+		if r.notes, err = os.OpenFile(filepath.Join(r.Dir, landedFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+			return err
+		}
+	}
+	_, err = r.notes.Write(text)
+	return err
+}
+
+func (r *Root) endNotes() error {
+	if r.notes == nil {
+		return nil
+	}
+	err := r.notes.Close()
+	r.notes = nil
+	return err
 }
 
 // readLanded reads the notes of landed entries. Only the last line can be cut by a crash,

@@ -33,8 +33,13 @@ func (r *Root) prune(done []Item) error {
 	for _, i := range slices.Backward(done) {
 		errs = append(errs, r.pruneOne(hiding, i))
 	}
+	tried := map[string]bool{}
 	for _, i := range slices.Backward(done) {
-		for dir := path.Dir(i.Path); dir != "." && r.fold(hiding, dir); dir = path.Dir(dir) {
+		dir := path.Dir(i.Path)
+		if tried[dir] {
+			continue // if an entry of it goes below, that tries again
+		}
+		for tried[dir] = true; dir != "." && r.fold(hiding, dir); dir = path.Dir(dir) {
 		}
 	}
 	return errors.Join(append(errs, r.renew(upper))...)

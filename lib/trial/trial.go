@@ -30,6 +30,7 @@ type Root struct {
 	began  began
 	before *before // nil until it is needed
 	landed map[string]states
+	notes  *os.File // of landed entries, or nil
 }
 
 // Names in the directory of a layer.
@@ -259,14 +260,4 @@ func Roots(overlays string) ([]*Root, error) {
 		return strings.Compare(a.Path, b.Path)
 	})
 	return roots, nil
-}
-
-// appendTo appends to a file of pk's own, in one write.
-func appendTo(name string, text []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Close())
 }

@@ -218,7 +218,7 @@ func (r *Root) replay(number int64, undo, dryRun bool, report func(path string, 
 	if dryRun {
 		return nil
 	}
-	if err := to.close(); err != nil {
+	if err := errors.Join(to.close(), r.endNotes()); err != nil {
 		return err
 	}
 	slices.Reverse(left)
