@@ -198,21 +198,6 @@ func hasCommits(l *gitdir.Layer) bool {
 	return err != nil || len(refs) > 0 || l.HasObjects() || slices.ContainsFunc(files, func(c gitdir.FileChange) bool { return !c.Remark() })
 }
 
-// count counts the entries below a directory.
-func count(dir string, most int) int {
-	n := 0
-	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return nil
-		}
-		if n++; n >= most {
-			return filepath.SkipAll
-		}
-		return nil
-	})
-	return n
-}
-
 // errHolds ends a walk at its first change.
 var errHolds = errors.New("the trial holds a change")
 
