@@ -241,9 +241,10 @@ func (s *Selection) refs(t *trial.Trial, paths []string, all bool, used map[stri
 // root of the trial, else from the project root.
 func (o *Options) absolute(t *trial.Trial, typed string) string {
 	if filepath.IsAbs(typed) {
-		trail, err := confine.Follow(filepath.Dir(typed))
-		if root, _ := t.Find(filepath.Clean(typed)); root == nil && err == nil {
-			return filepath.Join(trail.Place, filepath.Base(typed))
+		if root, _ := t.Find(filepath.Clean(typed)); root == nil {
+			if trail, err := confine.Follow(filepath.Dir(typed)); err == nil {
+				return filepath.Join(trail.Place, filepath.Base(typed))
+			}
 		}
 		return filepath.Clean(typed)
 	}
