@@ -315,7 +315,7 @@ func TestNamesForOtherCommits(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
 	g.host(t, g.Project, "git update-ref refs/remotes/origin/main HEAD~1; git update-ref refs/remotes/up/main HEAD; git symbolic-ref refs/remotes/up/HEAD refs/remotes/up/main; git remote add origin https://example.org/a.git")
-	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd; git tag both; git branch both; git tag abc1234; git tag 20261126; git tag v1-1-gabcd; git branch origin/main; git branch v1
+	got := g.fence(t, `git tag topic; git tag up; git tag origin/main; git tag $(git rev-parse --short HEAD~2); git branch $(git rev-parse --short HEAD~3); git tag new; git tag abcd; printf "create refs/tags/both HEAD\ncreate refs/heads/both HEAD\n" | git update-ref --stdin; git tag abc1234; git tag 20261126; git tag v1-1-gabcd; git branch origin/main; git branch v1
 		git config branch.topic.remote .; git config branch.topic.merge refs/heads/wtbranch; git branch -q --track fresh main`)
 	for _, name := range []string{"refs/tags/topic", "refs/tags/origin/main", "refs/tags/up", "refs/tags/both", "refs/heads/both", "refs/tags/abc1234", "refs/tags/v1-1-gabcd", "refs/heads/origin/main", "refs/heads/v1"} {
 		assert.Contains(t, got.Stderr, fmt.Sprintf("%q does not land: git would take its name for another commit's", name))
@@ -508,6 +508,21 @@ func TestLinksOfOtherBranches(t *testing.T) {
 	}
 }
 
+// inSteps runs a command whose second part begins when the first has landed, as a script of the
+// host's says.
+func (g *gitGround) inSteps(t *testing.T, first, landed, second string) clitest.Outcome {
+	t.Helper()
+	finished := make(chan clitest.Outcome, 1)
+	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill("set -e; "+fixed+first+"; "+wait+"rm PROJECT/started PROJECT/go; "+second))
+	go func() { finished <- clitest.Finish(t, cmd) }()
+	g.awaitStart(t, finished)
+	g.host(t, g.Project, "for n in $(seq 400); do if ("+landed+") >/dev/null 2>&1; then exit 0; fi; sleep 0.05; done; exit 1")
+	g.Write(t, g.Project+"/go", "")
+	got := <-finished
+	assert.Zero(t, got.Status, got.Stderr)
+	return got
+}
+
 // What a command does after a part of its work has landed goes on as if nothing had.
 func TestWorkThatLandsInSteps(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
@@ -525,14 +540,7 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			g := newGround(t, b, template)
-			finished := make(chan clitest.Outcome, 1)
-			cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill("set -e; "+fixed+c.first+"; "+wait+c.second))
-			go func() { finished <- clitest.Finish(t, cmd) }()
-			g.awaitStart(t, finished)
-			g.host(t, g.Project, "for n in $(seq 400); do if ("+c.landed+") >/dev/null 2>&1; then exit 0; fi; sleep 0.05; done; exit 1")
-			g.Write(t, g.Project+"/go", "")
-			got := <-finished
-			assert.Zero(t, got.Status, got.Stderr)
+			got := g.inSteps(t, c.first, c.landed, c.second)
 			assert.NotContains(t, got.Stderr, "stays")
 			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
 		})
@@ -597,7 +605,7 @@ func TestCommitsBesideAStateThatStays(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	g := newGround(t, b, template)
 	const state = "git log -2 --format=%s; cat .git/HEAD; git diff --cached --name-only; git for-each-ref refs/pk/command/HEAD --format='%(refname) %(subject)'"
-	g.Run(t, "pk-bash", "-y", "--raw", "--", "git checkout -q topic; git rebase -q --no-ff -x false HEAD~1")
+	g.inSteps(t, "git checkout -q topic", "test $(git symbolic-ref HEAD) = refs/heads/topic", "! git rebase -q --no-ff -x false HEAD~1")
 	g.fence(t, "git checkout -q main; echo n >n; git add n; git commit -qm one")
 	got := g.fence(t, "git commit -q --allow-empty -m two; git status")
 	assert.Contains(t, got.Stdout, "git rebase --continue")

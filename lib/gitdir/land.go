@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
+	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
@@ -287,11 +288,10 @@ func (l *Layer) tidyUp(out *landed) error {
 		return l.remove()
 	}
 	held := map[string]int64{}
-	for _, rel := range out.Keep {
-		held[rel] = out.since(rel)
-	}
-	for _, rel := range out.hold {
-		held[rel] = out.since(rel)
+	for _, rel := range slices.Concat(out.Keep, out.hold) {
+		if held[rel] = out.since(rel); l.hasLanded(&out.record, rel) {
+			held[rel] = l.now()
+		}
 	}
 	out.Refs, out.Began, out.Marks, out.Files, out.Held, out.Phase = nil, nil, nil, nil, held, tidying
 	err := error(nil)
@@ -304,6 +304,40 @@ func (l *Layer) tidyUp(out *landed) error {
 		return err
 	}
 	return l.finish(&out.record)
+}
+
+// hasLanded reports whether the host has, at the path of a reference or an index, what landed
+// while the command ran: what stays in the layer began with that.
+func (l *Layer) hasLanded(r *record, rel string) bool {
+	if version, is := r.Files[rel+"@host"]; is && path.Base(rel) == indexFile {
+		text, err := os.ReadFile(filepath.Join(l.GitDir, rel))
+		return err == nil && index.Version(text) == version
+	}
+	for git, landed := range r.Refs {
+		name, below := rel, true
+		if git != "" && git != "." {
+			name, below = strings.CutPrefix(rel, git+"/")
+		}
+		value, is := landed[name]
+		if !is || !below {
+			continue
+		}
+		host := refs.Host{Common: filepath.Join(l.GitDir, git), Git: filepath.Join(l.GitDir, git)}
+		if filepath.Base(filepath.Dir(host.Git)) == "worktrees" {
+			host.Common = filepath.Dir(filepath.Dir(host.Git))
+		}
+		format, _, err := FormatOf(host.Common)
+		if err != nil {
+			return false
+		}
+		host.HexLen = 2 * format.Size()
+		id, target, err := refs.Value(host, name)
+		if target != "" {
+			id = "ref: " + target
+		}
+		return err == nil && id == value
+	}
+	return false
 }
 
 // finish tidies a layer whose record asks for it, and reports the files that stay.
