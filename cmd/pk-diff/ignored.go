@@ -53,7 +53,7 @@ func (p *printer) gather(lines []line) []line {
 	return kept
 }
 
-// gathering is what git on the host ignores and tracks.
+// gathering knows the files that git on the host ignores and tracks.
 type gathering struct {
 	project string
 	top     string // of the work tree

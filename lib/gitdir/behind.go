@@ -97,8 +97,8 @@ func (l *treeLinks) follow(tree, name string) (place string, linked bool) {
 }
 
 // A Behind is a place to which links of branches lead from a protected name. git on the host
-// makes the links when it checks a branch out, and what a command has left at the place is
-// then at the name.
+// makes the links when it checks a branch out, and a file that a command has left at the place
+// is then at the name.
 type Behind struct {
 	Name, Place string // below the work tree
 }
@@ -106,7 +106,7 @@ type Behind struct {
 // maxTips bounds the branches and tags whose links are known.
 const maxTips = 256
 
-// tips is what is known of the links of branches.
+// tips holds the links of branches, as they were read last.
 type tips struct {
 	Key  string           `json:"key"`  // of the names
 	Dirs map[string]int64 `json:"dirs"` // ctimes of the directories of references, and of packed-refs
@@ -114,8 +114,8 @@ type tips struct {
 }
 
 // LinksOfBranches lists the places behind links of the branches and tags of a git directory of
-// the host's, for names in a work tree. It keeps in a directory what it has read, and reads
-// again what has changed.
+// the host's, for names in a work tree. It keeps them in a file of a directory, and reads only
+// new commits.
 func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
 	file := filepath.Join(in, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))

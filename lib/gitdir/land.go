@@ -127,8 +127,8 @@ func (o *landed) keepsBelow(rel string) bool {
 	return slices.ContainsFunc(o.keep, func(kept string) bool { return kept != rel && fsat.Within(kept, rel) })
 }
 
-// Land lands what a command adds while it runs. LandLast lands and reports the rest: half of
-// what it does at once may look like something else.
+// Land lands new commits and references while the command runs. LandLast lands and reports the
+// rest: half of a step may look like another one.
 func (l *Layer) Land() { _ = l.land(false, false) }
 
 // ForgetLocks makes commands see that locks of the host's are gone.
@@ -306,8 +306,8 @@ func (l *Layer) tidyUp(out *landed) error {
 	return l.finish(&out.record)
 }
 
-// hasLanded reports whether the host has, at the path of a reference or an index, what landed
-// while the command ran: what stays in the layer began with that.
+// hasLanded reports whether a reference or an index of the host's is still as it landed while
+// the command ran: the work that stays in the layer began with that.
 func (l *Layer) hasLanded(r *record, rel string) bool {
 	if version, is := r.Files[rel+"@host"]; is && path.Base(rel) == indexFile {
 		text, err := os.ReadFile(filepath.Join(l.GitDir, rel))

@@ -256,8 +256,8 @@ func (r *record) began(path, value string) {
 	}
 }
 
-// beginning returns the value that a reference had on the host before the commands began, if
-// it has the one that has landed.
+// beginning returns the value that a reference had before the commands began, if the present
+// one is as it landed; else it returns the present one.
 func (r *record) beginning(git, name, now string) string {
 	if old, known := r.Began[path.Join(git, name)]; known && r.refs(git)[name] == now {
 		return old
