@@ -104,7 +104,7 @@ type Behind struct {
 }
 
 // maxTips bounds the branches and tags whose links are known.
-const maxTips = 256
+const maxTips = 64
 
 // tips holds the links of branches, as they were read last.
 type tips struct {
@@ -170,7 +170,7 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 		links.names[first] = append(links.names[first], name)
 	}
 	now := refs.Now().UnixNano()
-	ids, dirs := refs.Tips(refs.Host{Common: common, Git: common, HexLen: 2 * format.Size()}, maxTips)
+	ids, dirs, all := refs.Tips(refs.Host{Common: common, Git: common, HexLen: 2 * format.Size()}, maxTips)
 	t.Dirs = dirs
 	for name, ctime := range dirs {
 		if ctime > now-settled { // a later change may not show
@@ -178,7 +178,7 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 		}
 	}
 	have := map[string][]Behind{}
-	if len(ids) == maxTips { // a command may have made so many that others are not among them
+	if !all { // a command may have made so many that others are not among them
 		for id, list := range known {
 			if len(list) > 0 {
 				have[id] = list

@@ -50,6 +50,7 @@ type guard struct {
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
 	remotes  []string            // of the repository's configuration
 	budget   int                 // of entries of directories that may still be read
+	recent   map[string][]objects.Entry
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -74,7 +75,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, verdicts: map[string]string{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.own = r.from(g.headIDs()...)
@@ -385,10 +386,25 @@ func (g *guard) present(path string) bool {
 
 // tree reads a directory.
 func (g *guard) tree(id string) ([]objects.Entry, error) {
+	if list := g.recent[id]; list != nil {
+		return list, nil
+	}
 	list, err := g.repo.objects.Tree(id)
+	if len(list) > largeTree {
+		if len(g.recent) >= maxRecent {
+			clear(g.recent)
+		}
+		g.recent[id] = list
+	}
 	g.budget -= 1 + len(list)
 	return list, err
 }
+
+// A tree of more entries than largeTree is read once, if few others come between.
+const (
+	largeTree = 1000
+	maxRecent = 4
+)
 
 // maxCheckout is PATH_MAX: git cannot check out a longer path.
 const maxCheckout = 4096

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -166,46 +167,57 @@ func Own(h Host) (ids []string, err error) {
 	return append(ids, stashes...), errors.Join(err, failed)
 }
 
-// Tips returns the IDs of the host's branches, remote branches and tags, at most as many as
-// limit. changed has what Changed returned for the directories of these references, and for
-// packed-refs, before they were read.
-func Tips(h Host, limit int) (ids []string, changed map[string]int64) {
+// Tips returns the IDs of the host's branches, remote branches and tags, and reads at most as
+// many as limit; all tells that there are no more. changed has what Changed returned for the directories of these references, and
+// for packed-refs, before they were read.
+func Tips(h Host, limit int) (ids []string, changed map[string]int64, all bool) {
 	r, err := newReader(h)
 	if err != nil {
-		return nil, nil
+		return nil, nil, false
 	}
 	changed = map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
-	seen := map[string]bool{}
 	add := func(id string) {
-		if id != "" && !seen[id] && len(ids) < limit {
-			seen[id] = true
+		if limit--; id != "" && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
-	for _, space := range []string{heads, remotes, tags} {
-		_ = filepath.WalkDir(filepath.Join(h.Common, space), func(file string, e fs.DirEntry, err error) error {
-			name, rerr := filepath.Rel(h.Common, file)
-			switch {
-			case err != nil || rerr != nil:
-			case e.IsDir():
-				changed[name] = Changed(h.Common, name)
-			case len(ids) < limit:
-				if now, err := r.readLoose(name); err == nil {
+	var walk func(dir string)
+	walk = func(dir string) {
+		changed[dir] = Changed(h.Common, dir)
+		f, err := os.Open(filepath.Join(h.Common, dir))
+		if err != nil {
+			return
+		}
+		defer f.Close()
+		for limit > 0 {
+			entries, err := f.ReadDir(limit)
+			for _, e := range entries {
+				name := dir + "/" + e.Name()
+				if e.IsDir() {
+					walk(name)
+				} else if now, err := r.readLoose(name); err == nil && limit > 0 {
 					add(now.id)
 				}
 			}
-			return nil // it may be gone
-		})
+			if err != nil {
+				return
+			}
+		}
+	}
+	for _, space := range []string{heads, remotes, tags} {
+		if walk(strings.TrimSuffix(space, "/")); limit <= 0 {
+			break
+		}
 		if p, err := r.packed(); err == nil {
 			p.each(func(name, id string) bool {
 				if strings.HasPrefix(name, space) {
 					add(id)
 				}
-				return len(ids) < limit
+				return limit > 0
 			})
 		}
 	}
-	return ids, changed
+	return ids, changed, limit > 0
 }
 
 // Changed returns the ctime of a file or directory below a git directory, in nanoseconds, or -1.
