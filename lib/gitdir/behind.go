@@ -119,6 +119,7 @@ type tips struct {
 func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
 	file := filepath.Join(in, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+	slices.Sort(names)
 	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	t, have := tips{}, map[string][]Behind{} // by commit
 	text, _ := os.ReadFile(file)
@@ -196,12 +197,17 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 			h, err = db.Header(h.Parents[0])
 		}
 		if err != nil || h.Tree == "" {
+			delete(have, id) // a partial clone may get it later
 			continue
 		}
 		if have[id], is = trees[h.Tree]; is {
 			continue
 		}
-		places, _ := links.behind(h.Tree)
+		places, err := links.behind(h.Tree)
+		if err != nil {
+			delete(have, id)
+			continue
+		}
 		for _, name := range slices.Sorted(maps.Keys(places)) {
 			have[id] = append(have[id], Behind{name, places[name]})
 		}

@@ -79,7 +79,8 @@ type Options struct {
 
 	// Landed holds the values that Apply has landed since then: object IDs, or
 	// "ref: " and a target, or "" for a deletion; the SHA-256 of logs/HEAD and
-	// logs/refs/stash; and two ctimes of packed-refs, from Apply and before. Apply adds to it. Each worktree needs its own. A caller that
+	// logs/refs/stash; and two ctimes of packed-refs, from Apply and before. Apply adds
+	// to it. Each worktree needs its own. A caller that
 	// removes a ref's file from the layer must delete its entry: else the ref counts
 	// as one that the command deleted.
 	Landed map[string]string
@@ -168,8 +169,8 @@ func Own(h Host) (ids []string, err error) {
 }
 
 // Tips returns the IDs of the host's branches, remote branches and tags, and reads at most as
-// many as limit; all tells that there are no more. changed has what Changed returned for the directories of these references, and
-// for packed-refs, before they were read.
+// many as limit; all tells that there are no more. changed has the results of Changed for the
+// directories of these references, and for packed-refs, before they were read.
 func Tips(h Host, limit int) (ids []string, changed map[string]int64, all bool) {
 	r, err := newReader(h)
 	if err != nil {
