@@ -21,6 +21,7 @@ import (
 	"pikuri/lib/gitignore"
 	"pikuri/lib/internal/fsat"
 	"pikuri/lib/internal/gitlock"
+	"pikuri/lib/internal/heap"
 	"pikuri/lib/overlay"
 )
 
@@ -54,8 +55,12 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 	rel = path.Join(rel, indexFile)
 	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
 	read := sync.OnceValue(func() *indexes {
-		if _, err := fsat.Lstat(up, indexFile); err != nil {
+		st, err := fsat.Lstat(up, indexFile)
+		if err != nil {
 			return nil
+		}
+		if st.Size > heap.Large {
+			heap.HugePages()
 		}
 		hosts := sync.OnceValues(func() (*hostIndex, error) { return readHostIndex(git, r.hexLen()) })
 		go hosts()

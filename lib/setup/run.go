@@ -18,6 +18,7 @@ import (
 
 	"pikuri/lib/gate"
 	"pikuri/lib/internal/fsat"
+	"pikuri/lib/internal/heap"
 	"pikuri/lib/internal/hidden"
 	"pikuri/lib/internal/wire"
 	"pikuri/lib/session"
@@ -35,6 +36,7 @@ const failedStatus = 125
 // main is the set-up program. It returns once its sandboxes have ended, with the exit
 // status of bwrap, which is the command's, if there was one sandbox.
 func main(args []string) error {
+	heap.Prepare()
 	runtime.LockOSThread()
 	var link *gate.Link
 	if len(args) == 1 && args[0] == GateWord {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"pikuri/lib/cli"
 	"pikuri/lib/fence"
 	"pikuri/lib/gate"
+	"pikuri/lib/internal/heap"
 	"pikuri/lib/limits"
 	"pikuri/lib/monitor"
 	"pikuri/lib/session"
@@ -212,15 +212,10 @@ type Fence struct {
 	ahead *monitor.Ahead // of this sandbox alone, or nil
 }
 
-// gcPercent has the first garbage collection at 16 MB. A start stays below 4 MB, and the
-// landing of a commit in a repository of 20 000 files below 8 MB: a collection would take as
-// long as that landing.
-const gcPercent = 400
-
 // Open opens the workspace and makes the plan. Nothing has been started when it
 // returns, and a refusal leaves nothing behind.
 func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
-	debug.SetGCPercent(gcPercent)
+	heap.Prepare()
 	if err := bwrap.CheckFiles(); err != nil {
 		return nil, err
 	}

@@ -504,6 +504,8 @@ func (p *pack) inflate(e entry) ([]byte, error) {
 	return inflate(bytes.NewReader(p.data[e.data:]), e.size)
 }
 
+var readers = sync.Pool{New: func() any { return bufio.NewReader(nil) }}
+
 // readLoose reads an object from its own file.
 func readLoose(dir int, id string, limit uint64) (kind, []byte, error) {
 	fd, err := fsat.Openat(dir, loosePath(id), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -511,7 +513,10 @@ func readLoose(dir int, id string, limit uint64) (kind, []byte, error) {
 		return noKind, nil, err
 	}
 	defer unix.Close(fd)
-	z, k, size, err := openLoose(bufio.NewReader(descriptor(fd)))
+	in := readers.Get().(*bufio.Reader)
+	defer readers.Put(in)
+	in.Reset(descriptor(fd))
+	z, k, size, err := openLoose(in)
 	if z != nil {
 		defer inflaters.Put(z)
 	}

@@ -482,7 +482,10 @@ func (r *landing) tryLoose(i uint32) error {
 	}
 	defer file.Close()
 	r.options.Budget.Grant(st)
-	z, k, size, err := openLoose(bufio.NewReader(file))
+	in := readers.Get().(*bufio.Reader)
+	defer readers.Put(in)
+	in.Reset(file)
+	z, k, size, err := openLoose(in)
 	if z != nil {
 		defer inflaters.Put(z)
 	}
