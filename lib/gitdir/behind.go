@@ -118,7 +118,7 @@ type tips struct {
 // new commits.
 func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
-	file := filepath.Join(in, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
+	file := filepath.Join(in, listDir, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 	slices.Sort(names)
 	sum = sha256.Sum256([]byte(strings.Join(names, "\x00")))
 	t, have := tips{}, map[string][]Behind{} // by commit
@@ -138,7 +138,7 @@ func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	head, herr := json.Marshal(t)
 	rest, rerr := json.Marshal(have)
 	if herr == nil && rerr == nil {
-		_ = fsat.WriteFile(file, append(head, rest...)) // without it the next command reads all again
+		_ = saveList(file, append(head, rest...)) // without it the next command reads all again
 	}
 	return t.List
 }

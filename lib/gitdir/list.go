@@ -977,7 +977,7 @@ func (l *List) save() error {
 		return nil
 	}
 	l.version = rand.Text()
-	if err := fsat.WriteFile(l.file, l.encode()); err != nil {
+	if err := saveList(l.file, l.encode()); err != nil {
 		return fmt.Errorf("cannot write the list of git directories: %w", err)
 	}
 	l.dirty = false

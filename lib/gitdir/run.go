@@ -33,6 +33,7 @@ const (
 	lockFile   = "lock"
 	inertFile  = "inert"
 	runPrefix  = "run-"
+	listDir    = "lists" // which a start does not read
 	listPrefix = "list-"
 	linkPrefix = "links-"
 )
@@ -306,7 +307,7 @@ func (l *List) keep() error {
 	if !l.dirty || l.file == "" {
 		return nil
 	}
-	unlock, err := lock(filepath.Dir(l.file))
+	unlock, err := lock(filepath.Dir(filepath.Dir(l.file)))
 	if err != nil {
 		return err
 	}
@@ -315,7 +316,18 @@ func (l *List) keep() error {
 }
 
 func listFile(state, root string) string {
-	return filepath.Join(state, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
+	return filepath.Join(state, listDir, fmt.Sprintf(listPrefix+"%x", sha256.Sum256([]byte(root))))
+}
+
+// saveList writes a file in listDir. The first one makes that.
+func saveList(file string, text []byte) error {
+	err := fsat.WriteFile(file, text)
+	if errors.Is(err, os.ErrNotExist) {
+		if err = os.Mkdir(filepath.Dir(file), 0o700); err == nil || errors.Is(err, os.ErrExist) {
+			err = fsat.WriteFile(file, text)
+		}
+	}
+	return err
 }
 
 // newNote makes the note of a command. The lock on f lasts as long as its sandbox, and

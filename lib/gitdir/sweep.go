@@ -20,27 +20,29 @@ import (
 // A layer with commits that have not landed stays, unless discard is true; kept has a line
 // for each.
 func Sweep(state string, olderThan time.Duration, discard bool) (kept []string, err error) {
-	entries, err := os.ReadDir(state)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
 	old := func(path string) bool {
 		info, err := os.Lstat(path)
 		return err == nil && time.Since(info.ModTime()) >= olderThan
 	}
-	errs := []error{err}
-	for _, e := range entries {
-		path := filepath.Join(state, e.Name())
-		switch {
-		case strings.HasPrefix(e.Name(), "git-") && old(path): // each command writes a record there
-			place, err := sweepLayer(state, e.Name(), discard)
-			if errs = append(errs, err); place != "" {
-				kept = append(kept, fmt.Sprintf("%q is kept: it has work that has not landed in %q; --discard drops it", path, place))
+	var errs []error
+	for _, dir := range []string{state, filepath.Join(state, listDir)} { // lists were in state before
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			switch {
+			case strings.HasPrefix(e.Name(), "git-") && old(path): // each command writes a record there
+				place, err := sweepLayer(state, e.Name(), discard)
+				if errs = append(errs, err); place != "" {
+					kept = append(kept, fmt.Sprintf("%q is kept: it has work that has not landed in %q; --discard drops it", path, place))
+				}
+			case strings.HasPrefix(e.Name(), listPrefix) && old(path):
+				errs = append(errs, sweepList(state, path))
+			case strings.HasPrefix(e.Name(), linkPrefix) && old(path):
+				errs = append(errs, os.Remove(path))
 			}
-		case strings.HasPrefix(e.Name(), listPrefix) && old(path):
-			errs = append(errs, sweepList(state, path))
-		case strings.HasPrefix(e.Name(), linkPrefix) && old(path):
-			errs = append(errs, os.Remove(path))
 		}
 	}
 	return kept, errors.Join(errs...)
