@@ -235,11 +235,19 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	if o.Trial {
 		o.nameTrial(ctx)
 	}
+	var ahead *monitor.Ahead // the set-up program takes longer to start than the plan takes to make
+	if o.Ahead == nil {
+		ahead = new(monitor.Ahead)
+		if o.Runs && o.SessionName() == "" {
+			ahead.Start(nil, network != nil)
+		}
+	}
 	opened, err := o.WorkspaceFlags.Open(ctx)
 	if err != nil {
+		ahead.Close()
 		return nil, err
 	}
-	f := &Fence{Opened: opened}
+	f := &Fence{Opened: opened, ahead: ahead}
 	if err := stillOwned(opened.Roots()[0], runAs); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -256,11 +264,7 @@ func (o *Options) Open(ctx *cli.Context) (*Fence, error) {
 	c.RunAs, c.Warn = runAs, ctx.Warn
 	if err == nil {
 		if c.Ahead = o.Ahead; c.Ahead == nil {
-			f.ahead = new(monitor.Ahead)
 			c.Ahead = f.ahead
-		}
-		if o.Runs && o.Ahead == nil && c.Session == nil && (c.Reserved == nil || !c.Reserved.Named()) {
-			c.Ahead.Start(nil, network != nil)
 		}
 		f.Fence, err = fence.New(c)
 	}
