@@ -374,6 +374,11 @@ func TestCommitsThatSeemClean(t *testing.T) {
 		{"a remote's HEAD in place of a branch that was deleted", base, []string{`git branch -q -D gone`, evil + `git update-ref refs/remotes/gone/HEAD $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a remote of the command's, with a branch in place of one that was deleted", base, []string{`git branch -q -D gone; git config remote.a/b.url https://example.com/x; git config remote.a/b.fetch "+refs/heads/*:refs/remotes/a/b/*"`, evil + `git update-ref refs/remotes/a/b/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a tag in place of a merged branch that was deleted", base, []string{`git branch -q -d gone`, evil + `git tag gone $e`}, `git checkout -q gone`, "of which it has another version"},
+		{"a remote branch of the name of a branch, which goes then", base + remote + `git branch subject HEAD~1`, []string{evil + `git update-ref refs/remotes/origin/subject $e`, `git branch -q -D subject`}, `git checkout -q subject`, "git checkout would make it again from"},
+		{"a remote branch of the name of a branch that is renamed", base + remote, []string{evil + `git update-ref refs/remotes/origin/main $e`, `git branch -q -m trunk`}, `git checkout -q main`, "git checkout would make it again from"},
+		{"a remote below a remote", base + remote + `git branch subject HEAD~1`, []string{evil + `git branch -q -D subject; git config remote.origin/sub.url https://example.com/y; git config remote.origin/sub.fetch "+refs/heads/*:refs/remotes/origin/sub/*"; git update-ref refs/remotes/origin/sub/subject $e`}, `git checkout -q subject`, "of which it has another version"},
+		{"a remote that comes after its branch has gone", base + `git branch same`, []string{`git branch -q -d same`, remote + `:`, evil + `git update-ref refs/remotes/origin/same $e`}, `git checkout -q same`, "of which it has another version"},
+		{"a remote branch of the name of a branch that is kept by another name", base + remote + `git update-ref refs/pk/trash/heads/gone/x HEAD`, []string{`git branch -q -d gone`, evil + `git update-ref refs/remotes/origin/gone $e`}, `git checkout -q gone`, "of which it has another version"},
 		{"a tag in place of the branch that git would make", base + remote + `git update-ref refs/remotes/origin/new HEAD`, []string{evil + `git tag new $e`}, `git checkout -q new`, "of which it has another version"},
 		{"a branch that HEAD leads to through another one", base + `git symbolic-ref refs/heads/alias refs/heads/main; git symbolic-ref HEAD refs/heads/alias`, []string{`git update-ref --no-deref -d refs/heads/main`}, `git rev-parse -q --verify HEAD || echo evil >.envrc`, "has checked it out"},
 		{"the branch to which a bisect returns", base + `for i in 1 2 3; do git commit -q --allow-empty -m $i; done; git bisect start HEAD HEAD~2 >/dev/null`, []string{`git update-ref -d refs/heads/main`, evil + `git tag main $e`}, `git bisect reset`, "returns to it"},
@@ -407,6 +412,40 @@ func TestCommitsThatSeemClean(t *testing.T) {
 	}
 }
 
+// The host's git drops none of its commits in a rebase for having been upstream: neither the log
+// of a remote branch nor one of a branch that is upstream says so.
+func TestLogsOfUpstreams(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	const (
+		remote = `git clone -q --bare . ../o; git remote add origin "$PWD/../o"; git fetch -q; git branch -q -u origin/main; `
+		theirs = `git clone -q ../o ../c; cd ../c; echo t >t; git add t; git commit -qm theirs; git push -q; cd ../project; `
+		mine   = `echo mine >mine; git add mine; git commit -qm mine; `
+	)
+	for _, c := range []struct {
+		name, host string
+		commands   []string
+		next, told string
+	}{
+		{"a remote branch that moves to a commit of the host's, and back", remote + mine + theirs, []string{`git update-ref refs/remotes/origin/main main`, `git update-ref refs/remotes/origin/main main~1`}, `git pull -q --rebase`, ""},
+		{"a remote branch that moves to a commit of the host's", remote + mine + theirs, []string{`git update-ref refs/remotes/origin/main main`}, `git pull -q --rebase`, ""},
+		{"a remote branch without a log", remote + mine + theirs + `rm -r .git/logs/refs/remotes`, []string{`git update-ref refs/remotes/origin/main main`}, `git pull -q --rebase`, ""},
+		{"a branch that is upstream", `git checkout -q -b mine -t main; ` + mine, []string{`git update-ref refs/heads/main mine`, `git update-ref refs/heads/main mine~1`}, `git checkout -q main; echo m >m; git add m; git commit -qm m; git checkout -q mine --; git rebase -q`, `git rebase would drop commits from "mine"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			told := ""
+			for _, command := range c.commands {
+				told += g.fence(t, command).Stderr
+			}
+			assert.Contains(t, told, c.told)
+			g.host(t, g.Project, c.next)
+			assert.FileExists(t, g.Project+"/mine")
+		})
+	}
+}
+
 // A change that depends on another one does not land if that does not.
 func TestChangesThatDependOnOthers(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
@@ -427,8 +466,8 @@ func TestChangesThatDependOnOthers(t *testing.T) {
 		{"the branch of a work tree that leaves it", "", `git -C wt checkout -q --detach; git checkout -q wtbranch`, "", `cat .git/HEAD; git -C wt branch --show-current`, "ref: refs/heads/wtbranch\n"},
 		{"a branch in place of a remote one that git fetch makes again", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; git update-ref refs/remotes/origin/main main`,
 			`git update-ref -d refs/remotes/origin/main; git branch origin/main main`, `"refs/heads/origin/main" does not land: git would take its name`, `git for-each-ref refs/heads/origin`, ""},
-		{"a branch in place of a remote one that was deleted", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"; git update-ref refs/pk/trash/remotes/origin/old main`,
-			`git branch origin/old main; git branch origin/main main; git branch origin/new main`, `"refs/heads/origin/old" does not land: git would take its name`, `git branch -l 'origin/*'`, "  origin/new\n"},
+		{"branches and tags by names that a remote may have", `git config remote.origin.url https://example.com/x; git config remote.origin.fetch "+refs/heads/*:refs/remotes/origin/*"`,
+			`git branch origin/a main; git tag origin/b main; git branch original main`, `"refs/tags/origin/b" does not land: git would take its name`, `git tag -l 'orig*'; git branch -l 'orig*'`, "  original\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -48,7 +48,7 @@ type guard struct {
 	own      *walk               // of the host's branches
 	all      bool                // own has all branches
 	had      map[string]string   // versions of protected files in the history of the host's HEADs, each with its path
-	remotes  []string            // of the repository's configuration
+	settings []gitconfig.Entry   // the repository's configuration
 	budget   int                 // of entries of directories that may still be read
 	recent   map[string][]objects.Entry
 }
@@ -740,9 +740,17 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		case succeeding[c.Name] || g.remoteOf(c.Name) == "":
 			c.Aside, err = g.commit(c.New)
 		}
+		if branch := ""; c.Aside == "" && err == nil {
+			if branch, err = g.losesTo(r.refs(git), *c); branch != "" {
+				c.Aside = fmt.Sprintf("git rebase would drop commits from %q, which has it as upstream", branch)
+			}
+		}
 		if err != nil {
 			return err
 		}
+	}
+	if err := g.succeeded(r.refs(git), changes); err != nil {
+		return err
 	}
 	heads := map[string]string{} // commits of the HEADs then, by git directory
 	for _, h := range g.trees {
@@ -923,12 +931,11 @@ func pseudo(name string) bool {
 }
 
 // hiding lists the new references whose short names git takes for another thing that the host
-// has, or this command makes: a commit or another reference. Those of stays are not deleted. A
-// fetch of the host's makes a remote branch again that is deleted.
+// has, or this command makes: a commit or another reference. Those of stays are not
+// deleted. A fetch of the host's may make a remote branch of any name.
 func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]bool) (map[string]bool, error) {
 	hiding := map[string]bool{}
 	others := map[string][]string{} // new references, by those of the same short name
-	signs := map[string][]string{}  // by references that tell of those in remotes
 	made, gone := map[string]bool{}, map[string]bool{}
 	for _, c := range changes {
 		made[c.Name] = c.New+c.Target != ""
@@ -942,25 +949,16 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]b
 				hiding[c.Name] = true
 			}
 			for _, other := range meanings(name) {
-				if other == c.Name {
-					continue
+				if other != c.Name {
+					others[other] = append(others[other], c.Name)
 				}
-				others[other] = append(others[other], c.Name)
-				if remote := g.remoteOf(other); remote != "" { // which may have it, by what the host has
-					rest := strings.TrimPrefix(other, "refs/remotes/"+remote+"/")
-					for _, sign := range []string{"refs/heads/" + rest, "refs/pk/trash/" + strings.TrimPrefix(other, "refs/")} {
-						signs[sign] = append(signs[sign], c.Name)
-					}
-				}
+			}
+			if !strings.HasPrefix(c.Name, "refs/remotes/") && g.remoteOf("refs/remotes/"+name) != "" {
+				hiding[c.Name] = true
 			}
 		}
 	}
-	has, err := refs.Has(host, slices.AppendSeq(slices.Collect(maps.Keys(others)), maps.Keys(signs))...)
-	for sign, names := range signs {
-		for _, name := range names {
-			hiding[name] = hiding[name] || has[sign]
-		}
-	}
+	has, err := refs.Has(host, slices.Collect(maps.Keys(others))...)
 	for other, names := range others {
 		for _, name := range names {
 			hiding[name] = hiding[name] || has[other] && !gone[other] || made[other]
@@ -970,21 +968,22 @@ func (g *guard) hiding(host refs.Host, changes []refs.Change, stays map[string]b
 }
 
 // succeeding lists the remote branches to which a user may come by the name of a branch
-// that is gone: git makes a branch that is missing from a remote branch of its name.
+// that is gone: git makes a branch that is missing from a remote branch of its name. Which part
+// of a reference is the name depends on the remotes, which may change.
 func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bool, error) {
 	branches := map[string][]string{} // of these names, by reference
 	var asked []string
 	gone := map[string]bool{}
 	for _, c := range changes {
 		gone[c.Name] = c.New+c.Target == ""
-		remote := g.remoteOf(c.Name)
-		if remote == "" || gone[c.Name] {
+		rest, is := strings.CutPrefix(c.Name, "refs/remotes/")
+		if !is || gone[c.Name] {
 			continue
 		}
-		rest := strings.TrimPrefix(c.Name, "refs/remotes/"+remote+"/")
-		for _, name := range append(shortNames(c.Name), rest) {
-			branches[c.Name] = append(branches[c.Name], "refs/heads/"+name)
-			asked = append(append(asked, "refs/heads/"+name), trashed(name)...)
+		for is {
+			branches[c.Name] = append(branches[c.Name], "refs/heads/"+rest)
+			asked = append(append(asked, "refs/heads/"+rest), trashed(rest)...)
+			_, rest, is = strings.Cut(rest, "/")
 		}
 	}
 	if len(branches) == 0 {
@@ -1014,6 +1013,39 @@ func (g *guard) succeeding(host refs.Host, changes []refs.Change) (map[string]bo
 	return list, err
 }
 
+// succeeded sets aside the deletions of branches for which git checkout would take a remote
+// branch of the same name that is not clean. It has landed since the branch was there.
+func (g *guard) succeeded(host refs.Host, changes []refs.Change) error {
+	var names []string
+	for _, c := range changes {
+		if name, is := strings.CutPrefix(c.Name, "refs/heads/"); is && c.New+c.Target == "" && c.Aside == "" {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	remotes, err := refs.RemotesNamed(host, names)
+	if err != nil {
+		return err
+	}
+	for i := range changes {
+		c := &changes[i]
+		if name, is := strings.CutPrefix(c.Name, "refs/heads/"); is && c.New+c.Target == "" && c.Aside == "" {
+			for _, remote := range remotes[name] {
+				why, err := g.commit(remote.ID)
+				if err != nil {
+					return err
+				}
+				if why != "" {
+					c.Aside = fmt.Sprintf("git checkout would make it again from %q: %s", remote.Name, why)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // trashed lists the references that pk keeps of a branch that a command has deleted.
 func trashed(branch string) []string {
 	return []string{"refs/pk/trash/heads/" + branch, "refs/pk/trash/heads-" + strings.ReplaceAll(branch, "/", "-")}
@@ -1031,19 +1063,43 @@ func (g *guard) remoteOf(ref string) (remote string) {
 }
 
 // ownRemotes lists the remotes of the host's configuration.
-func (g *guard) ownRemotes() []string {
-	if g.remotes == nil {
-		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
-		entries, _ := gitconfig.Parse("config", text)
-		g.remotes = []string{}
-		for _, e := range entries {
-			name, is := strings.CutPrefix(e.Key, "remote.")
-			if i := strings.LastIndexByte(name, '.'); is && i > 0 && !slices.Contains(g.remotes, name[:i]) {
-				g.remotes = append(g.remotes, name[:i])
-			}
+func (g *guard) ownRemotes() (remotes []string) {
+	for _, e := range g.config() {
+		name, is := strings.CutPrefix(e.Key, "remote.")
+		if i := strings.LastIndexByte(name, '.'); is && i > 0 && !slices.Contains(remotes, name[:i]) {
+			remotes = append(remotes, name[:i])
 		}
 	}
-	return g.remotes
+	return remotes
+}
+
+// config is the host's configuration of the repository.
+func (g *guard) config() []gitconfig.Entry {
+	if g.settings == nil {
+		text, _ := os.ReadFile(filepath.Join(g.repo.host, "config"))
+		entries, _ := gitconfig.Parse("config", text)
+		g.settings = append([]gitconfig.Entry{}, entries...)
+	}
+	return g.settings
+}
+
+// losesTo returns a branch from which git rebase would drop a commit that its upstream, a branch
+// of the host's, has had and loses by a change; or "".
+func (g *guard) losesTo(host refs.Host, c refs.Change) (string, error) {
+	if !strings.HasPrefix(c.Name, "refs/heads/") || c.Old == "" || c.New == "" {
+		return "", nil
+	}
+	for _, e := range g.config() {
+		name, is := strings.CutPrefix(strings.TrimSuffix(e.Key, ".merge"), "branch.")
+		if !is || !strings.HasSuffix(e.Key, ".merge") || e.Value != c.Name {
+			continue
+		}
+		id, _, err := refs.Value(host, "refs/heads/"+name)
+		if err != nil || id != "" && "refs/heads/"+name != c.Name && !g.repo.isAncestor(c.Old, c.New) && g.repo.isAncestor(c.Old, id) {
+			return name, err
+		}
+	}
+	return "", nil
 }
 
 // returns lists the branches to which git goes back after a rebase or a bisect that is under

@@ -1069,7 +1069,7 @@ func isID(value string) bool { return value != "" && !strings.HasPrefix(value, "
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Locking: l.layer.hideLock, Remember: len(l.guard(r).ownRemotes()) > 0,
+		Locking: l.layer.hideLock,
 	}
 }
 

@@ -437,6 +437,9 @@ func (t *transaction) logged(name string) bool {
 // value to the new one, otherwise one of pk's. It returns none if a process wrote them
 // and was killed before the ref.
 func (t *transaction) branchLog(c *Change, now string) []LogEntry {
+	if strings.HasPrefix(c.Name, remotes) {
+		return t.remoteLog(c.Name, now)
+	}
 	if t.written(c.Name, now, c.New) {
 		return nil
 	}
@@ -445,6 +448,16 @@ func (t *transaction) branchLog(c *Change, now string) []LogEntry {
 		return []LogEntry{t.summary(now, c.New, "")}
 	}
 	return entries
+}
+
+// remoteLog returns the lines for an update of a remote branch. Git drops commits in a rebase
+// that the log of their upstream has had (git merge-base --fork-point): it has no values by a
+// command, which could name any commit of the host's. Without a log git takes the value itself.
+func (t *transaction) remoteLog(name, now string) []LogEntry {
+	if log, err := t.readLogEnd(name); now == "" || err != nil || log != "" {
+		return nil
+	}
+	return []LogEntry{t.summary(now, now, "was here")}
 }
 
 // written reports whether the end of a log leads from one ID to another.
@@ -471,7 +484,7 @@ func (t *transaction) usable(c *Change, from, to string) []LogEntry {
 	entries := slices.Clone(chain(c.Log, t.orZero(from), t.orZero(to)))
 	for _, e := range entries {
 		for _, id := range []string{e.Old, e.New} {
-			if id != zero(t.HexLen) && (t.kind(id) == "" || !t.clean(c.Name, id) || t.forks(c.Name, id, from, to)) {
+			if id != zero(t.HexLen) && (t.kind(id) == "" || !t.clean(id) || t.forks(c.Name, id, from, to)) {
 				return nil
 			}
 		}
@@ -498,11 +511,8 @@ func (t *transaction) forks(name, id, from, to string) bool {
 	return name != head && id != from && id != to && !t.forward(id, to) && !(from != "" && t.forward(id, from)) && t.held(name, id)
 }
 
-// clean reports whether a log may lead to an object. Those of remote branches lead to the
-// work of others.
-func (t *transaction) clean(name, id string) bool {
-	return t.o.Clean == nil || strings.HasPrefix(name, remotes) || t.o.Clean(id)
-}
+// clean reports whether a log may lead to an object.
+func (t *transaction) clean(id string) bool { return t.o.Clean == nil || t.o.Clean(id) }
 
 // wasThere reports whether the text of a switch begins with a branch of the host, or with
 // the ID of a commit, that it may check out.
@@ -513,7 +523,7 @@ func (t *transaction) wasThere(text string) bool {
 		now, err := t.read(heads + name)
 		id, ok = now.id, err == nil
 	}
-	return ok && t.kind(id) == "commit" && t.clean(head, id) && (t.o.Switch == nil || t.o.Switch(id))
+	return ok && t.kind(id) == "commit" && t.clean(id) && (t.o.Switch == nil || t.o.Switch(id))
 }
 
 // times returns the bounds of the times of lines that land for a command: it has run
@@ -792,8 +802,9 @@ func (t *transaction) save(prefix, short, id, log, message string) (string, erro
 		}
 		ok, err := t.saveAs(name, id, log, message, advance)
 		if err == errInTheWay {
-			// A ref "a" was kept where now "a/b" should be.
-			short = strings.ReplaceAll(short, "/", "-")
+			if strings.Contains(short, "/") { // a ref "a" was kept where now "a/b" should be, or the other way round
+				return t.save(prefix, strings.ReplaceAll(short, "/", "-"), id, log, message)
+			}
 			continue
 		}
 		if ok || err != nil {

@@ -85,10 +85,6 @@ type Options struct {
 	// as one that the command deleted.
 	Landed map[string]string
 
-	// Remember makes that a branch which goes is kept below refs/pk/trash also if other
-	// refs have all that it had: its name is known then.
-	Remember bool
-
 	// Locking, if not nil, is called with a file of the host's before Apply locks it.
 	Locking func(file string)
 
@@ -166,6 +162,41 @@ func Own(h Host) (ids []string, err error) {
 	})
 	stashes, failed := Stashes(h)
 	return append(ids, stashes...), errors.Join(err, failed)
+}
+
+// A Remote is a remote branch of the host's.
+type Remote struct{ Name, ID string }
+
+// RemotesNamed returns the remote branches that may have one of some names: which part of a
+// reference names the remote, its configuration says.
+func RemotesNamed(h Host, names []string) (map[string][]Remote, error) {
+	r, err := newReader(h)
+	if err != nil {
+		return nil, err
+	}
+	wanted := map[string]bool{}
+	for _, name := range names {
+		wanted[name] = true
+	}
+	found := map[string][]Remote{}
+	var failed error
+	add := func(ref string) {
+		rest, is := strings.CutPrefix(ref, remotes)
+		for is {
+			if _, rest, is = strings.Cut(rest, "/"); is && wanted[rest] {
+				now, err := r.read(ref)
+				if failed = errors.Join(failed, err); now.id != "" && !slices.Contains(found[rest], Remote{ref, now.id}) {
+					found[rest] = append(found[rest], Remote{ref, now.id})
+				}
+			}
+		}
+	}
+	err = r.loose(strings.TrimSuffix(remotes, "/"), add)
+	p, perr := r.packed() // after the loose ones: git removes these when it has packed them
+	if perr == nil {
+		p.each(func(name, _ string) bool { add(name); return true })
+	}
+	return found, errors.Join(err, perr, failed)
 }
 
 // Tips returns the IDs of the host's branches, remote branches and tags, and reads at most as

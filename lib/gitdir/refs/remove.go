@@ -43,7 +43,8 @@ func (t *transaction) remove(items []*item) {
 }
 
 // prepare compares a ref to be deleted with the host's, and keeps its value and its log,
-// which it returns. A value that another ref holds is not kept, but with Options.Remember.
+// which it returns. A value that another ref holds is not kept, unless it is a branch's: by the
+// name of what is kept pk knows those of branches that were deleted.
 func (t *transaction) prepare(it *item, staying map[string]bool) (string, error) {
 	c := &it.Change
 	now, err := t.read(c.Name)
@@ -65,7 +66,7 @@ func (t *transaction) prepare(it *item, staying map[string]bool) (string, error)
 		t.keep(it, now.value)
 	case c.Name == stash:
 		err = t.trashStashes(it, log, nil)
-	case now.id != "" && (t.o.Remember && strings.HasPrefix(c.Name, heads) || !((staying[now.id] || t.passing(c.Name, now.id)) && t.onlyHolds(log, now.id))):
+	case now.id != "" && (strings.HasPrefix(c.Name, heads) || !((staying[now.id] || t.passing(c.Name, now.id)) && t.onlyHolds(log, now.id))):
 		it.Trash, err = t.trash(c.Name, now.id, log)
 	}
 	return log, err
