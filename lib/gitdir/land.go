@@ -587,10 +587,6 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 		return err
 	}
 	host := r.refs(git)
-	since := out.Since
-	for _, name := range state.Names {
-		since = min(since, out.since(path.Join(rel, name)))
-	}
 	before, began := l.guard(r).before(git), r.beganAt(host, rel, out)
 	after := headID(up, upper, host)
 	resets := before.id // where git resets HEAD if the work under way is given up
@@ -618,7 +614,7 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 			}
 			return fresh[branch]
 		},
-		Since: time.Unix(0, since), Landed: out.marks(rel),
+		Since: func(name string) time.Time { return time.Unix(0, out.since(path.Join(rel, name))) }, Landed: out.marks(rel),
 		Keep: func(id string) error {
 			kept, err := refs.Keep(host, id, "autostash", l.refOptions(r, out))
 			if kept != "" {

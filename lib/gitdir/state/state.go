@@ -47,9 +47,10 @@ type Options struct {
 	// is removed or replaced.
 	Keep func(id string) error
 
-	// Since is the start of the command. A file of the host that changed later stays, unless
-	// it is as this package wrote it. With the zero time no file of the host is replaced or removed.
-	Since time.Time
+	// Since returns the start of the command that found a name as the host had it. A file of the
+	// host that changed later stays, unless it is as this package wrote it. With the zero time no
+	// file of the host is replaced or removed.
+	Since func(name string) time.Time
 
 	// Landed holds the results of earlier calls for the same mount of the layer, by name.
 	// Calls add to it. A state that landed once and that the user then ended on the host does
@@ -247,7 +248,7 @@ func (l *lander) plan(it item) (*change, error) {
 	if err := l.judge(it, c.new, c.host); err != nil {
 		return nil, refusal{err}
 	}
-	if c.old && !c.own && !c.changed.Before(l.Since) {
+	if c.old && !c.own && !c.changed.Before(l.Since(c.name)) {
 		return nil, refusal{errors.New("the host changed it meanwhile")}
 	}
 	return c, nil

@@ -207,7 +207,7 @@ func (s *scene) options() Options {
 			}
 			return exec.Command("git", "-C", s.path("."), "merge-base", "--is-ancestor", before, id).Run() == nil
 		},
-		Since:  s.since,
+		Since:  func(string) time.Time { return s.since },
 		Landed: s.marks,
 	}
 }
