@@ -589,6 +589,27 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 	}
 }
 
+// What git rerere keeps of a conflict stays in the sandbox, and nothing else with it.
+func TestStatesWithRerere(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for name, commands := range map[string][]string{
+		"a merge":  {"! git merge -q side", "git status >/dev/null", "echo r >a.txt; git add a.txt; git commit -qm end"},
+		"a rebase": {"! git rebase -q side", "git status >/dev/null", "echo r >a.txt; git add a.txt; GIT_EDITOR=true git rebase --continue; git commit -q --allow-empty -m end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, "git config rerere.enabled true; git checkout -q -b side; echo s >a.txt; git commit -qam s; git checkout -q main; echo m >a.txt; git commit -qam m")
+			told := ""
+			for _, command := range commands {
+				told += g.fence(t, command).Stderr
+			}
+			assert.NotContains(t, told, "the host changed it meanwhile")
+			assert.Equal(t, "end\n", g.host(t, g.Project, "git log -1 --format=%s main; ls -d .git/MERGE_HEAD .git/rebase-merge 2>/dev/null || :"))
+		})
+	}
+}
+
 // The lock that pk takes for the host's index is none for the command's git.
 func TestLockOfALanding(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))

@@ -382,10 +382,16 @@ func startOf(c *Change, olds []string) string {
 
 // removed reports whether the command removed a ref that it does not see. Without
 // a whiteout, a ref can be missing from the layer's packed-refs because the host
-// packed it later.
+// packed it later; but git removes the log of a ref with it.
 func (v *view) removed(name string, now entry) bool {
-	_, landed := v.o.Landed[name]
-	return !v.keep && now.value != value{} && (v.hidden[name] || landed || now.changed.Before(v.o.since(name)))
+	if v.keep || now.value == (value{}) {
+		return false
+	}
+	if _, landed := v.o.Landed[name]; landed || v.hidden[name] || now.changed.Before(v.o.since(name)) {
+		return true
+	}
+	f, err := v.layer.read(v.layerLog(name), 0)
+	return err == nil && f.hidden && !f.exists
 }
 
 // check applies the rules for names and targets.

@@ -119,6 +119,19 @@ func TestPackedByTheHost(t *testing.T) {
 	w.at("stash")
 }
 
+// The host packs its refs; then a command's git deletes some, and removes their logs.
+func TestRemovedAfterPacking(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "c 1; git branch old; git branch same; echo x >>f; git stash -q")
+	w.sh(w.tree, "git pack-refs --all")
+	w.put("packed-refs", packedHeader+" peeled fully-peeled sorted \n")
+	w.whiteout("logs/refs/heads/old")
+	w.whiteout("logs/refs/stash")
+	assert.ElementsMatch(t, []string{"landed refs/heads/old", "landed refs/stash"}, w.land())
+	w.at("main")
+	w.at("same")
+}
+
 // A long command lands several times. The layer stays as it is.
 func TestLandingAgain(t *testing.T) {
 	t.Parallel()
