@@ -578,6 +578,10 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 			"a branch that goes", "git branch -q -D topic; git branch new", "git show-ref -q --verify refs/heads/new && git show-ref -q --verify refs/heads/topic", "git branch topic new",
 			"git rev-parse topic new | uniq | wc -l; git for-each-ref refs/pk/trash/heads/topic", "1\n",
 		},
+		{
+			"a commit that is amended", "echo m >>a.txt; git commit -qam m", "test $(git log -1 --format=%s main) = m", "git commit -q --amend -m n",
+			"git log -1 --format=%s main; git for-each-ref refs/pk", "n\n",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -587,6 +591,16 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
 		})
 	}
+}
+
+// The host renames the branch of a command that goes on.
+func TestBranchThatTheHostRenames(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	got := g.inSteps(t, "echo m >>a.txt; git commit -qam m", "test $(git log -1 --format=%s main) = m && git branch -m main trunk", "echo n >>a.txt; git commit -qam n")
+	const advice = "git branch main pk/command/heads/main"
+	assert.Contains(t, got.Stderr, `the host has removed "refs/heads/main" meanwhile; the command's is "refs/pk/command/heads/main"; `+advice)
+	assert.Equal(t, "m\nn\n", g.host(t, g.Project, advice+"; git log -1 --format=%s trunk; git log -1 --format=%s main"))
 }
 
 // What git rerere keeps of a conflict stays in the sandbox, and nothing else with it.

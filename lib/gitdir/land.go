@@ -1046,6 +1046,8 @@ func (l *lander) landRefs(r *repository, git, rel string, upper int, head bool, 
 			out.tell("%q %s: %s; the command's is %q: look at it before you merge it", c.Name, staysAt(c.Old), aside, c.Kept)
 		case c.Outcome == refs.Kept && aside != "":
 			out.tell("%q %s: %s", c.Name, staysAt(c.Old), aside)
+		case c.Outcome == refs.Kept && c.Old == "" && c.Kept != "":
+			out.tell("the host has removed %q meanwhile; the command's is %q%s", c.Name, c.Kept, adviceToMake(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept && c.Kept != "":
 			out.tell("the host has moved %q meanwhile: it stays at %s, and the command's is %q%s", c.Name, short(c.Old), c.Kept, advice(c.Name, strings.TrimPrefix(c.Kept, "refs/")))
 		case c.Outcome == refs.Kept:
@@ -1065,25 +1067,34 @@ func isID(value string) bool { return value != "" && !strings.HasPrefix(value, "
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Locking: l.layer.hideLock,
+		Began: func(name, now string) string { return out.beginning(r.rel, name, now) }, Locking: l.layer.hideLock,
 	}
 }
 
-// advice is the command that gives a user the value of a kept reference, or "". A command
-// in the sandbox may have chosen the name, so it must be safe in a shell.
+// advice is the command that gives a user the value of a kept reference, or "".
 func advice(name, kept string) string {
-	branch, isBranch := strings.CutPrefix(name, "refs/heads/")
-	unsafe := func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./+", r))
-	}
-	switch {
-	case strings.ContainsFunc(kept, unsafe) || strings.HasPrefix(branch, "-"):
-	case isBranch && !strings.ContainsFunc(branch, unsafe):
+	switch branch, is := strings.CutPrefix(name, "refs/heads/"); {
+	case is && inShell(branch) && inShell(kept):
 		return "; git checkout " + branch + " && git merge " + kept
-	case name == "refs/stash":
+	case name == "refs/stash" && inShell(kept):
 		return "; git stash apply " + kept
 	}
 	return ""
+}
+
+// adviceToMake is advice if the host has removed the reference.
+func adviceToMake(name, kept string) string {
+	if branch, is := strings.CutPrefix(name, "refs/heads/"); is && inShell(branch) && inShell(kept) {
+		return "; git branch " + branch + " " + kept
+	}
+	return ""
+}
+
+// inShell reports whether a name is safe in a shell. A command in the sandbox may have chosen it.
+func inShell(name string) bool {
+	return !strings.HasPrefix(name, "-") && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./+", r))
+	})
 }
 
 // short is an ID, or a branch to which HEAD leads, in messages.
