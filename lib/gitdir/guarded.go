@@ -51,6 +51,7 @@ type guard struct {
 	remotes  []string            // of the repository's configuration
 	budget   int                 // of entries of directories that may still be read
 	recent   map[string][]objects.Entry
+	behind   map[string][]Behind // links of trees that were read last
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -75,7 +76,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, verdicts: map[string]string{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.own = r.from(g.headIDs()...)
@@ -262,37 +263,48 @@ func (g *guard) with(tree string, olds []string, all int, dirs bool) (string, er
 // content that none of other trees has there, or "". The link may be the host's: the work trees
 // have another commit.
 func (g *guard) behindLinks(tree string, olds []string) string {
-	links := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
-	for _, h := range g.trees {
-		links.workTrees = append(links.workTrees, h.workTree)
-	}
-	places, err := links.behind(tree)
-	if err != nil {
-		return fmt.Sprintf("its links cannot be read: %v", err)
-	}
 	had := map[objects.Entry]bool{} // places and what is there
+	places := g.links(tree)
 	for _, old := range olds {
 		if len(places) > 0 {
-			known, _ := links.behind(old)
-			for _, place := range known {
-				e, _ := g.entry(old, place)
-				e.Name = place
+			for _, b := range g.links(old) {
+				e, _ := g.entry(old, b.Place)
+				e.Name = b.Place
 				had[e] = true
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(places)) {
-		place := places[name]
-		e, ok := g.entry(tree, place)
+	for _, b := range places {
+		e, ok := g.entry(tree, b.Place)
 		id := e.ID
-		if e.Name = place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(place, e.Mode, id)) {
-			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", place, name)
+		if e.Name = b.Place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(b.Place, e.Mode, id)) {
+			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", b.Place, b.Name)
 		}
 	}
 	if g.budget < 0 {
 		return tooMany
 	}
 	return ""
+}
+
+// links lists the places in the work trees of the repository that are behind links of a tree. A
+// parent is asked for once more.
+func (g *guard) links(tree string) []Behind {
+	list, known := g.behind[tree]
+	if known {
+		return list
+	}
+	l := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
+	for _, h := range g.tops {
+		l.workTrees = append(l.workTrees, h.workTree)
+	}
+	list, _ = l.behind(tree) // what cannot be read, git cannot check out
+	list = slices.DeleteFunc(list, func(b Behind) bool { return filepath.IsAbs(b.Place) })
+	if len(g.behind) >= maxTips {
+		clear(g.behind)
+	}
+	g.behind[tree] = list
+	return list
 }
 
 // directory compares a directory with those of the same path in other commits, of which there
