@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -305,6 +306,68 @@ func (g *guard) links(tree string) []Behind {
 	}
 	g.behind[tree] = list
 	return list
+}
+
+// planted returns why no reference must come to a commit, or "": a command could leave a file at
+// a place behind a link of the commit that was not known when it started, and git on the host
+// makes the link. A file that the commit has there, or a HEAD of the host, git replaces.
+func (g *guard) planted(id string) string {
+	defer func(budget int) { g.budget = budget }(g.budget) // that is for commits, and these are few
+	c, err := g.repo.look(id)
+	if err != nil || c.tree == "" {
+		return ""
+	}
+	for _, b := range g.links(c.tree) {
+		for _, h := range g.tops {
+			if slices.Contains(g.layer.WorkTrees, h.workTree) && !g.within(b.Place) && !(g.last && g.harmless(h, b.Place, append(g.treesOf([]string{h.id}), c.tree))) {
+				return fmt.Sprintf("it has a link, %q, that leads to %q, where the work tree has another file", b.Name, b.Place)
+			}
+		}
+	}
+	return ""
+}
+
+// harmless reports whether a work tree has nothing at a path but what one of some trees has there.
+func (g *guard) harmless(h head, place string, trees []string) bool {
+	left := maxEntries
+	var look func(dir, rest string, trees []string) bool
+	look = func(dir, rest string, trees []string) bool {
+		name, rest, _ := strings.Cut(rest, "/")
+		names := []string{name}
+		if name == "" {
+			f, err := os.Open(filepath.Join(h.workTree, dir))
+			if err != nil {
+				return false
+			}
+			defer f.Close()
+			if names, err = f.Readdirnames(left + 1); err != nil && err != io.EOF {
+				return false
+			}
+		}
+		return !slices.ContainsFunc(names, func(name string) bool {
+			path := filepath.Join(dir, name)
+			info, err := os.Lstat(filepath.Join(h.workTree, path))
+			if left--; err != nil {
+				return !absent(err)
+			}
+			same, below := false, []string{}
+			for _, tree := range trees {
+				if e, ok := g.entry(tree, name); ok && e.Mode == unix.S_IFDIR {
+					below = append(below, e.ID)
+				} else if ok && !info.IsDir() {
+					same = same || g.same(h.workTree, path, e.Mode, e.ID)
+				}
+			}
+			switch {
+			case left < 0:
+				return true
+			case info.IsDir():
+				return !look(path, rest, below)
+			}
+			return !same && (rest == "" || info.Mode()&os.ModeSymlink != 0) // nothing is below a file
+		})
+	}
+	return look("", place, trees)
 }
 
 // directory compares a directory with those of the same path in other commits, of which there
@@ -754,6 +817,9 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		}
 		if err != nil {
 			return err
+		}
+		if c.Aside == "" && c.New != "" {
+			c.Aside = g.planted(c.New)
 		}
 	}
 	heads := map[string]string{} // commits of the HEADs then, by git directory
