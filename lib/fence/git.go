@@ -125,7 +125,9 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
 				names = append(names, name)
 			}
 		}
-		for _, link := range gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names) {
+		links, save := gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names)
+		f.saves = append(f.saves, save)
+		for _, link := range links {
 			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true}
 			if p.Path = filepath.Join(b.WorkTree, link.Place); filepath.IsAbs(link.Place) {
 				trail, _ := confine.Follow(link.Place) // an error ends the way
@@ -521,6 +523,9 @@ func gitAdvice(err error) string {
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
+	}
+	for _, save := range f.saves {
+		save()
 	}
 	if err := f.openTrial(); err != nil {
 		return err

@@ -262,8 +262,8 @@ type commitLinks struct {
 
 // LinksOfBranches lists the places behind links of the branches and tags of a git directory of
 // the host's, for names in a work tree; and of those that branches had before, as long as the
-// host has the commits. It keeps them in a file of a directory, and reads only new commits.
-func LinksOfBranches(in, common, workTree string, names []string) []Behind {
+// host has the commits. It reads only new commits: save keeps the others in a file of a directory.
+func LinksOfBranches(in, common, workTree string, names []string) (list []Behind, save func()) {
 	sum := sha256.Sum256([]byte(common + "\x00" + workTree))
 	file := filepath.Join(in, listDir, linkPrefix+strings.ToLower(base32.StdEncoding.EncodeToString(sum[:10])))
 	slices.Sort(names)
@@ -273,7 +273,7 @@ func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	saved := json.NewDecoder(bytes.NewReader(text))
 	key := fmt.Sprintf("%x", sum[:8])
 	if err := saved.Decode(&t); err == nil && t.Key == key && t.unchanged(common) {
-		return t.List
+		return t.List, func() {}
 	} else if err != nil || saved.Decode(&known) != nil {
 		t, known = tips{}, map[string]commitLinks{}
 	}
@@ -284,14 +284,15 @@ func LinksOfBranches(in, common, workTree string, names []string) []Behind {
 	}
 	t.Key = key
 	if t.update(common, workTree, names, known) != nil {
-		return t.List // what pk cannot read, git cannot check out
+		return t.List, func() {} // what pk cannot read, git cannot check out
 	}
-	head, herr := json.Marshal(t)
-	rest, rerr := json.Marshal(known)
-	if herr == nil && rerr == nil {
-		_ = saveList(file, append(head, rest...)) // without it the next command reads all again
+	return t.List, func() {
+		head, herr := json.Marshal(t)
+		rest, rerr := json.Marshal(known)
+		if herr == nil && rerr == nil {
+			_ = saveList(file, append(head, rest...)) // without it the next command reads all again
+		}
 	}
-	return t.List
 }
 
 // unchanged reports whether the references are those of before. Each change of one changes its
@@ -329,12 +330,11 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 			t.Dirs[name] = 0
 		}
 	}
-	var fresh, again []string
-	for id := range ids {
-		if _, is := known[id]; !is {
-			fresh = append(fresh, id)
-		}
-	}
+	fresh := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		_, is := known[id]
+		return is
+	})
+	var again []string
 	for _, id := range slices.Sorted(maps.Keys(known)) {
 		if known[id].Again {
 			again = append(again, id)
@@ -362,18 +362,16 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 // forget lists the links of all commits, and drops commits that are of no use. A command can move
 // or delete a branch whose commit has links: git on the host finds it all the same, in a log or
 // below refs/pk.
-func (t *tips) forget(db *objects.Database, known map[string]commitLinks, ids map[string]bool) {
+func (t *tips) forget(db *objects.Database, known map[string]commitLinks, ids []string) {
 	t.List = nil
-	kept := 0
-	order := slices.SortedFunc(maps.Keys(known), func(a, b string) int {
-		if ids[a] != ids[b] {
-			a, b = fmt.Sprint(!ids[a]), fmt.Sprint(!ids[b]) // false is before true
-		}
-		return strings.Compare(a, b)
-	})
-	for _, id := range order {
+	kept, is := 0, map[string]bool{}
+	for _, id := range ids {
+		is[id] = true
+	}
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(id string) bool { return is[id] })
+	for _, id := range append(ids, others...) {
 		more := slices.DeleteFunc(slices.Clone(known[id].List), func(b Behind) bool { return slices.Contains(t.List, b) })
-		if !ids[id] && (len(known[id].List) == 0 || kept >= maxKept && (len(more) == 0 || kept >= maxEntries) || !db.Has(id)) {
+		if !is[id] && (len(known[id].List) == 0 || kept >= maxKept && (len(more) == 0 || kept >= maxEntries) || !db.Has(id)) {
 			delete(known, id)
 			continue
 		}

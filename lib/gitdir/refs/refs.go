@@ -177,16 +177,22 @@ const (
 )
 
 // Tips returns the IDs of the host's branches, remote branches and tags, of at most maxTips
-// commits, and from at most maxLoose files of each of the three. changed has the results of
+// objects, and from at most maxLoose files of each of the three. changed has the results of
 // Changed for the directories of these references, and for packed-refs, before they were read;
 // before is that of the last time. Of many new files in a directory the newest count: a command
 // may have made the others.
-func Tips(h Host, before map[string]int64) (ids map[string]bool, changed map[string]int64) {
+func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int64) {
 	r, err := newReader(h)
 	if err != nil {
 		return nil, nil
 	}
-	ids, changed = map[string]bool{}, map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
+	changed = map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
+	has := map[string]bool{"": true}
+	add := func(id string) {
+		if !has[id] {
+			has[id], ids = true, append(ids, id)
+		}
+	}
 	loose := 0
 	var walk func(dir string)
 	walk = func(dir string) {
@@ -215,9 +221,8 @@ func Tips(h Host, before map[string]int64) (ids map[string]bool, changed map[str
 			if e.IsDir() {
 				walk(name)
 			} else if now, err := r.readLoose(name); err == nil {
-				if loose--; now.id != "" {
-					ids[now.id] = true
-				}
+				loose--
+				add(now.id)
 			}
 		}
 	}
@@ -229,7 +234,7 @@ func Tips(h Host, before map[string]int64) (ids map[string]bool, changed map[str
 	for _, space := range []string{heads, remotes, tags} {
 		for rest := p.refs[p.find(space):]; len(ids) < maxTips && strings.HasPrefix(p.name(rest), space); {
 			record := p.first(rest)
-			ids[record[:p.hexLen]] = true
+			add(record[:p.hexLen])
 			rest = rest[len(record):]
 		}
 	}
