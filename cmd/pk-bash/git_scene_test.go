@@ -547,6 +547,77 @@ func TestLinksOfOtherBranches(t *testing.T) {
 	}
 }
 
+// Links of branches lead to other places than one in the work tree by the name that they have.
+func TestLinksOfBranchesToAllPlaces(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	branch := func(links ...string) string { // each a name and its target
+		script := "git checkout -q -b feature"
+		for _, link := range links {
+			name, target, _ := strings.Cut(link, " ")
+			script += "; mkdir -p $(dirname " + name + "); ln -s " + target + " " + name + "; git add -f " + name
+		}
+		return script + "; git commit -qm link; git checkout -q main; "
+	}
+	const (
+		hooks  = "git config core.hooksPath .githooks; "
+		evil   = "mkdir -p conf; cp EVIL conf/envrc"
+		none   = "git checkout -q feature; ! test -e .envrc"
+		flood  = "for i in $(seq 80); do echo create refs/heads/a$i $(git rev-parse main); done | git update-ref --stdin"
+		plants = `a link, ".envrc", that leads to "conf/envrc"`
+	)
+	envrc := branch(".envrc conf/envrc")
+	for _, c := range []struct{ name, options, host, first, between, second, next, told string }{
+		{"a directory of the same letters", "", "mkdir conf; echo r >conf/r; git add conf; " + envrc, "git checkout -q feature; mkdir CONF; echo d >CONF/d; git add CONF; git commit -qm decoy; git checkout -q main", "", evil, none, ""},
+		{"a hook below the directory", "", hooks + branch(".githooks/post-checkout ../scripts/pc"), ":", "", "mkdir scripts; cp EVIL scripts/pc", "git checkout -q feature; ! test -e .githooks/post-checkout", ""},
+		{"husky's", "", "git config core.hooksPath .husky/_; " + branch(".husky/pre-commit ../scripts/pc"), ":", "", "mkdir scripts; cp EVIL scripts/pc", "git checkout -q feature; ! test -e .husky/pre-commit", ""},
+		{"a hook below a directory behind a link", "", hooks + branch(".githooks hooks", "hooks/post-checkout ../scripts/pc"), ":", "", "mkdir scripts; cp EVIL scripts/pc", "git checkout -q feature; ! test -e .githooks/post-checkout", ""},
+		{"a link to a link", "", hooks + branch(".githooks/post-checkout ../scripts/pc", "scripts/pc ../tool"), ":", "", "cp EVIL tool", "git checkout -q feature; ! test -e .githooks/post-checkout", ""},
+		{"a commit", "", hooks + "git checkout -q -b base; mkdir scripts; echo >scripts/pc; git add scripts; git commit -qm b; " + branch(".githooks/post-checkout ../scripts/pc"), ":", "", "export GIT_INDEX_FILE=/tmp/ix; git read-tree feature; git update-index --cacheinfo 100755,$(git hash-object -w EVIL),scripts/pc; git branch -f feature $(git commit-tree -p feature -m x $(git write-tree))", "test $(git log -1 --format=%s feature) = link", `"scripts/pc", of which it has another version`},
+		{"above the work tree", "--writable OUT", branch(".envrc ../out/envrc"), ":", "", "cp EVIL OUT/envrc", none, ""},
+		{"in another root", "--writable OUT", branch(".envrc $PWD/../out/envrc"), ":", "", "cp EVIL OUT/envrc", none, ""},
+		{"by another name of the work tree", "", "ln -s PROJECT OUT/alias; " + branch(".envrc OUT/alias/conf/envrc"), ":", "", evil, none, ""},
+		{"by another name, to a link", "", "ln -s PROJECT OUT/alias; " + branch(".envrc OUT/alias/conf/envrc", "conf env"), ":", "", "mkdir env; cp EVIL env/envrc", none, ""},
+		{"through a name that a command makes a link", "", branch(".envrc new/../conf/envrc"), ":", "", "mkdir -p x/y x/conf; cp EVIL x/conf/envrc; ln -s x/y new", none, ""},
+		{"the work tree itself", "", branch(".envrc .", ".claude ../project"), ":", "", "touch new", "test -e new", ""},
+		{"a root below the work tree", "-C PROJECT/sub", "mkdir -p sub; cp EVIL sub/evil; " + branch("sub/.envrc conf/envrc"), ":", "", "cd PROJECT/sub; mkdir conf; cp evil conf/envrc", "git checkout -q feature; ! test -e sub/.envrc", ""},
+		{"a link that could not be read", "", envrc + "blob=.git/objects/$(git rev-parse feature:.envrc | sed 's,..,&/,'); cp $blob OUT/blob; rm -f $blob", ":", "cp OUT/blob .git/objects/$(printf conf/envrc | git hash-object --stdin | sed 's,..,&/,')", evil, none, ""},
+		{"a branch that was deleted", "", envrc, "git branch -q -D feature", "", evil, "git checkout -q refs/pk/trash/heads/feature; ! test -e .envrc", ""},
+		{"a remote branch that was deleted", "", envrc + "git update-ref refs/remotes/origin/f feature; git branch -q -D feature", "git branch -q -r -d origin/f", "", evil, "git checkout -q refs/pk/trash/remotes/origin/f; ! test -e .envrc", ""},
+		{"a branch that was moved", "", envrc, "git update-ref refs/heads/feature main", "", evil, "git checkout -q feature@{1}; ! test -e .envrc", ""},
+		{"one of many, and other names", "", "git config alias.t '!cat notes'; " + envrc + "git pack-refs --all", flood + "; touch notes", "", evil, none, ""},
+		{"one that was deleted, and other names", "", "git config alias.t '!./notes/x'; " + branch("notes conf"), "git branch -q -D feature", "git config alias.u '!./notes/y'", "mkdir conf; cp EVIL conf/y", "git checkout -q refs/pk/trash/heads/feature; ! test -e notes/y", ""},
+		{"a new one after many", "", ":", flood, envrc + "git pack-refs --all", evil, none, ""},
+		{"a new one after many, in a file", "", ":", strings.Replace(flood, "80", "400", 1), envrc, evil, none, ""},
+		{"a new remote one after many", "", ":", flood, envrc + "git update-ref refs/remotes/origin/f feature; git branch -q -D feature", evil, "git checkout -q origin/f; ! test -e .envrc", ""},
+		{"a branch that a command moves to an older commit", "", envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", evil + "; git branch -f feature feature~1", none, plants},
+		{"a branch that a command makes, with the file of the host", "", "mkdir conf; echo c >conf/envrc; git add conf; git commit -qm c; " + envrc + "git checkout -q feature; git rm -q .envrc; git commit -qm none; git checkout -q main", ":", "", "git branch old feature~1", "git checkout -q old; test -e .envrc", ""},
+		{"a branch that a command makes, with a directory", "", hooks + "mkdir s; echo c >s/c; git add s; git commit -qm c; " + branch(".githooks s") + "git checkout -q feature; git rm -q .githooks; git commit -qm none; git checkout -q main", "git branch old feature~1", "git branch -q -D old", "cp EVIL s/post-checkout || :; git branch old feature~1", "! test -e s/post-checkout || ! git rev-parse -q --verify old", ""},
+		{"a remote branch that a command fetches", "", envrc + "git clone -q --bare . .git/o; git branch -q -D feature; git reflog expire --all --expire=now; git gc -q --prune=now; git remote add origin .git/o", ":", "", "git fetch -q; " + evil, "! git rev-parse -q --verify origin/feature", plants},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			options := strings.Fields(g.fill(c.options))
+			g.host(t, g.Project, g.fill(c.host))
+			told := g.fence(t, g.fill(c.first), options...).Stderr
+			g.host(t, g.Project, g.fill(c.between))
+			told += g.fence(t, g.fill(c.second), options...).Stderr
+			assert.Contains(t, told, c.told)
+			g.host(t, g.Project, g.fill(c.next))
+		})
+	}
+}
+
+// A branch may land before the command leaves the file to which a link of it leads.
+func TestLinksOfBranchesThatLandBefore(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.host(t, g.Project, "git checkout -q -b feature; ln -s conf/envrc .envrc; git add .envrc; git commit -qm link; git rm -q .envrc; git commit -qm none; git checkout -q main")
+	got := g.inSteps(t, "git branch old feature~1; git branch sign", "git show-ref -q --verify refs/heads/sign", "mkdir conf; cp EVIL conf/envrc")
+	assert.Contains(t, got.Stderr, `a link, ".envrc", that leads to "conf/envrc"`)
+	g.host(t, g.Project, "! git rev-parse -q --verify old")
+}
+
 // patiently is wait for a landing on a busy machine.
 var patiently = strings.Replace(wait, "-lt 500", "-lt 1500", 1)
 

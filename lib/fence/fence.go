@@ -96,6 +96,7 @@ type Fence struct {
 	workTrees  []string               // of these
 	ownGitDirs []string               // the git directories of these, and bare repositories
 	branches   []gitdir.Checkout      // their common git directories, and the work trees in the roots
+	saves      []func()               // what was read of these
 	checkouts  []gitdir.Checkout      // the work trees with their git directories
 	outside    []string               // protected files of those outside of the roots
 	stores     []func() *gitdir.Store // of these, and of a repository around a root

@@ -125,9 +125,21 @@ func (f *Fence) behindLinks(list []bwrap.Protected) (more []bwrap.Protected) {
 				names = append(names, name)
 			}
 		}
-		for _, link := range gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names) {
-			if path := filepath.Join(b.WorkTree, link.Place); !slices.ContainsFunc(f.gitDirs, func(dir string) bool { return fsat.Within(path, dir) }) {
-				more = append(more, bwrap.Protected{Path: path, Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true})
+		links, save := gitdir.LinksOfBranches(f.gitState(), b.GitDir, b.WorkTree, names)
+		f.saves = append(f.saves, save)
+		for _, link := range links {
+			p := bwrap.Protected{Rule: fmt.Sprintf("%sa link of a branch leads there from %q", gitRule, link.Name), Default: true}
+			if p.Path = filepath.Join(b.WorkTree, link.Place); filepath.IsAbs(link.Place) {
+				trail, _ := confine.Follow(link.Place) // an error ends the way
+				for _, l := range trail.Links {
+					more = append(more, bwrap.Protected{Path: l.Place, Rule: p.Rule, Default: true, Link: true})
+				}
+				p.Path = trail.Place
+			}
+			in := func(dir string) bool { return fsat.Within(p.Path, dir) }
+			holds := func(dir string) bool { return fsat.Within(dir, p.Path) } // all of it stays writable
+			if !slices.ContainsFunc(f.gitDirs, in) && !holds(b.WorkTree) && !slices.ContainsFunc(confine.WritablePaths(f.Roots), holds) {
+				more = append(more, p)
 			}
 		}
 	}
@@ -228,6 +240,9 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 		}
 	}
 	for _, r := range repos {
+		if r.BeyondCommon != "" {
+			f.branches = append(f.branches, gitdir.Checkout{GitDir: r.BeyondCommon, WorkTree: r.WorkTree})
+		}
 		if r.GitDir != "" {
 			f.ownGitDirs = append(f.ownGitDirs, r.GitDir)
 			if r.WorkTree != "" {
@@ -240,6 +255,7 @@ func (f *Fence) gitIn(root string) ([]gitdir.Repo, error) {
 	if len(repos) == 0 || repos[0].WorkTree != root {
 		if around, ok := gitconfig.Around(filepath.Dir(root)); ok {
 			f.stores = append(f.stores, f.readStore([]gitdir.Repo{{GitDir: around.GitDir, CommonDir: around.CommonDir}}))
+			f.branches = append(f.branches, gitdir.Checkout{GitDir: around.CommonDir, WorkTree: around.WorkTree})
 		}
 	}
 	for _, dir := range gitdir.Layers(repos) {
@@ -507,6 +523,9 @@ func gitAdvice(err error) string {
 func (f *Fence) OpenLayers() error {
 	if err := f.beginGit(); err != nil {
 		return err
+	}
+	for _, save := range f.saves {
+		save()
 	}
 	if err := f.openTrial(); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -51,6 +52,7 @@ type guard struct {
 	settings []gitconfig.Entry   // the repository's configuration
 	budget   int                 // of entries of directories that may still be read
 	recent   map[string][]objects.Entry
+	behind   map[string][]Behind // links of trees that were read last
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -75,7 +77,7 @@ func (l *lander) guard(r *repository) *guard {
 	if r.guard != nil {
 		return r.guard
 	}
-	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, verdicts: map[string]string{}, budget: maxGuarded}
+	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
 	g.own = r.from(g.headIDs()...)
@@ -262,37 +264,110 @@ func (g *guard) with(tree string, olds []string, all int, dirs bool) (string, er
 // content that none of other trees has there, or "". The link may be the host's: the work trees
 // have another commit.
 func (g *guard) behindLinks(tree string, olds []string) string {
-	links := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
-	for _, h := range g.trees {
-		links.workTrees = append(links.workTrees, h.workTree)
-	}
-	places, err := links.behind(tree)
-	if err != nil {
-		return fmt.Sprintf("its links cannot be read: %v", err)
-	}
 	had := map[objects.Entry]bool{} // places and what is there
+	places := g.links(tree)
 	for _, old := range olds {
 		if len(places) > 0 {
-			known, _ := links.behind(old)
-			for _, place := range known {
-				e, _ := g.entry(old, place)
-				e.Name = place
+			for _, b := range g.links(old) {
+				e, _ := g.entry(old, b.Place)
+				e.Name = b.Place
 				had[e] = true
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(places)) {
-		place := places[name]
-		e, ok := g.entry(tree, place)
+	for _, b := range places {
+		e, ok := g.entry(tree, b.Place)
 		id := e.ID
-		if e.Name = place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(place, e.Mode, id)) {
-			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", place, name)
+		if e.Name = b.Place; ok && !had[e] && !(e.Mode != unix.S_IFDIR && g.shown(b.Place, e.Mode, id)) {
+			return fmt.Sprintf("programs of the host run %q by a link, %q, of which it has another version", b.Place, b.Name)
 		}
 	}
 	if g.budget < 0 {
 		return tooMany
 	}
 	return ""
+}
+
+// links lists the places in the work trees of the repository that are behind links of a tree. A
+// parent is asked for once more.
+func (g *guard) links(tree string) []Behind {
+	list, known := g.behind[tree]
+	if known {
+		return list
+	}
+	l := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
+	for _, h := range g.tops {
+		l.workTrees = append(l.workTrees, h.workTree)
+	}
+	list, _ = l.behind(tree) // what cannot be read, git cannot check out
+	list = slices.DeleteFunc(list, func(b Behind) bool { return filepath.IsAbs(b.Place) })
+	if len(g.behind) >= maxTips {
+		clear(g.behind)
+	}
+	g.behind[tree] = list
+	return list
+}
+
+// planted returns why no reference must come to a commit, or "": a command could leave a file at
+// a place behind a link of the commit that was not known when it started, and git on the host
+// makes the link. A file that the commit has there, or a HEAD of the host, git replaces.
+func (g *guard) planted(id string) string {
+	defer func(budget int) { g.budget = budget }(g.budget) // that is for commits, and these are few
+	c, err := g.repo.look(id)
+	if err != nil || c.tree == "" {
+		return ""
+	}
+	for _, b := range g.links(c.tree) {
+		for _, h := range g.tops {
+			if slices.Contains(g.layer.WorkTrees, h.workTree) && !g.within(b.Place) && !(g.last && g.harmless(h, b.Place, append(g.treesOf([]string{h.id}), c.tree))) {
+				return fmt.Sprintf("it has a link, %q, that leads to %q, where the work tree has another file", b.Name, b.Place)
+			}
+		}
+	}
+	return ""
+}
+
+// harmless reports whether a work tree has nothing at a path but what one of some trees has there.
+func (g *guard) harmless(h head, place string, trees []string) bool {
+	left := maxEntries
+	var look func(dir, rest string, trees []string) bool
+	look = func(dir, rest string, trees []string) bool {
+		name, rest, _ := strings.Cut(rest, "/")
+		names := []string{name}
+		if name == "" {
+			f, err := os.Open(filepath.Join(h.workTree, dir))
+			if err != nil {
+				return false
+			}
+			defer f.Close()
+			if names, err = f.Readdirnames(left + 1); err != nil && err != io.EOF {
+				return false
+			}
+		}
+		return !slices.ContainsFunc(names, func(name string) bool {
+			path := filepath.Join(dir, name)
+			info, err := os.Lstat(filepath.Join(h.workTree, path))
+			if left--; err != nil {
+				return !absent(err)
+			}
+			same, below := false, []string{}
+			for _, tree := range trees {
+				if e, ok := g.entry(tree, name); ok && e.Mode == unix.S_IFDIR {
+					below = append(below, e.ID)
+				} else if ok && !info.IsDir() {
+					same = same || g.same(h.workTree, path, e.Mode, e.ID)
+				}
+			}
+			switch {
+			case left < 0:
+				return true
+			case info.IsDir():
+				return !look(path, rest, below)
+			}
+			return !same && (rest == "" || info.Mode()&os.ModeSymlink != 0) // nothing is below a file
+		})
+	}
+	return look("", place, trees)
 }
 
 // directory compares a directory with those of the same path in other commits, of which there
@@ -747,6 +822,9 @@ func (l *lander) tryAside(r *repository, git string, changes []refs.Change, stay
 		}
 		if err != nil {
 			return err
+		}
+		if c.Aside == "" && c.New != "" {
+			c.Aside = g.planted(c.New)
 		}
 	}
 	if err := g.succeeded(r.refs(git), changes); err != nil {

@@ -9,6 +9,7 @@
 package refs
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -203,20 +204,31 @@ func RemotesNamed(h Host, names []string) (map[string][]Remote, error) {
 	return found, errors.Join(err, perr, failed)
 }
 
-// Tips returns the IDs of the host's branches, remote branches and tags, and reads at most as
-// many as limit; all tells that there are no more. changed has the results of Changed for the
-// directories of these references, and for packed-refs, before they were read.
-func Tips(h Host, limit int) (ids []string, changed map[string]int64, all bool) {
+// Bounds of Tips. A file takes ten times as long as a line of packed-refs.
+const (
+	maxTips  = 1024
+	maxLoose = 64   // files of each kind of references
+	maxNames = 4096 // in a directory
+)
+
+// Tips returns the IDs of the host's branches, remote branches and tags, of at most maxTips
+// objects, and from at most maxLoose files of each of the three. changed has the results of
+// Changed for the directories of these references, and for packed-refs, before they were read;
+// before is that of the last time. Of many new files in a directory the newest count: a command
+// may have made the others.
+func Tips(h Host, before map[string]int64) (ids []string, changed map[string]int64) {
 	r, err := newReader(h)
 	if err != nil {
-		return nil, nil, false
+		return nil, nil
 	}
 	changed = map[string]int64{packedRefs: Changed(h.Common, packedRefs)}
+	has := map[string]bool{"": true}
 	add := func(id string) {
-		if limit--; id != "" && !slices.Contains(ids, id) {
-			ids = append(ids, id)
+		if !has[id] {
+			has[id], ids = true, append(ids, id)
 		}
 	}
+	loose := 0
 	var walk func(dir string)
 	walk = func(dir string) {
 		changed[dir] = Changed(h.Common, dir)
@@ -224,36 +236,44 @@ func Tips(h Host, limit int) (ids []string, changed map[string]int64, all bool) 
 		if err != nil {
 			return
 		}
-		defer f.Close()
-		for limit > 0 {
-			entries, err := f.ReadDir(limit)
-			for _, e := range entries {
-				name := dir + "/" + e.Name()
-				if e.IsDir() {
-					walk(name)
-				} else if now, err := r.readLoose(name); err == nil && limit > 0 {
-					add(now.id)
-				}
+		entries, _ := f.ReadDir(maxNames)
+		f.Close()
+		many := len(entries) > loose && before != nil && before[dir] != changed[dir]
+		times := map[string]int64{}
+		for _, e := range entries {
+			if many || e.IsDir() {
+				times[e.Name()] = Changed(h.Common, dir+"/"+e.Name())
 			}
-			if err != nil {
+		}
+		slices.SortFunc(entries, func(a, b fs.DirEntry) int { // files first
+			return cmp.Or(cmp.Compare(a.Type()&fs.ModeDir, b.Type()&fs.ModeDir), cmp.Compare(times[b.Name()], times[a.Name()]))
+		})
+		for _, e := range entries {
+			name := dir + "/" + e.Name()
+			if loose <= 0 {
 				return
+			}
+			if e.IsDir() {
+				walk(name)
+			} else if now, err := r.readLoose(name); err == nil {
+				loose--
+				add(now.id)
 			}
 		}
 	}
 	for _, space := range []string{heads, remotes, tags} {
-		if walk(strings.TrimSuffix(space, "/")); limit <= 0 {
-			break
-		}
-		if p, err := r.packed(); err == nil {
-			p.each(func(name, id string) bool {
-				if strings.HasPrefix(name, space) {
-					add(id)
-				}
-				return limit > 0
-			})
+		loose = maxLoose
+		walk(strings.TrimSuffix(space, "/"))
+	}
+	p, _ := r.packed()
+	for _, space := range []string{heads, remotes, tags} {
+		for rest := p.refs[p.find(space):]; len(ids) < maxTips && strings.HasPrefix(p.name(rest), space); {
+			record := p.first(rest)
+			add(record[:p.hexLen])
+			rest = rest[len(record):]
 		}
 	}
-	return ids, changed, limit > 0
+	return ids, changed
 }
 
 // Changed returns the ctime of a file or directory below a git directory, in nanoseconds, or -1.
