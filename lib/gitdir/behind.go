@@ -37,6 +37,26 @@ type treeLinks struct {
 	workTrees []string // which may have the trees
 }
 
+// remembering returns a function that reads trees, and has those at hand that it has read before:
+// commits have most directories in common.
+func remembering(read func(id string) ([]objects.Entry, error)) func(id string) ([]objects.Entry, error) {
+	trees, entries := map[string][]objects.Entry{}, 0
+	return func(id string) ([]objects.Entry, error) {
+		if list, is := trees[id]; is {
+			return list, nil
+		}
+		list, err := read(id)
+		if entries += len(list); entries > 10*maxEntries {
+			clear(trees)
+			entries = len(list)
+		}
+		if err == nil {
+			trees[id] = list
+		}
+		return list, err
+	}
+}
+
 // maxLinks is how many links Linux follows in a path. maxEntries bounds the entries of a tree
 // that are looked at below protected names, and the links.
 const (
@@ -317,7 +337,7 @@ func (t *tips) update(common, workTree string, names []string, known map[string]
 		return err
 	}
 	defer db.Close()
-	links := treeLinks{names: map[string][]string{}, tree: db.Tree, read: db.Read, workTrees: []string{workTree}}
+	links := treeLinks{names: map[string][]string{}, tree: remembering(db.Tree), read: db.Read, workTrees: []string{workTree}}
 	for _, name := range names {
 		first, _, _ := strings.Cut(strings.ToLower(name), "/")
 		links.names[first] = append(links.names[first], name)

@@ -52,7 +52,8 @@ type guard struct {
 	settings []gitconfig.Entry   // the repository's configuration
 	budget   int                 // of entries of directories that may still be read
 	recent   map[string][]objects.Entry
-	behind   map[string][]Behind // links of trees that were read last
+	follow   treeLinks
+	behind   map[string][]Behind // the links of trees that were read last
 }
 
 // maxGuarded bounds the entries of directories that are compared in one landing. A commit
@@ -80,6 +81,10 @@ func (l *lander) guard(r *repository) *guard {
 	g := &guard{lander: l, repo: r, names: map[string][]string{}, recent: map[string][]objects.Entry{}, behind: map[string][]Behind{}, verdicts: map[string]string{}, budget: maxGuarded}
 	g.tops = l.heads(r)
 	g.trees = g.tops
+	g.follow = treeLinks{names: g.names, tree: remembering(g.tree), read: r.objects.Read}
+	for _, h := range g.tops {
+		g.follow.workTrees = append(g.follow.workTrees, h.workTree)
+	}
 	g.own = r.from(g.headIDs()...)
 	for _, c := range l.layer.Checkouts {
 		if l.original(c.GitDir) != l.original(r.host) {
@@ -295,11 +300,7 @@ func (g *guard) links(tree string) []Behind {
 	if known {
 		return list
 	}
-	l := treeLinks{names: g.names, tree: g.tree, read: g.repo.objects.Read}
-	for _, h := range g.tops {
-		l.workTrees = append(l.workTrees, h.workTree)
-	}
-	list, _ = l.behind(tree) // what cannot be read, git cannot check out
+	list, _ = g.follow.behind(tree) // what cannot be read, git cannot check out
 	list = slices.DeleteFunc(list, func(b Behind) bool { return filepath.IsAbs(b.Place) })
 	if len(g.behind) >= maxTips {
 		clear(g.behind)
