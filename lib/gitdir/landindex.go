@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -38,7 +39,8 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	behind  bool  // the host has staged changes since the command started
+	merged  bool  // it is the host's with the command's changes, since the host has staged others
+	behind  bool  // the host has staged other changes of the same paths
 	err     error // of the host's
 
 	changed, old []index.Entry // missing in the host's, and the other way round
@@ -53,7 +55,7 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		return func() *indexes { return nil }
 	}
 	rel = path.Join(rel, indexFile)
-	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
+	landed, since := out.Files[rel], out.since(rel)
 	read := sync.OnceValue(func() *indexes {
 		st, err := fsat.Lstat(up, indexFile)
 		if err != nil {
@@ -86,20 +88,10 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		if x.invalid = err; err != nil {
 			return x
 		}
+		if !l.layer.isBase(git, &x.host.stat, since) && !x.merge(l.layer.readBase(git), r.hexLen()) {
+			return nil
+		}
 		x.changed, x.old = x.Differences()
-		if l.layer.isBase(git, &x.host.stat, since) || replaced != "" && replaced == index.Version(x.host.text) {
-			return x
-		}
-		base := l.layer.readBase(git, r.hexLen())
-		switch {
-		case base.sameAs(x.host.text):
-		case base.Index == nil:
-			x.behind = true
-		case index.SameContent(base.Index, x.Index):
-			return nil // the command has staged nothing, and the host may have
-		default:
-			x.behind = !x.includes(base.Index)
-		}
 		return x
 	})
 	go read()
@@ -119,7 +111,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		return nil
 	case x.behind:
 		out.left = append(out.left, rel)
-		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
+		out.tell("the host has staged other changes of the same files meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
 	links := newGitlinks(x.changed, x.old)
@@ -151,8 +143,13 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
 	}
 	if same {
-		out.Files[rel] = x.version
-		return nil
+		if x.merged {
+			err = l.layer.setBase(git, x.data)
+		}
+		if err == nil {
+			out.Files[rel] = x.version
+		}
+		return err
 	}
 	for _, id := range x.Trees() {
 		if !r.objects.Has(id) {
@@ -161,11 +158,15 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 	}
 	text := x.Encode()
+	var own []byte
+	if x.merged {
+		own = x.data
+	}
 	l.layer.hideLock(x.host.path)
-	if err := x.host.replace(text, x.written); err != nil {
+	if err := x.host.replace(text, x.written, func() error { return l.layer.setBase(git, own) }); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
-	out.Files[rel], out.Files[rel+"@host"] = x.version, index.Version(text)
+	out.Files[rel] = x.version
 	return nil
 }
 
@@ -240,15 +241,35 @@ func (h *hostIndex) same() bool {
 	return fsat.SameInode(&st, &h.stat) && st.Size == h.stat.Size && st.Mtim == h.stat.Mtim && st.Ctim == h.stat.Ctim
 }
 
-// includes reports whether an index has all that the host has staged since its base. New
-// stat data does not count: an editor makes git write it every few seconds.
-func (x *indexes) includes(base *index.Index) bool {
-	lost := map[string]bool{} // paths at which x is not as the host's
-	for _, e := range slices.Concat(x.changed, x.old) {
-		lost[e.Path] = true
+// merge puts the changes that the command has made since base on the host's index, if the host
+// has staged others. base is the command's index as it landed last, or the host's with which it
+// began. It reports whether there are any.
+func (x *indexes) merge(base []byte, hexLen int) bool {
+	if base != nil && bytes.Equal(base, x.host.text) {
+		return true
 	}
-	host := x.host.all()
-	return !slices.ContainsFunc(slices.Concat(host.Changed(base), base.Changed(host)), func(e index.Entry) bool { return lost[e.Path] })
+	began, err := index.ParseHost(base, hexLen)
+	if err != nil { // there was none, or a split one
+		x.behind = true
+		return true
+	}
+	if index.SameContent(began, x.Index) {
+		return false
+	}
+	host, err := index.ParseHost(x.host.text, hexLen)
+	if err == nil && index.SameContent(began, host) {
+		return true // an editor makes git write new stat data every few seconds
+	}
+	x.behind = true
+	if err != nil {
+		return true
+	}
+	if text := index.Merge(began, x.Index, host); text != nil {
+		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
+			x.Index, x.merged, x.behind = merged, true, false
+		}
+	}
+	return true
 }
 
 func andMore(n int) string {
@@ -351,16 +372,17 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replace replaces the host's index under git's lock, if it has not changed.
-func (h *hostIndex) replace(data []byte, written time.Time) error {
+// replace replaces the host's index under git's lock, if it has not changed, and then calls
+// landed.
+func (h *hostIndex) replace(data []byte, written time.Time, landed func() error) error {
 	lock, err := gitlock.Acquire(h.path, time.Now().Add(lockWait))
 	if err != nil {
 		return err
 	}
-	if h.same() {
-		err = lock.Replace(data, written)
-	} else {
+	if !h.same() {
 		err = errors.New("it has changed meanwhile")
+	} else if err = lock.Replace(data, written); err == nil {
+		err = landed()
 	}
 	return errors.Join(err, lock.Release())
 }
