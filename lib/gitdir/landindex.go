@@ -49,7 +49,7 @@ type indexes struct {
 // readIndexes begins to read the index in the directory up of the upper layer, and that
 // of the host's directory git. It returns a function that waits for them, to be called
 // before up is closed. It returns nil if there is nothing to land: the command has
-// written no index, or only a whiteout, or this one has landed.
+// written no index, or only a whiteout, or this one has landed and the command goes on.
 func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed) func() *indexes {
 	if !slices.Contains(l.layer.GitDirs, git) {
 		return func() *indexes { return nil }
@@ -72,7 +72,7 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		case errors.Is(err, overlay.ErrTooLarge):
 			x.invalid = err
 			return x
-		case err != nil || landed != "" && landed == x.version:
+		case err != nil || landed != "" && landed == x.version && !l.last: // then with stat data
 			return nil
 		}
 		if x.host, x.err = hosts(); x.err != nil {
@@ -115,7 +115,7 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		return nil
 	}
 	links := newGitlinks(x.changed, x.old)
-	unlock, alone, err := l.alone(git, links)
+	unlock, alone, quiet, err := l.alone(git, links)
 	if err != nil {
 		return err
 	}
@@ -138,18 +138,26 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	same, unmarked := x.reveal(git, r)
+	var look index.Look
+	if quiet { // a running command can write a file through a mapping, which leaves its times
+		f := refresher{repo: r, written: &x.written, files: maxSeen, bytes: maxSeenBytes}
+		if f.tree, err = fsat.Kernel().Open(unix.AT_FDCWD, l.workTree(git), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks); err == nil {
+			defer unix.Close(f.tree)
+			look = f.look
+		}
+	}
+	same, unmarked := x.reveal(git, r, look)
 	if n := len(unmarked); n > 0 {
 		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
 	}
 	if same {
 		if x.merged {
-			err = l.layer.setBase(git, x.data)
+			if err := l.layer.setBase(git, x.data); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			out.Files[rel] = x.version
-		}
-		return err
+		out.Files[rel] = x.version
+		return nil
 	}
 	for _, id := range x.Trees() {
 		if !r.objects.Has(id) {
@@ -177,7 +185,7 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 	if err != nil {
 		return nil, written, err
 	}
-	written = time.Unix(st.Mtim.Unix())
+	written = time.Unix(st.Mtim.Sec, 0) // a file of this second is not older
 	if now := time.Now(); written.After(now) {
 		written = now
 	}
@@ -311,9 +319,9 @@ func (l *lander) unsafe(r *repository, git string, changed []index.Entry) (why s
 }
 
 // reveal makes the index one in which the host's git sees all changes of files.
-func (x *indexes) reveal(git string, r *repository) (same bool, unmarked []string) {
+func (x *indexes) reveal(git string, r *repository, look index.Look) (same bool, unmarked []string) {
 	sparse := sync.OnceValue(func() func(path string) bool { return r.sparse(git) })
-	return x.Reveal(time.Unix(x.host.stat.Mtim.Unix()), func(path string) bool { return sparse()(path) })
+	return x.Reveal(time.Unix(x.host.stat.Mtim.Unix()), &x.written, func(path string) bool { return sparse()(path) }, look)
 }
 
 // sparse reports which files the host's sparse checkout leaves out. A command cannot change

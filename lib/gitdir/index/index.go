@@ -99,6 +99,7 @@ type entry struct {
 	pathLength uint16
 	stage      uint8
 	known      bool // the host's index has it too, byte for byte
+	seen       bool // look has found its stat data
 }
 
 // Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data, which
