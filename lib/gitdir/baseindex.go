@@ -89,14 +89,14 @@ func linkIndex(git, name string) error {
 	return err
 }
 
-// gitDirs lists the git directory and those of its linked worktrees.
+// gitDirs lists the git directory and those of its linked worktrees and submodules.
 func (l *Layer) gitDirs() []string {
 	list := []string{l.GitDir}
 	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
 	for _, e := range worktrees {
 		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
 	}
-	return list
+	return append(list, Submodules(l.GitDir)...)
 }
 
 // Started is called once the sandbox is made.

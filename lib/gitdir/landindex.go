@@ -257,22 +257,22 @@ func (x *indexes) merge(base []byte, hexLen int) bool {
 		return true
 	}
 	began, err := index.ParseHost(base, hexLen)
-	if err != nil { // there was none, or a split one
-		x.behind = true
-		return true
-	}
-	if index.SameContent(began, x.Index) {
+	if err == nil && index.SameContent(began, x.Index) {
 		return false
 	}
-	host, err := index.ParseHost(x.host.text, hexLen)
-	if err == nil && index.SameContent(began, host) {
-		return true // an editor makes git write new stat data every few seconds
-	}
+	host, herr := index.ParseHost(x.host.text, hexLen)
 	x.behind = true
-	if err != nil {
-		return true
-	}
-	if text := index.Merge(began, x.Index, host); text != nil {
+	switch {
+	case herr != nil:
+	case err != nil: // there was none, or a split one
+		x.behind = !index.SameContent(host, x.Index)
+	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
+		x.behind = false
+	default:
+		text := index.Merge(began, x.Index, host)
+		if text == nil {
+			break
+		}
 		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
 			x.Index, x.merged, x.behind = merged, true, false
 		}
