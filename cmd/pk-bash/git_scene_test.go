@@ -625,11 +625,23 @@ var patiently = strings.Replace(wait, "-lt 500", "-lt 1500", 1)
 // host's says.
 func (g *gitGround) inSteps(t *testing.T, first, landed, second string) clitest.Outcome {
 	t.Helper()
+	return g.inTwo(t, first, func() { g.await(t, landed) }, second)
+}
+
+// await waits until a script succeeds on the host.
+func (g *gitGround) await(t *testing.T, script string) {
+	t.Helper()
+	g.host(t, g.Project, "for n in $(seq 400); do if ("+script+") >/dev/null 2>&1; then exit 0; fi; sleep 0.05; done; exit 1")
+}
+
+// inTwo runs a command whose second part begins after between.
+func (g *gitGround) inTwo(t *testing.T, first string, between func(), second string, options ...string) clitest.Outcome {
+	t.Helper()
 	finished := make(chan clitest.Outcome, 1)
-	cmd := g.Command("pk-bash", "-y", "--raw", "--", g.fill("set -e; "+fixed+first+"; "+patiently+"rm PROJECT/started PROJECT/go; "+second))
+	cmd := g.Command("pk-bash", append(options, "-y", "--raw", "--", g.fill("set -e; "+fixed+first+"; "+patiently+"rm PROJECT/started PROJECT/go; "+second))...)
 	go func() { finished <- clitest.Finish(t, cmd) }()
 	g.awaitStart(t, finished)
-	g.host(t, g.Project, "for n in $(seq 400); do if ("+landed+") >/dev/null 2>&1; then exit 0; fi; sleep 0.05; done; exit 1")
+	between()
 	g.Write(t, g.Project+"/go", "")
 	got := <-finished
 	assert.Zero(t, got.Status, got.Stderr)

@@ -25,15 +25,24 @@ import (
 //
 // An index that is not needed any more gets another name, until Started: its removal
 // takes a millisecond.
-func (l *Layer) keepIndexes() error {
+//
+// It also returns the branch of each HEAD with which the index in the upper layer began, or will
+// begin. before are those of the last mount.
+func (l *Layer) keepIndexes(before map[string]string) (heads map[string]string, err error) {
 	gitDirs := l.gitDirs()
 	kept := map[string]bool{}
+	heads = map[string]string{}
 	for _, git := range gitDirs {
 		copied, err := l.hasIndex(git)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		kept[l.baseIndex(git)] = copied || sameFile(filepath.Join(git, indexFile), l.baseIndex(git))
+		if branch, known := before[git]; copied && known {
+			heads[git] = branch
+		} else {
+			heads[git] = branchOf(git)
+		}
 	}
 	if old, err := os.ReadDir(l.Dir); err == nil {
 		for _, e := range old {
@@ -42,7 +51,7 @@ func (l *Layer) keepIndexes() error {
 				continue
 			}
 			if err := os.Rename(name, filepath.Join(l.Dir, oldIndex+e.Name())); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
@@ -50,29 +59,44 @@ func (l *Layer) keepIndexes() error {
 		if kept[l.baseIndex(git)] {
 			continue
 		}
-		err := os.Link(filepath.Join(git, indexFile), l.baseIndex(git))
-		if err == nil || errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
-		if err == nil {
-			err = os.WriteFile(l.baseIndex(git), data, 0o600)
-		}
-		if err != nil && !errors.Is(err, os.ErrPermission) {
-			return err
+		err := linkIndex(git, l.baseIndex(git))
+		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+			return nil, err
 		}
 	}
-	return nil
+	return heads, nil
 }
 
-// gitDirs lists the git directory and those of its linked worktrees.
+// branchOf returns the branch to which the host's HEAD leads, or "".
+func branchOf(git string) string {
+	text, _ := os.ReadFile(filepath.Join(git, "HEAD"))
+	if branch, symbolic := strings.CutPrefix(string(text), "ref:"); symbolic {
+		return strings.TrimSpace(branch)
+	}
+	return ""
+}
+
+// linkIndex gives the host's index another name.
+func linkIndex(git, name string) error {
+	err := os.Link(filepath.Join(git, indexFile), name)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(git, indexFile)) // another file system, or another owner
+	if err == nil {
+		err = os.WriteFile(name, data, 0o600)
+	}
+	return err
+}
+
+// gitDirs lists the git directory and those of its linked worktrees and submodules.
 func (l *Layer) gitDirs() []string {
 	list := []string{l.GitDir}
 	worktrees, _ := os.ReadDir(filepath.Join(l.GitDir, "worktrees"))
 	for _, e := range worktrees {
 		list = append(list, filepath.Join(l.GitDir, "worktrees", e.Name()))
 	}
-	return list
+	return append(list, Submodules(l.GitDir)...)
 }
 
 // Started is called once the sandbox is made.
@@ -133,11 +157,12 @@ func (l *Layer) refreshed(dir int, git string) bool {
 	if err != nil {
 		return false
 	}
-	base := l.readBase(git, 2*format.Size())
-	if base.Index == nil {
+	text := l.readBase(git)
+	base, err := index.ParseHost(text, 2*format.Size())
+	if err != nil {
 		return false
 	}
-	if host, err := os.ReadFile(filepath.Join(git, indexFile)); err == nil && base.sameAs(host) || err != nil && !errors.Is(err, os.ErrNotExist) {
+	if host, err := os.ReadFile(filepath.Join(git, indexFile)); err == nil && bytes.Equal(text, host) || err != nil && !errors.Is(err, os.ErrNotExist) {
 		return false
 	}
 	data, _, err := readIndexOfLayer(dir)
@@ -145,27 +170,38 @@ func (l *Layer) refreshed(dir int, git string) bool {
 		return false
 	}
 	own, err := index.Parse(data, 2*format.Size(), nil)
-	return err == nil && index.SameContent(base.Index, own)
+	return err == nil && index.SameContent(base, own)
 }
 
-// base is the host's index with which the one in the upper layer began.
-type base struct {
-	*index.Index        // nil if there was none, or a split one
-	data         []byte // nil if there was none
+// readBase returns nil if there was no index.
+func (l *Layer) readBase(git string) []byte {
+	data, _ := os.ReadFile(l.baseIndex(git))
+	return data
 }
 
-func (b base) sameAs(host []byte) bool { return b.data != nil && bytes.Equal(b.data, host) }
-
-func (l *Layer) readBase(git string, hexLen int) base {
-	data, err := os.ReadFile(l.baseIndex(git))
-	if err != nil {
-		return base{}
+// setBase makes an index that has landed the base of what the command stages from then on: the
+// host's, whose lock the caller has, or own if the host's has other changes too. Without a base
+// pk takes all that the host has for its changes.
+func (l *Layer) setBase(git string, own []byte) error {
+	next := l.baseIndex(git) + ".new"
+	err := os.Remove(next)
+	if errors.Is(err, os.ErrNotExist) {
+		err = nil
 	}
-	x, err := index.ParseHost(data, hexLen)
-	if err != nil {
-		return base{data: data}
+	switch {
+	case err != nil:
+	case own == nil:
+		err = linkIndex(git, next)
+	default:
+		err = os.WriteFile(next, own, 0o600)
 	}
-	return base{x, data}
+	if err == nil {
+		err = os.Rename(next, l.baseIndex(git))
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(l.baseIndex(git)))
+	}
+	return err
 }
 
 // isBase reports whether the host's index is still its base. The new name of the base

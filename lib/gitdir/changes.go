@@ -136,7 +136,7 @@ func (f *found) gitDir(r *repository, rel string, up int) error {
 		f.files = append(f.files, FileChange{Name: path.Join(rel, indexFile), Err: x.invalid})
 	default:
 		after := digestOf(x.data)
-		if same, _ := x.reveal(git, r); same {
+		if same, _ := x.reveal(git, r, nil); same {
 			break
 		}
 		before, err := os.ReadFile(filepath.Join(git, indexFile))

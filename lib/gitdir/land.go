@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"pikuri/lib/gitconfig"
-	"pikuri/lib/gitdir/index"
 	"pikuri/lib/gitdir/objects"
 	"pikuri/lib/gitdir/refs"
 	"pikuri/lib/gitdir/state"
@@ -306,13 +305,9 @@ func (l *Layer) tidyUp(out *landed) error {
 	return l.finish(&out.record)
 }
 
-// hasLanded reports whether a reference or an index of the host's is still as it landed while
-// the command ran: the work that stays in the layer began with that.
+// hasLanded reports whether a reference of the host's is still as it landed while the command
+// ran: the work that stays in the layer began with that.
 func (l *Layer) hasLanded(r *record, rel string) bool {
-	if version, is := r.Files[rel+"@host"]; is && path.Base(rel) == indexFile {
-		text, err := os.ReadFile(filepath.Join(l.GitDir, rel))
-		return err == nil && index.Version(text) == version
-	}
 	for git, landed := range r.Refs {
 		name, below := rel, true
 		if git != "" && git != "." {
@@ -690,9 +685,9 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	if err := l.letGo(r, host, rel, out); err != nil {
 		return err
 	}
-	if slices.Contains(refused, headOf(up, host)) || !sameHead(up, git) {
+	if slices.Contains(refused, headOf(up, host)) || !sameHead(up, git, out) {
 		if x := indexes(); x != nil {
-			out.stay(path.Join(rel, indexFile), "the index: its HEAD has not landed")
+			out.stay(path.Join(rel, indexFile), "the index: the host has another HEAD")
 		}
 		return nil
 	}
@@ -937,12 +932,14 @@ func headID(up, upper int, host refs.Host) string {
 	return id
 }
 
-// sameHead reports whether the host has the HEAD of a directory of the upper layer, if that
-// has one.
-func sameHead(up int, git string) bool {
+// sameHead reports whether the host has the HEAD of a directory of the upper layer. If that
+// has none, it is the host's branch with which the commands began: the user may have switched to
+// another one since.
+func sameHead(up int, git string, out *landed) bool {
 	seen, err := readSmall(up, "HEAD", unix.O_NOFOLLOW)
 	if err != nil {
-		return true
+		began, known := out.Heads[git]
+		return !known || began == branchOf(git)
 	}
 	has, err := os.ReadFile(filepath.Join(git, "HEAD"))
 	return err == nil && strings.TrimSpace(string(has)) == strings.TrimSpace(string(seen))

@@ -1,6 +1,7 @@
 package gitdir
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -38,7 +39,8 @@ type indexes struct {
 	written time.Time
 	invalid error // the host must not see it
 	host    *hostIndex
-	behind  bool  // the host has staged changes since the command started
+	merged  bool  // it is the host's with the command's changes, since the host has staged others
+	behind  bool  // the host has staged other changes of the same paths
 	err     error // of the host's
 
 	changed, old []index.Entry // missing in the host's, and the other way round
@@ -47,13 +49,13 @@ type indexes struct {
 // readIndexes begins to read the index in the directory up of the upper layer, and that
 // of the host's directory git. It returns a function that waits for them, to be called
 // before up is closed. It returns nil if there is nothing to land: the command has
-// written no index, or only a whiteout, or this one has landed.
+// written no index, or only a whiteout, or this one has landed and the command goes on.
 func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed) func() *indexes {
 	if !slices.Contains(l.layer.GitDirs, git) {
 		return func() *indexes { return nil }
 	}
 	rel = path.Join(rel, indexFile)
-	landed, replaced, since := out.Files[rel], out.Files[rel+"@host"], out.since(rel)
+	landed, since := out.Files[rel], out.since(rel)
 	read := sync.OnceValue(func() *indexes {
 		st, err := fsat.Lstat(up, indexFile)
 		if err != nil {
@@ -70,7 +72,7 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		case errors.Is(err, overlay.ErrTooLarge):
 			x.invalid = err
 			return x
-		case err != nil || landed != "" && landed == x.version:
+		case err != nil || landed != "" && landed == x.version && !l.last: // then with stat data
 			return nil
 		}
 		if x.host, x.err = hosts(); x.err != nil {
@@ -86,20 +88,10 @@ func (l *lander) readIndexes(r *repository, git, rel string, up int, out *landed
 		if x.invalid = err; err != nil {
 			return x
 		}
+		if !l.layer.isBase(git, &x.host.stat, since) && !x.merge(l.layer.readBase(git), r.hexLen()) {
+			return nil
+		}
 		x.changed, x.old = x.Differences()
-		if l.layer.isBase(git, &x.host.stat, since) || replaced != "" && replaced == index.Version(x.host.text) {
-			return x
-		}
-		base := l.layer.readBase(git, r.hexLen())
-		switch {
-		case base.sameAs(x.host.text):
-		case base.Index == nil:
-			x.behind = true
-		case index.SameContent(base.Index, x.Index):
-			return nil // the command has staged nothing, and the host may have
-		default:
-			x.behind = !x.includes(base.Index)
-		}
 		return x
 	})
 	go read()
@@ -119,11 +111,11 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		return nil
 	case x.behind:
 		out.left = append(out.left, rel)
-		out.tell("the host has staged other changes meanwhile: its index stays, and `git status` there shows the difference")
+		out.tell("the host has staged other changes of the same files meanwhile: its index stays, and `git status` there shows the difference")
 		return nil
 	}
 	links := newGitlinks(x.changed, x.old)
-	unlock, alone, err := l.alone(git, links)
+	unlock, alone, quiet, err := l.alone(git, links)
 	if err != nil {
 		return err
 	}
@@ -146,11 +138,24 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		out.stay(rel, "the index: %s", why)
 		return nil
 	}
-	same, unmarked := x.reveal(git, r)
+	var look index.Look
+	if quiet { // a running command can write a file through a mapping, which leaves its times
+		f := refresher{repo: r, written: &x.written, files: maxSeen, bytes: maxSeenBytes}
+		if f.tree, err = fsat.Kernel().Open(unix.AT_FDCWD, l.workTree(git), unix.O_PATH|unix.O_DIRECTORY, 0, fsat.NoLinks); err == nil {
+			defer unix.Close(f.tree)
+			look = f.look
+		}
+	}
+	same, unmarked := x.reveal(git, r, look)
 	if n := len(unmarked); n > 0 {
 		out.note("%q%s: the mark assume-unchanged or skip-worktree has not landed", unmarked[0], andMore(n-1))
 	}
 	if same {
+		if x.merged {
+			if err := l.layer.setBase(git, x.data); err != nil {
+				return err
+			}
+		}
 		out.Files[rel] = x.version
 		return nil
 	}
@@ -161,11 +166,15 @@ func (l *lander) landIndex(r *repository, git, rel string, x *indexes, out *land
 		}
 	}
 	text := x.Encode()
+	var own []byte
+	if x.merged {
+		own = x.data
+	}
 	l.layer.hideLock(x.host.path)
-	if err := x.host.replace(text, x.written); err != nil {
+	if err := x.host.replace(text, x.written, func() error { return l.layer.setBase(git, own) }); err != nil {
 		return fmt.Errorf("cannot land the index: %w", err)
 	}
-	out.Files[rel], out.Files[rel+"@host"] = x.version, index.Version(text)
+	out.Files[rel] = x.version
 	return nil
 }
 
@@ -176,7 +185,7 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 	if err != nil {
 		return nil, written, err
 	}
-	written = time.Unix(st.Mtim.Unix())
+	written = time.Unix(st.Mtim.Sec, 0) // a file of this second is not older
 	if now := time.Now(); written.After(now) {
 		written = now
 	}
@@ -240,15 +249,35 @@ func (h *hostIndex) same() bool {
 	return fsat.SameInode(&st, &h.stat) && st.Size == h.stat.Size && st.Mtim == h.stat.Mtim && st.Ctim == h.stat.Ctim
 }
 
-// includes reports whether an index has all that the host has staged since its base. New
-// stat data does not count: an editor makes git write it every few seconds.
-func (x *indexes) includes(base *index.Index) bool {
-	lost := map[string]bool{} // paths at which x is not as the host's
-	for _, e := range slices.Concat(x.changed, x.old) {
-		lost[e.Path] = true
+// merge puts the changes that the command has made since base on the host's index, if the host
+// has staged others. base is the command's index as it landed last, or the host's with which it
+// began. It reports whether there are any.
+func (x *indexes) merge(base []byte, hexLen int) bool {
+	if base != nil && bytes.Equal(base, x.host.text) {
+		return true
 	}
-	host := x.host.all()
-	return !slices.ContainsFunc(slices.Concat(host.Changed(base), base.Changed(host)), func(e index.Entry) bool { return lost[e.Path] })
+	began, err := index.ParseHost(base, hexLen)
+	if err == nil && index.SameContent(began, x.Index) {
+		return false
+	}
+	host, herr := index.ParseHost(x.host.text, hexLen)
+	x.behind = true
+	switch {
+	case herr != nil:
+	case err != nil: // there was none, or a split one
+		x.behind = !index.SameContent(host, x.Index)
+	case index.SameContent(began, host): // an editor makes git write new stat data every few seconds
+		x.behind = false
+	default:
+		text := index.Merge(began, x.Index, host)
+		if text == nil {
+			break
+		}
+		if merged, err := index.Parse(text, hexLen, x.host.text); err == nil && merged.Check() == nil {
+			x.Index, x.merged, x.behind = merged, true, false
+		}
+	}
+	return true
 }
 
 func andMore(n int) string {
@@ -290,9 +319,9 @@ func (l *lander) unsafe(r *repository, git string, changed []index.Entry) (why s
 }
 
 // reveal makes the index one in which the host's git sees all changes of files.
-func (x *indexes) reveal(git string, r *repository) (same bool, unmarked []string) {
+func (x *indexes) reveal(git string, r *repository, look index.Look) (same bool, unmarked []string) {
 	sparse := sync.OnceValue(func() func(path string) bool { return r.sparse(git) })
-	return x.Reveal(time.Unix(x.host.stat.Mtim.Unix()), func(path string) bool { return sparse()(path) })
+	return x.Reveal(time.Unix(x.host.stat.Mtim.Unix()), &x.written, func(path string) bool { return sparse()(path) }, look)
 }
 
 // sparse reports which files the host's sparse checkout leaves out. A command cannot change
@@ -351,16 +380,17 @@ func digestOf(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// replace replaces the host's index under git's lock, if it has not changed.
-func (h *hostIndex) replace(data []byte, written time.Time) error {
+// replace replaces the host's index under git's lock, if it has not changed, and then calls
+// landed.
+func (h *hostIndex) replace(data []byte, written time.Time, landed func() error) error {
 	lock, err := gitlock.Acquire(h.path, time.Now().Add(lockWait))
 	if err != nil {
 		return err
 	}
-	if h.same() {
-		err = lock.Replace(data, written)
-	} else {
+	if !h.same() {
 		err = errors.New("it has changed meanwhile")
+	} else if err = lock.Replace(data, written); err == nil {
+		err = landed()
 	}
 	return errors.Join(err, lock.Release())
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -199,6 +200,7 @@ type record struct {
 	Marks  map[string]map[string]state.Mark `json:"marks,omitempty"`  // state.Options.Landed of each
 	Began  map[string]string                `json:"began,omitempty"`  // values of references, by path, before the first one landed
 	Files  map[string]string                `json:"files,omitempty"`  // digests of other files that have landed
+	Heads  map[string]string                `json:"heads,omitempty"`  // branches of the host's HEADs when the commands began, by git directory
 	Config map[string]string                `json:"config,omitempty"` // digests of the host's configs for which the layer's were kept
 	Told   []string                         `json:"told,omitempty"`   // messages already given
 
@@ -298,19 +300,25 @@ func (l *Layer) begin() error {
 			return err
 		}
 	}
-	if err := l.keepIndexes(); err != nil {
+	heads, err := l.keepIndexes(old.Heads)
+	if err != nil {
 		return err
 	}
 	if old.Phase == used {
-		if changed, err := l.changed(); changed || err != nil {
+		if changed, err := l.changed(); err != nil {
 			return err
+		} else if changed && maps.Equal(heads, old.Heads) {
+			return nil
+		} else if changed {
+			old.Heads = heads
+			return l.save(old)
 		}
 	}
 	config, err := os.ReadFile(filepath.Join(l.GitDir, "config"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	s := record{Since: l.now(), Base: config, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
+	s := record{Since: l.now(), Base: config, Heads: heads, Config: old.Config, Told: old.Told, GitDir: id, Place: l.GitDir, Keep: old.Keep, Held: old.Held, Waits: old.Waits, Phase: used}
 	for rel, digest := range old.Config {
 		now, err := os.ReadFile(filepath.Join(l.GitDir, rel))
 		if err == nil && digestOf(now) == digest {

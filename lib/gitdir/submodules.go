@@ -203,19 +203,20 @@ func newGitlinks(changed, old []index.Entry) []string {
 
 // alone keeps commands from beginning until unlock, and reports whether none runs that
 // can make a repository at one of these paths of the work tree: its plan covers only the
-// submodules in the host's index at its start.
-func (l *lander) alone(git string, links []string) (unlock func(), alone bool, err error) {
-	if !l.last || l.layer.State == "" || len(links) == 0 {
-		return func() {}, l.last || len(links) == 0, nil
+// submodules in the host's index at its start. Without paths it keeps none. quiet reports that
+// the command has ended, and that no other one runs in the work tree.
+func (l *lander) alone(git string, links []string) (unlock func(), alone, quiet bool, err error) {
+	if !l.last || l.layer.State == "" {
+		return func() {}, l.last || len(links) == 0, l.last, nil
 	}
 	if unlock, err = lock(l.layer.State); err != nil {
-		return nil, false, err
+		return nil, false, false, err
 	}
 	running, err := notesIn(l.layer.State)
-	if err != nil {
+	if err != nil || len(links) == 0 {
 		unlock()
-		return nil, false, err
+		unlock = func() {}
 	}
 	tree := filepath.Dir(git)
-	return unlock, !slices.ContainsFunc(links, func(link string) bool { return running.running(filepath.Join(tree, link)) }), nil
+	return unlock, !slices.ContainsFunc(links, func(link string) bool { return running.running(filepath.Join(tree, link)) }), !running.running(l.workTree(git)), err
 }

@@ -99,6 +99,7 @@ type entry struct {
 	pathLength uint16
 	stage      uint8
 	known      bool // the host's index has it too, byte for byte
+	seen       bool // look has found its stat data
 }
 
 // Parse reads an index whose object IDs have hexLen digits: 40 or 64. It keeps data, which
@@ -436,13 +437,16 @@ func (x *Index) flags(e *entry) Flags {
 
 // SameContent reports whether two indexes differ at most in version, stat data and
 // extensions.
-func SameContent(a, b *Index) bool {
-	if len(a.entries) != len(b.entries) {
+func SameContent(a, b *Index) bool { return a.alike(a.entries, b, b.entries) }
+
+// alike is SameContent of some entries.
+func (x *Index) alike(entries []entry, other *Index, others []entry) bool {
+	if len(entries) != len(others) {
 		return false
 	}
-	for i := range a.entries {
-		e, f := &a.entries[i], &b.entries[i]
-		if compare(a, e, b, f) != 0 || e.mode != f.mode || !bytes.Equal(a.id(e), b.id(f)) || a.flags(e) != b.flags(f) {
+	for i := range entries {
+		e, f := &entries[i], &others[i]
+		if compare(x, e, other, f) != 0 || !x.isSame(e, other, f) || x.flags(e) != other.flags(f) {
 			return false
 		}
 	}

@@ -150,7 +150,7 @@ func TestReveal(t *testing.T) {
 			x, err := Parse(r.index(), 40, hosts)
 			require.NoError(t, err)
 			data := bytes.Clone(r.index())
-			same, unmarked := x.Reveal(time.Now(), func(path string) bool { return strings.HasPrefix(path, "out/") })
+			same, unmarked := x.Reveal(time.Now(), new(time.Now()), func(path string) bool { return strings.HasPrefix(path, "out/") }, nil)
 			assert.Equal(t, row.same, same)
 			assert.Equal(t, row.unmarked, strings.Join(unmarked, " "))
 			assert.Equal(t, data, r.index())
@@ -189,7 +189,7 @@ func TestRevealAtRandom(t *testing.T) {
 		}
 		x, err := Parse(sum(data[:len(data)-20]), 40, hosts)
 		require.NoError(t, err)
-		same, _ := x.Reveal(time.Now(), nil)
+		same, _ := x.Reveal(time.Now(), new(time.Now()), nil, nil)
 		assert.True(t, same)
 		assert.Equal(t, hosts, x.Encode())
 	}
@@ -224,7 +224,7 @@ func TestRevealKeepsWhatIsRacy(t *testing.T) {
 		x, err := Parse(bytes.Clone(host.data), 40, host.data)
 		require.NoError(t, err)
 		if row.reveal {
-			x.Reveal(now, nil)
+			x.Reveal(now, new(now.Add(time.Minute)), nil, nil)
 		}
 		r.install(x.Encode())
 		at(".git/index", now.Add(time.Minute))

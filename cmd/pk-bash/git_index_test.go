@@ -1,0 +1,103 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"pikuri/lib/cli/clitest"
+)
+
+// indexOf tells that a commit has landed with its index, after which the host's git writes new
+// stat data.
+func indexOf(subject string) string {
+	return "test $(git log -1 --format=%s main) = " + subject + " && git diff --cached --quiet && touch sub/dir/f && git status"
+}
+
+// The index of a command that goes on after a part of its work has landed lands with all of it, and
+// with no older version of a file.
+func TestIndexThatLandsInSteps(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	for _, c := range []struct{ name, first, landed, second, after, want, told string }{
+		{"another commit", "echo 1 >>a.txt; git commit -qam A", indexOf("A"), "echo 2 >>a.txt; git commit -qam B", "git status --porcelain", "", ""},
+		{"an amended one", "echo 1 >>a.txt; git commit -qam A", indexOf("A"), "echo 2 >>a.txt; git commit -qa --amend -m B", "git status --porcelain", "", ""},
+		{"a file that comes and goes", "echo n >n; git add n; git commit -qm A", indexOf("A"), "git rm -q n; git commit -qm B", "git status --porcelain", "", ""},
+		{"only staged", "echo n >n; git add n", "git ls-files --error-unmatch n && git status", "git rm -q --cached n; echo 2 >>a.txt; git add a.txt", "git status --porcelain", "M  a.txt\n?? n\n", ""},
+		{"beside files that the host stages", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >h && git add h", "echo n >n; git add n; git commit -qm B", "git status --porcelain", "A  h\n", ""},
+		{"a file that the host stages too", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >>a.txt && git add a.txt && cp a.txt ../h", "echo 2 >a.txt; git add a.txt", "git show :a.txt | cmp - ../h", "", "the host has staged other changes of the same files"},
+		{"on a branch that the host has left", "echo n >n; git add n; git commit -qm A", indexOf("A") + " && git switch -q -c other", "echo 2 >n2; git add n2; git commit -qm B", "git diff --cached --name-only; cat .git/HEAD", "ref: refs/heads/other\n", "the index: the host has another HEAD"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			got := g.inSteps(t, c.first, c.landed, c.second)
+			assert.Equal(t, c.want, g.host(t, g.Project, c.after))
+			if c.told == "" {
+				assert.NotContains(t, got.Stderr, "index")
+			} else {
+				assert.Contains(t, got.Stderr, c.told)
+			}
+		})
+	}
+}
+
+// Two commands of a session commit in turns, and the host's git looks.
+func TestIndexOfTwoCommands(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	g.inTwo(t, "echo 1 >>a.txt; git commit -qam A", func() {
+		g.await(t, indexOf("A"))
+		g.fence(t, "echo b >b; git add b; git commit -qm B", "--session", "s")
+		assert.Equal(t, "B\n", g.host(t, g.Project, "git log -1 --format=%s"))
+		g.host(t, g.Project, "! git diff-files --quiet -- b") // the other command may be writing it
+		assert.Equal(t, "?? started\n", g.host(t, g.Project, "git status --porcelain --ignored -- started b a.txt | sed 's/^!!/??/'"))
+	}, "echo 2 >>a.txt; echo 2 >>b; git commit -qam C", "--session", "s")
+	assert.Equal(t, "C\nB\nA\n", g.host(t, g.Project, "git log -3 --format=%s; git status --porcelain"))
+}
+
+// After a command, git commands that do not look at the files again find a clean tree clean, on
+// the host and in the next command.
+func TestStatDataAfterACommand(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBox(t))
+	const looked = "git status >/dev/null; "
+	const isClean = "git diff-files --quiet && git diff-index --quiet HEAD && git diff-index --quiet --cached HEAD"
+	for _, c := range []struct{ name, host, command, then string }{
+		{"a commit", looked, "echo x >>a.txt; : >empty; ln -s a.txt link; git add .; git commit -qm x", isClean + " && git reset -q --keep HEAD~1"},
+		{"files that the host has written with its index", looked + "echo y >>a.txt; echo y >y; git add .; git commit -qm y", "echo x >x; git add x; git commit -qm x", isClean},
+		{"files that are as they were", looked, "git checkout -q topic; git checkout -q main", isClean},
+		{"a merge in conflict", looked + "git checkout -q topic; echo t >>a.txt; git commit -qam t", "! git merge -q main", "git merge --abort && " + isClean},
+		{"a cherry-pick in conflict", looked + "git checkout -q topic; echo t >>a.txt; echo n >n; git add .; git commit -qm t; git checkout -q main", "! git cherry-pick topic", "git cherry-pick --abort && " + isClean},
+		{"an index of version 4", "git update-index --index-version 4; " + looked, "echo x >>a.txt; git commit -qam x", isClean},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t, b, template)
+			g.host(t, g.Project, c.host)
+			g.fence(t, c.command)
+			if c.name == "a commit" {
+				g.fence(t, isClean)
+			} else {
+				g.fence(t, isClean+" || test -e .git/MERGE_HEAD -o -e .git/CHERRY_PICK_HEAD")
+			}
+			g.host(t, g.Project, c.then)
+		})
+	}
+	t.Run("a commit that landed while the command ran", func(t *testing.T) {
+		t.Parallel()
+		g := newGround(t, b, template)
+		g.host(t, g.Project, looked)
+		g.inSteps(t, "echo 1 >>a.txt; git commit -qam A", "test $(git log -1 --format=%s) = A && git diff --cached --quiet", ":")
+		g.host(t, g.Project, isClean)
+	})
+}
+
+// Git on the host opens a file that a command has changed within a second, and given its old times.
+func TestStatDataHidesNoChange(t *testing.T) {
+	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
+	g := newGround(t, b, template)
+	for range 5 {
+		g.fence(t, "echo good >f; touch -d 2001-01-01 f; git add f; git commit -q --allow-empty -m f; git update-index -q --refresh")
+		g.fence(t, "echo evil >f; touch -d 2001-01-01 f")
+		assert.Equal(t, " M f\n", g.host(t, g.Project, "git status --porcelain f"))
+	}
+}

@@ -1,0 +1,62 @@
+package index
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Merge returns the text of the host's index with the changes that another one has had since
+// base, path by path. It returns nil if the host's has another change of one of these paths, or
+// has sparse directories. The text is of version 2 or 3, without extensions and checksum.
+func Merge(base, own, host *Index) []byte {
+	out := append([]byte(nil), host.data[:headerSize]...)
+	version, count := uint32(2), uint32(0)
+	b, o, h := base.entries, own.entries, host.entries
+	for len(o)+len(h)+len(b) > 0 {
+		path := first(first(first(nil, base, b), own, o), host, h)
+		var inBase, inOwn, inHost []entry
+		inBase, b = base.cut(b, path)
+		inOwn, o = own.cut(o, path)
+		inHost, h = host.cut(h, path)
+		from, entries := host, inHost
+		if !own.alike(inOwn, base, inBase) {
+			if !host.alike(inHost, base, inBase) && !host.alike(inHost, own, inOwn) {
+				return nil
+			}
+			from, entries = own, inOwn
+		}
+		for i := range entries {
+			e := &entries[i]
+			if e.mode == modeDirectory {
+				return nil
+			}
+			at, size := len(out), statSize+from.hashLen+2
+			if binary.BigEndian.Uint16(from.data[int(e.at)+size-2:])&flagExtended != 0 {
+				version, size = 3, size+2
+			}
+			out = append(append(out, from.data[e.at:][:size]...), path...)
+			out = append(out, padding[:8-(len(out)-at)%8]...)
+			count++
+		}
+	}
+	binary.BigEndian.PutUint32(out[4:], version)
+	binary.BigEndian.PutUint32(out[8:], count)
+	return append(out, make([]byte, host.hashLen)...)
+}
+
+// first returns the path of the first entry, if it comes before path or that is nil.
+func first(path []byte, x *Index, entries []entry) []byte {
+	if len(entries) > 0 && (path == nil || bytes.Compare(x.path(&entries[0]), path) < 0) {
+		return x.path(&entries[0])
+	}
+	return path
+}
+
+// cut returns the entries of a path at the beginning, and the others.
+func (x *Index) cut(entries []entry, path []byte) (of, rest []entry) {
+	n := 0
+	for n < len(entries) && bytes.Equal(x.path(&entries[n]), path) {
+		n++
+	}
+	return entries[:n], entries[n:]
+}
