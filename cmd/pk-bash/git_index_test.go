@@ -26,6 +26,7 @@ func TestIndexThatLandsInSteps(t *testing.T) {
 		{"beside files that the host stages", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >h && git add h", "echo n >n; git add n; git commit -qm B", "git status --porcelain", "A  h\n", ""},
 		{"a file that the host stages too", "echo 1 >>a.txt; git commit -qam A", indexOf("A") + " && echo h >>a.txt && git add a.txt && cp a.txt ../h", "echo 2 >a.txt; git add a.txt", "git show :a.txt | cmp - ../h", "", "the host has staged other changes of the same files"},
 		{"on a branch that the host has left", "echo n >n; git add n; git commit -qm A", indexOf("A") + " && git switch -q -c other", "echo 2 >n2; git add n2; git commit -qm B", "git diff --cached --name-only; cat .git/HEAD", "ref: refs/heads/other\n", "the index: the host has another HEAD"},
+		{"all of it, before the host leaves the branch", "echo n >n; git add n", "git ls-files --error-unmatch n && git switch -q -c other", ":", "git status --porcelain; cat .git/HEAD", "A  n\nref: refs/heads/other\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

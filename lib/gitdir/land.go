@@ -685,9 +685,15 @@ func (l *lander) landGit(r *repository, git string, upper, up int, owners map[st
 	if err := l.letGo(r, host, rel, out); err != nil {
 		return err
 	}
-	if slices.Contains(refused, headOf(up, host)) || !sameHead(up, git, out) {
-		if x := indexes(); x != nil {
-			out.stay(path.Join(rel, indexFile), "the index: the host has another HEAD")
+	why := ""
+	if slices.Contains(refused, headOf(up, host)) {
+		why = "its HEAD has not landed"
+	} else if !sameHead(up, git, out) {
+		why = "the host has another HEAD"
+	}
+	if why != "" {
+		if x, name := indexes(), path.Join(rel, indexFile); x != nil && out.Files[name] != x.version {
+			out.stay(name, "the index: %s", why)
 		}
 		return nil
 	}

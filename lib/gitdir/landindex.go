@@ -187,7 +187,7 @@ func readIndex(up int) (data []byte, written time.Time, err error) {
 	}
 	written = time.Unix(st.Mtim.Sec, 0) // a file of this second is not older
 	if now := time.Now(); written.After(now) {
-		written = now
+		written = now.Truncate(time.Second)
 	}
 	return data, written, nil
 }
