@@ -209,7 +209,11 @@ func (l *lander) alone(git string, links []string) (unlock func(), alone, quiet 
 	if !l.last || l.layer.State == "" {
 		return func() {}, l.last || len(links) == 0, l.last, nil
 	}
-	if unlock, err = lock(l.layer.State); err != nil {
+	unlock, err = lock(l.layer.State)
+	if absent(err) { // no command has begun there
+		return func() {}, true, true, nil
+	}
+	if err != nil {
 		return nil, false, false, err
 	}
 	running, err := notesIn(l.layer.State)
