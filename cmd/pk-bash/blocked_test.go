@@ -119,7 +119,7 @@ func TestBlocked(t *testing.T) {
 			{"no such directory, anywhere", "cd /nonesuch/dir", ""},
 			{"a test that fails", "echo 'FAIL: expected HOME/shown/file, got main.c'; exit 1", ""},
 			{"a compiler's error", "echo 'main.c:3:10: error: x undeclared in HOME/src/project/main.c'; exit 1", ""},
-			{"a trace of shown paths", "echo 'error at /usr/bin/env (/usr/lib:3) /proc/self/x /dev/null /tmp/x'; exit 1", ""},
+			{"a trace of shown paths", "echo 'error at /usr/bin/env (/usr/lib:3) /proc/self/x /dev/null /tmp/pk-none'; exit 1", ""},
 			{"an address", "echo 'error: https://example.com/usr/share/x failed'; exit 1", ""},
 			{"a listing that is no complaint", "echo HOME/data/set.csv; exit 1", ""},
 			{"a command that went well", "echo 'cannot open HOME/data/set.csv'", ""},
