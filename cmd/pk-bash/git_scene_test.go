@@ -686,7 +686,7 @@ func TestBranchThatTheHostRenames(t *testing.T) {
 	assert.Equal(t, "m\nn\n", g.host(t, g.Project, advice+"; git log -1 --format=%s trunk; git log -1 --format=%s main"))
 }
 
-// What git rerere keeps of a conflict stays in the sandbox, and nothing else with it.
+// The files of git rerere stay in the sandbox, and nothing else with them.
 func TestStatesWithRerere(t *testing.T) {
 	b, template := newGitBox(t, clitest.NewBoxInOneRow(t))
 	for name, commands := range map[string][]string{
