@@ -661,10 +661,6 @@ func TestWorkThatLandsInSteps(t *testing.T) {
 			"a branch that goes", "git branch -q -D topic; git branch new", "git show-ref -q --verify refs/heads/new && git show-ref -q --verify refs/heads/topic", "git branch topic new",
 			"git rev-parse topic new | uniq | wc -l; git for-each-ref refs/pk/trash/heads/topic", "1\n",
 		},
-		{
-			"a commit that is amended", "echo m >>a.txt; git commit -qam m", "test $(git log -1 --format=%s main) = m", "git commit -q --amend -m n",
-			"git log -1 --format=%s main; git for-each-ref refs/pk", "n\n",
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

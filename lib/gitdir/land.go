@@ -1070,7 +1070,7 @@ func isID(value string) bool { return value != "" && !strings.HasPrefix(value, "
 func (l *lander) refOptions(r *repository, out *landed) refs.Options {
 	return refs.Options{
 		Session: l.layer.Session, Kind: r.objects.Kind, IsAncestor: r.isAncestor, Clean: func(id string) bool { return l.clean(r, id) }, Committer: committer(), Since: time.Unix(0, out.Since),
-		Began: func(name, now string) string { return out.beginning(r.rel, name, now) }, Locking: l.layer.hideLock,
+		Locking: l.layer.hideLock,
 	}
 }
 

@@ -374,18 +374,13 @@ func (t *transaction) write(l *gitlock.Lock, it *item, now value) error {
 	return l.Replace(c.newValue().content(), time.Time{})
 }
 
-// keepOld keeps the value that a ref is about to lose, unless the same command has made it.
-// Its log is not enough: the user decides when git gc(1) drops lines from it.
+// keepOld keeps the value that a ref is about to lose. Its log is not enough: the user
+// decides when git gc(1) drops lines from it.
 func (t *transaction) keepOld(it *item, now value, to string) (err error) {
-	if now.id != "" && !t.made(it.Change.Name, now.id) && !t.forward(now.id, to) && !t.passing(it.Change.Name, now.id) && !t.held(it.Change.Name, now.id) {
+	if now.id != "" && !t.forward(now.id, to) && !t.passing(it.Change.Name, now.id) && !t.held(it.Change.Name, now.id) {
 		it.Trash, err = t.trash(it.Change.Name, now.id, "")
 	}
 	return err
-}
-
-// made reports whether a value is of the same command's making.
-func (t *transaction) made(name, id string) bool {
-	return t.o.Began != nil && !PerWorktree(name) && t.o.Began(name, id) != id
 }
 
 // maxHolders bounds the refs that are asked for a value.

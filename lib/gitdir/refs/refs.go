@@ -86,10 +86,6 @@ type Options struct {
 	// as one that the command deleted.
 	Landed map[string]string
 
-	// Began, if not nil, returns the value that a ref of a present value had before the first
-	// landing, if that value has landed since; else the present one.
-	Began func(name, now string) string
-
 	// Locking, if not nil, is called with a file of the host's before Apply locks it.
 	Locking func(file string)
 
