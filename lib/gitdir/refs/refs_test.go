@@ -58,12 +58,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	var err error
-	if scratch, err = os.MkdirTemp("", "refs-"); err != nil {
-		panic(err)
-	}
 	status := m.Run()
-	os.RemoveAll(scratch)
+	if scratch != "" {
+		os.RemoveAll(scratch)
+	}
 	os.Exit(status)
 }
 
@@ -73,6 +71,11 @@ func repository(t *testing.T, script string) string {
 	defer building.Unlock()
 	dir, ok := scripts[script]
 	if !ok {
+		if scratch == "" {
+			var err error
+			scratch, err = os.MkdirTemp("", "refs-")
+			require.NoError(t, err)
+		}
 		dir = filepath.Join(scratch, strconv.Itoa(len(scripts)), "host")
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		run(t, dir, "sh", "-ec", commit+"git init -q --template= -b main; "+script)
